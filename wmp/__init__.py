@@ -1,0 +1,1 @@
+"""Worker-Manager Protocol: distribute work between many managers and many workers."""

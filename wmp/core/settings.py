@@ -1,0 +1,84 @@
+"""What can be set on a machine. All times are seconds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from attrs import field, frozen
+
+from wmp.message import DEFAULT_ROLE, Limits
+
+__all__ = ["DeviceSettings", "ManagerSettings", "WorkerSettings"]
+
+
+@frozen(kw_only=True)
+class ManagerSettings:
+    """Settings of a manager machine."""
+
+    identity: bytes
+    epoch: int
+    label: str = ""
+    expire: float = 6.0
+    """Silence after which a worker is given up and its leases are queued again."""
+    wake_timeout: float = 0.25
+    """How long jobs wait for a GIVE before twice as many workers are woken."""
+    wake_scan: int = 64
+    """How many offers a policy sees at once, oldest first."""
+    resend: float = 3.0
+    """Age at which an unacknowledged message is sent again."""
+    reply_margin: float = 0.5
+    """A held GIVE is answered this long before its hold ends (at most half of it)."""
+    bundle: int = 256
+    """Jobs in one TAKE at most."""
+    bundle_bytes: int = 1 << 20
+    """Payload bytes in one TAKE at most (one job may exceed it alone)."""
+    max_jobs: int = 1_000_000
+    """Jobs held at most, queued and leased; the runtime makes submitters wait."""
+    max_workers: int = 100_000
+    """Workers remembered at most."""
+
+
+@frozen(kw_only=True)
+class WorkerSettings:
+    """Settings of a worker machine."""
+
+    identity: bytes
+    epoch: int
+    label: str = ""
+    roles: tuple[str, ...] = (DEFAULT_ROLE,)
+    resources: Mapping[str, int] = field(factory=lambda: {"slots": 1})
+    """What there is in all; started jobs never exceed it."""
+    window: int | None = None
+    """Jobs taken beyond resources. None: as many as ``window_time`` of work, 0 when slow."""
+    window_time: float = 0.02
+    window_max: int = 1024
+    lane_time: float = 0.005
+    """Jobs are started in bundles that take about this long together."""
+    lane_max: int = 256
+    hold: float = 5.0
+    """Held GIVE while there is one manager; 0 keeps the plain handshake."""
+    lock_timeout: float = 5.0
+    """From the end of ``hold`` until a lock is released without an answer."""
+    wake_ttl: float = 5.0
+    """How long an unserved WAKE is kept."""
+    ping: float = 1.0
+    """Interval of liveness; lowered to a third of a manager's ``expire``."""
+    silence: int = 3
+    """Intervals without a word from anybody after which a link is replaced."""
+    ready_backoff_max: float = 32.0
+    reconnect_backoff_max: float = 32.0
+    resend: float = 3.0
+    unacked_bytes: int = 64 << 20
+    """Results kept for resending; above it no more jobs are taken."""
+
+
+@frozen(kw_only=True)
+class DeviceSettings:
+    """Settings of a device machine."""
+
+    identity: bytes
+    epoch: int
+    upstreams: int
+    """How many DEALER links it has, numbered from 0."""
+    label: str = ""
+    max_hops: int = Limits.HOPS

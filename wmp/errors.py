@@ -1,0 +1,170 @@
+"""Every exception of ``wmp``, and nothing else.
+
+::
+
+    WMPError
+    ├── ProtocolError            a rule of specs/wmp.md was broken (abstract)
+    │   ├── LocalProtocolError   by this side: a bug here, or misuse of a machine
+    │   └── RemoteProtocolError  by the peer
+    │       └── DecodeError      frames that are not a WMP message (ValueError)
+    ├── JobError                 one job did not end in a result (abstract)
+    │   ├── JobFailed            its handler raised
+    │   ├── JobCancelled         its submitter cancelled it (CancelledError)
+    │   ├── JobTimeout           its time ran out (TimeoutError)
+    │   └── JobLost              it was lost more often than it may be retried
+    ├── QueueFull                the manager holds as many jobs as it may
+    ├── Superseded               a newer process runs under this identity
+    ├── ClosedError              used after, or ended by, ``close``
+    ├── ConfigError              a setting, flag or file is wrong (ValueError)
+    └── TransportError           ZeroMQ refused (``__cause__`` is its error)
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+
+__all__ = [
+    "ClosedError",
+    "ConfigError",
+    "DecodeError",
+    "JobCancelled",
+    "JobError",
+    "JobFailed",
+    "JobLost",
+    "JobTimeout",
+    "LocalProtocolError",
+    "ProtocolError",
+    "QueueFull",
+    "RemoteProtocolError",
+    "Superseded",
+    "TransportError",
+    "WMPError",
+]
+
+
+class WMPError(Exception):
+    """Root of everything this library raises on purpose."""
+
+
+class ProtocolError(WMPError):
+    """A rule of the specification was broken; see the two subclasses."""
+
+
+class LocalProtocolError(ProtocolError):
+    """This side broke a rule: a bug here, or misuse of a machine."""
+
+
+class RemoteProtocolError(ProtocolError):
+    """The peer broke a rule."""
+
+
+class DecodeError(RemoteProtocolError, ValueError):
+    """Frames that are not a WMP message.
+
+    Attributes:
+        code: The ERROR code a receiver answers with (specs/wmp.md, "Errors").
+        source: The sender's path when it could still be read, else ``()``.
+        command: The command's number when it could still be read, else ``None``.
+    """
+
+    def __init__(
+        self,
+        text: str,
+        *,
+        code: str = "malformed",
+        source: tuple[bytes | int, ...] = (),
+        command: int | None = None,
+    ) -> None:
+        super().__init__(text)
+        self.code = code
+        self.source = source
+        self.command = command
+
+
+class JobError(WMPError):
+    """One job did not end in a result.
+
+    Attributes:
+        job_id: The job's number within its manager, 0 when it is not known.
+    """
+
+    def __init__(self, text: str, *, job_id: int = 0) -> None:
+        super().__init__(text)
+        self.job_id = job_id
+
+
+class JobFailed(JobError):
+    """The job's handler raised; what it raised travelled as text.
+
+    Attributes:
+        type_name: Name of the exception's type at the worker.
+        text: The exception's text.
+        remote_traceback: The worker's traceback, as text.
+    """
+
+    def __init__(
+        self, type_name: str, text: str, remote_traceback: str = "", *, job_id: int = 0
+    ) -> None:
+        super().__init__(f"{type_name}: {text}", job_id=job_id)
+        self.type_name = type_name
+        self.text = text
+        self.remote_traceback = remote_traceback
+        if remote_traceback:
+            self.add_note(f"at the worker:\n{remote_traceback.rstrip()}")
+
+
+class JobCancelled(JobError, concurrent.futures.CancelledError):
+    """The submitter cancelled the job.
+
+    Attributes:
+        may_have_started: Whether a worker may have begun it before.
+    """
+
+    def __init__(self, text: str, *, job_id: int = 0, may_have_started: bool = False) -> None:
+        super().__init__(text, job_id=job_id)
+        self.may_have_started = may_have_started
+
+
+class JobTimeout(JobError, TimeoutError):
+    """The job's own ``timeout`` passed before its result came."""
+
+
+class JobLost(JobError):
+    """The job's leases were lost more often than ``retries`` allows.
+
+    Attributes:
+        attempts: How many leases were granted.
+        cause: Why the last one was lost.
+    """
+
+    def __init__(self, text: str, *, job_id: int = 0, attempts: int = 0, cause: str = "") -> None:
+        super().__init__(text, job_id=job_id)
+        self.attempts = attempts
+        self.cause = cause
+
+
+class QueueFull(WMPError):
+    """The manager holds ``limit`` jobs already; submit later or let ``submit`` wait."""
+
+    def __init__(self, limit: int) -> None:
+        super().__init__(
+            f"the manager holds {limit} jobs, its limit; wait for some to end, "
+            "use submit() which waits, or raise max_jobs"
+        )
+        self.limit = limit
+
+
+class Superseded(WMPError):
+    """A newer process runs under this identity, so this one has stopped."""
+
+
+class ClosedError(WMPError):
+    """The object is closed, or closed while this was pending."""
+
+
+class ConfigError(WMPError, ValueError):
+    """A setting, a flag or a file is wrong; the text says which and what is expected."""
+
+
+class TransportError(WMPError):
+    """ZeroMQ refused something; ``__cause__`` is its error."""

@@ -1,0 +1,139 @@
+"""What can happen to a machine: values, named in past participles.
+
+A machine takes one at a time in ``handle(event, now)``. ``now`` is seconds on one
+monotonic clock that the caller chooses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from attrs import frozen
+
+from wmp.errors import DecodeError
+from wmp.message import Frame, Kind, Link, Message, Outcome
+
+__all__ = [
+    "Cancelled",
+    "Connected",
+    "DeviceEvent",
+    "Drained",
+    "Finished",
+    "Garbled",
+    "ManagerEvent",
+    "Recalled",
+    "Received",
+    "Reported",
+    "Submitted",
+    "Ticked",
+    "Undelivered",
+    "WorkerEvent",
+]
+
+
+@frozen
+class Received:
+    """A well-formed message arrived on ``link``."""
+
+    link: Link
+    message: Message
+
+
+@frozen
+class Garbled:
+    """Frames arrived on ``link`` that are no message."""
+
+    link: Link
+    error: DecodeError
+
+
+@frozen
+class Undelivered:
+    """A ``Send`` could not be delivered: no such connection, or its pipe is full."""
+
+    link: Link
+    message: Message
+
+
+@frozen
+class Ticked:
+    """The time that ``deadline()`` named has come (or any other: it is only a look at the clock)."""
+
+
+@frozen
+class Drained:
+    """The user asked this node to end: take nothing new, finish, say goodbye."""
+
+
+@frozen
+class Submitted:
+    """The application handed in k jobs of one kind."""
+
+    ids: Sequence[int]
+    """Chosen by the caller, from 1, each above every earlier one."""
+    payloads: Sequence[Frame]
+    kind: Kind
+    priority: int = 0
+    """Higher goes first."""
+    timeout: float | None = None
+    """Seconds from now in which the jobs must end."""
+    retries: int = 3
+    """How many lost leases a job survives."""
+
+
+@frozen
+class Cancelled:
+    """The submitter wants no result of these jobs any more."""
+
+    ids: Sequence[int]
+
+
+@frozen
+class Connected:
+    """A worker's link is connected, for the first time or again."""
+
+    link: Link
+
+
+@frozen
+class Finished:
+    """Jobs of a lane ended; a lane may report in several parts."""
+
+    lane: int
+    ids: Sequence[int]
+    outcomes: Sequence[Outcome]
+    """OK, ERROR or CANCELLED."""
+    payloads: Sequence[Frame]
+
+
+@frozen
+class Recalled:
+    """These jobs of a lane had not begun and never will (the answer to ``Recall``)."""
+
+    lane: int
+    ids: Sequence[int]
+
+
+@frozen
+class Reported:
+    """A handler reported progress."""
+
+    lane: int
+    id: int
+    fraction: float | None
+    text: str | None
+
+
+ManagerEvent = Received | Garbled | Undelivered | Ticked | Submitted | Cancelled | Drained
+WorkerEvent = (
+    Received
+    | Garbled
+    | Undelivered
+    | Ticked
+    | Connected
+    | Finished
+    | Recalled
+    | Reported
+    | Drained
+)
+DeviceEvent = Received | Garbled | Undelivered | Ticked | Drained

@@ -1,0 +1,264 @@
+"""The words of the specification: commands, fields, paths, columns, messages.
+
+Values only. How they become frames is :mod:`wmp.codec`; what they mean to a peer is
+:mod:`wmp.core`. Section numbers are those of ``specs/wmp.md``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from enum import IntEnum
+from typing import Any, Final
+
+from attrs import field, frozen
+
+__all__ = [
+    "DEFAULT_NEEDS",
+    "DEFAULT_ROLE",
+    "VERSION",
+    "Columns",
+    "Command",
+    "ErrorCode",
+    "Field",
+    "Frame",
+    "Kind",
+    "Limits",
+    "Link",
+    "Message",
+    "Outcome",
+    "Path",
+    "Peer",
+]
+
+VERSION: Final = 1
+"""Version of the protocol, the first number of every head."""
+
+DEFAULT_ROLE: Final = "default"
+"""Role of a job, and of a handler, that names none."""
+
+DEFAULT_NEEDS: Final[tuple[tuple[str, int], ...]] = (("slots", 1),)
+"""What a job takes that names nothing: one slot."""
+
+Frame = bytes | memoryview
+"""One ZeroMQ frame. A large payload stays a memoryview of the received frame."""
+
+Path = tuple[bytes | int, ...]
+"""A ``from``: ``(identity, epoch)`` of the sender, then ``(device, epoch, local id)`` a hop.
+
+A ``to`` is such a path reversed item by item, so that an answer's ``to`` is
+``source[::-1]``: it begins with the nearest device's ``local id, epoch, device`` and ends
+with the receiver's ``epoch, identity``.
+"""
+
+Link = int | bytes
+"""One connection of a node, as it appears in a path as a local id.
+
+An ``int`` is a DEALER socket, counted from 0 in the order of the endpoints; ``bytes`` are
+the routing id that a ROUTER socket gave the connection.
+"""
+
+Peer = tuple[bytes, int]
+"""(identity, epoch)."""
+
+
+class Command(IntEnum):
+    """The twelve commands. Sent by workers: READY GIVE DONE STATUS PING BYE; by managers:
+    WAKE TAKE NO CANCEL PONG; by anyone: ERROR."""
+
+    READY = 1
+    WAKE = 2
+    GIVE = 3
+    TAKE = 4
+    NO = 5
+    DONE = 6
+    STATUS = 7
+    CANCEL = 8
+    PING = 9
+    PONG = 10
+    BYE = 11
+    ERROR = 12
+
+
+class Outcome(IntEnum):
+    """How a worker says that a job ended (DONE, column ``outcomes``)."""
+
+    OK = 0
+    ERROR = 1
+    REFUSED = 2
+    CANCELLED = 3
+
+
+class Field:
+    """Registered keys of a head's ``fields``. Plain ints: they are looked up per message."""
+
+    NUMBER: Final = 0
+    """Place of this message in its numbered stream, from 1 (TAKE NO CANCEL, DONE STATUS)."""
+    ACK: Final = 1
+    """Highest number received in order of the other stream."""
+    SESSION: Final = 2
+    """Which numbering of this pair both streams belong to; given by the manager, grows."""
+    AGAIN: Final = 3
+    """True: a gap was seen, go back to ``ACK`` + 1 (PING, PONG)."""
+    READY: Final = 4
+    """Sequence number of a READY; in PONG the one remembered."""
+    CREDIT: Final = 5
+    """Jobs there is room for (READY); what is left of it (PONG)."""
+    WINDOW: Final = 6
+    """How many of ``CREDIT`` or ``WANT`` would wait at the worker without resources."""
+    ROLES: Final = 7
+    """Roles offered: an array of text (READY, GIVE)."""
+    RESOURCES: Final = 8
+    """What the worker has in all: text to unsigned (READY)."""
+    COUNT: Final = 9
+    """How many jobs wait for this worker (WAKE)."""
+    ROLE: Final = 10
+    """Role of the jobs (WAKE, TAKE)."""
+    NEEDS: Final = 11
+    """What one job takes: text to unsigned (WAKE, GIVE, TAKE)."""
+    LOCK: Final = 12
+    """The lock's number, growing within the worker's epoch (GIVE, TAKE, NO)."""
+    WANT: Final = 13
+    """Up to how many jobs; 0 withdraws the lock (GIVE)."""
+    HOLD: Final = 14
+    """Milliseconds the manager may keep the GIVE before it answers (GIVE)."""
+    MORE: Final = 15
+    """True: the lock stays open for what is left of ``WANT`` (TAKE)."""
+    MANAGER: Final = 16
+    """Owner of the jobs: ``[identity, epoch]`` (TAKE, DONE, STATUS, CANCEL)."""
+    CODEC: Final = 17
+    """How the application encoded the payloads; absent means bytes (TAKE, DONE)."""
+    UNSTARTED: Final = 18
+    """True: hand back what has not begun, let the rest run (CANCEL)."""
+    EXPIRE: Final = 19
+    """Milliseconds of silence after which the manager gives a worker up (PONG)."""
+    CODE: Final = 20
+    """Which error: a word of :class:`ErrorCode` (ERROR)."""
+    TEXT: Final = 21
+    """What was seen and what was expected, for people (ERROR, BYE)."""
+    ABOUT: Final = 22
+    """Number of the command that the error is about (ERROR)."""
+    ABOUT_NUMBER: Final = 23
+    """The ``NUMBER`` or ``LOCK`` of the message that the error is about (ERROR)."""
+    ABOUT_PEER: Final = 24
+    """``[identity, epoch]`` that the error is about (ERROR)."""
+    LABEL: Final = 25
+    """What people call the sender: host and process (READY, PING, PONG)."""
+
+
+class ErrorCode:
+    """Words of ``Field.CODE``."""
+
+    MALFORMED: Final = "malformed"
+    """Not a message: bad CBOR, wrong types, missing fields."""
+    VERSION: Final = "version"
+    """Another version of the protocol."""
+    COMMAND: Final = "command"
+    """Unknown command."""
+    DIRECTION: Final = "direction"
+    """A command that this kind of node does not receive."""
+    LIMIT: Final = "limit"
+    """Longer or more than the receiver allows."""
+    MISROUTED: Final = "misrouted"
+    """``to`` names somebody else."""
+    SUPERSEDED: Final = "superseded"
+    """The peer in ``ABOUT_PEER`` has been replaced by a newer epoch."""
+    UNREACHABLE: Final = "unreachable"
+    """A device could not pass the message on."""
+    LOOP: Final = "loop"
+    """The message came back to a device it had passed, or passed too many."""
+    UNKNOWN: Final = "unknown"
+    """A lock or job that was never given out."""
+
+
+class Limits:
+    """Upper bounds that every decoder applies; the settings can lower or raise most.
+
+    They are far above what the protocol itself makes and far below what hurts.
+    """
+
+    IDENTITY: Final = 255
+    """Bytes of an identity: ZeroMQ's own limit of a routing id."""
+    HOPS: Final = 16
+    """Devices on a path."""
+    HEAD: Final = 16 * 1024
+    """Bytes of a head: 16 hops of two ids of 255 bytes are 8 kB."""
+    COLUMNS: Final = 16 * 1024 * 1024
+    """Bytes of a columns frame."""
+    JOBS: Final = 4096
+    """Jobs in one message."""
+    FRAMES: Final = 2 + JOBS
+    """Frames of one message."""
+    PAYLOAD: Final = 256 * 1024 * 1024
+    """Bytes of one payload."""
+    ROLES: Final = 256
+    """Roles a worker offers."""
+    TEXT: Final = 255
+    """Bytes of a role, a resource's name or a codec's name."""
+    LONG_TEXT: Final = 1024
+    """Bytes of ``TEXT`` and ``LABEL``."""
+    INLINE: Final = 4096
+    """Payloads up to this many bytes travel in the columns, longer ones in a frame each."""
+    UINT: Final = 2**63 - 1
+    """Largest integer anywhere: every language and Spark have a signed 64-bit type."""
+
+
+@frozen(cache_hash=True)
+class Kind:
+    """What a job asks of a worker, apart from its payload: jobs of one kind share a TAKE."""
+
+    role: str = DEFAULT_ROLE
+    needs: tuple[tuple[str, int], ...] = DEFAULT_NEEDS
+    """Resource to amount, sorted by name; never empty amounts."""
+    codec: str = ""
+    """How the payload is encoded; empty means bytes."""
+
+
+@frozen
+class Columns:
+    """k jobs of one message, a sequence a property, all of length k."""
+
+    ids: Sequence[int]
+    """Job numbers of the owning manager."""
+    attempts: Sequence[int]
+    """Which lease of the job, from 1."""
+    left: Sequence[int | None] | None = None
+    """Milliseconds until the job's deadline, None without one (TAKE)."""
+    outcomes: Sequence[int] | None = None
+    """:class:`Outcome` (DONE)."""
+    payloads: Sequence[Frame] | None = None
+    """The job (TAKE) or its result (DONE)."""
+    fractions: Sequence[float | None] | None = None
+    """Progress from 0 to 1 (STATUS)."""
+    texts: Sequence[str | None] | None = None
+    """Progress for people (STATUS)."""
+
+
+@frozen
+class Message:
+    """One message between two neighbours.
+
+    ``frames`` are what follows the head unread: set by :func:`wmp.codec.peek` for devices,
+    empty when ``columns`` was decoded.
+    """
+
+    command: Command
+    to: Path = ()
+    source: Path = ()
+    fields: Mapping[int | str, Any] = field(factory=dict)
+    columns: Columns | None = None
+    frames: tuple[Frame, ...] = ()
+
+    @property
+    def sender(self) -> Peer:
+        """(identity, epoch) of the end node that made the message."""
+        return self.source[0], self.source[1]  # type: ignore[return-value]
+
+    @property
+    def answer_to(self) -> Path:
+        """The ``to`` of an answer."""
+        return self.source[::-1]
+
+    @property
+    def hops(self) -> int:
+        """How many devices the message has passed."""
+        return (len(self.source) - 2) // 3
