@@ -1,0 +1,69 @@
+"""ERROR messages: the one way in which all three machines answer what they may not act on.
+
+Spec §10. An ERROR is never answered (WMP-10.3) and needs a route back (WMP-10.2): the
+reversed ``from`` when it can be read, else the neighbour on the same link.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from wmp.actions import Send
+from wmp.errors import DecodeError
+from wmp.message import Command, Field, Limits, Link, Message, Path, Peer
+
+__all__ = ["about", "garbled", "refusal"]
+
+
+def refusal(
+    me: Peer, link: Link, message: Message, code: str, text: str, peer: Peer | None = None
+) -> list[Send]:
+    """Answer ``message`` with ERROR ``code``; nothing when it is an ERROR itself.
+
+    Args:
+        me: (identity, epoch) of the node that answers.
+        link: Where the message came from, and the answer goes.
+        message: What is refused.
+        code: A word of :class:`~wmp.message.ErrorCode`.
+        text: What was seen and what was expected.
+        peer: Whom the error is about, when that is not the message as such.
+    """
+    if message.command is Command.ERROR:
+        return []
+    number = message.fields.get(Field.NUMBER, message.fields.get(Field.LOCK))
+    return [_error(me, link, message.answer_to, code, text, message.command, number, peer)]
+
+
+def garbled(me: Peer, link: Link, error: DecodeError) -> list[Send]:
+    """Answer frames that are no message; nothing when they were an ERROR."""
+    if error.command == Command.ERROR:
+        return []
+    return [_error(me, link, error.source[::-1], error.code, str(error), error.command, None, None)]
+
+
+def about(message: Message) -> Peer | None:
+    """Whom a received ERROR is about, None when it does not say."""
+    peer = message.fields.get(Field.ABOUT_PEER)
+    return None if peer is None else (peer[0], peer[1])
+
+
+def _error(
+    me: Peer,
+    link: Link,
+    to: Path,
+    code: str,
+    text: str,
+    command: int | None,
+    number: int | None,
+    peer: Peer | None,
+) -> Send:
+    # A key at a time, ascending, so that the codec need not sort.
+    fields: dict[int | str, Any] = {Field.CODE: code}
+    fields[Field.TEXT] = text.encode()[: Limits.LONG_TEXT].decode(errors="ignore")
+    if command is not None:
+        fields[Field.ABOUT] = int(command)
+    if number is not None:
+        fields[Field.ABOUT_NUMBER] = number
+    if peer is not None:
+        fields[Field.ABOUT_PEER] = peer
+    return Send(link, Message(Command.ERROR, to, me, fields))
