@@ -1,0 +1,188 @@
+"""Balancing: who is offered jobs that wait. Policies are plain callables.
+
+A policy gets what waits and the workers that could do it, and returns the workers in the
+order in which they are to be asked. It decides nothing else: how many jobs each gets
+follows from their room, and a worker that is not returned is not asked this time. A
+policy of one's own is a function of a few lines::
+
+    def nearest(jobs: Jobs, offers: Sequence[Offer]) -> Sequence[Offer]:
+        return sorted(offers, key=lambda offer: not offer.label.startswith("rack-7"))
+
+Policies must be fast, they run for every burst; they must not block. They see at most
+``wake_scan`` offers at once, least recently served first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol, TypeAlias
+
+from attrs import frozen
+
+from wmp.errors import ConfigError
+
+__all__ = [
+    "Jobs",
+    "Offer",
+    "Policy",
+    "Rng",
+    "any_worker",
+    "by_name",
+    "by_role",
+    "least_recently_used",
+    "most_free",
+    "names",
+    "random_of_two",
+    "weighted",
+]
+
+
+@frozen
+class Jobs:
+    """What waits: ``count`` jobs of one kind."""
+
+    role: str
+    needs: Mapping[str, int]
+    count: int
+
+
+class Offer(Protocol):
+    """A worker that could do them. Read only."""
+
+    @property
+    def identity(self) -> bytes: ...
+    @property
+    def label(self) -> str:
+        """What people call it: host and process."""
+    @property
+    def roles(self) -> tuple[str, ...]: ...
+    @property
+    def resources(self) -> Mapping[str, int]:
+        """All that it has."""
+    @property
+    def room(self) -> int:
+        """Jobs it would take now."""
+    @property
+    def spare(self) -> int:
+        """The part of ``room`` that would start at once."""
+    @property
+    def leased(self) -> int:
+        """Jobs of this manager that it holds."""
+    @property
+    def done(self) -> int:
+        """Jobs of this manager that it has done."""
+    @property
+    def served(self) -> int:
+        """When it was last woken or given jobs, as a growing count; 0 for never."""
+
+
+Policy: TypeAlias = Callable[[Jobs, Sequence[Offer]], Sequence[Offer]]
+
+
+class Rng(Protocol):
+    """The part of :class:`random.Random` that policies use."""
+
+    def random(self) -> float:
+        """A float in [0, 1)."""
+
+
+def any_worker(jobs: Jobs, offers: Sequence[Offer]) -> Sequence[Offer]:
+    """Ask as few workers as can take all: the fewest messages, no fairness."""
+    chosen: list[Offer] = []
+    room = 0
+    for offer in offers:
+        if room >= jobs.count:
+            break
+        chosen.append(offer)
+        room += offer.room
+    return chosen
+
+
+def least_recently_used(jobs: Jobs, offers: Sequence[Offer]) -> Sequence[Offer]:
+    """Ask those first that have waited longest since they were served."""
+    return sorted(offers, key=lambda offer: offer.served)
+
+
+def most_free(jobs: Jobs, offers: Sequence[Offer]) -> Sequence[Offer]:
+    """Ask those first that have most free capacity; ties go to the least recently served."""
+    return sorted(offers, key=lambda offer: (-offer.spare, -offer.room, offer.served))
+
+
+def by_role(policies: Mapping[str, Policy], default: Policy = least_recently_used) -> Policy:
+    """Another policy for each role."""
+
+    def choose(jobs: Jobs, offers: Sequence[Offer]) -> Sequence[Offer]:
+        return policies.get(jobs.role, default)(jobs, offers)
+
+    return choose
+
+
+def weighted(weigh: Callable[[Offer], float]) -> Policy:
+    """Share in proportion: ask those first whose jobs so far are fewest for their weight.
+
+    Args:
+        weigh: The worker's weight, above 0; one of weight 2 is given twice as many jobs as
+            one of weight 1 while both have room. A weight of 0 or less: not asked.
+    """
+
+    def choose(jobs: Jobs, offers: Sequence[Offer]) -> Sequence[Offer]:
+        weights = [(weigh(offer), offer) for offer in offers]
+        loads = [
+            ((offer.done + offer.leased) / weight, offer.served, index, offer)
+            for index, (weight, offer) in enumerate(weights)
+            if weight > 0
+        ]
+        return [offer for _, _, _, offer in sorted(loads)]
+
+    return choose
+
+
+def random_of_two(rng: Rng) -> Policy:
+    """Draw two, ask the less loaded first: nearly as even as looking at all of them.
+
+    The rest follow in their order, so that many jobs still reach many workers.
+    """
+
+    def choose(jobs: Jobs, offers: Sequence[Offer]) -> Sequence[Offer]:
+        if len(offers) < 2:
+            return offers
+        first = int(rng.random() * len(offers))
+        second = int(rng.random() * (len(offers) - 1))
+        if second >= first:
+            second += 1
+        pair = sorted((offers[first], offers[second]), key=lambda offer: offer.leased)
+        return [*pair, *(o for i, o in enumerate(offers) if i not in (first, second))]
+
+    return choose
+
+
+_PLAIN: Mapping[str, Policy] = {
+    "any": any_worker,
+    "least_recently_used": least_recently_used,
+    "most_free": most_free,
+}
+
+
+def names() -> tuple[str, ...]:
+    """The names that :func:`by_name` knows."""
+    return (*_PLAIN, "random_of_two")
+
+
+def by_name(name: str, rng: Rng | None = None) -> Policy:
+    """The built-in policy of that name, for flags and files.
+
+    Args:
+        name: One of :func:`names`; ``-`` serves as ``_``.
+        rng: Where ``random_of_two`` draws from; the others need none.
+
+    Raises:
+        ConfigError: No such policy, or ``random_of_two`` without ``rng``.
+    """
+    name = name.replace("-", "_")
+    if name == "random_of_two":
+        if rng is None:
+            raise ConfigError("policy random_of_two needs a random number generator: pass rng")
+        return random_of_two(rng)
+    if name not in _PLAIN:
+        raise ConfigError(f"unknown policy {name!r}; expected one of {', '.join(names())}")
+    return _PLAIN[name]

@@ -1,0 +1,127 @@
+"""One job at its manager: its lifecycle as tables, and the record that is kept of it.
+
+Theory: a job is the manager's from submission to its end (WMP-6.1). In between it is
+queued or leased, any number of times; a lease is known by the job's attempt number, so
+that whatever comes from an older lease can be told and refused (WMP-6.2). A job whose
+cancellation was asked for while leased waits in ``CANCELLING`` for the worker's definite
+answer and is never granted again (WMP-6.12).
+
+``TRANSITIONS`` is consulted for every step of every job. ``IGNORED`` holds all other pairs
+with the reason why nothing happens; together they cover State x Input exactly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import IntEnum
+from typing import TYPE_CHECKING, Final
+
+from attrs import define
+
+from wmp.message import Frame
+
+if TYPE_CHECKING:
+    from wmp.core.peers import RemoteWorker
+    from wmp.core.queues import Queue
+
+__all__ = ["IGNORED", "TRANSITIONS", "Input", "Job", "State"]
+
+
+class State(IntEnum):
+    """Where a job is. IntEnum because its hash is C code, and this is per job."""
+
+    QUEUED = 0
+    LEASED = 1
+    CANCELLING = 2
+    ENDED = 3
+
+
+class Input(IntEnum):
+    """What can happen to a job."""
+
+    GRANT = 0
+    """It goes into a TAKE."""
+    RESULT = 1
+    """DONE ok or error, of the current attempt."""
+    REFUSE = 2
+    """DONE refused, of the current attempt."""
+    RETURN = 3
+    """DONE cancelled, of the current attempt."""
+    LOSE = 4
+    """Its lease is lost, and it may be tried again."""
+    SPEND = 5
+    """Its lease is lost, and its retries are used up."""
+    CANCEL = 6
+    """The submitter wants no result any more."""
+    EXPIRE = 7
+    """Its deadline passed."""
+
+
+TRANSITIONS: Final[Mapping[tuple[State, Input], State]] = {
+    (State.QUEUED, Input.GRANT): State.LEASED,  # WMP-6.1
+    (State.QUEUED, Input.CANCEL): State.ENDED,
+    (State.QUEUED, Input.EXPIRE): State.ENDED,  # WMP-6.8
+    (State.LEASED, Input.RESULT): State.ENDED,  # WMP-6.3
+    (State.LEASED, Input.REFUSE): State.QUEUED,  # WMP-6.5
+    (State.LEASED, Input.RETURN): State.QUEUED,  # WMP-6.11: handed back
+    (State.LEASED, Input.LOSE): State.QUEUED,  # WMP-6.4
+    (State.LEASED, Input.SPEND): State.ENDED,
+    (State.LEASED, Input.CANCEL): State.CANCELLING,
+    (State.LEASED, Input.EXPIRE): State.ENDED,  # CANCEL goes out, its answer is stale
+    (State.CANCELLING, Input.RESULT): State.ENDED,  # the result was faster
+    (State.CANCELLING, Input.REFUSE): State.ENDED,
+    (State.CANCELLING, Input.RETURN): State.ENDED,  # WMP-6.10: the definite answer
+    (State.CANCELLING, Input.LOSE): State.ENDED,  # WMP-6.12: not granted again
+    (State.CANCELLING, Input.SPEND): State.ENDED,
+    (State.CANCELLING, Input.EXPIRE): State.ENDED,
+}
+
+IGNORED: Final[Mapping[tuple[State, Input], str]] = {
+    (State.QUEUED, Input.RESULT): "no lease: the result is of an attempt that was lost",
+    (State.QUEUED, Input.REFUSE): "no lease: the refusal is of an attempt that was lost",
+    (State.QUEUED, Input.RETURN): "no lease: the answer is of an attempt that was lost",
+    (State.QUEUED, Input.LOSE): "no lease to lose",
+    (State.QUEUED, Input.SPEND): "no lease to lose",
+    (State.LEASED, Input.GRANT): "leased jobs are in no queue",
+    (State.CANCELLING, Input.GRANT): "leased jobs are in no queue",
+    (State.CANCELLING, Input.CANCEL): "asked for already",
+    (State.ENDED, Input.GRANT): "a job that ended in the queue is skipped when it surfaces",
+    (State.ENDED, Input.RESULT): "the first accepted end is the only one",
+    (State.ENDED, Input.REFUSE): "ended",
+    (State.ENDED, Input.RETURN): "ended",
+    (State.ENDED, Input.LOSE): "ended",
+    (State.ENDED, Input.SPEND): "ended",
+    (State.ENDED, Input.CANCEL): "ended: too late to cancel",
+    (State.ENDED, Input.EXPIRE): "ended",
+}
+
+
+@define(eq=False)
+class Job:
+    """The record of one job. There may be a million of them: keep it small."""
+
+    id: int
+    payload: Frame
+    queue: Queue
+    priority: int
+    retries: int
+    deadline: float | None
+    state: State = State.QUEUED
+    attempt: int = 0
+    """Number of the newest lease; 0 before the first."""
+    lost: int = 0
+    """Leases lost that may have started."""
+    worker: RemoteWorker | None = None
+    """Who holds the lease; None while queued."""
+    take: int = 0
+    """Number of the TAKE that granted the lease."""
+    refused: tuple[bytes, int, int] | None = None
+    """(identity, session, READY) of a refusal: not that worker again before it says more."""
+
+    def step(self, what: Input) -> bool:
+        """Move by the table; False when the pair is one that is ignored."""
+        state = TRANSITIONS.get((self.state, what))
+        if state is None:
+            return False
+        self.state = state
+        return True

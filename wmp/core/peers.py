@@ -1,0 +1,92 @@
+"""What a manager remembers of one worker: route, READY, open GIVEs, leases, numbering.
+
+Kept per identity (WMP-1.8), for one epoch and one session; the route is only the latest
+one heard.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from attrs import define, field
+
+from wmp.core.jobs import Job
+from wmp.core.queues import Queue
+from wmp.core.stream import Stream
+from wmp.message import Kind, Link, Path
+
+__all__ = ["Give", "RemoteWorker", "fits"]
+
+
+def fits(needs: Mapping[str, int], room: Mapping[str, int]) -> bool:
+    """Whether ``room`` has all that ``needs`` names."""
+    return all(room.get(name, 0) >= amount for name, amount in needs.items())
+
+
+@define(eq=False)
+class Give:
+    """A GIVE that is open: the worker holds resources for us until we answer."""
+
+    worker: RemoteWorker
+    lock: int
+    want: int
+    """How many jobs may still come."""
+    window: int
+    """How many of them would wait at the worker."""
+    roles: tuple[str, ...]
+    needs: Mapping[str, int]
+    until: float
+    """When it must be answered; not in the future for one without ``hold``."""
+
+
+@define(eq=False)
+class RemoteWorker:
+    """One worker, as its manager knows it. Read by policies: see :class:`wmp.balance.Offer`."""
+
+    identity: bytes
+    epoch: int
+    stream: Stream
+    heard: float
+    link: Link | None = None
+    """None while no route is known."""
+    path: Path = ()
+    """The ``to`` that reaches it."""
+    label: str = ""
+    ready: int = 0
+    """Number of the READY remembered; 0 for none."""
+    credit: int = 0
+    window: int = 0
+    roles: tuple[str, ...] = ()
+    resources: Mapping[str, int] = field(factory=dict)
+    gives: dict[int, Give] = field(factory=dict)
+    last_lock: int = 0
+    leases: dict[int, Job] = field(factory=dict)
+    woken: dict[Kind, tuple[Queue, int]] = field(factory=dict)
+    """WAKEs not answered yet."""
+    served: int = 0
+    """When it was last woken or given jobs, as a count of such events; 0 for never."""
+    done: int = 0
+    unsaid: int = 0
+    """Payload bytes received since an ack was last sent to it."""
+
+    @property
+    def room(self) -> int:
+        """Jobs it would take now: remembered credit and open GIVEs."""
+        return self.credit + sum(give.want for give in self.gives.values())
+
+    @property
+    def spare(self) -> int:
+        """The part of ``room`` that would start at once."""
+        parked = self.window if self.credit else 0
+        parked += sum(give.window for give in self.gives.values())
+        return max(0, self.room - parked)
+
+    @property
+    def leased(self) -> int:
+        """Jobs it holds of this manager."""
+        return len(self.leases)
+
+    @property
+    def mark(self) -> tuple[bytes, int, int]:
+        """What a refusal is remembered against (WMP-6.5)."""
+        return self.identity, self.stream.session, self.ready
