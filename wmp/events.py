@@ -57,7 +57,7 @@ class Undelivered:
 
 @frozen
 class Ticked:
-    """The time that ``deadline()`` named has come (or any other: it is only a look at the clock)."""
+    """The time that ``deadline()`` named has come, or any other: a look at the clock."""
 
 
 @frozen

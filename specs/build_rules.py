@@ -1,0 +1,271 @@
+"""List every rule of ``wmp.md`` with the tests that hold it, in ``rules.toml``.
+
+::
+
+    python specs/build_rules.py            # write rules.toml
+    python specs/build_rules.py --check    # exit 1 when it is stale
+
+A rule is a list item ``- **WMP-3.7** (manager) text``. A test holds a rule when it carries
+``@pytest.mark.rule("WMP-3.7")``: on the function, on its class, in a ``pytest.param`` of its
+decorators, or in ``pytestmark``. Files are read, never imported, so that the list does not
+depend on what is installed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import json
+import re
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+SPEC = ROOT / "specs" / "wmp.md"
+RULES = ROOT / "specs" / "rules.toml"
+TESTS = ROOT / "tests"
+
+PROFILES: Mapping[str, str] = {
+    "WMP-1": "core",
+    "WMP-1.4": "device",
+    "WMP-2": "core",
+    "WMP-2.8": "columns",
+    "WMP-2.9": "columns",
+    "WMP-3": "core",
+    "WMP-4": "core",
+    "WMP-5": "held-give",
+    "WMP-6": "core",
+    "WMP-6.4": "reliable",
+    "WMP-6.8": "status-cancel",
+    "WMP-6.9": "status-cancel",
+    "WMP-6.10": "status-cancel",
+    "WMP-6.11": "status-cancel",
+    "WMP-6.12": "status-cancel",
+    "WMP-7": "reliable",
+    "WMP-8": "device",
+    "WMP-9": "liveness",
+    "WMP-9.6": "reliable",
+    "WMP-9.7": "reliable",
+    "WMP-9.8": "reliable",
+    "WMP-9.9": "reliable",
+    "WMP-9.12": "reliable",
+    "WMP-10": "core",
+    "WMP-12": "secure",
+    "WMP-12.2": "device",
+}
+"""Profile of a section, and of the rules in it that belong to another one.
+
+A peer may say that it speaks some profiles: `core` is what every peer speaks.
+"""
+
+UNTESTED: Mapping[str, str] = {}
+"""Rule to the reason why no test can hold it. Empty is how it should be."""
+
+_SECTION = re.compile(r"^## (\d+)\. (.+)$")
+_RULE = re.compile(r"^- \*\*(WMP-(\d+)\.\d+)\*\* \(([a-z]+)\) (.+)$")
+_LEVELS = ("must", "should", "may")
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One numbered rule of the specification."""
+
+    id: str
+    section: int
+    title: str
+    who: str
+    text: str
+
+    @property
+    def level(self) -> str:
+        """``must``, ``should`` or ``may``: the strongest word in it; none binds like MUST."""
+        return next(
+            (level for level in _LEVELS if re.search(rf"\b{level.upper()}\b", self.text)), "must"
+        )
+
+    @property
+    def profile(self) -> str:
+        """Which part of the protocol the rule belongs to."""
+        return PROFILES.get(self.id) or PROFILES[f"WMP-{self.section}"]
+
+    @property
+    def testable(self) -> str:
+        """``required``, ``optional``, or ``untested because`` and the reason."""
+        if reason := UNTESTED.get(self.id):
+            return f"untested because {reason}"
+        return "optional" if self.level == "may" else "required"
+
+
+class SpecError(ValueError):
+    """The specification or a marker is not written as this program reads it."""
+
+
+def parse_rules(spec: str) -> list[Rule]:
+    """Read the rules of a specification, in its order.
+
+    Raises:
+        SpecError: An item looks like a rule but is not written as one, or a number
+            is used twice, or is not the next of its section.
+    """
+    rules: list[Rule] = []
+    section, title, last = 0, "", 0
+    lines = spec.splitlines()
+    for index, line in enumerate(lines):
+        if heading := _SECTION.match(line):
+            section, title, last = int(heading[1]), heading[2], 0
+        elif line.startswith("- **WMP-"):
+            item = _RULE.match(line)
+            if item is None:
+                raise SpecError(f"line {index + 1}: expected `- **WMP-x.y** (who) text`: {line}")
+            id, number = item[1], int(item[1].rpartition(".")[2])
+            if int(item[2]) != section or number != last + 1:
+                raise SpecError(f"line {index + 1}: {id} follows WMP-{section}.{last}")
+            last = number
+            text = [item[4], *_continuation(lines[index + 1 :])]
+            rules.append(Rule(id, section, title, item[3], " ".join(text)))
+    return rules
+
+
+def _continuation(lines: Iterable[str]) -> Iterator[str]:
+    """Yield the indented lines that go on with an item."""
+    for line in lines:
+        if not line.startswith("  ") or not line.strip():
+            return
+        yield line.strip()
+
+
+def collect(tests: Path, root: Path = ROOT) -> dict[str, list[str]]:
+    """Map each rule named by a marker to the node ids of its tests, sorted.
+
+    Raises:
+        SpecError: A marker stands where pytest does not look, or names no text.
+    """
+    held: dict[str, set[str]] = {}
+    for path in sorted(tests.rglob("test_*.py")):
+        tree = ast.parse(path.read_text(encoding="utf-8"), str(path))
+        file = path.relative_to(root).as_posix()
+        used: set[ast.Call] = set()
+        for node, markers in _tests(tree, used):
+            for id in markers:
+                held.setdefault(id, set()).add(f"{file}::{node}")
+        for call in _markers(tree):
+            if call not in used:
+                raise SpecError(
+                    f"{file}:{call.lineno}: a rule marker that no test carries; put it on a test, "
+                    "its class, or in pytestmark"
+                )
+    return {id: sorted(nodes) for id, nodes in held.items()}
+
+
+def _tests(tree: ast.Module, used: set[ast.Call]) -> Iterator[tuple[str, list[str]]]:
+    """Yield each test of a module with the rules that its markers name."""
+    everywhere = _assigned(tree.body, "pytestmark", used)
+    for node in tree.body:
+        match node:
+            case ast.FunctionDef() | ast.AsyncFunctionDef() if node.name.startswith("test"):
+                yield node.name, everywhere + _decorated(node, used)
+            case ast.ClassDef() if node.name.startswith("Test"):
+                yield from _class(node, everywhere, tree, used)
+            case ast.Assign(targets=[ast.Name(id=name)]) if name.startswith("Test"):
+                # TestWorld = World.TestCase, as Hypothesis has it.
+                yield name, everywhere + _assigned(tree.body, f"{name}.pytestmark", used)
+
+
+def _class(
+    node: ast.ClassDef, everywhere: list[str], tree: ast.Module, used: set[ast.Call]
+) -> Iterator[tuple[str, list[str]]]:
+    markers = everywhere + _decorated(node, used) + _assigned(node.body, "pytestmark", used)
+    markers += _assigned(tree.body, f"{node.name}.pytestmark", used)
+    methods = [
+        item
+        for item in node.body
+        if isinstance(item, ast.FunctionDef | ast.AsyncFunctionDef) and item.name.startswith("test")
+    ]
+    if not methods:  # the tests are inherited
+        yield node.name, markers
+    for method in methods:
+        yield f"{node.name}::{method.name}", markers + _decorated(method, used)
+
+
+def _decorated(
+    node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef, used: set[ast.Call]
+) -> list[str]:
+    return [id for item in node.decorator_list for id in _ids(item, used)]
+
+
+def _assigned(body: Iterable[ast.stmt], name: str, used: set[ast.Call]) -> list[str]:
+    return [
+        id
+        for node in body
+        if isinstance(node, ast.Assign) and any(ast.unparse(t) == name for t in node.targets)
+        for id in _ids(node.value, used)
+    ]
+
+
+def _ids(tree: ast.AST, used: set[ast.Call]) -> Iterator[str]:
+    for call in _markers(tree):
+        used.add(call)
+        for argument in call.args:
+            if not isinstance(argument, ast.Constant) or not isinstance(argument.value, str):
+                raise SpecError(f"line {call.lineno}: a rule marker takes literal texts")
+            yield argument.value
+
+
+def _markers(tree: ast.AST) -> Iterator[ast.Call]:
+    """Yield every call of ``….mark.rule(…)``; Hypothesis' own ``rule()`` is another."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.Call(func=ast.Attribute(value=ast.Attribute(attr="mark"), attr="rule")):
+                yield node
+
+
+def render(rules: Iterable[Rule], held: Mapping[str, list[str]]) -> str:
+    """Write the rules and their tests as TOML."""
+    parts = ["# Written by specs/build_rules.py from specs/wmp.md and the tests' markers.\n"]
+    for rule in rules:
+        tests = held.get(rule.id, [])
+        listed = "".join(f"    {_quote(test)},\n" for test in tests)
+        parts.append(
+            "\n[[rule]]\n"
+            f"id = {_quote(rule.id)}\n"
+            f"section = {_quote(f'{rule.section}. {rule.title}')}\n"
+            f"who = {_quote(rule.who)}\n"
+            f"level = {_quote(rule.level)}\n"
+            f"profile = {_quote(rule.profile)}\n"
+            f"testable = {_quote(rule.testable)}\n"
+            f"text = {_quote(rule.text)}\n"
+            + (f"tests = [\n{listed}]\n" if tests else "tests = []\n")
+        )
+    return "".join(parts)
+
+
+def _quote(text: str) -> str:
+    # A JSON string is a TOML basic string.
+    return json.dumps(text, ensure_ascii=False)
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Write ``rules.toml``, or with ``--check`` only compare; return the exit code."""
+    parser = argparse.ArgumentParser(description="List the rules of wmp.md with their tests.")
+    parser.add_argument("--check", action="store_true", help="write nothing; exit 1 when stale")
+    check = parser.parse_args(argv).check
+    try:
+        rules, held = parse_rules(SPEC.read_text(encoding="utf-8")), collect(TESTS)
+    except SpecError as error:
+        print(error, file=sys.stderr)
+        return 2
+    text = render(rules, held)
+    if not check:
+        RULES.write_text(text, encoding="utf-8")
+    elif not RULES.exists() or RULES.read_text(encoding="utf-8") != text:
+        print("specs/rules.toml is stale: run python specs/build_rules.py", file=sys.stderr)
+        return 1
+    bare = [rule.id for rule in rules if rule.testable == "required" and rule.id not in held]
+    print(f"{len(rules)} rules, {len(bare)} without a test" + "".join(f"\n  {id}" for id in bare))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,56 @@
+"""What every test may rely on: Hypothesis' profiles and a context that notices leaks."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import zmq
+from hypothesis import HealthCheck, settings
+
+# A slow machine is not a bug: pytest's own timeout catches what hangs.
+settings.register_profile("dev", deadline=None, print_blob=True)
+settings.register_profile(
+    "ci",
+    deadline=None,
+    print_blob=True,
+    derandomize=True,
+    database=None,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.register_profile("nightly", settings.get_profile("dev"), max_examples=5000)
+settings.load_profile(
+    os.environ.get("WMP_HYPOTHESIS_PROFILE") or ("ci" if os.environ.get("CI") else "dev")
+)
+
+
+class TrackedContext(zmq.Context[zmq.Socket[bytes]]):
+    """A context that remembers every socket made from it."""
+
+    made: list[zmq.Socket[bytes]]
+
+    def __init__(self) -> None:
+        super().__init__()
+        # Past the class's own __setattr__, which takes names for socket options.
+        self.__dict__["made"] = []
+
+    def socket(self, *args: Any, **kwargs: Any) -> Any:
+        socket = super().socket(*args, **kwargs)
+        self.made.append(socket)
+        return socket
+
+
+@pytest.fixture
+def context() -> Iterator[TrackedContext]:
+    """A ZeroMQ context to share; fails the test that leaves a socket of it open.
+
+    A context or socket made elsewhere and not closed is a ResourceWarning, which pytest
+    turns into a failure too.
+    """
+    context = TrackedContext()
+    yield context
+    leaked = [socket for socket in context.made if not socket.closed]
+    context.destroy(linger=0)
+    assert not leaked, f"{len(leaked)} sockets were left open: {leaked}"

@@ -1,0 +1,213 @@
+"""The house holds: names, arrows, sizes, errors."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import inspect
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from wmp import errors
+
+ROOT = Path(__file__).resolve().parents[2]
+PACKAGE = ROOT / "wmp"
+
+SANS_IO = ("core", "codec", "message", "events", "actions", "balance")
+"""What runs without sockets, clocks and threads, as setup.cfg's contracts have it."""
+
+MAX_LINES = 700
+
+
+def public_modules() -> Iterator[str]:
+    """Dotted names of the modules whose path has no underscore."""
+    for path in sorted(PACKAGE.rglob("*.py")):
+        parts = path.relative_to(ROOT).with_suffix("").parts
+        if parts[-1] == "__init__":
+            parts = parts[:-1]
+        if not any(part.startswith("_") for part in parts):
+            yield ".".join(parts)
+
+
+def source_of(module: str) -> Path:
+    path = ROOT.joinpath(*module.split("."))
+    return path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+
+
+def names_made(module: str) -> set[str]:
+    """Public names that a module binds at its top; a package's ``__init__`` only imports."""
+    names: set[str] = set()
+    path = source_of(module)
+    for node in ast.parse(path.read_text(encoding="utf-8")).body:
+        match node:
+            case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
+                names.add(node.name)
+            case ast.Assign():
+                names.update(
+                    name.id
+                    for target in node.targets
+                    for name in ast.walk(target)
+                    if isinstance(name, ast.Name) and isinstance(name.ctx, ast.Store)
+                )
+            case ast.AnnAssign(target=ast.Name(id=name)):
+                names.add(name)
+            case ast.ImportFrom() if path.name == "__init__.py" and node.module != "__future__":
+                names.update(alias.asname or alias.name for alias in node.names)
+    return {name for name in names if not name.startswith("_")}
+
+
+def sort_key(name: str) -> tuple[int, str]:
+    """Constants, then classes, then functions, as ruff sorts ``__all__``."""
+    return (0 if name.isupper() else 1 if name[0].isupper() else 2), name
+
+
+@pytest.mark.parametrize("module", list(public_modules()))
+def test_exports_are_sorted_and_complete(module):
+    listed = list(getattr(importlib.import_module(module), "__all__", ()))
+    made = names_made(module)
+
+    assert listed == sorted(set(listed), key=sort_key), "__all__ is not sorted"
+    assert made <= set(listed), "public names that __all__ does not list"
+    namespace = vars(importlib.import_module(module))
+    assert set(listed) <= namespace.keys(), "__all__ lists names that are not there"
+
+
+def drawn_tree(text: str) -> Iterator[tuple[str, str | None, set[str]]]:
+    """Yield (name, parent, names in brackets) for each line of a drawn tree."""
+    stack: list[tuple[int, str]] = []
+    for line in text.splitlines():
+        if not (found := re.match(r"[ │├└─]*(?=[A-Z])([A-Z]\w+)(?:  +(.*))?$", line)):
+            continue
+        column = line.index(found[1])
+        while stack and stack[-1][0] >= column:
+            stack.pop()
+        brackets = re.findall(r"\((\w+)\)", found[2] or "")
+        yield found[1], (stack[-1][1] if stack else None), set(brackets)
+        stack.append((column, found[1]))
+
+
+def test_the_tree_of_errors_is_drawn_as_it_is():
+    tree = list(drawn_tree((errors.__doc__ or "").partition("::")[2]))
+
+    assert errors.__all__ == sorted(name for name, _, _ in tree)
+    for name, parent, brackets in tree:
+        error = getattr(errors, name)
+        bases = {base.__name__ for base in error.__bases__}
+        builtins = bases - set(errors.__all__) - {"Exception"}
+
+        assert bases - builtins == {parent or "Exception"}, name
+        assert builtins == brackets - {"abstract"}, name
+
+
+def test_errors_say_what_they_are_for():
+    for name in errors.__all__:
+        assert inspect.getdoc(getattr(errors, name)), name
+
+
+def test_every_arrow_runs_down():
+    found = subprocess.run(
+        [
+            sys.executable,
+            "-c",
+            "from importlinter.cli import lint_imports_command; lint_imports_command()",
+            "--no-cache",
+        ],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=50,
+    )
+
+    assert found.returncode == 0, found.stdout + found.stderr
+
+
+BARE = """
+import builtins, importlib, sys, types
+
+# Without wmp/__init__.py, which exports the API and so the runtime.
+package = types.ModuleType("wmp")
+package.__path__ = [{package!r}]
+sys.modules["wmp"] = package
+
+BLOCKED = {{"asyncio", "logging", "os", "random", "socket", "threading", "time", "zmq"}}
+real = builtins.__import__
+
+def guarded(name, globals=None, locals=None, fromlist=(), level=0):
+    # Only what our own modules ask for: the standard library reads clocks as it likes.
+    if (globals or {{}}).get("__name__", "").startswith("wmp") and name.split(".")[0] in BLOCKED:
+        raise ImportError(f"{{globals['__name__']}} imports {{name}}")
+    return real(name, globals, locals, fromlist, level)
+
+builtins.__import__ = guarded
+for name in {modules!r}:
+    importlib.import_module(name)
+loaded = {{"asyncio", "zmq"}} & sys.modules.keys()
+sys.exit(f"{{loaded}} got loaded" if loaded else 0)
+"""
+
+
+def test_the_core_imports_with_io_blocked():
+    modules = [name for name in public_modules() if name.split(".")[1:2] and is_sans_io(name)]
+    script = BARE.format(package=str(PACKAGE), modules=modules)
+
+    found = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=50
+    )
+
+    assert found.returncode == 0, found.stderr
+    assert "wmp.core.settings" in modules
+
+
+def is_sans_io(module: str) -> bool:
+    return module.split(".")[1] in SANS_IO
+
+
+def house_files(*suffixes: str) -> Iterator[Path]:
+    """Files of the project, without what tools leave behind."""
+    for path in sorted(ROOT.rglob("*")):
+        parts = path.relative_to(ROOT).parts
+        hidden = any(part.startswith(".") for part in parts) and parts[0] not in (".ci", ".github")
+        built = parts[0] in ("build", "dist") or any(
+            part == "__pycache__" or part.endswith(".egg-info") for part in parts
+        )
+        if path.is_file() and not hidden and not built and path.name.endswith(suffixes or ""):
+            yield path
+
+
+@pytest.mark.parametrize(
+    "path", list(house_files(".py")), ids=lambda path: path.relative_to(ROOT).as_posix()
+)
+def test_no_file_outgrows_its_noun(path):
+    lines = len(path.read_text(encoding="utf-8").splitlines())
+
+    assert lines <= MAX_LINES, f"{lines} lines: there are two nouns in it"
+
+
+# Homes and workplaces of people and of build machines. A socket below /tmp is an address.
+MACHINE_PATH = re.compile(
+    r"(?<![\w.:/*])(?<!ipc://)/(?:home|root|tmp|Users|work|workspace|builds)/\w"
+)
+
+
+def test_no_path_of_a_machine_is_written_down():
+    found = []
+    for path in house_files():
+        try:
+            text = path.read_text(encoding="utf-8")
+        except UnicodeDecodeError:
+            continue
+        for number, line in enumerate(text.splitlines(), 1):
+            if MACHINE_PATH.search(line):
+                found.append(f"{path.relative_to(ROOT)}:{number}: {line.strip()}")
+
+    assert not found, "\n".join(found)
+
+
+def test_a_path_of_a_machine_would_be_seen():
+    assert MACHINE_PATH.search("see " + "/".join(["", "home", "me", "notes"]))
+    assert not MACHINE_PATH.search("bind ipc:///tmp/wmp.sock, or /run/wmp.sock")
