@@ -9,16 +9,15 @@ policy of one's own is a function of a few lines::
         return sorted(offers, key=lambda offer: not offer.label.startswith("rack-7"))
 
 Policies must be fast, they run for every burst; they must not block. They see at most
-``wake_scan`` offers at once, least recently served first.
+``wake_scan`` offers at once, the oldest first.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol, TypeAlias
+from typing import Protocol
 
-from attrs import frozen
-
+from wmp.core.policy import Jobs, Offer, Policy
 from wmp.errors import ConfigError
 
 __all__ = [
@@ -35,48 +34,6 @@ __all__ = [
     "random_of_two",
     "weighted",
 ]
-
-
-@frozen
-class Jobs:
-    """What waits: ``count`` jobs of one kind."""
-
-    role: str
-    needs: Mapping[str, int]
-    count: int
-
-
-class Offer(Protocol):
-    """A worker that could do them. Read only."""
-
-    @property
-    def identity(self) -> bytes: ...
-    @property
-    def label(self) -> str:
-        """What people call it: host and process."""
-    @property
-    def roles(self) -> tuple[str, ...]: ...
-    @property
-    def resources(self) -> Mapping[str, int]:
-        """All that it has."""
-    @property
-    def room(self) -> int:
-        """Jobs it would take now."""
-    @property
-    def spare(self) -> int:
-        """The part of ``room`` that would start at once."""
-    @property
-    def leased(self) -> int:
-        """Jobs of this manager that it holds."""
-    @property
-    def done(self) -> int:
-        """Jobs of this manager that it has done."""
-    @property
-    def served(self) -> int:
-        """When it was last woken or given jobs, as a growing count; 0 for never."""
-
-
-Policy: TypeAlias = Callable[[Jobs, Sequence[Offer]], Sequence[Offer]]
 
 
 class Rng(Protocol):

@@ -254,6 +254,11 @@ class Message:
         return self.source[0], self.source[1]  # type: ignore[return-value]
 
     @property
+    def receiver(self) -> bytes | None:
+        """Identity of the end node that ``to`` ends in, None for a message without one."""
+        return self.to[-1] if self.to else None  # type: ignore[return-value]
+
+    @property
     def answer_to(self) -> Path:
         """The ``to`` of an answer."""
         return self.source[::-1]

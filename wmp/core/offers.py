@@ -8,13 +8,13 @@ exist and the candidates asked for, not by the workers that wait.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 
 from attrs import define, field
 
-from wmp.balance import Jobs, Policy
 from wmp.core.peers import Give, RemoteWorker, fits
+from wmp.core.policy import Jobs, Policy
 from wmp.core.queues import Queue
 
 __all__ = ["Offers", "spread"]
@@ -43,15 +43,19 @@ def spread(count: int, rooms: Sequence[int]) -> list[int]:
     return shares
 
 
+_Line = dict[bytes, tuple[int, RemoteWorker]]
+"""Identity to (place, worker), in the order of the places, which only grow."""
+
+
 @define(eq=False)
 class _Profile:
-    """Workers that offer the same roles and resources, least recently served first."""
+    """Workers that offer the same roles and resources, oldest offer first."""
 
     roles: frozenset[str]
     resources: dict[str, int]
-    credited: dict[bytes, RemoteWorker] = field(factory=dict)
+    credited: _Line = field(factory=dict)
     """Those with remembered credit."""
-    giving: dict[bytes, RemoteWorker] = field(factory=dict)
+    giving: _Line = field(factory=dict)
     """Those with open GIVEs."""
 
 
@@ -60,7 +64,7 @@ class Offers:
     """All offers of a manager's workers.
 
     Invariant: a worker stands in ``credited`` exactly when its credit is above 0, and in
-    ``giving`` exactly when it has an open GIVE, each in the order of ``served``.
+    ``giving`` exactly when it has an open GIVE. Being served puts it last in both.
     """
 
     policy: Policy
@@ -69,19 +73,17 @@ class Offers:
     _profiles: dict[tuple[tuple[str, ...], tuple[tuple[str, int], ...]], _Profile] = field(
         factory=dict
     )
-    _served: int = 0
+    _places: int = 0
 
     def update(self, worker: RemoteWorker) -> None:
         """Index ``worker`` by its credit and GIVEs as they are now."""
         profile = self._profile(worker)
-        if worker.credit > 0:
-            profile.credited.setdefault(worker.identity, worker)
-        else:
-            profile.credited.pop(worker.identity, None)
-        if worker.gives:
-            profile.giving.setdefault(worker.identity, worker)
-        else:
-            profile.giving.pop(worker.identity, None)
+        self._places += 1
+        for line, stands in ((profile.credited, worker.credit > 0), (profile.giving, worker.gives)):
+            if stands:
+                line.setdefault(worker.identity, (self._places, worker))
+            else:
+                line.pop(worker.identity, None)
 
     def remove(self, worker: RemoteWorker) -> None:
         """Take ``worker`` out; called before its roles or resources change, and at its end."""
@@ -95,30 +97,29 @@ class Offers:
 
     def mark_served(self, worker: RemoteWorker) -> None:
         """Put ``worker`` behind all others."""
-        self._served += 1
-        worker.served = self._served
+        self._places += 1
+        worker.served = self._places
         profile = self._profile(worker)
         for line in (profile.credited, profile.giving):
-            if worker.identity in line:
-                line[worker.identity] = line.pop(worker.identity)
+            if line.pop(worker.identity, None) is not None:
+                line[worker.identity] = (self._places, worker)
 
     def to_wake(self, queue: Queue, count: int) -> list[tuple[RemoteWorker, int]]:
         """Whom to wake for ``count`` jobs of ``queue``, and each for how many (WMP-3.4)."""
-        lines = [p.credited for p in self._eligible(queue)]
-        workers = [w for w in self._merge(lines) if queue.kind not in w.woken]
+        lines = (p.credited for p in self._eligible(queue))
+        workers = [w for w in self._oldest(lines) if queue.kind not in w.woken]
         chosen = self._choose(queue, count, workers)
         # What would start at once comes first; the windows only take what is left.
         starting = [max(0, w.credit - w.window) for w in chosen]
         shares = spread(count, starting)
-        rest = spread(count - sum(shares), [w.credit - s for w, s in zip(chosen, shares, strict=True)])
+        left = [w.credit - s for w, s in zip(chosen, shares, strict=True)]
+        rest = spread(count - sum(shares), left)
         return [(w, s + r) for w, s, r in zip(chosen, shares, rest, strict=True) if s + r]
 
     def to_serve(self, queue: Queue) -> list[tuple[Give, int]]:
         """Which open GIVEs get jobs of ``queue``, and how many (WMP-5.3)."""
-        lines = [p.giving for p in self._eligible(queue)]
-        if not lines:
-            return []
-        gives = {w.identity: self._give_for(w, queue) for w in self._merge(lines)}
+        lines = (p.giving for p in self._eligible(queue))
+        gives = {w.identity: self._give_for(w, queue) for w in self._oldest(lines)}
         workers = [g.worker for g in gives.values() if g is not None]
         chosen = [
             give
@@ -145,12 +146,11 @@ class Offers:
             if queue.kind.role in profile.roles and fits(queue.needs, profile.resources):
                 yield profile
 
-    def _merge(self, lines: list[dict[bytes, RemoteWorker]]) -> Iterator[RemoteWorker]:
-        """Up to ``scan`` workers, least recently served first."""
-        if len(lines) == 1:
-            return islice(iter(lines[0].values()), self.scan)
-        merged = heapq.merge(*(line.values() for line in lines), key=lambda w: w.served)
-        return islice(merged, self.scan)
+    def _oldest(self, lines: Iterable[_Line]) -> Iterator[RemoteWorker]:
+        """Up to ``scan`` workers, oldest offer first."""
+        # No two places are equal, so workers are never compared.
+        merged = heapq.merge(*(line.values() for line in lines))
+        return (worker for _, worker in islice(merged, self.scan))
 
     def _give_for(self, worker: RemoteWorker, queue: Queue) -> Give | None:
         for give in worker.gives.values():

@@ -41,7 +41,7 @@ class Give:
 
 @define(eq=False)
 class RemoteWorker:
-    """One worker, as its manager knows it. Read by policies: see :class:`wmp.balance.Offer`."""
+    """One worker, as its manager knows it. Read by policies: see :class:`wmp.core.policy.Offer`."""
 
     identity: bytes
     epoch: int

@@ -1,0 +1,189 @@
+"""The device machine: worker to those above, manager to those below, and nothing of its own.
+
+Spec §8. READY and PING without a receiver go to everyone above; everything else follows
+the path it carries. Nothing is remembered of a job, a lock or a peer (WMP-8.7), so that a
+device can be restarted at any moment: what it must know comes with each message.
+
+An ``int`` link is a DEALER to an upstream, ``bytes`` name a connection below.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import assert_never
+
+from attrs import define, evolve, field, frozen
+
+from wmp.actions import DeviceAction, Drop, Halt, Send
+from wmp.core import answer
+from wmp.core.settings import DeviceSettings
+from wmp.errors import Superseded
+from wmp.events import DeviceEvent, Drained, Garbled, Received, Ticked, Undelivered
+from wmp.message import Command, ErrorCode, Field, Link, Message, Path, Peer
+
+__all__ = ["Device", "DeviceStatistics"]
+
+_DISCOVERY = frozenset({Command.READY, Command.PING})
+_UP = frozenset(
+    {
+        Command.READY,
+        Command.GIVE,
+        Command.DONE,
+        Command.STATUS,
+        Command.PING,
+        Command.BYE,
+        Command.ERROR,
+    }
+)
+_DOWN = frozenset(
+    {
+        Command.WAKE,
+        Command.TAKE,
+        Command.NO,
+        Command.CANCEL,
+        Command.PONG,
+        Command.ERROR,
+    }
+)
+
+
+@frozen
+class DeviceStatistics:
+    """What a device passed on and dropped; a snapshot."""
+
+    forwarded: Mapping[str, int]
+    """Messages sent on, by command."""
+    dropped: Mapping[str, int]
+    """Messages ignored, by reason."""
+
+
+@define(eq=False)
+class Device:
+    """Sans-I/O device.
+
+    Args:
+        settings: Identity, number of upstream links, hop limit.
+    """
+
+    settings: DeviceSettings
+    _me: Peer = field(init=False)
+    _forwarded: dict[Command, int] = field(factory=dict, init=False)
+    _dropped: dict[str, int] = field(factory=dict, init=False)
+    _halted: bool = field(default=False, init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._me = (self.settings.identity, self.settings.epoch)
+
+    def deadline(self) -> float | None:
+        """Never: a device has no timers."""
+        return None
+
+    def handle(self, event: DeviceEvent, now: float) -> list[DeviceAction]:
+        """Take one event; return what must be done now, in order."""
+        if self._halted:
+            return []
+        match event:
+            case Received(link, message):
+                return self._received(link, message)
+            case Garbled(link, error):
+                drop = self._drop(error.code, link, None, str(error))
+                return [drop, *answer.garbled(self._me, link, error)]
+            case Undelivered(link, message):
+                return self._undelivered(link, message)
+            case Ticked():
+                return []
+            case Drained():
+                self._halted = True
+                return [Halt(None)]
+            case _:
+                assert_never(event)
+
+    def statistics(self) -> DeviceStatistics:
+        """A snapshot for people and programs."""
+        forwarded = {command.name: count for command, count in self._forwarded.items()}
+        return DeviceStatistics(forwarded, dict(self._dropped))
+
+    def _received(self, link: Link, message: Message) -> list[DeviceAction]:
+        command, identity = message.command, self._me[0]
+        upward = isinstance(link, bytes)
+        if command not in (_UP if upward else _DOWN):
+            side = "below" if upward else "above"
+            text = f"{command.name} does not come from {side}"
+            return self._refuse(link, message, ErrorCode.DIRECTION, text)
+        if not message.to and command is Command.ERROR:
+            return self._told(link, message)
+        if identity in message.source[2::3]:
+            text = "the message has passed this device before"
+            return self._refuse(link, message, ErrorCode.LOOP, text)
+        if message.hops >= self.settings.max_hops:
+            text = f"the message has passed {message.hops} devices, the limit"
+            return self._refuse(link, message, ErrorCode.LOOP, text)
+        onward = evolve(message, source=(*message.source, *self._me, link))
+        if not message.to:
+            if command not in _DISCOVERY:
+                return self._refuse(link, message, ErrorCode.MISROUTED, "no receiver in 'to'")
+            self._forwarded[command] = self._forwarded.get(command, 0) + self.settings.upstreams
+            return [Send(upstream, onward) for upstream in range(self.settings.upstreams)]
+        return self._follow(link, message, onward)
+
+    def _follow(self, link: Link, message: Message, onward: Message) -> list[DeviceAction]:
+        """Send on to the connection that the first hop of ``to`` names (WMP-8.2)."""
+        to = message.to
+        if len(to) < 5 or to[2] != self._me[0]:
+            text = "the first hop of 'to' is not this device"
+            return self._refuse(link, message, ErrorCode.MISROUTED, text)
+        if to[1] != self._me[1]:
+            # Local ids of an earlier start mean nothing now; the end nodes find a new route.
+            text = "the route leads through an earlier start of this device"
+            return self._refuse(link, message, ErrorCode.UNREACHABLE, text, _end(to))
+        local = to[0]
+        if isinstance(local, bytes) == isinstance(link, bytes):
+            text = "a message must not leave on the side it came from"
+            return self._refuse(link, message, ErrorCode.MISROUTED, text)
+        if isinstance(local, int) and local >= self.settings.upstreams:
+            text = f"upstream {local} of {self.settings.upstreams} does not exist"
+            return self._refuse(link, message, ErrorCode.UNREACHABLE, text, _end(to))
+        self._forwarded[message.command] = self._forwarded.get(message.command, 0) + 1
+        return [Send(local, evolve(onward, to=to[3:]))]
+
+    def _undelivered(self, link: Link, message: Message) -> list[DeviceAction]:
+        """Report what could not be passed on to its sender (WMP-8.8)."""
+        drop = self._drop("undelivered", link, message)
+        if not message.to or message.command is Command.ERROR:
+            return [drop]
+        # The message is as it would have left: its last hop is ours and says where it came from.
+        came_from = message.source[-1]
+        received = evolve(message, source=message.source[:-3])
+        text = "no connection, or its pipe is full"
+        sends = answer.refusal(
+            self._me, came_from, received, ErrorCode.UNREACHABLE, text, _end(message.to)
+        )
+        return [drop, *sends]
+
+    def _told(self, link: Link, message: Message) -> list[DeviceAction]:
+        """An ERROR to this device itself (it has no receiver to follow)."""
+        peer = answer.about(message)
+        drop = self._drop("ERROR", link, message)
+        if message.fields[Field.CODE] == ErrorCode.SUPERSEDED and peer == self._me:
+            self._halted = True
+            text = (
+                f"device {self._me[0].hex()} has been started again with a newer epoch; "
+                "give each device an identity of its own"
+            )
+            return [drop, Halt(Superseded(text))]
+        return [drop]
+
+    def _refuse(
+        self, link: Link, message: Message, code: str, text: str, peer: Peer | None = None
+    ) -> list[DeviceAction]:
+        drop = self._drop(code, link, message, text)
+        return [drop, *answer.refusal(self._me, link, message, code, text, peer)]
+
+    def _drop(self, reason: str, link: Link, message: Message | None, detail: str = "") -> Drop:
+        self._dropped[reason] = self._dropped.get(reason, 0) + 1
+        return Drop(reason, link, message, detail)
+
+
+def _end(to: Path) -> Peer:
+    """The (identity, epoch) that a ``to`` ends in."""
+    return to[-1], to[-2]  # type: ignore[return-value]

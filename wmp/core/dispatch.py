@@ -1,0 +1,396 @@
+"""Jobs and leases of a manager: who gets what, and what becomes of it.
+
+Spec §3 to §6 as far as they concern jobs. Routes, numbering and liveness are the
+manager's (:mod:`wmp.core.manager`), which owns one of these.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from attrs import define, field
+
+from wmp.actions import End, Notify, Resolve
+from wmp.core.jobs import Input, Job, State
+from wmp.core.offers import Offers
+from wmp.core.peers import Give, RemoteWorker, fits
+from wmp.core.post import Post
+from wmp.core.queues import Queue, Queues
+from wmp.core.settings import ManagerSettings
+from wmp.events import Submitted
+from wmp.message import Columns, Command, Field, Frame, Message, Outcome
+
+__all__ = ["Dispatch"]
+
+_MAX_FACTOR = 1 << 20  # beyond any number of workers; keeps the doubling bounded
+
+
+@define(eq=False)
+class Dispatch:
+    """The job side of a manager.
+
+    Invariant: a job stands in ``jobs`` until it ended; while it is queued it stands in its
+    queue and in no ``leases``, while leased in exactly one worker's ``leases``.
+    """
+
+    settings: ManagerSettings
+    post: Post
+    offers: Offers
+    queues: Queues = field(factory=Queues)
+    jobs: dict[int, Job] = field(factory=dict)
+    last_id: int = 0
+    ended: Counter[End] = field(factory=Counter)
+    requeued: Counter[str] = field(factory=Counter)
+    _resolved: list[tuple[int, End, Frame, int]] = field(factory=list)
+
+    # -- from the application
+
+    def submit(self, event: Submitted, now: float) -> None:
+        """Queue k new jobs and offer them."""
+        queue = self.queues.get(event.kind)
+        deadline = None if event.timeout is None else now + event.timeout
+        jobs = [
+            Job(id, payload, queue, event.priority, event.retries, deadline)
+            for id, payload in zip(event.ids, event.payloads, strict=True)
+        ]
+        self.last_id = max(self.last_id, event.ids[-1])
+        self.jobs.update(zip(event.ids, jobs, strict=True))
+        if deadline is not None:
+            for id in event.ids:
+                self.post.timers.set(("job", id), deadline)
+        queue.append(jobs, event.priority)
+        self.offer(queue, now)
+
+    def cancel(self, ids: Iterable[int], now: float) -> None:
+        """The submitter wants no result of these (WMP-6.10, 6.12)."""
+        asked: dict[bytes, list[Job]] = {}
+        for id in ids:
+            job = self.jobs.get(id)
+            if job is None:
+                continue
+            was = job.state
+            if not job.step(Input.CANCEL):
+                continue
+            if was is State.QUEUED:
+                self._leave_queue(job)
+                self._end(job, End.CANCELLED, b"" if not job.lost else b"may have started")
+            elif job.worker is not None:
+                asked.setdefault(job.worker.identity, []).append(job)
+        for jobs in asked.values():
+            self._ask_back(jobs, now)
+
+    def expire(self, id: int, now: float) -> None:
+        """A job's deadline passed (WMP-6.8)."""
+        job = self.jobs.get(id)
+        if job is None:
+            return
+        was, worker = job.state, job.worker
+        job.step(Input.EXPIRE)
+        if was is State.QUEUED:
+            self._leave_queue(job)
+            self._end(job, End.TIMEOUT, b"its time passed while it waited for a worker")
+            return
+        if worker is not None:
+            if was is State.LEASED:
+                self._ask_back([job], now)
+            del worker.leases[id]
+            where = worker.label or worker.identity.hex()
+            self._end(job, End.TIMEOUT, f"its time passed at worker {where}".encode())
+
+    # -- from workers
+
+    def give(self, worker: RemoteWorker, message: Message, now: float) -> None:
+        """Serve a GIVE (spec §4, §5)."""
+        fields = message.fields
+        lock, want = fields[Field.LOCK], fields[Field.WANT]
+        if want == 0 or lock <= worker.last_lock:
+            give = worker.gives.get(lock)
+            if want == 0 and give is not None:
+                self.close(give, now)
+            else:
+                self.post.drop("repeated lock", message=message)
+            return
+        worker.last_lock = lock
+        hold = fields.get(Field.HOLD, 0) / 1000
+        until = now + hold - min(self.settings.reply_margin, hold / 2)
+        give = Give(
+            worker,
+            lock,
+            want,
+            min(fields.get(Field.WINDOW, 0), want),
+            tuple(fields[Field.ROLES]),
+            fields[Field.NEEDS],
+            until,
+        )
+        if not worker.ready and not worker.gives:
+            # It never said READY: what the GIVE says is all there is to know of it.
+            self.offers.remove(worker)
+            worker.roles, worker.resources = give.roles, give.needs
+        self.answered(worker, give.roles)
+        filled = self._fill(give)
+        held = give.want > 0 and until > now
+        for last, (queue, jobs) in enumerate(filled, 1 - len(filled)):
+            queue.factor = 1
+            self._grant(give, queue, jobs, now, more=last < 0 or held)
+        if held:
+            worker.gives[lock] = give
+            self.offers.update(worker)
+            self.post.timers.set(("hold", worker.identity, lock), until)
+        elif not filled:
+            self._no(worker, lock, now)
+
+    def close(self, give: Give, now: float) -> None:
+        """Answer what is left of an open GIVE with NO."""
+        self._forget_give(give)
+        self._no(give.worker, give.lock, now)
+
+    def done(self, worker: RemoteWorker, columns: Columns, now: float) -> int:
+        """Take results in; returns how many named no current lease (WMP-6.2, 6.3)."""
+        leases, jobs = worker.leases, self.jobs
+        resolved = self._resolved
+        stale, before = 0, len(resolved)
+        changed: dict[int, Queue] = {}
+        assert columns.outcomes is not None and columns.payloads is not None
+        for id, attempt, outcome, payload in zip(
+            columns.ids, columns.attempts, columns.outcomes, columns.payloads, strict=True
+        ):
+            job = leases.get(id)
+            if job is None or job.attempt != attempt:
+                stale += 1
+                continue
+            del leases[id]
+            if outcome <= Outcome.ERROR:
+                job.step(Input.RESULT)
+                del jobs[id]
+                if job.deadline is not None:
+                    self.post.timers.clear(("job", id))
+                resolved.append((id, _ENDS[outcome], payload, attempt))
+                continue
+            if outcome == Outcome.REFUSED:
+                job.refused = worker.mark
+                what, cause = Input.REFUSE, "refused"
+            else:
+                what, cause = Input.RETURN, "handed back"
+            if self.queues.requeue(job, what):
+                self.requeued[cause] += 1
+                changed[id] = job.queue
+            else:
+                self._end(job, End.CANCELLED, b"")
+        worker.done += len(resolved) - before
+        self._offer_all(changed.values(), now)
+        return stale
+
+    def status(self, worker: RemoteWorker, columns: Columns) -> None:
+        """Pass progress on to the submitter (WMP-6.9)."""
+        fractions = columns.fractions or [None] * len(columns.ids)
+        texts = columns.texts or [None] * len(columns.ids)
+        for id, attempt, fraction, text in zip(
+            columns.ids, columns.attempts, fractions, texts, strict=True
+        ):
+            job = worker.leases.get(id)
+            if job is not None and job.attempt == attempt:
+                self.post.actions.append(Notify(id, fraction, text))
+
+    def lose(self, worker: RemoteWorker, cause: str, now: float) -> None:
+        """Everything of ``worker`` is void: its offers and all its leases (WMP-6.4)."""
+        self.drop_offers(worker)
+        self.lose_leases(worker, list(worker.leases.values()), cause, now)
+
+    def lose_leases(
+        self, worker: RemoteWorker, jobs: Sequence[Job], cause: str, now: float
+    ) -> None:
+        """Queue these leased jobs again, or end those whose retries are used up."""
+        changed: dict[int, Queue] = {}
+        where = worker.label or worker.identity.hex()
+        for job in reversed(jobs):  # each goes to the front: the oldest must come last
+            del worker.leases[job.id]
+            job.lost += 1
+            cancelling = job.state is State.CANCELLING
+            if self.queues.requeue(job, Input.SPEND if job.lost > job.retries else Input.LOSE):
+                self.requeued[cause] += 1
+                changed[job.id] = job.queue
+            elif cancelling:
+                self._end(job, End.CANCELLED, b"may have started")
+            else:
+                text = f"lost {job.lost} times, last at worker {where}: {cause}"
+                self._end(job, End.LOST, text.encode())
+        self._offer_all(changed.values(), now)
+
+    def drop_offers(self, worker: RemoteWorker) -> None:
+        """Forget a worker's credit, WAKEs and open GIVEs (WMP-9.12)."""
+        for give in tuple(worker.gives.values()):
+            self._forget_give(give)
+        worker.credit = 0
+        self.offers.remove(worker)
+        self.answered(worker)
+
+    def answered(self, worker: RemoteWorker, roles: Iterable[str] | None = None) -> None:
+        """The worker answered its WAKEs (for these roles), or never will."""
+        for kind, (queue, count) in tuple(worker.woken.items()):
+            if roles is None or kind.role in roles:
+                del worker.woken[kind]
+                queue.woken -= count
+                self.queues.tidy(queue)
+
+    # -- offering
+
+    def offer(self, queue: Queue, now: float) -> None:
+        """Serve open GIVEs with what waits in ``queue``, then wake others for the rest."""
+        if queue.waiting:
+            for give, share in self.offers.to_serve(queue):
+                bundles = self._bundles(give, queue, share)
+                for last, jobs in enumerate(bundles, 1 - len(bundles)):
+                    self._grant(give, queue, jobs, now, more=last < 0 or give.want > 0)
+                if not give.want:
+                    self._forget_give(give)
+        count = queue.waiting * queue.factor - queue.woken
+        if queue.waiting and count > 0:
+            for worker, share in self.offers.to_wake(queue, count):
+                self._wake(worker, queue, share)
+        if queue.waiting and queue.woken:
+            after = self.settings.wake_timeout * queue.factor
+            self.post.timers.arm(("wake", queue.kind), now + after)
+        self.queues.tidy(queue)
+
+    def offer_to(self, worker: RemoteWorker, now: float) -> None:
+        """A worker said that it has room: offer it what waits (WMP-3.6)."""
+        if worker.credit:
+            self._offer_all(
+                (q for q in self._by_urgency(worker.roles) if fits(q.needs, worker.resources)), now
+            )
+
+    def press(self, queue: Queue, now: float) -> None:
+        """No GIVE came within ``wake_timeout``: ask twice as many (WMP-3.5)."""
+        if queue.waiting and queue.woken:
+            queue.factor = min(queue.factor * 2, _MAX_FACTOR)
+        self.offer(queue, now)
+
+    # -- what was resolved in this step
+
+    def collect(self) -> None:
+        """Tell the submitters what ended."""
+        if self._resolved:
+            ids, ends, payloads, attempts = zip(*self._resolved, strict=True)
+            self.ended.update(ends)
+            self._resolved.clear()
+            self.post.actions.append(Resolve(ids, ends, payloads, attempts))
+
+    # -- helpers
+
+    def _by_urgency(self, roles: Iterable[str]) -> list[Queue]:
+        queues = [(head, q) for q in self.queues.for_roles(roles) if (head := q.head())]
+        if len(queues) > 1:
+            queues.sort(key=lambda pair: pair[0])
+        return [queue for _, queue in queues]
+
+    def _offer_all(self, queues: Iterable[Queue], now: float) -> None:
+        for queue in {id(q): q for q in queues}.values():
+            self.offer(queue, now)
+
+    def _fill(self, give: Give) -> list[tuple[Queue, list[Job]]]:
+        """Bundles for a GIVE that has just come, most urgent kind first."""
+        filled: list[tuple[Queue, list[Job]]] = []
+        for queue in self._by_urgency(give.roles):
+            if give.want and fits(queue.needs, give.needs):
+                filled += [(queue, jobs) for jobs in self._bundles(give, queue, give.want)]
+        return filled
+
+    def _bundles(self, give: Give, queue: Queue, share: int) -> list[list[Job]]:
+        """Take up to ``share`` jobs out of ``queue`` for ``give``, a list a TAKE."""
+        bundles = []
+        while share > 0:
+            jobs = queue.take(
+                min(share, self.settings.bundle), self.settings.bundle_bytes, give.worker.mark
+            )
+            if not jobs:
+                break
+            share -= len(jobs)
+            give.want -= len(jobs)
+            bundles.append(jobs)
+        return bundles
+
+    def _grant(self, give: Give, queue: Queue, jobs: list[Job], now: float, *, more: bool) -> None:
+        """Send one TAKE."""
+        worker = give.worker
+        leases = worker.leases
+        number = worker.stream.sent + 1
+        timed = False
+        for job in jobs:
+            job.step(Input.GRANT)
+            job.attempt += 1
+            job.worker = worker
+            job.take = number
+            leases[job.id] = job
+            timed = timed or job.deadline is not None
+        columns = Columns(
+            ids=[job.id for job in jobs],
+            attempts=[job.attempt for job in jobs],
+            left=[_left(job, now) for job in jobs] if timed else None,
+            payloads=[job.payload for job in jobs],
+        )
+        kind = queue.kind
+        fields: dict[int | str, Any] = {
+            Field.ROLE: kind.role,
+            Field.NEEDS: queue.needs,
+            Field.LOCK: give.lock,
+            Field.MANAGER: self.post.me,
+        }
+        if more:
+            fields[Field.MORE] = True
+        if kind.codec:
+            fields[Field.CODEC] = kind.codec
+        give.window = min(give.window, give.want)
+        size = sum(len(job.payload) for job in jobs)
+        self.post.push(worker, Command.TAKE, fields, columns, now, size)
+        self.offers.mark_served(worker)
+        self.queues.tidy(queue)
+
+    def _wake(self, worker: RemoteWorker, queue: Queue, share: int) -> None:
+        worker.credit -= share
+        worker.window = min(worker.window, worker.credit)
+        worker.woken[queue.kind] = (queue, share)
+        queue.woken += share
+        self.offers.mark_served(worker)
+        self.offers.update(worker)
+        fields: dict[int | str, Any] = {
+            Field.COUNT: share,
+            Field.ROLE: queue.kind.role,
+            Field.NEEDS: queue.needs,
+        }
+        self.post.send(worker, Command.WAKE, fields)
+
+    def _no(self, worker: RemoteWorker, lock: int, now: float) -> None:
+        self.post.push(worker, Command.NO, {Field.LOCK: lock}, None, now)
+
+    def _ask_back(self, jobs: Sequence[Job], now: float) -> None:
+        """CANCEL these jobs at the worker that holds them."""
+        worker = jobs[0].worker
+        assert worker is not None
+        columns = Columns([job.id for job in jobs], [job.attempt for job in jobs])
+        self.post.push(worker, Command.CANCEL, {Field.MANAGER: self.post.me}, columns, now)
+
+    def _forget_give(self, give: Give) -> None:
+        worker = give.worker
+        if worker.gives.pop(give.lock, None) is not None:
+            self.post.timers.clear(("hold", worker.identity, give.lock))
+            self.offers.update(worker)
+
+    def _leave_queue(self, job: Job) -> None:
+        job.queue.count_out()
+        self.queues.tidy(job.queue)
+
+    def _end(self, job: Job, end: End, payload: bytes) -> None:
+        """Take a job that has reached ENDED out of the books."""
+        del self.jobs[job.id]
+        if job.deadline is not None:
+            self.post.timers.clear(("job", job.id))
+        self._resolved.append((job.id, end, payload, job.attempt))
+
+
+_ENDS = (End.OK, End.ERROR)
+
+
+def _left(job: Job, now: float) -> int | None:
+    return None if job.deadline is None else max(0, int((job.deadline - now) * 1000))
