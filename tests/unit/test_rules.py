@@ -104,12 +104,12 @@ Prose about MUST.
 def test_rules_are_read_with_their_levels():
     rules = parse_rules(SMALL)
 
-    assert ["WMP-1.1", "WMP-1.2", "WMP-1.3", "WMP-2.1"] == [rule.id for rule in rules]
-    assert ["must", "should", "may", "must"] == [rule.level for rule in rules]
-    assert ["required", "required", "optional", "required"] == [rule.testable for rule in rules]
-    assert 'A peer MUST have a name, which is "text".' == rules[0].text
-    assert "It SHOULD be short. It MAY be long." == rules[1].text
-    assert ("end", 2, "Deeds") == (rules[3].who, rules[3].section, rules[3].title)
+    assert [rule.id for rule in rules] == ["WMP-1.1", "WMP-1.2", "WMP-1.3", "WMP-2.1"]
+    assert [rule.level for rule in rules] == ["must", "should", "may", "must"]
+    assert [rule.testable for rule in rules] == ["required", "required", "optional", "required"]
+    assert rules[0].text == 'A peer MUST have a name, which is "text".'
+    assert rules[1].text == "It SHOULD be short. It MAY be long."
+    assert (rules[3].who, rules[3].section, rules[3].title) == ("end", 2, "Deeds")
 
 
 @pytest.mark.parametrize(
@@ -135,9 +135,9 @@ def test_a_written_list_can_be_read_back():
     read = tomllib.loads(text)["rule"]
 
     assert [rule.text for rule in rules] == [item["text"] for item in read]
-    assert ['tests/test_a.py::test_b[é-"x"]'] == read[0]["tests"]
-    assert "1. Words" == read[0]["section"]
-    assert [] == read[3]["tests"]
+    assert read[0]["tests"] == ['tests/test_a.py::test_b[é-"x"]']
+    assert read[0]["section"] == "1. Words"
+    assert read[3]["tests"] == []
 
 
 def test_markers_are_found_wherever_pytest_looks(tmp_path):
@@ -181,7 +181,7 @@ def test_markers_are_found_wherever_pytest_looks(tmp_path):
 
     tests = ["TestClass::test_method", "TestWorld", "test_function", "test_param"]
     assert [f"test_all.py::{test}" for test in tests] == held.pop("R-0")
-    assert {
+    assert held == {
         "R-1": ["test_all.py::test_function"],
         "R-2": ["test_all.py::test_function"],
         "R-3": ["test_all.py::test_param"],
@@ -189,7 +189,7 @@ def test_markers_are_found_wherever_pytest_looks(tmp_path):
         "R-5": ["test_all.py::TestClass::test_method"],
         "R-6": ["test_all.py::TestClass::test_method"],
         "R-7": ["test_all.py::TestWorld"],
-    } == held
+    }
 
 
 @pytest.mark.parametrize(
@@ -211,9 +211,9 @@ def test_a_marker_that_holds_nothing_is_an_error(source, tmp_path):
 def test_check_says_when_the_list_is_stale(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(build_rules, "RULES", tmp_path / "rules.toml")
 
-    assert 1 == build_rules.main(["--check"])
+    assert build_rules.main(["--check"]) == 1
     assert "stale" in capsys.readouterr().err
 
     build_rules.main([])
 
-    assert 0 == build_rules.main(["--check"])
+    assert build_rules.main(["--check"]) == 0

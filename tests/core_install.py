@@ -1,0 +1,40 @@
+"""Prove that the core install is enough: run with the Python of an environment without extras.
+
+It has attrs, cbor2, pyzmq and ``wmp`` itself, nothing else; both APIs import; and jobs go from a
+manager to a worker and back over a real socket.
+"""
+
+from __future__ import annotations
+
+import sys
+from importlib.metadata import distributions
+
+EXPECTED = {"attrs", "cbor2", "pyzmq", "wmp"}
+# What `venv` and `virtualenv` put there by themselves.
+SEEDED = {"pip", "setuptools", "wheel"}
+
+
+def upper(payload: bytes) -> bytes:
+    return payload.upper()
+
+
+def main() -> int:
+    found = {dist.metadata["Name"].lower() for dist in distributions()} - SEEDED
+    if found != EXPECTED:
+        print(f"expected {sorted(EXPECTED)}, found {sorted(found)}", file=sys.stderr)
+        return 1
+
+    import wmp
+    import wmp.aio
+
+    with wmp.Manager() as manager, wmp.Worker(*manager.endpoints, handlers=upper):
+        results = list(manager.map([b"one", b"two", b"three"], timeout=20))
+    if results != [b"ONE", b"TWO", b"THREE"]:
+        print(f"wrong results: {results}", file=sys.stderr)
+        return 1
+    print(f"the core install is enough: {', '.join(sorted(found))}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,83 @@
+"""The README's code runs as it stands, and prints what it says."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.interop
+
+README = Path(__file__).resolve().parents[2] / "README.md"
+FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+# The files run from a folder of their own, also when wmp is not installed.
+ENVIRON = {**os.environ, "PYTHONPATH": str(README.parent)}
+
+BLOCKS: list[tuple[str, str]] = FENCE.findall(README.read_text(encoding="utf-8"))
+FILES = {
+    code.splitlines()[0].removeprefix("# "): code
+    for language, code in BLOCKS
+    if language == "python" and re.match(r"# \w+\.py$", code.splitlines()[0])
+}
+ALONE = [
+    (code, BLOCKS[index + 1][1])
+    for index, (language, code) in enumerate(BLOCKS)
+    if language == "python" and code not in FILES.values()
+]
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    # Not tmp_path: the name of an ipc socket must be short.
+    with tempfile.TemporaryDirectory(prefix="wmp-") as name:
+        yield Path(name)
+
+
+def test_a_manager_and_a_worker_fit_on_a_screen():
+    lines = [line for code in FILES.values() for line in code.splitlines() if line.strip()]
+
+    assert {"worker.py", "manager.py"} == FILES.keys()
+    assert len(lines) <= 20
+
+
+def test_the_first_screen_runs(folder):
+    for name, code in FILES.items():
+        # The same code on an address that nobody else can have.
+        (folder / name).write_text(code.replace("tcp://127.0.0.1:5555", f"ipc://{folder}/s"))
+    expected = next(code for language, code in BLOCKS if language == "text")
+
+    worker = subprocess.Popen(
+        [sys.executable, folder / "worker.py"], stderr=subprocess.PIPE, env=ENVIRON
+    )
+    try:
+        manager = subprocess.run(
+            [sys.executable, folder / "manager.py"],
+            capture_output=True,
+            text=True,
+            timeout=40,
+            env=ENVIRON,
+        )
+        assert (manager.stdout, manager.stderr) == (expected, "")
+        worker.send_signal(signal.SIGTERM)
+        _, complaint = worker.communicate(timeout=15)
+        assert (worker.returncode, complaint) == (0, b"")
+    finally:
+        worker.kill()
+        worker.communicate()
+
+
+@pytest.mark.parametrize(("code", "expected"), ALONE)
+def test_what_stands_alone_runs(code, expected):
+    found = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=40, env=ENVIRON
+    )
+
+    assert (found.stdout, found.stderr) == (expected, "")

@@ -1,0 +1,67 @@
+"""What the documents say about the project is so: links, commands, the map of the house."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+DOCUMENTS = sorted(
+    path
+    for path in ROOT.rglob("*.md")
+    if not any(part.startswith(".") for part in path.relative_to(ROOT).parts)
+)
+
+
+def anchors(document: Path) -> set[str]:
+    """The names that a forge gives to the headings of a document."""
+    headings = re.findall(r"^#+ (.+)$", document.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_links_between_files_lead_somewhere(document):
+    for target in re.findall(r"\]\(([^)\s]+)\)", document.read_text(encoding="utf-8")):
+        if re.match(r"[a-z]+:", target):
+            continue
+        name, _, anchor = target.partition("#")
+        path = document.parent / name if name else document
+
+        assert path.exists(), f"{document.name} links to {target}"
+        if anchor:
+            assert anchor in anchors(path), f"{document.name} links to {target}"
+
+
+def test_ci_runs_the_test_command_of_the_readme():
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    commands = re.findall(r"^```sh\n(.+)\n```$", readme, re.MULTILINE)
+    script = (ROOT / ".ci" / "run").read_text(encoding="utf-8").splitlines()
+
+    assert len(commands) == 2
+    assert commands[0].endswith("wmp demo")
+    assert commands[1].endswith("-m pytest")
+    assert commands[1] in [line.strip() for line in script]
+
+
+def test_the_map_of_the_house_is_complete():
+    readme = (ROOT / "README.md").read_text(encoding="utf-8").partition("## The map")[2]
+    drawn = {name.removesuffix(".py") for name in re.findall(r"`([\w/]+?)/?(?:\.py)?`", readme)}
+    inside = {
+        f"wmp/{path.stem}"
+        for path in (ROOT / "wmp").iterdir()
+        if not path.name.startswith("_") and (path.is_dir() or path.suffix == ".py")
+    }
+    beside = {
+        path.name
+        for path in ROOT.iterdir()
+        if path.is_dir()
+        and not path.name.startswith((".", "_"))
+        and not path.name.endswith(".egg-info")
+        and path.name not in ("wmp", "build", "dist")
+    }
+
+    assert not (inside | beside) - drawn, "the README's map does not show these"
+    assert not {name for name in drawn if name.startswith("wmp/")} - inside, "these are not there"
