@@ -58,7 +58,8 @@ def names_made(module: str) -> set[str]:
                 names.add(name)
             case ast.ImportFrom() if path.name == "__init__.py" and node.module != "__future__":
                 names.update(alias.asname or alias.name for alias in node.names)
-    return {name for name in names if not name.startswith("_")}
+    # Every module may have its own `logger`, under the name that everybody gives it.
+    return {name for name in names if not name.startswith("_") and name != "logger"}
 
 
 def sort_key(name: str) -> tuple[int, str]:
