@@ -1,0 +1,147 @@
+"""Any Unix command as a handler: the payload on stdin, stdout is the result."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shlex
+import shutil
+import signal
+import subprocess
+from collections.abc import Sequence
+from typing import Final
+
+from wmp.errors import ConfigError, JobCancelled
+from wmp.runtime.handlers import RunningJob
+
+__all__ = ["CommandFailed", "CommandHandler"]
+
+_LOOK: Final = 0.1
+"""Seconds between two looks at the cancelled flag while the command runs."""
+
+_TERMINATE: Final = 1.0
+"""Seconds between asking a command to end and killing it."""
+
+_STDERR: Final = 2048
+"""Bytes of stderr that an error tells: its end says what went wrong."""
+
+
+class CommandFailed(Exception):
+    """The command did not exit with 0.
+
+    Attributes:
+        returncode: Exit code; minus the signal's number when a signal ended it.
+    """
+
+    def __init__(self, text: str, returncode: int) -> None:
+        super().__init__(text, returncode)
+        self.returncode = returncode
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
+class CommandHandler:
+    """A handler that runs a command for each job.
+
+    The command is the leader of a process group of its own: what it starts is killed with it,
+    and a Ctrl-C at the worker's terminal does not reach it, so that a worker can drain.
+    For use with codec ``bytes``, in a thread or process pool of as many slots as commands may
+    run at once.
+    """
+
+    def __init__(self, argv: Sequence[str | os.PathLike[str]]) -> None:
+        """Look the command up.
+
+        Args:
+            argv: The command and its arguments; no shell reads them.
+
+        Raises:
+            ConfigError: There is no such command, or nothing to run.
+        """
+        if isinstance(argv, (str, bytes)):
+            raise ConfigError(
+                f"command {argv!r} is one text; expected a list of the command and its arguments"
+            )
+        self.argv = tuple(os.fspath(argument) for argument in argv)
+        if not self.argv:
+            raise ConfigError("an empty command; expected the command and its arguments")
+        if shutil.which(self.argv[0]) is None:
+            raise ConfigError(
+                f"command {self.argv[0]!r} was not found or cannot be executed; "
+                "give its path, or add its directory to PATH"
+            )
+
+    def __repr__(self) -> str:
+        return f"<CommandHandler {shlex.join(self.argv)}>"
+
+    def __call__(self, payload: bytes, job: RunningJob) -> bytes:
+        """Run the command.
+
+        Raises:
+            CommandFailed: It exited with something else than 0, or the job's time ran out.
+            JobCancelled: It was killed because the job was cancelled.
+        """
+        process = subprocess.Popen(
+            self.argv,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+        )
+        given: bytes | None = payload
+        try:
+            while True:
+                left = job.deadline
+                if job.cancelled:
+                    raise JobCancelled(f"{shlex.join(self.argv)}: cancelled", job_id=job.id)
+                if left is not None and left <= 0:
+                    raise CommandFailed(
+                        f"{shlex.join(self.argv)}: killed because the job's time ran out",
+                        -signal.SIGTERM,
+                    )
+                try:
+                    stdout, stderr = process.communicate(
+                        given, timeout=_LOOK if left is None else min(_LOOK, left)
+                    )
+                    break
+                except subprocess.TimeoutExpired:
+                    given = None  # it is remembered, and goes on being written
+        finally:
+            if process.returncode is None:
+                _kill(process)
+        if process.returncode != 0:
+            raise CommandFailed(self._describe(process.returncode, stderr), process.returncode)
+        return stdout
+
+    def _describe(self, code: int, stderr: bytes) -> str:
+        how = f"exit code {code}"
+        if code < 0:
+            with contextlib.suppress(ValueError):
+                how = f"killed by {signal.Signals(-code).name}"
+        said = stderr[-_STDERR:].decode("utf-8", "replace").strip()
+        return f"{shlex.join(self.argv)}: {how}" + (f": {said}" if said else "")
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    """End a command and all that it started in its group: politely, then not."""
+    _signal(process, signal.SIGTERM)
+    try:
+        process.communicate(timeout=_TERMINATE)
+    except subprocess.TimeoutExpired:
+        pass
+    # Also when the leader obeyed: others of its group may not have.
+    _signal(process, signal.SIGKILL if hasattr(signal, "SIGKILL") else signal.SIGTERM)
+    process.wait()
+    for stream in (process.stdin, process.stdout, process.stderr):
+        if stream is not None:
+            with contextlib.suppress(OSError):
+                stream.close()
+
+
+def _signal(process: subprocess.Popen[bytes], number: signal.Signals) -> None:
+    if hasattr(os, "killpg"):
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, number)
+    else:
+        process.kill()

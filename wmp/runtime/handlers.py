@@ -1,0 +1,303 @@
+"""What a handler is: the user's function, what it is given, and what becomes of its answer.
+
+A handler is any callable ``f(payload)`` or ``f(payload, job)``, ``def`` or ``async def``. Which of
+the two is told by its number of required positional parameters, once, when it is registered;
+nothing is inspected while jobs run.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import traceback
+from collections.abc import Callable, Mapping
+from time import monotonic
+from typing import Any, Final, Protocol
+
+from attrs import frozen
+
+from wmp.codec import pack_error, pack_value, unpack_value
+from wmp.errors import ConfigError
+from wmp.message import DEFAULT_ROLE, Frame, Limits
+
+__all__ = [
+    "Handler",
+    "RunningJob",
+    "Served",
+    "as_handlers",
+    "decode_payload",
+    "describe_error",
+    "encode_result",
+    "serve",
+    "unknown_codec",
+]
+
+Handler = Callable[..., Any]
+"""``f(payload)`` or ``f(payload, job)``, plain or ``async``."""
+
+BYTES_CODECS: Final = ("", "bytes")
+"""Names of the codec that leaves payloads as they are; the wire omits it (``Kind.codec``)."""
+
+CODECS: Final = ("bytes", "cbor")
+
+REPORT_INTERVAL: Final = 0.05
+"""Seconds between two reports of one job: a progress bar needs no more, a network no less."""
+
+
+@frozen
+class Served:
+    """A handler with what was found out about it."""
+
+    role: str
+    call: Handler
+    takes_job: bool
+    is_async: bool
+
+
+class JobHost(Protocol):
+    """What a :class:`RunningJob` needs of the lane that runs it."""
+
+    cancelled: set[int]
+
+    def report(self, job: RunningJob, fraction: float | None, text: str | None) -> None: ...
+
+
+class RunningJob:
+    """The job that a handler is working on; given to handlers that take a second argument."""
+
+    # A plain class with slots: one is made per job, and attrs adds nothing here.
+    __slots__ = (
+        "_deadline",
+        "_host",
+        "attempt",
+        "fraction",
+        "id",
+        "manager",
+        "pending",
+        "reported_at",
+        "role",
+        "text",
+    )
+
+    def __init__(
+        self,
+        host: JobHost,
+        id: int,
+        attempt: int,
+        manager: bytes,
+        role: str,
+        deadline: float | None,
+    ) -> None:
+        self._host = host
+        self._deadline = deadline
+        self.id = id
+        self.attempt = attempt
+        self.manager = manager
+        self.role = role
+        # Progress as it stands, and whether it is still to be sent: the lane's, under its lock.
+        self.fraction: float | None = None
+        self.text: str | None = None
+        self.pending = False
+        self.reported_at = -REPORT_INTERVAL
+
+    @property
+    def deadline(self) -> float | None:
+        """Seconds left, negative when the time is up; None when the job has no deadline."""
+        return None if self._deadline is None else self._deadline - monotonic()
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether nobody wants the result any more.
+
+        A handler that sees it may raise :class:`wmp.JobCancelled` (or just return).
+        """
+        return self.id in self._host.cancelled
+
+    def report(self, fraction: float | None = None, text: str | None = None) -> None:
+        """Tell the submitter how far the job is. Returns at once, from any thread.
+
+        Call it as often as is convenient: at most one report per 50 ms is sent and the last one
+        always is. What is None keeps the value of the report before. After the job's end it
+        does nothing.
+
+        Args:
+            fraction: From 0 to 1.
+            text: For people; cut to 1024 bytes.
+
+        Raises:
+            ValueError: A fraction out of range, or neither of the two given.
+            TypeError: Not a number, not a text.
+        """
+        if fraction is None and text is None:
+            raise ValueError("report() was given nothing; expected a fraction, a text or both")
+        if fraction is not None:
+            if not isinstance(fraction, (int, float)):
+                raise TypeError(
+                    f"fraction is a {type(fraction).__name__}; expected a number from 0 to 1"
+                )
+            if not 0 <= fraction <= 1:  # also NaN
+                raise ValueError(f"fraction is {fraction}; expected a number from 0 to 1")
+            fraction = float(fraction)
+        if text is not None:
+            if not isinstance(text, str):
+                raise TypeError(f"text is a {type(text).__name__}; expected str")
+            encoded = text.encode("utf-8", "replace")
+            text = encoded[: Limits.LONG_TEXT].decode("utf-8", "ignore")
+        self._host.report(self, fraction, text)
+
+    def __repr__(self) -> str:
+        return f"<RunningJob {self.id} attempt {self.attempt} role {self.role!r}>"
+
+
+# -- registration ---------------------------------------------------------------------------
+
+
+def as_handlers(handlers: Mapping[str, Handler] | Handler | None) -> dict[str, Handler]:
+    """Turn what a worker was given into role → handler; a bare callable serves ``default``."""
+    if handlers is None:
+        return {}
+    if isinstance(handlers, Mapping):
+        return dict(handlers)
+    return {DEFAULT_ROLE: handlers}
+
+
+def serve(role: str, handler: Handler) -> Served:
+    """Look a handler over, once.
+
+    Args:
+        role: The role it serves.
+        handler: Function, method, ``functools.partial``, class or callable object.
+
+    Raises:
+        ConfigError: It cannot be called as a handler, or the role is no role.
+    """
+    given: object = role  # callers are not all type-checked
+    if not isinstance(given, str) or not given:
+        raise ConfigError(f"role {role!r}: expected a non-empty text")
+    if len(role.encode("utf-8", "replace")) > Limits.TEXT:
+        raise ConfigError(f"role {role[:40]!r}… is longer than {Limits.TEXT} bytes")
+    name = _name(handler)
+    if not callable(handler):
+        raise ConfigError(
+            f"handler of role {role!r} is {name}, a {type(handler).__name__}; "
+            "expected a callable f(payload) or f(payload, job)"
+        )
+    return Served(role, handler, _takes_job(role, name, handler), _is_async(handler))
+
+
+def _name(handler: object) -> str:
+    while isinstance(handler, functools.partial):
+        handler = handler.func
+    name = getattr(handler, "__qualname__", None)
+    return name if isinstance(name, str) else repr(handler)[:80]
+
+
+def _is_async(handler: Handler) -> bool:
+    if inspect.iscoroutinefunction(handler):
+        return True
+    if isinstance(handler, functools.partial):
+        return _is_async(handler.func)
+    # An object whose class has ``async def __call__``; a class is called to make an object.
+    return not inspect.isclass(handler) and inspect.iscoroutinefunction(
+        getattr(handler, "__call__", None)  # noqa: B004 — its type is asked, not its presence
+    )
+
+
+def _takes_job(role: str, name: str, handler: Handler) -> bool:
+    try:
+        signature = inspect.signature(handler)
+    except (TypeError, ValueError):
+        # Some functions written in C do not say what they take: then it is the payload.
+        return False
+    required = accepted = 0
+    unfit = False
+    for parameter in signature.parameters.values():
+        optional = parameter.default is not inspect.Parameter.empty
+        if parameter.kind is parameter.VAR_POSITIONAL:
+            accepted += 2
+        elif parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD):
+            accepted += 1
+            required += not optional
+        elif parameter.kind is parameter.KEYWORD_ONLY and not optional:
+            unfit = True
+    if unfit or required > 2 or accepted < 1:
+        raise ConfigError(
+            f"handler {name} of role {role!r} takes {signature}; "
+            "expected f(payload) or f(payload, job), anything else with a default"
+        )
+    return required == 2
+
+
+# -- payloads and results -------------------------------------------------------------------
+
+
+def unknown_codec(codec: str) -> bytes | None:
+    """Return the payload of an error when this worker does not know ``codec``, else None."""
+    if codec in BYTES_CODECS or codec in CODECS:
+        return None
+    return pack_error(
+        "UnknownCodec",
+        f"the payload is encoded as {codec[:80]!r}; this worker knows {', '.join(CODECS)}",
+    )
+
+
+def decode_payload(codec: str) -> Callable[[Frame], Any] | None:
+    """Return what turns payloads of ``codec`` into a handler's argument; None: nothing does."""
+    return None if codec in BYTES_CODECS else unpack_value
+
+
+def encode_result(codec: str) -> Callable[[Any], Frame]:
+    """Return what turns a handler's result into a payload of ``codec``.
+
+    The callable raises TypeError or ValueError for a result that has no place there.
+    """
+    return _encode_bytes if codec in BYTES_CODECS else _encode_cbor
+
+
+def _encode_bytes(result: Any) -> bytes:
+    if result is None:
+        return b""
+    if isinstance(result, str):
+        return result.encode("utf-8")
+    # Copied: the handler may change a bytearray after it returned it.
+    if isinstance(result, (bytes, bytearray, memoryview)):
+        return bytes(result)
+    raise TypeError(
+        f"the handler returned a {type(result).__name__}; expected bytes, str or None"
+        + _hint(result, ' (use codec="cbor" on the manager to send other values)')
+    )
+
+
+def _encode_cbor(result: Any) -> bytes:
+    try:
+        return pack_value(result)
+    except TypeError as error:
+        raise TypeError(f"the handler's result cannot travel: {error}{_hint(result, '')}") from None
+
+
+def _hint(result: Any, otherwise: str) -> str:
+    if inspect.iscoroutine(result):
+        result.close()  # else Python warns that it was never awaited
+        return "; a handler that awaits must itself be `async def`"
+    return otherwise
+
+
+# -- errors ---------------------------------------------------------------------------------
+
+
+def describe_error(error: BaseException) -> bytes:
+    """Pack what a handler raised: type, text and traceback, the runner's own frame left out."""
+    # Everything below runs code of the exception's own class, and that may raise as well.
+    try:
+        text = str(error)
+    except BaseException:  # noqa: BLE001
+        text = "(its text cannot be made: str() of it raised)"
+    own = error.__traceback__
+    try:
+        lines = traceback.format_exception(
+            type(error), error, own.tb_next if own is not None and own.tb_next else own
+        )
+        trace = "".join(lines)
+    except BaseException:  # noqa: BLE001
+        trace = ""
+    return pack_error(type(error).__name__, text, trace)

@@ -1,0 +1,399 @@
+"""Lanes on worker processes, for handlers that compute: spawned, watched, replaced.
+
+A whole lane goes to a child in one message and its results come back in parts. The parent keeps
+what has not ended yet, so that a child may die at any moment: the job that it was on becomes an
+error, the rest of its lane goes to the next child.
+
+Two threads: the driver's hands lanes over and writes to the children's sockets without ever
+waiting; one thread of this module reads them, writes what did not fit, and alone starts, reaps
+and replaces children. What both touch is guarded by ``_lock``, held for moments; events are
+posted by whoever made them, after the lock is released.
+"""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import selectors
+import socket
+from collections import deque
+from threading import Event, Lock, Thread
+from time import monotonic
+from typing import Any, Final
+
+from wmp.actions import Interrupt, Recall, Run
+from wmp.codec import pack_error
+from wmp.errors import ConfigError
+from wmp.events import Finished, Recalled, Reported
+from wmp.message import Outcome
+from wmp.runtime.handlers import Served
+from wmp.runtime.pools.held import HeldLane
+from wmp.runtime.pools.lane import PoolEvent, Post
+from wmp.runtime.pools.local import cancelled
+from wmp.runtime.pools.spawn import Child, pack_handlers
+
+__all__ = ["ProcessExecutor"]
+
+_log = logging.getLogger(__name__)
+
+_START_TIMEOUT: Final = 60.0
+"""Seconds for the first child to import what its handlers need."""
+
+_BACKOFF: Final = (0.0, 0.2, 1.0, 5.0)
+"""Seconds before the next child when that many in a row died before they were ready."""
+
+_GUARD: Final = "a program must start its worker under `if __name__ == '__main__':`"
+
+_ADVICE: Final = 'use functions at the top of a module that can be imported, or pool="thread"'
+
+_OUTCOMES: Final = tuple(Outcome)
+
+
+class ProcessExecutor:
+    """``slots`` worker processes, one lane each at a time."""
+
+    def __init__(self, slots: int, served: dict[str, Served], post: Post) -> None:
+        self._slots = slots
+        self._post_event = post
+        self._served = served
+        self._handlers = b""
+        self._lock = Lock()
+        self._lanes: dict[int, HeldLane] = {}
+        self._queue: deque[HeldLane] = deque()
+        """Lanes that wait for a child."""
+        self._children: list[Child] = []
+        self._failures = 0
+        """Children in a row that died before they were ready."""
+        self._respawn_at: float | None = None
+        self._first = Event()
+        """The first child is ready, or never will be."""
+        self._problem: str | None = None
+        self._stop_at: float | None = None
+        self._muted = False
+        self._selector: selectors.BaseSelector | None = None
+        self._wake_r: socket.socket | None = None
+        self._wake_w: socket.socket | None = None
+        self._thread: Thread | None = None
+
+    # -- by the driver's thread -------------------------------------------------------------
+
+    def start(self) -> None:
+        """Start the children and wait for the first of them.
+
+        Raises:
+            ConfigError: It could not import or unpickle the handlers.
+        """
+        self._handlers = pack_handlers(self._served)
+        self._selector = selectors.DefaultSelector()
+        self._wake_r, self._wake_w = socket.socketpair()
+        self._wake_r.setblocking(False)
+        self._wake_w.setblocking(False)
+        self._selector.register(self._wake_r, selectors.EVENT_READ, None)
+        # Before multiprocessing's own, which would wait for the children to end by themselves.
+        atexit.register(self._at_exit)
+        self._thread = Thread(target=self._serve, name="wmp-processes", daemon=True)
+        self._thread.start()
+        if not self._first.wait(_START_TIMEOUT):
+            self._problem = f"no worker process was ready within {_START_TIMEOUT:g} s"
+        if self._problem is not None:
+            problem = self._problem
+            self.stop()
+            self.close(1.0)
+            raise ConfigError(problem)
+
+    def run(self, action: Run, served: Served) -> None:
+        lane = HeldLane(action)
+        with self._lock:
+            if self._stopping():
+                return
+            self._lanes[lane.number] = lane
+            self._queue.append(lane)
+            self._feed()
+
+    def recall(self, action: Recall) -> bool:
+        with self._lock:
+            lane = self._lanes.get(action.lane)
+            if lane is None:
+                return False
+            if lane.child is not None:
+                lane.child.recalls.append((lane.number, action.ids))
+                self._tell(lane.child, ("recall", lane.number, tuple(action.ids)))
+                return True
+            taken = lane.take(action.ids)
+            self._settle(lane)
+        self._post(Recalled(lane.number, taken))
+        return True
+
+    def interrupt(self, action: Interrupt) -> bool:
+        with self._lock:
+            lane = self._lanes.get(action.lane)
+            if lane is None:
+                return False
+            if lane.child is not None:
+                lane.interrupted.update(action.ids)
+                self._tell(lane.child, ("interrupt", lane.number, tuple(action.ids)))
+                return True
+            taken = lane.take(action.ids)
+            self._settle(lane)
+        if taken:
+            self._post(cancelled(lane.number, taken))
+        return True
+
+    def stop(self) -> None:
+        """Begin nothing more, interrupt what runs, let the children end."""
+        with self._lock:
+            if self._stopping():
+                return
+            self._stop_at = float("inf")  # until ``close`` says how long
+            self._queue.clear()
+            for child in self._children:
+                self._tell(child, ("close",))
+        self._wake()
+
+    def close(self, timeout: float) -> None:
+        """Wait for the children, kill those that do not end in time."""
+        self._stop_at = monotonic() + timeout
+        self._wake()
+        if self._thread is not None:
+            self._thread.join(timeout + 2.0)  # a killed process is reaped in milliseconds
+            self._thread = None
+        atexit.unregister(self._at_exit)
+        self._muted = True
+
+    def _at_exit(self) -> None:
+        self.stop()
+        self.close(0.0)
+
+    # -- by both ----------------------------------------------------------------------------
+
+    def _stopping(self) -> bool:
+        return self._stop_at is not None
+
+    def _post(self, event: PoolEvent) -> None:
+        if not self._muted:
+            self._post_event(event)
+
+    def _wake(self) -> None:
+        if self._wake_w is not None:
+            try:
+                self._wake_w.send(b"\0")
+            except OSError:
+                pass  # full: it is awake already; closed: it has ended
+
+    def _tell(self, child: Child, message: tuple[Any, ...]) -> None:
+        """Under the lock: send what fits now, leave the rest to the thread."""
+        if child.send(message):
+            self._wake()
+
+    def _feed(self) -> None:
+        """Under the lock: give waiting lanes to children that are free."""
+        if not self._queue or self._stopping():
+            return
+        for child in self._children:
+            if child.ready and child.lane is None:
+                lane = self._queue.popleft()
+                lane.child, child.lane = child, lane
+                # Ids are a manager's own: an older lane of another may have had the same.
+                child.mark[0] = 0
+                self._tell(child, lane.message())
+                if not self._queue:
+                    return
+
+    def _settle(self, lane: HeldLane) -> None:
+        """Under the lock: forget a lane of which nothing is left."""
+        if lane.jobs:
+            return
+        self._lanes.pop(lane.number, None)
+        if lane.child is not None:
+            lane.child.lane = None
+            lane.child = None
+            self._feed()
+        else:
+            try:
+                self._queue.remove(lane)
+            except ValueError:
+                pass  # it was never there: it lost its child in this very moment
+
+    # -- by the thread ----------------------------------------------------------------------
+
+    def _serve(self) -> None:
+        assert self._selector is not None
+        assert self._wake_r is not None
+        self._respawn_at = monotonic()
+        while True:
+            now = monotonic()
+            if self._stop_at is not None:
+                if not self._children:
+                    break
+                if now >= self._stop_at:
+                    for child in self._children:
+                        child.kill()
+            elif self._respawn_at is not None and now >= self._respawn_at:
+                self._respawn_at = None
+                self._spawn()
+            self._watch_writes()
+            for key, _ in self._selector.select(self._patience(now)):
+                if key.data is None:
+                    self._drain_wakes()
+                elif key.data in self._children:  # else it died earlier in this round
+                    self._look(key.data, key.fileobj)
+        self._first.set()
+        self._selector.close()
+        self._wake_r.close()
+        if self._wake_w is not None:
+            self._wake_w.close()
+
+    def _patience(self, now: float) -> float | None:
+        times = [t for t in (self._stop_at, self._respawn_at) if t is not None]
+        if not times or min(times) == float("inf"):
+            return None
+        # After ``_stop_at`` only the deaths of killed children are waited for.
+        return max(0.05, min(times) - now)
+
+    def _drain_wakes(self) -> None:
+        assert self._wake_r is not None
+        try:
+            while self._wake_r.recv(4096):
+                pass
+        except BlockingIOError:
+            pass
+
+    def _watch_writes(self) -> None:
+        assert self._selector is not None
+        for child in self._children:
+            if child.is_open():
+                mask = selectors.EVENT_READ | (selectors.EVENT_WRITE if child.backlog else 0)
+                if mask != child.mask:
+                    child.mask = mask
+                    self._selector.modify(child.sock, mask, child)
+
+    def _spawn(self) -> None:
+        """Fill the places of children that are missing."""
+        assert self._selector is not None
+        while len(self._children) < self._slots and not self._stopping():
+            try:
+                child = Child(self._handlers)
+            except OSError as error:  # no process, memory or descriptor left: try again later
+                self._failed(f"a worker process could not be started: {error}")
+                return
+            except RuntimeError:  # multiprocessing's: this is a child that imports the program
+                self._failed(_GUARD)
+                return
+            child.mask = selectors.EVENT_READ
+            self._selector.register(child.sock, selectors.EVENT_READ, child)
+            for sentinel in child.sentinels:
+                self._selector.register(sentinel, selectors.EVENT_READ, child)
+            with self._lock:
+                self._children.append(child)
+                if self._stopping():
+                    self._tell(child, ("close",))
+
+    def _look(self, child: Child, fileobj: Any) -> None:
+        """Write what is left, read what is there, notice its end."""
+        assert self._selector is not None
+        with self._lock:
+            child.write()
+        if child.is_open():
+            try:
+                for message in child.read():
+                    self._heard(child, message)
+            # A handler wrote into the socket, say: no sense can be made of this child any more.
+            except Exception:  # noqa: BLE001
+                _log.exception("worker process %s speaks nonsense and is killed", child.pid)
+                child.kill()
+            if not child.is_open():
+                self._selector.unregister(child.sock)
+        if fileobj is not child.sock or not child.is_open():
+            self._reap(child)
+
+    def _heard(self, child: Child, message: tuple[Any, ...]) -> None:
+        event: PoolEvent
+        match message:
+            case ("finished", number, ids, outcomes, payloads):
+                with self._lock:
+                    lane = self._lanes.get(number)
+                    if lane is None:
+                        return
+                    lane.take(ids)
+                    event = Finished(number, ids, [_OUTCOMES[o] for o in outcomes], payloads)
+                    self._settle(lane)
+            case ("recalled", number, ids):
+                with self._lock:
+                    child.recalls.popleft()
+                    lane = self._lanes.get(number)
+                    if lane is not None:
+                        lane.take(ids)
+                        self._settle(lane)
+                    event = Recalled(number, ids)
+            case ("reported", number, id, fraction, text):
+                event = Reported(number, id, fraction, text)
+            case ("ready",):
+                with self._lock:
+                    child.ready = True
+                    self._failures = 0
+                    self._feed()
+                self._first.set()
+                return
+            case ("failed", text):
+                child.problem = f"a worker process could not load the handlers: {text}; " + _ADVICE
+                return
+            case _:
+                return
+        self._post(event)
+
+    def _reap(self, child: Child) -> None:
+        """The child has ended, or nobody can talk to it any more."""
+        assert self._selector is not None
+        if child.is_open():
+            self._selector.unregister(child.sock)
+        for sentinel in child.sentinels:
+            self._selector.unregister(sentinel)
+        how = child.reap()
+        events: list[PoolEvent] = []
+        with self._lock:
+            self._children.remove(child)
+            lane = child.lane
+            if lane is not None:
+                child.lane = lane.child = None
+                events = lane.bereave(child.mark[0], child.pid, how)
+            for number, ids in child.recalls:
+                mine = lane is not None and lane.number == number
+                events.append(Recalled(number, lane.take(ids) if lane is not None and mine else []))
+            if lane is not None:
+                if lane.jobs and not self._stopping():
+                    self._queue.appendleft(lane)
+                else:
+                    self._lanes.pop(lane.number, None)
+                self._feed()
+        for event in events:
+            self._post(event)
+        if self._stopping():
+            return
+        if child.ready:
+            self._respawn_at = monotonic()
+        else:
+            self._failed(
+                child.problem
+                or f"a worker process ended ({how}) before it was ready, "
+                f"its own message is on stderr; {_GUARD}"
+            )
+
+    def _failed(self, problem: str) -> None:
+        """A child did not come up: try again later; for how long may lanes wait?"""
+        if not self._first.is_set():
+            self._problem = problem
+            self._first.set()
+        self._failures += 1
+        self._respawn_at = monotonic() + _BACKOFF[min(self._failures, len(_BACKOFF) - 1)]
+        events = []
+        with self._lock:
+            if self._failures >= len(_BACKOFF) and not any(c.ready for c in self._children):
+                payload = pack_error("WorkerProcessDied", problem)
+                for lane in self._queue:
+                    ids = list(lane.jobs)
+                    k = len(ids)
+                    events.append(Finished(lane.number, ids, [Outcome.ERROR] * k, [payload] * k))
+                    self._lanes.pop(lane.number, None)
+                self._queue.clear()
+        for event in events:
+            self._post(event)

@@ -1,0 +1,61 @@
+"""The reporter: a thread that posts what waits behind a slow job.
+
+A lane's own runner posts results when its bundle ends or when the last post is old enough, but
+it cannot while it is inside a handler. The reporter can. It sleeps without a timer while no
+result waits anywhere.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from threading import Event, Lock, Thread
+from time import monotonic, sleep
+
+from wmp.runtime.pools.lane import FLUSH_INTERVAL, Lane
+
+__all__ = ["Reporter"]
+
+
+class Reporter:
+    """Looks at a lane ``FLUSH_INTERVAL`` after it asked to be watched."""
+
+    def __init__(self) -> None:
+        self._due: deque[Lane] = deque()
+        self._something = Event()
+        self._lock = Lock()
+        self._thread: Thread | None = None
+        self._closed = False
+
+    def watch(self, lane: Lane) -> None:
+        """Look at ``lane`` soon, once. Returns at once, from any thread."""
+        lane.watched = True
+        self._due.append(lane)
+        if self._thread is None:
+            self._start()
+        self._something.set()
+
+    def close(self) -> None:
+        """End the thread; returns at once."""
+        self._closed = True
+        self._something.set()
+
+    def _start(self) -> None:
+        with self._lock:
+            if self._thread is None and not self._closed:
+                self._thread = Thread(target=self._run, name="wmp-reporter", daemon=True)
+                self._thread.start()
+
+    def _run(self) -> None:
+        due = self._due
+        while not self._closed:
+            self._something.wait()
+            # Cleared before ``due`` is read: a lane that comes in between sets it again.
+            self._something.clear()
+            while due and not self._closed:
+                sleep(FLUSH_INTERVAL)
+                for _ in range(len(due)):
+                    lane = due.popleft()
+                    # Before the look: what is appended after it asks for another one.
+                    lane.watched = False
+                    if lane.flush(monotonic()):
+                        self.watch(lane)

@@ -1,0 +1,195 @@
+"""Worker processes as their parent sees them: how one is started, talked to and buried."""
+
+from __future__ import annotations
+
+import ctypes
+import multiprocessing
+import os
+import pickle
+import signal
+import socket
+import sys
+from collections import deque
+from collections.abc import Iterator, Sequence
+from multiprocessing import resource_tracker
+from typing import TYPE_CHECKING, Any, Final
+
+from wmp.errors import ConfigError
+from wmp.runtime.handlers import Served
+from wmp.runtime.pools.child import main
+from wmp.runtime.pools.pipe import CHUNK, Frames, pack
+
+if TYPE_CHECKING:
+    from wmp.runtime.pools.held import HeldLane
+
+__all__ = ["Child", "pack_handlers"]
+
+_CONTEXT: Final = multiprocessing.get_context("spawn")
+
+_REAP_TIMEOUT: Final = 1.0
+"""Seconds between the end of a child's socket and the end of the child."""
+
+
+def pack_handlers(served: dict[str, Served]) -> bytes:
+    """Pickle handlers for children.
+
+    Raises:
+        ConfigError: A child could not get at one of them.
+    """
+    for role, one in served.items():
+        try:
+            pickled = pickle.dumps(one, pickle.HIGHEST_PROTOCOL)
+        except Exception as error:  # pickle lets through whatever a __reduce__ raises
+            raise ConfigError(
+                f"the handler of role {role!r} cannot be sent to worker processes ({error}); "
+                'use a function at the top of a module, or pool="thread"'
+            ) from error
+        if b"__main__" in pickled and not _main_is_a_file():
+            raise ConfigError(
+                f"the handler of role {role!r} was made in an interactive session, where "
+                "worker processes cannot find it; "
+                'put it into a module and import it, or use pool="thread"'
+            )
+    return pickle.dumps(served, pickle.HIGHEST_PROTOCOL)
+
+
+def _main_is_a_file() -> bool:
+    """Whether a spawned process can import ``__main__`` again."""
+    module = sys.modules["__main__"]
+    if getattr(module, "__spec__", None) is not None:
+        return True  # started with -m
+    path = getattr(module, "__file__", None)
+    return path is not None and os.path.exists(path)
+
+
+class Child:
+    """One worker process, this side of it. Its socket never blocks the parent."""
+
+    def __init__(self, handlers: bytes) -> None:
+        """Start it.
+
+        Raises:
+            OSError: The system does not have what it takes.
+        """
+        self.ready = False
+        self.problem: str | None = None
+        self.lane: HeldLane | None = None
+        self.mask = 0
+        self._open = True
+        self.mark = _CONTEXT.RawArray(ctypes.c_longlong, 1)
+        """Shared with the child: the job that it began last. It outlives the child's end."""
+        self.backlog: deque[memoryview] = deque()
+        """What did not fit into the socket yet."""
+        self.recalls: deque[tuple[int, Sequence[int]]] = deque()
+        """Lane and ids of each recall that it has not answered."""
+        self._frames = Frames()
+        self.sock, theirs = socket.socketpair()
+        try:
+            self.sock.setblocking(False)
+            self._process = _CONTEXT.Process(
+                target=main, args=(theirs, handlers, self.mark), name="wmp-worker"
+            )
+            _start_without_sigint(self._process)
+        except BaseException:
+            self.sock.close()
+            raise
+        finally:
+            # The child has its own by now; with this one open its end would go unnoticed.
+            theirs.close()
+        self.pid = self._process.pid
+        self._pidfd = _open_pidfd(self.pid)
+        # The sentinel is a pipe that processes forked by a handler keep open; a pidfd is not.
+        self.sentinels = [self._process.sentinel if self._pidfd is None else self._pidfd]
+
+    def is_open(self) -> bool:
+        """Whether its end of the socket may still be."""
+        return self._open
+
+    def send(self, message: tuple[Any, ...]) -> bool:
+        """Send without waiting; return whether something is left in ``backlog``."""
+        self.backlog.append(memoryview(pack(message)))
+        if len(self.backlog) == 1:
+            self.write()
+        return bool(self.backlog)
+
+    def write(self) -> None:
+        """Send from the backlog what fits."""
+        while self.backlog:
+            data = self.backlog[0]
+            try:
+                sent = self.sock.send(data)
+            except (BlockingIOError, InterruptedError):
+                return
+            except OSError:
+                self.backlog.clear()  # it is dead, and its reader will see it
+                return
+            if sent == len(data):
+                self.backlog.popleft()
+            else:
+                self.backlog[0] = data[sent:]
+
+    def read(self) -> Iterator[tuple[Any, ...]]:
+        """Iterate over what it said; ``is_open`` turns False at the end of its socket."""
+        while True:
+            try:
+                data = self.sock.recv(CHUNK)
+            except (BlockingIOError, InterruptedError):
+                return
+            except OSError:
+                data = b""
+            if not data:
+                self._open = False
+                return
+            yield from self._frames.feed(data)
+
+    def kill(self) -> None:
+        """Kill it; ``reap`` comes when its end is seen."""
+        self._process.kill()
+
+    def reap(self) -> str:
+        """Take leave of a process that has ended; return how it did."""
+        process = self._process
+        if process.exitcode is None:
+            process.join(_REAP_TIMEOUT)
+        if process.exitcode is None:  # it closed its socket and lives on
+            process.kill()
+            process.join(_REAP_TIMEOUT)
+        code = process.exitcode
+        self.sock.close()
+        if self._pidfd is not None:
+            os.close(self._pidfd)
+        if code is not None:
+            process.close()
+        return _describe(code)
+
+
+def _start_without_sigint(process: Any) -> None:
+    """Start a process that Ctrl-C cannot hit before it has said that it ignores it."""
+    if not hasattr(signal, "pthread_sigmask"):
+        process.start()
+        return
+    # The child inherits this thread's mask. The tracker is started first: it sets the mask back.
+    resource_tracker.ensure_running()
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        process.start()
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _open_pidfd(pid: int | None) -> int | None:
+    try:
+        return os.pidfd_open(pid)  # type: ignore[arg-type]
+    except (AttributeError, OSError):
+        return None  # not this system
+
+
+def _describe(code: int | None) -> str:
+    if code is None:
+        return "nobody knows how"
+    if code >= 0:
+        return f"exit code {code}"
+    try:
+        return f"killed by {signal.Signals(-code).name}"
+    except ValueError:
+        return f"killed by signal {-code}"

@@ -1,0 +1,60 @@
+"""Lanes on threads of this process: the default, right for handlers that wait or are short."""
+
+from __future__ import annotations
+
+from collections import deque
+from queue import SimpleQueue
+from threading import Thread
+from time import monotonic
+
+from wmp.actions import Run
+from wmp.runtime.handlers import Served
+from wmp.runtime.pools.lane import Lane, Post, run_lane
+from wmp.runtime.pools.local import LocalLanes
+
+__all__ = ["ThreadExecutor"]
+
+
+class ThreadExecutor(LocalLanes):
+    """At most ``slots`` daemon threads, each started when no other is free."""
+
+    def __init__(self, slots: int, post: Post) -> None:
+        super().__init__(post)
+        self._slots = slots
+        self._threads: list[Thread] = []
+        self._queue: SimpleQueue[Lane | None] = SimpleQueue()
+        self._idle: deque[None] = deque()
+        """A token for each thread that waits; taken by the lane that is meant for it."""
+
+    def start(self) -> None:
+        """Nothing: threads start with the first lanes."""
+
+    def run(self, action: Run, served: Served) -> None:
+        if self._closed:
+            return
+        self._queue.put(self.open(action, served))
+        try:
+            self._idle.pop()
+        except IndexError:
+            if len(self._threads) < self._slots:
+                name = f"wmp-handlers-{len(self._threads)}"
+                # Daemon: a handler that never returns must not keep the process alive.
+                thread = Thread(target=self._work, name=name, daemon=True)
+                self._threads.append(thread)
+                thread.start()
+
+    def _work(self) -> None:
+        while (lane := self._queue.get()) is not None:
+            run_lane(lane)
+            self.forget(lane)
+            del lane  # its payloads must not live as long as this thread idles
+            self._idle.append(None)
+
+    def close(self, timeout: float) -> None:
+        """Wait for running handlers, leave those that do not end."""
+        deadline = monotonic() + timeout
+        for _ in self._threads:
+            self._queue.put(None)
+        for thread in self._threads:
+            thread.join(max(0.0, deadline - monotonic()))
+        self.mute()
