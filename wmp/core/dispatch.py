@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from math import ceil
 from typing import Any
 
 from attrs import define, field
@@ -152,9 +153,9 @@ class Dispatch:
         resolved = self._resolved
         stale, before = 0, len(resolved)
         changed: dict[int, Queue] = {}
-        assert columns.outcomes is not None and columns.payloads is not None
+        outcomes, payloads = columns.outcomes or (), columns.payloads or ()
         for id, attempt, outcome, payload in zip(
-            columns.ids, columns.attempts, columns.outcomes, columns.payloads, strict=True
+            columns.ids, columns.attempts, outcomes, payloads, strict=True
         ):
             job = leases.get(id)
             if job is None or job.attempt != attempt:
@@ -246,11 +247,13 @@ class Dispatch:
                 if not give.want:
                     self._forget_give(give)
         count = queue.waiting * queue.factor - queue.woken
-        if queue.waiting and count > 0:
-            for worker, share in self.offers.to_wake(queue, count):
-                self._wake(worker, queue, share)
+        wakes = self.offers.to_wake(queue, count) if queue.waiting and count > 0 else ()
+        for worker, share in wakes:
+            self._wake(worker, queue, share)
         if queue.waiting and queue.woken:
-            after = self.settings.wake_timeout * queue.factor
+            # While nobody else can be woken there is little to look for.
+            after = self.settings.wake_timeout * (1 if wakes else queue.factor)
+            after = min(after, self.settings.expire)
             self.post.timers.arm(("wake", queue.kind), now + after)
         self.queues.tidy(queue)
 
@@ -393,4 +396,5 @@ _ENDS = (End.OK, End.ERROR)
 
 
 def _left(job: Job, now: float) -> int | None:
-    return None if job.deadline is None else max(0, int((job.deadline - now) * 1000))
+    # Rounded up: the worker must not give a job up before its manager does (WMP-6.7).
+    return None if job.deadline is None else max(0, ceil((job.deadline - now) * 1000))

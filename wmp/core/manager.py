@@ -177,7 +177,8 @@ class Manager:
     def _received(self, link: Link, message: Message, now: float) -> None:
         command, to = message.command, message.to
         if command not in _HEARD:
-            self._refuse(link, message, ErrorCode.DIRECTION, f"a manager receives no {command.name}")
+            text = f"a manager receives no {command.name}"
+            self._refuse(link, message, ErrorCode.DIRECTION, text)
             return
         if to and to != self._me[::-1]:
             self._misaddressed(link, message)
@@ -299,9 +300,7 @@ class Manager:
         worker.label = fields.get(Field.LABEL, worker.label)
         if message.to and Field.SESSION not in fields and worker.stream.used:
             self._new_session(worker, now)
-        elif message.columns is not None and (
-            fields.get(Field.SESSION) == worker.stream.session
-        ):
+        elif message.columns is not None and (fields.get(Field.SESSION) == worker.stream.session):
             held, ack = set(message.columns.ids), fields.get(Field.ACK, 0)
             missing = [
                 job for job in worker.leases.values() if job.take <= ack and job.id not in held
@@ -314,6 +313,7 @@ class Manager:
 
     def _pong(self, worker: RemoteWorker, *, again: bool = False) -> None:
         fields: dict[int | str, Any] = {
+            Field.LOCK: worker.last_lock,
             Field.EXPIRE: int(self.settings.expire * 1000),
             Field.LABEL: self.settings.label,
         }
@@ -404,8 +404,7 @@ class Manager:
     def _check_expiry(self, worker: RemoteWorker, now: float) -> None:
         until = worker.heard + self.settings.expire
         if until <= now:
-            silence = now - worker.heard
-            self._forget(worker, f"no word for {silence:.1f} s", now)
+            self._forget(worker, "silence", now)
         else:
             self._timers.set(("expire", worker.identity), until)
 

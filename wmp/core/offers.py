@@ -158,9 +158,7 @@ class Offers:
                 return give
         return None
 
-    def _choose(
-        self, queue: Queue, count: int, workers: list[RemoteWorker]
-    ) -> list[RemoteWorker]:
+    def _choose(self, queue: Queue, count: int, workers: list[RemoteWorker]) -> list[RemoteWorker]:
         """Ask the policy; never let a user's function take the manager down."""
         if not workers:
             return workers
@@ -169,7 +167,7 @@ class Offers:
         try:
             answer = [offer.identity for offer in self.policy(jobs, tuple(workers))]
             chosen = [known.pop(identity) for identity in answer if identity in known]
-        except Exception as error:  # reported and counted by the manager; jobs must go on
+        except Exception as error:  # noqa: BLE001 - a user's function; reported, jobs go on
             self.on_policy_error(error)
             return workers
         return chosen

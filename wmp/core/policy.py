@@ -29,6 +29,7 @@ class Offer(Protocol):
     @property
     def label(self) -> str:
         """What people call it: host and process."""
+
     @property
     def roles(self) -> tuple[str, ...]:
         """Roles it offers."""
@@ -36,18 +37,23 @@ class Offer(Protocol):
     @property
     def resources(self) -> Mapping[str, int]:
         """All that it has."""
+
     @property
     def room(self) -> int:
         """Jobs it would take now."""
+
     @property
     def spare(self) -> int:
         """The part of ``room`` that would start at once."""
+
     @property
     def leased(self) -> int:
         """Jobs of this manager that it holds."""
+
     @property
     def done(self) -> int:
         """Jobs of this manager that it has done."""
+
     @property
     def served(self) -> int:
         """When it was last woken or given jobs, as a growing count; 0 for never."""

@@ -153,7 +153,6 @@ class Queues:
             if not kinds:
                 del self._by_role[queue.kind.role]
 
-
     def requeue(self, job: Job, what: Input) -> bool:
         """Step a leased job, and put it back when that queues it again; says whether."""
         job.step(what)

@@ -1,0 +1,470 @@
+"""The manager machine, rule by rule: jobs, offers and leases (spec §3 to §6)."""
+
+from __future__ import annotations
+
+import pytest
+
+from wmp.actions import End, Notify, Resolve
+from wmp.balance import least_recently_used
+from wmp.core.manager import Manager
+from wmp.core.settings import ManagerSettings
+from wmp.events import Cancelled, Submitted, Ticked
+from wmp.message import Columns, Command, Field, Kind, Outcome
+from wmp.testing.scripted import ScriptedWorker, sent
+
+GPU = Kind("default", (("gpu", 1),))
+
+
+@pytest.fixture
+def manager():
+    return Manager(ManagerSettings(identity=b"m", epoch=7), least_recently_used)
+
+
+@pytest.fixture
+def worker(manager):
+    return ScriptedWorker(manager)
+
+
+def submit(manager, *payloads, first=None, now=0.0, **options):
+    first = manager._dispatch.last_id + 1 if first is None else first
+    ids = range(first, first + len(payloads))
+    kind = options.pop("kind", Kind())
+    return manager.handle(Submitted(ids, payloads, kind, **options), now)
+
+
+def resolved(actions):
+    """(id, end, payload) of everything that ended."""
+    return [
+        (id, end, bytes(payload))
+        for action in actions
+        if isinstance(action, Resolve)
+        for id, end, payload in zip(action.ids, action.ends, action.payloads, strict=True)
+    ]
+
+
+def lease(manager, worker, *payloads, **options):
+    """Submit jobs and have the worker take them all."""
+    submit(manager, *payloads, **options)
+    (take,) = sent(worker.give(len(payloads)), Command.TAKE)
+    return take
+
+
+# -- §3 READY and WAKE
+
+
+@pytest.mark.rule("WMP-3.3")
+def test_a_repeated_or_older_ready_is_ignored_and_a_newer_one_replaces(manager, worker):
+    worker.ready(3)
+    worker.ready(99, number=1)
+    assert manager.statistics().workers[0].credit == 3
+
+    worker.ready(5, number=2)
+    assert manager.statistics().workers[0].credit == 5
+
+    worker.ready(99, number=1)
+    assert manager.statistics().workers[0].credit == 5
+    assert manager.statistics().dropped == {"repeated READY": 2}
+
+
+@pytest.mark.rule("WMP-3.4")
+def test_wake_goes_to_credit_role_and_resources_and_consumes_the_credit(manager):
+    poor = ScriptedWorker(manager, b"poor", link=b"1")
+    other = ScriptedWorker(manager, b"other", link=b"2", roles=("cook",), resources={"gpu": 9})
+    able = ScriptedWorker(manager, b"able", link=b"3", resources={"slots": 4, "gpu": 1})
+    full = ScriptedWorker(manager, b"full", link=b"4", resources={"gpu": 1})
+    for one, credit in ((poor, 5), (other, 5), (able, 2), (full, 0)):
+        one.ready(credit)
+
+    (wake,) = sent(submit(manager, b"a", b"b", b"c", kind=GPU), Command.WAKE)
+
+    assert wake.receiver == b"able"
+    assert wake.fields[Field.COUNT] == 2  # not 3: its credit is 2
+    assert wake.fields[Field.ROLE] == "default"
+    assert wake.fields[Field.NEEDS] == {"gpu": 1}
+    credits = {row.identity: row.credit for row in manager.statistics().workers}
+    assert credits == {b"poor": 5, b"other": 5, b"able": 0, b"full": 0}
+
+
+@pytest.mark.rule("WMP-3.5")
+def test_one_job_wakes_one_worker_and_each_timeout_doubles(manager):
+    for index in range(20):
+        ScriptedWorker(manager, b"w%d" % index, link=b"l%d" % index).ready(1)
+
+    woken = [len(sent(submit(manager, b"job"), Command.WAKE))]
+    assert woken == [1]
+    while wakes := sent(tick(manager), Command.WAKE):
+        woken.append(len(wakes))
+
+    assert woken == [1, 1, 2, 4, 8, 4]  # 1, 2, 4, 8, 16 in all, then all twenty
+
+
+def tick(manager):
+    due = manager.deadline()
+    assert due is not None
+    actions = manager.handle(Ticked(), due)
+    later = manager.deadline()
+    assert later is None or later > due
+    return actions
+
+
+@pytest.mark.rule("WMP-3.6")
+def test_ready_while_jobs_wait_is_answered_by_wake_at_once(manager, worker):
+    submit(manager, b"a", b"b")
+
+    (wake,) = sent(worker.ready(8), Command.WAKE)
+    assert wake.fields[Field.COUNT] == 2
+
+    second = ScriptedWorker(manager, b"w2", link=b"l2")
+    assert sent(second.ready(8)) == []  # both are asked for already
+
+
+@pytest.mark.rule("WMP-3.7")
+def test_the_policy_chooses_and_sees_the_oldest_offer_first():
+    seen = []
+
+    def last(jobs, offers):
+        seen.append((jobs.role, jobs.count, [offer.identity for offer in offers]))
+        return offers[-1:]
+
+    manager = Manager(ManagerSettings(identity=b"m", epoch=1), last)
+    for name in (b"a", b"b", b"c"):
+        ScriptedWorker(manager, name, link=name).ready(1)
+
+    (wake,) = sent(submit(manager, b"job"), Command.WAKE)
+
+    assert seen == [("default", 1, [b"a", b"b", b"c"])]
+    assert wake.receiver == b"c"
+
+
+def test_a_policy_that_raises_is_reported_and_jobs_go_on():
+    def broken(jobs, offers):
+        raise ZeroDivisionError("oops")
+
+    manager = Manager(ManagerSettings(identity=b"m", epoch=1), broken)
+    ScriptedWorker(manager).ready(1)
+
+    assert len(sent(submit(manager, b"job"), Command.WAKE)) == 1
+    assert manager.statistics().dropped == {"policy failed": 1}
+
+
+@pytest.mark.rule("WMP-3.14")
+def test_ready_of_no_credit_lets_another_be_woken_at_once(manager, worker):
+    second = ScriptedWorker(manager, b"w2", link=b"l2")
+    worker.ready(1)
+    second.ready(1)
+    (wake,) = sent(submit(manager, b"job"), Command.WAKE)
+    assert wake.receiver == b"w1"
+
+    (wake,) = sent(worker.ready(0), Command.WAKE)
+
+    assert wake.receiver == b"w2"
+    assert sent(submit(manager, b"job"), Command.WAKE) == []  # w1 is out
+
+
+def test_credit_is_spread_over_workers_before_windows_are_filled(manager):
+    for name in (b"a", b"b"):
+        ScriptedWorker(manager, name, link=name).ready(10, window=8)
+
+    wakes = sent(submit(manager, *[b"x"] * 6), Command.WAKE)
+
+    assert {wake.receiver: wake.fields[Field.COUNT] for wake in wakes} == {b"a": 3, b"b": 3}
+
+
+# -- §4 GIVE, TAKE, NO
+
+
+@pytest.mark.rule("WMP-4.3")
+def test_give_is_served_without_any_ready(manager, worker):
+    submit(manager, b"job")
+
+    (take,) = sent(worker.give(1))
+
+    assert take.command is Command.TAKE
+    assert list(take.columns.payloads) == [b"job"]
+
+
+@pytest.mark.rule("WMP-4.4")
+def test_give_without_hold_is_answered_at_once(manager, worker):
+    (no,) = sent(worker.give(1))
+    assert (no.command, no.fields[Field.LOCK]) == (Command.NO, 1)
+
+    submit(manager, b"job")
+    (take,) = sent(worker.give(5))
+    assert (take.command, take.fields[Field.LOCK]) == (Command.TAKE, 2)
+    assert Field.MORE not in take.fields  # closed: nothing else is coming
+
+
+@pytest.mark.rule("WMP-4.5")
+def test_a_lock_is_served_once(manager, worker):
+    submit(manager, b"a", b"b")
+    assert len(sent(worker.give(1, lock=5), Command.TAKE)) == 1
+
+    assert sent(worker.give(1, lock=5)) == []
+    assert sent(worker.give(1, lock=4)) == []
+    assert manager.statistics().dropped == {"repeated lock": 2}
+    assert manager.statistics().queued == 1
+
+
+@pytest.mark.rule("WMP-4.5")
+def test_a_give_that_wants_nothing_withdraws_the_lock(manager, worker):
+    assert sent(worker.give(3, hold=5.0)) == []
+
+    (no,) = sent(worker.give(0, lock=1))
+
+    assert (no.command, no.fields[Field.LOCK]) == (Command.NO, 1)
+    assert sent(submit(manager, b"job")) == []
+    assert sent(worker.give(0, lock=1)) == []  # closed already
+
+
+@pytest.mark.rule("WMP-4.6")
+def test_take_fits_the_give(manager, worker):
+    submit(manager, b"cook it", kind=Kind("cook"))
+    submit(manager, b"gpu", kind=GPU)
+    submit(manager, b"1", b"2", b"3")
+
+    takes = sent(worker.give(2), Command.TAKE)
+
+    assert [list(take.columns.payloads) for take in takes] == [[b"1", b"2"]]
+    assert takes[0].fields[Field.ROLE] == "default"
+    assert takes[0].fields[Field.NEEDS] == {"slots": 1}
+
+
+@pytest.mark.rule("WMP-4.6")
+def test_jobs_of_two_roles_come_in_two_takes_of_one_lock(manager):
+    worker = ScriptedWorker(manager, roles=("a", "b"))
+    submit(manager, b"1", kind=Kind("a"))
+    submit(manager, b"2", kind=Kind("b"))
+
+    first, second = sent(worker.give(3), Command.TAKE)
+
+    assert (first.fields[Field.ROLE], first.fields[Field.MORE]) == ("a", True)
+    assert (second.fields[Field.ROLE], Field.MORE in second.fields) == ("b", False)
+    assert first.fields[Field.LOCK] == second.fields[Field.LOCK] == 1
+
+
+@pytest.mark.rule("WMP-4.7")
+def test_take_names_the_manager(manager, worker):
+    take = lease(manager, worker, b"job")
+    assert take.fields[Field.MANAGER] == (b"m", 7)
+
+
+def test_a_long_queue_travels_in_bundles_under_one_lock():
+    manager = Manager(ManagerSettings(identity=b"m", epoch=1, bundle=4), least_recently_used)
+    worker = ScriptedWorker(manager)
+    submit(manager, *[b"x"] * 10)
+
+    takes = sent(worker.give(10), Command.TAKE)
+
+    assert [len(take.columns.ids) for take in takes] == [4, 4, 2]
+    assert [take.fields.get(Field.MORE, False) for take in takes] == [True, True, False]
+
+
+def test_a_bundle_is_bounded_by_bytes_but_never_empty():
+    settings = ManagerSettings(identity=b"m", epoch=1, bundle_bytes=100)
+    manager = Manager(settings, least_recently_used)
+    submit(manager, b"x" * 500, b"x" * 60, b"x" * 40, b"x")
+
+    takes = sent(ScriptedWorker(manager).give(10), Command.TAKE)
+
+    assert [len(take.columns.ids) for take in takes] == [1, 2, 1]
+
+
+# -- §5 held GIVE
+
+
+@pytest.mark.rule("WMP-5.3", "WMP-4.4")
+def test_a_held_give_is_served_first_and_answered_before_its_hold_ends(manager, worker):
+    second = ScriptedWorker(manager, b"w2", link=b"l2")
+    second.ready(1)
+    assert sent(worker.give(2, hold=5.0)) == []
+
+    (take,) = sent(submit(manager, b"job"))
+    assert (take.receiver, take.command) == (b"w1", Command.TAKE)
+    assert take.fields[Field.MORE] is True  # one place is still held
+
+    manager.handle(Ticked(), 4.4)
+    assert len(manager._workers[b"w1"].gives) == 1
+    (no,) = sent(manager.handle(Ticked(), 4.5), Command.NO)
+    assert no.fields[Field.LOCK] == 1
+
+
+@pytest.mark.rule("WMP-5.3")
+def test_a_burst_is_shared_among_held_gives(manager):
+    for name in (b"a", b"b"):
+        ScriptedWorker(manager, name, link=name).give(100, hold=5.0, window=99)
+
+    takes = sent(submit(manager, *[b"x"] * 10), Command.TAKE)
+
+    assert {take.receiver: len(take.columns.ids) for take in takes} == {b"a": 5, b"b": 5}
+
+
+# -- §6 jobs and leases
+
+
+@pytest.mark.rule("WMP-6.1", "WMP-6.4")
+def test_the_attempt_grows_with_every_lease_and_a_lost_job_comes_first(manager, worker):
+    take = lease(manager, worker, b"job")
+    assert list(take.columns.attempts) == [1]
+    submit(manager, b"later")
+
+    worker.bye()
+    second = ScriptedWorker(manager, b"w2", link=b"l2")
+    (take,) = sent(second.give(1), Command.TAKE)
+
+    assert list(take.columns.ids) == [1]
+    assert list(take.columns.attempts) == [2]
+
+
+@pytest.mark.rule("WMP-6.2", "WMP-6.3")
+def test_a_result_of_an_old_attempt_is_not_accepted(manager, worker):
+    lease(manager, worker, b"job")
+    worker.ping(held=[(99, 1)])  # the worker has lost it
+    (take,) = sent(worker.give(1), Command.TAKE)
+    assert list(take.columns.attempts) == [2]
+
+    assert resolved(worker.done([1], attempt=1)) == []
+    assert manager.statistics().dropped == {"stale result": 1}
+    (pong,) = sent(worker.ping(), Command.PONG)
+    assert pong.fields[Field.ACK] == 1  # received, although refused
+
+    assert resolved(worker.done([1], [b"second"], attempt=2)) == [(1, End.OK, b"second")]
+    assert resolved(worker.done([1], [b"third"], attempt=2)) == []
+
+
+@pytest.mark.rule("WMP-6.4")
+def test_a_job_whose_retries_are_used_up_is_lost_with_a_reason(manager):
+    submit(manager, b"poison", retries=1)
+    for index in (1, 2):
+        worker = ScriptedWorker(manager, b"w%d" % index, link=b"l%d" % index)
+        worker.give(1)
+        ends = resolved(worker.bye())
+
+    assert ends == [(1, End.LOST, b"lost 2 times, last at worker 7732: the worker said goodbye")]
+    assert manager.statistics().leased == 0
+
+
+@pytest.mark.rule("WMP-6.5")
+def test_a_refusal_costs_no_retry_and_waits_for_another_ready(manager, worker):
+    worker.ready(0)
+    lease(manager, worker, b"job", retries=0)
+
+    assert resolved(worker.done([1], [b"no room"], outcome=Outcome.REFUSED)) == []
+    assert [m.command for m in sent(worker.give(1))] == [Command.NO]
+
+    second = ScriptedWorker(manager, b"w2", link=b"l2")
+    assert len(sent(second.give(1), Command.TAKE)) == 1
+    second.done([1], outcome=Outcome.REFUSED, attempt=2)
+
+    worker.ready(0)
+    (take,) = sent(worker.give(1), Command.TAKE)
+    assert list(take.columns.attempts) == [3]
+
+
+@pytest.mark.rule("WMP-6.8")
+def test_a_deadline_ends_the_job_wherever_it_is(manager, worker):
+    take = lease(manager, worker, b"leased", timeout=2.0)
+    assert list(take.columns.left) == [2000]
+    submit(manager, b"queued", timeout=1.0)
+
+    assert [(id, end) for id, end, _ in resolved(tick(manager))] == [(2, End.TIMEOUT)]
+    actions = tick(manager)
+
+    assert [(id, end) for id, end, _ in resolved(actions)] == [(1, End.TIMEOUT)]
+    (cancel,) = sent(actions, Command.CANCEL)
+    assert (list(cancel.columns.ids), list(cancel.columns.attempts)) == ([1], [1])
+    assert resolved(worker.done([1])) == []
+    assert manager.statistics().leased == manager.statistics().queued == 0
+
+
+@pytest.mark.rule("WMP-6.7")
+def test_time_left_is_of_the_job_not_of_the_lease(manager, worker):
+    submit(manager, b"job", timeout=10.0, now=5.0)
+    worker.now = 9.0004
+    (take,) = sent(worker.give(1), Command.TAKE)
+    assert list(take.columns.left) == [6000]  # 5999.6, rounded up
+
+
+@pytest.mark.rule("WMP-6.9")
+def test_status_reaches_the_submitter_and_ends_nothing(manager, worker):
+    lease(manager, worker, b"job")
+    columns = Columns([1], [1], fractions=[0.5], texts=["half"])
+
+    actions = worker.send(worker.numbered(Command.STATUS, columns))
+
+    assert actions == [Notify(1, 0.5, "half")]
+    assert resolved(worker.done([1])) == [(1, End.OK, b"result")]
+
+
+@pytest.mark.rule("WMP-6.10", "WMP-6.12")
+def test_cancel_in_the_queue_is_definite_at_once(manager, worker):
+    submit(manager, b"job")
+    assert resolved(manager.handle(Cancelled([1]), 0.0)) == [(1, End.CANCELLED, b"")]
+    assert [m.command for m in sent(worker.give(1))] == [Command.NO]
+
+
+@pytest.mark.rule("WMP-6.10", "WMP-6.12")
+def test_cancel_of_a_leased_job_waits_for_the_worker(manager, worker):
+    lease(manager, worker, b"job")
+
+    actions = manager.handle(Cancelled([1]), 0.0)
+    (cancel,) = sent(actions, Command.CANCEL)
+    assert list(cancel.columns.ids) == [1]
+    assert resolved(actions) == []
+    assert sent(manager.handle(Cancelled([1]), 0.0)) == []  # asked for once
+
+    answer = worker.done([1], [b""], outcome=Outcome.CANCELLED)
+    assert resolved(answer) == [(1, End.CANCELLED, b"")]
+    assert [m.command for m in sent(worker.give(1))] == [Command.NO]
+
+
+@pytest.mark.rule("WMP-6.10")
+def test_a_result_that_is_faster_than_the_cancel_counts(manager, worker):
+    lease(manager, worker, b"job")
+    manager.handle(Cancelled([1]), 0.0)
+    assert resolved(worker.done([1], [b"done"])) == [(1, End.OK, b"done")]
+
+
+@pytest.mark.rule("WMP-6.12")
+def test_a_cancelled_job_whose_worker_dies_is_not_given_again(manager, worker):
+    lease(manager, worker, b"job")
+    manager.handle(Cancelled([1]), 0.0)
+    assert resolved(worker.bye()) == [(1, End.CANCELLED, b"may have started")]
+    assert manager.statistics().queued == 0
+
+
+@pytest.mark.rule("WMP-6.11")
+def test_a_job_handed_back_is_queued_again_and_costs_no_retry(manager, worker):
+    lease(manager, worker, b"job", retries=0)
+    assert resolved(worker.done([1], [b""], outcome=Outcome.CANCELLED)) == []
+
+    (take,) = sent(worker.give(1), Command.TAKE)
+    assert (list(take.columns.ids), list(take.columns.attempts)) == ([1], [2])
+
+
+@pytest.mark.rule("WMP-6.13")
+def test_order_is_priority_then_age(manager, worker):
+    submit(manager, b"1", b"2")
+    submit(manager, b"urgent", priority=5)
+    submit(manager, b"3")
+    submit(manager, b"idle", priority=-1)
+
+    (take,) = sent(worker.give(9), Command.TAKE)
+
+    assert list(take.columns.payloads) == [b"urgent", b"1", b"2", b"3", b"idle"]
+
+
+@pytest.mark.rule("WMP-6.13")
+def test_the_most_urgent_kind_is_given_first(manager):
+    worker = ScriptedWorker(manager, roles=("a", "b"))
+    submit(manager, b"a1", kind=Kind("a"))
+    submit(manager, b"b1", kind=Kind("b"), priority=1)
+
+    (take,) = sent(worker.give(1), Command.TAKE)
+
+    assert list(take.columns.payloads) == [b"b1"]
+
+
+def test_an_error_reaches_the_submitter(manager, worker):
+    lease(manager, worker, b"job")
+    assert resolved(worker.done([1], [b"why"], outcome=Outcome.ERROR)) == [(1, End.ERROR, b"why")]
+    assert manager.statistics().ended == {End.ERROR: 1}
