@@ -1,0 +1,283 @@
+"""Machines joined by links in virtual time: the whole protocol without a socket.
+
+A :class:`Network` performs the actions of any number of manager, worker and device
+machines. What is sent waits on its link until somebody delivers, drops or repeats it, so
+that a test (or a property) decides the schedule. Messages cross every link as frames,
+through the real codec.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+
+from attrs import define, field
+
+from wmp import codec
+from wmp.actions import (
+    DeviceAction,
+    Drop,
+    End,
+    Halt,
+    Interrupt,
+    ManagerAction,
+    Notify,
+    Recall,
+    Reconnect,
+    Resolve,
+    Run,
+    Send,
+    WorkerAction,
+)
+from wmp.core.device import Device
+from wmp.core.manager import Manager
+from wmp.core.worker import Worker
+from wmp.events import (
+    Cancelled,
+    Connected,
+    Finished,
+    Garbled,
+    Recalled,
+    Received,
+    Submitted,
+    Ticked,
+    Undelivered,
+)
+from wmp.errors import DecodeError
+from wmp.message import Frame, Kind, Link, Message, Outcome
+
+__all__ = ["Lane", "Network", "Pipe"]
+
+Node = Manager | Worker | Device
+Action = ManagerAction | WorkerAction | DeviceAction
+Pipe = tuple[str, Link]
+"""One direction of a connection: the sending node and the link it sends on."""
+
+
+@define(eq=False)
+class Lane:
+    """Jobs that a worker started: the first is running, the others have not begun."""
+
+    run: Run
+    left: list[int]
+    """Ids still to be done, in order."""
+    cancelled: set[int] = field(factory=set)
+
+
+@define(eq=False)
+class Network:
+    """Nodes by name, pipes between them, results by manager.
+
+    Every connection is a DEALER (an ``int`` link) below a ROUTER (a ``bytes`` link that is
+    made of both names).
+    """
+
+    now: float = 0.0
+    nodes: dict[str, Node] = field(factory=dict)
+    pipes: dict[Pipe, deque[list[Frame]]] = field(factory=dict)
+    lanes: dict[str, dict[int, Lane]] = field(factory=dict)
+    results: dict[tuple[str, int], tuple[End, bytes]] = field(factory=dict)
+    twice: list[tuple[str, int]] = field(factory=list)
+    """Jobs that were resolved more than once: must stay empty."""
+    halted: dict[str, Exception | None] = field(factory=dict)
+    reports: list[tuple[str, Notify]] = field(factory=list)
+    drops: list[tuple[str, Drop]] = field(factory=list)
+    ticks: int = 0
+    _far: dict[Pipe, Pipe] = field(factory=dict)
+    _last_id: dict[str, int] = field(factory=dict)
+
+    # -- building
+
+    def add(self, name: str, node: Node, upstreams: Sequence[str] = ()) -> None:
+        """Add a node whose DEALER links 0, 1, … lead to the named nodes.
+
+        The links are not connected yet: see :meth:`connect`.
+        """
+        self.nodes[name] = node
+        self.lanes[name] = {}
+        for link, upstream in enumerate(upstreams):
+            below: Pipe = (upstream, f"{name}/{link}".encode())
+            above: Pipe = (name, link)
+            self._far[above], self._far[below] = below, above
+            self.pipes[above], self.pipes[below] = deque(), deque()
+
+    def connect(self, name: str) -> None:
+        """Tell a worker that all its links are connected."""
+        for node, link in tuple(self._far):
+            if node == name and isinstance(link, int):
+                self.happen(name, Connected(link))
+
+    def replace(self, name: str, node: Node) -> None:
+        """Restart a node: what it ran is gone, what was on the way to it is lost."""
+        self.nodes[name] = node
+        self.lanes[name].clear()
+        self.halted.pop(name, None)
+        for pipe in self.pipes:
+            if pipe[0] == name or self._far[pipe][0] == name:
+                self.pipes[pipe].clear()
+
+    # -- what can happen
+
+    def happen(self, name: str, event: object) -> None:
+        """Give a node an event and perform what it asks for."""
+        node = self.nodes[name]
+        for action in node.handle(event, self.now):  # type: ignore[arg-type]
+            self._perform(name, action)
+
+    def submit(
+        self,
+        name: str,
+        payloads: Sequence[bytes],
+        kind: Kind | None = None,
+        *,
+        priority: int = 0,
+        timeout: float | None = None,
+        retries: int = 3,
+    ) -> range:
+        """Hand jobs to a manager; returns their ids."""
+        first = self._last_id.get(name, 0) + 1
+        ids = range(first, first + len(payloads))
+        self._last_id[name] = ids[-1]
+        self.happen(name, Submitted(ids, payloads, kind or Kind(), priority, timeout, retries))
+        return ids
+
+    def cancel(self, name: str, ids: Sequence[int]) -> None:
+        """Cancel jobs at their manager."""
+        self.happen(name, Cancelled(ids))
+
+    def busy(self) -> list[Pipe]:
+        """Pipes with something on them, in a fixed order."""
+        return [pipe for pipe, queue in self.pipes.items() if queue]
+
+    def deliver(self, pipe: Pipe) -> None:
+        """Let the next message of a pipe arrive."""
+        frames = self.pipes[pipe].popleft()
+        name, link = self._far[pipe]
+        if name in self.halted:
+            return
+        read = codec.peek if isinstance(self.nodes[name], Device) else codec.decode
+        try:
+            event: object = Received(link, read(frames))
+        except DecodeError as error:
+            event = Garbled(link, error)
+        self.happen(name, event)
+
+    def drop(self, pipe: Pipe) -> None:
+        """Lose the next message of a pipe."""
+        self.pipes[pipe].popleft()
+
+    def repeat(self, pipe: Pipe) -> None:
+        """Put a copy of the next message of a pipe behind the others."""
+        self.pipes[pipe].append(self.pipes[pipe][0])
+
+    def refuse(self, pipe: Pipe) -> None:
+        """Report the next message of a pipe as undeliverable to the node that sent it."""
+        name, link = pipe
+        frames = self.pipes[pipe].popleft()
+        read = codec.peek if isinstance(self.nodes[name], Device) else codec.decode
+        self.happen(name, Undelivered(link, read(frames)))
+
+    def running(self) -> Iterator[tuple[str, Lane]]:
+        """All lanes of all workers, with the worker's name."""
+        for name, lanes in self.lanes.items():
+            for lane in tuple(lanes.values()):
+                yield name, lane
+
+    def finish(self, name: str, lane: Lane, outcome: Outcome = Outcome.OK) -> None:
+        """End the running job of a lane; its result is ``b"did " + payload``."""
+        id = lane.left.pop(0)
+        payload = bytes(lane.run.payloads[list(lane.run.ids).index(id)])
+        if id in lane.cancelled:
+            outcome = Outcome.CANCELLED
+        result = b"" if outcome is Outcome.CANCELLED else b"did " + payload
+        if not lane.left:
+            del self.lanes[name][lane.run.lane]
+        self.happen(name, Finished(lane.run.lane, [id], [outcome], [result]))
+
+    def deadline(self) -> float | None:
+        """The earliest deadline of all nodes."""
+        times = (
+            node.deadline() for name, node in self.nodes.items() if name not in self.halted
+        )
+        return min((time for time in times if time is not None), default=None)
+
+    def advance(self, until: float) -> None:
+        """Let time pass up to ``until``, ticking every node at its deadlines."""
+        while (due := self.deadline()) is not None and due <= until:
+            self.now = max(self.now, due)
+            for name, node in self.nodes.items():
+                when = node.deadline()
+                if name not in self.halted and when is not None and when <= self.now:
+                    self.ticks += 1
+                    self.happen(name, Ticked())
+                    later = node.deadline()
+                    if later is not None and later <= self.now:
+                        raise AssertionError(f"{name} asks for {later} at {self.now}: it would spin")
+        self.now = max(self.now, until)
+
+    def settle(self, budget: int = 100_000) -> None:
+        """Deliver everything and finish all work, until nothing is left to do now."""
+        for _ in range(budget):
+            if pipes := self.busy():
+                for pipe in pipes:
+                    self.deliver(pipe)
+            elif lanes := list(self.running()):
+                for name, lane in lanes:
+                    if lane.left:
+                        self.finish(name, lane)
+            else:
+                return
+        raise AssertionError(f"still busy after {budget} steps: livelock")
+
+    def run(self, until: float, step: float = 0.05) -> None:
+        """Settle and let time pass, in turn, without faults."""
+        while self.now < until:
+            self.settle()
+            self.advance(min(until, self.now + step))
+        self.settle()
+
+    # -- performing
+
+    def _perform(self, name: str, action: Action) -> None:
+        match action:
+            case Send(link, message):
+                self._send((name, link), message)
+            case Run():
+                self.lanes[name][action.lane] = Lane(action, list(action.ids))
+            case Interrupt(lane, ids):
+                if lane in self.lanes[name]:
+                    self.lanes[name][lane].cancelled.update(ids)
+            case Recall(lane, ids):
+                self._recall(name, lane, ids)
+            case Resolve(ids, ends, payloads, _):
+                for id, end, payload in zip(ids, ends, payloads, strict=True):
+                    if (name, id) in self.results:
+                        self.twice.append((name, id))
+                    self.results[name, id] = (end, bytes(payload))
+            case Notify():
+                self.reports.append((name, action))
+            case Reconnect(link):
+                self.pipes[name, link].clear()
+                self.pipes[self._far[name, link]].clear()
+                self.happen(name, Connected(link))
+            case Drop():
+                self.drops.append((name, action))
+            case Halt(error):
+                self.halted[name] = error
+                self.lanes[name].clear()
+
+    def _send(self, pipe: Pipe, message: Message) -> None:
+        if pipe not in self.pipes:
+            # A ROUTER that has no such connection says so (ROUTER_MANDATORY).
+            self.happen(pipe[0], Undelivered(pipe[1], message))
+        else:
+            self.pipes[pipe].append(codec.encode(message))
+
+    def _recall(self, name: str, number: int, ids: Sequence[int]) -> None:
+        lane = self.lanes[name].get(number)
+        taken = []
+        if lane is not None:
+            wanted = set(ids)
+            taken = [id for id in lane.left[1:] if id in wanted]
+            lane.left = [id for id in lane.left if id not in taken]
+        self.happen(name, Recalled(number, taken))
