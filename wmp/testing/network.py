@@ -85,6 +85,7 @@ class Network:
     ticks: int = 0
     _far: dict[Pipe, Pipe] = field(factory=dict)
     _last_id: dict[str, int] = field(factory=dict)
+    _inbox: deque[tuple[str, object]] = field(factory=deque)
 
     # -- building
 
@@ -119,10 +120,15 @@ class Network:
     # -- what can happen
 
     def happen(self, name: str, event: object) -> None:
-        """Give a node an event and perform what it asks for."""
-        node = self.nodes[name]
-        for action in node.handle(event, self.now):  # type: ignore[arg-type]
-            self._perform(name, action)
+        """Give a node an event and perform what it asks for, and what follows from that."""
+        self._inbox.append((name, event))
+        if len(self._inbox) > 1:
+            return  # the call further up the stack takes it in its turn
+        while self._inbox:
+            name, event = self._inbox[0]
+            for action in self.nodes[name].handle(event, self.now):  # type: ignore[arg-type]
+                self._perform(name, action)
+            self._inbox.popleft()
 
     def submit(
         self,

@@ -1,0 +1,85 @@
+"""Draw the lifecycles from the tables that the code consults, into ``specs/machines/``.
+
+``python specs/build_machines.py`` writes them, ``--check`` exits 1 when one is stale.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import sys
+from enum import Enum
+from pathlib import Path
+from types import ModuleType
+
+MODULES = ("wmp.core.jobs", "wmp.core.locks", "wmp.core.taken")
+FOLDER = Path(__file__).parent / "machines"
+
+
+def draw(module: ModuleType) -> str:
+    """One page: the diagram, then the table of what is ignored and why."""
+    arrows: dict[tuple[str, str], list[str]] = {}
+    for (state, what), target in module.TRANSITIONS.items():
+        arrows.setdefault((name(state), name(target)), []).append(name(what))
+    title = (module.__doc__ or "").splitlines()[0]
+    first = next(iter(module.TRANSITIONS))[0]
+    lines = [
+        f"# {title.rstrip('.')}",
+        "",
+        f"Generated from the tables of `{module.__name__}` by `specs/build_machines.py`.",
+        "",
+        "```mermaid",
+        "stateDiagram-v2",
+        f"    [*] --> {name(first)}",
+        *(
+            f"    {source} --> {target}: {', '.join(inputs)}"
+            for (source, target), inputs in arrows.items()
+        ),
+        "```",
+        "",
+        "Every other pair is ignored, for a reason:",
+        "",
+        "| state | input | why nothing happens |",
+        "|---|---|---|",
+        *(
+            f"| {name(state)} | {name(what)} | {reason} |"
+            for (state, what), reason in module.IGNORED.items()
+        ),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def name(member: Enum) -> str:
+    """A state's or input's name as the diagrams show it."""
+    return member.name
+
+
+def pages() -> dict[Path, str]:
+    """Every page by its path."""
+    return {
+        FOLDER / f"{path.rpartition('.')[2]}.md": draw(importlib.import_module(path))
+        for path in MODULES
+    }
+
+
+def main() -> int:
+    """Write or check."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--check", action="store_true", help="only compare; exit 1 when stale")
+    check = parser.parse_args().check
+    FOLDER.mkdir(exist_ok=True)
+    stale = [
+        path
+        for path, text in pages().items()
+        if not path.exists() or path.read_text(encoding="utf-8") != text
+    ]
+    for path in stale:
+        if check:
+            print(f"{path} is stale; run python specs/build_machines.py", file=sys.stderr)
+        else:
+            path.write_text(pages()[path], encoding="utf-8")
+    return 1 if check and stale else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,53 @@
+"""The lifecycles: every pair of state and input is decided, and drawn as it is."""
+
+from __future__ import annotations
+
+import importlib
+from itertools import product
+
+import build_machines
+import pytest
+
+
+@pytest.fixture(params=build_machines.MODULES)
+def tables(request):
+    return importlib.import_module(request.param)
+
+
+def test_every_pair_is_decided_once(tables):
+    state, what = next(iter(tables.TRANSITIONS))
+    pairs = set(product(type(state), type(what)))
+
+    assert pairs == tables.TRANSITIONS.keys() | tables.IGNORED.keys()
+    assert not tables.TRANSITIONS.keys() & tables.IGNORED.keys()
+
+
+def test_every_ignored_pair_has_a_reason(tables):
+    assert all(reason.strip() for reason in tables.IGNORED.values())
+
+
+def test_every_state_can_be_reached(tables):
+    first = next(iter(tables.TRANSITIONS))[0]
+    reached = {first}
+    while more := {
+        target for (state, _), target in tables.TRANSITIONS.items() if state in reached
+    } - reached:
+        reached |= more
+    assert reached == set(type(first))
+
+
+def test_the_diagrams_are_drawn_from_the_tables():
+    for path, text in build_machines.pages().items():
+        assert path.read_text(encoding="utf-8") == text, "run python specs/build_machines.py"
+
+
+def test_the_code_consults_the_tables(monkeypatch):
+    """A transition taken out of the table is a transition that no longer happens."""
+    from wmp.core import jobs
+
+    job = jobs.Job(1, b"", None, 0, 3, None)
+    smaller = dict(jobs.TRANSITIONS)
+    del smaller[jobs.State.QUEUED, jobs.Input.GRANT]
+    monkeypatch.setattr(jobs, "TRANSITIONS", smaller)
+    assert not job.step(jobs.Input.GRANT)
+    assert job.state is jobs.State.QUEUED
