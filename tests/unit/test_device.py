@@ -64,9 +64,7 @@ def test_everything_else_follows_its_path_both_ways(device):
     fields = {Field.NUMBER: 3, 999: "unknown", "x": [1]}
     message = from_worker(Command.DONE, fields=fields, frames=TAIL)
     (up,) = arrive(device, BELOW, message)
-    assert up == Send(
-        0, evolve(message, to=(7, b"m"), source=(b"w", 1, b"d", 5, BELOW))
-    )
+    assert up == Send(0, evolve(message, to=(7, b"m"), source=(b"w", 1, b"d", 5, BELOW)))
     assert up.message.frames is TAIL
 
     message = from_manager(Command.TAKE, fields=fields, hops=(b"above", 2, b"id"))

@@ -27,9 +27,7 @@ def worker(manager):
 
 def submit(manager, *payloads, now=0.0):
     first = manager._dispatch.last_id + 1
-    return manager.handle(
-        Submitted(range(first, first + len(payloads)), payloads, Kind()), now
-    )
+    return manager.handle(Submitted(range(first, first + len(payloads)), payloads, Kind()), now)
 
 
 def errors(actions):
@@ -428,9 +426,7 @@ def test_an_error_with_an_unknown_code_is_counted(manager, worker):
 
 
 def test_the_number_of_workers_is_bounded():
-    manager = Manager(
-        ManagerSettings(identity=b"m", epoch=1, max_workers=2), least_recently_used
-    )
+    manager = Manager(ManagerSettings(identity=b"m", epoch=1, max_workers=2), least_recently_used)
     answers = [
         errors(ScriptedWorker(manager, b"w%d" % i, link=b"%d" % i).ready(1)) for i in range(3)
     ]

@@ -21,25 +21,17 @@ __all__ = ["Offers", "spread"]
 
 
 def spread(count: int, rooms: Sequence[int]) -> list[int]:
-    """Share ``count`` jobs as evenly as the rooms allow, earlier ones get the odd ones.
+    """Share ``count`` jobs as evenly as the rooms allow; odd ones go to the earlier.
 
     Returns:
         A share for each room, none above it; their sum is ``count`` or all the room.
     """
     shares = [0] * len(rooms)
-    open_rooms = [index for index, room in enumerate(rooms) if room > 0]
-    while count > 0 and open_rooms:
-        still_open = []
-        for position, index in enumerate(open_rooms):
-            part = -(-count // (len(open_rooms) - position))
-            part = min(part, rooms[index] - shares[index])
-            shares[index] += part
-            count -= part
-            if shares[index] < rooms[index]:
-                still_open.append(index)
-        if still_open == open_rooms and count > 0:
-            break  # cannot happen: a full round leaves nothing or fills someone
-        open_rooms = still_open
+    # The smallest rooms first: what they cannot take is then shared by those that can.
+    order = sorted(range(len(rooms)), key=lambda index: (rooms[index], -index))
+    for left, index in zip(range(len(rooms), 0, -1), order, strict=True):
+        shares[index] = part = min(rooms[index], count // left)
+        count -= part
     return shares
 
 

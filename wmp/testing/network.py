@@ -202,9 +202,7 @@ class Network:
 
     def deadline(self) -> float | None:
         """The earliest deadline of all nodes."""
-        times = (
-            node.deadline() for name, node in self.nodes.items() if name not in self.halted
-        )
+        times = (node.deadline() for name, node in self.nodes.items() if name not in self.halted)
         return min((time for time in times if time is not None), default=None)
 
     def advance(self, until: float) -> None:
@@ -218,7 +216,9 @@ class Network:
                     self.happen(name, Ticked())
                     later = node.deadline()
                     if later is not None and later <= self.now:
-                        raise AssertionError(f"{name} asks for {later} at {self.now}: it would spin")
+                        raise AssertionError(
+                            f"{name} asks for {later} at {self.now}: it would spin"
+                        )
         self.now = max(self.now, until)
 
     def settle(self, budget: int = 100_000) -> None:

@@ -1,0 +1,117 @@
+"""Policies, and how jobs are spread over those whom a policy chose."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from attrs import frozen
+from hypothesis import given
+from hypothesis import strategies as st
+
+from wmp import balance
+from wmp.balance import Jobs
+from wmp.core.offers import spread
+from wmp.errors import ConfigError
+
+
+@frozen
+class Fake:
+    identity: bytes
+    label: str = ""
+    roles: tuple[str, ...] = ("default",)
+    resources: dict = {}  # noqa: RUF012 - a frozen default
+    room: int = 1
+    spare: int = 1
+    leased: int = 0
+    done: int = 0
+    served: int = 0
+
+
+def names(offers):
+    return [offer.identity for offer in offers]
+
+
+JOB = Jobs("default", {"slots": 1}, 1)
+
+
+def test_any_asks_as_few_as_can_take_all():
+    offers = [Fake(b"a", room=2), Fake(b"b", room=2), Fake(b"c", room=2)]
+    assert names(balance.any_worker(Jobs("default", {}, 3), offers)) == [b"a", b"b"]
+
+
+def test_least_recently_used_asks_who_waited_longest():
+    offers = [Fake(b"a", served=9), Fake(b"b", served=0), Fake(b"c", served=4)]
+    assert names(balance.least_recently_used(JOB, offers)) == [b"b", b"c", b"a"]
+
+
+def test_most_free_asks_the_largest_capacity_first():
+    offers = [Fake(b"a", spare=1), Fake(b"b", spare=5), Fake(b"c", spare=5, room=9)]
+    assert names(balance.most_free(JOB, offers)) == [b"c", b"b", b"a"]
+
+
+def test_by_role_has_a_policy_for_each():
+    policy = balance.by_role({"gpu": lambda jobs, offers: offers[:1]})
+    offers = [Fake(b"a", served=2), Fake(b"b", served=1)]
+    assert names(policy(Jobs("gpu", {}, 1), offers)) == [b"a"]
+    assert names(policy(JOB, offers)) == [b"b", b"a"]
+
+
+def test_weighted_shares_in_proportion():
+    policy = balance.weighted(lambda offer: {b"a": 1.0, b"b": 2.0, b"off": 0.0}[offer.identity])
+    counts = {b"a": 0, b"b": 0}
+    for _ in range(300):
+        offers = [Fake(name, done=count) for name, count in counts.items()]
+        counts[policy(JOB, [*offers, Fake(b"off")])[0].identity] += 1
+    assert counts == {b"a": 100, b"b": 200}
+
+
+def test_random_of_two_prefers_the_less_loaded_of_its_pair():
+    policy = balance.random_of_two(random.Random(1))
+    offers = [Fake(b"%d" % i, leased=i) for i in range(10)]
+    firsts = [policy(JOB, offers)[0].leased for _ in range(2000)]
+    assert min(firsts) == 0
+    assert max(firsts) == 8  # the most loaded never wins a pair
+    assert 2.5 < sum(firsts) / len(firsts) < 3.5  # one alone would make 4.5
+
+
+@given(
+    st.lists(
+        st.builds(
+            Fake,
+            st.binary(min_size=1, max_size=2),
+            room=st.integers(1, 9),
+            spare=st.integers(0, 9),
+            leased=st.integers(0, 9),
+            served=st.integers(0, 99),
+        ),
+        max_size=12,
+        unique_by=lambda offer: offer.identity,
+    ),
+    st.integers(1, 50),
+    st.sampled_from(balance.names()),
+)
+def test_every_policy_answers_with_some_of_the_offers_once_each(offers, count, name):
+    policy = balance.by_name(name, random.Random(0))
+    chosen = policy(Jobs("default", {}, count), tuple(offers))
+    assert len(set(names(chosen))) == len(chosen)
+    assert set(names(chosen)) <= set(names(offers))
+    assert bool(chosen) == bool(offers)
+
+
+def test_names_are_checked():
+    assert balance.by_name("most-free") is balance.most_free
+    with pytest.raises(ConfigError, match="expected one of any, least_recently_used"):
+        balance.by_name("fastest")
+    with pytest.raises(ConfigError, match="pass rng"):
+        balance.by_name("random_of_two")
+
+
+@given(st.integers(0, 200), st.lists(st.integers(0, 40), max_size=10))
+def test_spread_is_complete_and_even(count, rooms):
+    shares = spread(count, rooms)
+    assert sum(shares) == min(count, sum(rooms))
+    assert all(0 <= share <= room for share, room in zip(shares, rooms, strict=True))
+    # Whoever got less than another by more than one is full.
+    for share, room in zip(shares, rooms, strict=True):
+        assert share == room or share >= max(shares) - 1
