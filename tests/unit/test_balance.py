@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Mapping
+from types import MappingProxyType
 
 import pytest
 from attrs import frozen
@@ -20,7 +22,7 @@ class Fake:
     identity: bytes
     label: str = ""
     roles: tuple[str, ...] = ("default",)
-    resources: dict = {}  # noqa: RUF012 - a frozen default
+    resources: Mapping[str, int] = MappingProxyType({})
     room: int = 1
     spare: int = 1
     leased: int = 0
