@@ -1,0 +1,208 @@
+"""Jobs at a worker: those that wait and those that run, and how many go on a lane at once.
+
+A *lane* takes the resources of one job and runs a bundle of them one after the other. Jobs
+that wait stand in a line for each (manager, owner, kind); the lines are served in the order
+in which their first jobs came.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+
+from attrs import define, field
+
+from wmp.actions import Run
+from wmp.core.pace import Pace
+from wmp.core.resources import Resources
+from wmp.core.upstream import Upstream
+from wmp.message import Frame, Kind, Peer
+
+__all__ = ["Lane", "Lanes", "Line", "Parked"]
+
+Parked = tuple[int, float | None, Frame, int]
+"""(id, deadline, payload, turn): one job that waits. Turns grow with every TAKE."""
+
+
+@define(eq=False)
+class Line:
+    """Jobs that wait: of one kind and owner, from one manager."""
+
+    upstream: Upstream
+    owner: Peer
+    kind: Kind
+    jobs: deque[Parked] = field(factory=deque)
+
+
+@define(eq=False)
+class Lane:
+    """A bundle that runs."""
+
+    number: int
+    upstream: Upstream
+    owner: Peer
+    kind: Kind
+    ids: dict[int, None]
+    """Jobs that have not ended, in order."""
+    since: float
+    """When it started, or last reported."""
+    lost: bool = False
+    """The manager's session is over: nobody wants the results."""
+
+
+_Key = tuple[bytes, Peer, Kind]
+
+
+@define(eq=False)
+class Lanes:
+    """All jobs that wait or run.
+
+    Invariant: every lane holds the resources of one job of its kind; ``parked`` is how many
+    jobs stand in all lines.
+    """
+
+    resources: Resources
+    pace: Pace
+    running: dict[int, Lane] = field(factory=dict)
+    parked: int = 0
+    _lines: dict[_Key, Line] = field(factory=dict)
+    _turn: int = 0
+    _number: int = 0
+
+    def park(
+        self,
+        upstream: Upstream,
+        owner: Peer,
+        kind: Kind,
+        ids: Sequence[int],
+        deadlines: Iterable[float | None],
+        payloads: Iterable[Frame],
+    ) -> None:
+        """Let jobs wait; ``start`` starts them."""
+        key = (upstream.identity, owner, kind)
+        line = self._lines.get(key)
+        if line is None:
+            line = self._lines[key] = Line(upstream, owner, kind)
+        self._turn += 1
+        turn = self._turn
+        line.jobs.extend(
+            [(job, at, data, turn) for job, at, data in zip(ids, deadlines, payloads, strict=True)]
+        )
+        self.parked += len(ids)
+
+    def start(self, now: float) -> tuple[list[Run], list[tuple[Line, list[int]]], Resources]:
+        """Start what resources allow, oldest first.
+
+        Returns:
+            What to run; the ids, line by line, whose deadline passed before they could begin
+            (WMP-6.7; they are out of the line and still in ``taken``); and what is free for
+            others. A line that does not fit keeps aside what there is of its next job's
+            needs, so that small jobs behind it cannot starve a large one.
+        """
+        runs: list[Run] = []
+        expired: list[tuple[Line, list[int]]] = []
+        spare = self.resources.spare()
+        waiting = list(self._lines.values()) if self.parked else []
+        while waiting:
+            line = min(waiting, key=_turn) if len(waiting) > 1 else waiting[0]
+            late = self._weed(line, now)
+            if late:
+                expired.append((line, late))
+            fits = spare.fits(line.kind.needs) if line.jobs else 0
+            if fits:
+                spare.take(line.kind.needs)
+                runs.append(self._run(line, fits, now))
+            elif line.jobs:
+                spare.set_aside(line.kind.needs)
+                waiting.remove(line)
+            if not line.jobs:
+                waiting.remove(line)
+                del self._lines[line.upstream.identity, line.owner, line.kind]
+        return runs, expired, spare
+
+    def end(self, lane: Lane, ids: Iterable[int]) -> None:
+        """Jobs of a lane ended; without any left, its resources are free again."""
+        for job in ids:
+            del lane.ids[job]
+        if not lane.ids:
+            del self.running[lane.number]
+            self.resources.release(lane.kind.needs)
+
+    def remove(self, upstream: Upstream, owner: Peer, ids: set[int]) -> None:
+        """Take jobs out of their lines."""
+        for line in list(self._lines.values()):
+            if line.upstream is upstream and line.owner == owner:
+                rest = deque(entry for entry in line.jobs if entry[0] not in ids)
+                self.parked -= len(line.jobs) - len(rest)
+                line.jobs = rest
+                if not rest:
+                    del self._lines[upstream.identity, owner, line.kind]
+
+    def forget(self, upstream: Upstream) -> list[Lane]:
+        """The manager's session is over: drop what waits; returns the lanes still at it."""
+        for key, line in list(self._lines.items()):
+            if line.upstream is upstream:
+                self.parked -= len(line.jobs)
+                del self._lines[key]
+        lanes = [lane for lane in self.of(upstream) if not lane.lost]
+        for lane in lanes:
+            lane.lost = True
+        return lanes
+
+    def of(self, upstream: Upstream) -> Iterator[Lane]:
+        """Lanes with jobs of one manager."""
+        return (lane for lane in self.running.values() if lane.upstream is upstream)
+
+    def drain(self) -> list[tuple[Line, list[int]]]:
+        """Take out all that waits, line by line."""
+        lines = [(line, [entry[0] for entry in line.jobs]) for line in self._lines.values()]
+        self._lines.clear()
+        self.parked = 0
+        return lines
+
+    def check(self) -> None:
+        """Raise AssertionError when the invariant does not hold."""
+        assert self.parked == sum(len(line.jobs) for line in self._lines.values())
+        for lane in self.running.values():
+            assert lane.ids, f"lane {lane.number} is empty"
+        for key, line in self._lines.items():
+            assert line.jobs, f"an empty line of {key}"
+            assert key == (line.upstream.identity, line.owner, line.kind)
+
+    def _weed(self, line: Line, now: float) -> list[int]:
+        """Take out the first jobs of a line whose time has passed; deeper ones come later."""
+        jobs = line.jobs
+        late: list[int] = []
+        while jobs and (deadline := jobs[0][1]) is not None and deadline <= now:
+            late.append(jobs.popleft()[0])
+        self.parked -= len(late)
+        return late
+
+    def _run(self, line: Line, fits: int, now: float) -> Run:
+        jobs, kind = line.jobs, line.kind
+        count = self.pace.bundle(kind.role, len(jobs), fits)
+        entries = [jobs.popleft()]
+        while len(entries) < count and not (jobs[0][1] is not None and jobs[0][1] <= now):
+            entries.append(jobs.popleft())
+        self.parked -= len(entries)
+        ids = [entry[0] for entry in entries]
+        deadlines = [entry[1] for entry in entries]
+        self._number += 1
+        number = self._number
+        self.resources.take(kind.needs)
+        self.running[number] = Lane(
+            number, line.upstream, line.owner, kind, dict.fromkeys(ids), now
+        )
+        return Run(
+            lane=number,
+            kind=kind,
+            manager=line.owner,
+            ids=ids,
+            attempts=line.upstream.taken[line.owner].start(ids),
+            deadlines=deadlines if any(at is not None for at in deadlines) else None,
+            payloads=[entry[2] for entry in entries],
+        )
+
+
+def _turn(line: Line) -> int:
+    return line.jobs[0][3]

@@ -1,0 +1,529 @@
+"""The worker machine: offers its room to managers, runs what they give, answers each job.
+
+Theory of operation. ``handle(event, now)`` is the only way in, and the only thing that
+changes state; it returns what the surroundings must do, in order. ``deadline()`` says
+when to come back with ``Ticked``. Every event ends in one ``_settle``, which starts what
+waits, sends the answers, and hands out the room that is left.
+
+This module knows peers: who they are, how they are heard, when they are given up. What
+happens to jobs is :mod:`wmp.core.bench`, to room :mod:`wmp.core.room`; what is sent goes
+through :mod:`wmp.core.switchboard`.
+
+Nothing a peer sends can raise or change state by error: what cannot be acted on is
+dropped with a reason and answered with ERROR where the specification says so.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import Any, assert_never, cast
+
+from attrs import define, field
+
+from wmp.actions import Halt, Reconnect, WorkerAction
+from wmp.core import answer
+from wmp.core.bench import Bench
+from wmp.core.lanes import Lanes
+from wmp.core.link import Link
+from wmp.core.locks import LockInput
+from wmp.core.pace import Pace
+from wmp.core.resources import Resources
+from wmp.core.room import Room
+from wmp.core.settings import WorkerSettings
+from wmp.core.stream import Arrival, Stream
+from wmp.core.switchboard import Switchboard
+from wmp.core.upstream import Upstream
+from wmp.core.worker_statistics import ManagerRow, WorkerStatistics
+from wmp.errors import LocalProtocolError, Superseded
+from wmp.events import (
+    Connected,
+    Drained,
+    Finished,
+    Garbled,
+    Recalled,
+    Received,
+    Reported,
+    Ticked,
+    Undelivered,
+    WorkerEvent,
+)
+from wmp.message import Command, ErrorCode, Field, Message, Outcome
+from wmp.message import Link as LinkId
+
+__all__ = ["MOST_MANAGERS", "Worker", "WorkerStatistics"]
+
+MOST_MANAGERS = 1024
+"""Managers remembered at once, and again as many epochs of those that are gone."""
+
+_HEARD = frozenset(
+    {
+        Command.WAKE,
+        Command.TAKE,
+        Command.NO,
+        Command.CANCEL,
+        Command.PONG,
+        Command.ERROR,
+    }
+)
+_NUMBERED = frozenset({Command.TAKE, Command.NO, Command.CANCEL})
+_CODES = frozenset(
+    value for name, value in vars(ErrorCode).items() if name.isupper() and isinstance(value, str)
+)
+
+
+@define(eq=False)
+class Worker:
+    """Sans-I/O worker.
+
+    Args:
+        settings: Identity, roles, resources, timers, limits.
+        count: How many links it has, numbered from 0: one DEALER each (WMP-1.3).
+    """
+
+    settings: WorkerSettings
+    count: int = field(alias="links")
+    _board: Switchboard = field(init=False)
+    _lanes: Lanes = field(init=False)
+    _room: Room = field(init=False)
+    _bench: Bench = field(init=False)
+    _gone: OrderedDict[bytes, int] = field(factory=OrderedDict, init=False)
+    """Epochs of managers that were forgotten (WMP-9.6)."""
+    _changed: bool = field(default=False, init=False)
+    """Whether the event at hand changed anything that ``_settle`` must look at."""
+    _asked: bool = field(default=False, init=False)
+    """Whether managers were asked to acknowledge the last answers."""
+    _halted: bool = field(default=False, init=False)
+
+    def __attrs_post_init__(self) -> None:
+        settings = self.settings
+        self._board = Switchboard(settings, [Link(index) for index in range(self.count)])
+        self._lanes = Lanes(Resources.of(settings.resources), Pace(settings))
+        self._room = Room(self._board, self._lanes)
+        self._bench = Bench(self._board, self._lanes, self._room)
+
+    # -- the two members of every machine
+
+    def deadline(self) -> float | None:
+        """When ``Ticked`` is due, in seconds on the clock of ``now``; None for never."""
+        return None if self._halted else self._board.timers.next()
+
+    def handle(self, event: WorkerEvent, now: float) -> list[WorkerAction]:
+        """Take one event; return what must be done now, in order.
+
+        Raises:
+            LocalProtocolError: The event names a link that this worker does not have.
+        """
+        if self._halted:
+            return []
+        board = self._board
+        match event:
+            case Received(link, message):
+                self._received(self._link(link), message, now)
+            case Garbled(link, error):
+                self._hear(self._link(link), now)
+                board.drop(error.code, self._link(link).index, None, str(error))
+                board.actions += answer.garbled(board.me, link, error)
+            case Undelivered(link, message):
+                # What is numbered is kept and sent again; the rest is said again in time.
+                board.drop("undelivered", self._link(link).index, message)
+            case Ticked():
+                self._ticked(now)
+            case Connected(link):
+                self._connected(self._link(link), now)
+            case Finished():
+                self._bench.finished(event, now)
+                self._changed = True
+            case Recalled():
+                self._bench.recalled(event)
+                self._changed = True
+            case Reported():
+                self._bench.reported(event, now)
+            case Drained():
+                self._drain(now)
+            case _:
+                assert_never(event)
+        if self._changed:
+            self._changed = False
+            self._settle(now)
+        actions, board.actions = board.actions, []
+        return actions
+
+    def statistics(self) -> WorkerStatistics:
+        """A snapshot for people and programs; costs by the number of managers and lanes."""
+        board, lanes = self._board, self._lanes
+        managers = board.upstreams.values()
+        return WorkerStatistics(
+            held=sum(upstream.held for upstream in managers),
+            parked=lanes.parked,
+            running=sum(len(lane.ids) for lane in lanes.running.values()),
+            locks=sum(len(upstream.locks) for upstream in managers),
+            locked=lanes.resources.used,
+            free=dict(lanes.resources.free),
+            unacknowledged=board.kept_bytes,
+            window=self._room.window,
+            late=self._room.late,
+            outcomes={Outcome(code): count for code, count in self._bench.outcomes.items()},
+            dropped=dict(board.dropped),
+            managers=tuple(
+                ManagerRow(
+                    identity=upstream.identity,
+                    epoch=upstream.epoch,
+                    label=upstream.label,
+                    link=upstream.link,
+                    reachable=board.reachable(upstream),
+                    done=upstream.done,
+                    held=upstream.held,
+                    locks=len(upstream.locks),
+                    waking=upstream.wake is not None,
+                )
+                for upstream in managers
+            ),
+        )
+
+    # -- the end of every step
+
+    def _settle(self, now: float) -> None:
+        """Start what waits, answer, hand out what is left; only then run (WMP-3.11)."""
+        runs, spare = self._bench.start(now)
+        self._bench.flush(now)
+        self._room.settle(spare, now)
+        self._board.actions += runs
+        if self._room.draining:
+            self._wind_up(now)
+
+    # -- messages
+
+    def _link(self, link: LinkId) -> Link:
+        if not isinstance(link, int) or not 0 <= link < self.count:
+            raise LocalProtocolError(f"link {link!r} is none of this worker's {self.count}")
+        return self._board.links[link]
+
+    @staticmethod
+    def _hear(link: Link, now: float) -> None:
+        link.heard = now
+        link.replaced = 0
+
+    def _received(self, link: Link, message: Message, now: float) -> None:
+        self._hear(link, now)
+        board, command = self._board, message.command
+        if command not in _HEARD:
+            text = f"a worker receives no {command.name}"
+            board.refuse(link.index, message, ErrorCode.DIRECTION, text)
+            return
+        if message.to != board.me[::-1] and (message.to or command is not Command.ERROR):
+            self._misaddressed(link, message)
+            return
+        if command is Command.ERROR:
+            self._error(link, message, now)
+            return
+        upstream = self._upstream(link, message, now)
+        if upstream is None:
+            return
+        self._changed = True  # a route may have come back, and results gone: look anyway
+        path = message.answer_to
+        moved = upstream.link != link.index or upstream.path != path
+        upstream.link, upstream.path = link.index, path
+        wanted = self._enter_session(upstream, link, message, now)
+        stream = upstream.stream
+        if stream is not None and message.fields.get(Field.SESSION) == stream.session:
+            board.acknowledge(upstream, message.fields.get(Field.ACK, 0))
+        if wanted and command in _NUMBERED:
+            wanted = self._in_order(upstream, link, message, now)
+        if moved or (wanted and command is Command.PONG and message.fields.get(Field.AGAIN, False)):
+            board.replay(upstream, now)
+        if not wanted:
+            return
+        match command:
+            case Command.WAKE:
+                self._room.woken(upstream, link.index, message, now)
+            case Command.TAKE:
+                self._bench.take(upstream, link.index, message, now)
+            case Command.NO:
+                self._room.no(upstream, link.index, message, now)
+            case Command.CANCEL:
+                self._bench.cancel(upstream, message)
+            case Command.PONG:
+                self._pong(upstream, message)
+
+    def _upstream(self, link: Link, message: Message, now: float) -> Upstream | None:
+        """Who sent it; None when it is refused."""
+        board = self._board
+        identity, epoch = message.sender
+        upstream = board.upstreams.get(identity)
+        known = upstream.epoch if upstream is not None else self._gone.get(identity, -1)
+        if epoch < known:
+            text = f"epoch {epoch} was replaced by {known}"
+            board.refuse(link.index, message, ErrorCode.SUPERSEDED, text, (identity, epoch))
+            return None
+        again = upstream is not None and epoch > upstream.epoch
+        if upstream is not None and again:
+            self._forget(upstream, now)  # WMP-9.7
+            upstream = None
+        if upstream is None:
+            if len(board.upstreams) >= MOST_MANAGERS:
+                text = f"this worker remembers {MOST_MANAGERS} managers, its limit"
+                board.refuse(link.index, message, ErrorCode.LIMIT, text)
+                return None
+            upstream = Upstream(identity, epoch, link.index, message.answer_to, now, now, now)
+            for other in board.upstreams.values():
+                self._room.withdraw(other, now)  # WMP-5.4
+            board.upstreams[identity] = upstream
+            self._gone.pop(identity, None)
+            board.timers.set(("ping", identity), now + board.interval(upstream))
+            self._room.met(upstream, again=again)
+        upstream.heard = now
+        return upstream
+
+    def _enter_session(self, upstream: Upstream, link: Link, message: Message, now: float) -> bool:
+        """Follow the manager into its session (WMP-7.6, 7.8); False to drop the message.
+
+        A session that this worker does not know may be one that it has forgotten, in which
+        numbers were used. It is entered only where both sides begin at 1: at number 1 with
+        nothing acknowledged, and at the answer to a PING that admits to knowing none.
+        """
+        board, fields, stream = self._board, message.fields, upstream.stream
+        session, number = fields.get(Field.SESSION), fields.get(Field.NUMBER)
+        if session is not None and stream is not None:
+            if session < stream.session:
+                board.drop("old session", link.index, message)
+                return False
+            if session > stream.session:
+                self._lose(upstream)
+                upstream.stream = Stream(session)
+        elif session is not None:
+            begins = number == 1 and not fields.get(Field.ACK, 0)
+            if begins or (message.command is Command.PONG and upstream.asked):
+                upstream.stream = Stream(session)
+        if upstream.stream is not None:
+            return True
+        if not upstream.asked or (
+            number is not None and now - upstream.pinged >= board.interval(upstream)
+        ):
+            board.ping(upstream, now)
+        if number is not None:
+            board.drop("unknown session", link.index, message)
+            return False
+        return True
+
+    def _in_order(self, upstream: Upstream, link: Link, message: Message, now: float) -> bool:
+        """Whether a numbered message is the next (WMP-7.1)."""
+        assert upstream.stream is not None
+        arrival = upstream.stream.arrive(message.fields[Field.NUMBER])
+        if arrival is Arrival.NEXT:
+            return True
+        self._board.drop(arrival.value, link.index, message)
+        if arrival is Arrival.GAP:
+            self._board.ping(upstream, now, again=True)
+        return False
+
+    def _pong(self, upstream: Upstream, message: Message) -> None:
+        fields, board = message.fields, self._board
+        before = board.interval(upstream)
+        # Never so short that nothing could be heard in time.
+        upstream.expire = max(0.05, fields[Field.EXPIRE] / 1000)
+        upstream.label = fields.get(Field.LABEL, upstream.label)
+        if board.interval(upstream) < before:
+            due = upstream.heard + board.interval(upstream)
+            board.timers.set(("ping", upstream.identity), due)
+        self._room.heard_pong(upstream, message)
+
+    def _misaddressed(self, link: Link, message: Message) -> None:
+        to, (identity, epoch), board = message.to, self._board.me, self._board
+        if len(to) == 2 and to[1] == identity and isinstance(to[0], int) and to[0] < epoch:
+            text = f"epoch {to[0]} of this worker was replaced by {epoch}"
+            peer = (identity, to[0])
+            board.refuse(link.index, message, ErrorCode.SUPERSEDED, text, peer)
+        else:
+            text = "this worker is not the receiver"
+            board.refuse(link.index, message, ErrorCode.MISROUTED, text)
+
+    def _error(self, link: Link, message: Message, now: float) -> None:
+        """A peer or a device says that something of ours went wrong (spec §10)."""
+        board, fields = self._board, message.fields
+        code, peer = fields[Field.CODE], answer.about(message)
+        reason = f"ERROR {code}" if code in _CODES else "ERROR"
+        board.drop(reason, link.index, message, fields.get(Field.TEXT, ""))
+        if peer is None:
+            return
+        upstream = board.upstreams.get(peer[0])
+        if upstream is not None and upstream.epoch != peer[1]:
+            upstream = None
+        if code == ErrorCode.SUPERSEDED and peer == board.me:
+            self._halt(
+                Superseded(
+                    f"worker {peer[0].hex()} has been started again with a newer epoch; "
+                    "give each worker an identity of its own"
+                )
+            )
+        elif code == ErrorCode.SUPERSEDED and upstream is not None:
+            self._forget(upstream, now)
+        elif code == ErrorCode.UNREACHABLE and upstream is not None and upstream.link == link.index:
+            upstream.path = None  # WMP-9.12: until it is heard again
+            upstream.announced = 0
+            lock = upstream.locks.get(fields.get(Field.ABOUT_NUMBER, 0))
+            if lock is not None and fields.get(Field.ABOUT) == Command.GIVE:
+                self._room.close(upstream, lock, LockInput.FORGET)
+            self._check_link(link, now)
+            self._changed = True
+
+    # -- links, sessions, time
+
+    def _connected(self, link: Link, now: float) -> None:
+        link.connected = True
+        link.heard = now
+        self._room.connected(link)
+        for upstream in self._board.behind(link):
+            self._board.replay(upstream, now)
+        link.pinged = now
+        self._board.timers.set(("link", link.index), min(self._board.link_due(link)))
+        self._changed = True
+
+    def _lose(self, upstream: Upstream) -> None:
+        """The session is over: its locks, jobs and answers are lost (WMP-7.6)."""
+        board, stream = self._board, upstream.stream
+        self._room.close_all(upstream)
+        self._room.forget_wake(upstream)
+        jobs = self._bench.forget(upstream)
+        answers = len(stream.kept) if stream is not None else 0
+        if stream is not None:
+            board.kept_bytes -= stream.size
+            upstream.stream = None
+        board.timers.clear(("resend", upstream.identity))
+        if jobs or answers:
+            detail = f"{jobs} jobs and {answers} unacknowledged messages"
+            board.drop("lost session", upstream.link, None, detail)
+        self._changed = True
+
+    def _forget(self, upstream: Upstream, now: float) -> None:
+        """The manager is gone, or this epoch of it (WMP-9.7)."""
+        board = self._board
+        self._lose(upstream)
+        del board.upstreams[upstream.identity]
+        board.timers.clear(("ping", upstream.identity))
+        self._gone[upstream.identity] = upstream.epoch
+        self._gone.move_to_end(upstream.identity)
+        if len(self._gone) > MOST_MANAGERS:
+            self._gone.popitem(last=False)
+        self._check_link(board.links[upstream.link], now)
+
+    def _ticked(self, now: float) -> None:
+        board = self._board
+        for name in cast("list[tuple[Any, ...]]", board.timers.due(now)):
+            match name:
+                case ("link", index):
+                    self._check_link(board.links[index], now)
+                case ("ready",):
+                    self._room.repeat()
+                    self._changed = True
+                case ("drain",):
+                    self._changed = True
+                case (what, identity, *rest):
+                    # A timer that rang before it, in this very tick, may have ended it.
+                    upstream = board.upstreams.get(identity)
+                    if upstream is not None:
+                        self._ticked_for(upstream, what, rest, now)
+
+    def _ticked_for(self, upstream: Upstream, what: str, rest: list[int], now: float) -> None:
+        """A timer of one manager rang."""
+        match what:
+            case "lock" if (lock := upstream.locks.get(rest[0])) is not None:
+                self._room.close(upstream, lock, LockInput.TIMEOUT)  # WMP-4.11
+                self._changed = True
+            case "wake":
+                self._room.forget_wake(upstream)
+                self._changed = True
+            case "ping" if not self._board.check_ping(upstream, now):
+                self._forget(upstream, now)
+            case "resend":
+                self._board.check_resend(upstream, now)
+
+    def _check_link(self, link: Link, now: float) -> None:
+        """Replace a silent link, look for managers behind one without (WMP-9.1, 9.4)."""
+        board = self._board
+        silent, seek = board.link_due(link)
+        if silent <= now:
+            link.connected = False
+            link.replaced += 1
+            link.heard = now
+            board.actions.append(Reconnect(link.index))
+        if seek <= now:
+            board.discover(link, now)
+        board.timers.set(("link", link.index), min(board.link_due(link)))
+
+    # -- the end
+
+    def _drain(self, now: float) -> None:
+        """Take nothing new, hand back what has not begun (WMP-9.10)."""
+        self._changed = True
+        if self._room.draining:
+            return
+        self._room.draining = True
+        for upstream in self._board.upstreams.values():
+            self._room.withdraw(upstream, now)
+            self._room.forget_wake(upstream)
+        self._bench.hand_back()
+        self._room.say_closed(now)
+
+    def _wind_up(self, now: float) -> None:
+        """Say goodbye once all that runs has ended and is acknowledged."""
+        board = self._board
+        if any(not lane.lost for lane in self._lanes.running.values()):
+            return
+        patience = 2 * board.resend
+        waiting = [
+            upstream
+            for upstream in board.upstreams.values()
+            if upstream.stream is not None
+            and upstream.stream.kept
+            and upstream.heard + patience > now
+        ]
+        if waiting:
+            if not self._asked:
+                self._asked = True
+                for upstream in waiting:
+                    board.ping(upstream, now)
+            due = min(upstream.heard + patience for upstream in waiting)
+            board.timers.set(("drain",), due)
+            return
+        for upstream in board.upstreams.values():
+            board.send(upstream, Command.BYE, {}, None, now)
+        self._halt(None)
+
+    def _halt(self, error: Exception | None) -> None:
+        self._halted = True
+        self._board.actions.append(Halt(error))
+
+    # -- for tests
+
+    def check_invariants(self) -> None:
+        """Raise AssertionError when what must always hold does not; costs by all state."""
+        board, lanes, resources = self._board, self._lanes, self._lanes.resources
+        resources.check()
+        lanes.check()
+        used = dict.fromkeys(resources.total, 0)
+        places = windowed = 0
+        takers = [(lane.kind.needs, 1) for lane in lanes.running.values()]
+        for upstream in board.upstreams.values():
+            for number, lock in upstream.locks.items():
+                assert 0 <= lock.reserved <= lock.want, (number, lock)
+                assert number <= upstream.last_lock
+                assert ("lock", upstream.identity, number) in board.timers
+                takers.append((lock.needs, lock.reserved))
+                windowed += lock.windowed
+            assert all(upstream.taken.values()), "an owner without jobs is kept"
+            assert (upstream.wake is None) != (("wake", upstream.identity) in board.timers)
+            assert ("ping", upstream.identity) in board.timers
+            kept = upstream.stream.kept if upstream.stream is not None else ()
+            assert not kept or ("resend", upstream.identity) in board.timers
+        for needs, count in takers:
+            places += count
+            for name, amount in needs:
+                used[name] += amount * count
+        assert used == resources.used, (used, resources.used)
+        assert resources.places == Resources.of({}).places - places
+        assert windowed == self._room.windowed
+        held = sum(upstream.held for upstream in board.upstreams.values())
+        running = sum(len(lane.ids) for lane in lanes.running.values() if not lane.lost)
+        assert held == lanes.parked + running, (held, lanes.parked, running)
+        streams = [u.stream for u in board.upstreams.values() if u.stream is not None]
+        assert board.kept_bytes == sum(stream.size for stream in streams)
