@@ -1,0 +1,874 @@
+"""The pools with real threads and real spawned processes.
+
+Handlers say where they are by ``job.report``, and wait on FIFOs or events: nothing here sleeps
+in the hope that something has happened.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import os
+import queue
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+import types
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from wmp.actions import Interrupt, Recall, Run
+from wmp.codec import pack_value, unpack_error, unpack_value
+from wmp.errors import ConfigError, JobCancelled
+from wmp.events import Finished, Recalled, Reported
+from wmp.message import Kind, Outcome
+from wmp.runtime.handlers import RunningJob
+from wmp.runtime.pools import Pool, lane, open_pool, reporter
+
+OK, ERROR, CANCELLED = Outcome.OK, Outcome.ERROR, Outcome.CANCELLED
+ROOT = Path(__file__).parents[2]
+
+
+class Posts:
+    """Takes a pool's events, as the driver does, and holds what must hold of all of them."""
+
+    def __init__(self) -> None:
+        self.queue: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self.events: list[Any] = []
+        self.ended: dict[tuple[int, int], tuple[Outcome, bytes]] = {}
+        self.recalled: list[tuple[int, list[int]]] = []
+        self.reports: list[Reported] = []
+        self.threads: set[threading.Thread] = set()
+
+    def __call__(self, event: Any) -> None:
+        self.threads.add(threading.current_thread())
+        self.queue.put(event)
+
+    def next(self, timeout: float = 30) -> Any:
+        event = self.queue.get(timeout=timeout)
+        self.events.append(event)
+        if isinstance(event, Finished):
+            assert len(event.ids) == len(event.outcomes) == len(event.payloads) > 0
+            for id, outcome, payload in zip(event.ids, event.outcomes, event.payloads, strict=True):
+                assert (event.lane, id) not in self.ended, f"job {id} ended twice"
+                self.ended[event.lane, id] = (outcome, bytes(payload))
+        elif isinstance(event, Recalled):
+            self.recalled.append((event.lane, list(event.ids)))
+        else:
+            self.reports.append(event)
+        return event
+
+    def until(self, done: Callable[[], bool]) -> None:
+        while not done():
+            self.next()
+
+    def results(self, lane: int, ids: Sequence[int]) -> list[tuple[Outcome, bytes]]:
+        self.until(lambda: all((lane, id) in self.ended for id in ids))
+        return [self.ended[lane, id] for id in ids]
+
+    def error(self, lane: int, id: int) -> tuple[str, str, str]:
+        outcome, payload = self.results(lane, [id])[0]
+        assert outcome is ERROR
+        return unpack_error(payload)
+
+    def report(self) -> Reported:
+        self.until(lambda: bool(self.reports))
+        return self.reports.pop(0)
+
+    def silent(self) -> bool:
+        return self.queue.empty()
+
+
+def run(
+    number: int,
+    payloads: Sequence[bytes | memoryview],
+    role: str = "default",
+    *,
+    codec: str = "",
+    deadlines: Sequence[float | None] | None = None,
+    first: int = 1,
+) -> Run:
+    ids = range(first, first + len(payloads))
+    kind = Kind(role=role, codec=codec)
+    return Run(number, kind, (b"manager", 1), ids, [3] * len(ids), deadlines, payloads)
+
+
+@pytest.fixture
+def posts() -> Posts:
+    return Posts()
+
+
+Opener = Callable[..., Pool]
+
+
+@pytest.fixture
+def opened(posts: Posts) -> Iterator[Opener]:
+    """Open and start pools that are closed at the end."""
+    pools = []
+
+    def opener(kind: str, slots: int = 1, **handlers: Any) -> Pool:
+        pool = open_pool(kind, handlers, slots, posts)
+        pools.append(pool)
+        pool.start()
+        return pool
+
+    yield opener
+    for pool in pools:
+        pool.close(5)
+
+
+# -- handlers, at the top of this module so that worker processes find them ------------------
+
+
+def upper(payload: bytes) -> bytes:
+    return payload.upper()
+
+
+async def upper_async(payload: bytes) -> bytes:
+    await asyncio.sleep(0)
+    return payload.upper()
+
+
+def kind_of(payload: Any) -> str:
+    return type(payload).__name__
+
+
+def double(value: Any) -> Any:
+    return value * 2
+
+
+def fail(payload: bytes) -> bytes:
+    raise LookupError(f"no {payload.decode()} here")
+
+
+def leave(payload: bytes) -> bytes:
+    raise {b"exit": SystemExit, b"interrupt": KeyboardInterrupt, b"ok": ValueError}[payload](1)
+
+
+def cancel_self(payload: bytes) -> bytes:
+    raise {
+        b"job": JobCancelled("no"),
+        b"future": concurrent.futures.CancelledError(),
+        b"asyncio": asyncio.CancelledError(),
+    }[payload]
+
+
+def number(payload: bytes) -> Any:
+    return 42
+
+
+def who(payload: bytes, job: RunningJob) -> bytes:
+    left = job.deadline
+    assert left is None or 0 < left < 1000
+    main = threading.current_thread() is threading.main_thread()
+    return f"{os.getpid()} {job.id} {job.attempt} {job.manager!r} {job.role} {main}".encode()
+
+
+def until_open(payload: bytes, job: RunningJob) -> bytes:
+    """Say so, then wait until somebody opens the FIFO that the payload names."""
+    if payload:
+        job.report(text=str(os.getpid()))
+        with open(payload, "rb") as fifo:
+            return fifo.read()
+    return b"%d" % os.getpid()
+
+
+def until_cancelled(payload: bytes, job: RunningJob) -> bytes:
+    job.report(text=str(os.getpid()))
+    never = threading.Event()
+    while not job.cancelled:
+        never.wait(0.01)  # the flag is a flag; there is nothing to wait on
+    if payload == b"return":
+        return b"whatever"
+    raise JobCancelled("as you wish")
+
+
+def forever(payload: bytes, job: RunningJob) -> bytes:
+    job.report(text=str(os.getpid()))
+    threading.Event().wait()
+    return b""
+
+
+def end_process(payload: bytes) -> bytes:
+    if payload == b"die":
+        os._exit(3)
+    return b"%d" % os.getpid()
+
+
+def tell(payload: bytes, job: RunningJob) -> bytes:
+    for step in range(int(payload) + 1):
+        job.report(step / int(payload))
+    job.report(text="the last")
+    return b""
+
+
+# -- every kind -----------------------------------------------------------------------------
+
+KINDS = ["thread", "inline", "process"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_results_outcomes_and_errors_of_every_kind(kind: str, opened: Opener, posts: Posts) -> None:
+    pool = opened(
+        kind,
+        upper=upper,
+        upper_async=upper_async,
+        kind_of=kind_of,
+        double=double,
+        fail=fail,
+        leave=leave,
+        number=number,
+        who=who,
+        cancel_self=cancel_self,
+    )
+    for lane_number, role in enumerate(["upper", "upper_async"], 1):
+        pool.run(run(lane_number, [b"%d-x" % i for i in range(300)], role))
+        expected = [(OK, b"%d-X" % i) for i in range(300)]
+        assert posts.results(lane_number, range(1, 301)) == expected
+
+    pool.run(run(3, [b"x", memoryview(b"xyz")], "kind_of"))
+    assert posts.results(3, [1, 2]) == [(OK, b"bytes")] * 2
+
+    pool.run(run(4, [pack_value([1, "a"]), b"\xff\xff", pack_value("b")], "double", codec="cbor"))
+    good, bad, after = posts.results(4, [1, 2, 3])
+    assert (good[0], unpack_value(good[1])) == (OK, [1, "a", 1, "a"])
+    assert (bad[0], unpack_error(bad[1])[0]) == (ERROR, "DecodeError")
+    assert (after[0], unpack_value(after[1])) == (OK, "bb")
+
+    pool.run(run(5, [b"cheese"], "fail"))
+    type_name, text, trace = posts.error(5, 1)
+    assert (type_name, text) == ("LookupError", "no cheese here")
+    assert "in fail" in trace
+    assert "run_lane" not in trace, "the runner's own frame is nobody's business"
+
+    pool.run(run(6, [b"exit", b"interrupt", b"ok"], "leave"))
+    names = [posts.error(6, id)[0] for id in (1, 2, 3)]
+    assert names == ["SystemExit", "KeyboardInterrupt", "ValueError"]
+
+    pool.run(run(7, [b""], "number"))
+    assert "returned a int; expected bytes, str or None" in posts.error(7, 1)[1]
+
+    pool.run(run(8, [b"x", b"x"], "upper", codec="protobuf"))
+    assert posts.error(8, 2)[0] == "UnknownCodec"
+    pool.run(run(9, [b"x", b"x"], "nobody"))
+    assert "no handler for role 'nobody'" in posts.error(9, 2)[1]
+
+    pool.run(run(10, [b""], "who", deadlines=[time.monotonic() + 900]))
+    pid, *rest = posts.results(10, [1])[0][1].split()
+    assert rest == [b"1", b"3", b"b'manager'", b"who", b"False" if kind == "thread" else b"True"]
+    assert (int(pid) == os.getpid()) == (kind != "process")
+
+    # Raised although nobody cancelled: a bug of the handler, not a cancellation.
+    pool.run(run(11, [b"job", b"future", b"asyncio"], "cancel_self"))
+    names = [posts.error(11, id)[0] for id in (1, 2, 3)]
+    assert names == ["JobCancelled", "CancelledError", "CancelledError"]
+    assert posts.silent()
+
+
+@pytest.mark.rule("WMP-6.7")
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("handler", [upper, upper_async])
+def test_a_job_whose_deadline_has_passed_is_not_begun(
+    kind: str, handler: Any, opened: Opener, posts: Posts
+) -> None:
+    pool = opened(kind, default=handler)
+    now = time.monotonic()
+    pool.run(run(1, [b"a", b"b", b"c"], deadlines=[now - 1, now + 1000, None]))
+    assert posts.results(1, [1, 2, 3]) == [(CANCELLED, b""), (OK, b"B"), (OK, b"C")]
+
+
+@pytest.mark.parametrize("kind", ["thread", "process"])
+def test_recall_takes_exactly_what_has_not_begun(
+    kind: str, opened: Opener, posts: Posts, tmp_path: Path
+) -> None:
+    os.mkfifo(fifo := tmp_path / "fifo")
+    pool = opened(kind, default=until_open)
+    pool.run(run(1, [os.fsencode(fifo), b"", b"", b""]))
+    assert posts.report().id == 1
+    pool.recall(Recall(1, [1, 2, 4, 99]))
+    posts.until(lambda: bool(posts.recalled))
+    pool.recall(Recall(1, [2, 4]))
+    posts.until(lambda: len(posts.recalled) == 2)
+    fifo.write_bytes(b"go")
+    assert posts.results(1, [1, 3])[0] == (OK, b"go")
+    assert posts.recalled == [(1, [2, 4]), (1, [])]
+    assert set(posts.ended) == {(1, 1), (1, 3)}
+    pool.recall(Recall(1, [3]))
+    posts.until(lambda: len(posts.recalled) == 3)
+    assert posts.recalled[2] == (1, [])
+
+
+def test_recall_of_jobs_of_async_handlers(opened: Opener, posts: Posts) -> None:
+    gate = threading.Event()
+
+    async def wait(payload: bytes, job: RunningJob) -> bytes:
+        job.report(text="here")
+        await asyncio.to_thread(gate.wait)
+        return payload
+
+    pool = opened("thread", default=wait)
+    pool.run(run(1, [b"a", b"b", b"c"]))
+    posts.report()
+    pool.recall(Recall(1, [1, 2]))
+    gate.set()
+    assert posts.results(1, [1, 3]) == [(OK, b"a"), (OK, b"c")]
+    assert posts.recalled == [(1, [2])]
+
+
+@pytest.mark.parametrize("kind", ["thread", "process"])
+def test_whatever_is_recalled_or_interrupted_meanwhile_every_job_ends_once(
+    kind: str, opened: Opener, posts: Posts
+) -> None:
+    seed = 20
+    chooser = random.Random(seed)
+    pool = opened(kind, 2, default=upper, other=upper_async)
+    expected, asked = set(), 0
+    for number_ in range(200):
+        k = chooser.randrange(1, 40)
+        pool.run(run(number_, [b"x"] * k, chooser.choice(["default", "other"])))
+        expected |= {(number_, id) for id in range(1, k + 1)}
+        some = [id for id in range(1, k + 1) if chooser.random() < 0.3]
+        pool.interrupt(Interrupt(number_, some[::2]))
+        pool.recall(Recall(number_, some))
+        asked += 1
+
+    def seen() -> set[tuple[int, int]]:
+        return set(posts.ended) | {(n, id) for n, ids in posts.recalled for id in ids}
+
+    posts.until(lambda: len(posts.recalled) == asked and seen() == expected)
+    count = len(posts.ended) + sum(len(ids) for _, ids in posts.recalled)
+    assert count == len(expected), f"a job ended and was recalled (seed {seed})"
+    assert posts.silent()
+
+
+@pytest.mark.rule("WMP-6.10")
+@pytest.mark.parametrize("kind", ["thread", "process"])
+def test_interrupt_ends_what_has_not_begun_and_flags_what_has(
+    kind: str, opened: Opener, posts: Posts
+) -> None:
+    pool = opened(kind, default=until_cancelled)
+    pool.run(run(1, [b"", b"", b"return"]))
+    assert posts.report().id == 1
+    pool.interrupt(Interrupt(1, [2]))
+    assert posts.results(1, [2]) == [(CANCELLED, b"")]
+    assert (1, 1) not in posts.ended
+    pool.interrupt(Interrupt(1, [1]))
+    assert posts.results(1, [1]) == [(CANCELLED, b"")]
+    assert posts.report().id == 3
+    pool.interrupt(Interrupt(1, [3]))
+    # One that returns all the same has a result: the outcome is the one that it reaches.
+    assert posts.results(1, [3]) == [(OK, b"whatever")]
+    pool.interrupt(Interrupt(1, [1, 2, 3]))
+    assert posts.silent()
+
+
+def test_interrupt_cancels_the_running_coroutine_and_no_other(opened: Opener, posts: Posts) -> None:
+    async def wait(payload: bytes, job: RunningJob) -> bytes:
+        if payload == b"quick":
+            task = asyncio.current_task()
+            assert task is not None
+            # asyncio.timeout and TaskGroup would take what is left for their own.
+            assert task.cancelling() == 0
+            return b"done"
+        job.report(text="here")
+        await asyncio.get_running_loop().create_future()
+        return b"never"
+
+    pool = opened("thread", default=wait)
+    pool.run(run(1, [b"", b"quick", b"", b"quick"]))
+    for id in (1, 3):
+        assert posts.report().id == id
+        pool.interrupt(Interrupt(1, [id]))
+        assert posts.results(1, [id, id + 1]) == [(CANCELLED, b""), (OK, b"done")]
+
+
+def test_a_coroutine_that_ends_the_loop_ends_nothing(opened: Opener, posts: Posts) -> None:
+    async def leave_later(payload: bytes) -> bytes:
+        async def leave_now() -> None:
+            sys.exit(1)
+
+        task = asyncio.get_running_loop().create_task(leave_now())
+        await asyncio.wait([task])
+        return repr(task.exception()).encode()
+
+    pool = opened("thread", default=leave_later, other=upper_async)
+    pool.run(run(1, [b""]))
+    assert posts.results(1, [1]) == [(OK, b"SystemExit(1)")]
+    pool.run(run(2, [b"a"], "other"))
+    assert posts.results(2, [1]) == [(OK, b"A")]
+
+
+@pytest.mark.parametrize("kind", ["thread", "process"])
+def test_lanes_run_at_once(kind: str, opened: Opener, posts: Posts, tmp_path: Path) -> None:
+    pool = opened(kind, 3, default=until_open)
+    fifos = [tmp_path / str(i) for i in range(3)]
+    for i, fifo in enumerate(fifos):
+        os.mkfifo(fifo)
+        pool.run(run(i, [os.fsencode(fifo)]))
+    assert {posts.report().lane for _ in range(3)} == {0, 1, 2}  # all are in their handlers
+    for i in (2, 0, 1):
+        fifos[i].write_bytes(b"%d" % i)
+        assert posts.results(i, [1]) == [(OK, b"%d" % i)]
+
+
+def test_lanes_of_coroutines_run_at_once(opened: Opener, posts: Posts) -> None:
+    barrier = asyncio.Barrier(50)
+
+    async def meet(payload: bytes) -> bytes:
+        await barrier.wait()
+        return b"met"
+
+    pool = opened("inline", default=meet)
+    for i in range(50):
+        pool.run(run(i, [b""]))
+    for i in range(50):
+        assert posts.results(i, [1]) == [(OK, b"met")]
+
+
+def test_no_more_threads_than_slots_and_none_before_it_is_needed(
+    opened: Opener, posts: Posts
+) -> None:
+    seen = set()
+
+    def note(payload: bytes) -> None:
+        seen.add(threading.get_ident())
+
+    def count() -> int:
+        return sum(thread.name.startswith("wmp-handlers") for thread in threading.enumerate())
+
+    before = count()
+    pool = opened("thread", 3, default=note)
+    assert count() == before
+    for i in range(50):
+        pool.run(run(i, [b""]))
+    for i in range(50):
+        posts.results(i, [1])
+    assert 1 <= len(seen) <= 3
+    assert count() - before <= 3
+
+
+# -- how results come back ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("handler", [upper, upper_async])
+def test_fast_jobs_cost_one_event_a_bundle(
+    handler: Any, opened: Opener, posts: Posts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # However slow this machine is, the interval does not pass.
+    monkeypatch.setattr(lane, "FLUSH_INTERVAL", 3600.0)
+    monkeypatch.setattr(reporter, "FLUSH_INTERVAL", 3600.0)
+    pool = opened("thread", default=handler)
+    pool.run(run(1, [b"x"] * 256))
+    posts.results(1, range(1, 257))
+    assert len(posts.events) == 1
+
+
+@pytest.mark.parametrize("kind", ["thread", "process"])
+def test_results_do_not_wait_for_a_slow_job_behind_them(
+    kind: str, opened: Opener, posts: Posts, tmp_path: Path
+) -> None:
+    os.mkfifo(fifo := tmp_path / "fifo")
+    pool = opened(kind, default=until_open)
+    pool.run(run(1, [b"", b"", os.fsencode(fifo), b""]))
+    posts.results(1, [1, 2])
+    assert (1, 3) not in posts.ended
+    fifo.write_bytes(b"")
+    posts.results(1, [3, 4])
+
+
+def test_results_of_coroutines_do_not_wait_for_a_slow_one(opened: Opener, posts: Posts) -> None:
+    gate = asyncio.Event()
+
+    async def wait(payload: bytes) -> asyncio.AbstractEventLoop | bytes:
+        if payload:
+            loops.append(asyncio.get_running_loop())
+            await gate.wait()
+        return payload
+
+    loops: list[asyncio.AbstractEventLoop] = []
+    pool = opened("thread", default=wait)
+    pool.run(run(1, [b"", b"slow", b""]))
+    posts.results(1, [1])
+    posts.until(lambda: bool(loops) or posts.silent())
+    pool.run(run(2, [b""]))  # when it ends, the first lane hangs in its second job
+    posts.results(2, [1])
+    loops[0].call_soon_threadsafe(gate.set)
+    assert posts.results(1, [2, 3]) == [(OK, b"slow"), (OK, b"")]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_reports_are_bounded_and_the_last_one_arrives_before_the_end(
+    kind: str, opened: Opener, posts: Posts
+) -> None:
+    pool = opened(kind, default=tell)
+    began = time.monotonic()
+    pool.run(run(1, [b"20000"]))
+    posts.results(1, [1])
+    took = time.monotonic() - began
+    reports = [event for event in posts.events if isinstance(event, Reported)]
+    assert isinstance(posts.events[-1], Finished)
+    assert (reports[0].fraction, reports[0].text) == (0.0, None)
+    assert (reports[-1].fraction, reports[-1].text) == (1.0, "the last")
+    assert len(reports) <= 3 + took / 0.05
+    assert all(0 <= report.fraction <= 1 for report in reports if report.fraction is not None)
+
+
+def test_a_late_report_is_sent_while_the_handler_goes_on(opened: Opener, posts: Posts) -> None:
+    gate = threading.Event()
+
+    def tell_twice(payload: bytes, job: RunningJob) -> None:
+        job.report(0.1)
+        job.report(0.2)
+        job.report(text="x")
+        gate.wait(30)
+        kept.append(job)
+
+    kept: list[RunningJob] = []
+    pool = opened("thread", default=tell_twice)
+    pool.run(run(1, [b""]))
+    assert posts.report().fraction == 0.1
+    second = posts.report()
+    assert (second.fraction, second.text) == (0.2, "x")
+    gate.set()
+    posts.results(1, [1])
+    kept[0].report(0.9)  # the job has ended
+    assert posts.silent()
+
+
+def test_inline_runs_on_the_caller_and_has_posted_all_when_it_returns(
+    opened: Opener, posts: Posts
+) -> None:
+    def where(payload: bytes) -> str:
+        return threading.current_thread().name
+
+    pool = opened("inline", default=where)
+    pool.run(run(1, [b""] * 10))
+    assert posts.threads == {threading.current_thread()}
+    assert posts.next(timeout=0).ids == list(range(1, 11))
+    assert posts.ended[1, 1] == (OK, threading.current_thread().name.encode())
+
+
+# -- the end --------------------------------------------------------------------------------
+
+
+def test_close_does_not_hang_on_a_stuck_handler_and_posts_nothing_after(
+    opened: Opener, posts: Posts
+) -> None:
+    gate, left = threading.Event(), threading.Event()
+
+    def stuck(payload: bytes, job: RunningJob) -> None:
+        job.report(text="here")
+        gate.wait(60)
+        job.report(0.5)
+        left.set()
+
+    async def stuck_async(payload: bytes, job: RunningJob) -> None:
+        job.report(text="here")
+        gate.wait(60)  # blocks its loop, as it should not
+
+    pool = opened("thread", 1, default=stuck, other=stuck_async)
+    pool.run(run(1, [b"", b""]))
+    pool.run(run(2, [b"", b""], "other"))
+    posts.report()
+    posts.report()
+    began = time.monotonic()
+    pool.close(0.1)
+    assert time.monotonic() - began < 10
+    pool.close(0.1)
+    gate.set()
+    assert left.wait(30)
+    pool.run(run(3, [b""]))
+    pool.recall(Recall(1, [2]))
+    pool.interrupt(Interrupt(1, [2]))
+    for thread in threading.enumerate():
+        if thread.name.startswith(("wmp-handlers", "wmp-coroutines")):
+            thread.join(30)
+    assert posts.silent()
+
+
+@pytest.mark.parametrize("kind", ["thread", "process"])
+def test_close_flags_what_runs_and_waits_for_it(kind: str, opened: Opener, posts: Posts) -> None:
+    async def wait_for_cancel(payload: bytes, job: RunningJob) -> bytes:
+        job.report(text="here")
+        await asyncio.get_running_loop().create_future()
+        return b""
+
+    pool = opened(kind, default=until_cancelled, other=wait_for_cancel)
+    pool.run(run(1, [b"", b""]))
+    pool.run(run(2, [b"", b""], "other"))
+    posts.report()
+    posts.report()
+    pool.close(30)
+    assert posts.results(1, [1]) == [(CANCELLED, b"")]
+    assert posts.results(2, [1]) == [(CANCELLED, b"")]
+    assert posts.silent()  # what had not begun ended with the pool
+
+
+# -- worker processes -----------------------------------------------------------------------
+
+
+def gone(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    return False
+
+
+def test_a_killed_child_costs_its_job_and_nothing_else(
+    opened: Opener, posts: Posts, tmp_path: Path
+) -> None:
+    os.mkfifo(fifo := tmp_path / "fifo")
+    os.mkfifo(other := tmp_path / "other")
+    pool = opened("process", 2, default=until_open)
+    pool.run(run(1, [b"", os.fsencode(fifo), b"", b""]))
+    pid = int(posts.report().text or "")
+    pool.run(run(2, [os.fsencode(other)]))
+    posts.report()
+    os.kill(pid, signal.SIGKILL)
+    type_name, text, _ = posts.error(1, 2)
+    assert type_name == "WorkerProcessDied"
+    assert f"worker process {pid} " in text
+    assert "killed by SIGKILL" in text
+    rest = posts.results(1, [1, 3, 4])
+    assert [outcome for outcome, _ in rest] == [OK] * 3
+    assert rest[1] == rest[2] != (OK, b"%d" % pid)
+    assert gone(pid)
+    other.write_bytes(b"undisturbed")
+    assert posts.results(2, [1]) == [(OK, b"undisturbed")]
+
+
+def test_a_child_that_exits_is_told_with_its_code_and_replaced_every_time(
+    opened: Opener, posts: Posts
+) -> None:
+    pool = opened("process", default=end_process)
+    pool.run(run(1, [b"", b"die", b"", b"die", b"die", b""]))
+    results = posts.results(1, range(1, 7))
+    assert [outcome for outcome, _ in results] == [OK, ERROR, OK, ERROR, ERROR, OK]
+    texts = {unpack_error(results[i][1])[1] for i in (1, 3, 4)}
+    assert all("exit code 3" in text for text in texts)
+    assert len(texts) == 3, "each names a child of its own"
+
+
+def test_an_idle_child_that_dies_is_replaced(opened: Opener, posts: Posts) -> None:
+    pool = opened("process", default=end_process)
+    pool.run(run(1, [b""]))
+    pid = int(posts.results(1, [1])[0][1])
+    os.kill(pid, signal.SIGKILL)
+    pool.run(run(2, [b"", b""]))
+    results = posts.results(2, [1, 2])
+    # The lane may have reached the dying child, which had not begun it: nothing is lost.
+    assert [outcome for outcome, _ in results] == [OK, OK]
+    assert int(results[0][1]) != pid
+
+
+def test_a_recall_that_a_dead_child_cannot_answer_is_answered(opened: Opener, posts: Posts) -> None:
+    pool = opened("process", default=forever)
+    pool.run(run(1, [b"", b"", b"", b""]))
+    pid = int(posts.report().text or "")
+    os.kill(pid, signal.SIGSTOP)
+    pool.recall(Recall(1, [1, 2]))
+    pool.interrupt(Interrupt(1, [3]))
+    pool.recall(Recall(1, [4]))
+    os.kill(pid, signal.SIGKILL)
+    assert posts.error(1, 1)[0] == "WorkerProcessDied"
+    posts.until(lambda: len(posts.recalled) == 2)
+    assert posts.recalled == [(1, [2]), (1, [4])]
+    assert posts.results(1, [3]) == [(CANCELLED, b"")]
+
+
+def test_recall_and_interrupt_reach_a_lane_that_waits_for_a_child(
+    opened: Opener, posts: Posts
+) -> None:
+    pool = opened("process", default=until_cancelled)
+    pool.run(run(1, [b""]))
+    posts.report()
+    pool.run(run(2, [b"", b"", b""]))
+    pool.recall(Recall(2, [1, 2]))
+    pool.interrupt(Interrupt(2, [2, 3]))
+    posts.until(lambda: bool(posts.recalled))
+    assert posts.recalled == [(2, [1, 2])]
+    assert posts.results(2, [3]) == [(CANCELLED, b"")]
+    pool.interrupt(Interrupt(1, [1]))
+    assert posts.results(1, [1]) == [(CANCELLED, b"")]
+
+
+def test_the_same_id_of_another_manager_is_not_blamed(opened: Opener, posts: Posts) -> None:
+    pool = opened("process", default=end_process)
+    pool.run(run(1, [b""]))
+    pid = int(posts.results(1, [1])[0][1])
+    os.kill(pid, signal.SIGSTOP)
+    pool.run(run(2, [b""]))  # job 1 again: sent, and not begun
+    os.kill(pid, signal.SIGKILL)
+    assert posts.results(2, [1])[0][0] is OK
+
+
+def test_more_than_a_socket_holds_goes_both_ways(opened: Opener, posts: Posts) -> None:
+    pool = opened("process", default=upper)
+    payloads = [os.urandom(5 << 20), b"x" * (3 << 20), b"y"]
+    pool.run(run(1, [payloads[0], memoryview(payloads[1]), payloads[2]]))
+    assert posts.results(1, [1, 2, 3]) == [(OK, payload.upper()) for payload in payloads]
+
+
+@pytest.mark.parametrize("signal_number", [signal.SIGINT, signal.SIGTERM])
+def test_children_leave_signals_of_the_group_to_the_parent(
+    signal_number: int, opened: Opener, posts: Posts, tmp_path: Path
+) -> None:
+    os.mkfifo(fifo := tmp_path / "fifo")
+    pool = opened("process", default=until_open)
+    pool.run(run(1, [os.fsencode(fifo)]))
+    os.kill(int(posts.report().text or ""), signal_number)
+    fifo.write_bytes(b"still here")
+    assert posts.results(1, [1]) == [(OK, b"still here")]
+
+
+def test_close_kills_a_stuck_child(opened: Opener, posts: Posts) -> None:
+    pool = opened("process", 2, default=forever)
+    pool.run(run(1, [b""]))
+    pool.run(run(2, [b""]))
+    pids = [int(posts.report().text or "") for _ in range(2)]
+    began = time.monotonic()
+    pool.close(0.2)
+    assert time.monotonic() - began < 10
+    assert all(gone(pid) for pid in pids)
+
+
+def nested() -> Any:
+    def inner(payload: bytes) -> bytes:
+        return payload
+
+    return inner
+
+
+@pytest.mark.parametrize("handler", [lambda payload: payload, nested()])
+def test_a_handler_that_cannot_be_pickled_is_a_config_error(handler: Any, posts: Posts) -> None:
+    pool = open_pool("process", {"resize": handler}, 1, posts)
+    with pytest.raises(ConfigError, match="'resize' cannot be sent to worker processes") as caught:
+        pool.start()
+    assert 'or pool="thread"' in str(caught.value)
+    assert "\n" not in str(caught.value)
+    pool.close(1)
+
+
+def test_a_handler_that_a_child_cannot_import_is_a_config_error(
+    posts: Posts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = types.ModuleType("only_in_this_process")
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    exec("def handler(payload): return payload", module.__dict__)
+    pool = open_pool("process", {"default": module.handler}, 2, posts)
+    with pytest.raises(ConfigError, match="No module named 'only_in_this_process'") as caught:
+        pool.start()
+    assert 'or pool="thread"' in str(caught.value)
+    pool.close(1)
+
+
+SCRIPT = """
+import queue, sys
+from wmp.actions import Run
+from wmp.errors import ConfigError
+from wmp.message import Kind
+from wmp.runtime.pools import open_pool
+
+def shout(payload):
+    return payload.upper()
+
+def forever(payload):
+    import sys, threading
+    print("here", flush=True)
+    threading.Event().wait()
+
+def main():
+    events = queue.SimpleQueue()
+    pool = open_pool("process", {"default": globals()[sys.argv[1]]}, 2, events.put)
+    try:
+        pool.start()
+    except ConfigError as error:
+        print("ConfigError:", error)
+        sys.exit(2)
+    pool.run(Run(1, Kind(), (b"m", 1), [1], [1], None, [b"hello"]))
+    print(events.get().payloads[0].decode())
+    if sys.argv[1:] != ["shout", "unclosed"]:
+        pool.close(5)
+
+"""
+GUARDED = SCRIPT + 'if __name__ == "__main__":\n    main()\n'
+
+
+def script(text: str, *arguments: str, path: Path | None = None) -> subprocess.Popen[bytes]:
+    if path is not None:
+        path.write_text(text)
+    process = subprocess.Popen(
+        [sys.executable, "-" if path is None else str(path), *arguments],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
+    if path is None:
+        assert process.stdin is not None
+        process.stdin.write(text.encode())
+    assert process.stdin is not None
+    process.stdin.close()
+    process.stdin = None
+    return process
+
+
+@pytest.mark.interop
+@pytest.mark.parametrize("arguments", [["shout"], ["shout", "unclosed"]])
+def test_handlers_of_the_program_itself_work(arguments: list[str], tmp_path: Path) -> None:
+    process = script(GUARDED, *arguments, path=tmp_path / "program.py")
+    stdout, stderr = process.communicate(timeout=50)
+    assert (process.returncode, stdout, stderr) == (0, b"HELLO\n", b"")
+
+
+@pytest.mark.interop
+def test_handlers_typed_into_an_interpreter_are_a_config_error() -> None:
+    process = script(GUARDED, "shout")
+    stdout, stderr = process.communicate(timeout=50)
+    assert process.returncode == 2, stderr
+    assert stdout.count(b"\n") == 1
+    assert b"interactive session" in stdout
+    assert b'or use pool="thread"' in stdout
+
+
+@pytest.mark.interop
+def test_a_program_without_a_guard_is_told_about_it(tmp_path: Path) -> None:
+    process = script(SCRIPT + "main()\n", "shout", path=tmp_path / "program.py")
+    stdout, stderr = process.communicate(timeout=50)
+    assert process.returncode == 2, stderr
+    assert b"if __name__ == '__main__':" in stdout
+
+
+@pytest.mark.interop
+def test_children_end_when_their_parent_dies(tmp_path: Path) -> None:
+    process = script(GUARDED, "forever", path=tmp_path / "program.py")
+    assert process.stdout is not None
+    assert process.stderr is not None
+    assert process.stdout.readline() == b"here\n"
+    process.kill()
+    process.wait(30)
+    # Its children write to the same pipe: it ends when the last of them does.
+    assert process.stdout.read() == b""
+    process.stdout.close()
+    process.stderr.close()
+
+
+# -- opening --------------------------------------------------------------------------------
+
+
+def test_opening_says_what_is_wrong(posts: Posts) -> None:
+    with pytest.raises(ConfigError, match="'fork': expected one of thread, process, inline"):
+        open_pool("fork", {"default": upper}, 1, posts)
+    with pytest.raises(ConfigError, match="slots is 0"):
+        open_pool("thread", {"default": upper}, 0, posts)
+    with pytest.raises(ConfigError, match="no handlers"):
+        open_pool("thread", {}, 1, posts)
+    with pytest.raises(ConfigError, match=r"expected f\(payload\)"):
+        open_pool("thread", {"default": lambda: None}, 1, posts)
