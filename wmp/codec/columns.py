@@ -1,0 +1,216 @@
+"""Columns and payloads: decoding them, and that they fit each other (WMP-2.8 to 2.10)."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from io import BytesIO
+from typing import Any, Final
+
+from wmp.codec.limits import CodecLimits
+from wmp.codec.strict import KINDS, UINT_MAX, Wrong, check_plain, kind_of, load
+from wmp.codec.tables import (
+    ATTEMPTS,
+    COLUMN_NAMES,
+    FRACTIONS,
+    IDS,
+    LEFT,
+    OUTCOMES,
+    PAYLOADS,
+    REQUIRED_COLUMNS,
+    TEXTS,
+    WITH_COLUMNS,
+)
+from wmp.message import Columns, Command, ErrorCode, Frame, Outcome, Path
+
+__all__ = ["check_frames", "decode_columns"]
+
+_WHOLE: Final = 64 * 1024
+"""Columns up to this many bytes are decoded in one go: at worst that is a few MiB of objects."""
+
+
+def check_frames(command: Command, to: Path, frames: Sequence[Frame], limits: CodecLimits) -> None:
+    """Check that there are columns when there must be (WMP-2.8), and every length (WMP-2.10)."""
+    count = len(frames)
+    if count == 1:
+        if command in WITH_COLUMNS:
+            raise Wrong("no columns behind the head")
+        return
+    if command not in WITH_COLUMNS and not (command is Command.PING and to):
+        raise Wrong(f"{count - 1} frames behind a head that is alone")
+    if count > limits.frames:
+        raise Wrong(f"{count} frames, at most {limits.frames} are taken", ErrorCode.LIMIT)
+    if len(frames[1]) > limits.columns:
+        raise Wrong(
+            f"columns of {len(frames[1])} bytes, at most {limits.columns} are taken",
+            ErrorCode.LIMIT,
+        )
+    if count > 2:
+        _check_payload(max(map(len, frames[2:])), limits)
+
+
+def _check_payload(longest: int, limits: CodecLimits) -> None:
+    if longest > limits.payload:
+        raise Wrong(
+            f"payload of {longest} bytes, at most {limits.payload} are taken", ErrorCode.LIMIT
+        )
+
+
+def decode_columns(command: Command, frames: Sequence[Frame], limits: CodecLimits) -> Columns:
+    """Decode the columns and put the payload frames where null says so.
+
+    Raises:
+        Wrong: They are no columns, or not those of this command.
+    """
+    table = _load_columns(frames[1], limits)
+    if not _KEYS.issuperset(map(type, table)):
+        raise Wrong("a column's key is neither unsigned nor text")
+    required = REQUIRED_COLUMNS[command]
+    if not required.issubset(table):
+        missing = ", ".join(COLUMN_NAMES[key] for key in sorted(required.difference(table)))
+        raise Wrong(f"{missing} missing")
+    ids = table[IDS]
+    if type(ids) is not list or not ids:
+        raise Wrong("ids is not an array of 1 or more")
+    count = len(ids)
+    if count > limits.jobs:
+        raise Wrong(f"{count} jobs, at most {limits.jobs} are taken", ErrorCode.LIMIT)
+    _check_uints(ids, count, 1, "ids")
+    attempts = _uints(table[ATTEMPTS], count, 1, "attempts")
+    left = outcomes = fractions = texts = payloads = None
+    if len(table) > 2:
+        for key, column in table.items():
+            if key == PAYLOADS:
+                payloads = _decode_payloads(column, count, frames, limits)
+            elif key == OUTCOMES:
+                outcomes = _uints(column, count, 0, "outcomes")
+                if not _OUTCOMES.issuperset(outcomes):
+                    raise Wrong(f"outcome {max(outcomes)}, known are 0 to {max(_OUTCOMES)}")
+            elif key == LEFT:
+                left = _expand(column, count, "left")
+                numbers = [entry for entry in left if entry is not None]
+                _check_uints(numbers, len(numbers), 0, "left")
+            elif key == FRACTIONS:
+                fractions = _expand(column, count, "fractions")
+                _check_types(fractions, _FLOAT_OR_NULL, "fractions")
+            elif key == TEXTS:
+                texts = _expand(column, count, "texts")
+                _check_types(texts, _TEXT_OR_NULL, "texts")
+            elif key not in COLUMN_NAMES:
+                _check_unknown_column(key, column)
+    if payloads is None and len(frames) > 2:
+        raise Wrong(f"{len(frames) - 2} payload frames and no payloads column")
+    return Columns(ids, attempts, left, outcomes, payloads, fractions, texts)
+
+
+_OUTCOMES: Final = frozenset(map(int, Outcome))
+_KEYS: Final = frozenset({int, str})
+_FLOAT_OR_NULL: Final[frozenset[type]] = frozenset({float, type(None)})
+_TEXT_OR_NULL: Final[frozenset[type]] = frozenset({str, type(None)})
+_BYTES: Final = frozenset({bytes})
+_BYTES_OR_NULL: Final[frozenset[type]] = frozenset({bytes, type(None)})
+
+
+def _load_columns(frame: Frame, limits: CodecLimits) -> Any:
+    if not len(frame) or not 0xA0 <= frame[0] < 0xB8:
+        raise Wrong("not a map of less than 24 columns")
+    stream = BytesIO(frame)
+    table = load(stream, 2) if len(frame) <= _WHOLE else _load_by_column(stream, limits)
+    if stream.read(1):
+        raise Wrong("bytes behind the map")
+    return table
+
+
+def _load_by_column(stream: BytesIO, limits: CodecLimits) -> dict[Any, Any]:
+    """Decode a large map of columns, each only after its length is known to be within limits."""
+    table: dict[Any, Any] = {}
+    for _ in range(stream.read(1)[0] - 0xA0):
+        key = load(stream, 0)
+        start = stream.tell()
+        lead = stream.read(9)
+        stream.seek(start)
+        major, low = (lead[0] >> 5, lead[0] & 31) if lead else (7, 31)
+        if major == 4:
+            entries = low if low < 24 else int.from_bytes(lead[1 : 1 + (1 << (low & 3))])
+            if entries > limits.jobs:
+                raise Wrong(f"column of more than {limits.jobs} entries", ErrorCode.LIMIT)
+        elif major == 5:
+            raise Wrong("a column is a map")
+        if type(key) is list or type(key) is dict or key in table:
+            raise Wrong("a column's key is there twice, or is an array or map")
+        table[key] = load(stream, 1)
+    return table
+
+
+def _expand(column: Any, count: int, name: str) -> list[Any]:
+    """Write a single value out for all jobs (WMP-2.8)."""
+    if type(column) is not list:
+        return [column] * count
+    if len(column) != count:
+        raise Wrong(f"{name} has {len(column)} entries, ids {count}")
+    return column
+
+
+def _uints(column: Any, count: int, lowest: int, name: str) -> list[int]:
+    if type(column) is int and lowest <= column <= UINT_MAX:
+        return [column] * count
+    entries = _expand(column, count, name)
+    _check_uints(entries, count, lowest, name)
+    return entries
+
+
+def _check_uints(column: list[Any], count: int, lowest: int, name: str) -> None:
+    if count < 4:
+        if all(type(entry) is int and lowest <= entry <= UINT_MAX for entry in column):
+            return
+    else:
+        try:
+            struct.pack(f"{count}q", *column)  # refuses what is no int, or above 2**63 - 1
+        except struct.error:
+            least = -1
+        else:
+            least = min(column)
+        # True and False pass for 1 and 0 above: where those are, look at the types.
+        if least > 1 or (least >= lowest and set(map(type, column)) == {int}):
+            return
+    raise Wrong(f"{name} holds what is not an integer from {lowest} to 2**63 - 1")
+
+
+def _check_types(column: list[Any], types: frozenset[type], name: str) -> None:
+    if not types.issuperset(map(type, column)):
+        names = " or ".join(sorted(KINDS[kind] for kind in types))
+        raise Wrong(f"{name} holds what is not {names}")
+
+
+def _check_unknown_column(key: int | str, column: Any) -> None:
+    if type(key) is int and not 0 < key <= UINT_MAX:
+        raise Wrong(f"column {key}, keys are unsigned or text")
+    if type(column) is dict:
+        raise Wrong("a column is a map")
+    try:
+        check_plain(column, 1, -UINT_MAX - 1, UINT_MAX)
+    except ValueError as error:
+        raise Wrong(f"an unknown column holds {error}") from None
+
+
+def _decode_payloads(
+    column: Any, count: int, frames: Sequence[Frame], limits: CodecLimits
+) -> list[Frame]:
+    if type(column) is not list:
+        raise Wrong(f"payloads is of type {kind_of(column)}, expected an array")
+    if len(column) != count:
+        raise Wrong(f"payloads has {len(column)} entries, ids {count}")
+    if limits.payload < len(frames[1]):
+        _check_payload(
+            max((len(entry) for entry in column if type(entry) is bytes), default=0), limits
+        )
+    nulls = 0
+    if not _BYTES.issuperset(map(type, column)):
+        _check_types(column, _BYTES_OR_NULL, "payloads")
+        nulls = column.count(None)
+    if nulls != len(frames) - 2:
+        raise Wrong(f"{nulls} payloads are null and {len(frames) - 2} payload frames follow")
+    if nulls:
+        following = iter(frames[2:])
+        return [next(following) if entry is None else entry for entry in column]
+    return column

@@ -1,0 +1,293 @@
+"""Messages to frames, in the core deterministic encoding of RFC 8949 section 4.2.1."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
+from typing import Any, Final
+
+import cbor2
+
+from wmp.codec.strict import UINT_MAX, base_type
+from wmp.codec.tables import PREFIXES
+from wmp.errors import LocalProtocolError
+from wmp.message import Columns, Frame, Limits, Message, Path
+
+__all__ = ["encode"]
+
+_COMMAND_BYTES: Final = {command: prefix for prefix, command in PREFIXES.items()}
+
+
+def encode(message: Message) -> list[Frame]:
+    """Give the frames of a message: core deterministic CBOR, payloads uncopied above INLINE.
+
+    Args:
+        message: With ``columns``, or with ``frames`` to be passed on as they are (a device's).
+
+    Raises:
+        LocalProtocolError: The message holds what no message can: a bug of the caller.
+    """
+    columns = message.columns
+    try:
+        head = b"".join(
+            (
+                _COMMAND_BYTES[message.command],
+                _path(message.to),
+                _path(message.source),
+                _fields(message.fields),
+            )
+        )
+        if columns is None:
+            return [head, *message.frames]
+        frames: list[Frame] = [head, b""]
+        frames[1] = _encode_columns(columns, frames)
+    except (
+        ArithmeticError,
+        LookupError,
+        TypeError,
+        ValueError,
+        BufferError,
+        struct.error,
+    ) as error:
+        raise LocalProtocolError(
+            f"{message.command!r} cannot be encoded: {error}; fields and columns hold only what "
+            "the tables of the specification name"
+        ) from error
+    return frames
+
+
+def _initial(major: int, number: int) -> bytes:
+    """Give the shortest initial bytes of an item (RFC 8949 section 4.2.1)."""
+    if number < 24:
+        return bytes((major | number,))
+    if number < 0x100:
+        return bytes((major | 24, number))
+    if number < 0x10000:
+        return struct.pack(">BH", major | 25, number)
+    if number < 0x100000000:
+        return struct.pack(">BI", major | 26, number)
+    return struct.pack(">BQ", major | 27, number)
+
+
+_SMALL: Final = [_initial(0, number) for number in range(256)]
+_pack_2: Final = struct.Struct(">BH").pack
+_pack_4: Final = struct.Struct(">BI").pack
+_pack_8: Final = struct.Struct(">Bq").pack
+
+
+def _int(number: int) -> bytes:
+    if 0 <= number < 256:
+        return _SMALL[number]
+    if number < 0:
+        if number < -UINT_MAX - 1:
+            raise ValueError("an integer is below -2**63")
+        return _initial(0x20, -1 - number)
+    if number < 0x10000:
+        return _pack_2(0x19, number)
+    if number < 0x100000000:
+        return _pack_4(0x1A, number)
+    return _pack_8(0x1B, number)  # refuses what is above 2**63 - 1 (WMP-2.2)
+
+
+class _InlineInitials(dict[int, bytes]):
+    """Initial bytes of a byte string by its length; asked for up to INLINE only."""
+
+    def __missing__(self, length: int) -> bytes:
+        self[length] = initial = _initial(0x40, length)
+        return initial
+
+
+_INLINE_INITIALS: Final = _InlineInitials()
+
+
+def _bytes(value: bytes) -> bytes:
+    return _initial(0x40, len(value)) + value
+
+
+@lru_cache(maxsize=2048)
+def _text(value: str) -> bytes:
+    # Roles, resources and labels: the same few over and over.
+    data = value.encode()
+    return _initial(0x60, len(data)) + data
+
+
+@lru_cache(maxsize=1024)
+def _path(path: Path) -> bytes:
+    # A node talks over the same few paths. Only what passes these checks is remembered: a cache
+    # takes True for 1, CBOR does not.
+    parts = [_initial(0x80, len(path))]
+    for item in path:
+        if type(item) is bytes:
+            parts.append(_bytes(item))
+        elif type(item) is int and item >= 0:
+            parts.append(_int(item))
+        else:
+            raise TypeError(f"a path holds bytes and unsigned integers, not {item!r}")
+    return b"".join(parts)
+
+
+def _fields(fields: Mapping[int | str, Any]) -> bytes:
+    parts = [_initial(0xA0, len(fields))]
+    keys: list[Any] = list(fields)
+    if set(map(type, keys)) == {int}:
+        keys.sort()
+    else:
+        keys.sort(key=_item)  # bytewise: RFC 8949 section 4.2.1
+    for key in keys:
+        value = fields[key]
+        parts.append(_item(key))
+        parts.append(_ENCODERS.get(type(value), _item)(value))
+    return b"".join(parts)
+
+
+def _sequence(values: Sequence[Any]) -> bytes:
+    return _initial(0x80, len(values)) + b"".join([_item(value) for value in values])
+
+
+def _tuple(values: tuple[Any, ...]) -> bytes:
+    # The owner of jobs, in most messages the same: a path that is remembered.
+    if len(values) == 2 and type(values[0]) is bytes and type(values[1]) is int and values[1] >= 0:
+        return _path(values)
+    return _sequence(values)
+
+
+def _mapping(values: Mapping[Any, Any]) -> bytes:
+    if len(values) == 1:
+        [(key, value)] = values.items()
+        return b"\xa1" + _item(key) + _item(value)
+    pairs = sorted([(_item(key), _item(value)) for key, value in values.items()])
+    return _initial(0xA0, len(pairs)) + b"".join([part for pair in pairs for part in pair])
+
+
+def _float(value: float) -> bytes:
+    return cbor2.dumps(value, canonical=True)
+
+
+_ENCODERS: Final[dict[type, Callable[[Any], bytes]]] = {
+    int: _int,
+    str: _text,
+    bytes: _bytes,
+    bool: lambda value: b"\xf5" if value else b"\xf4",
+    type(None): lambda _: b"\xf6",
+    list: _sequence,
+    tuple: _tuple,
+    dict: _mapping,
+    float: _float,
+}
+
+
+def _item(value: Any) -> bytes:
+    encoder = _ENCODERS.get(type(value))
+    if encoder is None:
+        # A subclass (an IntEnum, say) travels as what it derives from.
+        known = base_type(type(value), _ENCODERS)
+        if known is None:
+            raise TypeError(f"a {type(value).__name__} cannot travel")
+        encoder = _ENCODERS[known]
+    return encoder(value)
+
+
+def _encode_columns(columns: Columns, frames: list[Frame]) -> bytes:
+    """Give the columns frame; payloads that travel on their own are appended to ``frames``."""
+    count = len(columns.ids)
+    if not 1 <= count <= Limits.JOBS:
+        raise ValueError(f"{count} jobs in one message, which takes 1 to {Limits.JOBS}")
+    attempts = _column(columns.attempts, count, _uints)
+    parts: list[Any] = [b"", b"\x01", _uints(columns.ids), b"\x02", attempts]
+    number = 2
+    if columns.left is not None:
+        number += 1
+        parts += b"\x03", _column(columns.left, count, _sequence)
+    if columns.outcomes is not None:
+        number += 1
+        parts += b"\x04", _column(columns.outcomes, count, _uints)
+    if columns.payloads is not None:
+        number += 1
+        parts.append(b"\x05")
+        _add_payloads(columns.payloads, count, parts, frames)
+    if columns.fractions is not None:
+        number += 1
+        parts += b"\x06", _column(columns.fractions, count, _sequence, floats=True)
+    if columns.texts is not None:
+        number += 1
+        parts += b"\x07", _column(columns.texts, count, _sequence)
+    parts[0] = _initial(0xA0, number)
+    return b"".join(parts)
+
+
+def _column(
+    values: Sequence[Any],
+    count: int,
+    encoder: Callable[[Sequence[Any]], bytes],
+    floats: bool = False,
+) -> bytes:
+    """Give one value when all are equal (WMP-2.8), else an array of ``count``."""
+    if len(values) != count:
+        raise ValueError(f"a column of {len(values)} entries beside {count} ids")
+    first = values[0]
+    if floats:
+        # Their repr tells -0.0 from 0.0 and does not tell one NaN from another.
+        equal = len(set(map(repr, values))) == 1
+    else:
+        equal = values.count(first) == count
+    return encoder([first])[1:] if equal else encoder(values)
+
+
+_WIDTHS: Final = (
+    (0x100000000, 0x1B, "Bq"),
+    (0x10000, 0x1A, "BI"),
+    (0x100, 0x19, "BH"),
+    (24, 0x18, "BB"),
+)
+"""Lowest integer, initial byte and struct codes of each width above one byte."""
+
+
+def _uints(values: Sequence[int]) -> bytes:
+    """Encode an array of unsigned integers: those of one message are mostly of one width."""
+    count = len(values)
+    start = _initial(0x80, count)
+    lowest = min(values)
+    if lowest < 0:
+        raise ValueError(f"a column of unsigned integers holds {lowest}")
+    if count > 3:
+        for above, lead, codes in _WIDTHS:
+            if lowest >= above:
+                pairs = [lead] * (2 * count)
+                pairs[1::2] = values
+                try:
+                    return start + struct.pack(">" + codes * count, *pairs)
+                except struct.error:
+                    break  # a wider one among them
+    return start + b"".join(map(_int, values))
+
+
+def _add_payloads(
+    payloads: Sequence[Frame], count: int, parts: list[Any], frames: list[Frame]
+) -> None:
+    if len(payloads) != count:
+        raise ValueError(f"{len(payloads)} payloads beside {count} ids")
+    if set(map(type, payloads)) != {bytes}:
+        payloads = [_flat(payload) for payload in payloads]
+    lengths = list(map(len, payloads))
+    parts.append(_initial(0x80, count))
+    if max(lengths) <= Limits.INLINE:
+        pairs: list[Any] = [b""] * (2 * count)
+        pairs[::2] = map(_INLINE_INITIALS.__getitem__, lengths)
+        pairs[1::2] = payloads
+        parts += pairs
+        return
+    for length, payload in zip(lengths, payloads, strict=True):
+        if length > Limits.INLINE:
+            parts.append(b"\xf6")
+            frames.append(payload)
+        else:
+            parts += _INLINE_INITIALS[length], payload
+
+
+def _flat(payload: Frame) -> Frame:
+    """Give what has one byte an item, as received frames have; an application's view may not."""
+    if type(payload) is bytes:
+        return payload
+    view = memoryview(payload)
+    return view.cast("B") if view.c_contiguous else view.tobytes()

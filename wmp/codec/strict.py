@@ -1,0 +1,118 @@
+"""CBOR that can do no harm: decoding that builds nothing but plain values (WMP-12.3)."""
+
+from __future__ import annotations
+
+from collections.abc import Container
+from io import BytesIO
+from typing import Any, Final, NoReturn
+
+import cbor2
+
+from wmp.message import ErrorCode, Limits
+
+__all__ = ["DEPTH", "KINDS", "UINT_MAX", "Wrong", "base_type", "check_plain", "kind_of", "load"]
+
+UINT_MAX: Final = Limits.UINT
+"""Largest integer of a message (WMP-2.2)."""
+
+DEPTH: Final = 16
+"""Nesting of a head: the protocol needs 3, the rest is the application's."""
+
+
+class Wrong(ValueError):
+    """What is wrong, before it is known whose it is."""
+
+    def __init__(self, text: str, code: str = ErrorCode.MALFORMED) -> None:
+        super().__init__(text)
+        self.code = code
+
+
+class _NoTags(dict[int, Any]):
+    """Semantic decoders that refuse every tag before its content is read (WMP-12.3)."""
+
+    def __missing__(self, tag: int) -> NoReturn:
+        raise ValueError(f"tag {tag} is not allowed")
+
+
+_NO_TAGS: Final = _NoTags()
+
+
+def load(stream: BytesIO, depth: int) -> Any:
+    """Decode one item and leave the stream right behind it.
+
+    Raises:
+        Wrong: The bytes are no CBOR, or CBOR that WMP-2.2 forbids.
+    """
+    try:
+        return cbor2.load(
+            stream,
+            allow_indefinite=False,
+            allow_duplicate_keys=False,
+            max_depth=depth,
+            semantic_decoders=_NO_TAGS,
+        )
+    except Exception as error:  # from anybody's bytes: becomes a DecodeError
+        raise Wrong(
+            f"not CBOR as WMP-2.2 wants it ({str(error.__cause__ or error)[:120]})"
+        ) from error
+
+
+_SCALARS: Final[frozenset[type]] = frozenset({bytes, bytearray, str, float, bool, type(None)})
+_PLAIN: Final[frozenset[type]] = _SCALARS | {int, list, tuple, dict}
+_KEYS: Final[frozenset[type | None]] = frozenset({int, str, bytes})
+
+
+def check_plain(value: Any, depth: int, lowest: int, highest: int) -> None:
+    """Check that a value is plain: numbers, bytes, texts, booleans, null, arrays and maps of them.
+
+    Raises:
+        ValueError: It is not; the text names what was seen.
+    """
+    kind = base_type(type(value), _PLAIN)
+    if kind is int:
+        if not lowest <= value <= highest:
+            raise ValueError(f"an integer of {value.bit_length()} bits")
+    elif kind is list or kind is tuple:
+        _check_items(value, depth, lowest, highest)
+    elif kind is dict:
+        if not all(base_type(key, _PLAIN) in _KEYS for key in set(map(type, value))):
+            raise ValueError("a map whose keys are not integers, text or bytes")
+        _check_items(value, depth, lowest, highest)
+        _check_items(value.values(), depth, lowest, highest)
+    elif kind is None:
+        raise ValueError(f"a {type(value).__name__}")
+
+
+def _check_items(items: Any, depth: int, lowest: int, highest: int) -> None:
+    if depth <= 0:
+        raise ValueError("arrays and maps nested too deep")
+    kinds = set(map(type, items))
+    if kinds == {int}:  # rows of numbers: no Python call an item
+        if min(items) < lowest or max(items) > highest:
+            raise ValueError("an integer that is too large")
+    elif not _SCALARS.issuperset(kinds):
+        for item in items:
+            if type(item) not in _SCALARS:
+                check_plain(item, depth - 1, lowest, highest)
+
+
+def kind_of(value: Any) -> str:
+    """Give the word for a decoded value's type."""
+    return KINDS.get(type(value), "other")
+
+
+KINDS: Final[dict[type, str]] = {
+    int: "integer",
+    bytes: "bytes",
+    str: "text",
+    bool: "bool",
+    type(None): "null",
+    float: "float",
+    list: "array",
+    dict: "map",
+}
+
+
+def base_type(kind: type, known: Container[type]) -> type | None:
+    """Give what a type derives from among the known ones: ``int`` for an IntEnum."""
+    return next((base for base in kind.__mro__ if base in known), None)

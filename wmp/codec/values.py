@@ -1,0 +1,89 @@
+"""What applications put in payloads: values of the codec ``cbor``, and errors."""
+
+from __future__ import annotations
+
+from io import BytesIO
+from typing import Any, Final
+
+import cbor2
+
+from wmp.codec.strict import Wrong, check_plain, kind_of, load
+from wmp.errors import DecodeError
+from wmp.message import Frame
+
+__all__ = ["pack_error", "pack_value", "unpack_error", "unpack_value"]
+
+_VALUE_DEPTH: Final = 100
+"""Nesting of a value, well below what would exhaust a C stack."""
+
+
+def pack_value(value: Any) -> bytes:
+    """Encode an application's value for the codec ``cbor``.
+
+    Args:
+        value: None, bool, int (64 bits), float, str, bytes, and lists, tuples and dicts of them,
+            nested at most 100 deep; subclasses travel as what they derive from. The keys of a
+            dict are int, str or bytes.
+
+    Raises:
+        TypeError: The value holds anything else.
+    """
+    try:
+        check_plain(value, _VALUE_DEPTH, -(2**64), 2**64 - 1)
+        return cbor2.dumps(value)
+    except (ValueError, cbor2.CBOREncodeError) as error:
+        raise TypeError(
+            f"the value holds {error}, which the codec 'cbor' does not carry; convert it to "
+            "numbers, text, bytes, lists and dicts, or encode it to bytes yourself"
+        ) from error
+
+
+def unpack_value(frame: Frame) -> Any:
+    """Decode a payload of the codec ``cbor``; tags are refused, nothing is evaluated (WMP-12.3).
+
+    Raises:
+        DecodeError: The payload is not such a value.
+    """
+    stream = BytesIO(frame)
+    try:
+        value = load(stream, _VALUE_DEPTH)
+        if stream.read(1):
+            raise Wrong("bytes behind the value")
+        check_plain(value, _VALUE_DEPTH, -(2**64), 2**64 - 1)
+    except ValueError as error:
+        raise DecodeError(f"payload of {len(frame)} bytes in codec 'cbor': {error}") from error
+    return value
+
+
+_ERROR_TEXT: Final = 64 * 1024
+
+
+def pack_error(type_name: str, text: str, traceback: str = "") -> bytes:
+    """Encode the payload of outcome ``error``; never fails, long parts lose their middle."""
+    return cbor2.dumps([_sendable(part) for part in (type_name, text, traceback)])
+
+
+def _sendable(text: str) -> str:
+    if len(text) > _ERROR_TEXT:
+        half = _ERROR_TEXT // 2
+        text = f"{text[:half]}\n… {len(text) - 2 * half} characters left out …\n{text[-half:]}"
+    # Lone surrogates (undecodable file names in messages) have no UTF-8.
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
+def unpack_error(frame: Frame) -> tuple[str, str, str]:
+    """Decode the payload of outcome ``error``: (type, text, traceback).
+
+    A garbled one gives a triple that says so: the job has failed whatever it holds.
+    """
+    try:
+        value = unpack_value(frame)
+    except DecodeError as error:
+        return "UnreadableError", f"the worker's error cannot be read: {error}", ""
+    if type(value) is list and len(value) == 3 and set(map(type, value)) == {str}:
+        return value[0], value[1], value[2]
+    return (
+        "UnreadableError",
+        f"the worker's error is of type {kind_of(value)}, expected an array of three texts",
+        "",
+    )

@@ -1,0 +1,266 @@
+"""Hypothesis strategies for the words of the specification: paths, columns, messages, frames.
+
+Everything drawn by :func:`messages` is a message that every peer must take; what
+:func:`broken_frames` draws may be anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+from hypothesis import strategies as st
+
+from wmp.codec import encode
+from wmp.message import Columns, Command, Field, Frame, Limits, Message, Outcome, Path, Peer
+
+__all__ = [
+    "broken_frames",
+    "columns",
+    "epochs",
+    "fields",
+    "identities",
+    "messages",
+    "names",
+    "paths",
+    "payloads",
+    "peers",
+    "plain_values",
+    "resources",
+    "uints",
+]
+
+
+def uints(least: int = 0) -> st.SearchStrategy[int]:
+    """Draw unsigned integers of every width on the wire."""
+    return st.one_of(
+        st.integers(least, least + 30), st.integers(least, 70_000), st.integers(least, Limits.UINT)
+    )
+
+
+def identities() -> st.SearchStrategy[bytes]:
+    """Draw identities and routing ids, short ones mostly."""
+    return st.one_of(
+        st.binary(min_size=1, max_size=6),
+        st.binary(min_size=16, max_size=16),
+        st.just(b"\xff" * Limits.IDENTITY),
+    )
+
+
+def epochs() -> st.SearchStrategy[int]:
+    """Draw epochs."""
+    return uints()
+
+
+def peers() -> st.SearchStrategy[Peer]:
+    """Draw (identity, epoch)."""
+    return st.tuples(identities(), epochs())
+
+
+def paths(max_hops: int = 3) -> st.SearchStrategy[Path]:
+    """Draw what can stand in ``from``; reversed it can stand in ``to``."""
+    hop = st.tuples(identities(), epochs(), st.one_of(identities(), uints()))
+    return st.builds(
+        lambda sender, hops: (*sender, *(item for hop in hops for item in hop)),
+        st.tuples(identities(), epochs()),
+        st.lists(hop, max_size=max_hops),
+    )
+
+
+def names() -> st.SearchStrategy[str]:
+    """Draw roles, and names of resources and codecs."""
+    return st.one_of(st.sampled_from(("default", "gpu", "cpu")), st.text(max_size=12))
+
+
+def resources() -> st.SearchStrategy[dict[str, int]]:
+    """Draw what ``resources`` and ``needs`` hold."""
+    return st.dictionaries(names(), uints(), max_size=3)
+
+
+def plain_values() -> st.SearchStrategy[Any]:
+    """Draw what an application may put into fields and into payloads of the codec ``cbor``."""
+    scalars = st.one_of(
+        st.none(),
+        st.booleans(),
+        st.integers(-Limits.UINT - 1, Limits.UINT),
+        st.floats(allow_nan=False),
+        st.binary(max_size=30),
+        st.text(max_size=30),
+    )
+    keys = st.one_of(
+        st.integers(-Limits.UINT - 1, Limits.UINT), st.text(max_size=5), st.binary(max_size=5)
+    )
+    return st.recursive(
+        scalars,
+        lambda inner: st.one_of(
+            st.lists(inner, max_size=4), st.dictionaries(keys, inner, max_size=4)
+        ),
+        max_leaves=8,
+    )
+
+
+def payloads() -> st.SearchStrategy[bytes]:
+    """Draw payloads on both sides of the size above which they get a frame of their own."""
+    return st.one_of(
+        st.binary(max_size=40),
+        st.sampled_from((Limits.INLINE, Limits.INLINE + 1)).map(lambda size: b"\x80" * size),
+    )
+
+
+_FIELDS: dict[int, st.SearchStrategy[Any]] = {
+    Field.NUMBER: uints(1),
+    Field.ACK: uints(),
+    Field.SESSION: uints(1),
+    Field.AGAIN: st.booleans(),
+    Field.READY: uints(1),
+    Field.CREDIT: uints(),
+    Field.WINDOW: uints(),
+    Field.ROLES: st.lists(names(), max_size=3).map(tuple),
+    Field.RESOURCES: resources(),
+    Field.COUNT: uints(1),
+    Field.ROLE: names(),
+    Field.NEEDS: resources(),
+    Field.LOCK: uints(1),
+    Field.WANT: uints(),
+    Field.HOLD: uints(),
+    Field.MORE: st.booleans(),
+    Field.MANAGER: peers(),
+    Field.CODEC: names(),
+    Field.UNSTARTED: st.booleans(),
+    Field.EXPIRE: uints(),
+    Field.CODE: names(),
+    Field.TEXT: st.text(max_size=40),
+    Field.ABOUT: uints(),
+    Field.ABOUT_NUMBER: uints(),
+    Field.ABOUT_PEER: peers(),
+    Field.LABEL: st.text(max_size=40),
+}
+
+_STREAM = (Field.NUMBER, Field.SESSION)
+_USES: dict[Command, tuple[tuple[int, ...], tuple[int, ...]]] = {
+    # required, optional
+    Command.READY: (
+        (Field.READY, Field.CREDIT, Field.ROLES, Field.RESOURCES),
+        (Field.WINDOW, Field.LABEL),
+    ),
+    Command.WAKE: ((Field.COUNT, Field.ROLE, Field.NEEDS), (Field.ACK, Field.SESSION)),
+    Command.GIVE: (
+        (Field.LOCK, Field.WANT, Field.ROLES, Field.NEEDS),
+        (Field.ACK, Field.SESSION, Field.WINDOW, Field.HOLD),
+    ),
+    Command.TAKE: (
+        (*_STREAM, Field.LOCK, Field.ROLE, Field.NEEDS, Field.MANAGER),
+        (Field.ACK, Field.MORE, Field.CODEC),
+    ),
+    Command.NO: ((*_STREAM, Field.LOCK), (Field.ACK,)),
+    Command.DONE: ((*_STREAM, Field.MANAGER), (Field.ACK, Field.CODEC)),
+    Command.STATUS: ((*_STREAM, Field.MANAGER), (Field.ACK,)),
+    Command.CANCEL: ((*_STREAM, Field.MANAGER), (Field.ACK, Field.UNSTARTED)),
+    Command.PING: ((), (Field.ACK, Field.SESSION, Field.AGAIN, Field.LABEL)),
+    Command.PONG: (
+        (Field.EXPIRE, Field.SESSION),
+        (Field.ACK, Field.AGAIN, Field.READY, Field.CREDIT, Field.LABEL),
+    ),
+    Command.BYE: ((), (Field.ACK, Field.SESSION, Field.TEXT)),
+    Command.ERROR: (
+        (Field.CODE,),
+        (Field.TEXT, Field.ABOUT, Field.ABOUT_NUMBER, Field.ABOUT_PEER),
+    ),
+}
+
+
+def fields(command: Command) -> st.SearchStrategy[dict[int | str, Any]]:
+    """Draw the fields of a command, sometimes with keys that nobody knows."""
+    required, optional = _USES[command]
+    known: st.SearchStrategy[dict[Any, Any]] = st.fixed_dictionaries(
+        {key: _FIELDS[key] for key in required}, optional={key: _FIELDS[key] for key in optional}
+    )
+    unknown = st.dictionaries(
+        st.one_of(st.integers(max(_FIELDS) + 1, Limits.UINT), st.text(max_size=6)),
+        plain_values(),
+        max_size=2,
+    )
+    return st.builds(lambda one, other: {**one, **other}, known, st.one_of(st.just({}), unknown))
+
+
+@st.composite
+def columns(draw: st.DrawFn, command: Command, max_jobs: int = 40) -> Columns:
+    """Draw the columns of a command that has some."""
+    count = draw(st.one_of(st.just(1), st.integers(1, max_jobs)))
+
+    def column(entries: st.SearchStrategy[Any]) -> list[Any]:
+        if draw(st.booleans()):
+            return [draw(entries)] * count
+        return draw(st.lists(entries, min_size=count, max_size=count))
+
+    ids = draw(st.lists(uints(1), min_size=count, max_size=count))
+    attempts = column(uints(1))
+    if command is Command.TAKE:
+        left = column(st.none() | uints()) if draw(st.booleans()) else None
+        return Columns(ids, attempts, left=left, payloads=column(payloads()))
+    if command is Command.DONE:
+        outcomes = column(st.sampled_from([int(outcome) for outcome in Outcome]))
+        return Columns(ids, attempts, outcomes=outcomes, payloads=column(payloads()))
+    if command is Command.STATUS:
+        fractions = column(st.none() | st.floats(allow_nan=False)) if draw(st.booleans()) else None
+        texts = column(st.none() | st.text(max_size=20)) if draw(st.booleans()) else None
+        return Columns(ids, attempts, fractions=fractions, texts=texts)
+    return Columns(ids, attempts)
+
+
+@st.composite
+def messages(
+    draw: st.DrawFn, commands: Collection[Command] = tuple(Command), max_hops: int = 3
+) -> Message:
+    """Draw a message that every peer must take."""
+    command = draw(st.sampled_from(list(commands)))
+    may_be_empty = command in (Command.READY, Command.PING, Command.ERROR)
+    to = () if may_be_empty and draw(st.booleans()) else draw(paths(max_hops))[::-1]
+    has_columns = command in (Command.TAKE, Command.DONE, Command.STATUS, Command.CANCEL) or (
+        command is Command.PING and to and draw(st.booleans())
+    )
+    return Message(
+        command,
+        to,
+        draw(paths(max_hops)),
+        draw(fields(command)),
+        draw(columns(command)) if has_columns else None,
+    )
+
+
+@st.composite
+def broken_frames(draw: st.DrawFn) -> list[Frame]:
+    """Draw frames that are noise, or were a message before something happened to them."""
+    if draw(st.booleans()):
+        start = draw(st.sampled_from((b"", b"\x85\x01", b"\x85\x01\x04", b"\x85\x01\x06")))
+        rest = draw(st.lists(st.binary(max_size=60), max_size=4))
+        noise = draw(st.binary(max_size=60))
+        return [start + noise, *rest] if draw(st.booleans()) else list(rest)
+    frames = encode(draw(messages(max_hops=1)))
+    for _ in range(draw(st.integers(1, 3))):
+        if not frames:
+            break
+        place = draw(st.integers(0, len(frames) - 1))
+        data = bytearray(frames[place])
+        at = draw(st.integers(0, len(data)))
+        match draw(st.sampled_from(("flip", "cut", "insert", "drop", "double", "swap"))):
+            case "flip" if at < len(data):
+                data[at] = draw(st.integers(0, 255))
+            case "cut":
+                del data[at:]
+            case "insert":
+                data[at:at] = draw(st.binary(min_size=1, max_size=9))
+            case "drop":
+                del frames[place]
+                continue
+            case "double":
+                frames.insert(place, frames[place])
+                continue
+            case "swap":
+                other = draw(st.integers(0, len(frames) - 1))
+                frames[place], frames[other] = frames[other], frames[place]
+                continue
+            case _:
+                pass
+        frames[place] = bytes(data)
+    return frames
