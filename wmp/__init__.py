@@ -1,1 +1,101 @@
-"""Worker-Manager Protocol: distribute work between many managers and many workers."""
+"""Worker-Manager Protocol: distribute work between many managers and many workers.
+
+::
+
+    with wmp.Manager() as manager, wmp.Worker(*manager.endpoints, handlers=bytes.upper):
+        print(manager.submit(b"hello").result())
+
+:mod:`wmp.aio` has the same names for asyncio. The sans-IO parts are public too:
+:mod:`wmp.core`, :mod:`wmp.codec`, :mod:`wmp.message`, :mod:`wmp.events`, :mod:`wmp.actions`.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from wmp import aio, balance
+    from wmp.blocking import Device, Job, Manager, Worker
+    from wmp.errors import (
+        ClosedError,
+        ConfigError,
+        DecodeError,
+        JobCancelled,
+        JobError,
+        JobFailed,
+        JobLost,
+        JobTimeout,
+        LocalProtocolError,
+        ProtocolError,
+        QueueFull,
+        RemoteProtocolError,
+        Superseded,
+        TransportError,
+        WMPError,
+    )
+    from wmp.message import Command, Outcome
+    from wmp.runtime.handlers import RunningJob
+    from wmp.runtime.ledger import Status
+    from wmp.runtime.security import Security
+    from wmp.runtime.sockets import Transport
+
+__all__ = [
+    "ClosedError",
+    "Command",
+    "ConfigError",
+    "DecodeError",
+    "Device",
+    "Job",
+    "JobCancelled",
+    "JobError",
+    "JobFailed",
+    "JobLost",
+    "JobTimeout",
+    "LocalProtocolError",
+    "Manager",
+    "Outcome",
+    "ProtocolError",
+    "QueueFull",
+    "RemoteProtocolError",
+    "RunningJob",
+    "Security",
+    "Status",
+    "Superseded",
+    "Transport",
+    "TransportError",
+    "WMPError",
+    "Worker",
+    "aio",
+    "balance",
+]
+
+# Names are looked up when they are first asked for: the sans-IO parts live in this package
+# too, and whoever imports only those must get by without sockets, clocks and event loops.
+_HOMES: Final = {
+    "Device": "wmp.blocking",
+    "Job": "wmp.blocking",
+    "Manager": "wmp.blocking",
+    "Worker": "wmp.blocking",
+    "Command": "wmp.message",
+    "Outcome": "wmp.message",
+    "RunningJob": "wmp.runtime.handlers",
+    "Status": "wmp.runtime.ledger",
+    "Security": "wmp.runtime.security",
+    "Transport": "wmp.runtime.sockets",
+}
+_MODULES: Final = ("aio", "balance")
+
+
+def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        return importlib.import_module(f"wmp.{name}")
+    if name not in __all__:
+        raise AttributeError(f"module 'wmp' has no attribute {name!r}")
+    value = getattr(importlib.import_module(_HOMES.get(name, "wmp.errors")), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

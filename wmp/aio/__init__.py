@@ -1,0 +1,21 @@
+"""Manager, Worker and Device for asyncio: the real API.
+
+::
+
+    async with wmp.aio.Manager() as manager:
+        async with wmp.aio.Worker(*manager.endpoints, handlers=bytes.upper):
+            print(await (await manager.submit(b"hello")))
+"""
+
+from __future__ import annotations
+
+from wmp.aio.device import Device
+from wmp.aio.job import Job
+from wmp.aio.manager import Manager
+from wmp.aio.worker import Worker
+from wmp.runtime.handlers import RunningJob
+from wmp.runtime.ledger import Status
+from wmp.runtime.security import Security
+from wmp.runtime.sockets import Transport
+
+__all__ = ["Device", "Job", "Manager", "RunningJob", "Security", "Status", "Transport", "Worker"]

@@ -1,0 +1,140 @@
+"""The device for asyncio: stands between workers and managers and keeps nothing of their jobs."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from types import TracebackType
+
+import attrs
+
+from wmp import codec
+from wmp.core.device import Device as Machine
+from wmp.core.device import DeviceStatistics
+from wmp.core.settings import DeviceSettings
+from wmp.errors import ConfigError
+from wmp.message import Limits
+from wmp.runtime.node import Node, make_identity, make_label, make_settings, new_epoch
+from wmp.runtime.security import Security
+from wmp.runtime.signals import on_signals
+from wmp.runtime.sockets import Context, Transport
+
+__all__ = ["Device"]
+
+logger = logging.getLogger("wmp")
+
+
+class Device:
+    """Passes messages on between the workers below and the managers (or devices) above.
+
+    Args:
+        bind: Endpoints for workers and lower devices.
+        connect: Endpoints of managers and upper devices.
+        identity: Stable name on the wire; by default 16 random bytes.
+        label: What people call it; by default host and process.
+        max_hops: Devices that a message may pass.
+        security: CURVE keys, for both sides.
+        context: A ``zmq.Context`` to share, which inproc needs.
+        transport: Options of the sockets.
+
+    Raises:
+        ConfigError: A setting is wrong.
+    """
+
+    def __init__(
+        self,
+        *,
+        bind: str | Sequence[str],
+        connect: str | Sequence[str],
+        identity: bytes | str | None = None,
+        label: str | None = None,
+        max_hops: int = Limits.HOPS,
+        security: Security | None = None,
+        context: Context | None = None,
+        transport: Transport | None = None,
+    ) -> None:
+        below = (bind,) if isinstance(bind, str) else tuple(bind)
+        above = (connect,) if isinstance(connect, str) else tuple(connect)
+        if not below or not above:
+            raise ConfigError("a device binds to one endpoint at least and connects to one")
+        self._settings = make_settings(
+            DeviceSettings,
+            "device",
+            {"max_hops": max_hops},
+            identity=make_identity(identity),
+            epoch=new_epoch(),
+            label=make_label(label),
+            upstreams=len(above),
+        )
+        self._machine = Machine(self._settings)
+        self._node = Node(
+            "device",
+            bind=below,
+            connect=above,
+            security=security,
+            context=context,
+            transport=transport,
+        )
+
+    async def start(self) -> None:
+        """Bind, connect and begin to pass on; ``run`` and ``async with`` do it. Idempotent.
+
+        Raises:
+            ConfigError: An endpoint cannot be used.
+            ClosedError: It was closed.
+        """
+        if self._node.driver is None:
+            self._node.start(self._machine, decode=codec.peek, parks=False)
+
+    async def __aenter__(self) -> Device:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    @property
+    def endpoints(self) -> tuple[str, ...]:
+        """Where workers can connect, ports filled in; empty before the start."""
+        return self._node.endpoints
+
+    @property
+    def identity(self) -> bytes:
+        """Name of this device on the wire."""
+        return self._settings.identity
+
+    async def run(self) -> None:
+        """Pass on until closed. In the main thread SIGTERM and Ctrl-C end it.
+
+        Raises:
+            ConfigError: As for :meth:`start`.
+        """
+        with on_signals(self.interrupt):
+            await self.start()
+            try:
+                await self._node.wait_ended()
+            finally:
+                await self.close()
+        self._node.raise_error()
+
+    def interrupt(self) -> None:
+        """Do what a signal asks for: end. Call it on the loop."""
+        logger.info("device: ending")
+        self._node.drain()
+
+    async def close(self) -> None:
+        """Stop. Idempotent, and bounded in time: there is nothing to wait for."""
+        await self._node.stop()
+
+    def statistics(self) -> DeviceStatistics:
+        """Return a snapshot of what was passed on and dropped."""
+        statistics = self._machine.statistics()
+        driver = self._node.driver
+        if driver is None:
+            return statistics
+        return attrs.evolve(statistics, dropped={**driver.statistics(), **statistics.dropped})

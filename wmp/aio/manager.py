@@ -1,0 +1,430 @@
+"""The manager for asyncio: hands in jobs, gives back their results."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from types import TracebackType
+from typing import Any
+
+import attrs
+
+from wmp import balance
+from wmp.aio.job import Job
+from wmp.core.manager import Manager as Machine
+from wmp.core.manager import ManagerStatistics
+from wmp.core.policy import Policy
+from wmp.core.settings import ManagerSettings
+from wmp.errors import ClosedError, ConfigError, QueueFull
+from wmp.events import Cancelled
+from wmp.message import DEFAULT_NEEDS, DEFAULT_ROLE, Kind, Limits
+from wmp.runtime.checks import check_amounts
+from wmp.runtime.ledger import Ledger, Order, Status, pack
+from wmp.runtime.node import Node, make_identity, make_label, make_settings, new_epoch
+from wmp.runtime.security import Security
+from wmp.runtime.sockets import Context, Transport
+from wmp.runtime.window import Window
+
+__all__ = ["CLOSE_TIMEOUT", "IN_FLIGHT", "Manager"]
+
+CODECS = ("bytes", "cbor")
+
+CLOSE_TIMEOUT = 5.0
+"""Seconds that leaving a ``with`` block gives what is under way."""
+
+IN_FLIGHT = 8192
+"""Jobs that one ``map`` keeps under way unless told otherwise."""
+
+
+class Manager:
+    """Holds jobs and gives them to the workers that connect to it.
+
+    Use it as ``async with``. It keeps a job until its result is there: workers may come, go
+    and die.
+
+    Args:
+        bind: Endpoints to listen on (tcp, ipc, inproc); by default a free port of loopback.
+        identity: Stable name on the wire; by default 16 random bytes.
+        label: What people call it; by default host and process.
+        codec: ``"bytes"``: payloads and results are bytes. ``"cbor"``: any CBOR value.
+        policy: A name of :mod:`wmp.balance` or a callable.
+        max_jobs: Jobs held at most; ``submit`` waits above it, ``submit_nowait`` raises.
+        retries: Lost leases that a job survives, unless it says otherwise itself.
+        expire: Seconds of silence after which a worker is given up.
+        security: CURVE keys; without them only local endpoints may be bound.
+        context: A ``zmq.Context`` to share, which inproc needs.
+        transport: Options of the sockets.
+        settings: Other fields of :class:`~wmp.core.settings.ManagerSettings`.
+
+    Raises:
+        ConfigError: A setting is wrong.
+    """
+
+    def __init__(
+        self,
+        *bind: str,
+        identity: bytes | str | None = None,
+        label: str | None = None,
+        codec: str = "bytes",
+        policy: str | Policy = "least_recently_used",
+        max_jobs: int = 1_000_000,
+        retries: int = 3,
+        expire: float = 6.0,
+        security: Security | None = None,
+        context: Context | None = None,
+        transport: Transport | None = None,
+        **settings: Any,
+    ) -> None:
+        if codec not in CODECS:
+            raise ConfigError(f"unknown codec {codec!r}; expected one of {', '.join(CODECS)}")
+        if max_jobs < 1:
+            raise ConfigError(f"max_jobs is at least 1, got {max_jobs}")
+        if isinstance(policy, str):
+            policy = balance.by_name(policy, random.Random())
+        self.codec = codec
+        self.retries = retries
+        self._settings = make_settings(
+            ManagerSettings,
+            "manager",
+            {"max_jobs": max_jobs, "expire": expire, **settings},
+            identity=make_identity(identity),
+            epoch=new_epoch(),
+            label=make_label(label),
+        )
+        self._machine = Machine(self._settings, policy)
+        self._node = Node(
+            "manager",
+            bind=bind or ("tcp://127.0.0.1:*",),
+            connect=(),
+            security=security,
+            context=context,
+            transport=transport,
+        )
+        self._node.on_halt = self._halted
+        self._ledger = Ledger(self._post, max_jobs)
+
+    # -- life -------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Bind and begin to serve; ``async with`` does it. Idempotent.
+
+        Raises:
+            ConfigError: An endpoint cannot be bound.
+            ClosedError: It was closed.
+        """
+        if self._node.driver is None:
+            self._node.start(
+                self._machine, resolve=self._ledger.resolve, notify=self._ledger.notify
+            )
+
+    async def __aenter__(self) -> Manager:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        # Whoever leaves by an exception does not want to wait for results.
+        await self.close(CLOSE_TIMEOUT if error is None else 0.0)
+
+    @property
+    def endpoints(self) -> tuple[str, ...]:
+        """Where workers can connect, ports filled in; empty before the start."""
+        return self._node.endpoints
+
+    @property
+    def identity(self) -> bytes:
+        """Name of this manager on the wire."""
+        return self._settings.identity
+
+    async def drain(self, timeout: float | None = None) -> None:
+        """Take no more jobs and wait until all have ended.
+
+        Args:
+            timeout: Seconds to wait at most; the draining goes on after that.
+
+        Raises:
+            TimeoutError: Some had not ended by then.
+        """
+        self._node.serving()
+        self._ledger.refuse(ClosedError("the manager is draining"))
+        self._node.drain()
+        if not await self._node.wait_ended(timeout):
+            raise TimeoutError(
+                f"{len(self._ledger)} jobs had not ended after {timeout} s; "
+                "wait on, cancel them, or close"
+            )
+        self._node.raise_error()
+
+    async def close(self, timeout: float = CLOSE_TIMEOUT) -> None:
+        """Drain for at most ``timeout`` seconds, then stop. Idempotent, and bounded in time.
+
+        Jobs that have not ended by then are cancelled at the workers and end with
+        :class:`~wmp.errors.ClosedError` here.
+        """
+        node = self._node
+        self._ledger.refuse(ClosedError("the manager is closed"))
+        try:
+            if node.running and timeout > 0:
+                node.drain()
+                await node.wait_ended(timeout)
+        finally:
+            outstanding = self._ledger.fail(ClosedError("the manager is closed"))
+            if outstanding and node.running:
+                assert node.driver is not None
+                node.driver.post(Cancelled(outstanding))
+                # One turn: CANCEL goes out before the sockets close.
+                await asyncio.sleep(0)
+                await asyncio.sleep(0)
+            await node.stop()
+
+    def _halted(self, error: Exception | None) -> None:
+        self._ledger.fail(error if error is not None else ClosedError("the manager has ended"))
+
+    def _post(self, event: Any) -> None:
+        assert self._node.driver is not None
+        self._node.driver.post(event)
+
+    # -- jobs -------------------------------------------------------------------------------
+
+    async def submit(
+        self,
+        payload: Any,
+        *,
+        role: str = DEFAULT_ROLE,
+        needs: Mapping[str, int] | None = None,
+        priority: int = 0,
+        timeout: float | None = None,
+        retries: int | None = None,
+        on_status: Callable[[Status], object] | None = None,
+    ) -> Job:
+        """Hand in a job; wait while the manager is full.
+
+        Args:
+            payload: Bytes or text; with codec ``cbor`` any CBOR value.
+            role: Who is to do it.
+            needs: What it takes of a worker's resources; by default one slot.
+            priority: Higher goes first.
+            timeout: Seconds in which it must end, or end with ``JobTimeout``.
+            retries: Lost leases it survives; by default the manager's.
+            on_status: Called on the loop with each :class:`Status` that the handler reports.
+
+        Raises:
+            TypeError: The payload cannot be encoded.
+            ConfigError: Another argument is wrong.
+            ClosedError: The manager takes no more jobs.
+        """
+        order = self._order(role, needs, priority, timeout, retries)
+        job, data = self._job(on_status), pack(payload, self.codec)
+        while True:
+            try:
+                self._ledger.add(job, (data,), order)
+            except QueueFull:
+                await self._room()
+            else:
+                return job
+
+    def submit_nowait(
+        self,
+        payload: Any,
+        *,
+        role: str = DEFAULT_ROLE,
+        needs: Mapping[str, int] | None = None,
+        priority: int = 0,
+        timeout: float | None = None,
+        retries: int | None = None,
+        on_status: Callable[[Status], object] | None = None,
+    ) -> Job:
+        """Hand in a job as :meth:`submit` does, but never wait.
+
+        Raises:
+            QueueFull: The manager holds ``max_jobs`` jobs.
+        """
+        order = self._order(role, needs, priority, timeout, retries)
+        job, data = self._job(on_status), pack(payload, self.codec)
+        self._ledger.add(job, (data,), order)
+        return job
+
+    async def map(
+        self,
+        payloads: Iterable[Any],
+        *,
+        role: str = DEFAULT_ROLE,
+        needs: Mapping[str, int] | None = None,
+        priority: int = 0,
+        timeout: float | None = None,
+        retries: int | None = None,
+        in_flight: int = IN_FLIGHT,
+    ) -> AsyncIterator[Any]:
+        """Yield the result of every payload, in their order.
+
+        Inputs are pulled as results are taken, so they may be endless. Leaving early (wrap it in
+        ``contextlib.aclosing`` to have that happen at once) cancels what is under way.
+
+        Args:
+            payloads: The inputs; iterated on the loop.
+            role: As for :meth:`submit`.
+            needs: As for :meth:`submit`.
+            priority: As for :meth:`submit`.
+            timeout: As for :meth:`submit`, of each job from when it is handed in.
+            retries: As for :meth:`submit`.
+            in_flight: Inputs pulled whose results were not taken yet, at most.
+
+        Raises:
+            JobError: At the place of the first job that did not end well.
+        """
+        order = self._order(role, needs, priority, timeout, retries)
+        signal = asyncio.Event()
+        window = self._window(payloads, order, in_flight, signal.set)
+        try:
+            while not window.finished:
+                while window.fill():
+                    # The driver gets its turn: first jobs are under way while inputs come.
+                    await asyncio.sleep(0)
+                    if window.ready():
+                        break
+                taken = 0
+                while window.ready() and taken < window.BURST:
+                    yield window.take()
+                    taken += 1
+                if taken:
+                    continue
+                if window.starved:
+                    await self._room()
+                    continue
+                signal.clear()
+                if window.waits:
+                    await signal.wait()
+        finally:
+            window.abandon()
+
+    async def as_completed(self, jobs: Iterable[Job]) -> AsyncIterator[Job]:
+        """Yield jobs as they end, the earliest first."""
+        ended: asyncio.Queue[Job] = asyncio.Queue()
+        count = 0
+        for job in jobs:
+            job.add_done_callback(ended.put_nowait)
+            count += 1
+        for _ in range(count):
+            yield await ended.get()
+
+    async def wait_for_workers(
+        self, count: int = 1, *, role: str | None = None, timeout: float | None = None
+    ) -> None:
+        """Wait until ``count`` workers have said that they are there.
+
+        Args:
+            count: How many.
+            role: Count only those that offer it.
+            timeout: Seconds to wait at most.
+
+        Raises:
+            TimeoutError: There were fewer by then; the text says what was seen.
+            ClosedError: The manager has ended.
+        """
+        driver = self._node.serving()
+        until = None if timeout is None else time.monotonic() + timeout
+        pause = 0.005
+        while True:
+            if not driver.running:
+                self._node.raise_error()
+                raise ClosedError("the manager closed while waiting for workers")
+            # A worker counts from its READY on: before that it has no roles.
+            workers = [row for row in self._machine.statistics().workers if row.roles]
+            fit = [row for row in workers if role is None or role in row.roles]
+            if len(fit) >= count:
+                return
+            if until is not None and time.monotonic() >= until:
+                seen = f"{len(fit)} of {count} workers after {timeout} s"
+                if role is not None:
+                    offered = sorted({offer for row in workers for offer in row.roles})
+                    seen += f" offering role {role!r}"
+                    seen += f"; {len(workers)} are connected, offering {offered}"
+                raise TimeoutError(f"{seen}; do they connect to {', '.join(self.endpoints)}?")
+            left = pause if until is None else min(pause, max(0.0, until - time.monotonic()))
+            await asyncio.sleep(left)
+            pause = min(2 * pause, 0.05)
+
+    def statistics(self) -> ManagerStatistics:
+        """Return a snapshot of what the manager holds and has done."""
+        statistics = self._machine.statistics()
+        driver = self._node.driver
+        if driver is None:
+            return statistics
+        return attrs.evolve(statistics, dropped={**driver.statistics(), **statistics.dropped})
+
+    # -- parts that the blocking API shares -------------------------------------------------
+
+    def _order(
+        self,
+        role: str,
+        needs: Mapping[str, int] | None,
+        priority: int,
+        timeout: float | None,
+        retries: int | None,
+    ) -> Order:
+        self._node.serving()
+        if role == DEFAULT_ROLE and needs is None:
+            kind = _PLAIN[self.codec]
+        else:
+            kind = Kind(_role(role), _needs(needs), _PLAIN[self.codec].codec)
+        if timeout is not None and not timeout > 0:
+            raise ConfigError(f"timeout is a number of seconds above 0, got {timeout!r}")
+        if retries is None:
+            retries = self.retries
+        return Order(kind, priority, timeout, retries)
+
+    def _job(self, on_status: Callable[[Status], object] | None) -> Job:
+        job = Job(self._ledger, self.codec)
+        if on_status is not None:
+            job.add_status_callback(on_status)
+        return job
+
+    def _window(
+        self,
+        payloads: Iterable[Any],
+        order: Order,
+        in_flight: int,
+        wake: Callable[[], None],
+    ) -> Window:
+        if in_flight < 1:
+            raise ConfigError(f"in_flight is at least 1, got {in_flight}")
+        return Window(
+            self._ledger, payloads, order, codec=self.codec, in_flight=in_flight, wake=wake
+        )
+
+    async def _room(self) -> None:
+        """Wait until there may be room. Who is woken and does not add anything passes it on."""
+        loop = asyncio.get_running_loop()
+        signal = asyncio.Event()
+
+        def wake() -> None:
+            # A blocking caller that leaves its turn to us does so from its own thread.
+            loop.call_soon_threadsafe(signal.set)
+
+        self._ledger.when_room(wake)
+        try:
+            await signal.wait()
+        except asyncio.CancelledError:
+            self._ledger.forget_waiter(wake)
+            raise
+
+
+_PLAIN: dict[str, Kind] = {"bytes": Kind(), "cbor": Kind(codec="cbor")}
+
+
+def _role(role: str) -> str:
+    if not 1 <= len(role.encode()) <= Limits.TEXT:
+        raise ConfigError(f"a role is text of 1 to {Limits.TEXT} bytes, got {role!r}")
+    return role
+
+
+def _needs(needs: Mapping[str, int] | None) -> tuple[tuple[str, int], ...]:
+    if needs is None:
+        return DEFAULT_NEEDS
+    return tuple(sorted((name, n) for name, n in check_amounts("needs", needs).items() if n))

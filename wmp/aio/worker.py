@@ -1,0 +1,333 @@
+"""The worker for asyncio: connects to managers and does their jobs."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import threading
+from collections.abc import Callable, Mapping
+from types import TracebackType
+from typing import Any, TypeVar
+
+import attrs
+
+from wmp.actions import Interrupt, Recall, Run
+from wmp.core.settings import WorkerSettings
+from wmp.core.worker import Worker as Machine
+from wmp.core.worker import WorkerStatistics
+from wmp.errors import ClosedError, ConfigError
+from wmp.message import DEFAULT_ROLE
+from wmp.runtime.checks import check_amounts, check_count
+from wmp.runtime.handlers import Handler, as_handlers, serve
+from wmp.runtime.node import Node, make_identity, make_label, make_settings, new_epoch
+from wmp.runtime.pools import KINDS, Pool, open_pool
+from wmp.runtime.security import Security
+from wmp.runtime.signals import on_signals
+from wmp.runtime.sockets import Context, Transport, check_endpoints
+
+__all__ = ["DRAIN_TIMEOUT", "Worker"]
+
+logger = logging.getLogger("wmp")
+
+DRAIN_TIMEOUT = 5.0
+"""Seconds that ``close`` and the end of a ``with`` block give jobs under way."""
+
+_POOL_TIMEOUT = 2.0
+"""Seconds that a pool gets to stop."""
+
+_HandlerT = TypeVar("_HandlerT", bound=Handler)
+
+
+class Worker:
+    """Does jobs for every manager it connects to.
+
+    ``await worker.run()`` serves until it is drained; as ``async with`` it serves in the
+    background. Handlers never run on the loop, except those of ``pool="inline"``.
+
+    Args:
+        connect: Endpoints of managers or devices.
+        handlers: Role to handler, or one callable for the role ``default``. More can be added
+            with :meth:`handler` before the start.
+        slots: Jobs done at once.
+        resources: What there is beside slots: name to amount.
+        pool: ``"thread"``; ``"process"`` for handlers that compute; ``"inline"`` for tiny ones.
+        identity: Stable name on the wire; by default 16 random bytes.
+        label: What people call it; by default host and process.
+        hold: Seconds that a manager may keep a request for jobs; 0 for the plain handshake.
+        window: Jobs taken beyond slots; by default as many as keep the slots busy.
+        ping: Seconds between signs of life.
+        security: CURVE keys, with ``server_key``.
+        context: A ``zmq.Context`` to share, which inproc needs.
+        transport: Options of the sockets.
+        settings: Other fields of :class:`~wmp.core.settings.WorkerSettings`.
+
+    Raises:
+        ConfigError: A setting is wrong.
+    """
+
+    def __init__(
+        self,
+        *connect: str,
+        handlers: Mapping[str, Handler] | Handler | None = None,
+        slots: int = 1,
+        resources: Mapping[str, int] | None = None,
+        pool: str = "thread",
+        identity: bytes | str | None = None,
+        label: str | None = None,
+        hold: float = 5.0,
+        window: int | None = None,
+        ping: float = 1.0,
+        security: Security | None = None,
+        context: Context | None = None,
+        transport: Transport | None = None,
+        **settings: Any,
+    ) -> None:
+        if not connect:
+            raise ConfigError("a worker connects to one endpoint at least: Worker('tcp://…:…')")
+        if pool not in KINDS:
+            raise ConfigError(f"pool {pool!r}: expected one of {', '.join(KINDS)}")
+        self._handlers = as_handlers(handlers)
+        for role, function in self._handlers.items():
+            serve(role, function)
+        self._slots = slots
+        self._pool_kind = pool
+        self._settings = make_settings(
+            WorkerSettings,
+            "worker",
+            {"hold": hold, "window": window, "ping": ping, **settings},
+            identity=make_identity(identity),
+            epoch=new_epoch(),
+            label=make_label(label),
+            roles=(),
+            resources=_resources(slots, resources),
+        )
+        self._node = Node(
+            "worker",
+            bind=(),
+            connect=connect,
+            security=security,
+            context=context,
+            transport=transport,
+        )
+        self._machine: Machine | None = None
+        self._pool: Pool | None = None
+        self._starting = False
+        self._cleared: asyncio.Task[None] | None = None
+
+    def connect(self, *endpoints: str) -> None:
+        """Add endpoints of managers or devices, before the start; known ones are passed over.
+
+        Raises:
+            ConfigError: One is malformed, or the worker has been started.
+        """
+        if self._machine is not None or self._starting:
+            raise ConfigError("endpoints are added before the worker starts")
+        known = tuple(dict.fromkeys((*self._node.connect, *endpoints)))
+        check_endpoints(known, bind=False, security=self._node.security)
+        self._node.connect = known
+
+    # -- handlers ---------------------------------------------------------------------------
+
+    def handler(
+        self, role: str = DEFAULT_ROLE, *, needs: Mapping[str, int] | None = None
+    ) -> Callable[[_HandlerT], _HandlerT]:
+        """Register the decorated function for a role, before the start.
+
+        Args:
+            role: Jobs of which role it does.
+            needs: What a job of it should take; checked against what this worker has.
+
+        Raises:
+            ConfigError: The role has a handler already, the worker runs, or it cannot be called
+                as a handler, or lacks the resources.
+        """
+
+        def register(function: _HandlerT) -> _HandlerT:
+            if self._machine is not None or self._starting:
+                raise ConfigError("handlers are registered before the worker starts")
+            if role in self._handlers:
+                raise ConfigError(f"role {role!r} has a handler already")
+            for name, amount in (needs or {}).items():
+                have = self._settings.resources.get(name, 0)
+                if have < amount:
+                    raise ConfigError(
+                        f"role {role!r} needs {amount} of {name!r}, this worker has {have}; "
+                        "raise it in resources"
+                    )
+            serve(role, function)
+            self._handlers[role] = function
+            return function
+
+        return register
+
+    # -- life -------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Start the pool, connect and begin to serve; ``run`` and ``async with`` do it.
+
+        Raises:
+            ConfigError: No handlers, or a process pool cannot get at one.
+            ClosedError: It was closed.
+        """
+        if self._machine is not None or self._starting:
+            return
+        if not self._handlers:
+            raise ConfigError("a worker needs a handler: pass handlers= or use @worker.handler()")
+        self._starting = True
+        settings = attrs.evolve(self._settings, roles=tuple(self._handlers))
+        pool = open_pool(self._pool_kind, self._handlers, self._slots, self._post)
+        try:
+            if self._pool_kind == "process":
+                # Children import the handlers' modules: the loop need not wait for it.
+                await asyncio.to_thread(pool.start)
+            else:
+                pool.start()
+            machine = Machine(settings, len(self._node.connect))
+            self._pool, self._machine = pool, machine
+            self._node.start(machine, work=self._work, tells=True)
+        except BaseException:
+            self._starting = False
+            self._machine = self._pool = None
+            await asyncio.to_thread(pool.close, 0.0)
+            raise
+
+    async def __aenter__(self) -> Worker:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.close(DRAIN_TIMEOUT if error is None else 0.0)
+
+    @property
+    def identity(self) -> bytes:
+        """Name of this worker on the wire."""
+        return self._settings.identity
+
+    async def run(self) -> None:
+        """Serve until drained or closed.
+
+        In the main thread SIGTERM and Ctrl-C drain: what is under way is finished, then this
+        returns. A second one stops at once.
+
+        Raises:
+            Superseded: A newer process runs under this identity.
+            ConfigError: As for :meth:`start`.
+        """
+        with on_signals(self.interrupt):
+            await self.start()
+            try:
+                await self._node.wait_ended()
+            finally:
+                await self.close(0.0)
+        self._node.raise_error()
+
+    async def drain(self, timeout: float | None = None) -> None:
+        """Take nothing new, finish or hand back what there is, say goodbye; ``run`` then returns.
+
+        Args:
+            timeout: Seconds to wait at most; the draining goes on after that.
+
+        Raises:
+            TimeoutError: Jobs were still running by then.
+        """
+        self._node.serving()
+        self._node.drain()
+        if not await self._node.wait_ended(timeout):
+            raise TimeoutError(f"jobs were still running after {timeout} s; wait on, or close")
+        self._node.raise_error()
+
+    async def close(self, timeout: float = DRAIN_TIMEOUT) -> None:
+        """Drain for at most ``timeout`` seconds, then stop. Idempotent, and bounded in time.
+
+        Jobs that still run by then are given up; their managers give them to other workers.
+        """
+        try:
+            if self._node.running and timeout > 0:
+                self._node.drain()
+                await self._node.wait_ended(timeout)
+        finally:
+            await self._node.stop()
+            if self._cleared is None:
+                self._cleared = asyncio.create_task(self._close_pool())
+            # Whoever closes second waits for the same end; none of them can undo it.
+            await asyncio.shield(self._cleared)
+
+    async def _close_pool(self) -> None:
+        pool = self._pool
+        if pool is None:
+            return
+        # The pool waits for its threads and children; a daemon thread does that, so that
+        # neither the loop nor the end of the interpreter has to.
+        loop = asyncio.get_running_loop()
+        gone = asyncio.Event()
+
+        def close() -> None:
+            try:
+                pool.close(_POOL_TIMEOUT)
+            except Exception:  # It has ended for everybody else; say why and go on.
+                logger.exception("worker: the pool did not close well")
+            with contextlib.suppress(RuntimeError):  # The loop may be closed by then.
+                loop.call_soon_threadsafe(gone.set)
+
+        threading.Thread(target=close, name="worker-pool-close", daemon=True).start()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_POOL_TIMEOUT + 1.0):
+                await gone.wait()
+
+    def statistics(self) -> WorkerStatistics:
+        """Return a snapshot of what the worker holds and has done.
+
+        Raises:
+            ClosedError: It was never started.
+        """
+        if self._machine is None:
+            raise ClosedError("the worker is not started; use run() or a context manager")
+        statistics = self._machine.statistics()
+        driver = self._node.driver
+        if driver is None:
+            return statistics
+        return attrs.evolve(statistics, dropped={**driver.statistics(), **statistics.dropped})
+
+    # -- the driver's side ------------------------------------------------------------------
+
+    def _post(self, event: Any) -> None:
+        driver = self._node.driver
+        if driver is not None and not self._node.closed:
+            driver.post(event)
+
+    def _work(self, action: Run | Recall | Interrupt) -> None:
+        assert self._pool is not None
+        match action:
+            case Run():
+                self._pool.run(action)
+            case Recall():
+                self._pool.recall(action)
+            case Interrupt():
+                self._pool.interrupt(action)
+
+    # -- signals ----------------------------------------------------------------------------
+
+    def interrupt(self) -> None:
+        """Do what a signal asks for: the first call drains, the second stops at once.
+
+        Call it on the loop.
+        """
+        if self._node.draining:
+            logger.warning("worker: stopping at once; jobs under way go to other workers")
+            self._node.halted(None)
+        else:
+            logger.info("worker: draining; the same signal again stops at once")
+            self._node.drain()
+
+
+def _resources(slots: int, resources: Mapping[str, int] | None) -> dict[str, int]:
+    made = check_amounts("resources", resources or {})
+    if "slots" in made:
+        raise ConfigError("slots has an argument of its own: slots=")
+    return {"slots": check_count("slots", slots, 1), **made}

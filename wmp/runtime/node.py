@@ -1,0 +1,320 @@
+"""What the three kinds of nodes share: identity, sockets, a driver, an orderly end."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, TypeVar
+
+import attrs
+import zmq
+
+from wmp import codec
+from wmp.actions import Interrupt, Notify, Recall, Resolve, Run
+from wmp.errors import ClosedError, ConfigError, WMPError
+from wmp.events import Drained
+from wmp.message import Frame, Limits, Message
+from wmp.runtime.driver import Driver, Machine
+from wmp.runtime.security import Gate, Security
+from wmp.runtime.sockets import Context, Port, Transport, check_endpoints, dealer, router
+
+__all__ = ["Node", "make_identity", "make_settings", "new_epoch"]
+
+logger = logging.getLogger("wmp")
+
+_epoch_lock = threading.Lock()
+_last_epoch = 0
+
+
+def new_epoch() -> int:
+    """Return an epoch greater than every earlier one of this process (WMP-1.1)."""
+    global _last_epoch
+    with _epoch_lock:
+        _last_epoch = max(_last_epoch + 1, time.time_ns() // 1_000_000)
+        return _last_epoch
+
+
+def make_identity(identity: bytes | str | None) -> bytes:
+    """Return an identity as bytes, 16 random ones for None.
+
+    Raises:
+        ConfigError: It is empty or longer than 255 bytes.
+    """
+    if identity is None:
+        return os.urandom(16)
+    made = identity.encode() if isinstance(identity, str) else bytes(identity)
+    if not 1 <= len(made) <= Limits.IDENTITY:
+        raise ConfigError(f"an identity has 1 to {Limits.IDENTITY} bytes, this one has {len(made)}")
+    return made
+
+
+def make_label(label: str | None) -> str:
+    """Return what people call this node: host and process unless given."""
+    return label if label is not None else f"{socket.gethostname()}:{os.getpid()}"
+
+
+_Settings = TypeVar("_Settings")
+
+
+def make_settings(
+    cls: type[_Settings], node: str, given: Mapping[str, Any], **own: Any
+) -> _Settings:
+    """Make a machine's settings from keyword arguments.
+
+    Raises:
+        ConfigError: One is unknown or has an impossible value; the text lists the known ones.
+    """
+    fields = attrs.fields_dict(cls)  # type: ignore[arg-type]
+    known = sorted(fields.keys() - own.keys())
+    for name, value in given.items():
+        if name not in fields or name in own:
+            raise ConfigError(f"a {node} has no setting {name!r}; there are {', '.join(known)}")
+        default = fields[name].default
+        if isinstance(default, int | float) and (
+            isinstance(value, bool) or not isinstance(value, int | float) or value < 0
+        ):
+            raise ConfigError(f"{name} is a number of at least 0, got {value!r}")
+    return cls(**own, **given)
+
+
+class Node:
+    """Sockets and driver of one machine, from ``start`` to ``stop``.
+
+    All methods are called on the loop on which the node was started, except ``post``.
+
+    Args:
+        name: For log lines and errors, ``"manager"`` for example.
+        bind: Endpoints of its ROUTER, none for a node without.
+        connect: Endpoints of its DEALERs, in the order of their numbers.
+        security: CURVE keys.
+        context: A context to share, None for one of its own.
+        transport: Options of the sockets.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        bind: Iterable[str],
+        connect: Iterable[str],
+        security: Security | None,
+        context: Context | None,
+        transport: Transport | None,
+    ) -> None:
+        self.name = name
+        self.bind = tuple(bind)
+        self.connect = tuple(connect)
+        check_endpoints(self.bind, bind=True, security=security)
+        check_endpoints(self.connect, bind=False, security=security)
+        self.security = security
+        self.transport = transport if transport is not None else Transport()
+        self.endpoints: tuple[str, ...] = ()
+        self.error: Exception | None = None
+        self.driver: Driver | None = None
+        self.on_halt: Callable[[Exception | None], None] | None = None
+        self._shared = context
+        self._context: Context | None = None
+        self._ended: asyncio.Event | None = None
+        self._drained = False
+        self._stopped = False
+
+    @property
+    def running(self) -> bool:
+        """Whether the node serves."""
+        return self.driver is not None and self.driver.running
+
+    @property
+    def draining(self) -> bool:
+        """Whether the node was asked to end."""
+        return self._drained
+
+    @property
+    def closed(self) -> bool:
+        """Whether the node has let go of its sockets."""
+        return self._stopped
+
+    def start(
+        self,
+        machine: Machine,
+        *,
+        resolve: Callable[[Resolve], None] | None = None,
+        notify: Callable[[Notify], None] | None = None,
+        work: Callable[[Run | Recall | Interrupt], None] | None = None,
+        decode: Callable[[Sequence[Frame]], Message] = codec.decode,
+        parks: bool = True,
+        tells: bool = False,
+    ) -> Driver:
+        """Open the sockets and begin to serve, on the running loop.
+
+        Raises:
+            ConfigError: An address cannot be used.
+            TransportError: ZeroMQ refused.
+            ClosedError: The node was closed.
+        """
+        if self._stopped:
+            raise ClosedError(f"the {self.name} is closed; make a new one")
+        self._ended = asyncio.Event()
+        context = self._context = self._shared if self._shared is not None else zmq.Context()
+        ports: list[Port] = []
+        gate = None
+        try:
+            if self.security is not None and self.security.allowed is not None and self.bind:
+                gate = Gate(context, self.security)
+            if self.bind:
+                ports.append(
+                    router(
+                        context,
+                        self.bind,
+                        transport=self.transport,
+                        security=self.security,
+                        domain=b"wmp" if gate is not None else b"",
+                    )
+                )
+                self.endpoints = tuple(ports[0].endpoints)
+            for index in range(len(self.connect)):
+                ports.append(self._dealer(index))
+        except BaseException:
+            for port in ports:
+                port.close(0)
+            if gate is not None:
+                gate.close()
+            self._term(context, 0)
+            raise
+        self.driver = Driver(
+            machine,
+            ports,
+            _Performer(self, resolve, notify, work),
+            transport=self.transport,
+            name=self.name,
+            reopen=self._dealer,
+            decode=decode,
+            parks=parks,
+            tells=tells,
+            gate=gate,
+        )
+        self.driver.start()
+        return self.driver
+
+    def _dealer(self, index: int) -> Port:
+        assert self._context is not None
+        return dealer(
+            self._context,
+            index,
+            self.connect[index],
+            transport=self.transport,
+            security=self.security,
+        )
+
+    def serving(self) -> Driver:
+        """Return the driver.
+
+        Raises:
+            ClosedError: The node is not started or has ended.
+        """
+        if self.driver is None:
+            raise ClosedError(
+                f"the {self.name} is not started; use it as a context manager or call start()"
+            )
+        if self._stopped:
+            raise ClosedError(f"the {self.name} is closed")
+        return self.driver
+
+    def halted(self, error: Exception | None) -> None:
+        """Learn from the machine that it has ended."""
+        self.error = error
+        if self.on_halt is not None:
+            self.on_halt(error)
+        if self._ended is not None:
+            self._ended.set()
+
+    def drain(self) -> None:
+        """Ask the machine to finish what it has and end. Idempotent."""
+        if self.running and not self._drained:
+            self._drained = True
+            assert self.driver is not None
+            self.driver.post(Drained())
+
+    async def wait_ended(self, timeout: float | None = None) -> bool:
+        """Wait until the machine has ended; tell whether it did within ``timeout`` seconds."""
+        if self._ended is None or self._ended.is_set():
+            return True
+        try:
+            async with asyncio.timeout(timeout):
+                await self._ended.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    def raise_error(self) -> None:
+        """Raise what the node stopped with, if it did not stop well."""
+        if self.error is not None:
+            if isinstance(self.error, WMPError):
+                raise self.error
+            raise ClosedError(f"the {self.name} stopped: {self.error!r}") from self.error
+
+    async def stop(self) -> None:
+        """Close the sockets; last messages have the transport's ``linger`` to leave. Idempotent."""
+        if self._stopped:
+            return
+        self._stopped = True
+        if self.driver is not None:
+            self.driver.stop()
+        if self._ended is not None:
+            self._ended.set()
+        context, self._context = self._context, None
+        if context is None or self._shared is not None:
+            return
+        # Terminating waits for lingering messages, so it has a thread; a daemon, so
+        # that nothing can keep the interpreter.
+        loop = asyncio.get_running_loop()
+        gone = asyncio.Event()
+
+        def term() -> None:
+            self._term(context, self.transport.linger)
+            with contextlib.suppress(RuntimeError):  # The loop may be closed by then.
+                loop.call_soon_threadsafe(gone.set)
+
+        threading.Thread(target=term, name=f"{self.name}-term", daemon=True).start()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self.transport.linger + 1.0):
+                await gone.wait()
+
+    def _term(self, context: Context, linger: float) -> None:
+        if self._shared is None:
+            context.destroy(linger=int(linger * 1000))
+
+
+class _Performer:
+    """Hands a driver's actions to whoever a node has for them, and lets nothing escape."""
+
+    def __init__(
+        self,
+        node: Node,
+        resolve: Callable[[Resolve], None] | None,
+        notify: Callable[[Notify], None] | None,
+        work: Callable[[Run | Recall | Interrupt], None] | None,
+    ) -> None:
+        self._node = node
+        self.resolve: Callable[[Resolve], None] = self._guard(resolve)
+        self.notify: Callable[[Notify], None] = self._guard(notify)
+        self.work: Callable[[Run | Recall | Interrupt], None] = self._guard(work)
+
+    def _guard(self, perform: Callable[[Any], None] | None) -> Callable[[Any], None]:
+        def guarded(action: Any) -> None:
+            try:
+                if perform is None:
+                    raise TypeError(f"a {self._node.name} cannot {type(action).__name__}")
+                perform(action)
+            except Exception:  # A defect of ours; the loop and the other jobs go on.
+                logger.exception("%s: defect: %s failed", self._node.name, type(action).__name__)
+
+        return guarded
+
+    def halted(self, error: Exception | None) -> None:
+        self._node.halted(error)

@@ -1,0 +1,202 @@
+"""CURVE keys, the allow list, and the rule that only loopback is open without them.
+
+The allow list is a ZAP handler: libzmq asks it over an inproc socket whether a client with
+this public key may connect. One context has one ZAP handler, so that two nodes with allow
+lists cannot share a context.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+from collections.abc import Iterable
+
+import zmq
+import zmq.auth
+import zmq.utils.z85
+from attrs import field, frozen
+
+from wmp.errors import ConfigError
+
+__all__ = ["Gate", "Security", "is_local"]
+
+_KEY_LENGTH = 40
+"""Characters of a CURVE key in Z85."""
+
+
+def _key(value: str | bytes) -> bytes:
+    key = value.encode("ascii", "replace") if isinstance(value, str) else bytes(value)
+    if len(key) != _KEY_LENGTH:
+        raise ConfigError(
+            f"a CURVE key has 40 characters of Z85, this one has {len(key)}; "
+            "make a pair with Security.generate()"
+        )
+    return key
+
+
+def _keys(values: Iterable[str | bytes] | None) -> frozenset[bytes] | None:
+    if values is None:
+        return None
+    if isinstance(values, str | bytes):
+        raise ConfigError("allowed is a collection of public keys, not one key: write {key}")
+    return frozenset(map(_key, values))
+
+
+def _optional_key(value: str | bytes | None) -> bytes | None:
+    return None if value is None else _key(value)
+
+
+@frozen(kw_only=True)
+class Security:
+    """CURVE keys of a node: what it is known by, whom it trusts.
+
+    Keys are Z85 text of 40 characters, as ZeroMQ's own tools make them.
+    """
+
+    public_key: bytes = field(converter=_key)
+    """This node's public key."""
+    secret_key: bytes = field(converter=_key, repr=False)
+    """This node's secret key; never logged."""
+    server_key: bytes | None = field(default=None, converter=_optional_key)
+    """Public key of the nodes that this one connects to (workers and devices need it)."""
+    allowed: frozenset[bytes] | None = field(default=None, converter=_keys)
+    """Public keys that may connect to this node. None: whoever knows this node's public key."""
+
+    @classmethod
+    def generate(
+        cls,
+        *,
+        server_key: str | bytes | None = None,
+        allowed: Iterable[str | bytes] | None = None,
+    ) -> Security:
+        """Make a fresh pair of keys.
+
+        Args:
+            server_key: Public key of the nodes to connect to.
+            allowed: Public keys of those who may connect.
+        """
+        _require_curve()
+        public, secret = zmq.curve_keypair()
+        return cls(public_key=public, secret_key=secret, server_key=server_key, allowed=allowed)
+
+    @classmethod
+    def load(
+        cls,
+        path: str | os.PathLike[str],
+        *,
+        server: str | os.PathLike[str] | None = None,
+        allowed: str | os.PathLike[str] | None = None,
+    ) -> Security:
+        """Read keys from certificate files in the format of ``zmq.auth``.
+
+        Args:
+            path: The node's own ``.key_secret`` file.
+            server: The ``.key`` file of the nodes to connect to.
+            allowed: A directory of ``.key`` files of those who may connect.
+
+        Raises:
+            ConfigError: A file is missing or has no key of that sort.
+        """
+        try:
+            public, secret = zmq.auth.load_certificate(os.fspath(path))
+            server_key = zmq.auth.load_certificate(os.fspath(server))[0] if server else None
+            keys = zmq.auth.load_certificates(os.fspath(allowed)) if allowed else None
+        except (OSError, ValueError) as error:
+            raise ConfigError(f"cannot read CURVE keys: {error}") from error
+        if secret is None:
+            raise ConfigError(f"{os.fspath(path)} has no secret key; name the .key_secret file")
+        return cls(public_key=public, secret_key=secret, server_key=server_key, allowed=keys)
+
+    def serve(self, socket: zmq.Socket[bytes], domain: bytes) -> None:
+        """Make a socket that binds speak CURVE, its clients admitted by ``domain``'s list."""
+        _require_curve()
+        socket.curve_secretkey = self.secret_key
+        socket.curve_publickey = self.public_key
+        socket.curve_server = True
+        socket.zap_domain = domain
+
+    def join(self, socket: zmq.Socket[bytes]) -> None:
+        """Make a socket that connects speak CURVE.
+
+        Raises:
+            ConfigError: ``server_key`` is not set.
+        """
+        _require_curve()
+        if self.server_key is None:
+            raise ConfigError(
+                "security has no server_key: set it to the public key of the nodes to connect to"
+            )
+        socket.curve_secretkey = self.secret_key
+        socket.curve_publickey = self.public_key
+        socket.curve_serverkey = self.server_key
+
+
+def _require_curve() -> None:
+    if not zmq.has("curve"):
+        raise ConfigError(
+            "this libzmq was built without CURVE; install a pyzmq wheel or bind to loopback only"
+        )
+
+
+def is_local(endpoint: str) -> bool:
+    """Tell whether only this machine can reach ``endpoint`` (``tcp``, ``ipc`` or ``inproc``)."""
+    if not endpoint.startswith("tcp://"):
+        return True
+    host = endpoint.removeprefix("tcp://").rpartition(":")[0].strip("[]")
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host.partition("%")[0]).is_loopback
+    except ValueError:
+        # A name, a network interface or "*": it may mean any address.
+        return False
+
+
+class Gate:
+    """The ZAP handler of one node: answers libzmq's question who may connect."""
+
+    ENDPOINT = "inproc://zeromq.zap.01"
+
+    def __init__(self, context: zmq.Context[zmq.Socket[bytes]], security: Security) -> None:
+        """Bind the handler in ``context``.
+
+        Raises:
+            ConfigError: Another node holds the handler of this context.
+        """
+        self._allowed = security.allowed or frozenset()
+        self.refused = 0
+        self.socket: zmq.Socket[bytes] = context.socket(zmq.REP)
+        descriptor = self.socket.get(zmq.FD)
+        assert isinstance(descriptor, int)
+        self.descriptor = descriptor
+        self.socket.linger = 0
+        try:
+            self.socket.bind(self.ENDPOINT)
+        except zmq.ZMQError as error:
+            self.socket.close()
+            raise ConfigError(
+                "another node of this zmq.Context has an allow list already; "
+                "give each node with Security(allowed=...) a context of its own"
+            ) from error
+
+    def answer(self) -> None:
+        """Answer every question that waits. Never blocks."""
+        while True:
+            try:
+                frames = self.socket.recv_multipart(zmq.NOBLOCK)
+            except zmq.Again:
+                return
+            # version, request id, domain, address, routing id, mechanism, credentials…
+            request = frames[1] if len(frames) > 1 else b""
+            key = zmq.utils.z85.encode(frames[6]) if len(frames) > 6 and frames[6] else b""
+            admitted = len(frames) > 6 and frames[5] == b"CURVE" and key in self._allowed
+            status = (b"200", b"OK") if admitted else (b"400", b"not in the allow list")
+            self.refused += not admitted
+            try:
+                self.socket.send_multipart([b"1.0", request, *status, key, b""], zmq.NOBLOCK)
+            except zmq.Again:
+                return
+
+    def close(self) -> None:
+        """Give the context's handler back."""
+        self.socket.close(linger=0)

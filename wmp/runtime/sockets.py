@@ -1,0 +1,395 @@
+"""ZeroMQ sockets of a node: their options, addresses and monitors, and nothing of WMP.
+
+Everything ZeroMQ refuses becomes a :class:`~wmp.errors.ConfigError` (the caller can fix it)
+or a :class:`~wmp.errors.TransportError` here, at the border.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import re
+import socket as sockets
+import struct
+from collections.abc import Iterable
+from enum import Enum
+
+import zmq
+from attrs import field, frozen
+
+from wmp.errors import ConfigError, TransportError
+from wmp.message import Limits
+from wmp.runtime.security import Security, is_local
+
+__all__ = ["Context", "Port", "Sent", "Transport", "check_endpoints", "dealer", "router"]
+
+Context = zmq.Context[zmq.Socket[bytes]]
+
+_COPY_BELOW = 32 * 1024
+"""Bytes below which handing a frame to libzmq by copy is faster than by reference."""
+
+_TCP = re.compile(r"tcp://(?P<host>\[[^\]]+\]|[^:/\s]+):(?P<port>\*|\d{1,5})")
+
+_IPC_PATH = 107
+"""Bytes of a Unix socket's path: ``sun_path`` less its end."""
+
+
+@frozen(kw_only=True)
+class Transport:
+    """Options of the sockets. Times are seconds."""
+
+    high_water_mark: int = 1000
+    """Messages that libzmq queues for a peer, each way."""
+    max_frame: int = Limits.PAYLOAD
+    """Bytes of a frame; libzmq ends the connection of who sends more."""
+    linger: float = 0.5
+    """How long a closed node tries to get its last messages out."""
+    heartbeat: float = 2.0
+    """Interval of ZMTP heartbeats: they find dead hosts below WMP's own liveness."""
+    reconnect: float = 0.1
+    reconnect_max: float = 5.0
+    handshake: float = 10.0
+    """Time a connecting peer has for ZMTP's greeting, before which it costs a descriptor."""
+    parked: int = 1000
+    """Messages kept for a peer whose pipe is full, before they count as undelivered."""
+    parked_bytes: int = field(default=64 << 20)
+    """The same in bytes."""
+
+
+class Sent(Enum):
+    """What became of a message."""
+
+    OK = "ok"
+    FULL = "full"
+    UNREACHABLE = "unreachable"
+
+
+class Port:
+    """One socket, with its monitor.
+
+    Attributes:
+        index: Number of a DEALER, None for the ROUTER.
+        name: Endpoint, for people.
+        connected: Whether a DEALER has a peer, as far as the monitor told.
+        warned: Whether people were told that nobody answers.
+        endpoints: What a ROUTER is bound to, ports filled in.
+        descriptor: Becomes readable when something happens to the socket, edge-triggered.
+        monitor_descriptor: The same for its monitor.
+    """
+
+    __slots__ = (
+        "_monitor",
+        "connected",
+        "descriptor",
+        "endpoints",
+        "index",
+        "monitor_descriptor",
+        "name",
+        "socket",
+        "warned",
+    )
+
+    def __init__(
+        self, socket: zmq.Socket[bytes], index: int | None, name: str, events: int
+    ) -> None:
+        self.socket = socket
+        self.index = index
+        self.name = name
+        self.connected = index is None
+        self.warned = False
+        self.endpoints: list[str] = []
+        self._monitor: zmq.Socket[bytes] = socket.get_monitor_socket(events)
+        self.descriptor = descriptor_of(socket)
+        self.monitor_descriptor = descriptor_of(self._monitor)
+
+    def receive(self) -> list[bytes | memoryview]:
+        """Return the frames of the next message, the routing id of a ROUTER included.
+
+        Routing id, head and columns are copied: they are small or are taken apart anyway.
+        What follows are payloads above 4 kB, which stay where libzmq received them.
+
+        Raises:
+            zmq.Again: Nothing waits.
+        """
+        socket = self.socket
+        frames: list[bytes | memoryview] = [socket.recv(zmq.NOBLOCK)]
+        copied = 2 if self.index is None else 1
+        while socket.get(zmq.RCVMORE):
+            if copied:
+                copied -= 1
+                frames.append(socket.recv(zmq.NOBLOCK))
+            elif len(frames) <= Limits.FRAMES + 1:
+                frames.append(socket.recv(zmq.NOBLOCK, copy=False).buffer)
+            else:
+                # More than a message may have: one frame above the limit is kept so that
+                # the decoder refuses it, the rest is not worth remembering.
+                socket.recv(zmq.NOBLOCK, copy=False)
+        return frames
+
+    def send(self, frames: list[bytes | memoryview]) -> Sent:
+        """Send frames, the routing id first on a ROUTER. Never blocks.
+
+        Only the first frame can be refused for want of room. When a pipe breaks in the middle of
+        a message, libzmq drops what it had of it.
+
+        Raises:
+            TransportError: ZeroMQ refused for a reason that no peer can cause.
+        """
+        socket = self.socket
+        last = len(frames) - 1
+        try:
+            for index, frame in enumerate(frames):
+                flags = zmq.NOBLOCK if index == last else zmq.NOBLOCK | zmq.SNDMORE
+                socket.send(frame, flags, copy=len(frame) < _COPY_BELOW)
+        except zmq.Again:
+            return Sent.FULL
+        except zmq.ZMQError as error:
+            if error.errno == zmq.EHOSTUNREACH:
+                return Sent.UNREACHABLE
+            raise TransportError(f"cannot send on {self.name}: {error}") from error
+        return Sent.OK
+
+    def readable(self) -> bool:
+        """Tell whether a message waits. The descriptor is edge-triggered, this is not."""
+        events = self.socket.get(zmq.EVENTS)
+        assert isinstance(events, int)
+        return bool(events & zmq.POLLIN)
+
+    def happenings(self) -> list[tuple[int, int]]:
+        """Return what the monitor saw since the last call: (event, value) each."""
+        seen: list[tuple[int, int]] = []
+        while True:
+            try:
+                frames = self._monitor.recv_multipart(zmq.NOBLOCK)
+            except zmq.ZMQError:
+                return seen
+            if len(frames[0]) == 6:
+                event, value = struct.unpack("=Hi", frames[0])
+                seen.append((event, value))
+
+    def close(self, linger: float) -> None:
+        """Close the socket and its monitor; queued messages have ``linger`` seconds to leave."""
+        with contextlib.suppress(zmq.ZMQError):
+            self.socket.disable_monitor()
+        self._monitor.close(linger=0)
+        self.socket.close(linger=int(linger * 1000))
+
+
+def descriptor_of(socket: zmq.Socket[bytes]) -> int:
+    """Return the descriptor that a loop can watch for a socket."""
+    descriptor = socket.get(zmq.FD)
+    assert isinstance(descriptor, int)
+    return descriptor
+
+
+_FAILURES = (
+    zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
+    | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
+    | zmq.EVENT_HANDSHAKE_FAILED_AUTH
+)
+_LINK = (
+    _FAILURES | zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED | zmq.EVENT_CONNECT_RETRIED
+)
+
+
+def describe(event: int, value: int) -> str | None:
+    """Say what a failed handshake means, None for any other event of a monitor."""
+    if event == zmq.EVENT_HANDSHAKE_FAILED_AUTH:
+        return f"the security handshake was refused (ZAP status {value}); is its key allowed"
+    if event == zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL:
+        return (
+            f"the ZMTP handshake broke down (code {value:#x}); "
+            "does the other side speak ZeroMQ, and with the same security"
+        )
+    if event == zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL:
+        reason = os.strerror(value) if value > 0 else "no reason given"
+        return f"the ZMTP handshake failed ({reason}); are both ends secured alike"
+    return None
+
+
+def check_endpoints(endpoints: Iterable[str], *, bind: bool, security: Security | None) -> None:
+    """Check addresses before anything is opened.
+
+    Args:
+        endpoints: ``tcp://host:port``, ``ipc://path`` or ``inproc://name``.
+        bind: Whether they are to be bound (and not connected to).
+        security: CURVE keys, without which only local addresses may be bound.
+
+    Raises:
+        ConfigError: One is malformed, double, or open to the network without CURVE.
+    """
+    verb = "bind to" if bind else "connect to"
+    seen: set[str] = set()
+    for endpoint in endpoints:
+        scheme, separator, rest = endpoint.partition("://")
+        if not separator or scheme not in ("tcp", "ipc", "inproc") or not rest:
+            raise ConfigError(
+                f"cannot {verb} {endpoint!r}: expected tcp://HOST:PORT, ipc://PATH or inproc://NAME"
+            )
+        if endpoint in seen and not endpoint.endswith(":*"):
+            raise ConfigError(f"{endpoint} is named twice; name every endpoint once")
+        seen.add(endpoint)
+        if scheme == "tcp":
+            _check_tcp(endpoint, verb, bind)
+        elif scheme == "ipc" and len(os.fsencode(rest)) > _IPC_PATH:
+            raise ConfigError(
+                f"cannot {verb} {endpoint}: the path has more than {_IPC_PATH} bytes; "
+                "choose a shorter one"
+            )
+        if bind and security is None and not is_local(endpoint):
+            raise ConfigError(
+                f"will not bind to {endpoint} without security: anybody on the network could "
+                "connect; pass security=Security(...) with CURVE keys (Security.generate() makes "
+                "a pair), or bind to tcp://127.0.0.1:PORT"
+            )
+
+
+def _check_tcp(endpoint: str, verb: str, bind: bool) -> None:
+    match = _TCP.fullmatch(endpoint)
+    if match is None:
+        raise ConfigError(f"cannot {verb} {endpoint!r}: expected tcp://HOST:PORT")
+    port = match["port"]
+    if port == "*" or int(port) == 0:
+        if not bind:
+            raise ConfigError(
+                f"cannot connect to {endpoint}: name the port; "
+                "a bound node tells it in its endpoints"
+            )
+    elif int(port) > 65535:
+        raise ConfigError(f"cannot {verb} {endpoint}: a port is at most 65535")
+    if not bind and match["host"] == "*":
+        raise ConfigError(f"cannot connect to {endpoint}: name the host")
+
+
+def router(
+    context: Context,
+    endpoints: Iterable[str],
+    *,
+    transport: Transport,
+    security: Security | None,
+    domain: bytes,
+) -> Port:
+    """Open a ROUTER and bind it to all ``endpoints``.
+
+    Raises:
+        ConfigError: An address is in use or not of this machine.
+        TransportError: ZeroMQ refused for another reason.
+    """
+    names = tuple(endpoints)
+    socket = _open(context, zmq.ROUTER, transport, ipv6=any("[" in name for name in names))
+    try:
+        # WMP-1.7: an unreachable peer is an answer and not a silence.
+        socket.router_mandatory = True
+        if security is not None:
+            security.serve(socket, domain)
+        port = Port(socket, None, ", ".join(names), _FAILURES)
+    except Exception:
+        socket.close(linger=0)
+        raise
+    try:
+        for name in names:
+            port.endpoints.append(_bind(socket, name))
+    except Exception:
+        port.close(0)
+        raise
+    port.name = ", ".join(port.endpoints)
+    return port
+
+
+def dealer(
+    context: Context,
+    index: int,
+    endpoint: str,
+    *,
+    transport: Transport,
+    security: Security | None,
+) -> Port:
+    """Open the DEALER number ``index`` and begin to connect it to ``endpoint``.
+
+    Raises:
+        ConfigError: The address cannot be resolved or the keys do not do.
+        TransportError: ZeroMQ refused for another reason.
+    """
+    socket = _open(context, zmq.DEALER, transport, ipv6="[" in endpoint)
+    port = None
+    try:
+        # Without a connection nothing is queued: a READY of ten minutes ago helps nobody.
+        socket.immediate = True
+        socket.reconnect_ivl = int(transport.reconnect * 1000)
+        socket.reconnect_ivl_max = int(transport.reconnect_max * 1000)
+        if security is not None and endpoint.startswith("tcp://"):
+            security.join(socket)
+        port = Port(socket, index, endpoint, _LINK)
+        socket.connect(endpoint)
+    except zmq.ZMQError as error:
+        port.close(0) if port is not None else socket.close(linger=0)
+        raise ConfigError(f"cannot connect to {endpoint}: {error.strerror.lower()}") from error
+    except Exception:
+        port.close(0) if port is not None else socket.close(linger=0)
+        raise
+    # libzmq has no monitor events for inproc: it connects at once or when its peer binds.
+    port.connected = endpoint.startswith("inproc://")
+    return port
+
+
+def _open(context: Context, kind: int, transport: Transport, *, ipv6: bool) -> zmq.Socket[bytes]:
+    try:
+        socket: zmq.Socket[bytes] = context.socket(kind)
+    except zmq.ZMQError as error:
+        raise TransportError(f"cannot open a socket: {error.strerror.lower()}") from error
+    socket.linger = int(transport.linger * 1000)
+    socket.sndhwm = socket.rcvhwm = transport.high_water_mark
+    socket.maxmsgsize = transport.max_frame
+    socket.heartbeat_ivl = int(transport.heartbeat * 1000)
+    socket.heartbeat_timeout = socket.heartbeat_ttl = int(transport.heartbeat * 3000)
+    socket.handshake_ivl = int(transport.handshake * 1000)
+    socket.backlog = 4096
+    if ipv6:
+        socket.ipv6 = True
+    return socket
+
+
+def _bind(socket: zmq.Socket[bytes], endpoint: str) -> str:
+    if endpoint.startswith("ipc://") and _is_served(endpoint.removeprefix("ipc://")):
+        # libzmq would unlink the path and take it from whoever serves it.
+        raise _in_use(endpoint)
+    try:
+        socket.bind(endpoint)
+    except zmq.ZMQError as error:
+        if error.errno == errno.EADDRINUSE:
+            raise _in_use(endpoint) from error
+        if error.errno in (errno.EADDRNOTAVAIL, errno.ENODEV):
+            raise ConfigError(
+                f"cannot bind to {endpoint}: this machine has no such address"
+            ) from error
+        if error.errno in (errno.EACCES, errno.EPERM):
+            raise ConfigError(
+                f"cannot bind to {endpoint}: permission denied; choose a port above 1023 "
+                "or a path that you may write"
+            ) from error
+        if error.errno in (errno.ENOENT, errno.EINVAL, errno.ENAMETOOLONG, errno.ENOTDIR):
+            raise ConfigError(f"cannot bind to {endpoint}: {error.strerror.lower()}") from error
+        raise TransportError(f"cannot bind to {endpoint}: {error.strerror.lower()}") from error
+    bound = socket.get(zmq.LAST_ENDPOINT)
+    assert isinstance(bound, bytes)
+    return bound.rstrip(b"\0").decode()
+
+
+def _in_use(endpoint: str) -> ConfigError:
+    return ConfigError(
+        f"cannot bind to {endpoint}: address already in use; "
+        "choose another one or stop the process that holds it"
+    )
+
+
+def _is_served(path: str) -> bool:
+    if path.startswith(("@", "*")) or not hasattr(sockets, "AF_UNIX"):
+        return False
+    with sockets.socket(sockets.AF_UNIX) as probe:
+        probe.settimeout(0.2)
+        try:
+            probe.connect(path)
+        except OSError:
+            return False
+        return True

@@ -1,0 +1,194 @@
+"""A ``map`` in flight: pulls inputs, hands them in by the hundreds, puts results in order.
+
+No object and no future a job. Both APIs share all of it but the waiting.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+from wmp.actions import End
+from wmp.errors import DecodeError, JobFailed, QueueFull
+from wmp.message import Frame
+from wmp.runtime.ledger import Ledger, Order, Status, error_of, pack, value_of
+
+__all__ = ["Window"]
+
+_CHUNK = 512
+"""Inputs pulled before they are handed in, at most."""
+
+_PULL = 0.005
+"""Seconds of pulling after which what there is is handed in: inputs may come slowly."""
+
+_Ended = tuple[End | Exception, Frame, int]
+
+
+class Window:
+    """Inputs and results of one ``map``. It is the owner of its jobs.
+
+    The consumer's side is ``fill``, ``take``, ``waits``, ``finished`` and ``abandon``; it must
+    stay in one thread. ``wake`` is called by the driver when the next result in order is there.
+
+    Args:
+        ledger: Where the jobs go.
+        payloads: The inputs; pulled in ``fill`` only, so in the consumer's own context.
+        order: What every job asks for.
+        codec: ``"bytes"`` or ``"cbor"``.
+        in_flight: Jobs handed in and not yet taken, at most.
+        wake: Ends the consumer's waiting.
+    """
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        payloads: Iterable[Any],
+        order: Order,
+        *,
+        codec: str,
+        in_flight: int,
+        wake: Callable[[], None],
+    ) -> None:
+        self._ledger = ledger
+        self._inputs: Iterator[Any] | None = iter(payloads)
+        self._order = order
+        self._codec = codec
+        self._in_flight = in_flight
+        self._top_up = max(1, min(in_flight // 4, ledger.limit // 4, _CHUNK))
+        self._wake = wake
+        self._ids: deque[int] = deque()
+        self._ended: dict[int, _Ended] = {}
+        self._chunk: list[Frame] = []
+        self._error: BaseException | None = None
+        self._abandoned = False
+
+    BURST = 64
+    """Results taken between two looks at the inputs: a look costs as much as a result."""
+
+    # -- the consumer's side ----------------------------------------------------------------
+
+    def fill(self) -> bool:
+        """Pull one chunk of inputs and hand it in; tell whether another could follow at once."""
+        if self._chunk:
+            return self._hand_in()
+        inputs = self._inputs
+        if inputs is None:
+            return False
+        free = min(self._in_flight - len(self._ids), self._ledger.room, _CHUNK)
+        # Small top-ups would make small messages: wait until a good part is free.
+        if free <= 0 or (self._ids and free < self._top_up):
+            return False
+        chunk, codec = self._chunk, self._codec
+        until = time.monotonic() + _PULL
+        try:
+            for payload in inputs:
+                chunk.append(pack(payload, codec))
+                if len(chunk) >= free or time.monotonic() >= until:
+                    break
+            else:
+                self._inputs = None
+        except BaseException as error:
+            # It is raised where the result of the failing input would have been.
+            self._inputs = None
+            self._error = error
+            if not isinstance(error, Exception):
+                raise
+        return self._hand_in()
+
+    def _hand_in(self) -> bool:
+        if not self._chunk:
+            return False
+        try:
+            self._ledger.add(self, self._chunk, self._order)
+        except QueueFull:
+            return False
+        self._chunk = []
+        return True
+
+    @property
+    def starved(self) -> bool:
+        """Whether nothing can come before the manager has room again."""
+        return not self._ids and (bool(self._chunk) or self._inputs is not None)
+
+    @property
+    def finished(self) -> bool:
+        """Whether everything was taken; raises what the inputs raised, in its place."""
+        if self._ids or self._chunk or self._inputs is not None:
+            return False
+        if self._error is not None:
+            raise self._error
+        return True
+
+    @property
+    def waits(self) -> bool:
+        """Whether the next result in order has yet to come."""
+        return bool(self._ids) and self._ids[0] not in self._ended
+
+    def take(self) -> Any:
+        """Return the next result in order; ``waits`` must be false, and something in flight.
+
+        Raises:
+            JobError: The job of that place did not end well.
+            ClosedError: The manager closed before it ended.
+        """
+        id = self._ids.popleft()
+        end, payload, attempts = self._ended.pop(id)
+        if end is End.OK:
+            try:
+                return value_of(payload, self._codec)
+            except DecodeError as error:
+                raise JobFailed(
+                    "DecodeError", f"the result is broken: {error}", job_id=id
+                ) from error
+        if isinstance(end, Exception):
+            raise end
+        raise error_of(id, end, payload, attempts)
+
+    def ready(self) -> bool:
+        """Tell whether ``take`` has something to return."""
+        return bool(self._ids) and self._ids[0] in self._ended
+
+    def abandon(self) -> None:
+        """Cancel what is in flight and forget its results."""
+        self._abandoned = True
+        self._inputs = None
+        self._chunk = []
+        outstanding = [id for id in self._ids if id not in self._ended]
+        self._ids.clear()
+        self._ended.clear()
+        if outstanding:
+            self._ledger.cancel(outstanding)
+
+    # -- the driver's side ------------------------------------------------------------------
+
+    def given(self, first: int, count: int) -> None:
+        """Learn the numbers of a chunk."""
+        self._ids.extend(range(first, first + count))
+
+    def settle(self, id: int, end: End, payload: Frame, attempts: int) -> None:
+        """Keep an end until its place comes."""
+        if self._abandoned:
+            return
+        self._ended[id] = (end, payload, attempts)
+        self._nudge(id)
+
+    def progress(self, id: int, status: Status) -> None:
+        """Nobody asked."""
+
+    def fail(self, id: int, error: Exception) -> None:
+        """Keep an error until its place comes."""
+        if not self._abandoned:
+            self._ended[id] = (error, b"", 0)
+            self._nudge(id)
+
+    def _nudge(self, id: int) -> None:
+        # The consumer empties its signal before it looks at what ended: a head that it changed
+        # meanwhile was therefore there to be seen.
+        ids = self._ids
+        try:
+            if ids[0] == id:
+                self._wake()
+        except IndexError:
+            pass
