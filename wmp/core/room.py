@@ -19,8 +19,9 @@ from typing import Any, Final
 from attrs import define, field
 
 from wmp.core.lanes import Lanes
-from wmp.core.link import BACKOFF, Link, jitter
+from wmp.core.link import Link
 from wmp.core.locks import IGNORED, Lock, LockInput, LockState
+from wmp.core.ready import Ready
 from wmp.core.resources import Needs, Resources, needs_of, within
 from wmp.core.settings import WorkerSettings
 from wmp.core.switchboard import Switchboard
@@ -44,27 +45,17 @@ class Room:
     board: Switchboard
     lanes: Lanes
     draining: bool = False
-    ready: int = 0
-    """Number of the newest READY (WMP-3.2)."""
     windowed: int = 0
     """Places in the window that open locks promise."""
     late: int = 0
     """Jobs that came when their lock was gone."""
+    ready: Ready = field(init=False)
     usual: Needs = field(init=False)
     """What the jobs need that READY counts."""
     _locks: int = 0
     """Number of the newest lock (WMP-4.1)."""
     _servings: int = 0
     _arrivals: int = 0
-    _said: tuple[int, int] = (0, 0)
-    """(credit, window) of the newest READY."""
-    _fresh: bool = False
-    """The newest READY went to everybody and nothing came since: it may be repeated as it is."""
-    _wide: tuple[int, int] = (0, 0)
-    """(number, credit) of the newest READY without ``to``."""
-    _backoff: float = BACKOFF
-    _came: bool = False
-    """WAKE or TAKE came since READY was last said or repeated."""
     # What the event at hand leaves for ``settle`` to answer.
     _woke: Upstream | None = None
     _took: Upstream | None = None
@@ -74,6 +65,7 @@ class Room:
     _repeat: bool = False
 
     def __attrs_post_init__(self) -> None:
+        self.ready = Ready(self.board)
         total = self.settings.resources
         if total.get("slots") or not any(total.values()):
             self.usual = DEFAULT_NEEDS if total.get("slots") else ()
@@ -118,7 +110,7 @@ class Room:
 
     def take(self, upstream: Upstream, number: int, count: int, *, more: bool) -> int:
         """A TAKE brought ``count`` jobs for a lock; returns for how many it kept a place."""
-        self._came = True
+        self.ready.came = True
         self._took = upstream
         lock = upstream.locks.get(number)
         if lock is None:
@@ -225,8 +217,8 @@ class Room:
         fields = message.fields
         role, needs, count = fields[Field.ROLE], needs_of(fields[Field.NEEDS]), fields[Field.COUNT]
         upstream.announced = max(0, upstream.announced - count)
-        self._came = True
-        self._fresh = False
+        self.ready.came = True
+        self.ready.fresh = False
         self._woke = upstream
         if role not in self.settings.roles or not self.resources.capacity(needs):
             # It would wait for ever. An older WAKE, which can be served, stays.
@@ -267,7 +259,7 @@ class Room:
         if again:
             self._greet = upstream
         else:
-            upstream.ready, upstream.announced = self._wide
+            self.ready.met(upstream)
 
     def connected(self, link: Link) -> None:
         """A link is there (again): say READY on it (WMP-3.1)."""
@@ -295,8 +287,8 @@ class Room:
                 room = self.of(self.usual, spare)
             if not said:
                 said = self._announce(room, now, holding=upstream is not None)
-        if self._repeat:
-            self._repeat_ready(room, now, said=said)
+        if self._repeat and room > 0:
+            self.ready.repeat(room, self._windowed_of(room), now, said=said)
         self._woke = self._took = self._greet = self._doubt = self._greet_link = None
         self._repeat = False
 
@@ -333,14 +325,14 @@ class Room:
             for upstream in self.board.upstreams.values():
                 if not any(within(wake.needs, lock.needs) for lock in upstream.locks.values()):
                     self.withdraw(upstream, now)
-        self._tell(woke, 0, now)
+        self.ready.say(0, 0, now, alone=[woke])
         return True
 
     def _answer_link(self, room: int, now: float) -> bool:
         link = self._greet_link
         if link is None:
             return False
-        self._say(room, now, links=[link], new=False)
+        self.ready.say(room, self._windowed_of(room), now, links=[link], same=True)
         self.board.discover(link, now)
         return True
 
@@ -372,7 +364,8 @@ class Room:
         if self._greet is upstream or (
             poor and now - upstream.told >= self.board.interval(upstream)
         ):
-            self._tell(upstream, room + covered, now)
+            credit = room + covered
+            self.ready.say(credit, self._windowed_of(credit), now, alone=[upstream])
             return True
         return False
 
@@ -390,7 +383,7 @@ class Room:
             return False
         wide = [self.board.links[index] for index, who in lacking.items() if len(who) > 1]
         alone = [who[0] for who in lacking.values() if len(who) == 1]
-        self._say(room, now, links=wide, alone=alone)
+        self.ready.say(room, self._windowed_of(room), now, links=wide, alone=alone)
         return True
 
     def _lacks(self, upstream: Upstream, room: int, whole: int, *, holding: bool) -> bool:
@@ -405,79 +398,13 @@ class Room:
             return False
         return growth > 0 and (4 * growth >= whole or not self.lanes.parked)
 
-    def _repeat_ready(self, room: int, now: float, *, said: bool) -> None:
-        if room <= 0 or self.draining:
-            return
-        if self._came or said:
-            self._backoff = BACKOFF
-        else:
-            self._backoff *= 2
-            self._say(room, now, links=self.board.links, new=False, repeat=True)
-        self._came = False
-        self._arm_repeat(now)
-
-    def _arm_repeat(self, now: float) -> None:
-        most = max(0.01, self.settings.ready_backoff_max)
-        self._backoff = min(self._backoff, most)
-        wait = self._backoff * jitter(self.settings.identity, self.ready)
-        self.board.timers.set(("ready",), now + wait)
-
-    # -- READY
-
     def say_closed(self, now: float) -> None:
         """Tell everybody that nothing may come any more."""
-        self._say(0, now, links=self.board.links)
+        self.ready.say(0, 0, now, links=self.board.links)
 
-    def _tell(self, upstream: Upstream, credit: int, now: float) -> None:
-        self._say(credit, now, alone=[upstream])
-
-    def _say(
-        self,
-        credit: int,
-        now: float,
-        *,
-        links: list[Link] | None = None,
-        alone: list[Upstream] | None = None,
-        new: bool = True,
-        repeat: bool = False,
-    ) -> None:
-        """READY without ``to`` on ``links``, and to each of ``alone``.
-
-        ``new`` False: with the number of the newest one if that said the same (WMP-3.2).
-        """
-        links, alone = links or [], alone or []
-        window = min(credit, self.window_left + self.windowed)
-        if new or not self._fresh or self._said != (credit, window):
-            self.ready += 1
-            self._said = (credit, window)
-            new = True
-        self._fresh = not alone
-        settings = self.settings
-        fields: dict[int | str, Any] = {
-            Field.READY: self.ready,
-            Field.CREDIT: credit,
-            Field.WINDOW: window,
-            Field.ROLES: settings.roles,
-            Field.RESOURCES: dict(settings.resources),
-        }
-        if settings.label:
-            fields[Field.LABEL] = settings.label
-        told = list(alone)
-        for link in links:
-            if link.connected:
-                self.board.broadcast(link, Command.READY, fields)
-                self._wide = (self.ready, credit)
-                told += self.board.behind(link)
-        for upstream in alone:
-            self.board.send(upstream, Command.READY, fields, None, now)
-        for upstream in told:
-            if upstream.ready != self.ready:
-                upstream.announced = credit
-            upstream.ready, upstream.told = self.ready, now
-        if credit and new and not repeat:
-            self._backoff = BACKOFF
-            self._came = False
-            self._arm_repeat(now)
+    def _windowed_of(self, credit: int) -> int:
+        """How many of ``credit`` jobs would wait without resources."""
+        return min(credit, self.window_left + self.windowed)
 
     def _serve_mark(self, upstream: Upstream) -> None:
         self._servings += 1

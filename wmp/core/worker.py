@@ -21,7 +21,7 @@ from typing import Any, assert_never, cast
 from attrs import define, field
 
 from wmp.actions import Halt, Reconnect, WorkerAction
-from wmp.core import answer
+from wmp.core import answer, sessions
 from wmp.core.bench import Bench
 from wmp.core.lanes import Lanes
 from wmp.core.link import Link
@@ -30,10 +30,11 @@ from wmp.core.pace import Pace
 from wmp.core.resources import Resources
 from wmp.core.room import Room
 from wmp.core.settings import WorkerSettings
-from wmp.core.stream import Arrival, Stream
+from wmp.core.stream import Stream
 from wmp.core.switchboard import Switchboard
 from wmp.core.upstream import Upstream
-from wmp.core.worker_statistics import ManagerRow, WorkerStatistics
+from wmp.core.worker_invariants import check_worker
+from wmp.core.worker_statistics import WorkerStatistics, snapshot
 from wmp.errors import LocalProtocolError, Superseded
 from wmp.events import (
     Connected,
@@ -47,7 +48,7 @@ from wmp.events import (
     Undelivered,
     WorkerEvent,
 )
-from wmp.message import Command, ErrorCode, Field, Message, Outcome
+from wmp.message import Command, ErrorCode, Field, Message
 from wmp.message import Link as LinkId
 
 __all__ = ["MOST_MANAGERS", "Worker", "WorkerStatistics"]
@@ -150,35 +151,7 @@ class Worker:
 
     def statistics(self) -> WorkerStatistics:
         """A snapshot for people and programs; costs by the number of managers and lanes."""
-        board, lanes = self._board, self._lanes
-        managers = board.upstreams.values()
-        return WorkerStatistics(
-            held=sum(upstream.held for upstream in managers),
-            parked=lanes.parked,
-            running=sum(len(lane.ids) for lane in lanes.running.values()),
-            locks=sum(len(upstream.locks) for upstream in managers),
-            locked=lanes.resources.used,
-            free=dict(lanes.resources.free),
-            unacknowledged=board.kept_bytes,
-            window=self._room.window,
-            late=self._room.late,
-            outcomes={Outcome(code): count for code, count in self._bench.outcomes.items()},
-            dropped=dict(board.dropped),
-            managers=tuple(
-                ManagerRow(
-                    identity=upstream.identity,
-                    epoch=upstream.epoch,
-                    label=upstream.label,
-                    link=upstream.link,
-                    reachable=board.reachable(upstream),
-                    done=upstream.done,
-                    held=upstream.held,
-                    locks=len(upstream.locks),
-                    waking=upstream.wake is not None,
-                )
-                for upstream in managers
-            ),
-        )
+        return snapshot(self._board, self._lanes, self._room, self._bench)
 
     # -- the end of every step
 
@@ -223,12 +196,16 @@ class Worker:
         path = message.answer_to
         moved = upstream.link != link.index or upstream.path != path
         upstream.link, upstream.path = link.index, path
-        wanted = self._enter_session(upstream, link, message, now)
+        entry = sessions.enter(board, upstream, link, message, now)
+        if entry is sessions.Entry.NEWER:
+            self._lose(upstream)
+            upstream.stream = Stream(message.fields[Field.SESSION])
+        wanted = entry is not sessions.Entry.DROP
         stream = upstream.stream
         if stream is not None and message.fields.get(Field.SESSION) == stream.session:
             board.acknowledge(upstream, message.fields.get(Field.ACK, 0))
         if wanted and command in _NUMBERED:
-            wanted = self._in_order(upstream, link, message, now)
+            wanted = sessions.in_order(board, upstream, link, message, now)
         if moved or (wanted and command is Command.PONG and message.fields.get(Field.AGAIN, False)):
             board.replay(upstream, now)
         if not wanted:
@@ -273,48 +250,6 @@ class Worker:
             self._room.met(upstream, again=again)
         upstream.heard = now
         return upstream
-
-    def _enter_session(self, upstream: Upstream, link: Link, message: Message, now: float) -> bool:
-        """Follow the manager into its session (WMP-7.6, 7.8); False to drop the message.
-
-        A session that this worker does not know may be one that it has forgotten, in which
-        numbers were used. It is entered only where both sides begin at 1: at number 1 with
-        nothing acknowledged, and at the answer to a PING that admits to knowing none.
-        """
-        board, fields, stream = self._board, message.fields, upstream.stream
-        session, number = fields.get(Field.SESSION), fields.get(Field.NUMBER)
-        if session is not None and stream is not None:
-            if session < stream.session:
-                board.drop("old session", link.index, message)
-                return False
-            if session > stream.session:
-                self._lose(upstream)
-                upstream.stream = Stream(session)
-        elif session is not None:
-            begins = number == 1 and not fields.get(Field.ACK, 0)
-            if begins or (message.command is Command.PONG and upstream.asked):
-                upstream.stream = Stream(session)
-        if upstream.stream is not None:
-            return True
-        if not upstream.asked or (
-            number is not None and now - upstream.pinged >= board.interval(upstream)
-        ):
-            board.ping(upstream, now)
-        if number is not None:
-            board.drop("unknown session", link.index, message)
-            return False
-        return True
-
-    def _in_order(self, upstream: Upstream, link: Link, message: Message, now: float) -> bool:
-        """Whether a numbered message is the next (WMP-7.1)."""
-        assert upstream.stream is not None
-        arrival = upstream.stream.arrive(message.fields[Field.NUMBER])
-        if arrival is Arrival.NEXT:
-            return True
-        self._board.drop(arrival.value, link.index, message)
-        if arrival is Arrival.GAP:
-            self._board.ping(upstream, now, again=True)
-        return False
 
     def _pong(self, upstream: Upstream, message: Message) -> None:
         fields, board = message.fields, self._board
@@ -497,33 +432,4 @@ class Worker:
 
     def check_invariants(self) -> None:
         """Raise AssertionError when what must always hold does not; costs by all state."""
-        board, lanes, resources = self._board, self._lanes, self._lanes.resources
-        resources.check()
-        lanes.check()
-        used = dict.fromkeys(resources.total, 0)
-        places = windowed = 0
-        takers = [(lane.kind.needs, 1) for lane in lanes.running.values()]
-        for upstream in board.upstreams.values():
-            for number, lock in upstream.locks.items():
-                assert 0 <= lock.reserved <= lock.want, (number, lock)
-                assert number <= upstream.last_lock
-                assert ("lock", upstream.identity, number) in board.timers
-                takers.append((lock.needs, lock.reserved))
-                windowed += lock.windowed
-            assert all(upstream.taken.values()), "an owner without jobs is kept"
-            assert (upstream.wake is None) != (("wake", upstream.identity) in board.timers)
-            assert ("ping", upstream.identity) in board.timers
-            kept = upstream.stream.kept if upstream.stream is not None else ()
-            assert not kept or ("resend", upstream.identity) in board.timers
-        for needs, count in takers:
-            places += count
-            for name, amount in needs:
-                used[name] += amount * count
-        assert used == resources.used, (used, resources.used)
-        assert resources.places == Resources.of({}).places - places
-        assert windowed == self._room.windowed
-        held = sum(upstream.held for upstream in board.upstreams.values())
-        running = sum(len(lane.ids) for lane in lanes.running.values() if not lane.lost)
-        assert held == lanes.parked + running, (held, lanes.parked, running)
-        streams = [u.stream for u in board.upstreams.values() if u.stream is not None]
-        assert board.kept_bytes == sum(stream.size for stream in streams)
+        check_worker(self._board, self._lanes, self._room)

@@ -6,9 +6,13 @@ from collections.abc import Mapping, Sequence
 
 from attrs import frozen
 
+from wmp.core.bench import Bench
+from wmp.core.lanes import Lanes
+from wmp.core.room import Room
+from wmp.core.switchboard import Switchboard
 from wmp.message import Outcome
 
-__all__ = ["ManagerRow", "WorkerStatistics"]
+__all__ = ["ManagerRow", "WorkerStatistics", "snapshot"]
 
 
 @frozen
@@ -20,6 +24,8 @@ class ManagerRow:
     label: str
     link: int
     """Over which link it was heard last."""
+    session: int | None
+    """None while none is known."""
     reachable: bool
     done: int
     """Jobs answered."""
@@ -58,3 +64,36 @@ class WorkerStatistics:
     dropped: Mapping[str, int]
     """What was ignored, by reason."""
     managers: Sequence[ManagerRow]
+
+
+def snapshot(board: Switchboard, lanes: Lanes, room: Room, bench: Bench) -> WorkerStatistics:
+    """Take the snapshot; costs by the number of managers and lanes."""
+    managers = board.upstreams.values()
+    return WorkerStatistics(
+        held=sum(upstream.held for upstream in managers),
+        parked=lanes.parked,
+        running=sum(len(lane.ids) for lane in lanes.running.values() if not lane.lost),
+        locks=sum(len(upstream.locks) for upstream in managers),
+        locked=lanes.resources.used,
+        free=dict(lanes.resources.free),
+        unacknowledged=board.kept_bytes,
+        window=room.window,
+        late=room.late,
+        outcomes={Outcome(code): count for code, count in bench.outcomes.items()},
+        dropped=dict(board.dropped),
+        managers=tuple(
+            ManagerRow(
+                identity=upstream.identity,
+                epoch=upstream.epoch,
+                label=upstream.label,
+                link=upstream.link,
+                session=upstream.stream.session if upstream.stream is not None else None,
+                reachable=board.reachable(upstream),
+                done=upstream.done,
+                held=upstream.held,
+                locks=len(upstream.locks),
+                waking=upstream.wake is not None,
+            )
+            for upstream in managers
+        ),
+    )
