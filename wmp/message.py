@@ -117,7 +117,7 @@ class Field:
     """What one job takes: text to unsigned (WAKE, GIVE, TAKE)."""
     LOCK: Final = 12
     """The lock's number, growing within the worker's epoch (GIVE, TAKE, NO); in PONG the
-    last one that the manager saw, 0 for none."""
+    last one that the manager saw, absent for none."""
     WANT: Final = 13
     """Up to how many jobs; 0 withdraws the lock (GIVE)."""
     HOLD: Final = 14

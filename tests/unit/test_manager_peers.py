@@ -208,7 +208,6 @@ def test_many_result_bytes_are_acknowledged_without_waiting_for_a_ping(manager, 
 def test_ping_is_answered_by_what_is_remembered(manager, worker):
     (pong,) = sent(worker.ping(to=False))
     assert pong.fields == {
-        Field.LOCK: 0,
         Field.EXPIRE: 6000,
         Field.SESSION: 1,
         Field.ACK: 0,

@@ -313,12 +313,13 @@ class Manager:
 
     def _pong(self, worker: RemoteWorker, *, again: bool = False) -> None:
         fields: dict[int | str, Any] = {
-            Field.LOCK: worker.last_lock,
             Field.EXPIRE: int(self.settings.expire * 1000),
             Field.LABEL: self.settings.label,
         }
         if again:
             fields[Field.AGAIN] = True
+        if worker.last_lock:
+            fields[Field.LOCK] = worker.last_lock
         if worker.ready:
             fields[Field.READY] = worker.ready
             fields[Field.CREDIT] = worker.credit
