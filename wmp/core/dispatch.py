@@ -239,13 +239,9 @@ class Dispatch:
 
     def offer(self, queue: Queue, now: float) -> None:
         """Serve open GIVEs with what waits in ``queue``, then wake others for the rest."""
-        if queue.waiting:
-            for give, share in self.offers.to_serve(queue):
-                bundles = self._bundles(give, queue, share)
-                for last, jobs in enumerate(bundles, 1 - len(bundles)):
-                    self._grant(give, queue, jobs, now, more=last < 0 or give.want > 0)
-                if not give.want:
-                    self._forget_give(give)
+        # Several rounds: one serves a GIVE of each worker, and a worker may have more than one open.
+        while queue.waiting and self._serve(queue, now):
+            pass
         count = queue.waiting * queue.factor - queue.woken
         wakes = self.offers.to_wake(queue, count) if queue.waiting and count > 0 else ()
         for worker, share in wakes:
@@ -256,6 +252,18 @@ class Dispatch:
             after = min(after, self.settings.expire)
             self.post.timers.arm(("wake", queue.kind), now + after)
         self.queues.tidy(queue)
+
+    def _serve(self, queue: Queue, now: float) -> bool:
+        """Serve open GIVEs with what waits, one of each worker; tell whether any job went."""
+        served = False
+        for give, share in self.offers.to_serve(queue):
+            bundles = self._bundles(give, queue, share)
+            for last, jobs in enumerate(bundles, 1 - len(bundles)):
+                self._grant(give, queue, jobs, now, more=last < 0 or give.want > 0)
+            served = served or bool(bundles)
+            if not give.want:
+                self._forget_give(give)
+        return served
 
     def offer_to(self, worker: RemoteWorker, now: float) -> None:
         """A worker said that it has room: offer it what waits (WMP-3.6)."""

@@ -128,7 +128,25 @@ class Room:
         lock.reserved -= reserved
         if closing:
             self._forget_lock(upstream, lock)
+        self._borrow(upstream, lock, kept - reserved)
         return kept
+
+    def _borrow(self, upstream: Upstream, lock: Lock, count: int) -> None:
+        """Let jobs that came for the window start on what newer locks of their manager keep.
+
+        A manager serves its oldest GIVE first, which may have no resources left, while a newer
+        one holds the place that is free: its jobs would wait beside it until ``hold`` ends. The
+        newer lock keeps its promise as places in the window.
+        """
+        for other in upstream.locks.values():
+            if count <= 0:
+                return
+            if other is not lock and other.reserved and other.needs == lock.needs:
+                moved = min(count, other.reserved)
+                other.reserved -= moved
+                self.windowed += moved
+                self.resources.release(other.needs, moved)
+                count -= moved
 
     def no(self, upstream: Upstream, link: int, message: Message, now: float) -> None:
         """A NO came: nothing (more) for this lock (WMP-4.10, 4.13)."""

@@ -91,8 +91,8 @@ class Worker:
     """Epochs of managers that were forgotten (WMP-9.6)."""
     _changed: bool = field(default=False, init=False)
     """Whether the event at hand changed anything that ``_settle`` must look at."""
-    _asked: bool = field(default=False, init=False)
-    """Whether managers were asked to acknowledge the last answers."""
+    _asked: dict[bytes, int] = field(factory=dict, init=False)
+    """The last answer that each manager was asked to acknowledge, while draining."""
     _halted: bool = field(default=False, init=False)
 
     def __attrs_post_init__(self) -> None:
@@ -413,9 +413,11 @@ class Worker:
             and upstream.heard + patience > now
         ]
         if waiting:
-            if not self._asked:
-                self._asked = True
-                for upstream in waiting:
+            for upstream in waiting:
+                # Each result asks once: another may follow one that was asked about already.
+                sent = upstream.stream.sent if upstream.stream is not None else 0
+                if self._asked.get(upstream.identity) != sent:
+                    self._asked[upstream.identity] = sent
                     board.ping(upstream, now)
             due = min(upstream.heard + patience for upstream in waiting)
             board.timers.set(("drain",), due)
