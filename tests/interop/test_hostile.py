@@ -1,0 +1,138 @@
+"""Strangers on every socket: a node counts what they send, answers, and serves on."""
+
+from __future__ import annotations
+
+import socket
+
+import pytest
+import zmq
+
+import wmp
+from tests.interop.peers import EPOCH, Peer, garbage
+from wmp.message import Command, ErrorCode, Field
+
+pytestmark = pytest.mark.timeout(60)
+
+
+@pytest.mark.rule("WMP-1.2")
+def test_a_hand_written_worker_does_a_job() -> None:
+    with wmp.Manager() as manager, Peer(manager.endpoints[0]) as peer:
+        job = manager.submit(b"question")
+        take = peer.work_once(b"answer")
+
+        assert take.columns is not None
+        assert list(take.columns.payloads or ()) == [b"question"]
+        assert job.result(10) == b"answer"
+
+
+@pytest.mark.rule("WMP-10.1", "WMP-10.2")
+def test_garbage_is_answered_counted_and_survived() -> None:
+    messages = garbage()
+    with wmp.Manager() as manager, Peer(manager.endpoints[0]) as peer:
+        answered = 0
+        for frames in messages:
+            peer.raw(*frames)
+            answered += peer.receive().command is Command.ERROR
+        job = manager.submit(b"question")
+        peer.work_once(b"answer")
+
+        assert answered == len(messages)
+        assert job.result(10) == b"answer"
+        assert sum(manager.statistics().dropped.values()) >= len(messages)
+
+
+@pytest.mark.rule("WMP-10.3")
+def test_an_error_is_not_answered() -> None:
+    with wmp.Manager() as manager, Peer(manager.endpoints[0]) as peer:
+        peer.send(Command.ERROR, {Field.CODE: ErrorCode.MALFORMED, Field.TEXT: "no, you"})
+        peer.send(Command.ERROR, {Field.CODE: "never heard of"})
+        peer.send(Command.PING, {})
+
+        assert peer.receive().command is Command.PONG
+
+
+@pytest.mark.rule("WMP-10.4")
+def test_wrong_direction_command_and_version_have_their_codes() -> None:
+    with wmp.Manager() as manager, Peer(manager.endpoints[0]) as peer:
+        to = (1, manager.identity)
+        peer.send(Command.NO, {Field.NUMBER: 1, Field.SESSION: 1, Field.LOCK: 1}, to=to)
+        assert peer.receive().fields[Field.CODE] == ErrorCode.DIRECTION
+
+        peer.raw(b"\x85\x01\x18\x63\x80\x82\x41x\x01\xa0")
+        assert peer.receive().fields[Field.CODE] == ErrorCode.COMMAND
+        peer.raw(b"\x85\x02\x09\x80\x82\x41x\x01\xa0")
+        assert peer.receive().fields[Field.CODE] == ErrorCode.VERSION
+
+
+def test_a_device_survives_garbage_from_both_sides() -> None:
+    context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+    above = context.socket(zmq.ROUTER)
+    above.linger = 0
+    port = above.bind_to_random_port("tcp://127.0.0.1")
+    try:
+        with wmp.Device(bind="tcp://127.0.0.1:*", connect=f"tcp://127.0.0.1:{port}") as device:
+            with Peer(device.endpoints[0]) as peer:
+                for frames in garbage():
+                    peer.raw(*frames)
+                    assert peer.receive().command is Command.ERROR
+                # Discovery shows the upper side what the device's connection is called.
+                peer.send(Command.PING, {})
+                link = above.recv_multipart()[0]
+                for frames in garbage():
+                    above.send_multipart([link, *frames])
+                peer.send(Command.PING, {Field.LABEL: "after all that"})
+                while True:
+                    assert above.poll(10_000)
+                    frames = above.recv_multipart()
+                    if b"after all that" in frames[1]:
+                        break
+            assert sum(device.statistics().dropped.values()) >= 2 * len(garbage())
+    finally:
+        above.close()
+        context.term()
+
+
+def test_what_does_not_speak_zeromq_is_shrugged_off() -> None:
+    with wmp.Manager() as manager:
+        host, _, port = manager.endpoints[0].removeprefix("tcp://").rpartition(":")
+        with socket.create_connection((host, int(port)), timeout=10) as stranger:
+            stranger.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n" + bytes(2000))
+            stranger.settimeout(10)
+            try:
+                while stranger.recv(4096):
+                    pass
+            except ConnectionError:
+                pass
+        with Peer(manager.endpoints[0]) as peer:
+            job = manager.submit(b"question")
+            peer.work_once(b"answer")
+            assert job.result(10) == b"answer"
+
+
+def test_a_frame_above_the_limit_ends_only_that_connection() -> None:
+    transport = wmp.Transport(max_frame=10_000)
+    with (
+        wmp.Manager(transport=transport) as manager,
+        Peer(manager.endpoints[0], b"greedy") as greedy,
+        Peer(manager.endpoints[0]) as peer,
+    ):
+        greedy.raw(bytes(20_000))
+        job = manager.submit(b"question")
+        peer.work_once(b"answer")
+        assert job.result(10) == b"answer"
+
+
+@pytest.mark.rule("WMP-1.5", "WMP-1.8")
+def test_a_peer_is_its_identity_and_not_its_connection() -> None:
+    with wmp.Manager() as manager, Peer(manager.endpoints[0]) as first:
+        first.ready()
+        first.send(Command.PING, {})
+        first.receive(Command.PONG)
+        with Peer(manager.endpoints[0]) as second:
+            second.send(Command.PING, {})
+            pong = second.receive(Command.PONG)
+
+        (row,) = manager.statistics().workers
+        assert row.identity == b"stranger"
+        assert pong.fields[Field.READY] == 1
+        assert pong.to == (EPOCH, b"stranger")

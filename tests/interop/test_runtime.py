@@ -1,0 +1,574 @@
+"""Jobs through real sockets, real threads and both APIs."""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import contextlib
+import threading
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from typing import Any
+
+import pytest
+
+import wmp
+import wmp.aio
+
+pytestmark = pytest.mark.timeout(60)
+
+WAIT = 20
+"""Seconds after which a wait has failed."""
+
+
+@contextlib.contextmanager
+def pair(
+    handlers: Any = bytes.upper, *, slots: int = 1, pool: str = "thread", **manager: Any
+) -> Iterator[wmp.Manager]:
+    """A manager, and a worker that it knows."""
+    with (
+        wmp.Manager(**manager) as made,
+        wmp.Worker(*made.endpoints, handlers=handlers, slots=slots, pool=pool),
+    ):
+        made.wait_for_workers(timeout=WAIT)
+        yield made
+
+
+@contextlib.asynccontextmanager
+async def async_pair(
+    handlers: Any = bytes.upper, *, slots: int = 1, **manager: Any
+) -> AsyncIterator[wmp.aio.Manager]:
+    """The same for asyncio."""
+    async with (
+        wmp.aio.Manager(**manager) as made,
+        wmp.aio.Worker(*made.endpoints, handlers=handlers, slots=slots),
+    ):
+        yield made
+
+
+def counted(count: int, pulled: list[int]) -> Iterator[bytes]:
+    for number in range(count):
+        pulled.append(number)
+        yield str(number).encode()
+
+
+class Gate:
+    """A handler that says when it has begun and ends when it is told."""
+
+    def __init__(self) -> None:
+        self.begun = threading.Semaphore(0)
+        self.go = threading.Event()
+        self.calls = 0
+
+    def __call__(self, payload: bytes) -> bytes:
+        self.calls += 1
+        self.begun.release()
+        assert self.go.wait(WAIT)
+        return payload
+
+    def wait_begun(self) -> None:
+        assert self.begun.acquire(timeout=WAIT)
+
+
+def test_a_job_goes_there_and_back() -> None:
+    with pair() as manager:
+        job = manager.submit(b"hello")
+
+        assert job.result(WAIT) == b"HELLO"
+        assert job.done()
+        assert not job.cancelled()
+        assert job.exception() is None
+        assert job.cancel() is False
+
+
+def test_a_job_goes_there_and_back_in_asyncio() -> None:
+    async def main() -> None:
+        async with async_pair() as manager:
+            job = await manager.submit(b"hello")
+            with pytest.raises(asyncio.InvalidStateError):
+                job.result()
+            async with asyncio.timeout(WAIT):
+                assert await job == b"HELLO"
+            assert job.result() == b"HELLO"
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("size", [0, 1, 4096, 4097, 100_000, 3_000_000])
+def test_payloads_of_every_size_arrive_whole(size: int) -> None:
+    payload = bytes(range(256)) * (size // 256) + bytes(size % 256)
+    with pair(lambda data: data[::-1]) as manager:
+        assert manager.submit(payload).result(WAIT) == payload[::-1]
+
+
+def test_map_yields_in_input_order() -> None:
+    with pair(lambda data: data * 2, slots=4) as manager:
+        expected = [2 * str(number).encode() for number in range(5000)]
+
+        assert list(manager.map(str(number) for number in range(5000))) == expected
+
+
+def test_map_is_lazy_and_bounded() -> None:
+    pulled: list[int] = []
+    with pair() as manager:
+        results = manager.map(counted(10_000, pulled), in_flight=16)
+        assert pulled == []
+        for taken in range(100):
+            assert next(results) == str(taken).encode()
+            assert len(pulled) <= taken + 1 + 16
+        results.close()  # type: ignore[attr-defined]
+
+
+def test_map_of_endless_input_can_be_left_early() -> None:
+    def endless() -> Iterator[bytes]:
+        while True:
+            yield b"again"
+
+    with pair() as manager:
+        results = manager.map(endless(), in_flight=100)
+        for _ in range(10):
+            next(results)
+        results.close()  # type: ignore[attr-defined]
+        manager.drain(WAIT)
+
+        assert manager.statistics().queued == 0
+        assert manager.statistics().leased == 0
+
+
+def test_map_is_lazy_ordered_and_can_be_left_in_asyncio() -> None:
+    pulled: list[int] = []
+
+    async def main() -> None:
+        async with async_pair(slots=2) as manager:
+            async with contextlib.aclosing(
+                manager.map(counted(1000, pulled), in_flight=8)  # type: ignore[type-var]
+            ) as results:
+                taken = 0
+                async for result in results:
+                    assert result == str(taken).encode()
+                    taken += 1
+                    assert len(pulled) <= taken + 8
+                    if taken == 50:
+                        break
+            everything = [r async for r in manager.map([b"a"] * 3000)]
+            assert everything == [b"A"] * 3000
+
+    asyncio.run(asyncio.wait_for(main(), WAIT))
+
+
+def test_map_raises_what_its_input_raises_after_the_results_before_it() -> None:
+    def broken() -> Iterator[bytes]:
+        yield b"a"
+        yield b"b"
+        raise ZeroDivisionError("in the input")
+
+    with pair() as manager:
+        results = manager.map(broken())
+
+        assert [next(results), next(results)] == [b"A", b"B"]
+        with pytest.raises(ZeroDivisionError, match="in the input"):
+            next(results)
+        assert manager.submit(b"c").result(WAIT) == b"C"
+
+
+def test_map_raises_a_failed_job_in_its_place_and_cancels_the_rest() -> None:
+    def picky(payload: bytes) -> bytes:
+        if payload == b"3":
+            raise KeyError("three")
+        return payload
+
+    with pair(picky) as manager:
+        results = manager.map(str(number) for number in range(1000))
+
+        assert [next(results) for _ in range(3)] == [b"0", b"1", b"2"]
+        with pytest.raises(wmp.JobFailed, match="three"):
+            next(results)
+        with pytest.raises(StopIteration):
+            next(results)
+        manager.drain(WAIT)
+
+
+def test_a_failure_travels_with_its_traceback() -> None:
+    def divide(payload: bytes) -> bytes:
+        return bytes([1 // len(payload)])
+
+    with pair(divide) as manager:
+        job = manager.submit(b"")
+        with pytest.raises(wmp.JobFailed) as caught:
+            job.result(WAIT)
+
+    assert caught.value.type_name == "ZeroDivisionError"
+    assert "1 // len(payload)" in caught.value.remote_traceback
+    assert caught.value.job_id == job.id
+
+
+def test_cbor_values_go_there_and_back() -> None:
+    value = {"a": [1, 2.5, None, True, b"x", "ä"], "b": {}}
+    with pair(lambda data: {"got": data}, codec="cbor") as manager:
+        assert manager.submit(value).result(WAIT) == {"got": value}
+        assert list(manager.map([1, "two", [3]])) == [{"got": 1}, {"got": "two"}, {"got": [3]}]
+        with pytest.raises(TypeError, match="not a CBOR value"):
+            manager.submit(object())
+
+
+def test_a_payload_that_is_no_payload_is_refused_at_once() -> None:
+    with wmp.Manager() as manager:
+        with pytest.raises(TypeError, match="codec='cbor'"):
+            manager.submit({"a": 1})
+        with pytest.raises(wmp.ConfigError, match="role"):
+            manager.submit(b"", role="")
+        with pytest.raises(wmp.ConfigError, match="timeout"):
+            manager.submit(b"", timeout=-1)
+        with pytest.raises(wmp.ConfigError, match="whole number"):
+            manager.submit(b"", needs={"gpu": 0.5})  # type: ignore[dict-item]
+
+
+@pytest.mark.parametrize("handler_kind", ["thread", "async", "inline"])
+def test_every_kind_of_handler_does_jobs(handler_kind: str) -> None:
+    async def shout(payload: bytes) -> bytes:
+        await asyncio.sleep(0)
+        return payload.upper()
+
+    handler: Callable[..., Any] = shout if handler_kind == "async" else bytes.upper
+    pool = "inline" if handler_kind == "inline" else "thread"
+    with pair(handler, slots=2, pool=pool) as manager:
+        assert list(manager.map([b"a"] * 100)) == [b"A"] * 100
+
+
+def test_process_pools_do_jobs() -> None:
+    with pair(bytes.upper, slots=2, pool="process") as manager:
+        assert list(manager.map([b"a"] * 200)) == [b"A"] * 200
+
+
+def test_roles_find_their_handlers() -> None:
+    worker_handlers = {"up": bytes.upper, "down": bytes.lower}
+    with pair(worker_handlers) as manager:
+        assert manager.submit(b"Ab", role="up").result(WAIT) == b"AB"
+        assert manager.submit(b"Ab", role="down").result(WAIT) == b"ab"
+
+
+def test_a_role_that_nobody_has_waits_until_somebody_comes() -> None:
+    with pair() as manager:
+        job = manager.submit(b"a", role="rare")
+        with pytest.raises(TimeoutError, match=r"role 'rare'; 1 are connected.*default"):
+            manager.wait_for_workers(role="rare", timeout=0.05)
+        worker = wmp.Worker(*manager.endpoints)
+
+        @worker.handler("rare")
+        def rare(payload: bytes) -> str:
+            return "rare " + payload.decode()
+
+        with worker:
+            assert job.result(WAIT) == b"rare a"
+
+
+def test_higher_priorities_go_first() -> None:
+    gate, order = Gate(), []
+
+    def handler(payload: bytes) -> bytes:
+        if payload == b"first":
+            return gate(payload)
+        order.append(payload)
+        return payload
+
+    with wmp.Manager() as manager, wmp.Worker(*manager.endpoints, handlers=handler, window=0):
+        first = manager.submit(b"first")
+        gate.wait_begun()
+        jobs = [manager.submit(str(p), priority=p) for p in (0, 5, -5, 5, 9)]
+        gate.go.set()
+        concurrent.futures.wait([first, *jobs], WAIT)
+
+    assert order == [b"9", b"5", b"5", b"0", b"-5"]
+
+
+def test_cancelling_what_waits_and_what_runs() -> None:
+    gate = Gate()
+    with pair(gate) as manager:
+        running = manager.submit(b"running")
+        gate.wait_begun()
+        waiting = manager.submit(b"waiting")
+
+        assert waiting.cancel() is True
+        with pytest.raises(wmp.JobCancelled):
+            waiting.result(WAIT)
+        assert waiting.cancelled()
+        assert running.cancel() is True
+        gate.go.set()
+        assert running.exception(WAIT) is None or running.cancelled()
+        assert gate.calls == 1
+
+
+def test_a_handler_sees_that_it_is_cancelled() -> None:
+    begun = threading.Event()
+
+    def patient(payload: bytes, job: wmp.RunningJob) -> bytes:
+        begun.set()
+        until = time.monotonic() + WAIT
+        while not job.cancelled and time.monotonic() < until:
+            time.sleep(0.001)
+        raise wmp.JobCancelled("as asked")
+
+    with pair(patient) as manager:
+        job = manager.submit(b"")
+        assert begun.wait(WAIT)
+        job.cancel()
+        with pytest.raises(wmp.JobCancelled) as caught:
+            job.result(WAIT)
+
+    assert caught.value.may_have_started
+
+
+def test_an_abandoned_wait_cancels_the_job_in_asyncio() -> None:
+    gate = Gate()
+
+    async def main() -> None:
+        async with async_pair(gate) as manager:
+            running = await manager.submit(b"running")
+            await asyncio.to_thread(gate.wait_begun)
+            waiting = await manager.submit(b"waiting")
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(waiting, 0.01)  # type: ignore[arg-type]
+            with pytest.raises(wmp.JobCancelled):
+                await waiting
+            gate.go.set()
+            assert await running == b"running"
+
+    asyncio.run(asyncio.wait_for(main(), WAIT))
+    assert gate.calls == 1
+
+
+def test_progress_arrives() -> None:
+    seen: list[wmp.Status] = []
+    arrived = threading.Event()
+    go = threading.Event()
+
+    def note(status: wmp.Status) -> None:
+        seen.append(status)
+        arrived.set()
+
+    def handler(payload: bytes, job: wmp.RunningJob) -> bytes:
+        job.report(0.5, "half way")
+        assert go.wait(WAIT)
+        return payload
+
+    with pair(handler) as manager:
+        job = manager.submit(b"", on_status=note)
+        assert arrived.wait(WAIT)
+        assert job.status() == wmp.Status(0.5, "half way")
+        go.set()
+        job.result(WAIT)
+
+    assert seen[0] == wmp.Status(0.5, "half way")
+
+
+def test_a_timeout_ends_a_job_that_waits_and_one_that_runs() -> None:
+    gate = Gate()
+    with pair(gate) as manager:
+        running = manager.submit(b"running", timeout=0.2)
+        gate.wait_begun()
+        waiting = manager.submit(b"waiting", timeout=0.1)
+
+        for job in (waiting, running):
+            with pytest.raises(wmp.JobTimeout):
+                job.result(WAIT)
+        gate.go.set()
+    assert gate.calls == 1
+
+
+def test_a_full_manager_raises_or_waits() -> None:
+    gate = Gate()
+    with pair(gate, max_jobs=2) as manager:
+        jobs = [manager.submit(b"a"), manager.submit(b"b")]
+        with pytest.raises(wmp.QueueFull, match="max_jobs"):
+            manager.submit_nowait(b"c")
+
+        with concurrent.futures.ThreadPoolExecutor(1) as threads:
+            waiting = threads.submit(manager.submit, b"c")
+            gate.wait_begun()
+            assert not waiting.done()
+            gate.go.set()
+            jobs.append(waiting.result(WAIT))
+        assert [job.result(WAIT) for job in jobs] == [b"a", b"b", b"c"]
+
+
+def test_a_full_manager_makes_submit_and_map_wait_in_asyncio() -> None:
+    async def main() -> None:
+        async with wmp.aio.Manager(max_jobs=3) as manager:
+            jobs = [await manager.submit(b"a") for _ in range(3)]
+            with pytest.raises(wmp.QueueFull):
+                manager.submit_nowait(b"b")
+            given_up = asyncio.create_task(manager.submit(b"never"))
+            waiting = asyncio.create_task(manager.submit(b"b"))
+            await asyncio.sleep(0)
+            given_up.cancel()
+            async with wmp.aio.Worker(*manager.endpoints, handlers=bytes.upper):
+                assert await (await waiting) == b"B"
+                assert [r async for r in manager.map([b"c"] * 100)] == [b"C"] * 100
+                assert [await job for job in jobs] == [b"A"] * 3
+
+    asyncio.run(asyncio.wait_for(main(), WAIT))
+
+
+def test_many_threads_share_a_manager() -> None:
+    with pair(slots=2, max_jobs=50) as manager:
+
+        def some(thread: int) -> list[bytes]:
+            return [
+                manager.submit(f"{thread} {number}").result(WAIT) for number in range(50)
+            ] + list(manager.map([b"m"] * 50))
+
+        with concurrent.futures.ThreadPoolExecutor(8) as threads:
+            results = list(threads.map(some, range(8)))
+
+    for thread, result in enumerate(results):
+        assert result == [f"{thread} {n}".encode() for n in range(50)] + [b"M"] * 50
+
+
+def test_as_completed_yields_the_earliest_first() -> None:
+    gate = Gate()
+    with pair({"slow": gate, "fast": bytes.upper}, slots=2) as manager:
+        slow = manager.submit(b"slow", role="slow")
+        gate.wait_begun()
+        fast = manager.submit(b"fast", role="fast")
+        ended = manager.as_completed([slow, fast])
+
+        assert next(ended) is fast
+        gate.go.set()
+        assert next(ended) is slow
+
+
+def test_as_completed_yields_the_earliest_first_in_asyncio() -> None:
+    gate = Gate()
+
+    async def main() -> None:
+        async with wmp.aio.Manager() as manager:
+            handlers = {"slow": gate, "fast": bytes.upper}
+            async with wmp.aio.Worker(*manager.endpoints, handlers=handlers, slots=2):
+                slow = await manager.submit(b"slow", role="slow")
+                fast = await manager.submit(b"fast", role="fast")
+                order = []
+                async for job in manager.as_completed([slow, fast]):
+                    order.append(job)
+                    gate.go.set()
+                assert order == [fast, slow]
+
+    asyncio.run(asyncio.wait_for(main(), WAIT))
+
+
+def test_callbacks_run_and_may_fail_without_harm(caplog: pytest.LogCaptureFixture) -> None:
+    called = threading.Event()
+    threads: list[str] = []
+
+    def fail(job: wmp.Job) -> None:
+        raise RuntimeError("a careless callback")
+
+    def note(job: wmp.Job) -> None:
+        threads.append(threading.current_thread().name)
+        called.set()
+
+    with pair() as manager:
+        job = manager.submit(b"a")
+        job.add_done_callback(fail)
+        job.add_done_callback(note)
+        assert called.wait(WAIT)
+        assert manager.submit(b"b").result(WAIT) == b"B"
+
+    assert threads == ["wmp-manager-callbacks"]
+    assert "a careless callback" in caplog.text
+
+
+def test_a_second_worker_joins_and_shares() -> None:
+    gate = Gate()
+    with pair(gate) as manager:
+        jobs = [manager.submit(str(n)) for n in range(2)]
+        gate.wait_begun()
+        with wmp.Worker(*manager.endpoints, handlers=gate):
+            manager.wait_for_workers(2, timeout=WAIT)
+            gate.wait_begun()
+            gate.go.set()
+            assert [job.result(WAIT) for job in jobs] == [b"0", b"1"]
+            assert len(manager.statistics().workers) == 2
+
+
+@pytest.mark.rule("WMP-1.3")
+def test_a_worker_serves_several_managers() -> None:
+    with (
+        wmp.Manager() as one,
+        wmp.Manager() as two,
+        wmp.Worker(*one.endpoints, *two.endpoints, handlers=bytes.upper),
+    ):
+        for manager in (one, two):
+            assert list(manager.map([b"a"] * 20)) == [b"A"] * 20
+
+
+def test_resources_are_matched() -> None:
+    with wmp.Manager() as manager:
+        job = manager.submit(b"a", needs={"gpu": 1})
+        with wmp.Worker(*manager.endpoints, handlers=lambda _: b"plain"):
+            manager.wait_for_workers(timeout=WAIT)
+            with wmp.Worker(
+                *manager.endpoints, handlers=lambda _: b"with a gpu", resources={"gpu": 1}
+            ):
+                assert job.result(WAIT) == b"with a gpu"
+
+
+@pytest.mark.rule("WMP-1.4")
+def test_jobs_pass_a_chain_of_two_devices() -> None:
+    with (
+        wmp.Manager() as manager,
+        wmp.Device(bind="tcp://127.0.0.1:*", connect=manager.endpoints) as upper,
+        wmp.Device(bind=["tcp://127.0.0.1:*"], connect=upper.endpoints[0]) as lower,
+        wmp.Worker(*lower.endpoints, handlers=bytes.upper, slots=2),
+    ):
+        assert list(manager.map([b"a" * 10_000] * 200)) == [b"A" * 10_000] * 200
+        assert lower.statistics().forwarded["DONE"] > 0
+        assert upper.statistics().forwarded["TAKE"] > 0
+
+
+def test_a_worker_waits_for_a_manager_that_starts_later(tmp_path: Any) -> None:
+    endpoint = f"ipc://{tmp_path}/later"
+    with wmp.Worker(endpoint, handlers=bytes.upper), wmp.Manager(endpoint) as manager:
+        assert manager.submit(b"a").result(WAIT) == b"A"
+
+
+def test_blocking_calls_on_the_loop_of_the_node_say_so() -> None:
+    caught: list[BaseException] = []
+    with wmp.Manager() as manager:
+
+        def misuse() -> None:
+            for call in (lambda: manager.wait_for_workers(), manager.close):
+                try:
+                    call()
+                except RuntimeError as error:
+                    caught.append(error)
+
+        done = threading.Event()
+        manager._portal.post(misuse)
+        manager._portal.post(done.set)
+        assert done.wait(WAIT)
+
+    assert [type(error) for error in caught] == [RuntimeError, RuntimeError]
+    assert "wmp.aio" in str(caught[0])
+
+
+def test_statistics_say_what_happened() -> None:
+    with pair() as manager:
+        list(manager.map([b"a"] * 10))
+        statistics = manager.statistics()
+
+    assert sum(row.done for row in statistics.workers) == 10
+    assert statistics.queued == statistics.leased == 0
+    assert manager.statistics().queued == 0
+
+
+def test_an_unknown_setting_is_named() -> None:
+    with pytest.raises(wmp.ConfigError, match=r"no setting 'expires'; there are .*resend"):
+        wmp.Manager(expires=5)
+    with pytest.raises(wmp.ConfigError, match="least 0"):
+        wmp.Worker("tcp://127.0.0.1:1", handlers=bytes.upper, lock_timeout=-1)
+    with pytest.raises(wmp.ConfigError, match="policy"):
+        wmp.Manager(policy="fairest")
+    with pytest.raises(wmp.ConfigError, match="codec"):
+        wmp.Manager(codec="json")
+    with pytest.raises(wmp.ConfigError, match="endpoint"):
+        wmp.Worker(handlers=bytes.upper)

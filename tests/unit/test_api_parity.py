@@ -1,0 +1,85 @@
+"""Both APIs have the same methods with the same parameters, and the top level its promises."""
+
+from __future__ import annotations
+
+import inspect
+import subprocess
+import sys
+
+import pytest
+
+import wmp
+from wmp import aio, blocking
+
+NODES = ("Manager", "Worker", "Device")
+
+
+def public(cls: type) -> dict[str, object]:
+    return {name: getattr(cls, name) for name in dir(cls) if not name.startswith("_")}
+
+
+def shape(function: object) -> list[tuple[str, object, object]]:
+    parameters = inspect.signature(function).parameters.values()  # type: ignore[arg-type]
+    return [(p.name, p.kind, p.default) for p in parameters]
+
+
+@pytest.mark.parametrize("node", NODES)
+def test_both_apis_have_the_same_names(node: str) -> None:
+    there, here = public(getattr(aio, node)), public(getattr(blocking, node))
+
+    # `codec` and `retries` are set on the instance, not here.
+    assert sorted(there) == sorted(here)
+
+
+@pytest.mark.parametrize("node", NODES)
+def test_both_apis_take_the_same_parameters(node: str) -> None:
+    there, here = getattr(aio, node), getattr(blocking, node)
+
+    assert shape(there) == shape(here)
+    for name, member in public(there).items():
+        if inspect.isfunction(member):
+            assert shape(member) == shape(getattr(here, name)), name
+        else:
+            assert isinstance(member, property)
+            assert isinstance(getattr(here, name), property)
+
+
+@pytest.mark.parametrize("node", NODES)
+def test_blocking_methods_are_not_coroutines(node: str) -> None:
+    for name, member in public(getattr(blocking, node)).items():
+        assert not inspect.iscoroutinefunction(member), name
+        assert not inspect.isasyncgenfunction(member), name
+
+
+def test_both_jobs_have_the_same_names() -> None:
+    # running() and the setters come with concurrent.futures; they are not for users.
+    extra = {"running", "set_result", "set_exception", "set_running_or_notify_cancel"}
+    there = {name for name in dir(aio.Job) if not name.startswith("_")}
+    here = {name for name in dir(blocking.Job) if not name.startswith("_")} - extra
+
+    assert here | {"id"} == there
+
+
+def test_the_top_level_is_the_blocking_api_and_all_errors() -> None:
+    from wmp import errors
+
+    assert set(errors.__all__) <= set(wmp.__all__)
+    for name in blocking.__all__:
+        assert getattr(wmp, name) is getattr(blocking, name)
+    for name in wmp.__all__:
+        assert getattr(wmp, name) is not None
+        assert name in dir(wmp)
+
+
+def test_an_unknown_name_of_the_top_level_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="Menager"):
+        wmp.Menager  # noqa: B018
+
+
+def test_importing_the_package_loads_no_sockets() -> None:
+    script = "import sys, wmp, wmp.core.manager; print('zmq' in sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True
+    )
+
+    assert done.stdout.strip() == "False"

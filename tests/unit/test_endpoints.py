@@ -1,0 +1,113 @@
+"""Addresses, keys and counts that are checked before anything is opened."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from wmp.errors import ConfigError
+from wmp.runtime.node import make_identity, new_epoch
+from wmp.runtime.security import Security, is_local
+from wmp.runtime.sockets import check_endpoints
+from wmp.runtime.tally import Tally
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "expected"),
+    [
+        ("tcp://127.0.0.1:5555", True),
+        ("tcp://127.8.9.1:5555", True),
+        ("tcp://localhost:5555", True),
+        ("tcp://[::1]:5555", True),
+        ("ipc:///run/x", True),
+        ("inproc://x", True),
+        ("tcp://*:5555", False),
+        ("tcp://0.0.0.0:5555", False),
+        ("tcp://[::]:5555", False),
+        ("tcp://10.0.0.1:5555", False),
+        ("tcp://eth0:5555", False),
+        ("tcp://localhost.example:5555", False),
+    ],
+)
+def test_local_is_what_only_this_machine_reaches(endpoint: str, expected: bool) -> None:
+    assert is_local(endpoint) is expected
+
+
+@pytest.mark.rule("WMP-12.1")
+def test_the_network_needs_security() -> None:
+    with pytest.raises(ConfigError, match=r"Security\.generate\(\)"):
+        check_endpoints(["tcp://*:5555"], bind=True, security=None)
+
+    check_endpoints(["tcp://*:5555"], bind=True, security=Security.generate())
+    check_endpoints(["tcp://10.0.0.1:5555"], bind=False, security=None)
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "text"),
+    [
+        ("127.0.0.1:5555", "expected tcp://HOST:PORT"),
+        ("udp://127.0.0.1:5555", "expected tcp://HOST:PORT"),
+        ("tcp://127.0.0.1", "expected tcp://HOST:PORT"),
+        ("tcp://:5555", "expected tcp://HOST:PORT"),
+        ("tcp://127.0.0.1:http", "expected tcp://HOST:PORT"),
+        ("tcp://127.0.0.1:70000", "at most 65535"),
+        ("ipc://", "expected tcp://HOST:PORT"),
+        ("ipc:///" + 120 * "x", "shorter"),
+    ],
+)
+@pytest.mark.parametrize("bind", [True, False])
+def test_malformed_endpoints_are_told_what_is_expected(
+    endpoint: str, text: str, bind: bool
+) -> None:
+    with pytest.raises(ConfigError, match=text):
+        check_endpoints([endpoint], bind=bind, security=None)
+
+
+def test_a_port_must_be_named_to_connect() -> None:
+    with pytest.raises(ConfigError, match="name the port"):
+        check_endpoints(["tcp://127.0.0.1:*"], bind=False, security=None)
+
+
+def test_an_endpoint_is_named_once() -> None:
+    with pytest.raises(ConfigError, match="twice"):
+        check_endpoints(2 * ["tcp://127.0.0.1:5555"], bind=False, security=None)
+
+
+def test_keys_are_checked_and_the_secret_is_not_shown() -> None:
+    security = Security.generate()
+
+    assert security.secret_key.decode() not in repr(security)
+    with pytest.raises(ConfigError, match="40 characters"):
+        Security(public_key="short", secret_key=security.secret_key)
+    with pytest.raises(ConfigError, match="collection"):
+        Security.generate(allowed=security.public_key)  # type: ignore[arg-type]
+
+
+@pytest.mark.rule("WMP-1.1")
+def test_identities_are_1_to_255_bytes_and_16_random_ones_by_default() -> None:
+    assert len(make_identity(None)) == 16
+    assert make_identity(None) != make_identity(None)
+    assert make_identity("ä") == "ä".encode()
+    for wrong in (b"", 256 * b"x"):
+        with pytest.raises(ConfigError, match="1 to 255"):
+            make_identity(wrong)
+
+
+@pytest.mark.rule("WMP-1.1")
+def test_epochs_grow_even_within_a_millisecond() -> None:
+    epochs = [new_epoch() for _ in range(1000)]
+
+    assert epochs == sorted(set(epochs))
+
+
+def test_every_drop_is_counted_and_few_are_logged(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.WARNING, "wmp")
+    tally = Tally("manager")
+    for step in range(1000):
+        tally.count("malformed", "not CBOR", now=step / 1000)
+    tally.count("malformed", "not CBOR", now=6.0)
+
+    assert tally.counts() == {"malformed": 1001}
+    assert len(caplog.records) == 2
+    assert "999 more" in caplog.records[1].getMessage()

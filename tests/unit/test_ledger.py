@@ -1,0 +1,199 @@
+"""The ledger: numbers, owners, room, and submissions that gather in columns."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from wmp.actions import End, Notify, Resolve
+from wmp.errors import ClosedError, JobCancelled, JobLost, JobTimeout, QueueFull
+from wmp.events import Cancelled, Submitted
+from wmp.message import Frame, Kind
+from wmp.runtime.ledger import Ledger, Order, Status, error_of, pack, value_of
+
+ORDER = Order(Kind(), 0, None, 3)
+
+
+class Keeper:
+    """An owner that remembers what it was told."""
+
+    def __init__(self) -> None:
+        self.ids: list[int] = []
+        self.ended: dict[int, Any] = {}
+        self.reports: list[Status] = []
+
+    def given(self, first: int, count: int) -> None:
+        self.ids.extend(range(first, first + count))
+
+    def settle(self, id: int, end: End, payload: Frame, attempts: int) -> None:
+        self.ended[id] = (end, bytes(payload), attempts)
+
+    def progress(self, id: int, status: Status) -> None:
+        self.reports.append(status)
+
+    def fail(self, id: int, error: Exception) -> None:
+        self.ended[id] = error
+
+
+class Inbox(list[Any]):
+    """What was posted; ``taken`` is what the driver would see."""
+
+    def taken(self) -> list[Any]:
+        entries = [entry() if callable(entry) else entry for entry in self]
+        self.clear()
+        return entries
+
+
+def resolved(*ids: int, end: End = End.OK) -> Resolve:
+    return Resolve(ids, [end] * len(ids), [b"r"] * len(ids), [1] * len(ids))
+
+
+@pytest.fixture
+def inbox() -> Inbox:
+    return Inbox()
+
+
+def test_equal_orders_share_an_event_until_it_is_taken(inbox: Inbox) -> None:
+    ledger, keeper = Ledger(inbox.append, 100), Keeper()
+    ledger.add(keeper, [b"a"], ORDER)
+    ledger.add(keeper, [b"b", b"c"], ORDER)
+
+    (first,) = inbox.taken()
+    ledger.add(keeper, [b"d"], ORDER)
+    (second,) = inbox.taken()
+
+    assert (list(first.ids), list(first.payloads)) == ([1, 2, 3], [b"a", b"b", b"c"])
+    assert (list(second.ids), list(second.payloads)) == ([4], [b"d"])
+    assert keeper.ids == [1, 2, 3, 4]
+
+
+def test_other_orders_and_cancellations_end_a_gathering(inbox: Inbox) -> None:
+    ledger, keeper = Ledger(inbox.append, 100), Keeper()
+    urgent = Order(Kind(), 5, None, 3)
+    ledger.add(keeper, [b"a"], ORDER)
+    ledger.add(keeper, [b"b"], urgent)
+    ledger.add(keeper, [b"c"], ORDER)
+    ledger.cancel([1])
+    ledger.add(keeper, [b"d"], ORDER)
+
+    events = inbox.taken()
+
+    assert [type(event) for event in events] == [
+        Submitted,
+        Submitted,
+        Submitted,
+        Cancelled,
+        Submitted,
+    ]
+    assert [list(event.ids) for event in events] == [[1], [2], [3], [1], [4]]
+    assert [event.priority for event in events if isinstance(event, Submitted)] == [0, 5, 0, 0]
+
+
+def test_a_full_ledger_adds_nothing_of_what_does_not_fit(inbox: Inbox) -> None:
+    ledger, keeper = Ledger(inbox.append, 2), Keeper()
+    ledger.add(keeper, [b"a"], ORDER)
+
+    with pytest.raises(QueueFull) as caught:
+        ledger.add(keeper, [b"b", b"c"], ORDER)
+
+    assert caught.value.limit == 2
+    assert keeper.ids == [1]
+    assert len(ledger) == 1
+
+
+def test_who_waits_for_room_is_woken_once_for_each_place(inbox: Inbox) -> None:
+    ledger, keeper = Ledger(inbox.append, 2), Keeper()
+    ledger.add(keeper, [b"a", b"b"], ORDER)
+    woken: list[str] = []
+    ledger.when_room(lambda: woken.append("one"))
+    ledger.when_room(lambda: woken.append("two"))
+    assert woken == []
+
+    ledger.resolve(resolved(1))
+    assert woken == ["one"]
+    ledger.resolve(resolved(2))
+    assert woken == ["one", "two"]
+    ledger.when_room(lambda: woken.append("at once"))
+    assert woken[-1] == "at once"
+
+
+def test_a_waiter_that_gives_up_passes_its_turn_on(inbox: Inbox) -> None:
+    ledger, keeper = Ledger(inbox.append, 1), Keeper()
+    ledger.add(keeper, [b"a"], ORDER)
+    woken: list[str] = []
+
+    def first() -> None:
+        woken.append("first")
+
+    ledger.when_room(first)
+    ledger.when_room(lambda: woken.append("second"))
+    ledger.resolve(resolved(1))
+    ledger.forget_waiter(first)
+
+    assert woken == ["first", "second"]
+
+
+def test_a_job_ends_once_and_strangers_are_ignored(inbox: Inbox) -> None:
+    ledger, keeper = Ledger(inbox.append, 9), Keeper()
+    ledger.add(keeper, [b"a"], ORDER)
+
+    ledger.resolve(resolved(1, 77))
+    ledger.resolve(resolved(1, end=End.LOST))
+
+    assert keeper.ended == {1: (End.OK, b"r", 1)}
+    assert len(ledger) == 0
+    assert ledger.cancel([1]) is False
+
+
+def test_progress_reaches_the_owner(inbox: Inbox) -> None:
+    ledger, keeper = Ledger(inbox.append, 9), Keeper()
+    ledger.add(keeper, [b"a"], ORDER)
+
+    ledger.notify(Notify(1, 0.5, "half"))
+    ledger.notify(Notify(2, 0.5, "nobody's"))
+
+    assert keeper.reports == [Status(0.5, "half")]
+
+
+def test_closing_ends_jobs_and_waiters_and_takes_no_more(inbox: Inbox) -> None:
+    ledger, keeper = Ledger(inbox.append, 1), Keeper()
+    ledger.add(keeper, [b"a"], ORDER)
+    woken: list[bool] = []
+    ledger.when_room(lambda: woken.append(True))
+
+    cause = RuntimeError("superseded by another")
+    assert ledger.fail(cause) == [1]
+
+    assert woken == [True]
+    assert isinstance(keeper.ended[1], ClosedError)
+    assert keeper.ended[1].__cause__ is cause
+    with pytest.raises(ClosedError, match="superseded by another"):
+        ledger.add(keeper, [b"b"], ORDER)
+
+
+def test_bytes_payloads_are_bytes_or_text() -> None:
+    assert pack(b"a", "bytes") == b"a"
+    assert pack(bytearray(b"a"), "bytes") == b"a"
+    assert pack("ä", "bytes") == "ä".encode()
+    with pytest.raises(TypeError, match="codec='cbor'"):
+        pack({"a": 1}, "bytes")
+
+
+def test_cbor_payloads_are_values() -> None:
+    value = {"a": [1, 2.5, None, b"x", "ä", True]}
+
+    assert value_of(pack(value, "cbor"), "cbor") == value
+    with pytest.raises(TypeError, match="not a CBOR value"):
+        pack(object(), "cbor")
+
+
+def test_ends_become_the_errors_of_their_names() -> None:
+    cancelled = error_of(3, End.CANCELLED, b"", 1)
+    lost = error_of(3, End.LOST, b"the worker went silent", 4)
+
+    assert isinstance(cancelled, JobCancelled)
+    assert cancelled.may_have_started
+    assert isinstance(error_of(3, End.TIMEOUT, b"", 0), JobTimeout)
+    assert isinstance(lost, JobLost)
+    assert (lost.attempts, lost.cause, lost.job_id) == (4, "the worker went silent", 3)

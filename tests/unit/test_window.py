@@ -1,0 +1,191 @@
+"""A map in flight: lazy, bounded, in order, and nothing left behind."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import pytest
+
+from wmp.actions import End, Resolve
+from wmp.errors import JobFailed, JobLost
+from wmp.events import Cancelled, Submitted
+from wmp.message import Kind
+from wmp.runtime.ledger import Ledger, Order
+from wmp.runtime.window import Window
+
+
+class World:
+    """A ledger whose jobs are done when the test says so."""
+
+    def __init__(self, limit: int = 10_000) -> None:
+        self.posted: list[Any] = []
+        self.ledger = Ledger(self.posted.append, limit)
+        self.wakes = 0
+
+    def window(self, payloads: Iterable[bytes], in_flight: int = 100) -> Window:
+        return Window(
+            self.ledger,
+            payloads,
+            Order(Kind(), 0, None, 3),
+            codec="bytes",
+            in_flight=in_flight,
+            wake=self.wake,
+        )
+
+    def wake(self) -> None:
+        self.wakes += 1
+
+    def jobs(self) -> dict[int, bytes]:
+        found: dict[int, bytes] = {}
+        for entry in self.posted:
+            event = entry() if callable(entry) else entry
+            if isinstance(event, Submitted):
+                found.update(zip(event.ids, event.payloads, strict=True))
+        self.posted.clear()
+        return found
+
+    def end(self, ids: Iterable[int], end: End = End.OK, payload: bytes | None = None) -> None:
+        ids = list(ids)
+        payloads = [str(id).encode() if payload is None else payload for id in ids]
+        self.ledger.resolve(Resolve(ids, [end] * len(ids), payloads, [1] * len(ids)))
+
+
+def counted(count: int, pulled: list[int]) -> Iterator[bytes]:
+    for number in range(count):
+        pulled.append(number)
+        yield str(number).encode()
+
+
+def fill(window: Window) -> None:
+    while window.fill():
+        pass
+
+
+def test_inputs_are_pulled_up_to_the_bound_and_no_further() -> None:
+    world, pulled = World(), []
+    window = world.window(counted(1000, pulled), in_flight=10)
+    assert pulled == []
+
+    fill(window)
+
+    assert len(pulled) == 10
+    assert len(world.jobs()) == 10
+
+
+def test_results_come_in_order_whatever_order_they_end_in() -> None:
+    world = World()
+    window = world.window([b"a", b"b", b"c"])
+    fill(window)
+    ids = list(world.jobs())
+
+    world.end([ids[2], ids[1]])
+    assert window.waits
+    assert world.wakes == 0
+    world.end([ids[0]])
+    assert world.wakes == 1
+
+    assert [window.take() for _ in ids] == [str(id).encode() for id in ids]
+    assert window.finished
+
+
+def test_taking_makes_room_in_good_parts() -> None:
+    world, pulled = World(), []
+    window = world.window(counted(1000, pulled), in_flight=8)
+    fill(window)
+    ids = list(world.jobs())
+    world.end(ids)
+
+    window.take()
+    fill(window)
+    assert len(pulled) == 8
+    window.take()
+    fill(window)
+    assert len(pulled) == 10
+
+
+def test_a_failure_is_raised_in_its_place() -> None:
+    world = World()
+    window = world.window([b"a", b"b"])
+    fill(window)
+    ids = list(world.jobs())
+    world.end([ids[1]], End.LOST, b"gone")
+    world.end([ids[0]])
+
+    assert window.take() == str(ids[0]).encode()
+    with pytest.raises(JobLost, match="gone"):
+        window.take()
+
+
+def test_what_the_inputs_raise_is_raised_in_its_place() -> None:
+    def broken() -> Iterator[bytes]:
+        yield b"a"
+        raise ZeroDivisionError("in the inputs")
+
+    world = World()
+    window = world.window(broken())
+    fill(window)
+    world.end(world.jobs())
+
+    assert not window.finished
+    window.take()
+    with pytest.raises(ZeroDivisionError, match="in the inputs"):
+        window.finished  # noqa: B018
+
+
+def test_an_input_that_is_no_payload_is_raised_in_its_place() -> None:
+    world = World()
+    window = world.window([b"a", 5])  # type: ignore[list-item]
+    fill(window)
+    world.end(world.jobs())
+
+    window.take()
+    with pytest.raises(TypeError, match="got int"):
+        window.finished  # noqa: B018
+
+
+def test_abandoning_cancels_what_has_not_ended_and_keeps_nothing() -> None:
+    world = World()
+    window = world.window([b"a", b"b", b"c"])
+    fill(window)
+    ids = list(world.jobs())
+    world.end(ids[:1])
+
+    window.abandon()
+    (event,) = world.posted
+    world.end(ids[1:], End.CANCELLED, b"")
+
+    assert event == Cancelled(ids[1:])
+    assert len(world.ledger) == 0
+    assert window.finished
+
+
+def test_no_room_in_the_manager_starves_the_window_until_there_is() -> None:
+    world = World(limit=1)
+    world.window([b"other"]).fill()
+    (other,) = world.jobs()
+    window = world.window([b"a"])
+
+    assert not window.fill()
+    assert window.starved
+    world.end([other])
+    fill(window)
+    assert not window.starved
+    assert list(world.jobs().values()) == [b"a"]
+
+
+def test_a_broken_cbor_result_fails_its_own_job() -> None:
+    world = World()
+    window = Window(
+        world.ledger,
+        [1],
+        Order(Kind(codec="cbor"), 0, None, 3),
+        codec="cbor",
+        in_flight=1,
+        wake=world.wake,
+    )
+    fill(window)
+    world.end(world.jobs(), payload=b"\xff\xff")
+
+    with pytest.raises(JobFailed, match="broken"):
+        window.take()
