@@ -8,7 +8,7 @@ through the real codec.
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterator, Sequence
 
 from attrs import define, field
@@ -32,6 +32,7 @@ from wmp.actions import (
 from wmp.core.device import Device
 from wmp.core.manager import Manager
 from wmp.core.worker import Worker
+from wmp.errors import DecodeError
 from wmp.events import (
     Cancelled,
     Connected,
@@ -43,8 +44,7 @@ from wmp.events import (
     Ticked,
     Undelivered,
 )
-from wmp.errors import DecodeError
-from wmp.message import Frame, Kind, Link, Message, Outcome
+from wmp.message import Command, Frame, Kind, Link, Message, Outcome
 
 __all__ = ["Lane", "Network", "Pipe"]
 
@@ -82,7 +82,10 @@ class Network:
     halted: dict[str, Exception | None] = field(factory=dict)
     reports: list[tuple[str, Notify]] = field(factory=list)
     drops: list[tuple[str, Drop]] = field(factory=list)
-    ticks: int = 0
+    ticks: Counter[str] = field(factory=Counter)
+    """How often each node was woken by its own deadline."""
+    sent: Counter[Command] = field(factory=Counter)
+    """Messages put on a pipe, by command."""
     _far: dict[Pipe, Pipe] = field(factory=dict)
     _last_id: dict[str, int] = field(factory=dict)
     _inbox: deque[tuple[str, object]] = field(factory=deque)
@@ -212,7 +215,7 @@ class Network:
             for name, node in self.nodes.items():
                 when = node.deadline()
                 if name not in self.halted and when is not None and when <= self.now:
-                    self.ticks += 1
+                    self.ticks[name] += 1
                     self.happen(name, Ticked())
                     later = node.deadline()
                     if later is not None and later <= self.now:
@@ -277,6 +280,7 @@ class Network:
             # A ROUTER that has no such connection says so (ROUTER_MANDATORY).
             self.happen(pipe[0], Undelivered(pipe[1], message))
         else:
+            self.sent[message.command] += 1
             self.pipes[pipe].append(codec.encode(message))
 
     def _recall(self, name: str, number: int, ids: Sequence[int]) -> None:

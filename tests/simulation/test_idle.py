@@ -1,0 +1,70 @@
+"""Nothing to do costs next to nothing: nodes wake for their declared timers only."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from wmp.balance import least_recently_used
+from wmp.core.manager import Manager
+from wmp.core.settings import ManagerSettings, WorkerSettings
+from wmp.core.worker import Worker
+from wmp.message import Command, Kind
+from wmp.testing.network import Network
+
+
+def idle(hold: float, managers: int = 1) -> tuple[Counter[str], Counter[Command]]:
+    """A minute of an idle worker; wake-ups by node, and messages sent by command."""
+    network = Network()
+    names = [f"m{index}" for index in range(managers)]
+    for name in names:
+        settings = ManagerSettings(identity=name.encode(), epoch=1)
+        network.add(name, Manager(settings, least_recently_used))
+    settings = WorkerSettings(identity=b"w", epoch=1, hold=hold)
+    network.add("w", Worker(settings, managers), names)
+    network.connect("w")
+    network.settle()
+    # What the first minute may do at the start (finding each other) is not idling.
+    network.run(until=30.0)
+    network.ticks.clear()
+    network.sent.clear()
+    network.run(until=90.0)
+    return network.ticks, network.sent
+
+
+@pytest.mark.parametrize("managers", [1, 3])
+def test_an_idle_worker_wakes_for_its_pings_and_its_backoff_only(managers):
+    ticks, sent = idle(hold=0.0, managers=managers)
+
+    # One PING a second and manager; READY repeated every 24 to 32 s on each link.
+    assert sent[Command.PING] == sent[Command.PONG] == pytest.approx(60 * managers, abs=managers)
+    assert sent[Command.READY] <= 3 * managers
+    assert set(sent) <= {Command.PING, Command.PONG, Command.READY}
+    # Each link is looked at once in three intervals: is everything behind it silent?
+    assert ticks["w"] <= 60 * managers + 60 / 3 * managers + 3
+    # A manager looks once an `expire` whether its worker has been heard.
+    assert all(ticks[f"m{index}"] <= 60 / 5 + 1 for index in range(managers))
+
+
+def test_a_held_give_costs_two_messages_a_hold():
+    ticks, sent = idle(hold=5.0)
+
+    # The manager answers NO half a second before the hold ends, the worker asks again.
+    assert sent[Command.GIVE] == sent[Command.NO] == pytest.approx(60 / 4.5, abs=2)
+    assert set(sent) <= {Command.PING, Command.PONG, Command.READY, Command.GIVE, Command.NO}
+    assert ticks["w"] <= 60 + 60 / 3 + 60 / 4.5 + 3
+    # The hold, the acknowledgement of each NO, and expiry.
+    assert ticks["m0"] <= 2 * 60 / 4.5 + 60 / 5 + 3
+
+
+def test_jobs_that_nobody_can_do_wake_nobody():
+    network = Network()
+    network.add("m", Manager(ManagerSettings(identity=b"m", epoch=1), least_recently_used))
+    network.add("w", Worker(WorkerSettings(identity=b"w", epoch=1, hold=0.0), 1), ["m"])
+    network.connect("w")
+    network.submit("m", [b"x"] * 100, Kind("a role that nobody has"))
+    network.run(until=30.0)
+    network.sent.clear()
+    network.run(until=60.0)
+    assert Command.WAKE not in network.sent
