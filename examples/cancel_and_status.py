@@ -1,0 +1,61 @@
+"""A job is a future: it reports progress, can be cancelled, timed, and fails as itself."""
+
+import threading
+import time
+
+import wmp
+
+halfway = threading.Event()
+
+
+def slow(payload: bytes, job: wmp.RunningJob) -> str:
+    """A handler with a second argument is told about the job that it does."""
+    steps = int(payload)
+    for step in range(steps):
+        if job.cancelled:
+            # Nobody wants the result any more. To look now and then is all it takes.
+            raise wmp.JobCancelled("seen, and stopped")
+        job.report(step / steps, f"step {step} of {steps}")
+        time.sleep(0.02)
+    return f"{steps} steps"
+
+
+def show(status: wmp.Status) -> None:
+    """Called on a thread of its own for each report; 20 a second at most are sent."""
+    if status.fraction is not None and status.fraction > 0.5 and not halfway.is_set():
+        print(f"more than half of it is done: {status.text}")
+        halfway.set()
+
+
+def broken(payload: bytes) -> str:
+    return str(1 / int(payload))
+
+
+with (
+    wmp.Manager() as manager,
+    wmp.Worker(*manager.endpoints, handlers={"slow": slow, "broken": broken}),
+):
+    job = manager.submit(b"20", role="slow", on_status=show)
+    print(f"done: {job.result(timeout=10).decode()}")
+    assert halfway.wait(10)
+
+    # Cancelling asks. The answer is definite: JobCancelled, or the result if that was faster.
+    started = threading.Event()
+    job = manager.submit(b"10000", role="slow", on_status=lambda status: started.set())
+    started.wait(10)
+    job.cancel()
+    try:
+        job.result(timeout=10)
+    except wmp.JobCancelled as error:
+        print(f"cancelled: {error}")
+
+    try:
+        manager.submit(b"10000", role="slow", timeout=0.2).result(timeout=10)
+    except wmp.JobTimeout as error:
+        print(f"timed out: {error}")
+
+    # What a handler raises is raised here, with the worker's traceback as a note.
+    try:
+        manager.submit(b"0", role="broken").result(timeout=10)
+    except wmp.JobFailed as error:
+        print(f"failed: {error}")

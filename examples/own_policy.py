@@ -1,0 +1,34 @@
+"""A balancing policy of one's own: who is asked first is a function of a few lines."""
+
+from collections.abc import Sequence
+
+import wmp
+from wmp.balance import Jobs, Offer
+
+
+def nearest_first(jobs: Jobs, offers: Sequence[Offer]) -> Sequence[Offer]:
+    """Ask the workers of our own rack first, and of those the one that has done least."""
+    return sorted(offers, key=lambda offer: (not offer.label.startswith("rack-7"), offer.done))
+
+
+def work(payload: bytes) -> bytes:
+    """Do next to nothing."""
+    return payload
+
+
+# Built in are, by name: any, least_recently_used (what you get), most_free, random_of_two;
+# and to be put together, in wmp.balance: by_role, weighted.
+with wmp.Manager(policy=nearest_first) as manager:
+    # hold=0: the plain handshake, in which the manager asks whenever jobs come. With it a worker
+    # is never ahead of the manager's choice.
+    near = wmp.Worker(*manager.endpoints, handlers=work, slots=4, label="rack-7 first", hold=0)
+    far = wmp.Worker(*manager.endpoints, handlers=work, slots=4, label="rack-1 other", hold=0)
+    with far, near:
+        manager.wait_for_workers(2, timeout=10)
+        for _ in range(20):
+            manager.submit(b"", timeout=10).result()
+        done = {worker.label: worker.done for worker in manager.statistics().workers}
+
+for label, count in sorted(done.items()):
+    print(f"{label} did {count} jobs")
+assert done["rack-7 first"] > done["rack-1 other"]

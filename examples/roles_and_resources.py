@@ -1,0 +1,50 @@
+"""Workers that differ: each offers roles and resources, each job asks for what it needs."""
+
+import threading
+import time
+
+import wmp
+
+running = 0
+most = 0
+lock = threading.Lock()
+
+
+def train(payload: bytes) -> str:
+    """Something that needs a graphics card to itself."""
+    global running, most
+    with lock:
+        running += 1
+        most = max(most, running)
+    time.sleep(0.02)
+    with lock:
+        running -= 1
+    return f"{payload.decode()} was trained"
+
+
+def resize(payload: bytes) -> str:
+    """Something that any processor can do."""
+    return f"{payload.decode()} was resized"
+
+
+with wmp.Manager() as manager:
+    # Eight slots, but two cards: however many slots are free, two jobs that need one run at once.
+    big = wmp.Worker(
+        *manager.endpoints,
+        handlers={"train": train, "resize": resize},
+        slots=8,
+        resources={"gpu": 2},
+        label="big",
+    )
+    small = wmp.Worker(*manager.endpoints, handlers={"resize": resize}, slots=2, label="small")
+    with big, small:
+        models = [f"model {n}".encode() for n in range(10)]
+        images = [f"image {n}".encode() for n in range(10)]
+        needs = {"slots": 1, "gpu": 1}
+        for result in manager.map(models, role="train", needs=needs, timeout=10):
+            print(result.decode())
+        for result in manager.map(images, role="resize", timeout=10):
+            print(result.decode())
+
+print(f"at most {most} were trained at once")
+assert most <= 2

@@ -1,0 +1,1 @@
+"""The programs ``wmp`` and ``wmp-device`` (extra ``cli``)."""

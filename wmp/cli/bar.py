@@ -1,0 +1,95 @@
+"""A progress bar on a terminal, and plain lines elsewhere."""
+
+from __future__ import annotations
+
+import sys
+from types import TracebackType
+from typing import Final
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+
+from wmp.cli.start import complain
+
+__all__ = ["Bar"]
+
+
+class Bar:
+    """Shows how far something is, and prints without tearing what it shows.
+
+    The bar is drawn on stderr, or on stdout when that is a terminal too: results are printed
+    above it then. Where stderr is no terminal, there is no bar.
+
+    Args:
+        program: What complaints begin with.
+        total: How much there is to do, None when nobody knows.
+        shown: Whether there may be a bar.
+    """
+
+    def __init__(self, program: str, total: int | None, *, shown: bool = True) -> None:
+        self._program: Final = program
+        self._above = sys.stdout.isatty()
+        self._progress: Progress | None = None
+        if shown and sys.stderr.isatty():
+            self._progress = Progress(
+                TextColumn("{task.description}"),
+                BarColumn(bar_width=None),
+                MofNCompleteColumn(),
+                TimeElapsedColumn(),
+                TimeRemainingColumn(),
+                console=Console(stderr=not self._above),
+                transient=True,
+                redirect_stdout=False,
+                redirect_stderr=False,
+            )
+            self._task = self._progress.add_task("", total=total)
+
+    @property
+    def live(self) -> bool:
+        """Whether somebody sees it move."""
+        return self._progress is not None
+
+    def __enter__(self) -> Bar:
+        if self._progress is not None:
+            self._progress.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if self._progress is not None:
+            self._progress.stop()
+
+    def advance(self, count: int = 1, text: str | None = None) -> None:
+        """Move on, and change what is said before the bar."""
+        if self._progress is not None:
+            self._progress.update(self._task, advance=count, description=text)
+
+    def print(self, line: bytes) -> None:
+        """Print a result, bytes as they are, with its newline."""
+        if self._progress is not None and self._above:
+            self._progress.console.out(line.decode("utf-8", "replace"), end="", highlight=False)
+        else:
+            sys.stdout.buffer.write(line)
+
+    def complain(self, text: str) -> None:
+        """Print one line for people, on stderr where that is not the bar's."""
+        if self._progress is not None:
+            line = " ".join(text.split())
+            self._progress.console.out(f"{self._program}: {line}", highlight=False)
+        else:
+            complain(self._program, text)
+
+    def flush(self) -> None:
+        """Let whoever reads stdout see what is there."""
+        sys.stdout.flush()

@@ -1,0 +1,48 @@
+"""``wmp keys``: makes a pair of CURVE keys."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import click
+import zmq.auth
+
+from wmp.cli.options import Command
+from wmp.errors import ConfigError
+
+__all__ = ["keys"]
+
+
+@click.command(
+    cls=Command,
+    epilog="""
+    wmp keys manager          makes manager.key and manager.key_secret
+    wmp keys workers/ada      makes workers/ada.key and workers/ada.key_secret
+    """,
+)
+@click.argument("name")
+def keys(name: str) -> int:
+    """Make a pair of CURVE keys: NAME.key for everybody, NAME.key_secret for this node alone.
+
+    With keys a node may listen to the network; see --secret, --server and --allowed.
+    """
+    public, secret = Path(f"{name}.key"), Path(f"{name}.key_secret")
+    for path in (public, secret):
+        if path.exists():
+            raise ConfigError(f"{path} is there already; remove it first, or choose another name")
+    if not public.parent.is_dir():
+        raise ConfigError(f"there is no folder {public.parent}; make it first")
+    try:
+        # The secret must not be readable by others for a moment even.
+        before = os.umask(0o077)
+        try:
+            zmq.auth.create_certificates(public.parent, public.stem)
+        finally:
+            os.umask(before)
+        public.chmod(0o644)
+    except OSError as error:
+        raise ConfigError(f"cannot write {public}: {(error.strerror or '').lower()}") from error
+    click.echo(f"{public} is for those who connect to this node or admit it")
+    click.echo(f"{secret} is for this node alone")
+    return 0

@@ -1,0 +1,192 @@
+"""``wmp map``: a manager that spreads files or lines over whoever connects."""
+
+from __future__ import annotations
+
+import base64
+import concurrent.futures
+import json
+import logging
+import time
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+from wmp.blocking import Manager
+from wmp.cli.bar import Bar
+from wmp.cli.feed import Feed, Item, inputs
+from wmp.cli.options import HOME, Command, amounts, security_of, verbose
+from wmp.cli.options import keys as key_flags
+from wmp.cli.start import FAILED, INTERRUPTED, complain
+from wmp.errors import ConfigError
+from wmp.message import DEFAULT_ROLE
+
+__all__ = ["map_command"]
+
+logger = logging.getLogger("wmp")
+
+_PROGRAM: Final = "wmp"
+
+_LONELY: Final = 3.0
+"""Seconds after which people are told that nobody is there to do the jobs."""
+
+_TURN: Final = 0.1
+"""Seconds between two looks at the clock while a result is waited for."""
+
+
+@click.command(
+    name="map",
+    cls=Command,
+    epilog="""
+    wmp map --role wc *.txt                     each file is a job
+    wmp map --role resolve --lines hosts.txt    each line of a file is a job
+    generate | wmp map --role work              each line of stdin is a job
+    wmp map --role wc --json *.txt | jq .name
+    """,
+)
+@click.argument("files", metavar="[FILE]…", nargs=-1)
+@click.option("--bind", metavar="ENDPOINT", multiple=True, help=f"For workers; default {HOME}.")
+@click.option("--role", metavar="ROLE", default=DEFAULT_ROLE, show_default=True)
+@click.option("--lines", is_flag=True, help="Jobs are the lines of the files, not the files.")
+@click.option("--json", "as_json", is_flag=True, help="Print name, ok and result or error as JSON.")
+@click.option("--need", metavar="NAME=AMOUNT", multiple=True, help="What one job takes.")
+@click.option("--timeout", metavar="SECONDS", type=float, help="For each job.")
+@click.option(
+    "--retries",
+    metavar="N",
+    type=click.IntRange(min=0),
+    default=3,
+    show_default=True,
+    help="How many dead workers a job survives.",
+)
+@key_flags(connects=False, binds=True)
+@verbose
+def map_command(
+    files: tuple[str, ...],
+    bind: tuple[str, ...],
+    role: str,
+    lines: bool,
+    as_json: bool,
+    need: tuple[str, ...],
+    timeout: float | None,
+    retries: int,
+    secret: str | None,
+    allowed: str | None,
+) -> int:
+    """Have workers do the same with every FILE, or with every line of stdin.
+
+    Without FILE, the lines of stdin are the jobs; - stands for stdin among files. The results
+    come to stdout in the order of the inputs, each ended by a newline. What failed is named on
+    stderr, and the exit code is then 1. Ctrl-C cancels what is under way and exits with 130.
+    """
+    for name in files:
+        if name != "-" and not Path(name).exists():
+            raise ConfigError(f"there is no file {name}")
+        if name != "-" and Path(name).is_dir():
+            raise ConfigError(f"{name} is a folder; name files, for example {name}/*")
+    manager = Manager(
+        *(bind or (HOME,)),
+        retries=retries,
+        security=security_of(secret, allowed=allowed),
+    )
+    total = len(files) if files and not lines else None
+    order = {"role": role, "needs": amounts("--need", need) or None, "timeout": timeout}
+    try:
+        with manager, Bar(_PROGRAM, total) as bar:
+            feed = Feed(manager, inputs(files, lines), order)
+            failed = _collect(manager, feed, _Printer(as_json, bar), role)
+    except KeyboardInterrupt:
+        complain(_PROGRAM, "interrupted; jobs under way were cancelled")
+        return INTERRUPTED
+    if failed:
+        complain(_PROGRAM, f"{failed} of {feed.count} jobs failed")
+    return FAILED if failed else 0
+
+
+def _collect(manager: Manager, feed: Feed, printer: _Printer, role: str) -> int:
+    """Print what comes, in the order of the inputs; return how many failed."""
+    failed = 0
+    watch = _Watch(manager, printer, role)
+    while True:
+        item, more = feed.first(_TURN)
+        if item is None:
+            printer.flush()
+            if not more:
+                return failed
+            continue
+        if item.job is not None and not item.job.done():
+            # Nothing more comes for a while: let whoever reads see what there is.
+            printer.flush()
+            while not concurrent.futures.wait([item.job], _TURN).done:
+                watch.look()
+        failed += not printer.show(item)
+        feed.drop()
+
+
+class _Watch:
+    """Says once that nobody is there for the role."""
+
+    def __init__(self, manager: Manager, printer: _Printer, role: str) -> None:
+        self._manager = manager
+        self._printer = printer
+        self._role = role
+        self._at: float | None = time.monotonic() + _LONELY
+
+    def look(self) -> None:
+        """Look whether it is time, and whether it is so."""
+        if self._at is None or time.monotonic() < self._at:
+            return
+        self._at = None
+        workers = self._manager.statistics().workers
+        if any(self._role in worker.roles for worker in workers):
+            return
+        where = self._manager.endpoints[0]
+        others = sorted({role for worker in workers for role in worker.roles})
+        seen = f" (those that are offer {', '.join(others)})" if others else ""
+        self._printer.complain(
+            f"jobs wait, but no worker for role {self._role!r} is connected to {where}{seen}; "
+            f"start one: wmp worker --role {self._role} --connect {where} -- COMMAND"
+        )
+
+
+class _Printer:
+    """Prints results to stdout, errors to stderr, and moves the bar."""
+
+    def __init__(self, as_json: bool, bar: Bar) -> None:
+        self._as_json = as_json
+        self._bar = bar
+        self.flush = bar.flush
+        self.complain = bar.complain
+
+    def show(self, item: Item) -> bool:
+        """Print how an item ended; tell whether it ended well."""
+        error, result = item.error, b""
+        if item.job is not None:
+            raised = item.job.exception()
+            if raised is None:
+                result = bytes(item.job.result())
+            else:
+                error = str(raised)
+                # Where it was raised is for those who asked for everything.
+                logger.debug("%s: %s", item.name, getattr(raised, "remote_traceback", ""))
+        if self._as_json:
+            self._bar.print(_as_json(item.name, error, result))
+        elif error is None:
+            self._bar.print(result if result.endswith(b"\n") else result + b"\n")
+        if error is not None:
+            self.complain(f"{item.name}: {error}")
+        self._bar.advance()
+        return error is None
+
+
+def _as_json(name: str, error: str | None, result: bytes) -> bytes:
+    row: dict[str, Any] = {"name": name, "ok": error is None}
+    if error is not None:
+        row["error"] = error
+    else:
+        try:
+            row["result"] = result.decode()
+        except UnicodeDecodeError:
+            row["base64"] = base64.b64encode(result).decode()
+    # A file's name may be bytes that are no UTF-8: ASCII has a place for them.
+    return json.dumps(row).encode() + b"\n"

@@ -1,0 +1,165 @@
+"""Flags that several programs share, and what becomes of them."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import logging
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import click
+
+from wmp.errors import ConfigError
+from wmp.runtime.security import Security
+
+__all__ = [
+    "BELOW",
+    "HOME",
+    "VERBOSE",
+    "Command",
+    "amounts",
+    "keys",
+    "log_to_stderr",
+    "security_of",
+    "verbose",
+    "version",
+    "write_examples",
+]
+
+HOME: Final = "tcp://127.0.0.1:5570"
+"""Where managers bind and workers look unless told otherwise."""
+
+BELOW: Final = "tcp://127.0.0.1:5571"
+"""Where devices bind unless told otherwise."""
+
+VERBOSE: Final = "wmp.verbose"
+"""Key of a click context's ``meta``: whether to say everything."""
+
+_F = TypeVar("_F", bound=Callable[..., Any])
+
+
+class Command(click.Command):
+    """A command whose help keeps the lines of its examples as they are."""
+
+    def format_epilog(self, context: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the examples, one a line."""
+        write_examples(self.epilog, formatter)
+
+
+def write_examples(epilog: str | None, formatter: click.HelpFormatter) -> None:
+    """Write an epilog as a section of examples."""
+    if epilog:
+        with formatter.section("Examples"):
+            for line in epilog.strip().splitlines():
+                formatter.write(f"{'':>{formatter.current_indent}}{line.strip()}\n")
+
+
+def version(function: _F) -> _F:
+    """Add ``--version``."""
+
+    def show(context: click.Context, parameter: click.Parameter, value: bool) -> None:
+        if value and not context.resilient_parsing:
+            try:
+                number = importlib.metadata.version("wmp")
+            except importlib.metadata.PackageNotFoundError:
+                number = "(from a source tree)"
+            click.echo(f"wmp {number}")
+            context.exit()
+
+    return click.option(
+        "--version",
+        is_flag=True,
+        is_eager=True,
+        expose_value=False,
+        callback=show,
+        help="Say which version this is, and exit.",
+    )(function)
+
+
+def verbose(function: _F) -> _F:
+    """Add ``--verbose``, and have what the library logs written to stderr."""
+
+    def listen(context: click.Context, parameter: click.Parameter, value: bool) -> None:
+        root = context.find_root()
+        # A subcommand may have the flag as well: either will do.
+        root.meta[VERBOSE] = value or root.meta.get(VERBOSE, False)
+        log_to_stderr(
+            root.info_name or "wmp", logging.DEBUG if root.meta[VERBOSE] else logging.INFO
+        )
+
+    return click.option(
+        "-v",
+        "--verbose",
+        is_flag=True,
+        expose_value=False,
+        callback=listen,
+        help="Say on stderr everything that happens, ignored messages too.",
+    )(function)
+
+
+def log_to_stderr(program: str, level: int) -> None:
+    """Have the library's log lines written to stderr, as the program's own."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(logging.Formatter(f"{program}: %(message)s"))
+    logger = logging.getLogger("wmp")
+    logger.handlers[:] = [handler]
+    logger.propagate = False
+    logger.setLevel(level)
+
+
+def keys(*, connects: bool, binds: bool) -> Callable[[_F], _F]:
+    """Add the flags that name CURVE keys: ``secret``, ``server`` and ``allowed``."""
+
+    def decorate(function: _F) -> _F:
+        if binds:
+            function = click.option(
+                "--allowed",
+                metavar="FOLDER",
+                help="Keys (.key files) of those who may connect; without it, whoever knows ours.",
+            )(function)
+        if connects:
+            function = click.option(
+                "--server", metavar="FILE", help="Public CURVE key of those that it connects to."
+            )(function)
+        return click.option(
+            "--secret", metavar="FILE", help="Our CURVE keys, a .key_secret file of `wmp keys`."
+        )(function)
+
+    return decorate
+
+
+def security_of(
+    secret: str | None, *, server: str | None = None, allowed: str | None = None
+) -> Security | None:
+    """Read the keys that flags name; None when there are none.
+
+    Raises:
+        ConfigError: A file is no key, or a flag lacks the one that it belongs to.
+    """
+    if secret is None:
+        if server is not None or allowed is not None:
+            raise ConfigError("--server and --allowed go with --secret, which names our own keys")
+        return None
+    for name in (secret, server, allowed):
+        if name is not None and not Path(name).exists():
+            raise ConfigError(f"there is no {name}; make keys with: wmp keys NAME")
+    return Security.load(secret, server=server, allowed=allowed)
+
+
+def amounts(flag: str, pairs: tuple[str, ...]) -> dict[str, int]:
+    """Turn repeated ``NAME=AMOUNT`` into a mapping.
+
+    Raises:
+        ConfigError: One is something else.
+    """
+    made: dict[str, int] = {}
+    for pair in pairs:
+        name, separator, amount = pair.partition("=")
+        if not name or not separator or not (amount.isascii() and amount.isdecimal()):
+            raise ConfigError(f"{flag} {pair!r}: expected NAME=AMOUNT, for example gpu=2")
+        if name in made:
+            raise ConfigError(f"{flag} names {name!r} twice; name every resource once")
+        made[name] = int(amount)
+    return made

@@ -1,0 +1,158 @@
+"""One process of ``wmp demo``: a manager, a device or a worker that its parent leads by the hand.
+
+The parent says what to do in lines of JSON on stdin and hears of it in lines of JSON on stdout.
+When stdin ends, so does the process: nothing is left over of a demo, whatever becomes of the
+parent.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+import logging
+import os
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Any, Final, NoReturn
+
+from wmp.blocking import Device, Job, Manager, Worker
+from wmp.runtime.handlers import RunningJob
+
+__all__ = ["ROLE", "count", "main"]
+
+ROLE: Final = "count"
+
+_PATIENCE: Final = 3.0
+"""Seconds after the end of stdin by which this process is gone."""
+
+_START: Final = 30.0
+"""Seconds for all workers to show up."""
+
+_lock = threading.Lock()
+
+
+def count(data: bytes) -> list[Any]:
+    """Do the work of one job: words and hash of a file."""
+    return [len(data.split()), hashlib.sha256(data).hexdigest()]
+
+
+def main() -> NoReturn:
+    """Play the part that the first line names, until stdin ends."""
+    # Ctrl-C is the parent's affair.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    orders = _orders()
+    first = next(orders, None)
+    if first is not None:
+        part, config = first["part"], first["config"]
+        level = logging.DEBUG if first["verbose"] else logging.ERROR
+        logging.basicConfig(level=level, format=f"{config['label']}: %(message)s")
+        _PARTS[part](config, orders)
+    sys.exit(0)
+
+
+def _orders() -> Iterator[dict[str, Any]]:
+    """Yield what the parent says."""
+    for line in sys.stdin:
+        yield json.loads(line)
+    # From here on this process owes nothing to anybody.
+    timer = threading.Timer(_PATIENCE, os._exit, (1,))
+    timer.daemon = True
+    timer.start()
+
+
+def _say(**words: Any) -> None:
+    with _lock:
+        print(json.dumps(words), flush=True)
+
+
+def _manage(config: dict[str, Any], orders: Iterator[dict[str, Any]]) -> None:
+    manager = Manager(label=config["label"], codec="cbor", expire=config["expire"])
+    manager.start()
+    try:
+        _say(bound=manager.endpoints[0])
+        for order in orders:
+            if "meet" in order:
+                manager.wait_for_workers(order["meet"], role=ROLE, timeout=_START)
+                _say(met=order["meet"])
+            else:
+                args = (manager, order["files"])
+                threading.Thread(target=_spread, args=args, daemon=True).start()
+    finally:
+        manager.close(0.0)
+
+
+def _spread(manager: Manager, files: list[tuple[int, str]]) -> None:
+    """Hand in files and pass the results on, as they come."""
+    ended: SimpleQueue[tuple[int, Job]] = SimpleQueue()
+
+    def note(index: int, job: Job) -> None:
+        ended.put((index, job))
+
+    def submit() -> None:
+        for index, name in files:
+            job = manager.submit(Path(name).read_bytes(), role=ROLE)
+            job.add_done_callback(functools.partial(note, index))
+
+    threading.Thread(target=submit, daemon=True).start()
+    left = len(files)
+    while left:
+        rows: list[tuple[int, Job]] = [ended.get()]
+        while not ended.empty():
+            rows.append(ended.get())
+        left -= len(rows)
+        done, failed = [], []
+        for index, job in rows:
+            error = job.exception()
+            if error is None:
+                done.append([index, *job.result()])
+            else:
+                failed.append([index, str(error)])
+        _say(done=done, failed=failed)
+    statistics = manager.statistics()
+    _say(requeued=dict(statistics.requeued), dropped=dict(statistics.dropped))
+
+
+def _pass_on(config: dict[str, Any], orders: Iterator[dict[str, Any]]) -> None:
+    bind = "tcp://127.0.0.1:*"
+    with Device(bind=bind, connect=config["connect"], label=config["label"]) as device:
+        _say(bound=device.endpoints[0])
+        for _ in orders:
+            pass
+
+
+def _work(config: dict[str, Any], orders: Iterator[dict[str, Any]]) -> None:
+    still = threading.Event()
+
+    def handle(data: bytes, job: RunningJob) -> list[Any]:
+        if still.is_set():
+            # What was asked for: to be killed with work in hand.
+            _say(holding=job.id)
+            threading.Event().wait()
+        return [*count(data), config["label"], job.attempt]
+
+    worker = Worker(
+        *config["connect"],
+        handlers={ROLE: handle},
+        slots=config["slots"],
+        label=config["label"],
+        ping=config["ping"],
+    )
+    worker.start()
+    try:
+        _say(started=os.getpid())
+        for _ in orders:
+            still.set()
+    finally:
+        worker.close(1.0)
+
+
+_PARTS: Final = {"manager": _manage, "device": _pass_on, "worker": _work}
+
+
+if __name__ == "__main__":
+    main()

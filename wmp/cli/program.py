@@ -1,0 +1,41 @@
+"""The program ``wmp``: its commands, and what they have in common."""
+
+from __future__ import annotations
+
+import click
+
+from wmp.cli.demo import demo
+from wmp.cli.keys import keys
+from wmp.cli.map import map_command
+from wmp.cli.options import version, write_examples
+from wmp.cli.worker import worker
+
+__all__ = ["command"]
+
+
+class _Group(click.Group):
+    def format_epilog(self, context: click.Context, formatter: click.HelpFormatter) -> None:
+        write_examples(self.epilog, formatter)
+
+
+@click.group(
+    cls=_Group,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog="""
+    wmp demo                          see it all work, on this machine
+    wmp worker --role wc -- wc -w     a worker that runs a Unix command for each job
+    wmp map --role wc *.txt           spread files over whoever connects
+    wmp COMMAND --help                more about one of them
+    """,
+)
+@version
+def command() -> None:
+    """Jobs from many managers to many workers over ZeroMQ, without a broker.
+
+    A manager holds jobs and binds, by default to tcp://127.0.0.1:5570; workers connect to it and
+    do them. The program wmp-device stands between the two.
+    """
+
+
+for one in (demo, worker, map_command, keys):
+    command.add_command(one)

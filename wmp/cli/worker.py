@@ -1,0 +1,225 @@
+"""``wmp worker``: does jobs with a Python function or a Unix command."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import os
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Mapping
+from typing import Any, Final
+
+import click
+
+from wmp import aio, blocking
+from wmp.cli.options import HOME, Command, amounts, security_of, verbose
+from wmp.cli.options import keys as key_flags
+from wmp.cli.start import complain
+from wmp.errors import ClosedError, ConfigError
+from wmp.message import DEFAULT_ROLE
+from wmp.runtime.command import CommandHandler
+from wmp.runtime.handlers import Handler
+from wmp.runtime.pools import KINDS
+
+__all__ = ["worker"]
+
+_PROGRAM: Final = "wmp"
+
+_OWN: Final = ("role", "slots", "resource", "pool", "identity", "label", "secret", "server")
+"""Flags for a worker made here; a ready-made one brings its own."""
+
+
+class _WorkerCommand(Command):
+    """Keeps what follows ``--`` for itself: it is a command line of its own."""
+
+    def parse_args(self, context: click.Context, args: list[str]) -> list[str]:
+        if "--" in args:
+            cut = args.index("--")
+            context.obj = args[cut + 1 :]
+            args = args[:cut]
+        return super().parse_args(context, args)
+
+
+@click.command(
+    cls=_WorkerCommand,
+    epilog="""
+    wmp worker package.module:function --slots 8 --pool process
+    wmp worker package.module:worker --connect tcp://127.0.0.1:5571
+    wmp worker package.module:handlers --resource gpu=2
+    wmp worker --role wc -- wc -w
+    wmp worker --role thumbnail --slots 4 -- convert - -resize 200 jpg:-
+    """,
+)
+@click.argument("target", metavar="[PACKAGE.MODULE:ATTRIBUTE] [-- COMMAND…]", required=False)
+@click.option(
+    "--connect",
+    metavar="ENDPOINT",
+    multiple=True,
+    help=f"A manager or device; once for each; default {HOME}.",
+)
+@click.option("--role", metavar="ROLE", help=f"Jobs of which role; default {DEFAULT_ROLE!r}.")
+@click.option("--slots", metavar="N", type=int, default=1, show_default=True, help="Jobs at once.")
+@click.option(
+    "--resource",
+    metavar="NAME=AMOUNT",
+    multiple=True,
+    help="What there is beside slots, for jobs that need it.",
+)
+@click.option(
+    "--pool",
+    type=click.Choice(KINDS),
+    default="thread",
+    show_default=True,
+    help="Where functions run; process for those that compute.",
+)
+@click.option("--identity", metavar="TEXT", help="Stable name on the wire; random by default.")
+@click.option("--label", metavar="TEXT", help="What people call it; host and process by default.")
+@key_flags(connects=True, binds=False)
+@verbose
+@click.pass_context
+def worker(
+    context: click.Context,
+    target: str | None,
+    connect: tuple[str, ...],
+    role: str | None,
+    slots: int,
+    resource: tuple[str, ...],
+    pool: str,
+    identity: str | None,
+    label: str | None,
+    secret: str | None,
+    server: str | None,
+) -> int:
+    """Do jobs for every manager that it connects to.
+
+    PACKAGE.MODULE:ATTRIBUTE is found from the current directory: a function f(payload) or
+    f(payload, job), a mapping from roles to functions, or a wmp.Worker that is ready but not
+    started. A COMMAND gets each payload on stdin; its stdout is the result; when it exits with
+    another code than 0, that is the job's error, with what it wrote to stderr.
+
+    Ctrl-C or SIGTERM: finish what is under way, then exit with 0; a second one stops at once.
+    """
+    argv: list[str] | None = context.obj
+    if (target is None) == (argv is None):
+        raise click.UsageError(
+            "what is the work? expected PACKAGE.MODULE:ATTRIBUTE or -- COMMAND, one of the two",
+            context,
+        )
+    handlers: Mapping[str, Handler]
+    if argv is not None:
+        if pool != "thread":
+            raise click.UsageError(
+                "--pool is for functions: a command is a process anyway", context
+            )
+        handlers = {role or DEFAULT_ROLE: CommandHandler(argv)}
+    else:
+        assert target is not None
+        found = load(target)
+        if isinstance(found, blocking.Worker | aio.Worker):
+            _refuse_own_flags(context, target)
+            found.connect(*connect)
+            return _serve(found)
+        if isinstance(found, Mapping):
+            if role is not None:
+                raise click.UsageError(f"--role is for one function: {target} names roles", context)
+            handlers = found
+        elif callable(found):
+            handlers = {role or DEFAULT_ROLE: found}
+        else:
+            raise ConfigError(
+                f"{target} is of type {type(found).__name__}; expected a function, a mapping "
+                "from roles to functions, or a wmp.Worker"
+            )
+    return _serve(
+        blocking.Worker(
+            *(connect or (HOME,)),
+            handlers=handlers,
+            slots=slots,
+            resources=amounts("--resource", resource),
+            pool=pool,
+            identity=identity,
+            label=label,
+            security=security_of(secret, server=server),
+        )
+    )
+
+
+def load(target: str) -> Any:
+    """Import what ``package.module:attribute`` names, from the current directory too.
+
+    Raises:
+        ConfigError: There is no such thing, or importing it failed.
+    """
+    name, separator, attribute = target.partition(":")
+    if not name or not separator or not attribute:
+        raise ConfigError(f"{target!r}: expected PACKAGE.MODULE:ATTRIBUTE, for example work:count")
+    # As `python -m` has it. Worker processes are given the same path.
+    here = os.getcwd()
+    if here not in sys.path and "" not in sys.path:
+        sys.path.insert(0, here)
+    try:
+        found: Any = importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name is not None and (name == error.name or name.startswith(f"{error.name}.")):
+            raise ConfigError(
+                f"there is no module {error.name!r}, looked for in {here} and among what is "
+                "installed; go to its folder, or install it"
+            ) from error
+        raise ConfigError(f"cannot import {name}: {error}") from error
+    # A module runs the user's code, which may raise anything.
+    except Exception as error:
+        raise ConfigError(
+            f"cannot import {name}: {type(error).__name__}: {error}{_where(error)}"
+        ) from error
+    for part in attribute.split("."):
+        try:
+            found = getattr(found, part)
+        except AttributeError as error:
+            raise ConfigError(f"there is no {attribute!r} in module {name!r}") from error
+    return found
+
+
+def _where(error: Exception) -> str:
+    frames = traceback.extract_tb(error.__traceback__)
+    return f" ({frames[-1].filename}:{frames[-1].lineno})" if frames else ""
+
+
+def _refuse_own_flags(context: click.Context, target: str) -> None:
+    for name in _OWN:
+        if context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE:
+            raise click.UsageError(
+                f"--{name} does not go with {target}: it is a worker with settings of its own",
+                context,
+            )
+
+
+def _serve(made: blocking.Worker | aio.Worker) -> int:
+    """Serve until a signal ends it."""
+    # Daemon: a worker that ends before it met a manager must not wait for this.
+    threading.Thread(target=_announce, args=(made,), name="wmp-announce", daemon=True).start()
+    if isinstance(made, blocking.Worker):
+        made.run()
+    else:
+        asyncio.run(made.run())
+    return 0
+
+
+def _announce(made: blocking.Worker | aio.Worker) -> None:
+    """Say when the first manager answers: from then on there may be jobs."""
+    pause = 0.02
+    while True:
+        try:
+            managers = made.statistics().managers
+        except ClosedError:
+            managers = ()  # not started yet, or over again: then this process ends soon
+        except RuntimeError:
+            managers = ()  # an asyncio worker's tables changed while they were looked at
+        if managers:
+            names = ", ".join(manager.label or manager.identity.hex() for manager in managers)
+            complain(_PROGRAM, f"ready: connected to manager {names}")
+            return
+        time.sleep(pause)
+        pause = min(2 * pause, 0.5)

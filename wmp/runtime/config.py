@@ -1,0 +1,221 @@
+"""Definitions of devices in TOML: what a ``device.toml`` may say, and what is wrong with one.
+
+::
+
+    [device]                                  # [[device]] for several in one process
+    bind = "tcp://127.0.0.1:5571"             # one address or a list
+    connect = ["tcp://127.0.0.1:5570"]
+    identity = "proxy"                        # stable name on the wire, by default random
+    label = "proxy"                           # what people call it
+    max_hops = 16
+
+    [device.security]                         # CURVE keys, files relative to this one
+    secret = "device.key_secret"
+    server = "manager.key"                    # of those it connects to
+    allowed = "workers"                       # a folder of the keys of those who may connect
+
+    [device.transport]                        # options of the sockets
+    high_water_mark = 1000
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import tomllib
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import attrs
+from attrs import field, frozen
+
+from wmp.errors import ConfigError
+from wmp.message import Limits
+from wmp.runtime.security import Security
+from wmp.runtime.sockets import Transport
+
+__all__ = ["DeviceDefinition", "load_devices"]
+
+_ADDRESSES: Final = 'an address such as "tcp://127.0.0.1:5571", or a list of them'
+
+
+@frozen(kw_only=True)
+class DeviceDefinition:
+    """One device as its definition describes it; the arguments of :class:`wmp.aio.Device`."""
+
+    bind: tuple[str, ...]
+    connect: tuple[str, ...]
+    identity: str | None = None
+    label: str | None = None
+    max_hops: int = Limits.HOPS
+    security: Security | None = None
+    transport: Transport = field(factory=Transport)
+
+
+def load_devices(path: str | os.PathLike[str]) -> tuple[DeviceDefinition, ...]:
+    """Read the devices that a TOML file defines, at least one.
+
+    Nothing is opened yet but the files of keys.
+
+    Raises:
+        ConfigError: The file cannot be read, is not TOML, or says something that a device does
+            not understand; the text names file, key, what was found and what is expected.
+    """
+    path = Path(path)
+    document = _read(path)
+    top = _Table(path, "", document)
+    top.only(("device",))
+    found = document.get("device")
+    match found:
+        case dict():
+            return (_device(_Table(path, "device", found)),)
+        case [_, *_] if all(isinstance(one, dict) for one in found):
+            return tuple(
+                _device(_Table(path, f"device[{index}]", one)) for index, one in enumerate(found)
+            )
+        case None:
+            raise ConfigError(f"{path}: there is no [device] table; expected at least one")
+        case _:
+            raise top.wrong("device", "a table [device], or several [[device]]")
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        with path.open("rb") as file:
+            return tomllib.load(file)
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise ConfigError(f"cannot read {path}: {reason}; expected a TOML file") from error
+    except tomllib.TOMLDecodeError as error:
+        said = str(error)
+        raise ConfigError(f"{path}: this is not TOML: {said[:1].lower()}{said[1:]}") from error
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path}: this is not TOML: it is not UTF-8 text") from error
+
+
+def _device(table: _Table) -> DeviceDefinition:
+    table.only(attrs.fields_dict(DeviceDefinition))
+    return DeviceDefinition(
+        bind=table.addresses("bind"),
+        connect=table.addresses("connect"),
+        identity=table.text("identity", Limits.IDENTITY),
+        label=table.text("label", Limits.LONG_TEXT),
+        max_hops=table.count("max_hops", Limits.HOPS, most=Limits.HOPS),
+        security=_security(table),
+        transport=_transport(table),
+    )
+
+
+def _security(device: _Table) -> Security | None:
+    table = device.table("security")
+    if table is None:
+        return None
+    table.only(("secret", "server", "allowed"))
+    secret = table.path("secret")
+    if secret is None:
+        raise table.missing("secret", "the .key_secret file of this device")
+    server = table.path("server")
+    if server is None:
+        raise table.missing("server", "the .key file of those that the device connects to")
+    try:
+        return Security.load(secret, server=server, allowed=table.path("allowed"))
+    except ConfigError as error:
+        raise ConfigError(f"{table.file}: {table.name}: {error}") from error
+
+
+def _transport(device: _Table) -> Transport:
+    table = device.table("transport")
+    if table is None:
+        return Transport()
+    fields = attrs.fields_dict(Transport)
+    table.only(fields)
+    given: dict[str, int | float] = {}
+    for key in table.values:
+        if isinstance(fields[key].default, float):
+            given[key] = table.seconds(key)
+        else:
+            given[key] = table.count(key, 0)
+    return Transport(**given)  # type: ignore[arg-type]
+
+
+@frozen
+class _Table:
+    """One table of a file, which knows its own name for errors."""
+
+    file: Path
+    name: str
+    values: Mapping[str, Any]
+
+    def _key(self, key: str) -> str:
+        return f"{self.name}.{key}" if self.name else key
+
+    def wrong(self, key: str, expected: str) -> ConfigError:
+        """Make the error of a value that does not do."""
+        value = self.values[key]
+        shown = "a table" if isinstance(value, dict) else repr(value)
+        if len(shown) > 80:
+            shown = shown[:79] + "…"
+        return ConfigError(f"{self.file}: {self._key(key)} is {shown}; expected {expected}")
+
+    def missing(self, key: str, expected: str) -> ConfigError:
+        """Make the error of a key that must be there."""
+        return ConfigError(f"{self.file}: {self._key(key)} is missing; expected {expected}")
+
+    def only(self, known: Iterable[str]) -> None:
+        """Refuse keys that are not known: a typing error must not be a default."""
+        known = list(known)
+        for key in self.values:
+            if key not in known:
+                near = difflib.get_close_matches(key, known, 1)
+                hint = f"did you mean {near[0]}" if near else f"expected {', '.join(known)}"
+                raise ConfigError(f"{self.file}: {self._key(key)} is not a known key; {hint}")
+
+    def table(self, key: str) -> _Table | None:
+        value = self.values.get(key)
+        if value is None:
+            return None
+        if not isinstance(value, dict):
+            raise self.wrong(key, f"a table [{self._key(key)}]")
+        return _Table(self.file, self._key(key), value)
+
+    def addresses(self, key: str) -> tuple[str, ...]:
+        match self.values.get(key):
+            case None:
+                raise self.missing(key, _ADDRESSES)
+            case str(one) if one:
+                return (one,)
+            case [_, *_] as several if all(isinstance(one, str) and one for one in several):
+                return tuple(several)
+            case _:
+                raise self.wrong(key, _ADDRESSES)
+
+    def text(self, key: str, most: int) -> str | None:
+        value = self.values.get(key)
+        if value is None:
+            return None
+        if not isinstance(value, str) or not 1 <= len(value.encode()) <= most:
+            raise self.wrong(key, f"text of 1 to {most} bytes")
+        return value
+
+    def path(self, key: str) -> Path | None:
+        value = self.values.get(key)
+        if value is None:
+            return None
+        if not isinstance(value, str) or not value:
+            raise self.wrong(key, "the name of a file, relative to this one")
+        return self.file.parent / value
+
+    def count(self, key: str, default: int, *, most: int | None = None) -> int:
+        value = self.values.get(key, default)
+        # TOML's true is a Python int.
+        if type(value) is not int or value < 1 or (most is not None and value > most):
+            limit = "of at least 1" if most is None else f"from 1 to {most}"
+            raise self.wrong(key, f"a whole number {limit}")
+        return value
+
+    def seconds(self, key: str) -> float:
+        value = self.values[key]
+        if type(value) not in (int, float) or not 0 <= value < float("inf"):
+            raise self.wrong(key, "a number of seconds, of at least 0")
+        return float(value)
