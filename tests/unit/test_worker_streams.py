@@ -1,0 +1,317 @@
+"""The worker machine, rule by rule: sessions, numbers, acks, resending (spec §7)."""
+
+from __future__ import annotations
+
+import pytest
+
+from wmp.actions import Drop, Interrupt, Run
+from wmp.core.settings import WorkerSettings
+from wmp.core.worker import Worker
+from wmp.events import Connected, Finished, Ticked
+from wmp.message import Command, Field, Outcome
+from wmp.testing.scripted import sent
+from wmp.testing.scripted_manager import ScriptedManager
+
+
+def make(links=1, **options):
+    options = {"hold": 0.0, "window": 0, "resources": {"slots": 2}, **options}
+    return Worker(WorkerSettings(identity=b"w", epoch=5, **options), links)
+
+
+@pytest.fixture
+def worker():
+    return make()
+
+
+@pytest.fixture
+def manager(worker):
+    manager = ScriptedManager(worker)
+    manager.meet()
+    return manager
+
+
+def runs(actions):
+    return [action for action in actions if isinstance(action, Run)]
+
+
+def reasons(actions):
+    return [action.reason for action in actions if isinstance(action, Drop)]
+
+
+def give(manager, *payloads, **changes):
+    payloads = payloads or (b"job",)
+    (message,) = sent(manager.wake(len(payloads)), Command.GIVE)
+    return manager.take(message.fields[Field.LOCK], *payloads, **changes)
+
+
+def finish(worker, run, now=0.0, payload=b"result"):
+    count = len(run.ids)
+    return worker.handle(Finished(run.lane, run.ids, [Outcome.OK] * count, [payload] * count), now)
+
+
+def numbers(actions, command=Command.DONE):
+    return [message.fields[Field.NUMBER] for message in sent(actions, command)]
+
+
+# -- order
+
+
+@pytest.mark.rule("WMP-7.1")
+def test_results_are_numbered_from_1_on_in_the_session(worker, manager):
+    one, two = runs(give(manager, b"1", b"2"))
+    messages = sent(finish(worker, one), Command.DONE) + sent(finish(worker, two), Command.DONE)
+    assert [m.fields[Field.NUMBER] for m in messages] == [1, 2]
+    assert {m.fields[Field.SESSION] for m in messages} == {1}
+
+
+@pytest.mark.rule("WMP-7.1")
+def test_a_duplicate_is_dropped(worker, manager):
+    give(manager)
+    actions = manager.take(1, ids=[9], number=1)
+    assert reasons(actions) == ["duplicate"]
+    assert not runs(actions)
+    assert worker.statistics().held == 1
+
+
+@pytest.mark.rule("WMP-7.1")
+def test_a_gap_is_asked_for_once_and_nothing_in_it_is_accepted(worker, manager):
+    manager.wake(2)
+    actions = manager.take(1, number=2)
+    assert not runs(actions)
+    assert reasons(actions) == ["gap"]
+    (ping,) = sent(actions)
+    assert (ping.command, ping.to) == (Command.PING, (1, b"m1"))
+    assert ping.fields[Field.AGAIN] is True
+    assert (ping.fields[Field.ACK], ping.fields[Field.SESSION]) == (0, 1)
+
+    again = manager.no(1, number=3)
+    assert reasons(again) == ["ahead"]
+    assert not sent(again)
+    assert worker.statistics().locks == 1
+
+    assert runs(manager.take(1, number=1, ids=[1]))
+
+
+@pytest.mark.rule("WMP-7.2")
+def test_acks_ride_on_every_message_with_a_receiver(worker, manager):
+    messages = sent(give(manager))  # READY: room is left
+    messages += sent(manager.wake())  # GIVE
+    messages += sent(manager.cancel(99))  # DONE
+    messages += sent(worker.handle(Ticked(), 1.0))  # PING
+    directed = [message for message in messages if message.to]
+    assert {m.command for m in directed} >= {
+        Command.READY,
+        Command.GIVE,
+        Command.DONE,
+        Command.PING,
+    }
+    for message in directed:
+        assert message.fields[Field.SESSION] == 1
+        assert message.fields[Field.ACK] == (2 if message.command in (6, 9) else 1)
+
+
+@pytest.mark.rule("WMP-7.2")
+def test_an_ack_says_received_although_the_message_was_refused(worker, manager):
+    manager.no(99)
+    (ping,) = sent(worker.handle(Ticked(), 1.0), Command.PING)
+    assert ping.fields[Field.ACK] == 1
+
+
+@pytest.mark.rule("WMP-7.4")
+def test_an_ack_for_a_number_never_sent_is_ignored(worker, manager):
+    (run,) = runs(give(manager))
+    finish(worker, run)
+    manager.pong(ack=7)
+    assert numbers(manager.pong(again=True, ack=0)) == [1]
+
+
+# -- sending again
+
+
+@pytest.mark.rule("WMP-7.3")
+def test_again_sends_all_that_is_not_acknowledged_in_order(worker, manager):
+    for _ in range(3):
+        (run,) = runs(give(manager))
+        finish(worker, run)
+    assert numbers(manager.pong(again=True, ack=1)) == [2, 3]
+    assert numbers(manager.pong(again=True, ack=3)) == []
+
+
+@pytest.mark.rule("WMP-7.3")
+def test_a_new_route_gets_all_that_is_not_acknowledged():
+    worker = make(2)
+    manager = ScriptedManager(worker)
+    manager.meet()
+    worker.handle(Connected(1), 0.0)
+    (run,) = runs(give(manager))
+    finish(worker, run)
+    manager.link, manager.hops = 1, (b"d", 3, b"x")
+
+    actions = manager.pong(ack=0)
+
+    (done,) = sent(actions, Command.DONE)
+    assert done.to == (b"x", 3, b"d", 1, b"m1")
+    assert {a.link for a in actions if not isinstance(a, Drop)} == {1}
+    assert numbers(manager.pong(ack=0)) == []  # the same route again
+
+
+@pytest.mark.rule("WMP-7.3")
+def test_what_is_older_than_3_s_is_sent_again(worker, manager):
+    (run,) = runs(give(manager))
+    finish(worker, run, 0.5)
+    resent = []
+    while (due := worker.deadline()) <= 8.0:
+        actions = worker.handle(Ticked(), due)
+        resent += [(due, number) for number in numbers(actions)]
+        manager.now = due
+        manager.pong(ack=0)
+    assert resent == [(3.5, 1), (6.5, 1)]
+
+
+# -- sessions
+
+
+@pytest.mark.rule("WMP-7.6")
+def test_a_newer_session_forgets_locks_jobs_and_results_of_the_old(worker, manager):
+    (first,) = runs(give(manager))
+    finish(worker, first)
+    (run,) = runs(give(manager))
+    manager.wake()
+    manager.session, manager.number = 2, 0
+
+    actions = manager.pong(ready=None, ack=0)
+
+    assert [a for a in actions if isinstance(a, Interrupt)] == [Interrupt(run.lane, [2])]
+    assert "lost session" in reasons(actions)
+    statistics = worker.statistics()
+    assert (statistics.held, statistics.locks, statistics.unacknowledged) == (0, 0, 0)
+    assert statistics.free == {"slots": 1}  # what is interrupted still has its slot
+
+    late = finish(worker, run)
+    assert not sent(late, Command.DONE)
+    assert reasons(late) == ["superseded result"]
+    assert worker.statistics().free == {"slots": 2}
+    (again,) = runs(give(manager))
+    assert numbers(finish(worker, again)) == [1]
+
+
+@pytest.mark.rule("WMP-7.6")
+def test_parked_jobs_of_an_old_session_never_run():
+    worker = make(window=2, resources={"slots": 1})
+    manager = ScriptedManager(worker)
+    manager.meet()
+    (run,) = runs(give(manager, b"1", b"2"))
+    manager.session, manager.number = 2, 0
+    manager.pong()
+    assert not runs(finish(worker, run))
+    assert worker.statistics().parked == 0
+
+
+@pytest.mark.rule("WMP-7.6")
+def test_a_message_of_an_older_session_is_dropped(worker, manager):
+    manager.session = 2
+    manager.pong()
+    for send in (
+        lambda: manager.take(1, session=1, number=1),
+        lambda: manager.no(1, session=1, number=1),
+        lambda: manager.pong(session=1, again=True),
+    ):
+        actions = send()
+        assert reasons(actions) == ["old session"]
+        assert len(actions) == 1
+
+
+@pytest.mark.rule("WMP-7.6")
+def test_a_newer_session_may_begin_with_its_first_take(worker, manager):
+    manager.wake()
+    manager.session = 2
+    (run,) = runs(manager.take(1, number=1))
+    assert worker.statistics().late == 1  # the lock was the old session's
+    assert numbers(finish(worker, run)) == [1]
+
+
+@pytest.mark.rule("WMP-7.8")
+def test_a_worker_that_knows_no_session_says_so_when_it_hears_a_later_number(worker):
+    worker.handle(Connected(0), 0.0)
+    manager = ScriptedManager(worker, session=4)
+
+    actions = manager.take(1, number=5)
+
+    assert not runs(actions)
+    assert reasons(actions) == ["unknown session"]
+    (ping,) = sent(actions, Command.PING)
+    assert ping.to == (1, b"m1")
+    assert Field.SESSION not in ping.fields
+
+    manager.session, manager.number = 5, 0
+    manager.pong(ack=0)
+    assert worker.statistics().managers[0].session == 5
+
+
+@pytest.mark.rule("WMP-7.8")
+def test_a_session_found_by_discovery_is_not_taken_for_a_new_one(worker):
+    """The answer to a PING without receiver may name a session that was forgotten here."""
+    worker.handle(Connected(0), 0.0)
+    manager = ScriptedManager(worker, session=4)
+
+    (ping,) = sent(manager.pong(), Command.PING)
+
+    assert Field.SESSION not in ping.fields
+    assert worker.statistics().managers[0].session is None
+    manager.pong()
+    assert worker.statistics().managers[0].session == 4
+
+
+@pytest.mark.rule("WMP-7.8")
+def test_a_session_begins_with_number_1_when_nothing_was_acknowledged(worker):
+    worker.handle(Connected(0), 0.0)
+    manager = ScriptedManager(worker, session=4)
+    actions = manager.take(1, number=1)
+    assert runs(actions)
+    assert not sent(actions, Command.PING)
+
+    other = ScriptedManager(worker, b"m2", session=4)
+    actions = other.take(1, number=1, ack=3)  # it has results of a session forgotten here
+    assert not runs(actions)
+    assert sent(actions, Command.PING)
+
+
+@pytest.mark.rule("WMP-7.9")
+def test_results_are_kept_until_they_are_acknowledged(worker, manager):
+    (run,) = runs(give(manager))
+    finish(worker, run, payload=b"x" * 1000)
+    assert worker.statistics().unacknowledged >= 1000
+    manager.pong(ack=0)
+    assert worker.statistics().unacknowledged >= 1000
+    manager.pong(ack=1)
+    assert worker.statistics().unacknowledged == 0
+
+
+@pytest.mark.rule("WMP-7.9")
+def test_too_many_kept_results_close_the_room_until_they_are_acknowledged():
+    worker = make(unacked_bytes=1000)
+    manager = ScriptedManager(worker)
+    manager.meet()
+    (run,) = runs(give(manager))
+    manager.received = 0
+
+    actions = finish(worker, run, payload=b"x" * 1000)
+    assert not sent(actions, Command.READY)
+    (ready,) = sent(manager.wake(), Command.READY)
+    assert ready.fields[Field.CREDIT] == 0
+
+    (give_,) = sent(manager.pong(ack=1), Command.GIVE)  # the WAKE was kept
+    assert give_.fields[Field.WANT] == 1
+
+
+@pytest.mark.rule("WMP-7.9")
+def test_results_are_dropped_after_expire_of_silence(worker, manager):
+    (run,) = runs(give(manager))
+    finish(worker, run)
+    dropped = []
+    while (due := worker.deadline()) <= 6.0:
+        dropped += [a for a in worker.handle(Ticked(), due) if isinstance(a, Drop)]
+    assert [(d.reason, d.detail) for d in dropped] == [
+        ("lost session", "0 jobs and 1 unacknowledged messages")
+    ]
+    assert worker.statistics().unacknowledged == 0
