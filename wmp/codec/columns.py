@@ -130,7 +130,7 @@ def _load_by_column(stream: BytesIO, limits: CodecLimits) -> dict[Any, Any]:
         lead = stream.read(9)
         stream.seek(start)
         major, low = (lead[0] >> 5, lead[0] & 31) if lead else (7, 31)
-        if major == 4:
+        if major == 4 and low < 28:
             entries = low if low < 24 else int.from_bytes(lead[1 : 1 + (1 << (low & 3))])
             if entries > limits.jobs:
                 raise Wrong(f"column of more than {limits.jobs} entries", ErrorCode.LIMIT)

@@ -53,9 +53,8 @@ def check_fields(command: Command, fields: Any, limits: CodecLimits) -> None:
             lowest = LOWEST.get(key)
             if lowest is not None:
                 if type(value) is not int or not lowest <= value <= UINT_MAX:
-                    raise Wrong(
-                        f"field {key} is {kind_of(value)}, expected an integer from {lowest}"
-                    )
+                    seen = value if type(value) is int else kind_of(value)
+                    raise Wrong(f"field {key} is {seen}, expected {lowest} to 2**63 - 1")
                 continue
             check = _CHECKS.get(key)
             if check is not None:

@@ -1,0 +1,123 @@
+"""The golden messages, and the grammar beside them."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import build_vectors
+import pytest
+
+from wmp.codec import decode, encode, peek
+from wmp.codec.tables import COLUMN_NAMES
+from wmp.errors import DecodeError
+from wmp.message import Command, Field, Message
+
+SPECS = Path(build_vectors.__file__).parent
+
+
+def load(name: str) -> list[Any]:
+    vectors = json.loads((SPECS / "vectors" / name).read_text(encoding="utf-8"))
+    return [pytest.param(vector, id=vector["name"]) for vector in vectors]
+
+
+def frames_of(vector: dict[str, Any]) -> list[bytes]:
+    return [bytes.fromhex(frame) for frame in vector["frames"]]
+
+
+def test_the_files_are_what_the_generator_makes(capsys):
+    assert build_vectors.main(["--check"]) == 0, capsys.readouterr().err
+
+
+def test_a_stale_file_is_noticed(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(build_vectors, "VECTORS", tmp_path)
+
+    assert build_vectors.main(["--check"]) == 1
+    assert build_vectors.main([]) == 0
+    assert build_vectors.main(["--check"]) == 0
+    assert "valid.json" in capsys.readouterr().out
+
+
+@pytest.mark.rule("WMP-2.1", "WMP-2.2", "WMP-2.5", "WMP-2.8", "WMP-2.9")
+@pytest.mark.parametrize("vector", load("valid.json"))
+def test_a_valid_message_is_read_and_made_again(vector):
+    frames = frames_of(vector)
+    message = decode(frames)
+
+    assert build_vectors.readable_message(message) == vector["message"]
+    assert encode(message) == frames
+    assert peek(frames).frames == tuple(frames[1:])
+    assert frames[0][:3] == bytes((0x85, 1, Command[vector["message"]["command"]]))
+
+
+@pytest.mark.parametrize("vector", load("tolerated.json"))
+def test_an_odd_message_is_read(vector):
+    assert build_vectors.readable_message(decode(frames_of(vector))) == vector["message"]
+
+
+@pytest.mark.rule("WMP-2.4", "WMP-2.6", "WMP-2.8", "WMP-2.9", "WMP-2.10", "WMP-10.4", "WMP-12.3")
+@pytest.mark.parametrize("vector", load("invalid.json"))
+def test_an_invalid_message_is_refused(vector):
+    with pytest.raises(DecodeError) as caught:
+        decode(frames_of(vector))
+
+    assert vector["error"] == caught.value.code
+    assert vector["command"] == caught.value.command
+    assert vector["from"] == build_vectors.readable(caught.value.source)
+
+
+def test_there_are_vectors_of_everything():
+    valid = [message for _, message in build_vectors.valid()]
+    commands = Counter(message.command for message in valid)
+    hops = {message.hops for message in valid}
+
+    assert set(Command) == set(commands)
+    assert min(commands.values()) >= 2
+    assert {0, 1, 2, 3} == hops
+    names = [name for name, *_ in build_vectors.invalid()]
+    assert len(names) == len(set(names)) >= 40
+
+
+def test_invalid_vectors_have_one_fault_each():
+    # What the vectors are made from is itself a message: only the change makes it invalid.
+    for frames in (
+        build_vectors.wake(),
+        build_vectors.take(),
+        build_vectors.done(build_vectors.DONE_COLUMNS),
+    ):
+        assert isinstance(decode(frames), Message)
+
+
+def test_the_grammar_has_every_registered_field_and_column():
+    grammar = (SPECS / "wmp.cddl").read_text(encoding="utf-8")
+    fields = re.findall(r"^  \? (\d+): .*; ([a-z ]+)", grammar, re.M)
+    registered = {
+        str(number): name.lower().replace("_", " ")
+        for name, number in vars(Field).items()
+        if isinstance(number, int)
+    }
+
+    assert registered == dict(fields)
+    columns = re.findall(r"(\d): (\w+)[ ,]", grammar[grammar.index("take-columns") :])
+    assert {(str(number), name) for number, name in COLUMN_NAMES.items()} == set(columns)
+
+
+def test_the_grammar_and_the_codec_have_the_same_commands():
+    grammar = (SPECS / "wmp.cddl").read_text(encoding="utf-8")
+    heads = re.findall(r"^(\w+) += \[1, (\d+), to( / \[\])?", grammar, re.M)
+
+    assert {(c.name.lower(), str(c.value)) for c in Command} == {head[:2] for head in heads}
+    assert {"ready", "ping", "error"} == {name for name, _, empty in heads if empty}
+
+
+def test_the_grammar_is_cddl():
+    # Parsed only: the tool cannot match repeated groups in arrays, which paths are.
+    pycddl = pytest.importorskip("pycddl", reason="pycddl is not installed")
+    grammar = (SPECS / "wmp.cddl").read_text(encoding="utf-8")
+
+    assert pycddl.Schema("start = head\n" + grammar) is not None
+    with pytest.raises(ValueError):
+        pycddl.Schema("start = head\n" + grammar.replace("[identity, epoch]", "[identity,"))
