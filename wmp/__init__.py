@@ -12,9 +12,9 @@
 from __future__ import annotations
 
 import importlib
-from typing import TYPE_CHECKING, Any, Final
+import typing
 
-if TYPE_CHECKING:
+if typing.TYPE_CHECKING:
     from wmp import aio, balance
     from wmp.blocking import Device, Job, Manager, Worker
     from wmp.errors import (
@@ -72,7 +72,7 @@ __all__ = [
 
 # Names are looked up when they are first asked for: the sans-IO parts live in this package
 # too, and whoever imports only those must get by without sockets, clocks and event loops.
-_HOMES: Final = {
+_HOMES: typing.Final = {
     "Device": "wmp.blocking",
     "Job": "wmp.blocking",
     "Manager": "wmp.blocking",
@@ -84,10 +84,10 @@ _HOMES: Final = {
     "Security": "wmp.runtime.security",
     "Transport": "wmp.runtime.sockets",
 }
-_MODULES: Final = ("aio", "balance")
+_MODULES: typing.Final = ("aio", "balance")
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> typing.Any:
     if name in _MODULES:
         return importlib.import_module(f"wmp.{name}")
     if name not in __all__:

@@ -44,7 +44,8 @@ _open: weakref.WeakSet[_Blocking[Any]] = weakref.WeakSet()
 @atexit.register
 def _close_all() -> None:
     # Who forgot to close ends with the interpreter: at once, and without a word.
-    for node in list(_open):
+    # Workers first: they say goodbye, and would miss their managers.
+    for node in sorted(_open, key=lambda node: isinstance(node, Manager)):
         with contextlib.suppress(Exception):
             node._shut(0.0)
 

@@ -29,7 +29,7 @@ from wmp.runtime.window import Window
 
 __all__ = ["CLOSE_TIMEOUT", "IN_FLIGHT", "Manager"]
 
-CODECS = ("bytes", "cbor")
+_CODECS = ("bytes", "cbor")
 
 CLOSE_TIMEOUT = 5.0
 """Seconds that leaving a ``with`` block gives what is under way."""
@@ -77,8 +77,8 @@ class Manager:
         transport: Transport | None = None,
         **settings: Any,
     ) -> None:
-        if codec not in CODECS:
-            raise ConfigError(f"unknown codec {codec!r}; expected one of {', '.join(CODECS)}")
+        if codec not in _CODECS:
+            raise ConfigError(f"unknown codec {codec!r}; expected one of {', '.join(_CODECS)}")
         if max_jobs < 1:
             raise ConfigError(f"max_jobs is at least 1, got {max_jobs}")
         if isinstance(policy, str):

@@ -421,8 +421,11 @@ class Manager:
     # -- the end
 
     def _say_goodbye(self, now: float) -> None:
-        """All jobs ended: release the workers' locks and stop."""
+        """All jobs ended: release the workers' locks, acknowledge their results, and stop."""
         for worker in self._workers.values():
+            # Without a last ack they would keep results for a manager that is no more.
+            if not worker.gives:
+                self._pong(worker)
             for give in tuple(worker.gives.values()):
                 self._dispatch.close(give, now)
         self._halt(None)

@@ -53,7 +53,7 @@ from wmp.runtime.security import Gate
 from wmp.runtime.sockets import Port, Transport, describe
 from wmp.runtime.tally import Tally
 
-__all__ = ["Action", "Driver", "Event", "Machine", "Performer"]
+__all__ = ["Action", "Driver", "Event", "LateEvent", "Machine", "Performer"]
 
 logger = logging.getLogger("wmp")
 

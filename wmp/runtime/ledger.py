@@ -245,11 +245,13 @@ class Ledger:
 
     def _closed(self, id: int = 0) -> ClosedError:
         cause = self._error
-        what = f"job {id} had not ended when the manager closed" if id else "the manager is closed"
-        if cause is None or isinstance(cause, ClosedError):
-            return ClosedError(what)
-        error = ClosedError(f"{what}: {cause}")
-        error.__cause__ = cause
+        if not id:
+            what = "the manager takes no more jobs"
+        else:
+            what = f"job {id} had not ended"
+        error = ClosedError(f"{what}: {cause}" if cause is not None else what)
+        if cause is not None and not isinstance(cause, ClosedError):
+            error.__cause__ = cause
         return error
 
 

@@ -24,7 +24,7 @@ from wmp.runtime.driver import Driver, Machine
 from wmp.runtime.security import Gate, Security
 from wmp.runtime.sockets import Context, Port, Transport, check_endpoints, dealer, router
 
-__all__ = ["Node", "make_identity", "make_settings", "new_epoch"]
+__all__ = ["Node", "make_identity", "make_label", "make_settings", "new_epoch"]
 
 logger = logging.getLogger("wmp")
 
@@ -173,7 +173,6 @@ class Node:
                         self.bind,
                         transport=self.transport,
                         security=self.security,
-                        domain=b"wmp" if gate is not None else b"",
                     )
                 )
                 self.endpoints = tuple(ports[0].endpoints)
@@ -199,6 +198,9 @@ class Node:
             gate=gate,
         )
         self.driver.start()
+        if self._drained:
+            # A signal came while the handlers' modules were imported, say.
+            self.driver.post(Drained())
         return self.driver
 
     def _dealer(self, index: int) -> Port:
@@ -234,9 +236,11 @@ class Node:
             self._ended.set()
 
     def drain(self) -> None:
-        """Ask the machine to finish what it has and end. Idempotent."""
-        if self.running and not self._drained:
-            self._drained = True
+        """Ask the machine to finish what it has and end. Idempotent; it may be just starting."""
+        if self._drained:
+            return
+        self._drained = True
+        if self.running:
             assert self.driver is not None
             self.driver.post(Drained())
 

@@ -74,6 +74,9 @@ class Outbox:
 
     def send(self, link: Link, message: Message) -> None:
         """Send a message, behind those that wait for the same peer."""
+        if not self._connected(link):
+            self._undelivered(link, message, "not connected")
+            return
         frames: list[Frame] = list(codec.encode(message))
         if link in self._parked:
             self._park(link, message, frames)
@@ -83,8 +86,6 @@ class Outbox:
             return
         if sent is Sent.UNREACHABLE:
             self._undelivered(link, message, "no such connection")
-        elif not self._connected(link):
-            self._undelivered(link, message, "not connected")
         elif self._parks:
             self._park(link, message, frames)
         else:
@@ -105,6 +106,7 @@ class Outbox:
         self._parked.clear()
 
     def _connected(self, link: Link) -> bool:
+        # Of a ROUTER's connections libzmq itself says what is gone.
         return isinstance(link, bytes) or (link in self._dealers and self._dealers[link].connected)
 
     def _transmit(self, link: Link, frames: list[Frame]) -> Sent:

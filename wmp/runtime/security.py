@@ -107,13 +107,13 @@ class Security:
             raise ConfigError(f"{os.fspath(path)} has no secret key; name the .key_secret file")
         return cls(public_key=public, secret_key=secret, server_key=server_key, allowed=keys)
 
-    def serve(self, socket: zmq.Socket[bytes], domain: bytes) -> None:
-        """Make a socket that binds speak CURVE, its clients admitted by ``domain``'s list."""
+    def serve(self, socket: zmq.Socket[bytes]) -> None:
+        """Make a socket that binds speak CURVE; whom it admits is the :class:`Gate`'s affair."""
         _require_curve()
         socket.curve_secretkey = self.secret_key
         socket.curve_publickey = self.public_key
         socket.curve_server = True
-        socket.zap_domain = domain
+        socket.zap_domain = b"wmp"
 
     def join(self, socket: zmq.Socket[bytes]) -> None:
         """Make a socket that connects speak CURVE.

@@ -22,7 +22,16 @@ from wmp.errors import ConfigError, TransportError
 from wmp.message import Limits
 from wmp.runtime.security import Security, is_local
 
-__all__ = ["Context", "Port", "Sent", "Transport", "check_endpoints", "dealer", "router"]
+__all__ = [
+    "Context",
+    "Port",
+    "Sent",
+    "Transport",
+    "check_endpoints",
+    "dealer",
+    "describe",
+    "router",
+]
 
 Context = zmq.Context[zmq.Socket[bytes]]
 
@@ -100,8 +109,8 @@ class Port:
         self.warned = False
         self.endpoints: list[str] = []
         self._monitor: zmq.Socket[bytes] = socket.get_monitor_socket(events)
-        self.descriptor = descriptor_of(socket)
-        self.monitor_descriptor = descriptor_of(self._monitor)
+        self.descriptor = _descriptor(socket)
+        self.monitor_descriptor = _descriptor(self._monitor)
 
     def receive(self) -> list[bytes | memoryview]:
         """Return the frames of the next message, the routing id of a ROUTER included.
@@ -176,7 +185,7 @@ class Port:
         self.socket.close(linger=int(linger * 1000))
 
 
-def descriptor_of(socket: zmq.Socket[bytes]) -> int:
+def _descriptor(socket: zmq.Socket[bytes]) -> int:
     """Return the descriptor that a loop can watch for a socket."""
     descriptor = socket.get(zmq.FD)
     assert isinstance(descriptor, int)
@@ -268,7 +277,6 @@ def router(
     *,
     transport: Transport,
     security: Security | None,
-    domain: bytes,
 ) -> Port:
     """Open a ROUTER and bind it to all ``endpoints``.
 
@@ -282,7 +290,7 @@ def router(
         # WMP-1.7: an unreachable peer is an answer and not a silence.
         socket.router_mandatory = True
         if security is not None:
-            security.serve(socket, domain)
+            security.serve(socket)
         port = Port(socket, None, ", ".join(names), _FAILURES)
     except Exception:
         socket.close(linger=0)
@@ -314,8 +322,9 @@ def dealer(
     socket = _open(context, zmq.DEALER, transport, ipv6="[" in endpoint)
     port = None
     try:
-        # Without a connection nothing is queued: a READY of ten minutes ago helps nobody.
-        socket.immediate = True
+        # Not ZMQ_IMMEDIATE: with it libzmq throws away what was received and not read yet when
+        # the peer closes, a manager's last words among it. That nothing is queued without a
+        # connection (a READY of ten minutes ago helps nobody) the outbox sees to.
         socket.reconnect_ivl = int(transport.reconnect * 1000)
         socket.reconnect_ivl_max = int(transport.reconnect_max * 1000)
         if security is not None and endpoint.startswith("tcp://"):

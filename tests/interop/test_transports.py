@@ -1,0 +1,226 @@
+"""The same over tcp, ipc and inproc; what cannot be bound or connected; CURVE."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import socket
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import zmq
+import zmq.auth
+
+import wmp
+from tests.interop.peers import Peer
+from wmp.message import Command
+
+pytestmark = pytest.mark.timeout(60)
+
+WAIT = 20
+
+
+@contextlib.contextmanager
+def listener() -> Iterator[int]:
+    """Somebody else's port."""
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        yield other.getsockname()[1]
+
+
+@pytest.mark.parametrize("scheme", ["tcp", "ipc", "inproc"])
+def test_jobs_go_over_every_transport(
+    scheme: str, tmp_path: Path, context: zmq.Context[zmq.Socket[bytes]]
+) -> None:
+    endpoint = {
+        "tcp": "tcp://127.0.0.1:*",
+        "ipc": f"ipc://{tmp_path}/wmp",
+        "inproc": "inproc://wmp",
+    }[scheme]
+    shared: Any = context if scheme == "inproc" else None
+    with (
+        wmp.Manager(endpoint, context=shared) as manager,
+        wmp.Worker(*manager.endpoints, handlers=bytes.upper, context=shared) as worker,
+    ):
+        assert manager.endpoints[0].startswith(f"{scheme}://")
+        assert list(manager.map([b"a" * 5000] * 300)) == [b"A" * 5000] * 300
+        assert worker.statistics() is not None
+
+
+def test_devices_work_over_inproc(context: zmq.Context[zmq.Socket[bytes]]) -> None:
+    with (
+        wmp.Manager("inproc://top", context=context) as manager,
+        wmp.Device(bind="inproc://middle", connect="inproc://top", context=context) as device,
+        wmp.Worker(*device.endpoints, handlers=bytes.upper, context=context),
+    ):
+        assert manager.submit(b"a").result(WAIT) == b"A"
+
+
+def test_a_manager_binds_to_several_endpoints(tmp_path: Path) -> None:
+    with wmp.Manager("tcp://127.0.0.1:*", f"ipc://{tmp_path}/wmp") as manager:
+        assert len(manager.endpoints) == 2
+        for endpoint in manager.endpoints:
+            with Peer(endpoint) as peer:
+                peer.send(Command.PING, {})
+                assert peer.receive().command is Command.PONG
+
+
+@pytest.mark.parametrize("node", ["manager", "device"])
+def test_a_port_in_use_is_one_clear_line(node: str) -> None:
+    with listener() as port:
+        endpoint = f"tcp://127.0.0.1:{port}"
+        made: Any
+        if node == "manager":
+            made = wmp.Manager(endpoint)
+        else:
+            made = wmp.Device(bind=endpoint, connect="tcp://127.0.0.1:1")
+        with pytest.raises(wmp.ConfigError, match=f"{port}: address already in use; choose"):
+            made.start()
+        with pytest.raises(wmp.ClosedError):
+            made.start()
+
+
+def test_a_served_ipc_path_is_not_taken_away(tmp_path: Path) -> None:
+    endpoint = f"ipc://{tmp_path}/wmp"
+    with wmp.Manager(endpoint) as manager:
+        with pytest.raises(wmp.ConfigError, match="already in use"):
+            wmp.Manager(endpoint).start()
+        with wmp.Worker(*manager.endpoints, handlers=bytes.upper):
+            assert manager.submit(b"a").result(WAIT) == b"A"
+    with wmp.Manager(endpoint):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "text"),
+    [
+        ("tcp://192.0.2.1:5555", "no such address"),
+        ("ipc:///nowhere/at/all", "cannot bind"),
+    ],
+)
+def test_an_address_that_cannot_be_bound_is_one_clear_line(endpoint: str, text: str) -> None:
+    security = wmp.Security.generate()
+    with pytest.raises(wmp.ConfigError, match=text):
+        wmp.Manager(endpoint, security=security).start()
+
+
+@pytest.mark.rule("WMP-12.1")
+def test_binding_to_the_network_needs_keys() -> None:
+    with pytest.raises(wmp.ConfigError, match=r"Security\.generate"):
+        wmp.Manager("tcp://*:*")
+
+
+def test_nobody_there_is_said_once_and_tried_on(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "wmp")
+    with socket.socket() as reserved:
+        reserved.bind(("127.0.0.1", 0))
+        port = reserved.getsockname()[1]
+    endpoint = f"tcp://127.0.0.1:{port}"
+    transport = wmp.Transport(reconnect=0.01, reconnect_max=0.02)
+    heard = Heard(f"nobody answers at {endpoint}")
+    logging.getLogger("wmp").addHandler(heard)
+    try:
+        with wmp.Worker(endpoint, handlers=bytes.upper, transport=transport):
+            assert heard.wait(WAIT)
+            with wmp.Manager(endpoint) as manager:
+                assert manager.submit(b"a").result(WAIT) == b"A"
+                lines = [record.getMessage() for record in caplog.records]
+    finally:
+        logging.getLogger("wmp").removeHandler(heard)
+
+    assert sum("nobody answers" in line for line in lines) == 1
+    assert any(f"connected to {endpoint}" in line for line in lines)
+
+
+class Heard(logging.Handler):
+    """Waits for a line in the log."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self._text = text
+        self._event = threading.Event()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if self._text in record.getMessage():
+            self._event.set()
+
+    def wait(self, timeout: float) -> bool:
+        return self._event.wait(timeout)
+
+
+def secured(*allowed: wmp.Security, server: wmp.Security | None = None) -> wmp.Security:
+    return wmp.Security.generate(
+        server_key=server.public_key if server is not None else None,
+        allowed=[key.public_key for key in allowed] if allowed else None,
+    )
+
+
+@pytest.mark.rule("WMP-12.1")
+def test_curve_admits_who_is_on_the_allow_list() -> None:
+    server = secured()
+    friend, stranger = secured(server=server), secured(server=server)
+    guarded = wmp.Security(
+        public_key=server.public_key,
+        secret_key=server.secret_key,
+        allowed={friend.public_key},
+    )
+    with wmp.Manager("tcp://127.0.0.1:*", security=guarded) as manager:
+        with wmp.Worker(*manager.endpoints, handlers=lambda _: b"stranger", security=stranger):
+            job = manager.submit(b"a")
+            with wmp.Worker(*manager.endpoints, handlers=lambda _: b"friend", security=friend):
+                assert job.result(WAIT) == b"friend"
+            assert list(manager.statistics().workers) == []
+        assert manager.statistics().dropped["not allowed"] >= 1
+
+
+def test_curve_keeps_out_who_speaks_without_it() -> None:
+    server = secured()
+    mine = secured(server=server)
+    with (
+        wmp.Manager("tcp://127.0.0.1:*", security=server) as manager,
+        Peer(manager.endpoints[0]) as plain,
+        wmp.Worker(*manager.endpoints, handlers=bytes.upper, security=mine),
+    ):
+        plain.ready(credit=100)
+        assert manager.submit(b"a").result(WAIT) == b"A"
+        assert len(manager.statistics().workers) == 1
+
+
+def test_connecting_with_keys_needs_the_server_key() -> None:
+    worker = wmp.Worker("tcp://127.0.0.1:5555", handlers=bytes.upper, security=secured())
+    with pytest.raises(wmp.ConfigError, match="server_key"):
+        worker.start()
+
+
+def test_keys_are_read_from_certificates(tmp_path: Path) -> None:
+    _, server = zmq.auth.create_certificates(tmp_path, "server")
+    public, mine = zmq.auth.create_certificates(tmp_path, "mine")
+    security = wmp.Security.load(mine, server=server, allowed=tmp_path)
+
+    assert security.server_key is not None
+    assert security.allowed is not None
+    assert len(security.allowed) == 2
+    with pytest.raises(wmp.ConfigError, match="no secret key"):
+        wmp.Security.load(public)
+    with pytest.raises(wmp.ConfigError, match="cannot read"):
+        wmp.Security.load(tmp_path / "missing")
+
+
+@pytest.mark.rule("WMP-1.7")
+def test_sockets_have_limits_and_heartbeats(context: Any) -> None:
+    with (
+        wmp.Manager("inproc://x", context=context),
+        wmp.Worker("inproc://x", handlers=bytes.upper, context=context),
+    ):
+        made = [s for s in context.made if s.type in (zmq.ROUTER, zmq.DEALER)]
+        assert {s.type for s in made} == {zmq.ROUTER, zmq.DEALER}
+        for one in made:
+            assert 0 < one.get(zmq.SNDHWM) < 100_000
+            assert 0 < one.get(zmq.RCVHWM) < 100_000
+            assert one.get(zmq.MAXMSGSIZE) > 0
+            assert one.get(zmq.HEARTBEAT_IVL) > 0
+            assert 0 <= one.get(zmq.LINGER) < 10_000
