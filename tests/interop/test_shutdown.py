@@ -35,6 +35,7 @@ WORKER = """
 import sys, time, wmp
 
 def slow(payload):
+    print("begun", flush=True)
     time.sleep(float(payload))
     return payload
 
@@ -47,6 +48,7 @@ AIO_WORKER = """
 import asyncio, sys, time, wmp.aio
 
 def slow(payload):
+    print("begun", flush=True)
     time.sleep(float(payload))
     return payload
 
@@ -62,9 +64,9 @@ def test_a_signal_drains_a_worker(text: str, number: signal.Signals) -> None:
     with wmp.Manager() as manager, program(text, manager.endpoints[0]) as worker:
         manager.wait_for_workers(timeout=WAIT)
         job = manager.submit("0.3")
-        until = time.monotonic() + WAIT
-        while manager.statistics().leased == 0 and time.monotonic() < until:
-            time.sleep(0.001)
+        # Only what has begun is finished; the rest would be handed back.
+        assert worker.stdout is not None
+        assert worker.stdout.readline() == "begun\n"
         worker.send_signal(number)
 
         assert job.result(WAIT) == b"0.3"
@@ -78,12 +80,14 @@ def test_a_second_signal_stops_at_once(text: str) -> None:
     with wmp.Manager() as manager, program(text, manager.endpoints[0]) as worker:
         manager.wait_for_workers(timeout=WAIT)
         job = manager.submit("60")
-        until = time.monotonic() + WAIT
-        while manager.statistics().leased == 0 and time.monotonic() < until:
-            time.sleep(0.001)
+        assert worker.stdout is not None
+        assert worker.stdout.readline() == "begun\n"
         worker.send_signal(signal.SIGTERM)
-        # It says that it is draining by having no credit any more.
-        time.sleep(0.2)
+        # A worker that drains has no room any more. Two signals at once would be one.
+        until = time.monotonic() + WAIT
+        while manager.statistics().workers[0].credit and time.monotonic() < until:
+            time.sleep(0.001)
+        time.sleep(0.05)
         worker.send_signal(signal.SIGTERM)
         worker.communicate(timeout=WAIT)
         assert worker.returncode == 0
