@@ -1,0 +1,159 @@
+"""Pipes that are full: nothing blocks, order is kept, others are not affected."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import zmq
+
+from wmp import codec
+from wmp.message import Command, Field, Link, Message
+from wmp.runtime.outbox import Outbox
+from wmp.runtime.sockets import Port, Transport, router
+
+pytestmark = pytest.mark.timeout(60)
+
+WAIT = 20
+
+
+class World:
+    """A ROUTER with tiny pipes over inproc, and peers that read when they are told."""
+
+    def __init__(self, context: Any, *, parks: bool, parked: int = 50) -> None:
+        self.context = context
+        transport = Transport(high_water_mark=2, parked=parked)
+        self.port: Port = router(context, ["inproc://r"], transport=transport, security=None)
+        self.undelivered: list[tuple[Link, Message]] = []
+        self.reasons: list[str] = []
+        self.outbox = Outbox(
+            self.port,
+            {},
+            transport,
+            parks=parks,
+            undelivered=lambda link, message: self.undelivered.append((link, message)),
+            count=lambda reason, detail: self.reasons.append(reason),
+            sent=lambda: None,
+        )
+        self.peers: list[Any] = []
+
+    def peer(self) -> tuple[Any, bytes]:
+        socket = self.context.socket(zmq.DEALER)
+        socket.linger = 0
+        socket.rcvhwm = 2
+        socket.connect("inproc://r")
+        socket.send(b"hello")
+        assert self.port.socket.poll(WAIT * 1000)
+        link, _ = self.port.socket.recv_multipart()
+        self.peers.append(socket)
+        return socket, link
+
+    def close(self) -> None:
+        self.outbox.close()
+        for peer in self.peers:
+            peer.close()
+        self.port.close(0)
+
+
+def message(number: int) -> Message:
+    return Message(Command.PING, (), (b"m", 1), {Field.LABEL: str(number)})
+
+
+def labels(socket: Any) -> list[int]:
+    found = []
+    while True:
+        try:
+            frames = socket.recv_multipart(zmq.NOBLOCK)
+        except zmq.Again:
+            return found
+        found.append(int(codec.decode(frames).fields[Field.LABEL]))
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(WAIT):
+        while not condition():
+            await asyncio.sleep(0.001)
+
+
+@pytest.mark.rule("WMP-1.6")
+def test_a_full_pipe_keeps_a_bounded_number_in_order(context: Any) -> None:
+    async def main() -> None:
+        world = World(context, parks=True)
+        try:
+            (slow, slow_link), (quick, quick_link) = world.peer(), world.peer()
+            for number in range(100):
+                world.outbox.send(slow_link, message(number))
+            refused = [int(m.fields[Field.LABEL]) for _, m in world.undelivered]
+            kept = [number for number in range(100) if number not in refused]
+            assert 50 <= len(kept) < 100
+            assert refused == list(range(len(kept), 100))
+            assert set(world.reasons) == {"pipe full"}
+
+            world.outbox.send(quick_link, message(7))
+            assert labels(quick) == [7]
+
+            got: list[int] = []
+
+            def all_came() -> bool:
+                got.extend(labels(slow))
+                return len(got) == len(kept)
+
+            await until(all_came)
+            assert got == kept
+        finally:
+            world.close()
+
+    asyncio.run(main())
+
+
+@pytest.mark.rule("WMP-1.6")
+def test_a_device_keeps_nothing(context: Any) -> None:
+    async def main() -> None:
+        world = World(context, parks=False)
+        try:
+            slow, link = world.peer()
+            for number in range(20):
+                world.outbox.send(link, message(number))
+            refused = [int(m.fields[Field.LABEL]) for _, m in world.undelivered]
+            got = labels(slow)
+            assert refused
+            assert sorted(got + refused) == list(range(20))
+        finally:
+            world.close()
+
+    asyncio.run(main())
+
+
+def test_a_peer_that_is_gone_is_undelivered_at_once(context: Any) -> None:
+    async def main() -> None:
+        world = World(context, parks=True)
+        try:
+            world.outbox.send(b"nobody", message(1))
+            world.outbox.send(3, message(2))
+            assert [link for link, _ in world.undelivered] == [b"nobody", 3]
+            assert world.reasons == ["no such connection", "not connected"]
+        finally:
+            world.close()
+
+    asyncio.run(main())
+
+
+def test_what_is_parked_for_a_peer_that_goes_is_undelivered(context: Any) -> None:
+    async def main() -> None:
+        world = World(context, parks=True)
+        try:
+            slow, link = world.peer()
+            for number in range(30):
+                world.outbox.send(link, message(number))
+            assert world.undelivered == []
+            slow.close()
+            # A ROUTER learns that a peer has gone by reading, as the driver always does.
+            await until(lambda: not world.port.readable() and len(world.undelivered) > 0)
+            numbers = [int(m.fields[Field.LABEL]) for _, m in world.undelivered]
+            assert numbers == list(range(numbers[0], 30))
+        finally:
+            world.close()
+
+    asyncio.run(main())
