@@ -298,6 +298,19 @@ def test_a_burst_is_shared_among_held_gives(manager):
     assert {take.receiver: len(take.columns.ids) for take in takes} == {b"a": 5, b"b": 5}
 
 
+def test_all_open_gives_of_one_worker_are_served(manager, worker):
+    worker.give(1, hold=5.0)
+    worker.give(2, hold=5.0)
+
+    takes = sent(submit(manager, *[b"x"] * 4), Command.TAKE)
+
+    assert sorted((take.fields[Field.LOCK], len(take.columns.ids)) for take in takes) == [
+        (1, 1),
+        (2, 2),
+    ]
+    assert manager.statistics().queued == 1
+
+
 # -- §6 jobs and leases
 
 

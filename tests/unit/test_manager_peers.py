@@ -449,6 +449,14 @@ def test_draining_finishes_the_jobs_releases_the_locks_and_stops(manager, worker
     assert manager.statistics().ended == {End.OK: 1}
 
 
+def test_a_manager_that_stops_acknowledges_what_it_received(manager, worker):
+    submit(manager, b"a")
+    worker.give(1)
+    manager.handle(Drained(), 0.0)
+    (pong,) = sent(worker.done([1]))
+    assert (pong.command, pong.fields[Field.ACK]) == (Command.PONG, 1)
+
+
 def test_an_idle_manager_has_no_timer_and_a_connected_one_only_expiry(manager, worker):
     assert manager.deadline() is None
     worker.ready(1)
