@@ -713,6 +713,27 @@ def test_a_worker_with_a_window_does_not_give_for_every_job():
     assert [give.fields[Field.WANT] for give in gives] == [4, 4, 4]
 
 
+def test_a_job_of_an_older_give_starts_on_the_place_that_a_newer_one_holds():
+    worker = make(hold=5.0, window=2, resources={"slots": 2}, lane_max=1)
+    manager = met(worker)
+    waiting = runs(manager.take(1, *[b"x"] * 4))
+    gives = []
+    while waiting:
+        actions = finish(worker, waiting.pop(0))
+        waiting += runs(actions)
+        gives += [give.fields[Field.LOCK] for give in sent(actions, Command.GIVE)]
+    assert gives == [2, 3, 4, 5]  # 2 and 3 promise the window, 4 and 5 hold the slots
+
+    actions = manager.take(2)
+
+    assert len(runs(actions)) == 1
+    assert not sent(actions)  # 5 holds its slot still
+    assert worker.statistics().locked == {"slots": 2}
+    worker.check_invariants()
+    assert len(runs(manager.take(5))) == 1
+    assert not runs(manager.take(4))
+
+
 @pytest.mark.rule("WMP-5.2")
 def test_no_held_give_while_a_wake_is_pending_or_a_second_manager_is_known():
     worker = make(hold=5.0, resources={"slots": 2, "gpu": 1})

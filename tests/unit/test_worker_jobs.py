@@ -303,6 +303,20 @@ def test_the_window_follows_the_time_of_the_jobs():
     assert manager.credit == 11
 
 
+def test_each_part_of_a_lane_is_timed_from_the_one_before():
+    worker = Worker(WorkerSettings(identity=b"w", epoch=1, hold=0.0, window_time=0.02), 1)
+    manager = ScriptedManager(worker)
+    manager.meet()
+    (run,) = runs(give(manager))
+    finish(worker, run, now=0.002)
+    manager.now = 1.0
+    (run,) = runs(give(manager, b"1", b"2"))
+    finish(worker, run, [2], now=1.01)
+    finish(worker, run, [3], now=1.02)
+    # 2 ms, then twice a quarter of the way to 10 ms: 5.5 ms.
+    assert worker.statistics().window == 3
+
+
 def test_a_tick_starts_nothing_twice(worker, manager):
     give(manager, b"1", b"2", b"3")
     assert not runs(worker.handle(Ticked(), 0.0))

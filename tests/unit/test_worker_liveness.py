@@ -199,6 +199,18 @@ def test_a_link_behind_which_all_is_silent_is_replaced_with_backoff(worker, mana
 
 
 @pytest.mark.rule("WMP-9.4")
+def test_a_word_ends_the_backoff(worker, manager):
+    for now, actions in until(worker, 60.0):
+        if [a for a in actions if isinstance(a, Reconnect)]:
+            last = now
+    worker.handle(Connected(0), last)
+    manager.now = last + 0.5
+    manager.pong()
+    times = [now for now, acts in until(worker, 80.0) for a in acts if isinstance(a, Reconnect)]
+    assert times[0] == manager.now + 3.0
+
+
+@pytest.mark.rule("WMP-9.4")
 def test_a_replaced_link_starts_again_with_ready_and_ping(worker, manager):
     list(until(worker, 3.0))
     silent = [a for _, acts in until(worker, 3.9) for a in acts if isinstance(a, Send)]

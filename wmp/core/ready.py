@@ -84,9 +84,7 @@ class Ready:
         for upstream in alone:
             self.board.send(upstream, Command.READY, fields, None, now)
         for upstream in told:
-            if upstream.ready != self.number:
-                upstream.announced = credit
-            upstream.ready, upstream.told = self.number, now
+            upstream.ready, upstream.announced, upstream.told = self.number, credit, now
         if credit and new and not same:
             self._backoff = BACKOFF
             self.came = False
