@@ -26,7 +26,7 @@ from wmp.core.worker import WorkerStatistics
 from wmp.errors import DecodeError, JobCancelled, JobFailed, QueueFull
 from wmp.message import DEFAULT_ROLE, Frame, Limits
 from wmp.runtime.handlers import Handler
-from wmp.runtime.ledger import Ledger, Status, error_of, pack, value_of
+from wmp.runtime.ledger import Ledger, Owner, Status, error_of, pack, value_of
 from wmp.runtime.portal import Portal
 from wmp.runtime.security import Security
 from wmp.runtime.signals import caught_signals
@@ -146,6 +146,14 @@ class Job(concurrent.futures.Future[Any]):
             self._portal.call_user(fn, status)
 
 
+def _joined(owner: Owner, on_status: Callable[[Status], object] | None) -> Job:
+    """The job in progress under a key, which one more submitter now waits for."""
+    assert isinstance(owner, Job), "keys are given to single jobs only"
+    if on_status is not None:
+        owner.add_status_callback(on_status)
+    return owner
+
+
 class _Blocking(Generic[_Node]):
     """An asyncio node on the loop of a portal."""
 
@@ -260,6 +268,7 @@ class Manager(_Blocking[aio.Manager]):
         timeout: float | None = None,
         retries: int | None = None,
         on_status: Callable[[Status], object] | None = None,
+        key: str | None = None,
     ) -> Job:
         """Hand in a job; wait while the manager is full. See :meth:`wmp.aio.Manager.submit`."""
         inner = self._inner
@@ -267,12 +276,12 @@ class Manager(_Blocking[aio.Manager]):
         job, data = self._job(on_status), pack(payload, inner.codec)
         while True:
             try:
-                inner._ledger.add(job, (data,), order)
+                owner = inner._ledger.add(job, (data,), order, key=key)
             except QueueFull:
                 self._portal.check_thread()
                 self._room()
             else:
-                return job
+                return job if owner is job else _joined(owner, on_status)
 
     def submit_nowait(
         self,
@@ -284,13 +293,14 @@ class Manager(_Blocking[aio.Manager]):
         timeout: float | None = None,
         retries: int | None = None,
         on_status: Callable[[Status], object] | None = None,
+        key: str | None = None,
     ) -> Job:
         """Hand in a job or raise QueueFull. See :meth:`wmp.aio.Manager.submit_nowait`."""
         inner = self._inner
         order = inner._order(role, needs, priority, timeout, retries)
         job, data = self._job(on_status), pack(payload, inner.codec)
-        inner._ledger.add(job, (data,), order)
-        return job
+        owner = inner._ledger.add(job, (data,), order, key=key)
+        return job if owner is job else _joined(owner, on_status)
 
     def map(
         self,

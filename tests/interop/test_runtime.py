@@ -572,3 +572,33 @@ def test_an_unknown_setting_is_named() -> None:
         wmp.Manager(codec="json")
     with pytest.raises(wmp.ConfigError, match="endpoint"):
         wmp.Worker(handlers=bytes.upper)
+
+
+def test_a_key_joins_the_job_in_progress() -> None:
+    go = threading.Event()
+    runs: list[bytes] = []
+
+    def once(payload: bytes) -> bytes:
+        runs.append(payload)
+        go.wait(WAIT)
+        return payload
+
+    with wmp.Manager() as manager, wmp.Worker(*manager.endpoints, handlers=once, slots=2):
+        first = manager.submit(b"one", key="order 17")
+        assert manager.submit_nowait(b"two", key="order 17") is first
+        go.set()
+        assert first.result(WAIT) == b"one"
+        assert manager.submit(b"three", key="order 17").result(WAIT) == b"three"
+    assert runs == [b"one", b"three"]
+
+
+def test_a_key_joins_the_job_in_progress_in_asyncio() -> None:
+    async def main() -> None:
+        async with wmp.aio.Manager() as manager:
+            first = await manager.submit(b"one", key="k")
+            assert await manager.submit(b"two", key="k") is first
+            async with wmp.aio.Worker(*manager.endpoints, handlers=bytes.upper):
+                assert await first == b"ONE"
+                assert await (await manager.submit(b"two", key="k")) == b"TWO"
+
+    asyncio.run(asyncio.wait_for(main(), WAIT))

@@ -197,3 +197,25 @@ def test_ends_become_the_errors_of_their_names() -> None:
     assert isinstance(error_of(3, End.TIMEOUT, b"", 0), JobTimeout)
     assert isinstance(lost, JobLost)
     assert (lost.attempts, lost.cause, lost.job_id) == (4, "the worker went silent", 3)
+
+
+def test_a_key_in_progress_hands_in_nothing_until_it_has_ended(inbox: Inbox) -> None:
+    ledger, first, second = Ledger(inbox.append, 100), Keeper(), Keeper()
+
+    assert ledger.add(first, [b"a"], ORDER, key="k") is first
+    assert ledger.add(second, [b"b"], ORDER, key="k") is first
+    assert ledger.add(second, [b"c"], ORDER, key="other") is second
+    assert [list(event.payloads) for event in inbox.taken()] == [[b"a", b"c"]]
+
+    ledger.resolve(resolved(1))
+    assert ledger.add(second, [b"d"], ORDER, key="k") is second
+    assert [list(event.payloads) for event in inbox.taken()] == [[b"d"]]
+    assert first.ended == {1: (End.OK, b"r", 1)}
+
+
+def test_keys_are_forgotten_with_their_jobs(inbox: Inbox) -> None:
+    ledger, keeper = Ledger(inbox.append, 100), Keeper()
+    ledger.add(keeper, [b"a"], ORDER, key="k")
+    ledger.fail(ClosedError("closed"))
+    assert not ledger._keys
+    assert not ledger._key_of

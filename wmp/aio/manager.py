@@ -21,7 +21,7 @@ from wmp.errors import ClosedError, ConfigError, QueueFull
 from wmp.events import Cancelled
 from wmp.message import DEFAULT_NEEDS, DEFAULT_ROLE, Kind, Limits
 from wmp.runtime.checks import check_amounts
-from wmp.runtime.ledger import Ledger, Order, Status, pack
+from wmp.runtime.ledger import Ledger, Order, Owner, Status, pack
 from wmp.runtime.node import Node, make_identity, make_label, make_settings, new_epoch
 from wmp.runtime.security import Security
 from wmp.runtime.sockets import Context, Transport
@@ -202,6 +202,7 @@ class Manager:
         timeout: float | None = None,
         retries: int | None = None,
         on_status: Callable[[Status], object] | None = None,
+        key: str | None = None,
     ) -> Job:
         """Hand in a job; wait while the manager is full.
 
@@ -213,6 +214,8 @@ class Manager:
             timeout: Seconds in which it must end, or end with ``JobTimeout``.
             retries: Lost leases it survives; by default the manager's.
             on_status: Called on the loop with each :class:`Status` that the handler reports.
+            key: While a job of that key is in progress here, no second one is handed in: the
+                one in progress is returned, whatever the other arguments say.
 
         Raises:
             TypeError: The payload cannot be encoded.
@@ -223,11 +226,11 @@ class Manager:
         job, data = self._job(on_status), pack(payload, self.codec)
         while True:
             try:
-                self._ledger.add(job, (data,), order)
+                owner = self._ledger.add(job, (data,), order, key=key)
             except QueueFull:
                 await self._room()
             else:
-                return job
+                return job if owner is job else _joined(owner, on_status)
 
     def submit_nowait(
         self,
@@ -239,6 +242,7 @@ class Manager:
         timeout: float | None = None,
         retries: int | None = None,
         on_status: Callable[[Status], object] | None = None,
+        key: str | None = None,
     ) -> Job:
         """Hand in a job as :meth:`submit` does, but never wait.
 
@@ -247,8 +251,8 @@ class Manager:
         """
         order = self._order(role, needs, priority, timeout, retries)
         job, data = self._job(on_status), pack(payload, self.codec)
-        self._ledger.add(job, (data,), order)
-        return job
+        owner = self._ledger.add(job, (data,), order, key=key)
+        return job if owner is job else _joined(owner, on_status)
 
     async def map(
         self,
@@ -413,6 +417,14 @@ class Manager:
         except asyncio.CancelledError:
             self._ledger.forget_waiter(wake)
             raise
+
+
+def _joined(owner: Owner, on_status: Callable[[Status], object] | None) -> Job:
+    """The job in progress under a key, which one more submitter now waits for."""
+    assert isinstance(owner, Job), "keys are given to single jobs only"
+    if on_status is not None:
+        owner.add_status_callback(on_status)
+    return owner
 
 
 _PLAIN: dict[str, Kind] = {"bytes": Kind(), "cbor": Kind(codec="cbor")}

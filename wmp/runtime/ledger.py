@@ -104,6 +104,9 @@ class Ledger:
         self._post = post
         self._lock = threading.Lock()
         self._owners: dict[int, Owner] = {}
+        self._keys: dict[str, Owner] = {}
+        """Jobs in progress that were handed in under a key, by that key."""
+        self._key_of: dict[int, str] = {}
         self._next = 1
         self._open: _Gathering | None = None
         self._waiting: deque[Callable[[], None]] = deque()
@@ -118,8 +121,25 @@ class Ledger:
         """How many jobs may be added now."""
         return self.limit - len(self._owners)
 
-    def add(self, owner: Owner, payloads: Sequence[Frame], order: Order) -> None:
+    def add(
+        self,
+        owner: Owner,
+        payloads: Sequence[Frame],
+        order: Order,
+        *,
+        key: str | None = None,
+    ) -> Owner:
         """Hand in jobs; consecutive ones of equal orders share an event.
+
+        Args:
+            owner: Who is told of their ends.
+            payloads: One a job.
+            order: What they ask for.
+            key: Of a single job: while another one of that key has not ended, nothing is
+                handed in.
+
+        Returns:
+            ``owner``, or whoever owns the job in progress under ``key``.
 
         Raises:
             QueueFull: There is no room for all of them; none was added.
@@ -129,12 +149,17 @@ class Ledger:
         with self._lock:
             if self._error is not None:
                 raise self._closed()
+            if key is not None and key in self._keys:
+                return self._keys[key]
             owners = self._owners
             if len(owners) + count > self.limit:
                 raise QueueFull(self.limit)
             first = self._next
             self._next = first + count
             owner.given(first, count)
+            if key is not None:
+                self._keys[key] = owner
+                self._key_of[first] = key
             if count == 1:
                 owners[first] = owner
             else:
@@ -146,11 +171,12 @@ class Ledger:
                 and len(open_.payloads) + count <= _BUNDLE
             ):
                 open_.payloads.extend(payloads)
-                return
+                return owner
             gathering = self._open = _Gathering(self, order, first)
             gathering.payloads.extend(payloads)
             # Inside the lock: the machine wants growing numbers in the order of the inbox.
             self._post(gathering)
+            return owner
 
     def seal(self, gathering: _Gathering) -> Submitted:
         """Close an open submission and return it as the event it has become."""
@@ -211,6 +237,8 @@ class Ledger:
         """Tell the owners of these jobs how they ended."""
         pop = self._owners.pop
         freed = 0
+        if self._key_of:
+            self._forget_keys(action.ids)
         for id, end, payload, attempts in zip(
             action.ids, action.ends, action.payloads, action.attempts, strict=True
         ):
@@ -220,6 +248,14 @@ class Ledger:
                 owner.settle(id, end, payload, attempts)
         if freed:
             self._wake(freed)
+
+    def _forget_keys(self, ids: Sequence[int]) -> None:
+        """Let jobs that ended be handed in again under their keys."""
+        with self._lock:
+            for id in ids:
+                key = self._key_of.pop(id, None)
+                if key is not None:
+                    del self._keys[key]
 
     def notify(self, action: Notify) -> None:
         """Tell a job's owner about progress."""
@@ -239,6 +275,8 @@ class Ledger:
         self.refuse(error)
         with self._lock:
             owners, self._owners = self._owners, {}
+            self._keys.clear()
+            self._key_of.clear()
         for id, owner in owners.items():
             owner.fail(id, self._closed(id))
         return list(owners)
