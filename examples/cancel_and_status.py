@@ -28,6 +28,7 @@ def show(status: wmp.Status) -> None:
 
 
 def broken(payload: bytes) -> str:
+    """Go wrong."""
     return str(1 / int(payload))
 
 

@@ -93,6 +93,8 @@ def map_command(
     order = {"role": role, "needs": amounts("--need", need) or None, "timeout": timeout}
     try:
         with manager, Bar(_PROGRAM, total) as bar:
+            if any(endpoint.endswith((":*", ":0")) for endpoint in bind):
+                bar.complain(f"bound to {', '.join(manager.endpoints)}")
             feed = Feed(manager, inputs(files, lines), order)
             failed = _collect(manager, feed, _Printer(as_json, bar), role)
     except KeyboardInterrupt:

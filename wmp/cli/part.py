@@ -7,6 +7,7 @@ parent.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import json
@@ -21,6 +22,7 @@ from queue import SimpleQueue
 from typing import Any, Final, NoReturn
 
 from wmp.blocking import Device, Job, Manager, Worker
+from wmp.errors import ClosedError
 from wmp.runtime.handlers import RunningJob
 
 __all__ = ["ROLE", "count", "main"]
@@ -58,6 +60,8 @@ def main() -> NoReturn:
 def _orders() -> Iterator[dict[str, Any]]:
     """Yield what the parent says."""
     for line in sys.stdin:
+        if not line.endswith("\n"):
+            break  # The parent was interrupted in the middle of a word.
         yield json.loads(line)
     # From here on this process owes nothing to anybody.
     timer = threading.Timer(_PATIENCE, os._exit, (1,))
@@ -66,8 +70,12 @@ def _orders() -> Iterator[dict[str, Any]]:
 
 
 def _say(**words: Any) -> None:
-    with _lock:
-        print(json.dumps(words), flush=True)
+    line = memoryview(json.dumps(words).encode() + b"\n")
+    # A parent that is gone hears nothing, and the end of stdin tells of it. Nothing is
+    # buffered: there would be complaints at the end of what could not be written.
+    with _lock, contextlib.suppress(BrokenPipeError):
+        while line:
+            line = line[os.write(1, line) :]
 
 
 def _manage(config: dict[str, Any], orders: Iterator[dict[str, Any]]) -> None:
@@ -94,9 +102,10 @@ def _spread(manager: Manager, files: list[tuple[int, str]]) -> None:
         ended.put((index, job))
 
     def submit() -> None:
-        for index, name in files:
-            job = manager.submit(Path(name).read_bytes(), role=ROLE)
-            job.add_done_callback(functools.partial(note, index))
+        with contextlib.suppress(ClosedError):  # The parent wants no more.
+            for index, name in files:
+                job = manager.submit(Path(name).read_bytes(), role=ROLE)
+                job.add_done_callback(functools.partial(note, index))
 
     threading.Thread(target=submit, daemon=True).start()
     left = len(files)
@@ -113,8 +122,9 @@ def _spread(manager: Manager, files: list[tuple[int, str]]) -> None:
             else:
                 failed.append([index, str(error)])
         _say(done=done, failed=failed)
-    statistics = manager.statistics()
-    _say(requeued=dict(statistics.requeued), dropped=dict(statistics.dropped))
+    with contextlib.suppress(ClosedError):
+        statistics = manager.statistics()
+        _say(requeued=dict(statistics.requeued), dropped=dict(statistics.dropped))
 
 
 def _pass_on(config: dict[str, Any], orders: Iterator[dict[str, Any]]) -> None:
@@ -139,6 +149,7 @@ def _work(config: dict[str, Any], orders: Iterator[dict[str, Any]]) -> None:
         *config["connect"],
         handlers={ROLE: handle},
         slots=config["slots"],
+        window=config["window"],
         label=config["label"],
         ping=config["ping"],
     )

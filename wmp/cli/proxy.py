@@ -25,7 +25,7 @@ from wmp.message import Limits
 from wmp.runtime.config import DeviceDefinition, load_devices
 from wmp.runtime.signals import on_signals
 
-__all__ = ["command", "serve"]
+__all__ = ["command"]
 
 _PROGRAM: Final = "wmp-device"
 
@@ -94,31 +94,31 @@ def command(
         max_hops=max_hops,
         security=security_of(secret, server=server, allowed=allowed),
     )
-    return asyncio.run(serve((definition,)))
+    return asyncio.run(_serve((definition,)))
 
 
-@command.command(cls=Command, epilog="wmp-device run devices/chain/device.toml")
+@command.command(name="run", cls=Command, epilog="wmp-device run devices/chain/device.toml")
 @click.argument("file")
 @verbose
-def run(file: str) -> int:
+def _run(file: str) -> int:
     """Run the devices that FILE (TOML) defines, until Ctrl-C or SIGTERM."""
-    return asyncio.run(serve(load_devices(file)))
+    return asyncio.run(_serve(load_devices(file)))
 
 
-@command.command(cls=Command, epilog="wmp-device check devices/proxy/device.toml")
+@command.command(name="check", cls=Command, epilog="wmp-device check devices/proxy/device.toml")
 @click.argument("file")
 @verbose
-def check(file: str) -> int:
+def _check(file: str) -> int:
     """Say what `run` would do with FILE, and do nothing."""
     definitions = load_devices(file)
-    make(definitions)
+    _make(definitions)
     click.echo(f"{file}: {len(definitions)} device{'s' * (len(definitions) > 1)}")
     for definition in definitions:
-        click.echo(describe(definition))
+        click.echo(_describe(definition))
     return 0
 
 
-def describe(definition: DeviceDefinition) -> str:
+def _describe(definition: DeviceDefinition) -> str:
     """Say in lines for people what a definition does."""
     security = definition.security
     if security is None:
@@ -139,7 +139,7 @@ def describe(definition: DeviceDefinition) -> str:
     )
 
 
-def make(definitions: Iterable[DeviceDefinition]) -> list[aio.Device]:
+def _make(definitions: Iterable[DeviceDefinition]) -> list[aio.Device]:
     """Make devices of definitions; nothing is opened yet.
 
     Raises:
@@ -159,7 +159,7 @@ def make(definitions: Iterable[DeviceDefinition]) -> list[aio.Device]:
     ]
 
 
-async def serve(definitions: Iterable[DeviceDefinition]) -> int:
+async def _serve(definitions: Iterable[DeviceDefinition]) -> int:
     """Run devices until a signal comes.
 
     Raises:
@@ -171,7 +171,7 @@ async def serve(definitions: Iterable[DeviceDefinition]) -> int:
     with on_signals(stop.set):
         async with contextlib.AsyncExitStack() as stack:
             tasks: list[asyncio.Task[object]] = [asyncio.create_task(stop.wait())]
-            for definition, device in zip(definitions, make(definitions), strict=True):
+            for definition, device in zip(definitions, _make(definitions), strict=True):
                 await stack.enter_async_context(device)
                 complain(
                     _PROGRAM,

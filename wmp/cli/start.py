@@ -42,11 +42,12 @@ def start(program: str, module: str) -> NoReturn:
         command = importlib.import_module(module).command
         click = importlib.import_module("click")
     except ModuleNotFoundError as error:
-        if error.name not in _NEEDED:
+        missing = (error.name or "").partition(".")[0]
+        if missing not in _NEEDED:
             raise
         complain(
             program,
-            f"the programs need {' and '.join(_NEEDED)}, and {error.name} is not installed; "
+            f"the programs need {' and '.join(_NEEDED)}, and {missing} is not installed; "
             "run: pip install 'wmp[cli]'",
         )
         sys.exit(USAGE)

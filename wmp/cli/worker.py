@@ -117,7 +117,7 @@ def worker(
         handlers = {role or DEFAULT_ROLE: CommandHandler(argv)}
     else:
         assert target is not None
-        found = load(target)
+        found = _load(target)
         if isinstance(found, blocking.Worker | aio.Worker):
             _refuse_own_flags(context, target)
             found.connect(*connect)
@@ -147,7 +147,7 @@ def worker(
     )
 
 
-def load(target: str) -> Any:
+def _load(target: str) -> Any:
     """Import what ``package.module:attribute`` names, from the current directory too.
 
     Raises:

@@ -1,0 +1,130 @@
+"""The programs as a shell starts them: real processes, their output line by line."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+
+ROOT = Path(__file__).resolve().parents[2]
+
+# From anywhere, also when wmp is not installed.
+ENVIRON = {**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "100"}
+
+WMP = (sys.executable, "-m", "wmp.cli.main")
+WMP_DEVICE = (sys.executable, "-m", "wmp.cli.device")
+
+TIMEOUT = 30.0
+
+
+class Program:
+    """One process; killed at the end of the ``with`` block if it still runs."""
+
+    def __init__(
+        self, *argv: str, cwd: Path | None = None, env: Mapping[str, str] | None = None
+    ) -> None:
+        self.process = subprocess.Popen(
+            argv,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            cwd=cwd,
+            env={**ENVIRON, **(env or {})},
+        )
+        self._heard = threading.Condition()
+        self._lines: dict[str, list[bytes]] = {"stdout": [], "stderr": []}
+        self._threads = [
+            threading.Thread(target=self._listen, args=(name,), daemon=True) for name in self._lines
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def __enter__(self) -> Program:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.process.kill()
+        self.process.wait(TIMEOUT)
+        for thread in self._threads:
+            thread.join(TIMEOUT)
+        for stream in (self.process.stdin, self.process.stdout, self.process.stderr):
+            assert stream is not None
+            try:
+                stream.close()
+            except BrokenPipeError:
+                pass
+
+    def _listen(self, name: str) -> None:
+        for line in getattr(self.process, name):
+            with self._heard:
+                self._lines[name].append(line)
+                self._heard.notify_all()
+        with self._heard:
+            self._heard.notify_all()
+
+    @property
+    def stdout(self) -> bytes:
+        """What it has written so far."""
+        return b"".join(self._lines["stdout"])
+
+    @property
+    def stderr(self) -> str:
+        """What it has written so far."""
+        return b"".join(self._lines["stderr"]).decode()
+
+    def says(self, text: str, *, on: str = "stderr") -> str:
+        """Wait for the first line with ``text``, and return it."""
+        until = time.monotonic() + TIMEOUT
+        with self._heard:
+            while True:
+                for line in self._lines[on]:
+                    if text.encode() in line:
+                        return line.decode().rstrip("\n")
+                left = until - time.monotonic()
+                ended = not any(thread.is_alive() for thread in self._threads)
+                assert left > 0, f"{text!r} was not said in time: {self._lines}"
+                assert not ended, f"{text!r} was never said: {self._lines}"
+                self._heard.wait(min(left, 0.5))
+
+    def feed(self, data: bytes) -> None:
+        """Write to its stdin."""
+        assert self.process.stdin is not None
+        self.process.stdin.write(data)
+        self.process.stdin.flush()
+
+    def end_input(self) -> None:
+        """Close its stdin."""
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send it a signal."""
+        self.process.send_signal(number)
+
+    def ends(self) -> int:
+        """Wait for its end, and return the exit code."""
+        code = self.process.wait(TIMEOUT)
+        for thread in self._threads:
+            thread.join(TIMEOUT)
+        return code
+
+
+def wmp(*argv: str, cwd: Path | None = None) -> Program:
+    """Start ``wmp``."""
+    return Program(*WMP, *argv, cwd=cwd)
+
+
+def wmp_device(*argv: str, cwd: Path | None = None) -> Program:
+    """Start ``wmp-device``."""
+    return Program(*WMP_DEVICE, *argv, cwd=cwd)

@@ -1,0 +1,205 @@
+"""What is wrong is said in one line, with exit code 2 and without a traceback."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+import wmp
+from tests.interop.programs import ENVIRON, TIMEOUT, WMP, WMP_DEVICE
+
+pytestmark = pytest.mark.interop
+
+WORK = """
+    def shout(payload):
+        return payload.upper()
+
+    quiet = lambda payload: payload
+
+    def too_many(one, two, three):
+        pass
+
+    number = 7
+"""
+
+# arguments of `wmp`, and what the line must say: what was seen, what is expected, what to do
+CASES = [
+    ("bogus", r"no such command 'bogus'; see wmp --help"),
+    ("--bogus", r"no such option '--bogus'; see wmp --help"),
+    ("worker --slot 3 work:shout", r"no such option '--slot'; did you mean '--slots'"),
+    ("worker --slots many work:shout", r"'--slots': 'many' is not a valid integer"),
+    ("worker --slots 0 work:shout", r"slots is a whole number of at least 1, got 0"),
+    ("worker --pool fiber work:shout", r"'fiber' is not one of 'thread', 'process', 'inline'"),
+    ("worker", r"expected PACKAGE.MODULE:ATTRIBUTE or -- COMMAND"),
+    ("worker work:shout -- wc", r"expected PACKAGE.MODULE:ATTRIBUTE or -- COMMAND"),
+    ("worker work", r"'work': expected PACKAGE.MODULE:ATTRIBUTE"),
+    ("worker nowhere:f", r"no module 'nowhere', looked for in .*; go to its folder, or install"),
+    ("worker work:nothing", r"there is no 'nothing' in module 'work'"),
+    ("worker work:number", r"work:number is of type int; expected a function, a mapping"),
+    ("worker work:too_many", r"takes \(one, two, three\); expected f\(payload\)"),
+    ("worker raises:f", r"cannot import raises: ZeroDivisionError: .*raises.py:1\)"),
+    ("worker lacks:f", r"cannot import lacks: No module named 'nowhere'"),
+    ("worker work:quiet --pool process", r"cannot be sent to worker processes .*top of a module"),
+    ("worker work:shout --resource gpu", r"--resource 'gpu': expected NAME=AMOUNT"),
+    ("worker work:shout --resource gpu=1 --resource gpu=2", r"names 'gpu' twice"),
+    ("worker work:shout --connect 127.0.0.1:5570", r"expected tcp://HOST:PORT, ipc://PATH"),
+    ("worker work:shout --connect tcp://127.0.0.1:*", r"name the port"),
+    ("worker work:shout --secret no.key_secret", r"there is no no.key_secret; make keys with"),
+    ("worker work:shout --server no.key", r"go with --secret"),
+    ("worker ready:worker --slots 3", r"--slots does not go with ready:worker"),
+    ("worker -- nosuchcommand", r"'nosuchcommand' was not found .*give its path"),
+    ("worker --", r"an empty command"),
+    ("worker --pool process -- wc", r"--pool is for functions"),
+    ("map nowhere.txt", r"there is no file nowhere.txt"),
+    ("map .", r"\. is a folder; name files"),
+    ("map --bind tcp://0.0.0.0:5570 work.py", r"will not bind .* without security"),
+    ("map --bind nonsense work.py", r"cannot bind to 'nonsense': expected tcp://HOST:PORT"),
+    ("map --bind tcp://127.0.0.1:99999 work.py", r"a port is at most 65535"),
+    ("map --need gpu=x work.py", r"--need 'gpu=x': expected NAME=AMOUNT"),
+    ("map --timeout 0 work.py", r"timeout is a number of seconds above 0"),
+    ("demo --workers 1", r"add --no-kill"),
+    ("demo --workers 0", r"0 is not in the range 1<=x<=64"),
+    ("keys nowhere/a", r"there is no folder nowhere"),
+]
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "work.py").write_text(textwrap.dedent(WORK))
+    (tmp_path / "raises.py").write_text("1 / 0\n")
+    (tmp_path / "lacks.py").write_text("import nowhere\n")
+    (tmp_path / "ready.py").write_text(
+        "import wmp\nworker = wmp.Worker('ipc://x', handlers=bytes.upper)\n"
+    )
+    return tmp_path
+
+
+def run(*argv, cwd, env=None):
+    return subprocess.run(
+        argv,
+        cwd=cwd,
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT,
+        stdin=subprocess.DEVNULL,
+        env={**ENVIRON, **(env or {})},
+    )
+
+
+def complaint(found, program="wmp"):
+    """Return the only line of stderr; check that it is the only thing that was said."""
+    assert (found.returncode, found.stdout) == (2, ""), found.stderr
+    lines = found.stderr.splitlines()
+    assert len(lines) == 1, found.stderr
+    assert lines[0].startswith(f"{program}: ")
+    assert "Traceback" not in lines[0]
+    return lines[0]
+
+
+@pytest.mark.parametrize(("arguments", "expected"), CASES, ids=[case[0] for case in CASES])
+def test_one_line(folder, arguments, expected):
+    line = complaint(run(*WMP, *arguments.split(), cwd=folder))
+
+    assert re.search(expected, line), line
+
+
+DEVICE_CASES = [
+    ("--bogus", r"no such option '--bogus'.*; see wmp-device --help"),
+    ("--bind nonsense", r"cannot bind to 'nonsense': expected tcp://HOST:PORT"),
+    ("--connect tcp://127.0.0.1:*", r"name the port"),
+    ("--bind tcp://0.0.0.0:5571", r"will not bind .* without security"),
+    ("--max-hops 17", r"--max-hops is from 1 to 16, got 17"),
+    ("run", r"missing argument 'FILE'"),
+    ("run nowhere.toml", r"cannot read nowhere.toml: no such file"),
+    ("check .", r"cannot read \.: is a directory"),
+    ("check broken.toml", r"broken.toml: this is not TOML: .*line 1"),
+    ("--bind ipc://x run broken.toml", r"flags do not go with run"),
+]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"), DEVICE_CASES, ids=[case[0] for case in DEVICE_CASES]
+)
+def test_one_line_of_the_device(folder, arguments, expected):
+    (folder / "broken.toml").write_text("this is no TOML")
+    line = complaint(run(*WMP_DEVICE, *arguments.split(), cwd=folder), "wmp-device")
+
+    assert re.search(expected, line), line
+
+
+def test_an_address_in_use(folder):
+    with wmp.Manager() as manager:
+        bind = ("--bind", manager.endpoints[0])
+        lines = [
+            complaint(run(*WMP, "map", *bind, "work.py", cwd=folder)),
+            complaint(run(*WMP_DEVICE, *bind, cwd=folder), "wmp-device"),
+        ]
+
+    for line in lines:
+        assert manager.endpoints[0] in line
+        assert "address already in use; choose another one or stop the process" in line
+
+
+@pytest.mark.parametrize(
+    ("program", "module", "missing"),
+    [("wmp", "main", "click"), ("wmp", "main", "rich"), ("wmp-device", "device", "click")],
+)
+def test_without_the_extra_it_is_said_what_to_install(folder, program, module, missing):
+    code = (
+        f"import sys; sys.modules[{missing!r}] = None; sys.argv = [{program!r}, '--help']; "
+        f"from wmp.cli.{module} import main; main()"
+    )
+    line = complaint(run(sys.executable, "-c", code, cwd=folder), program)
+
+    assert f"{missing} is not installed; run: pip install 'wmp[cli]'" in line
+
+
+def test_help_teaches_by_examples(folder):
+    for argv in (
+        WMP,
+        (*WMP, "worker"),
+        (*WMP, "map"),
+        (*WMP, "demo"),
+        (*WMP, "keys"),
+        WMP_DEVICE,
+        (*WMP_DEVICE, "run"),
+        (*WMP_DEVICE, "check"),
+    ):
+        found = run(*argv, "--help", cwd=folder)
+
+        assert (found.returncode, found.stderr) == (0, "")
+        examples = found.stdout.partition("\nExamples:\n")[2].splitlines()
+        assert examples, found.stdout
+        name = "wmp-device" if argv[: len(WMP_DEVICE)] == WMP_DEVICE else "wmp"
+        assert all(name in example for example in examples)
+
+
+def test_version(folder):
+    for argv in (WMP, WMP_DEVICE):
+        found = run(*argv, "--version", cwd=folder)
+
+        assert (found.returncode, found.stderr) == (0, "")
+        assert re.fullmatch(r"wmp (\d+\.\d+\.\d+\S*|\(from a source tree\))\n", found.stdout)
+
+
+def test_without_a_command_there_is_help(folder):
+    found = run(*WMP, cwd=folder)
+
+    assert (found.returncode, found.stdout) == (2, "")
+    assert "Usage: wmp" in found.stderr
+
+
+def test_keys_are_for_their_owner_and_never_overwritten(folder):
+    found = run(*WMP, "keys", "ada", cwd=folder)
+    assert found.returncode == 0
+    secret = folder / "ada.key_secret"
+    before = secret.read_bytes()
+
+    assert secret.stat().st_mode & 0o077 == 0
+    assert b"secret-key" not in (folder / "ada.key").read_bytes()
+    assert "is there already" in complaint(run(*WMP, "keys", "ada", cwd=folder))
+    assert secret.read_bytes() == before

@@ -1,0 +1,198 @@
+"""`wmp map`: files and lines, order, errors, a terminal, Ctrl-C."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import select
+import signal
+import subprocess
+import time
+
+import pytest
+
+import wmp
+from tests.interop.programs import ENVIRON, TIMEOUT, WMP
+from tests.interop.programs import wmp as program
+
+pytestmark = pytest.mark.interop
+
+
+def work(payload: bytes) -> bytes:
+    """Shout; what says "slow" takes longer than what comes after it."""
+    if b"slow" in payload:
+        time.sleep(0.2)
+    if b"bad" in payload:
+        raise ValueError("this is bad")
+    return payload.upper()
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def worker(folder):
+    with wmp.Worker("ipc://here", handlers={"shout": work}, slots=4) as worker:
+        yield worker
+
+
+def spread(*argv: str) -> tuple[str, ...]:
+    return ("map", "--bind", "ipc://here", "--role", "shout", *argv)
+
+
+def test_results_of_files_come_in_their_order_each_with_a_newline(folder, worker):
+    contents = {"a": "slow\nand long\n", "b": "no newline", "c": "", "d": "x\n"}
+    for name, text in contents.items():
+        (folder / name).write_text(text)
+
+    with program(*spread(*contents)) as mapped:
+        assert mapped.ends() == 0
+        assert mapped.stdout == b"SLOW\nAND LONG\nNO NEWLINE\n\nX\n"
+        assert "wmp: warning" not in mapped.stderr
+
+
+def test_lines_of_stdin_come_back_while_more_may_come(worker):
+    with program(*spread()) as mapped:
+        for line in ("first", "second"):
+            # The next line is written when the result of the one before was read.
+            mapped.feed(f"{line}\n".encode())
+            assert mapped.says(line.upper(), on="stdout") == line.upper()
+        mapped.feed(b"\nlast without newline")
+        mapped.end_input()
+
+        assert mapped.ends() == 0
+        assert mapped.stdout == b"FIRST\nSECOND\n\nLAST WITHOUT NEWLINE\n"
+
+
+def test_lines_of_files_are_named_by_their_number(folder, worker):
+    (folder / "a").write_text("one\nbad\n")
+    (folder / "b").write_text("three")
+
+    with program(*spread("--lines", "a", "b")) as mapped:
+        assert mapped.ends() == 1
+        assert mapped.stdout == b"ONE\nTHREE\n"
+        assert "wmp: a:2: ValueError: this is bad\n" in mapped.stderr
+        assert "wmp: 1 of 3 jobs failed\n" in mapped.stderr
+        assert "Traceback" not in mapped.stderr
+
+
+def test_json_says_name_and_end_of_each(folder, worker):
+    (folder / "good").write_bytes(b"fine")
+    (folder / "bytes").write_bytes(b"\xff")
+    (folder / "bad").write_bytes(b"bad")
+
+    with program(*spread("--json", "good", "bytes", "bad")) as mapped:
+        assert mapped.ends() == 1
+        assert [json.loads(line) for line in mapped.stdout.splitlines()] == [
+            {"name": "good", "ok": True, "result": "FINE"},
+            {"name": "bytes", "ok": True, "base64": "/w=="},
+            {"name": "bad", "ok": False, "error": "ValueError: this is bad"},
+        ]
+
+
+def test_many_lines(worker):
+    with program(*spread()) as mapped:
+        mapped.feed(b"".join(b"line %d\n" % n for n in range(20_000)))
+        mapped.end_input()
+
+        assert mapped.ends() == 0
+        assert mapped.stdout == b"".join(b"LINE %d\n" % n for n in range(20_000))
+
+
+def test_a_time_limit_is_for_each_job(folder):
+    with program(*spread("--timeout", "0.2", "--lines", "-")) as mapped:
+        mapped.feed(b"one\ntwo\n")
+        mapped.end_input()
+
+        assert mapped.ends() == 1
+        assert mapped.stderr.count("wmp: stdin:") == 2
+
+
+def test_nobody_there_is_said_once_and_ctrl_c_cancels(folder):
+    with (
+        wmp.Worker("ipc://here", handlers={"whisper": work}),
+        program(*spread()) as mapped,
+    ):
+        mapped.feed(b"one\ntwo\n")
+        warning = mapped.says("no worker for role 'shout'")
+        assert "ipc://here" in warning
+        assert "offer whisper" in warning
+        assert "wmp worker --role shout --connect ipc://here" in warning
+        mapped.signal(signal.SIGINT)
+
+        assert mapped.ends() == 130
+        assert mapped.stdout == b""
+        assert mapped.stderr.count("no worker for role") == 1
+        assert "Traceback" not in mapped.stderr
+
+
+def test_a_port_chosen_by_the_system_is_told(folder):
+    with program("map", "--bind", "tcp://127.0.0.1:*") as mapped:
+        endpoint = mapped.says("bound to").rpartition(" ")[2]
+        with wmp.Worker(endpoint, handlers=work):
+            mapped.feed(b"hello")
+            mapped.end_input()
+
+            assert mapped.ends() == 0
+            assert mapped.stdout == b"HELLO\n"
+
+
+def test_who_reads_only_the_head_is_no_defect(worker):
+    ours, theirs = os.pipe()
+    process = subprocess.Popen(
+        [*WMP, *spread()],
+        stdin=subprocess.PIPE,
+        stdout=theirs,
+        stderr=subprocess.PIPE,
+        env=ENVIRON,
+    )
+    os.close(theirs)
+    try:
+        process.stdin.write(b"one\n")
+        process.stdin.flush()
+        assert os.read(ours, 100) == b"ONE\n"
+        os.close(ours)
+        _, stderr = process.communicate(b"two\n", timeout=TIMEOUT)
+
+        assert process.returncode == 1
+        assert stderr == b""
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def test_a_terminal_shows_how_far_it_is(folder, worker):
+    for name in ("a", "b", "c"):
+        (folder / name).write_text(f"file {name}, slow")
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(
+        [*WMP, *spread("a", "b", "c")],
+        stdin=subprocess.DEVNULL,
+        stdout=theirs,
+        stderr=theirs,
+        env={**ENVIRON, "TERM": "xterm"},
+    )
+    os.close(theirs)
+    seen = b""
+    try:
+        until = time.monotonic() + TIMEOUT
+        while select.select([ours], [], [], max(0.0, until - time.monotonic()))[0]:
+            try:
+                chunk = os.read(ours, 65536)
+            except OSError:  # how Linux says that the other side has gone
+                chunk = b""
+            if not chunk:
+                break
+            seen += chunk
+
+        assert process.wait(TIMEOUT) == 0
+        assert b"0/3" in seen
+        assert seen.index(b"FILE A, SLOW") < seen.index(b"FILE B, SLOW")
+    finally:
+        process.kill()
+        process.wait()
+        os.close(ours)

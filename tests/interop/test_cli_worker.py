@@ -1,0 +1,171 @@
+"""`wmp worker`: functions and commands, endpoints, pools, signals."""
+
+from __future__ import annotations
+
+import os
+import signal
+import textwrap
+import time
+
+import pytest
+
+import wmp
+from tests.interop.programs import wmp as program
+
+pytestmark = pytest.mark.interop
+
+WORK = """
+    import os, pathlib, time, wmp
+
+    def shout(payload):
+        return payload.upper()
+
+    def where(payload):
+        return str(os.getpid())
+
+    def wait(payload):
+        here = pathlib.Path(payload.decode())
+        here.joinpath("begun").touch()
+        while not here.joinpath("go").exists():
+            time.sleep(0.01)
+        return "waited"
+
+    handlers = {"shout": shout, "where": where, "wait": wait}
+
+    ready = wmp.Worker("ipc://first", handlers=handlers)
+"""
+
+TIMEOUT = 20
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """A folder with a module ``work``, which is also where ipc names begin."""
+    (tmp_path / "work.py").write_text(textwrap.dedent(WORK))
+    # The names of ipc sockets are short and relative to it.
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def manager(folder):
+    with wmp.Manager("ipc://first") as manager:
+        yield manager
+
+
+def test_a_command_does_jobs_and_drains_at_sigterm(manager):
+    with program("worker", "--role", "wc", "--connect", "ipc://first", "--", "wc", "-w") as worker:
+        results = list(manager.map([b"to be", b"or not to be", b""], role="wc", timeout=TIMEOUT))
+
+        assert [int(result) for result in results] == [2, 4, 0]
+        worker.says("wmp: ready: connected to manager ")
+        worker.signal(signal.SIGTERM)
+        assert worker.ends() == 0
+        assert "Traceback" not in worker.stderr
+
+
+def test_a_command_that_fails_tells_its_exit_code_and_stderr(manager):
+    argv = ("worker", "--connect", "ipc://first", "--", "sh", "-c", "echo oh no >&2; exit 3")
+    with program(*argv), pytest.raises(wmp.JobFailed, match=r"exit code 3: oh no$"):
+        manager.submit(b"", timeout=TIMEOUT).result()
+
+
+def test_flags_behind_two_dashes_are_the_commands_own(manager):
+    argv = ("worker", "--connect", "ipc://first", "--", "echo", "--role", "x", "--", "--help")
+    with program(*argv):
+        assert manager.submit(b"", timeout=TIMEOUT).result() == b"--role x -- --help\n"
+
+
+def test_a_function_is_found_from_the_current_directory(manager):
+    with program("worker", "work:shout", "--connect", "ipc://first") as worker:
+        assert manager.submit(b"hello", timeout=TIMEOUT).result() == b"HELLO"
+        worker.signal(signal.SIGINT)
+        assert worker.ends() == 0
+
+
+def test_a_function_may_have_a_role(manager):
+    with program("worker", "work:shout", "--connect", "ipc://first", "--role", "loud"):
+        assert manager.submit(b"hello", role="loud", timeout=TIMEOUT).result() == b"HELLO"
+
+
+def test_functions_run_in_processes(manager):
+    argv = ("worker", "work:where", "--connect", "ipc://first", "--pool", "process", "--slots", "2")
+    with program(*argv) as worker:
+        pids = {int(pid) for pid in manager.map([b""] * 50, timeout=TIMEOUT)}
+
+        assert not pids & {os.getpid(), worker.process.pid}
+        worker.signal(signal.SIGTERM)
+        assert worker.ends() == 0
+
+
+def test_a_mapping_brings_its_roles(manager):
+    with program("worker", "work:handlers", "--connect", "ipc://first"):
+        assert manager.submit(b"hello", role="shout", timeout=TIMEOUT).result() == b"HELLO"
+        assert manager.submit(b"", role="where", timeout=TIMEOUT).result().isdigit()
+
+
+def test_resources_are_offered(manager):
+    argv = ("worker", "work:shout", "--connect", "ipc://first", "--slots", "3")
+    with program(*argv, "--resource", "gpu=2", "--resource", "memory=8"):
+        needs = {"slots": 3, "gpu": 2, "memory": 8}
+        assert manager.submit(b"a", needs=needs, timeout=TIMEOUT).result() == b"A"
+        with pytest.raises(wmp.JobTimeout):
+            manager.submit(b"a", needs={"gpu": 3}, timeout=0.3).result()
+
+
+def test_a_ready_made_worker_gets_more_endpoints(manager):
+    argv = ("worker", "work:ready", "--connect", "ipc://second")
+    with wmp.Manager("ipc://second") as second, program(*argv):
+        assert manager.submit(b"one", role="shout", timeout=TIMEOUT).result() == b"ONE"
+        assert second.submit(b"two", role="shout", timeout=TIMEOUT).result() == b"TWO"
+
+
+def wait_for(path):
+    until = time.monotonic() + TIMEOUT
+    while not path.exists():
+        assert time.monotonic() < until, f"{path.name} never came"
+        time.sleep(0.01)
+
+
+def test_what_is_under_way_is_finished_at_sigterm(manager, folder):
+    with program("worker", "work:handlers", "--connect", "ipc://first") as worker:
+        job = manager.submit(str(folder).encode(), role="wait")
+        wait_for(folder / "begun")
+        worker.signal(signal.SIGTERM)
+        worker.says("draining")
+        (folder / "go").touch()
+
+        assert job.result(TIMEOUT) == b"waited"
+        assert worker.ends() == 0
+
+
+def test_a_second_signal_stops_at_once(manager, folder):
+    with program("worker", "work:handlers", "--connect", "ipc://first") as worker:
+        manager.submit(str(folder).encode(), role="wait")
+        wait_for(folder / "begun")
+        worker.signal(signal.SIGTERM)
+        worker.says("draining")
+        worker.signal(signal.SIGTERM)
+        worker.says("stopping at once")
+
+        assert worker.ends() == 0
+    manager.close(0)
+
+
+def test_a_signal_while_handlers_are_imported_is_not_forgotten(folder):
+    (folder / "slow.py").write_text(
+        "import pathlib, time\n"
+        "def shout(payload): return payload.upper()\n"
+        "if __name__ == 'slow' and pathlib.Path('main').exists():\n"
+        "    pathlib.Path('begun').touch()\n"
+        "    while not pathlib.Path('go').exists(): time.sleep(0.01)\n"
+        "pathlib.Path('main').touch()\n"
+    )
+    argv = ("worker", "slow:shout", "--connect", "ipc://first", "--pool", "process")
+    with program(*argv) as worker:
+        wait_for(folder / "begun")  # the process of the pool imports it
+        worker.signal(signal.SIGTERM)
+        worker.says("draining")
+        (folder / "go").touch()
+
+        assert worker.ends() == 0

@@ -1,0 +1,145 @@
+"""The main job on real input: `wmp demo`, its comparison, and that nothing is left over."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.interop.programs import TIMEOUT
+from tests.interop.programs import wmp as program
+from wmp.cli import show
+from wmp.cli.main import main
+
+pytestmark = pytest.mark.interop
+
+
+def children_of(pid: int) -> list[int]:
+    """Processes whose parent is ``pid``, and that have not ended."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            # pid (name) state ppid …; the name may have spaces and brackets.
+            state, parent = path.read_text().rpartition(")")[2].split()[:2]
+        except OSError:
+            continue
+        if int(parent) == pid and state != "Z":
+            found.append(int(path.parent.name))
+    return found
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def wait_until_gone(pids: list[int]) -> None:
+    until = time.monotonic() + TIMEOUT
+    while alive := [pid for pid in pids if is_alive(pid)]:
+        assert time.monotonic() < until, f"processes {alive} were left over"
+        time.sleep(0.02)
+
+
+needs_proc = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="there is no /proc")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(120)
+def test_every_file_of_the_standard_library_is_counted_once_and_right():
+    names = show.source_files()
+    with program("demo") as demo:
+        code = demo.process.wait(100)
+        demo.ends()
+        said = demo.stdout.decode()
+
+    assert (code, demo.stderr) == (0, ""), said
+    assert len(names) > 300
+    assert f"{len(names)} files for 4 workers" in said
+    assert re.search(r"worker 2 was killed \(SIGKILL\) with job \d+ in its hands", said)
+    assert f"{len(names)} of {len(names)} results are what was computed here; duplicates: 0" in said
+    # It held leases when it died, and they were given to others.
+    requeued = int(re.search(r"requeued: (\d+) \(silence", said)[1])
+    again = int(re.search(r"second attempt: (\d+)", said)[1])
+    assert 1 <= again <= requeued
+    rows = re.findall(r"^(worker \d)  the (managers|device)\s+(\d+) ", said, re.MULTILINE)
+    assert [way for _, way, _ in rows] == ["managers", "device"] * 2
+    assert sum(int(jobs) for _, _, jobs in rows) == len(names)
+
+
+def test_few_files_will_do_and_quiet_says_nothing():
+    with program("demo", "--files", "40", "--workers", "2", "--quiet") as demo:
+        assert demo.ends() == 0
+        assert (demo.stdout, demo.stderr) == (b"", "")
+
+
+def test_nobody_need_die():
+    with program("demo", "--files", "40", "--workers", "1", "--no-kill") as demo:
+        assert demo.ends() == 0
+        assert b"requeued: 0" in demo.stdout
+        assert b"40 of 40 results are what was computed here" in demo.stdout
+
+
+def test_a_wrong_result_is_found(monkeypatch, capfd):
+    """The demo can fail: one result that is not the one computed here."""
+    names = show.source_files(10)
+    wrong = Path(names[7]).read_bytes()
+
+    def count(data):
+        return [-1, "nothing"] if data == wrong else real(data)
+
+    real = show.count
+    monkeypatch.setattr(show, "count", count)
+    monkeypatch.setattr(sys, "argv", ["wmp", "demo", "--files", "10", "--no-kill"])
+    with pytest.raises(SystemExit) as raised:
+        main()
+    said = capfd.readouterr()
+
+    assert raised.value.code == 1
+    assert f"wmp: {names[7]}: " in said.err
+    assert "9 of 10 results are what was computed here" in said.out
+
+
+@needs_proc
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_it_can_be_interrupted_and_leaves_nothing(number):
+    with program("demo") as demo:
+        demo.says("files for 4 workers", on="stdout")
+        children = children_of(demo.process.pid)
+        demo.signal(number)
+
+        assert demo.ends() == 130
+        assert len(children) == 7
+        assert not [pid for pid in children if is_alive(pid)]
+        assert demo.stderr == "wmp: interrupted; nothing is left running\n"
+
+
+@needs_proc
+def test_its_processes_do_not_outlive_it_even_when_it_is_killed():
+    with program("demo") as demo:
+        demo.says("files for 4 workers", on="stdout")
+        children = children_of(demo.process.pid)
+        demo.signal(signal.SIGKILL)
+        demo.process.wait(TIMEOUT)
+
+        assert len(children) == 7
+        wait_until_gone(children)
+
+
+@needs_proc
+def test_a_process_that_dies_by_itself_is_said():
+    with program("demo") as demo:
+        demo.says("files for 4 workers", on="stdout")
+        first, *others = sorted(children_of(demo.process.pid))
+        # The first is a manager: its jobs end with it, and so does the demo.
+        os.kill(first, signal.SIGKILL)
+
+        assert demo.ends() == 1
+        assert re.search(r"wmp: manager A ended by itself, exit code -9\n$", demo.stderr)
+        assert not [pid for pid in others if is_alive(pid)]

@@ -1,0 +1,211 @@
+"""Every definition under ``devices/`` is started and passes jobs on; wrong ones are refused."""
+
+from __future__ import annotations
+
+import configparser
+import os
+import re
+import shlex
+import shutil
+import signal
+from pathlib import Path
+
+import pytest
+import zmq.auth
+
+import wmp
+from tests.interop.programs import ROOT, wmp_device
+from wmp.errors import ConfigError
+from wmp.runtime.config import load_devices
+
+pytestmark = pytest.mark.interop
+
+FOLDER = ROOT / "devices"
+NAMES = sorted(path.name for path in FOLDER.iterdir() if path.is_dir())
+
+TIMEOUT = 20
+
+
+def shout(payload: bytes) -> bytes:
+    return payload.upper()
+
+
+def moved(name: str, folder: Path, manager: str) -> Path:
+    """Copy a definition to addresses that nobody else has."""
+    text = (FOLDER / name / "device.toml").read_text(encoding="utf-8")
+    text = text.replace("tcp://127.0.0.1:5570", manager)
+    # Others listen to a port that the system chooses; those within a chain know each other.
+    text = text.replace("tcp://0.0.0.0:5571", "tcp://127.0.0.1:*")
+    text = re.sub(r"tcp://127\.0\.0\.1:(557\d)", r"ipc://\1", text)
+    path = folder / "device.toml"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name != "gate"])
+def test_it_runs_and_passes_jobs_on(name, folder):
+    with wmp.Manager() as manager:
+        path = moved(name, folder, manager.endpoints[0])
+        devices = load_devices(path)
+        with wmp_device("run", str(path)) as device:
+            for one in devices:
+                device.says(f"wmp-device: {one.label} is bound to ")
+            with wmp.Worker(*devices[-1].bind, handlers=shout):
+                assert manager.submit(b"hello", timeout=TIMEOUT).result() == b"HELLO"
+            device.signal(signal.SIGTERM)
+
+            assert device.ends() == 0
+            assert "Traceback" not in device.stderr
+
+
+def make_keys(folder: Path, *names: str) -> None:
+    for name in names:
+        (folder / name).parent.mkdir(exist_ok=True)
+        zmq.auth.create_certificates((folder / name).parent, Path(name).name)
+
+
+def test_the_gate_lets_in_whom_it_knows_and_nobody_else(folder):
+    make_keys(folder, "device", "manager", "workers/ada", "eve", "devices/unused")
+    shutil.copy("device.key", "devices")
+    keys = wmp.Security.load("manager.key_secret", allowed="devices")
+    with wmp.Manager(security=keys) as manager:
+        path = moved("gate", folder, manager.endpoints[0])
+        with wmp_device("run", str(path)) as device:
+            endpoint = re.search(r"bound to (\S+)", device.says("is bound to"))[1]
+            eve = wmp.Security.load("eve.key_secret", server="device.key")
+            ada = wmp.Security.load("workers/ada.key_secret", server="device.key")
+            with wmp.Worker(endpoint, handlers=shout, security=eve, label="eve"):
+                device.says("the security handshake was refused")
+                with wmp.Worker(endpoint, handlers=shout, security=ada, label="ada"):
+                    assert manager.submit(b"hello", timeout=TIMEOUT).result() == b"HELLO"
+                    labels = [worker.label for worker in manager.statistics().workers]
+            device.signal(signal.SIGINT)
+
+            assert labels == ["ada"]
+            assert device.ends() == 0
+
+
+def test_flags_do_the_same_as_a_definition(folder):
+    with wmp.Manager("ipc://one") as one, wmp.Manager("ipc://two") as two:
+        argv = ("--bind", "ipc://below", "--connect", "ipc://one", "--connect", "ipc://two")
+        with wmp_device(*argv, "--label", "here") as device:
+            device.says("here is bound to ipc://below and connects to ipc://one, ipc://two")
+            with wmp.Worker("ipc://below", handlers=shout):
+                for manager in (one, two):
+                    assert manager.submit(b"hello", timeout=TIMEOUT).result() == b"HELLO"
+
+
+def test_devices_in_a_row(folder):
+    with (
+        wmp.Manager("ipc://0") as manager,
+        wmp_device("--bind", "ipc://1", "--connect", "ipc://0"),
+        wmp_device("--bind", "ipc://2", "--connect", "ipc://1"),
+        wmp_device("--bind", "ipc://3", "--connect", "ipc://2"),
+        wmp.Worker("ipc://3", handlers=shout),
+    ):
+        assert manager.submit(b"hello", timeout=TIMEOUT).result() == b"HELLO"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_check_says_what_it_would_do_and_opens_nothing(name, folder):
+    shutil.copy(FOLDER / name / "device.toml", folder)
+    make_keys(folder, "device", "manager", "workers/ada")
+    before = sorted(os.listdir(folder))
+    with wmp_device("check", "device.toml") as device:
+        assert device.ends() == 0
+        assert device.stderr == ""
+        said = device.stdout.decode()
+
+    for one in load_devices("device.toml"):
+        assert one.label in said
+        assert f"binds to     {', '.join(one.bind)}" in said
+        assert f"connects to  {', '.join(one.connect)}" in said
+    assert sorted(os.listdir(folder)) == before
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_its_folder_is_complete(name):
+    folder = FOLDER / name
+    unit = configparser.ConfigParser(strict=False, interpolation=None)
+    unit.optionxform = str
+    unit.read_string((folder / f"wmp-{name}.service").read_text(encoding="utf-8"))
+    program, command, path = shlex.split(unit["Service"]["ExecStart"])
+
+    assert (Path(program).name, command) == ("wmp-device", "run")
+    assert path == f"/etc/wmp/{name}/device.toml"
+    assert unit["Service"]["Restart"] == "always"
+    assert unit["Install"]["WantedBy"] == "multi-user.target"
+    assert (folder / "README.md").read_text(encoding="utf-8").startswith(f"# {name}\n")
+    assert f"]({name}/README.md)" in (FOLDER / "README.md").read_text(encoding="utf-8")
+
+
+GOOD = 'bind = "ipc://a"\nconnect = ["ipc://b", "ipc://c"]\n'
+
+
+def test_what_a_definition_says_is_what_it_means(folder):
+    Path("d.toml").write_text(
+        f'[device]\n{GOOD}identity = "me"\nlabel = "us"\nmax_hops = 3\n'
+        "[device.transport]\nhigh_water_mark = 5\nlinger = 1\n"
+    )
+    (device,) = load_devices("d.toml")
+
+    assert (device.bind, device.connect) == (("ipc://a",), ("ipc://b", "ipc://c"))
+    assert (device.identity, device.label, device.max_hops) == ("me", "us", 3)
+    assert device.transport == wmp.Transport(high_water_mark=5, linger=1.0)
+    assert device.security is None
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("", "there is no [device] table; expected at least one"),
+        ("device = 1", "device is 1; expected a table [device], or several [[device]]"),
+        ("device = []", "device is []; expected a table [device], or several [[device]]"),
+        ("[devise]", "devise is not a known key; did you mean device"),
+        (f"[device]\n{GOOD}conect = 1", "device.conect is not a known key; did you mean connect"),
+        (f"[device]\n{GOOD}zzz = 1", "device.zzz is not a known key; expected bind, connect,"),
+        ('[device]\nbind = "ipc://a"', "device.connect is missing; expected an address such as"),
+        ("[device]\nbind = 5571", "device.bind is 5571; expected an address such as"),
+        ("[device]\nbind = []", "device.bind is []; expected an address such as"),
+        ('[device]\nbind = ["ipc://a", 1]', "device.bind is ['ipc://a', 1]; expected an address"),
+        (f"[device]\n{GOOD}max_hops = 17", "device.max_hops is 17; expected a whole number from 1"),
+        (f"[device]\n{GOOD}max_hops = true", "device.max_hops is True; expected a whole number"),
+        (f"[device]\n{GOOD}identity = ''", "device.identity is ''; expected text of 1 to 255"),
+        (f"[device]\n{GOOD}label = 7", "device.label is 7; expected text of 1 to 1024 bytes"),
+        (f"[device]\n{GOOD}security = 7", "device.security is 7; expected a table"),
+        (f"[device]\n{GOOD}[device.security]", "device.security.secret is missing; expected"),
+        (
+            f"[device]\n{GOOD}[device.security]\nsecret = 'a'\nserver = 'b'",
+            "device.security: cannot read CURVE keys",
+        ),
+        (
+            f"[device]\n{GOOD}[device.transport]\nlinger = 'x'",
+            "device.transport.linger is 'x'; expected a number of seconds",
+        ),
+        (
+            f"[device]\n{GOOD}[device.transport]\nhigh_water_mark = 1.5",
+            "device.transport.high_water_mark is 1.5; expected a whole number",
+        ),
+        (
+            f"[device]\n{GOOD}[device.transport]\nlingr = 1",
+            "device.transport.lingr is not a known key; did you mean linger",
+        ),
+        (
+            f"[[device]]\n{GOOD}[[device]]\nbind = 1",
+            "device[1].bind is 1; expected an address such as",
+        ),
+    ],
+)
+def test_what_is_wrong_is_named_with_file_and_key(folder, text, expected):
+    Path("d.toml").write_text(text)
+    with pytest.raises(ConfigError) as raised:
+        load_devices("d.toml")
+
+    assert str(raised.value).startswith("d.toml: ")
+    assert expected in str(raised.value)

@@ -1,0 +1,59 @@
+"""Every example runs as it stands, by itself, and says what it is meant to say."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+
+import pytest
+
+from tests.interop.programs import ENVIRON, ROOT
+
+pytestmark = pytest.mark.interop
+
+FOLDER = ROOT / "examples"
+
+# What each must print; an example without an entry is a failure.
+SAYS = {
+    "cancel_and_status.py": (
+        r"more than half of it is done: step \d+ of 20",
+        r"done: 20 steps",
+        r"cancelled: ",
+        r"timed out: ",
+        r"failed: ZeroDivisionError: division by zero",
+    ),
+    "drive_the_core.py": (r"manager ── TAKE, \d+ bytes", r"job 3 ended ok: TO BE", r"── BYE"),
+    "hello.py": (r"hello, world",),
+    "own_policy.py": (r"rack-1 other did \d+ jobs", r"rack-7 first did 1\d jobs"),
+    "process_pool.py": (r"168 primes below 1000", r"[12] other processes counted them"),
+    "roles_and_resources.py": (r"model 9 was trained", r"at most [12] were trained at once"),
+    "spread.py": (r"the first 10000 squares is 333283335000", r"a worker did \d+ jobs"),
+    "through_a_device.py": (r"evil", r"100 jobs, all of them: reward", r"passed on \d+ messages"),
+    "unix_command.py": (r"cat\nbee\nant\n", r"exit code 3: this goes wrong"),
+    "with_asyncio.py": (r"gave up on a slow page", r"300 pages", r"a was fetched\nb was fetched"),
+}
+
+
+@pytest.mark.parametrize("name", sorted(path.name for path in FOLDER.glob("*.py")))
+def test_it_runs_and_says_what_it_is_meant_to(name, tmp_path):
+    found = subprocess.run(
+        [sys.executable, "-W", "error", FOLDER / name],
+        capture_output=True,
+        text=True,
+        timeout=50,
+        cwd=tmp_path,
+        env=ENVIRON,
+    )
+
+    assert found.returncode == 0, found.stderr
+    assert "Traceback" not in found.stderr
+    for line in SAYS[name]:
+        assert re.search(line, found.stdout), found.stdout
+
+
+def test_the_list_of_examples_is_complete():
+    listed = re.findall(r"\]\((\w+\.py)\)", (FOLDER / "README.md").read_text(encoding="utf-8"))
+
+    assert sorted(listed) == sorted(SAYS)
+    assert sorted(listed) == sorted(path.name for path in FOLDER.glob("*.py"))
