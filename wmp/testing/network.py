@@ -4,6 +4,10 @@ A :class:`Network` performs the actions of any number of manager, worker and dev
 machines. What is sent waits on its link until somebody delivers, drops or repeats it, so
 that a test (or a property) decides the schedule. Messages cross every link as frames,
 through the real codec.
+
+A :class:`wmp.testing.world.World` is a network that decides for itself, from a seed. What it
+does differently are the methods under "what a world decides"; there is no second place where
+an action is performed.
 """
 
 from __future__ import annotations
@@ -63,13 +67,18 @@ class Lane:
     """Ids still to be done, in order."""
     cancelled: set[int] = field(factory=set)
 
+    def payload(self, id: int) -> bytes:
+        """The payload of one of its jobs."""
+        return bytes(self.run.payloads[list(self.run.ids).index(id)])
+
 
 @define(eq=False)
 class Network:
     """Nodes by name, pipes between them, results by manager.
 
-    Every connection is a DEALER (an ``int`` link) below a ROUTER (a ``bytes`` link that is
-    made of both names).
+    Every connection is a DEALER (an ``int`` link) below a ROUTER (a ``bytes`` link: the name
+    and link of the DEALER, and how often it was connected, so that each connection has a
+    routing id of its own).
     """
 
     now: float = 0.0
@@ -80,6 +89,10 @@ class Network:
     twice: list[tuple[str, int]] = field(factory=list)
     """Jobs that were resolved more than once: must stay empty."""
     halted: dict[str, Exception | None] = field(factory=dict)
+    down: set[str] = field(factory=set)
+    """Nodes whose process does not run: nothing happens to them."""
+    uplinks: dict[str, tuple[str, ...]] = field(factory=dict)
+    """Where the DEALER links 0, 1, … of each node lead."""
     reports: list[tuple[str, Notify]] = field(factory=list)
     drops: list[tuple[str, Drop]] = field(factory=list)
     ticks: Counter[str] = field(factory=Counter)
@@ -87,6 +100,7 @@ class Network:
     sent: Counter[Command] = field(factory=Counter)
     """Messages put on a pipe, by command."""
     _far: dict[Pipe, Pipe] = field(factory=dict)
+    _joined: Counter[Pipe] = field(factory=Counter)
     _last_id: dict[str, int] = field(factory=dict)
     _inbox: deque[tuple[str, object]] = field(factory=deque)
 
@@ -99,26 +113,62 @@ class Network:
         """
         self.nodes[name] = node
         self.lanes[name] = {}
-        for link, upstream in enumerate(upstreams):
-            below: Pipe = (upstream, f"{name}/{link}".encode())
-            above: Pipe = (name, link)
-            self._far[above], self._far[below] = below, above
-            self.pipes[above], self.pipes[below] = deque(), deque()
+        self.uplinks[name] = tuple(upstreams)
+        for link in range(len(upstreams)):
+            self.join(name, link)
+
+    def join(self, name: str, link: int) -> None:
+        """Make a connection, in place of the one that there was; nobody is told."""
+        self.part(name, link)
+        above: Pipe = (name, link)
+        self._joined[above] += 1
+        again = f"#{self._joined[above]}" if self._joined[above] > 1 else ""
+        below: Pipe = (self.uplinks[name][link], f"{name}/{link}{again}".encode())
+        self._far[above], self._far[below] = below, above
+        self.pipes[above], self.pipes[below] = deque(), deque()
+
+    def part(self, name: str, link: int) -> None:
+        """Break a connection: what is on the way is lost, and sending says so."""
+        below = self._far.pop((name, link), None)
+        if below is not None:
+            del self._far[below], self.pipes[below], self.pipes[name, link]
+
+    def connections(self, name: str) -> list[tuple[str, int]]:
+        """DEALER links of a node and those that lead to it, connected or not."""
+        return [
+            (below, link)
+            for below, upstreams in self.uplinks.items()
+            for link, above in enumerate(upstreams)
+            if name in (below, above)
+        ]
+
+    def far(self, pipe: Pipe) -> Pipe | None:
+        """The other direction of the same connection; None when there is none."""
+        return self._far.get(pipe)
+
+    def alive(self, name: str) -> bool:
+        """Whether the node's process runs."""
+        return name not in self.halted and name not in self.down
 
     def connect(self, name: str) -> None:
         """Tell a worker that all its links are connected."""
-        for node, link in tuple(self._far):
-            if node == name and isinstance(link, int):
-                self.happen(name, Connected(link))
+        for link in range(len(self.uplinks[name])):
+            self.happen(name, Connected(link))
 
     def replace(self, name: str, node: Node) -> None:
-        """Restart a node: what it ran is gone, what was on the way to it is lost."""
+        """Restart a node: what it ran is gone, what was on the way to and from it is lost.
+
+        Its peers are connected to the new one, and the workers among them told so.
+        """
         self.nodes[name] = node
         self.lanes[name].clear()
         self.halted.pop(name, None)
-        for pipe in self.pipes:
-            if pipe[0] == name or self._far[pipe][0] == name:
-                self.pipes[pipe].clear()
+        links = self.connections(name)
+        for below, link in links:
+            self.join(below, link)
+        for below, link in links:
+            if below != name and isinstance(self.nodes[below], Worker):
+                self.happen(below, Connected(link))
 
     # -- what can happen
 
@@ -129,8 +179,11 @@ class Network:
             return  # the call further up the stack takes it in its turn
         while self._inbox:
             name, event = self._inbox[0]
-            for action in self.nodes[name].handle(event, self.now):  # type: ignore[arg-type]
-                self._perform(name, action)
+            if self.alive(name):
+                actions = self.nodes[name].handle(event, self.local(name))  # type: ignore[arg-type]
+                self.handled(name, event, actions)
+                for action in actions:
+                    self._perform(name, action)
             self._inbox.popleft()
 
     def submit(
@@ -160,9 +213,12 @@ class Network:
 
     def deliver(self, pipe: Pipe) -> None:
         """Let the next message of a pipe arrive."""
-        frames = self.pipes[pipe].popleft()
+        self.arrive(pipe, self.pipes[pipe].popleft())
+
+    def arrive(self, pipe: Pipe, frames: list[Frame]) -> None:
+        """Let frames that were sent on ``pipe`` arrive at its other end."""
         name, link = self._far[pipe]
-        if name in self.halted:
+        if not self.alive(name):
             return
         read = codec.peek if isinstance(self.nodes[name], Device) else codec.decode
         try:
@@ -194,18 +250,24 @@ class Network:
 
     def finish(self, name: str, lane: Lane, outcome: Outcome = Outcome.OK) -> None:
         """End the running job of a lane; its result is ``b"did " + payload``."""
-        id = lane.left.pop(0)
-        payload = bytes(lane.run.payloads[list(lane.run.ids).index(id)])
+        id = lane.left[0]
         if id in lane.cancelled:
             outcome = Outcome.CANCELLED
-        result = b"" if outcome is Outcome.CANCELLED else b"did " + payload
+        result = b"" if outcome is Outcome.CANCELLED else b"did " + lane.payload(id)
+        self.end(name, lane, outcome, result)
+
+    def end(self, name: str, lane: Lane, outcome: Outcome, result: bytes) -> None:
+        """End the first job that is left in a lane; the next one begins."""
+        id = lane.left.pop(0)
         if not lane.left:
             del self.lanes[name][lane.run.lane]
         self.happen(name, Finished(lane.run.lane, [id], [outcome], [result]))
+        if lane.left and self.lanes[name].get(lane.run.lane) is lane:
+            self.begin(name, lane)
 
     def deadline(self) -> float | None:
         """The earliest deadline of all nodes."""
-        times = (node.deadline() for name, node in self.nodes.items() if name not in self.halted)
+        times = (node.deadline() for name, node in self.nodes.items() if self.alive(name))
         return min((time for time in times if time is not None), default=None)
 
     def advance(self, until: float) -> None:
@@ -214,22 +276,26 @@ class Network:
             self.now = max(self.now, due)
             for name, node in self.nodes.items():
                 when = node.deadline()
-                if name not in self.halted and when is not None and when <= self.now:
-                    self.ticks[name] += 1
-                    self.happen(name, Ticked())
-                    later = node.deadline()
-                    if later is not None and later <= self.now:
-                        raise AssertionError(
-                            f"{name} asks for {later} at {self.now}: it would spin"
-                        )
+                if self.alive(name) and when is not None and when <= self.now:
+                    self.tick(name)
         self.now = max(self.now, until)
+
+    def tick(self, name: str) -> None:
+        """Tell a node that its deadline has come."""
+        self.ticks[name] += 1
+        self.happen(name, Ticked())
+        if self.alive(name):
+            later, now = self.nodes[name].deadline(), self.local(name)
+            if later is not None and later <= now:
+                raise AssertionError(f"{name} asks for {later} at {now}: it would spin")
 
     def settle(self, budget: int = 100_000) -> None:
         """Deliver everything and finish all work, until nothing is left to do now."""
         for _ in range(budget):
             if pipes := self.busy():
                 for pipe in pipes:
-                    self.deliver(pipe)
+                    if self.pipes.get(pipe):  # it may be gone since
+                        self.deliver(pipe)
             elif lanes := list(self.running()):
                 for name, lane in lanes:
                     if lane.left:
@@ -245,6 +311,27 @@ class Network:
             self.advance(min(until, self.now + step))
         self.settle()
 
+    # -- what a world decides
+
+    def local(self, name: str) -> float:
+        """What the clock of a node shows."""
+        return self.now
+
+    def handled(self, name: str, event: object, actions: Sequence[Action]) -> None:
+        """A node has handled an event; what it asks for is performed after this."""
+
+    def carry(self, pipe: Pipe, message: Message) -> None:
+        """Put a message on its way."""
+        self.pipes[pipe].append(codec.encode(message))
+
+    def begin(self, name: str, lane: Lane) -> None:
+        """The first job that is left in a lane begins; somebody must ``finish`` it."""
+
+    def reconnect(self, name: str, link: int) -> None:
+        """A worker replaces the socket of a link."""
+        self.join(name, link)
+        self.happen(name, Connected(link))
+
     # -- performing
 
     def _perform(self, name: str, action: Action) -> None:
@@ -252,12 +339,13 @@ class Network:
             case Send(link, message):
                 self._send((name, link), message)
             case Run():
-                self.lanes[name][action.lane] = Lane(action, list(action.ids))
-            case Interrupt(lane, ids):
-                if lane in self.lanes[name]:
-                    self.lanes[name][lane].cancelled.update(ids)
-            case Recall(lane, ids):
-                self._recall(name, lane, ids)
+                lane = self.lanes[name][action.lane] = Lane(action, list(action.ids))
+                self.begin(name, lane)
+            case Interrupt(number, ids):
+                if number in self.lanes[name]:
+                    self.lanes[name][number].cancelled.update(ids)
+            case Recall(number, ids):
+                self._recall(name, number, ids)
             case Resolve(ids, ends, payloads, _):
                 for id, end, payload in zip(ids, ends, payloads, strict=True):
                     if (name, id) in self.results:
@@ -266,9 +354,8 @@ class Network:
             case Notify():
                 self.reports.append((name, action))
             case Reconnect(link):
-                self.pipes[name, link].clear()
-                self.pipes[self._far[name, link]].clear()
-                self.happen(name, Connected(link))
+                assert isinstance(link, int)
+                self.reconnect(name, link)
             case Drop():
                 self.drops.append((name, action))
             case Halt(error):
@@ -277,11 +364,12 @@ class Network:
 
     def _send(self, pipe: Pipe, message: Message) -> None:
         if pipe not in self.pipes:
-            # A ROUTER that has no such connection says so (ROUTER_MANDATORY).
+            # A ROUTER that has no such connection says so (ROUTER_MANDATORY), and so does a
+            # DEALER that is not connected (IMMEDIATE).
             self.happen(pipe[0], Undelivered(pipe[1], message))
         else:
             self.sent[message.command] += 1
-            self.pipes[pipe].append(codec.encode(message))
+            self.carry(pipe, message)
 
     def _recall(self, name: str, number: int, ids: Sequence[int]) -> None:
         lane = self.lanes[name].get(number)
