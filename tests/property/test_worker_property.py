@@ -41,10 +41,8 @@ class Books:
 
     def __init__(self, key):
         self.key = key
-        self.held = {}
-        """(owner, id) to attempt."""
-        self.cancels = Counter()
-        """(owner, id, attempt) of what is asked back and was not held."""
+        self.due = Counter()
+        """(owner, id, attempt) of every answer that is still to come."""
         self.answered = 0
         """Highest number seen of the worker's stream."""
 
@@ -138,7 +136,7 @@ class Adversary(RuleBasedStateMachine):
         return actions
 
     def held_of(self, identity):
-        """What the worker itself has not answered, in the form of ``Books.held``."""
+        """What the worker itself has not answered, (owner, id) to attempt."""
         upstream = self.worker._board.upstreams.get(identity)
         return {
             (owner, job): attempt
@@ -159,11 +157,15 @@ class Adversary(RuleBasedStateMachine):
         books = self.books.get(identity)
         if books is None or books.key != key:
             books = self.books[identity] = Books(key)
+            for manager in self.managers:
+                if manager.identity == identity:
+                    manager.received = 0  # nobody acknowledges what was never sent
         return books
 
     # -- what must hold of everything that the worker does
 
     def check(self, actions, accepted):
+        closed = dict(self.books)
         for manager in self.managers:
             self.books_of(manager.identity)
         if accepted is not None:
@@ -175,7 +177,7 @@ class Adversary(RuleBasedStateMachine):
                     # An ERROR answers what has just come over the link.
                     answers = message.command is Command.ERROR
                     assert answers or link in self.connected, f"link {link} is not connected"
-                    self.check_message(message)
+                    self.check_message(message, closed)
                     ready_links[link] += message.command is Command.READY
                 case Run():
                     assert action.lane not in self.lanes
@@ -192,7 +194,7 @@ class Adversary(RuleBasedStateMachine):
                     assert action.reason
         assert all(count <= 1 for count in ready_links.values()), "READY twice on a link"
 
-    def check_message(self, message):
+    def check_message(self, message, closed):
         fields = message.fields
         match message.command:
             case Command.READY:
@@ -206,6 +208,9 @@ class Adversary(RuleBasedStateMachine):
                 assert all(n <= TOTAL.get(name, 0) for name, n in fields[Field.NEEDS].items())
             case Command.DONE | Command.STATUS:
                 books = self.books_of(message.receiver)
+                if books.key is None or books.key[1] != fields[Field.SESSION]:
+                    # Sent by one timer, and the session lost by the next of the same tick.
+                    books = closed[message.receiver]
                 assert fields[Field.SESSION] == books.key[1]
                 if fields[Field.NUMBER] > books.answered:
                     books.answered += 1
@@ -214,13 +219,11 @@ class Adversary(RuleBasedStateMachine):
                         self.check_answers(books, tuple(fields[Field.MANAGER]), message.columns)
 
     def check_answers(self, books, owner, columns):
-        for job, attempt, outcome in zip(
-            columns.ids, columns.attempts, columns.outcomes, strict=True
-        ):
-            if outcome == Outcome.CANCELLED and books.cancels[owner, job, attempt]:
-                books.cancels[owner, job, attempt] -= 1
-            else:
-                assert books.held.pop((owner, job), None) == attempt, (owner, job, attempt)
+        rows = zip(columns.ids, columns.attempts, columns.outcomes, strict=True)
+        for job, attempt, outcome in rows:
+            due = (owner, job, attempt)
+            assert books.due[due], f"{due} was answered {outcome!r} and not asked"
+            books.due[due] -= 1
 
     def note_accepted(self, message, before):
         books = self.books_of(message.source[0])
@@ -228,10 +231,14 @@ class Adversary(RuleBasedStateMachine):
             return
         owner = tuple(message.fields[Field.MANAGER])
         for job, attempt in zip(message.columns.ids, message.columns.attempts, strict=True):
-            if message.command is Command.TAKE:
-                books.held[owner, job] = max(attempt, before.get((owner, job), 0))
-            elif before.get((owner, job)) != attempt:
-                books.cancels[owner, job, attempt] += 1
+            held = before.get((owner, job))
+            if message.command is Command.CANCEL and held == attempt:
+                continue  # what becomes of it is its one answer
+            if message.command is Command.TAKE and held is not None:
+                # The higher attempt counts, and is answered instead.
+                books.due[owner, job, held] -= 1
+                attempt = max(attempt, held)
+            books.due[owner, job, attempt] += 1
 
     # -- what managers say
 
@@ -465,18 +472,18 @@ class Adversary(RuleBasedStateMachine):
     def every_job_taken_is_held_or_answered(self):
         for manager in self.managers:
             upstream = self.worker._board.upstreams.get(manager.identity)
-            held = self.held_of(manager.identity)
+            books = self.books_of(manager.identity)
+            due = Counter(
+                (*job, attempt) for job, attempt in self.held_of(manager.identity).items()
+            )
             # Answers that wait for a way are on their way too.
-            kept = upstream.stream.kept if upstream is not None and upstream.stream else ()
-            waiting = {
-                (tuple(k.fields[Field.MANAGER]), job): attempt
-                for k in kept
-                if k.command is Command.DONE and k.number > self.books_of(manager.identity).answered
-                for job, attempt in zip(k.columns.ids, k.columns.attempts, strict=True)
-            }
-            expected = self.books_of(manager.identity).held
-            assert held.items() <= expected.items()
-            assert expected.keys() <= held.keys() | waiting.keys()
+            upstream = self.worker._board.upstreams.get(manager.identity)
+            for kept in upstream.stream.kept if upstream is not None and upstream.stream else ():
+                if kept.command is Command.DONE and kept.number > books.answered:
+                    owner = tuple(kept.fields[Field.MANAGER])
+                    jobs = zip(kept.columns.ids, kept.columns.attempts, strict=True)
+                    due.update((owner, job, attempt) for job, attempt in jobs)
+            assert +books.due == due
 
     def teardown(self):
         """Whatever happened: it drains, and everything is answered before it says goodbye."""

@@ -52,6 +52,8 @@ class Room:
     ready: Ready = field(init=False)
     usual: Needs = field(init=False)
     """What the jobs need that READY counts."""
+    places: int = field(init=False)
+    """How many of those run at once when nothing else does."""
     _locks: int = 0
     """Number of the newest lock (WMP-4.1)."""
     _servings: int = 0
@@ -72,6 +74,7 @@ class Room:
         else:
             # No slots at all: the scarcest thing is what limits the jobs that can come.
             self.usual = ((min((n for n in total if total[n]), key=lambda n: (total[n], n)), 1),)
+        self.places = self.resources.capacity(self.usual)
 
     # -- how much
 
@@ -93,7 +96,7 @@ class Room:
     @property
     def window(self) -> int:
         """Jobs that may wait here without resources."""
-        return self.lanes.pace.window(self.resources.capacity(self.usual))
+        return self.lanes.pace.window(self.places)
 
     @property
     def window_left(self) -> int:
@@ -102,9 +105,12 @@ class Room:
 
     def of(self, needs: Needs, spare: Resources) -> int:
         """How many more jobs of ``needs`` may come when ``spare`` is free."""
-        if self.closed or not self.resources.capacity(needs):
+        if self.closed:
             return 0
-        return spare.fits(needs) + self.window_left
+        fits = spare.fits(needs)
+        if not fits and not self.resources.capacity(needs):
+            return 0  # it would wait for ever
+        return fits + self.window_left
 
     # -- locks
 
@@ -367,7 +373,7 @@ class Room:
     def _hold(self, upstream: Upstream, room: int, spare: Resources, now: float) -> bool:
         """A held GIVE when it is worth one; True when READY was said too."""
         covered = upstream.covered
-        whole = self.resources.capacity(self.usual) + self.window
+        whole = self.places + self.window
         if room > 0 and (
             4 * room >= whole
             or (not self.lanes.parked and 2 * covered < whole)
@@ -389,7 +395,7 @@ class Room:
 
     def _announce(self, room: int, now: float, *, holding: bool) -> bool:
         """READY to those who remember less than there is (WMP-3.11, 3.13)."""
-        whole = self.resources.capacity(self.usual) + self.window
+        whole = self.places + self.window
         lacking: dict[int, list[Upstream]] = {}
         for upstream in self.board.upstreams.values():
             if self.board.reachable(upstream) and (
