@@ -51,9 +51,13 @@ def start(program: str, module: str) -> NoReturn:
             "run: pip install 'wmp[cli]'",
         )
         sys.exit(USAGE)
+    except KeyboardInterrupt:
+        sys.exit(INTERRUPTED)
+    # click 8.1 has no such error: it prints the help itself.
+    no_arguments = getattr(click.exceptions, "NoArgsIsHelpError", ())
     try:
         code = command.main(prog_name=program, standalone_mode=False)
-    except click.exceptions.NoArgsIsHelpError as error:
+    except no_arguments as error:
         print(error.format_message(), file=sys.stderr)
         code = USAGE
     except click.ClickException as error:
