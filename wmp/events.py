@@ -126,14 +126,6 @@ class Reported:
 
 ManagerEvent = Received | Garbled | Undelivered | Ticked | Submitted | Cancelled | Drained
 WorkerEvent = (
-    Received
-    | Garbled
-    | Undelivered
-    | Ticked
-    | Connected
-    | Finished
-    | Recalled
-    | Reported
-    | Drained
+    Received | Garbled | Undelivered | Ticked | Connected | Finished | Recalled | Reported | Drained
 )
 DeviceEvent = Received | Garbled | Undelivered | Ticked | Drained

@@ -239,7 +239,7 @@ class Dispatch:
 
     def offer(self, queue: Queue, now: float) -> None:
         """Serve open GIVEs with what waits in ``queue``, then wake others for the rest."""
-        # Several rounds: one serves a GIVE of each worker, and a worker may have more than one open.
+        # Several rounds: one serves a GIVE of each worker, which may have more of them open.
         while queue.waiting and self._serve(queue, now):
             pass
         count = queue.waiting * queue.factor - queue.woken
