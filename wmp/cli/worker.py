@@ -222,4 +222,4 @@ def _announce(made: blocking.Worker | aio.Worker) -> None:
             complain(_PROGRAM, f"ready: connected to manager {names}")
             return
         time.sleep(pause)
-        pause = min(2 * pause, 0.5)
+        pause = min(2 * pause, 0.1)
