@@ -799,3 +799,30 @@ def test_an_event_that_changes_nothing_says_nothing():
     manager.pong()
     pong = manager.message(Command.PONG, {Field.EXPIRE: 6000, Field.READY: 1, Field.CREDIT: 2})
     assert worker.handle(Received(0, pong), 0.1) == []
+
+
+@pytest.mark.rule("WMP-5.5")
+def test_a_give_that_was_lost_is_found_by_the_next_pong():
+    worker = make(hold=5.0)
+    manager = met(worker)
+    assert worker.statistics().locks == 1
+    manager.pong(lock=None)  # an answer from before the GIVE: there was no PING since
+    assert worker.statistics().locks == 1
+
+    manager.now = 1.0
+    assert sent(worker.handle(Ticked(), 1.0), Command.PING)
+    actions = manager.pong(lock=None)
+
+    assert reasons(actions) == ["GIVE was lost"]
+    again = one(actions, Command.GIVE)  # the place is free, and offered again
+    assert fields(again, Field.LOCK, Field.WANT) == (2, 1)
+
+
+@pytest.mark.rule("WMP-5.5")
+def test_a_give_that_was_seen_stays_open():
+    worker = make(hold=5.0)
+    manager = met(worker)
+    manager.now = 1.0
+    worker.handle(Ticked(), 1.0)
+    assert not reasons(manager.pong(lock=1))
+    assert worker.statistics().locks == 1

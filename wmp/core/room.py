@@ -266,6 +266,11 @@ class Room:
 
     def heard_pong(self, upstream: Upstream, message: Message) -> None:
         """PONG says what the manager remembers; ``settle`` repairs it (WMP-3.13)."""
+        seen = message.fields.get(Field.LOCK, 0)
+        for number, lock in list(upstream.locks.items()):
+            if seen < number <= upstream.pinged_lock:
+                self.board.drop("GIVE was lost", upstream.link, message)
+                self.close(upstream, lock, LockInput.TIMEOUT)  # WMP-5.5
         remembered = message.fields.get(Field.READY)
         if remembered is None or remembered < upstream.ready:
             upstream.announced = 0

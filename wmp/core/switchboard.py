@@ -132,8 +132,10 @@ class Switchboard:
         columns = None
         if listed and (listing := upstream.listing(Limits.JOBS)) is not None:
             columns = Columns(*listing)
-        if self.send(upstream, Command.PING, fields, columns, now) and upstream.stream is None:
-            upstream.asked = True
+        if self.send(upstream, Command.PING, fields, columns, now):
+            upstream.pinged_lock = upstream.last_lock
+            if upstream.stream is None:
+                upstream.asked = True
 
     def discover(self, link: Link, now: float) -> None:
         """PING whoever is behind ``link``."""

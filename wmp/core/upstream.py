@@ -66,6 +66,8 @@ class Upstream:
     """No held GIVE before; set when they did not help."""
     last_lock: int = 0
     """Highest lock number it was sent."""
+    pinged_lock: int = 0
+    """``last_lock`` when PING was last sent: its PONG must know that one (WMP-5.5)."""
     locks: dict[int, Lock] = field(factory=dict)
     taken: dict[Peer, Taken] = field(factory=dict)
     """Jobs held, by owner."""

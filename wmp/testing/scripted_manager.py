@@ -43,6 +43,8 @@ class ScriptedManager:
     ready: int = 0
     """Newest READY seen, as the next PONG says."""
     credit: int = 0
+    last_lock: int = 0
+    """Newest lock seen, as the next PONG says."""
     owner: Peer | None = field(default=None)
     """Whose jobs it gives; None for its own."""
 
@@ -75,6 +77,8 @@ class ScriptedManager:
         for action in actions:
             if isinstance(action, Send) and action.message.receiver in (None, self.identity):
                 fields = action.message.fields
+                if action.message.command is Command.GIVE:
+                    self.last_lock = max(self.last_lock, fields[Field.LOCK])
                 if action.message.command is Command.READY:
                     self.ready, self.credit = fields[Field.READY], fields[Field.CREDIT]
                 if fields.get(Field.NUMBER) == self.received + 1:
@@ -93,6 +97,9 @@ class ScriptedManager:
         if ready is not None:
             fields[Field.READY] = ready
             fields[Field.CREDIT] = changes.get("credit", self.credit)
+        lock = changes.get("lock", self.last_lock)
+        if lock:
+            fields[Field.LOCK] = lock
         fields[Field.EXPIRE] = int(changes.get("expire", self.expire) * 1000)
         if changes.get("again"):
             fields[Field.AGAIN] = True
