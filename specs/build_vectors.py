@@ -187,10 +187,10 @@ def valid() -> Iterator[tuple[str, Message]]:
             (*FROM_WORKER, *BELOW),
             {**done, f.ACK: 2, f.CODEC: "cbor"},
             Columns(
-                [1, 2, 3, 4],
-                [1, 1, 2, 1],
-                outcomes=[0, 1, 2, 3],
-                payloads=[b"\x18\x2a", error, b"no handler for this role", b""],
+                [1, 2, 3, 4, 5],
+                [1, 1, 2, 1, 3],
+                outcomes=[0, 1, 2, 3, 4],
+                payloads=[b"\x18\x2a", error, b"no handler for this role", b"", b"its process died"],
             ),
         ),
     )
@@ -655,9 +655,9 @@ def invalid() -> Iterator[tuple[str, list[bytes], str, str]]:
     yield "left-negative", take({**COLUMNS, 3: [-1]}), "malformed", "left is unsigned or null"
     yield "left-float", take({**COLUMNS, 3: 0.5}), "malformed", "left is unsigned or null"
     yield "left-shorter", take({1: [1, 2], 2: 1, 3: [1], 5: [b"", b""]}), "malformed", "k entries"
-    yield "outcome-4", done({1: [1], 2: 1, 4: 4, 5: [b"x"]}), "malformed", "outcomes are 0 to 3"
-    yield "outcome-null", done({1: [1], 2: 1, 4: [None], 5: [b"x"]}), "malformed", "0 to 3"
-    yield "outcome-false", done({1: [1], 2: 1, 4: False, 5: [b"x"]}), "malformed", "0 to 3"
+    yield "outcome-5", done({1: [1], 2: 1, 4: 5, 5: [b"x"]}), "malformed", "outcomes are 0 to 4"
+    yield "outcome-null", done({1: [1], 2: 1, 4: [None], 5: [b"x"]}), "malformed", "0 to 4"
+    yield "outcome-false", done({1: [1], 2: 1, 4: False, 5: [b"x"]}), "malformed", "0 to 4"
     yield "payloads-single-value", take({1: [1], 2: 1, 5: b"x"}), "malformed", "an array"
     yield "payloads-text", take({1: [1], 2: 1, 5: ["x"]}), "malformed", "bytes or null"
     yield "payloads-shorter", take({1: [1, 2], 2: 1, 5: [b""]}), "malformed", "k entries"

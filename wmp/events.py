@@ -102,7 +102,7 @@ class Finished:
     lane: int
     ids: Sequence[int]
     outcomes: Sequence[Outcome]
-    """OK, ERROR or CANCELLED."""
+    """OK, ERROR, CANCELLED, or LOST: what ran the job died (its payload says why)."""
     payloads: Sequence[Frame]
 
 

@@ -86,6 +86,8 @@ class Outcome(IntEnum):
     ERROR = 1
     REFUSED = 2
     CANCELLED = 3
+    LOST = 4
+    """What ran it died; the attempt is spent, the job is not."""
 
 
 class Field:

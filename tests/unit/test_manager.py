@@ -356,6 +356,46 @@ def test_a_job_whose_retries_are_used_up_is_lost_with_a_reason(manager):
     assert manager.statistics().leased == 0
 
 
+@pytest.mark.rule("WMP-6.4", "WMP-6.15")
+def test_what_is_lost_at_its_worker_is_tried_again_and_then_lost_with_the_cause(manager, worker):
+    lease(manager, worker, b"poison", retries=1)
+    lease(manager, worker, b"other")
+    worker.give(1, hold=5.0)
+
+    (take,) = sent(worker.done([1], [b"killed"], outcome=Outcome.LOST), Command.TAKE)
+    assert (take.columns.ids, take.columns.attempts) == ([1], [2])
+    assert manager.statistics().requeued == {"lost at the worker": 1}
+
+    # Two in one message: the second names no lease any more.
+    ends = worker.done([1, 1], [b"killed again", b"x"], outcome=Outcome.LOST, attempt=2)
+    (resolve,) = [action for action in ends if isinstance(action, Resolve)]
+    assert (resolve.ids, resolve.ends, resolve.attempts) == ((1,), (End.LOST,), (2,))
+    assert resolve.payloads == (b"lost 2 times, last at worker 7731: killed again",)
+    assert manager.statistics().leased == 1
+
+
+@pytest.mark.rule("WMP-6.12", "WMP-6.15")
+def test_what_is_lost_while_it_is_cancelled_is_cancelled(manager, worker):
+    lease(manager, worker, b"a")
+    manager.handle(Cancelled([1]), 0.0)
+
+    ends = resolved(worker.done([1], [b"killed"], outcome=Outcome.LOST))
+
+    assert ends == [(1, End.CANCELLED, b"may have started")]
+
+
+@pytest.mark.rule("WMP-6.13")
+@pytest.mark.parametrize("outcome", [Outcome.LOST, Outcome.CANCELLED])
+def test_what_comes_back_keeps_its_order(manager, worker, outcome):
+    lease(manager, worker, b"a", b"b", b"c")
+    submit(manager, b"d")
+
+    worker.done([1, 2, 3], outcome=outcome)
+
+    (take,) = sent(worker.give(4), Command.TAKE)
+    assert take.columns.ids == [1, 2, 3, 4]
+
+
 @pytest.mark.rule("WMP-6.5")
 def test_a_refusal_costs_no_retry_and_waits_for_another_ready(manager, worker):
     worker.ready(0)

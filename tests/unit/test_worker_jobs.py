@@ -71,6 +71,21 @@ def give(manager, *payloads, **changes):
     return manager.take(message.fields[Field.LOCK], *payloads, **changes)
 
 
+@pytest.mark.rule("WMP-6.14")
+def test_a_job_whose_process_died_is_answered_lost_with_the_cause(fast):
+    worker, manager = fast
+    (run,) = runs(give(manager, *jobs(3)))
+
+    actions = finish(worker, run, run.ids[:1], outcome=Outcome.LOST, payload=b"killed")
+    (done,) = sent(actions, Command.DONE)
+    assert (done.columns.ids, done.columns.outcomes) == (run.ids[:1], [Outcome.LOST])
+    assert done.columns.payloads == [b"killed"]
+
+    # Those behind it are still the lane's, and it ends them.
+    (rest,) = dones(finish(worker, run, run.ids[1:]))
+    assert [outcome for _, _, outcome in rest] == [Outcome.OK, Outcome.OK]
+
+
 @pytest.mark.rule("WMP-6.6")
 def test_every_job_is_answered_once_to_the_peer_that_sent_it(worker, manager):
     manager.owner = (b"far", 4)

@@ -21,7 +21,7 @@ from wmp.core.post import Post
 from wmp.core.queues import Queue, Queues
 from wmp.core.settings import ManagerSettings
 from wmp.events import Submitted
-from wmp.message import Columns, Command, Field, Frame, Message, Outcome
+from wmp.message import Columns, Command, Field, Frame, Limits, Message, Outcome
 
 __all__ = ["Dispatch"]
 
@@ -152,6 +152,7 @@ class Dispatch:
         leases, jobs = worker.leases, self.jobs
         resolved = self._resolved
         stale, before = 0, len(resolved)
+        back: list[tuple[Job, int, Frame]] = []
         changed: dict[int, Queue] = {}
         outcomes, payloads = columns.outcomes or (), columns.payloads or ()
         for id, attempt, outcome, payload in zip(
@@ -169,17 +170,25 @@ class Dispatch:
                     self.post.timers.clear(("job", id))
                 resolved.append((id, _ENDS[outcome], payload, attempt))
                 continue
-            if outcome == Outcome.REFUSED:
-                job.refused = worker.mark
-                what, cause = Input.REFUSE, "refused"
-            else:
-                what, cause = Input.RETURN, "handed back"
-            if self.queues.requeue(job, what):
-                self.requeued[cause] += 1
-                changed[id] = job.queue
-            else:
-                self._end(job, End.CANCELLED, b"")
+            back.append((job, outcome, payload))
         worker.done += len(resolved) - before
+        for job, outcome, payload in reversed(back):  # each goes to the front (WMP-6.13)
+            if outcome == Outcome.LOST:
+                cause = "lost at the worker"
+                text = bytes(payload[: Limits.LONG_TEXT]).decode(errors="replace")
+                queued = self._lose(worker, job, text)
+            else:
+                if outcome == Outcome.REFUSED:
+                    job.refused = worker.mark
+                    what, cause = Input.REFUSE, "refused"
+                else:
+                    what, cause = Input.RETURN, "handed back"
+                queued = self.queues.requeue(job, what)
+                if not queued:
+                    self._end(job, End.CANCELLED, b"")
+            if queued:
+                self.requeued[cause] += 1
+                changed[job.id] = job.queue
         self._offer_all(changed.values(), now)
         return stale
 
@@ -204,20 +213,26 @@ class Dispatch:
     ) -> None:
         """Queue these leased jobs again, or end those whose retries are used up."""
         changed: dict[int, Queue] = {}
-        where = worker.label or worker.identity.hex()
         for job in reversed(jobs):  # each goes to the front: the oldest must come last
             del worker.leases[job.id]
-            job.lost += 1
-            cancelling = job.state is State.CANCELLING
-            if self.queues.requeue(job, Input.SPEND if job.lost > job.retries else Input.LOSE):
+            if self._lose(worker, job, cause):
                 self.requeued[cause] += 1
                 changed[job.id] = job.queue
-            elif cancelling:
-                self._end(job, End.CANCELLED, b"may have started")
-            else:
-                text = f"lost {job.lost} times, last at worker {where}: {cause}"
-                self._end(job, End.LOST, text.encode())
         self._offer_all(changed.values(), now)
+
+    def _lose(self, worker: RemoteWorker, job: Job, cause: str) -> bool:
+        """Void one lease; tell whether the job is queued again (WMP-6.4, 6.15)."""
+        job.lost += 1
+        cancelling = job.state is State.CANCELLING
+        if self.queues.requeue(job, Input.SPEND if job.lost > job.retries else Input.LOSE):
+            return True
+        if cancelling:
+            self._end(job, End.CANCELLED, b"may have started")
+        else:
+            where = worker.label or worker.identity.hex()
+            text = f"lost {job.lost} times, last at worker {where}: {cause}"
+            self._end(job, End.LOST, text.encode())
+        return False
 
     def drop_offers(self, worker: RemoteWorker) -> None:
         """Forget a worker's credit, WAKEs and open GIVEs (WMP-9.12)."""

@@ -48,7 +48,7 @@ class Input(IntEnum):
     RETURN = 3
     """DONE cancelled, of the current attempt."""
     LOSE = 4
-    """Its lease is lost, and it may be tried again."""
+    """Its lease is lost, DONE lost included, and it may be tried again."""
     SPEND = 5
     """Its lease is lost, and its retries are used up."""
     CANCEL = 6
@@ -64,8 +64,8 @@ TRANSITIONS: Final[Mapping[tuple[State, Input], State]] = {
     (State.LEASED, Input.RESULT): State.ENDED,  # WMP-6.3
     (State.LEASED, Input.REFUSE): State.QUEUED,  # WMP-6.5
     (State.LEASED, Input.RETURN): State.QUEUED,  # WMP-6.11: handed back
-    (State.LEASED, Input.LOSE): State.QUEUED,  # WMP-6.4
-    (State.LEASED, Input.SPEND): State.ENDED,
+    (State.LEASED, Input.LOSE): State.QUEUED,  # WMP-6.4, 6.15
+    (State.LEASED, Input.SPEND): State.ENDED,  # WMP-6.15
     (State.LEASED, Input.CANCEL): State.CANCELLING,
     (State.LEASED, Input.EXPIRE): State.ENDED,  # CANCEL goes out, its answer is stale
     (State.CANCELLING, Input.RESULT): State.ENDED,  # the result was faster

@@ -351,7 +351,7 @@ def error_of(id: int, end: End, payload: Frame, attempts: int) -> JobError:
         return JobTimeout(text or f"the time of job {id} ran out", job_id=id)
     if end is End.LOST:
         return JobLost(
-            f"job {id} was lost {attempts} times" + (f", last: {text}" if text else ""),
+            f"job {id} has no result after {attempts} attempts" + (f": {text}" if text else ""),
             job_id=id,
             attempts=attempts,
             cause=text,
