@@ -11,14 +11,9 @@ from typing import Any
 
 import cbor2
 import pytest
-from build_vectors import (
+from invalid_messages import (
     COLUMNS,
     DONE,
-    FROM_MANAGER,
-    LARGE,
-    NEEDS,
-    OWNER,
-    TO_WORKER,
     WAKE,
     Raw,
     cbor,
@@ -27,6 +22,13 @@ from build_vectors import (
     take,
     wake,
     without,
+)
+from valid_messages import (
+    FROM_MANAGER,
+    LARGE,
+    NEEDS,
+    OWNER,
+    TO_WORKER,
 )
 
 from wmp.codec import (

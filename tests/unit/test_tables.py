@@ -29,9 +29,10 @@ def test_every_ignored_pair_has_a_reason(tables):
 def test_every_state_can_be_reached(tables):
     first = next(iter(tables.TRANSITIONS))[0]
     reached = {first}
-    while more := {
-        target for (state, _), target in tables.TRANSITIONS.items() if state in reached
-    } - reached:
+    while (
+        more := {target for (state, _), target in tables.TRANSITIONS.items() if state in reached}
+        - reached
+    ):
         reached |= more
     assert reached == set(type(first))
 
