@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import build_vectors
+import invalid_messages
 import pytest
 
 from wmp.codec import decode, encode, peek
@@ -77,16 +78,16 @@ def test_there_are_vectors_of_everything():
     assert set(Command) == set(commands)
     assert min(commands.values()) >= 2
     assert {0, 1, 2, 3} == hops
-    names = [name for name, *_ in build_vectors.invalid()]
+    names = [name for name, *_ in invalid_messages.invalid()]
     assert len(names) == len(set(names)) >= 40
 
 
 def test_invalid_vectors_have_one_fault_each():
     # What the vectors are made from is itself a message: only the change makes it invalid.
     for frames in (
-        build_vectors.wake(),
-        build_vectors.take(),
-        build_vectors.done(build_vectors.DONE_COLUMNS),
+        invalid_messages.wake(),
+        invalid_messages.take(),
+        invalid_messages.done(invalid_messages.DONE_COLUMNS),
     ):
         assert isinstance(decode(frames), Message)
 
