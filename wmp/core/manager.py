@@ -387,20 +387,27 @@ class Manager:
     def _ticked(self, now: float) -> None:
         for name in cast("list[tuple[Any, ...]]", self._timers.due(now)):
             match name:
-                case ("expire", bytes() as identity):
-                    self._check_expiry(self._workers[identity], now)
-                case ("resend", bytes() as identity):
-                    self._check_resend(self._workers[identity], now)
                 case ("wake", kind):
                     queue = self._dispatch.queues.find(kind)
                     if queue is not None:
                         self._dispatch.press(queue, now)
-                case ("hold", identity, lock):
-                    give = self._workers[identity].gives.get(lock)
-                    if give is not None:
-                        self._dispatch.close(give, now)
                 case ("job", int() as id):
                     self._dispatch.expire(id, now)
+                case (what, bytes() as identity, *rest):
+                    # A timer that rang before it, in this very tick, may have ended it.
+                    worker = self._workers.get(identity)
+                    if worker is not None:
+                        self._ticked_for(worker, what, rest, now)
+
+    def _ticked_for(self, worker: RemoteWorker, what: str, rest: list[int], now: float) -> None:
+        """A timer of one worker rang."""
+        match what:
+            case "expire":
+                self._check_expiry(worker, now)
+            case "resend":
+                self._check_resend(worker, now)
+            case "hold" if (give := worker.gives.get(rest[0])) is not None:
+                self._dispatch.close(give, now)
 
     def _check_expiry(self, worker: RemoteWorker, now: float) -> None:
         until = worker.heard + self.settings.expire
