@@ -311,6 +311,31 @@ def test_all_open_gives_of_one_worker_are_served(manager, worker):
     assert manager.statistics().queued == 1
 
 
+def test_a_large_window_leaves_the_others_their_share(manager):
+    quick, other = (ScriptedWorker(manager, name, link=name) for name in (b"a", b"b"))
+    other.ready(0)  # there, but busy
+    quick.give(500, hold=5.0, window=499)
+
+    actions = submit(manager, *[b"x"] * 100)
+    quick.note(actions)
+    assert [len(take.columns.ids) for take in sent(actions)] == [50]
+
+    (take,) = sent(other.give(500, window=499), Command.TAKE)
+    assert len(take.columns.ids) == 25  # half of what waits
+
+    # As it finishes it gets its next share, until nothing waits.
+    (take,) = sent(quick.done(range(1, 46)), Command.TAKE)
+    assert len(take.columns.ids) == 8  # five are left there, and 13 is half of 25
+    quick.done([*range(46, 51), *take.columns.ids])
+    assert manager.statistics().queued < 17
+
+
+def test_who_is_alone_fills_its_window(manager, worker):
+    worker.give(500, hold=5.0, window=499)
+    (take,) = sent(submit(manager, *[b"x"] * 100), Command.TAKE)
+    assert len(take.columns.ids) == 100
+
+
 # -- §6 jobs and leases
 
 

@@ -189,7 +189,7 @@ class Dispatch:
             if queued:
                 self.requeued[cause] += 1
                 changed[job.id] = job.queue
-        self._offer_all(changed.values(), now)
+        self._offer_all([*changed.values(), *self._next_share(worker)], now)
         return stale
 
     def status(self, worker: RemoteWorker, columns: Columns) -> None:
@@ -254,9 +254,11 @@ class Dispatch:
 
     def offer(self, queue: Queue, now: float) -> None:
         """Serve open GIVEs with what waits in ``queue``, then wake others for the rest."""
-        # Several rounds: one serves a GIVE of each worker, which may have more of them open.
-        while queue.waiting and self._serve(queue, now):
-            pass
+        if queue.waiting:
+            for worker, share in self.offers.to_serve(queue):
+                for give in worker.gives_for(queue):
+                    if share > 0:
+                        share -= self._serve(give, queue, share, now)
         count = queue.waiting * queue.factor - queue.woken
         wakes = self.offers.to_wake(queue, count) if queue.waiting and count > 0 else ()
         for worker, share in wakes:
@@ -268,17 +270,14 @@ class Dispatch:
             self.post.timers.arm(("wake", queue.kind), now + after)
         self.queues.tidy(queue)
 
-    def _serve(self, queue: Queue, now: float) -> bool:
-        """Serve open GIVEs with what waits, one of each worker; tell whether any job went."""
-        served = False
-        for give, share in self.offers.to_serve(queue):
-            bundles = self._bundles(give, queue, share)
-            for last, jobs in enumerate(bundles, 1 - len(bundles)):
-                self._grant(give, queue, jobs, now, more=last < 0 or give.want > 0)
-            served = served or bool(bundles)
-            if not give.want:
-                self._forget_give(give)
-        return served
+    def _serve(self, give: Give, queue: Queue, share: int, now: float) -> int:
+        """Fill an open GIVE with up to ``share`` jobs; returns how many went."""
+        bundles = self._bundles(give, queue, min(share, give.want))
+        for last, jobs in enumerate(bundles, 1 - len(bundles)):
+            self._grant(give, queue, jobs, now, more=last < 0 or give.want > 0)
+        if not give.want:
+            self._forget_give(give)
+        return sum(map(len, bundles))
 
     def offer_to(self, worker: RemoteWorker, now: float) -> None:
         """A worker said that it has room: offer it what waits (WMP-3.6)."""
@@ -311,6 +310,13 @@ class Dispatch:
             queues.sort(key=lambda pair: pair[0])
         return [queue for _, queue in queues]
 
+    def _next_share(self, worker: RemoteWorker) -> Iterable[Queue]:
+        """What a worker with room may get more of, now that it holds fewer jobs."""
+        if worker.credit:
+            yield from self._by_urgency(worker.roles)
+        for give in worker.gives.values():
+            yield from self._by_urgency(give.roles)
+
     def _offer_all(self, queues: Iterable[Queue], now: float) -> None:
         for queue in {id(q): q for q in queues}.values():
             self.offer(queue, now)
@@ -320,7 +326,8 @@ class Dispatch:
         filled: list[tuple[Queue, list[Job]]] = []
         for queue in self._by_urgency(give.roles):
             if give.want and fits(queue.needs, give.needs):
-                filled += [(queue, jobs) for jobs in self._bundles(give, queue, give.want)]
+                share = self.offers.most(give, queue)
+                filled += [(queue, jobs) for jobs in self._bundles(give, queue, share)]
         return filled
 
     def _bundles(self, give: Give, queue: Queue, share: int) -> list[list[Job]]:

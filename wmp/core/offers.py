@@ -35,6 +35,11 @@ def spread(count: int, rooms: Sequence[int]) -> list[int]:
     return shares
 
 
+_LEAST = 8
+"""Jobs that may always wait at a worker, within its window: fewer cost a message each."""
+
+_ALL = 1 << 62
+
 _Line = dict[bytes, tuple[int, RemoteWorker]]
 """Identity to (place, worker), in the order of the places, which only grow."""
 
@@ -49,6 +54,8 @@ class _Profile:
     """Those with remembered credit."""
     giving: _Line = field(factory=dict)
     """Those with open GIVEs."""
+    members: set[bytes] = field(factory=set)
+    """All of them that can be reached, with or without room. Only ever counted."""
 
 
 @define(eq=False)
@@ -70,6 +77,7 @@ class Offers:
     def update(self, worker: RemoteWorker) -> None:
         """Index ``worker`` by its credit and GIVEs as they are now."""
         profile = self._profile(worker)
+        profile.members.add(worker.identity)
         self._places += 1
         for line, stands in ((profile.credited, worker.credit > 0), (profile.giving, worker.gives)):
             if stands:
@@ -84,7 +92,8 @@ class Offers:
         if profile is not None:
             profile.credited.pop(worker.identity, None)
             profile.giving.pop(worker.identity, None)
-            if not profile.credited and not profile.giving:
+            profile.members.discard(worker.identity)
+            if not profile.members:
                 del self._profiles[key]
 
     def mark_served(self, worker: RemoteWorker) -> None:
@@ -98,32 +107,38 @@ class Offers:
 
     def to_wake(self, queue: Queue, count: int) -> list[tuple[RemoteWorker, int]]:
         """Whom to wake for ``count`` jobs of ``queue``, and each for how many (WMP-3.4)."""
-        lines = (p.credited for p in self._eligible(queue))
-        workers = [w for w in self._oldest(lines) if queue.kind not in w.woken]
-        chosen = self._choose(queue, count, workers)
-        # What would start at once comes first; the windows only take what is left.
-        starting = [max(0, w.credit - w.window) for w in chosen]
-        shares = spread(count, starting)
-        left = [w.credit - s for w, s in zip(chosen, shares, strict=True)]
-        rest = spread(count - sum(shares), left)
-        return [(w, s + r) for w, s, r in zip(chosen, shares, rest, strict=True) if s + r]
-
-    def to_serve(self, queue: Queue) -> list[tuple[Give, int]]:
-        """Which open GIVEs get jobs of ``queue``, and how many (WMP-5.3)."""
-        lines = (p.giving for p in self._eligible(queue))
-        gives = {w.identity: self._give_for(w, queue) for w in self._oldest(lines)}
-        workers = [g.worker for g in gives.values() if g is not None]
-        chosen = [
-            give
-            for worker in self._choose(queue, queue.waiting, workers)
-            if (give := gives[worker.identity]) is not None
+        profiles = self._eligible(queue)
+        workers = [
+            w for w in self._oldest(p.credited for p in profiles) if queue.kind not in w.woken
         ]
-        starting = spread(queue.waiting, [max(0, g.want - g.window) for g in chosen])
-        rest = spread(
-            queue.waiting - sum(starting),
-            [g.want - s for g, s in zip(chosen, starting, strict=True)],
+        chosen = self._choose(queue, count, workers)
+        fair = _fair(count, profiles)
+        return _share(
+            count,
+            [(w, max(0, w.credit - w.window), min(w.credit, fair - w.leased)) for w in chosen],
         )
-        return [(g, s + r) for g, s, r in zip(chosen, starting, rest, strict=True) if s + r]
+
+    def to_serve(self, queue: Queue) -> list[tuple[RemoteWorker, int]]:
+        """Whose open GIVEs get jobs of ``queue``, and how many (WMP-5.3)."""
+        profiles = self._eligible(queue)
+        rooms: dict[bytes, tuple[int, int]] = {}
+        workers = []
+        for worker in self._oldest(p.giving for p in profiles):
+            if gives := worker.gives_for(queue):
+                want = sum(give.want for give in gives)
+                rooms[worker.identity] = (want - sum(give.window for give in gives), want)
+                workers.append(worker)
+        chosen = []
+        fair = _fair(queue.waiting, profiles)
+        for worker in self._choose(queue, queue.waiting, workers):
+            spare, want = rooms[worker.identity]
+            chosen.append((worker, spare, min(want, fair - worker.leased)))
+        return _share(queue.waiting, chosen)
+
+    def most(self, give: Give, queue: Queue) -> int:
+        """How many of the jobs that wait a GIVE may take that has just come."""
+        fair = _fair(queue.waiting, self._eligible(queue))
+        return min(give.want, max(give.want - give.window, fair - give.worker.leased))
 
     def _profile(self, worker: RemoteWorker) -> _Profile:
         key = _key(worker)
@@ -133,22 +148,19 @@ class Offers:
             self._profiles[key] = profile
         return profile
 
-    def _eligible(self, queue: Queue) -> Iterator[_Profile]:
-        for profile in self._profiles.values():
-            if queue.kind.role in profile.roles and fits(queue.needs, profile.resources):
-                yield profile
+    def _eligible(self, queue: Queue) -> list[_Profile]:
+        role, needs = queue.kind.role, queue.needs
+        return [
+            profile
+            for profile in self._profiles.values()
+            if role in profile.roles and fits(needs, profile.resources)
+        ]
 
     def _oldest(self, lines: Iterable[_Line]) -> Iterator[RemoteWorker]:
         """Up to ``scan`` workers, oldest offer first."""
         # No two places are equal, so workers are never compared.
         merged = heapq.merge(*(line.values() for line in lines))
         return (worker for _, worker in islice(merged, self.scan))
-
-    def _give_for(self, worker: RemoteWorker, queue: Queue) -> Give | None:
-        for give in worker.gives.values():
-            if give.want and queue.kind.role in give.roles and fits(queue.needs, give.needs):
-                return give
-        return None
 
     def _choose(self, queue: Queue, count: int, workers: list[RemoteWorker]) -> list[RemoteWorker]:
         """Ask the policy; never let a user's function take the manager down."""
@@ -163,6 +175,27 @@ class Offers:
             self.on_policy_error(error)
             return workers
         return chosen
+
+
+def _fair(waiting: int, profiles: Sequence[_Profile]) -> int:
+    """How many jobs one worker may hold while ``waiting`` wait, unless they start at once.
+
+    A worker of quick jobs has a large window; were it filled with all there is, others would
+    stand idle beside it. A share among all who could do them leaves each of them something,
+    and shrinks as the end comes near. Who is alone shares with nobody.
+    """
+    workers = sum(len(profile.members) for profile in profiles)
+    return max(_LEAST, -(-waiting // workers)) if workers > 1 else _ALL
+
+
+def _share(
+    count: int, rooms: Sequence[tuple[RemoteWorker, int, int]]
+) -> list[tuple[RemoteWorker, int]]:
+    """Spread jobs over workers: first what would start at once, then up to a further bound."""
+    shares = spread(count, [spare for _, spare, _ in rooms])
+    left = [max(0, most - share) for (_, _, most), share in zip(rooms, shares, strict=True)]
+    rest = spread(count - sum(shares), left)
+    return [(row[0], s + r) for row, s, r in zip(rooms, shares, rest, strict=True) if s + r]
 
 
 def _key(worker: RemoteWorker) -> tuple[tuple[str, ...], tuple[tuple[str, int], ...]]:

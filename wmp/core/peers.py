@@ -81,6 +81,14 @@ class RemoteWorker:
         parked += sum(give.window for give in self.gives.values())
         return max(0, self.room - parked)
 
+    def gives_for(self, queue: Queue) -> list[Give]:
+        """Its open GIVEs that jobs of ``queue`` fit, oldest first."""
+        return [
+            give
+            for give in self.gives.values()
+            if give.want and queue.kind.role in give.roles and fits(queue.needs, give.needs)
+        ]
+
     @property
     def leased(self) -> int:
         """Jobs it holds of this manager."""
