@@ -27,6 +27,7 @@ from wmp.errors import DecodeError, JobCancelled, JobFailed, QueueFull
 from wmp.message import DEFAULT_ROLE, Frame, Limits
 from wmp.runtime.handlers import Handler
 from wmp.runtime.ledger import Ledger, Owner, Status, error_of, pack, value_of
+from wmp.runtime.pools import CANCEL_GRACE
 from wmp.runtime.portal import Portal
 from wmp.runtime.security import Security
 from wmp.runtime.signals import caught_signals
@@ -384,6 +385,9 @@ class Worker(_Blocking[aio.Worker]):
         slots: int = 1,
         resources: Mapping[str, int] | None = None,
         pool: str = "thread",
+        max_jobs_per_child: int | None = None,
+        memory_per_child: int | None = None,
+        cancel_grace: float | None = CANCEL_GRACE,
         identity: bytes | str | None = None,
         label: str | None = None,
         hold: float = 5.0,
@@ -400,6 +404,9 @@ class Worker(_Blocking[aio.Worker]):
             slots=slots,
             resources=resources,
             pool=pool,
+            max_jobs_per_child=max_jobs_per_child,
+            memory_per_child=memory_per_child,
+            cancel_grace=cancel_grace,
             identity=identity,
             label=label,
             hold=hold,

@@ -232,4 +232,5 @@ def test_a_running_job_says_who_it_is_and_what_is_wanted_of_it() -> None:
     late = RunningJob(host, 8, 1, b"m", "role", 0.0)
     assert late.deadline is not None
     assert late.deadline < 0
-    assert not late.cancelled
+    assert late.cancelled
+    assert 8 in host.cancelled  # so that its JobCancelled counts

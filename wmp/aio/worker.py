@@ -21,7 +21,7 @@ from wmp.message import DEFAULT_ROLE
 from wmp.runtime.checks import check_amounts, check_count
 from wmp.runtime.handlers import Handler, as_handlers, serve
 from wmp.runtime.node import Node, make_identity, make_label, make_settings, new_epoch
-from wmp.runtime.pools import KINDS, Pool, open_pool
+from wmp.runtime.pools import CANCEL_GRACE, KILL_AFTER, KINDS, Pool, make_upkeep, open_pool
 from wmp.runtime.security import Security
 from wmp.runtime.signals import on_signals
 from wmp.runtime.sockets import Context, Transport, check_endpoints
@@ -52,6 +52,13 @@ class Worker:
         slots: Jobs done at once.
         resources: What there is beside slots: name to amount.
         pool: ``"thread"``; ``"process"`` for handlers that compute; ``"inline"`` for tiny ones.
+        max_jobs_per_child: Jobs that a worker process begins before another takes its place.
+        memory_per_child: Bytes of data that a worker process may have; a handler that wants
+            more gets MemoryError.
+        cancel_grace: Seconds that a job in a worker process may go on after it was cancelled or
+            its deadline passed, before its process is ended (SIGTERM, which raises SystemExit in
+            the handler, then SIGKILL); None for ever. Threads cannot be ended: a handler there
+            looks at ``job.cancelled``, an ``async def`` one is cancelled where it awaits.
         identity: Stable name on the wire; by default 16 random bytes.
         label: What people call it; by default host and process.
         hold: Seconds that a manager may keep a request for jobs; 0 for the plain handshake.
@@ -73,6 +80,9 @@ class Worker:
         slots: int = 1,
         resources: Mapping[str, int] | None = None,
         pool: str = "thread",
+        max_jobs_per_child: int | None = None,
+        memory_per_child: int | None = None,
+        cancel_grace: float | None = CANCEL_GRACE,
         identity: bytes | str | None = None,
         label: str | None = None,
         hold: float = 5.0,
@@ -92,6 +102,12 @@ class Worker:
             serve(role, function)
         self._slots = slots
         self._pool_kind = pool
+        self._upkeep = make_upkeep(
+            pool,
+            max_jobs_per_child=max_jobs_per_child,
+            memory_per_child=memory_per_child,
+            cancel_grace=cancel_grace,
+        )
         self._settings = make_settings(
             WorkerSettings,
             "worker",
@@ -176,7 +192,7 @@ class Worker:
             raise ConfigError("a worker needs a handler: pass handlers= or use @worker.handler()")
         self._starting = True
         settings = attrs.evolve(self._settings, roles=tuple(self._handlers))
-        pool = open_pool(self._pool_kind, self._handlers, self._slots, self._post)
+        pool = open_pool(self._pool_kind, self._handlers, self._slots, self._post, self._upkeep)
         try:
             if self._pool_kind == "process":
                 # Children import the handlers' modules: the loop need not wait for it.
@@ -245,18 +261,29 @@ class Worker:
     async def close(self, timeout: float = DRAIN_TIMEOUT) -> None:
         """Drain for at most ``timeout`` seconds, then stop. Idempotent, and bounded in time.
 
-        Jobs that still run by then are given up; their managers give them to other workers.
+        Jobs that still run by then are interrupted, in worker processes by force: those that end
+        within ``cancel_grace`` (and a second and a half) are handed back at once. What goes on in
+        threads is given up. Managers give all of them to other workers. With a ``timeout`` of 0
+        nothing is waited for.
         """
         try:
             if self._node.running and timeout > 0:
                 self._node.drain()
-                await self._node.wait_ended(timeout)
+                if not await self._node.wait_ended(timeout) and self._pool is not None:
+                    self._pool.interrupt_all()
+                    await self._node.wait_ended(self._patience())
         finally:
             await self._node.stop()
             if self._cleared is None:
                 self._cleared = asyncio.create_task(self._close_pool())
             # Whoever closes second waits for the same end; none of them can undo it.
             await asyncio.shield(self._cleared)
+
+    def _patience(self) -> float:
+        """Seconds until what was interrupted has ended, and its managers have heard of it."""
+        grace = self._upkeep.cancel_grace
+        grace = CANCEL_GRACE if grace is None else grace
+        return grace + (KILL_AFTER + 0.5 if self._pool_kind == "process" else 0.0)
 
     async def _close_pool(self) -> None:
         pool = self._pool

@@ -28,7 +28,18 @@ __all__ = ["worker"]
 
 _PROGRAM: Final = "wmp"
 
-_OWN: Final = ("role", "slots", "resource", "pool", "identity", "label", "secret", "server")
+_OWN: Final = (
+    "role",
+    "slots",
+    "resource",
+    "pool",
+    "max-jobs-per-child",
+    "memory-per-child",
+    "identity",
+    "label",
+    "secret",
+    "server",
+)
 """Flags for a worker made here; a ready-made one brings its own."""
 
 
@@ -75,6 +86,18 @@ class _WorkerCommand(Command):
     show_default=True,
     help="Where functions run; process for those that compute.",
 )
+@click.option(
+    "--max-jobs-per-child",
+    metavar="N",
+    type=int,
+    help="Replace a worker process after N jobs; with --pool process.",
+)
+@click.option(
+    "--memory-per-child",
+    metavar="MIB",
+    type=int,
+    help="How much data a worker process may have; with --pool process.",
+)
 @click.option("--identity", metavar="TEXT", help="Stable name on the wire; random by default.")
 @click.option("--label", metavar="TEXT", help="What people call it; host and process by default.")
 @key_flags(connects=True, binds=False)
@@ -88,6 +111,8 @@ def worker(
     slots: int,
     resource: tuple[str, ...],
     pool: str,
+    max_jobs_per_child: int | None,
+    memory_per_child: int | None,
     identity: str | None,
     label: str | None,
     secret: str | None,
@@ -140,6 +165,8 @@ def worker(
             slots=slots,
             resources=amounts("--resource", resource),
             pool=pool,
+            max_jobs_per_child=max_jobs_per_child,
+            memory_per_child=None if memory_per_child is None else memory_per_child << 20,
             identity=identity,
             label=label,
             security=security_of(secret, server=server),
@@ -189,7 +216,10 @@ def _where(error: Exception) -> str:
 
 def _refuse_own_flags(context: click.Context, target: str) -> None:
     for name in _OWN:
-        if context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE:
+        if (
+            context.get_parameter_source(name.replace("-", "_"))
+            is click.core.ParameterSource.COMMANDLINE
+        ):
             raise click.UsageError(
                 f"--{name} does not go with {target}: it is a worker with settings of its own",
                 context,

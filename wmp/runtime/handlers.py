@@ -21,7 +21,11 @@ from wmp.errors import ConfigError
 from wmp.message import DEFAULT_ROLE, Frame, Limits
 
 __all__ = [
+    "BYTES_CODECS",
+    "CODECS",
+    "REPORT_INTERVAL",
     "Handler",
+    "JobHost",
     "RunningJob",
     "Served",
     "as_handlers",
@@ -107,11 +111,17 @@ class RunningJob:
 
     @property
     def cancelled(self) -> bool:
-        """Whether nobody wants the result any more.
+        """Whether nobody wants the result any more: it was cancelled, or its time is up.
 
         A handler that sees it may raise :class:`wmp.JobCancelled` (or just return).
         """
-        return self.id in self._host.cancelled
+        cancelled = self._host.cancelled
+        if self.id in cancelled:
+            return True
+        if self._deadline is None or self._deadline > monotonic():
+            return False
+        cancelled.add(self.id)  # so that JobCancelled is taken for what it is
+        return True
 
     def report(self, fraction: float | None = None, text: str | None = None) -> None:
         """Tell the submitter how far the job is. Returns at once, from any thread.

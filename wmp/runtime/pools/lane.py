@@ -37,7 +37,15 @@ from wmp.runtime.handlers import (
 if TYPE_CHECKING:
     from wmp.runtime.pools.reporter import Reporter
 
-__all__ = ["Lane", "PoolEvent", "Post", "run_lane", "run_lane_async"]
+__all__ = [
+    "FLUSH_INTERVAL",
+    "Lane",
+    "PoolEvent",
+    "Post",
+    "Terminated",
+    "run_lane",
+    "run_lane_async",
+]
 
 PoolEvent = Finished | Recalled | Reported
 """What a pool tells the worker's machine."""
@@ -57,6 +65,10 @@ _CANCELLATIONS: Final = (
     concurrent.futures.CancelledError,
     asyncio.CancelledError,
 )
+
+
+class Terminated(SystemExit):
+    """Raised in a handler by its worker process that is told to end; it may clean up."""
 
 
 class Lane:
@@ -187,7 +199,13 @@ class Lane:
         self.post(Reported(self.number, job.id, job.fraction, job.text))
 
     def failed(self, id: int, error: BaseException) -> tuple[Outcome, bytes]:
-        """What becomes of a job whose handler raised, or whose payload or result is wrong."""
+        """What becomes of a job whose handler raised, or whose payload or result is wrong.
+
+        Raises:
+            Terminated: This process is about to end; its parent answers for the job.
+        """
+        if isinstance(error, Terminated):
+            raise error
         if id in self.cancelled and isinstance(error, _CANCELLATIONS):
             return Outcome.CANCELLED, b""
         return Outcome.ERROR, describe_error(error)
@@ -197,7 +215,11 @@ class Lane:
 
 
 def run_lane(lane: Lane) -> None:
-    """Run the lane's jobs here and now. Never raises; everything is posted when it returns."""
+    """Run the lane's jobs here and now; everything is posted when it returns.
+
+    Raises:
+        Terminated: In a worker process that is told to end; and nothing else.
+    """
     action, served, begin = lane.action, lane.served, lane.begin
     call, takes_job = served.call, served.takes_job
     codec, manager, role = action.kind.codec, action.manager[0], action.kind.role

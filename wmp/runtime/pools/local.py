@@ -27,6 +27,9 @@ class Executor(Protocol):
     def interrupt(self, action: Interrupt) -> bool:
         """Interrupt, and say whether the lane was one of this executor's."""
 
+    def interrupt_all(self) -> None:
+        """Interrupt every lane."""
+
     def stop(self) -> None:
         """Begin nothing more and ask what runs to end."""
 
@@ -78,6 +81,10 @@ class LocalLanes:
         if taken:
             self.post(cancelled(action.lane, taken))
         return True
+
+    def interrupt_all(self) -> None:
+        for lane in list(self.lanes.values()):
+            self.interrupt(Interrupt(lane.number, lane.action.ids))
 
     def stop(self) -> None:
         """Begin nothing more, raise every flag."""

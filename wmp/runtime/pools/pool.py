@@ -18,6 +18,7 @@ from wmp.runtime.pools.lane import Post
 from wmp.runtime.pools.local import Executor
 from wmp.runtime.pools.process import ProcessExecutor
 from wmp.runtime.pools.thread import ThreadExecutor
+from wmp.runtime.pools.upkeep import Upkeep
 
 __all__ = ["KINDS", "Pool", "open_pool"]
 
@@ -26,6 +27,11 @@ KINDS: Final = ("thread", "process", "inline")
 
 class Pool:
     """Carries out ``Run``, ``Recall`` and ``Interrupt`` on user code.
+
+    How far an interruption goes depends on what runs the job. Every handler can see its flag;
+    an ``async def`` handler is cancelled at its next ``await``; a worker process is ended by
+    force when the job goes on. A thread cannot be: a handler in a thread that neither looks at
+    its flag nor returns keeps its slot.
 
     Every method is called on the driver's thread. ``start`` of a process pool waits for the
     first child (its imports); ``close`` waits for at most its timeout; nothing else waits.
@@ -85,6 +91,12 @@ class Pool:
         if not self._closed:
             any(executor.interrupt(action) for executor in self._executors)
 
+    def interrupt_all(self) -> None:
+        """Interrupt everything that runs: there is no time left for it."""
+        if not self._closed:
+            for executor in self._executors:
+                executor.interrupt_all()
+
     def close(self, timeout: float) -> None:
         """Stop: begin nothing more, interrupt what runs, end within ``timeout`` seconds.
 
@@ -104,7 +116,13 @@ class Pool:
         self._post(Finished(action.lane, action.ids, [Outcome.ERROR] * k, [payload] * k))
 
 
-def open_pool(kind: str, handlers: Mapping[str, Handler], slots: int, post: Post) -> Pool:
+def open_pool(
+    kind: str,
+    handlers: Mapping[str, Handler],
+    slots: int,
+    post: Post,
+    upkeep: Upkeep | None = None,
+) -> Pool:
     """Make a pool; ``start`` it next.
 
     Args:
@@ -114,6 +132,7 @@ def open_pool(kind: str, handlers: Mapping[str, Handler], slots: int, post: Post
         slots: How many lanes of plain handlers run at once.
         post: Takes the pool's events. It is called from any thread, also from inside the
             pool's methods, and must only queue.
+        upkeep: Of worker processes.
 
     Raises:
         ConfigError: Any of it is wrong.
@@ -132,5 +151,5 @@ def open_pool(kind: str, handlers: Mapping[str, Handler], slots: int, post: Post
         plain = InlineExecutor(post)
     else:
         children = {role: handler for role, handler in served.items() if not handler.is_async}
-        plain = ProcessExecutor(slots, children, post)
+        plain = ProcessExecutor(slots, children, post, upkeep or Upkeep())
     return Pool(served, (plain, CoroutineExecutor(post)), post)

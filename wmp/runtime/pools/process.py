@@ -1,8 +1,13 @@
 """Lanes on worker processes, for handlers that compute: spawned, watched, replaced.
 
 A whole lane goes to a child in one message and its results come back in parts. The parent keeps
-what has not ended yet, so that a child may die at any moment: the job that it was on becomes an
-error, the rest of its lane goes to the next child.
+what has not ended yet, so that a child may die at any moment: the job that it was on is answered
+``lost``, which costs it an attempt and nothing else, the rest of its lane goes to the next child.
+
+A job that is told to stop, because it was cancelled or its deadline has passed, sees its flag.
+If it goes on for ``cancel_grace``, its child gets SIGTERM, which raises ``SystemExit`` in the
+handler, and SIGKILL a second later; another child takes its place. Processes that a handler
+started are its own affair.
 
 Two threads: the driver's hands lanes over and writes to the children's sockets without ever
 waiting; one thread of this module reads them, writes what did not fit, and alone starts, reaps
@@ -22,15 +27,16 @@ from time import monotonic
 from typing import Any, Final
 
 from wmp.actions import Interrupt, Recall, Run
-from wmp.codec import pack_error
 from wmp.errors import ConfigError
 from wmp.events import Finished, Recalled, Reported
 from wmp.message import Outcome
 from wmp.runtime.handlers import Served
-from wmp.runtime.pools.held import HeldLane
+from wmp.runtime.pools.child import ANY
+from wmp.runtime.pools.held import NEVER, HeldLane, lost
 from wmp.runtime.pools.lane import PoolEvent, Post
 from wmp.runtime.pools.local import cancelled
 from wmp.runtime.pools.spawn import Child, pack_handlers
+from wmp.runtime.pools.upkeep import KILL_AFTER, Upkeep
 
 __all__ = ["ProcessExecutor"]
 
@@ -42,6 +48,9 @@ _START_TIMEOUT: Final = 60.0
 _BACKOFF: Final = (0.0, 0.2, 1.0, 5.0)
 """Seconds before the next child when that many in a row died before they were ready."""
 
+_LEAVE: Final = 5.0
+"""Seconds that a child has to end after its last job: other threads may keep a process alive."""
+
 _GUARD: Final = "a program must start its worker under `if __name__ == '__main__':`"
 
 _ADVICE: Final = 'use functions at the top of a module that can be imported, or pool="thread"'
@@ -52,10 +61,12 @@ _OUTCOMES: Final = tuple(Outcome)
 class ProcessExecutor:
     """``slots`` worker processes, one lane each at a time."""
 
-    def __init__(self, slots: int, served: dict[str, Served], post: Post) -> None:
+    def __init__(self, slots: int, served: dict[str, Served], post: Post, upkeep: Upkeep) -> None:
         self._slots = slots
         self._post_event = post
         self._served = served
+        self._upkeep = upkeep
+        self._grace = NEVER if upkeep.cancel_grace is None else upkeep.cancel_grace
         self._handlers = b""
         self._lock = Lock()
         self._lanes: dict[int, HeldLane] = {}
@@ -69,6 +80,9 @@ class ProcessExecutor:
         """The first child is ready, or never will be."""
         self._problem: str | None = None
         self._stop_at: float | None = None
+        self._term_at = NEVER
+        self._asleep_until = 0.0
+        """When the thread looks at its alarms next; earlier ones must wake it."""
         self._muted = False
         self._selector: selectors.BaseSelector | None = None
         self._wake_r: socket.socket | None = None
@@ -130,14 +144,21 @@ class ProcessExecutor:
             if lane is None:
                 return False
             if lane.child is not None:
-                lane.interrupted.update(action.ids)
+                lane.interrupt(action.ids, monotonic(), self._grace)
                 self._tell(lane.child, ("interrupt", lane.number, tuple(action.ids)))
+                self._wake_for(lane.alarm)
                 return True
             taken = lane.take(action.ids)
             self._settle(lane)
         if taken:
             self._post(cancelled(lane.number, taken))
         return True
+
+    def interrupt_all(self) -> None:
+        with self._lock:
+            running = [Interrupt(lane.number, list(lane.jobs)) for lane in self._lanes.values()]
+        for action in running:
+            self.interrupt(action)
 
     def stop(self) -> None:
         """Begin nothing more, interrupt what runs, let the children end."""
@@ -151,8 +172,10 @@ class ProcessExecutor:
         self._wake()
 
     def close(self, timeout: float) -> None:
-        """Wait for the children, kill those that do not end in time."""
-        self._stop_at = monotonic() + timeout
+        """Wait for the children, end by force those that do not in time."""
+        stop_at = monotonic() + timeout
+        self._term_at = stop_at - min(KILL_AFTER, timeout / 2)
+        self._stop_at = stop_at
         self._wake()
         if self._thread is not None:
             self._thread.join(timeout + 2.0)  # a killed process is reaped in milliseconds
@@ -180,6 +203,10 @@ class ProcessExecutor:
             except OSError:
                 pass  # full: it is awake already; closed: it has ended
 
+    def _wake_for(self, alarm: float) -> None:
+        if alarm < self._asleep_until:
+            self._wake()
+
     def _tell(self, child: Child, message: tuple[Any, ...]) -> None:
         """Under the lock: send what fits now, leave the rest to the thread."""
         if child.send(message):
@@ -190,12 +217,12 @@ class ProcessExecutor:
         if not self._queue or self._stopping():
             return
         for child in self._children:
-            if child.ready and child.lane is None:
+            if child.idle:
                 lane = self._queue.popleft()
                 lane.child, child.lane = child, lane
-                # Ids are a manager's own: an older lane of another may have had the same.
-                child.mark[0] = 0
+                child.forget_marks()
                 self._tell(child, lane.message())
+                self._wake_for(lane.alarm)
                 if not self._queue:
                     return
 
@@ -228,9 +255,14 @@ class ProcessExecutor:
                 if now >= self._stop_at:
                     for child in self._children:
                         child.kill()
+                elif now >= self._term_at:
+                    self._term_at = NEVER
+                    for child in self._children:
+                        child.condemn(ANY, NEVER)
             elif self._respawn_at is not None and now >= self._respawn_at:
                 self._respawn_at = None
                 self._spawn()
+            self._attend(now)
             self._watch_writes()
             for key, _ in self._selector.select(self._patience(now)):
                 if key.data is None:
@@ -244,11 +276,37 @@ class ProcessExecutor:
             self._wake_w.close()
 
     def _patience(self, now: float) -> float | None:
-        times = [t for t in (self._stop_at, self._respawn_at) if t is not None]
-        if not times or min(times) == float("inf"):
-            return None
-        # After ``_stop_at`` only the deaths of killed children are waited for.
-        return max(0.05, min(times) - now)
+        with self._lock:
+            times = [self._stop_at, self._respawn_at, self._term_at]
+            for child in self._children:
+                times.append(child.kill_at)
+                if child.lane is not None and child.kill_at is None:
+                    times.append(child.lane.alarm)
+            self._asleep_until = until = min((t for t in times if t is not None), default=NEVER)
+        # What is due already was done; after ``_stop_at`` killed children are waited for.
+        return None if until == NEVER else max(0.05 if until <= now else 0.0, until - now)
+
+    def _attend(self, now: float) -> None:
+        """See that jobs which are told to stop do, and children which are told to end."""
+        with self._lock:
+            for child in self._children:
+                lane = child.lane
+                if child.kill_at is not None:
+                    if now < child.kill_at:
+                        continue
+                    if not child.pardon():
+                        child.kill()
+                        child.kill_at = NEVER
+                        continue
+                if lane is None or lane.alarm > now:
+                    continue
+                running = child.begun
+                raised, end = lane.look(running, now, self._grace)
+                if raised:
+                    self._tell(child, ("interrupt", lane.number, (running,)))
+                if end:
+                    child.condemn(running, now + KILL_AFTER)
+            self._feed()  # to a child that was pardoned
 
     def _drain_wakes(self) -> None:
         assert self._wake_r is not None
@@ -270,9 +328,11 @@ class ProcessExecutor:
     def _spawn(self) -> None:
         """Fill the places of children that are missing."""
         assert self._selector is not None
-        while len(self._children) < self._slots and not self._stopping():
+        while not self._stopping():
+            if sum(not child.retiring for child in self._children) >= self._slots:
+                return
             try:
-                child = Child(self._handlers)
+                child = Child(self._handlers, self._upkeep)
             except OSError as error:  # no process, memory or descriptor left: try again later
                 self._failed(f"a worker process could not be started: {error}")
                 return
@@ -311,22 +371,43 @@ class ProcessExecutor:
         match message:
             case ("finished", number, ids, outcomes, payloads):
                 with self._lock:
-                    lane = self._lanes.get(number)
-                    if lane is None:
+                    lane = child.lane
+                    if lane is None or lane.number != number:
                         return
-                    lane.take(ids)
+                    lane.progress(ids)
                     event = Finished(number, ids, [_OUTCOMES[o] for o in outcomes], payloads)
                     self._settle(lane)
             case ("recalled", number, ids):
                 with self._lock:
+                    if not child.recalls:
+                        return  # answered when the child left its lane
                     child.recalls.popleft()
-                    lane = self._lanes.get(number)
-                    if lane is not None:
+                    lane = child.lane
+                    if lane is not None and lane.number == number:
                         lane.take(ids)
                         self._settle(lane)
                     event = Recalled(number, ids)
             case ("reported", number, id, fraction, text):
                 event = Reported(number, id, fraction, text)
+            case ("last",):
+                with self._lock:
+                    child.retiring = True
+                    if self._respawn_at is None:
+                        self._respawn_at = monotonic()  # its successor is ready before it leaves
+                return
+            case ("left", _):
+                with self._lock:
+                    lane = child.lane
+                    events = lane.release() if lane is not None else []
+                    events += self._part(child)
+                    if child.kill_at is None:
+                        child.kill_at = monotonic() + _LEAVE
+                for event in events:
+                    self._post(event)
+                return
+            case ("broken", text):
+                child.problem = f"worker process {child.pid} could not go on: {text}"
+                return
             case ("ready",):
                 with self._lock:
                     child.ready = True
@@ -354,17 +435,8 @@ class ProcessExecutor:
             self._children.remove(child)
             lane = child.lane
             if lane is not None:
-                child.lane = lane.child = None
-                events = lane.bereave(child.mark[0], child.pid, how)
-            for number, ids in child.recalls:
-                mine = lane is not None and lane.number == number
-                events.append(Recalled(number, lane.take(ids) if lane is not None and mine else []))
-            if lane is not None:
-                if lane.jobs and not self._stopping():
-                    self._queue.appendleft(lane)
-                else:
-                    self._lanes.pop(lane.number, None)
-                self._feed()
+                events = lane.bereave(child.begun, self._cause(child, how))
+            events += self._part(child)
         for event in events:
             self._post(event)
         if self._stopping():
@@ -374,9 +446,39 @@ class ProcessExecutor:
         else:
             self._failed(
                 child.problem
-                or f"a worker process ended ({how}) before it was ready, "
+                or f"a worker process {how} before it was ready, "
                 f"its own message is on stderr; {_GUARD}"
             )
+
+    def _cause(self, child: Child, how: str) -> str:
+        """Why the job that a child was at has no end."""
+        if child.condemned:
+            return (
+                f"it went on for {self._grace:g} s after its deadline; "
+                f"its worker process {child.pid} was ended"
+            )
+        return child.problem or f"worker process {child.pid} {how}"
+
+    def _part(self, child: Child) -> list[PoolEvent]:
+        """Under the lock: part a child from its lane, and give what is left of that to another.
+
+        Returns:
+            Answers to the recalls that the child cannot answer any more.
+        """
+        lane, child.lane = child.lane, None
+        events: list[PoolEvent] = []
+        for number, ids in child.recalls:
+            taken = lane.take(ids) if lane is not None and lane.number == number else []
+            events.append(Recalled(number, taken))
+        child.recalls.clear()
+        if lane is not None:
+            lane.child = None
+            if lane.jobs and not self._stopping():
+                self._queue.appendleft(lane)
+            else:
+                self._lanes.pop(lane.number, None)
+        self._feed()
+        return events
 
     def _failed(self, problem: str) -> None:
         """A child did not come up: try again later; for how long may lanes wait?"""
@@ -388,11 +490,8 @@ class ProcessExecutor:
         events = []
         with self._lock:
             if self._failures >= len(_BACKOFF) and not any(c.ready for c in self._children):
-                payload = pack_error("WorkerProcessDied", problem)
                 for lane in self._queue:
-                    ids = list(lane.jobs)
-                    k = len(ids)
-                    events.append(Finished(lane.number, ids, [Outcome.ERROR] * k, [payload] * k))
+                    events.append(lost(lane.number, list(lane.jobs), problem))
                     self._lanes.pop(lane.number, None)
                 self._queue.clear()
         for event in events:

@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from wmp.errors import ConfigError
 from wmp.runtime.handlers import Served
-from wmp.runtime.pools.child import main
+from wmp.runtime.pools.child import BEGUN, CONDEMNED, ENDING, MARKS, main
 from wmp.runtime.pools.pipe import CHUNK, Frames, pack
+from wmp.runtime.pools.upkeep import Upkeep
 
 if TYPE_CHECKING:
     from wmp.runtime.pools.held import HeldLane
@@ -65,7 +66,7 @@ def _main_is_a_file() -> bool:
 class Child:
     """One worker process, this side of it. Its socket never blocks the parent."""
 
-    def __init__(self, handlers: bytes) -> None:
+    def __init__(self, handlers: bytes, upkeep: Upkeep) -> None:
         """Start it.
 
         Raises:
@@ -75,9 +76,14 @@ class Child:
         self.problem: str | None = None
         self.lane: HeldLane | None = None
         self.mask = 0
+        self.retiring = False
+        """It has begun its last job; another takes its place."""
+        self.kill_at: float | None = None
+        """When to kill it if it has not ended by itself; until then it gets nothing to do."""
         self._open = True
-        self.mark = _CONTEXT.RawArray(ctypes.c_longlong, 1)
-        """Shared with the child: the job that it began last. It outlives the child's end."""
+        self._killed = False
+        self._condemned = 0
+        self._mark = _CONTEXT.RawArray(ctypes.c_longlong, MARKS)
         self.backlog: deque[memoryview] = deque()
         """What did not fit into the socket yet."""
         self.recalls: deque[tuple[int, Sequence[int]]] = deque()
@@ -87,7 +93,7 @@ class Child:
         try:
             self.sock.setblocking(False)
             self._process = _CONTEXT.Process(
-                target=main, args=(theirs, handlers, self.mark), name="wmp-worker"
+                target=main, args=(theirs, handlers, self._mark, upkeep), name="wmp-worker"
             )
             _start_without_sigint(self._process)
         except BaseException:
@@ -100,6 +106,20 @@ class Child:
         self._pidfd = _open_pidfd(self.pid)
         # The sentinel is a pipe that processes forked by a handler keep open; a pidfd is not.
         self.sentinels = [self._process.sentinel if self._pidfd is None else self._pidfd]
+
+    @property
+    def begun(self) -> int:
+        """The job of its lane that it began last, 0 for none. It outlives the child's end."""
+        return self._mark[BEGUN]
+
+    @property
+    def idle(self) -> bool:
+        """Whether it can take a lane."""
+        return self.ready and self.lane is None and not self.retiring and self.kill_at is None
+
+    def forget_marks(self) -> None:
+        """It gets another lane: ids are a manager's own, so an older one may have had the same."""
+        self._mark[BEGUN] = self._mark[CONDEMNED] = 0
 
     def is_open(self) -> bool:
         """Whether its end of the socket may still be."""
@@ -142,13 +162,35 @@ class Child:
                 return
             yield from self._frames.feed(data)
 
+    def condemn(self, job: int, kill_at: float) -> None:
+        """Ask it to end by SIGTERM if it is still at ``job``, or at ``ANY``."""
+        self._condemned = self._mark[CONDEMNED] = job
+        self.kill_at = kill_at
+        self._process.terminate()
+
+    @property
+    def condemned(self) -> int:
+        """The job for which it was told to end, 0 for none."""
+        return self._condemned
+
+    def pardon(self) -> bool:
+        """Let it go on if it was done with the job before SIGTERM came; tell whether it was."""
+        at_it = self.lane is not None and self._condemned in self.lane.jobs
+        if not self._condemned or self.retiring or at_it or self._mark[ENDING]:
+            return False
+        self._condemned = self._mark[CONDEMNED] = 0
+        self.kill_at = None
+        return True
+
     def kill(self) -> None:
         """Kill it; ``reap`` comes when its end is seen."""
+        self._killed = True
         self._process.kill()
 
     def reap(self) -> str:
         """Take leave of a process that has ended; return how it did."""
         process = self._process
+        before = _peak(own=False)
         if process.exitcode is None:
             process.join(_REAP_TIMEOUT)
         if process.exitcode is None:  # it closed its socket and lives on
@@ -160,7 +202,14 @@ class Child:
             os.close(self._pidfd)
         if code is not None:
             process.close()
-        return _describe(code)
+        how = _describe(code)
+        if code == -signal.SIGKILL and not self._killed:
+            how += ", perhaps out of memory"
+            after = _peak(own=False)
+            # The highest of all children that ended, and a child's begins with its parent's.
+            if after > max(before, _peak(own=True)):
+                how += f" (it had used {after >> 20} MiB)"
+        return how
 
 
 def _start_without_sigint(process: Any) -> None:
@@ -186,10 +235,20 @@ def _open_pidfd(pid: int | None) -> int | None:
 
 def _describe(code: int | None) -> str:
     if code is None:
-        return "nobody knows how"
+        return "ended, nobody knows how"
     if code >= 0:
-        return f"exit code {code}"
+        return f"ended with exit code {code}"
     try:
-        return f"killed by {signal.Signals(-code).name}"
+        return f"was killed by {signal.Signals(-code).name}"
     except ValueError:
-        return f"killed by signal {-code}"
+        return f"was killed by signal {-code}"
+
+
+def _peak(*, own: bool) -> int:
+    """Most bytes that this process, or any of its children that have ended, had at once."""
+    try:
+        import resource
+    except ImportError:
+        return 0
+    who = resource.RUSAGE_SELF if own else resource.RUSAGE_CHILDREN
+    return resource.getrusage(who).ru_maxrss * (1 if sys.platform == "darwin" else 1024)

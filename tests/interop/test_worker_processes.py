@@ -1,0 +1,217 @@
+"""Jobs whose worker process dies or hangs, from the submitter's side: real kills, real sockets."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import signal
+import textwrap
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import wmp
+from tests.interop.programs import wmp as program
+from tests.unit.posts import gone
+from wmp.runtime.handlers import RunningJob
+
+pytestmark = [pytest.mark.interop, pytest.mark.timeout(90)]
+
+WAIT = 30
+
+
+# -- handlers, at the top of this module so that worker processes find them ------------------
+
+
+def die(payload: bytes, job: RunningJob) -> bytes:
+    """Die by the payload's signal, in the first attempts that it names."""
+    number, attempts = payload.split()
+    if job.attempt <= int(attempts):
+        os.kill(os.getpid(), int(number))
+    return b"survived in attempt %d" % job.attempt
+
+
+def where(payload: bytes) -> bytes:
+    return b"%d" % os.getpid()
+
+
+def hang(payload: bytes, job: RunningJob) -> bytes:
+    """Say where, the first time, and hang: neither flag nor SIGTERM helps."""
+    if os.path.exists(payload):
+        return b"%d" % os.getpid()
+    Path(payload.decode()).write_text(str(os.getpid()))
+    job.report(text="hangs")
+    while True:
+        try:
+            threading.Event().wait()
+        except SystemExit:
+            pass
+
+
+HANDLERS = {"die": die, "where": where, "hang": hang}
+
+
+@contextlib.contextmanager
+def pair(slots: int = 2, retries: int = 3, expire: float = 6.0, **worker: Any) -> Iterator[Any]:
+    """A manager and a worker with worker processes."""
+    with wmp.Manager(retries=retries, expire=expire) as manager:
+        made = wmp.Worker(
+            *manager.endpoints, handlers=HANDLERS, slots=slots, pool="process", label="w", **worker
+        )
+        with made:
+            manager.wait_for_workers(timeout=WAIT)
+            yield manager, made
+
+
+def wait_until(holds: Callable[[], bool]) -> None:
+    until = time.monotonic() + WAIT
+    while not holds():
+        assert time.monotonic() < until
+        time.sleep(0.005)
+
+
+@pytest.mark.rule("WMP-6.14", "WMP-6.15")
+def test_a_job_whose_process_is_killed_is_tried_again() -> None:
+    with pair() as (manager, _):
+        jobs = [manager.submit(b"%d 2" % signal.SIGKILL, role="die") for _ in range(4)]
+        results = [job.result(WAIT) for job in jobs]
+        assert results == [b"survived in attempt 3"] * 4
+        assert manager.statistics().requeued["lost at the worker"] == 8
+
+
+@pytest.mark.rule("WMP-6.15")
+def test_a_poison_job_is_lost_with_cause_worker_and_attempts_and_harms_nobody() -> None:
+    with pair(retries=2) as (manager, worker):
+        poison = manager.submit(b"%d 99" % signal.SIGSEGV, role="die")
+        # Around it, on the same worker, everything goes on.
+        assert len(list(manager.map([b""] * 200, role="where", timeout=WAIT))) == 200
+
+        error = poison.exception(WAIT)
+        assert isinstance(error, wmp.JobLost)
+        assert error.attempts == 3
+        assert re.fullmatch(
+            r"lost 3 times, last at worker w: worker process \d+ was killed by SIGSEGV", error.cause
+        )
+        assert error.cause in str(error)
+        assert worker.statistics().outcomes[4] == 3
+        assert manager.submit(b"", role="where").result(WAIT)
+
+
+@pytest.mark.rule("WMP-6.10", "WMP-6.16", "WMP-9.5")
+def test_a_hanging_job_is_cancelled_while_heartbeats_and_other_jobs_go_on(tmp_path: Path) -> None:
+    with pair(expire=1.0, ping=0.2, cancel_grace=1.0) as (manager, worker):
+        begun = threading.Event()
+        job = manager.submit(
+            str(tmp_path / "pid"), role="hang", on_status=lambda status: begun.set()
+        )
+        assert begun.wait(WAIT)
+        pid = int((tmp_path / "pid").read_text())
+        session = worker.statistics().managers[0].session
+
+        began = time.monotonic()
+        job.cancel()
+        done = 0
+        while not job.done():
+            assert manager.submit(b"", role="where").result(WAIT)
+            done += 1
+        took = time.monotonic() - began
+
+        assert job.cancelled()
+        assert 2.0 <= took < 10, "grace, then a second"
+        assert done > 10
+        assert gone(pid)
+        assert worker.statistics().managers[0].session == session, "it was never given up"
+        assert list(manager.map([b""] * 20, role="where", timeout=WAIT))
+
+
+@pytest.mark.rule("WMP-6.8", "WMP-6.16")
+def test_a_job_past_its_deadline_ends_and_so_does_its_process(tmp_path: Path) -> None:
+    with pair(slots=1, cancel_grace=0.1) as (manager, _):
+        job = manager.submit(str(tmp_path / "pid"), role="hang", timeout=1.0)
+        with pytest.raises(wmp.JobTimeout):
+            job.result(WAIT)
+        pid = int((tmp_path / "pid").read_text())
+        # The only slot is free again.
+        assert manager.submit(b"", role="where").result(WAIT) != b"%d" % pid
+        assert gone(pid)
+
+
+@pytest.mark.rule("WMP-9.10")
+def test_a_drain_that_takes_too_long_hands_the_job_back(tmp_path: Path) -> None:
+    with wmp.Manager(retries=0, expire=60.0) as manager:
+        arguments: dict[str, Any] = {"handlers": HANDLERS, "pool": "process"}
+        first = wmp.Worker(*manager.endpoints, cancel_grace=0.1, **arguments)
+        first.start()
+        job = manager.submit(str(tmp_path / "pid"), role="hang")
+        wait_until(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text() != "")
+        pid = int((tmp_path / "pid").read_text())
+        with wmp.Worker(*manager.endpoints, **arguments):
+            began = time.monotonic()
+            first.close(0.1)
+            # Not lost (retries are 0), and not when the worker expires.
+            assert int(job.result(WAIT)) != pid
+            assert time.monotonic() - began < 20
+        assert gone(pid)
+
+
+def test_a_thousand_jobs_with_children_replaced_in_between() -> None:
+    with pair(max_jobs_per_child=60) as (manager, _):
+        pids = [int(pid) for pid in manager.map([b""] * 1000, role="where", timeout=WAIT)]
+        assert len(pids) == 1000
+        assert max(pids.count(pid) for pid in set(pids)) <= 60
+        assert "lost at the worker" not in manager.statistics().requeued
+    assert all(gone(pid) for pid in set(pids))
+
+
+def test_workers_killed_at_random_lose_nothing() -> None:
+    with pair(slots=2, retries=1000) as (manager, _):
+        done = threading.Event()
+        kills = 0
+
+        def killer() -> None:
+            nonlocal kills
+            while not done.is_set():
+                try:
+                    pid = int(manager.submit(b"", role="where").result(WAIT))
+                    os.kill(pid, signal.SIGKILL)
+                    kills += 1
+                except (ProcessLookupError, wmp.ClosedError):
+                    pass
+                done.wait(0.2)
+
+        thread = threading.Thread(target=killer)
+        thread.start()
+        try:
+            pids = list(manager.map([b""] * 5000, role="where", timeout=WAIT, in_flight=100))
+            wait_until(lambda: kills >= 5)
+        finally:
+            done.set()
+            thread.join(WAIT)
+        assert len(pids) == 5000
+
+
+def test_the_program_replaces_its_children_too(tmp_path: Path) -> None:
+    (tmp_path / "work.py").write_text(
+        textwrap.dedent("""
+            import os
+
+            def where(payload):
+                return str(os.getpid())
+        """)
+    )
+    with wmp.Manager() as manager:
+        argv = ["worker", "work:where", "--connect", *manager.endpoints, "--pool", "process"]
+        with program(*argv, "--max-jobs-per-child", "2", cwd=tmp_path) as worker:
+            pids = [int(pid) for pid in manager.map([b""] * 6, timeout=WAIT)]
+            assert len(set(pids)) == 3
+            worker.signal(signal.SIGTERM)
+            assert worker.ends() == 0, worker.stderr
+        assert all(gone(pid) for pid in set(pids))
+    with program("worker", "work:where", "--max-jobs-per-child", "2", cwd=tmp_path) as refused:
+        assert refused.ends() == 2
+        assert "max_jobs_per_child is about worker processes" in refused.stderr

@@ -1,0 +1,32 @@
+"""Fixtures of the tests of pools."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.unit.posts import Opener, Posts
+from wmp.runtime.pools import Pool, Upkeep, open_pool
+
+
+@pytest.fixture
+def posts() -> Posts:
+    return Posts()
+
+
+@pytest.fixture
+def opened(posts: Posts) -> Iterator[Opener]:
+    """Open and start pools that are closed at the end."""
+    pools = []
+
+    def opener(kind: str, slots: int = 1, upkeep: Upkeep | None = None, **handlers: Any) -> Pool:
+        pool = open_pool(kind, handlers, slots, posts, upkeep)
+        pools.append(pool)
+        pool.start()
+        return pool
+
+    yield opener
+    for pool in pools:
+        pool.close(5)

@@ -1,0 +1,274 @@
+"""Worker processes: what becomes of jobs when one dies, hangs, is replaced or cannot start.
+
+Real processes and real signals. Handlers say where they are by ``job.report``.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+import types
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.unit.posts import (
+    CANCELLED,
+    LOST,
+    OK,
+    Opener,
+    Posts,
+    end_process,
+    forever,
+    gone,
+    run,
+    until_cancelled,
+    until_open,
+    upper,
+)
+from wmp.actions import Interrupt, Recall
+from wmp.errors import ConfigError
+from wmp.runtime.pools import open_pool
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.rule("WMP-6.14")
+def test_a_killed_child_costs_its_job_an_attempt_and_nothing_else(
+    opened: Opener, posts: Posts, tmp_path: Path
+) -> None:
+    os.mkfifo(fifo := tmp_path / "fifo")
+    os.mkfifo(other := tmp_path / "other")
+    pool = opened("process", 2, default=until_open)
+    pool.run(run(1, [b"", os.fsencode(fifo), b"", b""]))
+    pid = int(posts.report().text or "")
+    pool.run(run(2, [os.fsencode(other)]))
+    posts.report()
+    os.kill(pid, signal.SIGKILL)
+    assert f"worker process {pid} was killed by SIGKILL, perhaps out of memory" in posts.cause(1, 2)
+    rest = posts.results(1, [1, 3, 4])
+    assert [outcome for outcome, _ in rest] == [OK] * 3
+    assert rest[1] == rest[2] != (OK, b"%d" % pid)
+    assert gone(pid)
+    other.write_bytes(b"undisturbed")
+    assert posts.results(2, [1]) == [(OK, b"undisturbed")]
+
+
+def test_a_child_that_exits_is_told_with_its_code_and_replaced_every_time(
+    opened: Opener, posts: Posts
+) -> None:
+    pool = opened("process", default=end_process)
+    pool.run(run(1, [b"", b"die", b"", b"die", b"die", b""]))
+    results = posts.results(1, range(1, 7))
+    assert [outcome for outcome, _ in results] == [OK, LOST, OK, LOST, LOST, OK]
+    texts = {results[i][1].decode() for i in (1, 3, 4)}
+    assert all("exit code 3" in text for text in texts)
+    assert len(texts) == 3, "each names a child of its own"
+
+
+def test_an_idle_child_that_dies_is_replaced(opened: Opener, posts: Posts) -> None:
+    pool = opened("process", default=end_process)
+    pool.run(run(1, [b""]))
+    pid = int(posts.results(1, [1])[0][1])
+    os.kill(pid, signal.SIGKILL)
+    pool.run(run(2, [b"", b""]))
+    results = posts.results(2, [1, 2])
+    # The lane may have reached the dying child, which had not begun it: nothing is lost.
+    assert [outcome for outcome, _ in results] == [OK, OK]
+    assert int(results[0][1]) != pid
+
+
+def test_a_recall_that_a_dead_child_cannot_answer_is_answered(opened: Opener, posts: Posts) -> None:
+    pool = opened("process", default=forever)
+    pool.run(run(1, [b"", b"", b"", b""]))
+    pid = int(posts.report().text or "")
+    os.kill(pid, signal.SIGSTOP)
+    pool.recall(Recall(1, [1, 2]))
+    pool.interrupt(Interrupt(1, [3]))
+    pool.recall(Recall(1, [4]))
+    os.kill(pid, signal.SIGKILL)
+    assert "killed by SIGKILL" in posts.cause(1, 1)
+    posts.until(lambda: len(posts.recalled) == 2)
+    assert posts.recalled == [(1, [2]), (1, [4])]
+    assert posts.results(1, [3]) == [(CANCELLED, b"")]
+
+
+def test_recall_and_interrupt_reach_a_lane_that_waits_for_a_child(
+    opened: Opener, posts: Posts
+) -> None:
+    pool = opened("process", default=until_cancelled)
+    pool.run(run(1, [b""]))
+    posts.report()
+    pool.run(run(2, [b"", b"", b""]))
+    pool.recall(Recall(2, [1, 2]))
+    pool.interrupt(Interrupt(2, [2, 3]))
+    posts.until(lambda: bool(posts.recalled))
+    assert posts.recalled == [(2, [1, 2])]
+    assert posts.results(2, [3]) == [(CANCELLED, b"")]
+    pool.interrupt(Interrupt(1, [1]))
+    assert posts.results(1, [1]) == [(CANCELLED, b"")]
+
+
+def test_the_same_id_of_another_manager_is_not_blamed(opened: Opener, posts: Posts) -> None:
+    pool = opened("process", default=end_process)
+    pool.run(run(1, [b""]))
+    pid = int(posts.results(1, [1])[0][1])
+    os.kill(pid, signal.SIGSTOP)
+    pool.run(run(2, [b""]))  # job 1 again: sent, and not begun
+    os.kill(pid, signal.SIGKILL)
+    assert posts.results(2, [1])[0][0] is OK
+
+
+def test_more_than_a_socket_holds_goes_both_ways(opened: Opener, posts: Posts) -> None:
+    pool = opened("process", default=upper)
+    payloads = [os.urandom(5 << 20), b"x" * (3 << 20), b"y"]
+    pool.run(run(1, [payloads[0], memoryview(payloads[1]), payloads[2]]))
+    assert posts.results(1, [1, 2, 3]) == [(OK, payload.upper()) for payload in payloads]
+
+
+@pytest.mark.parametrize("signal_number", [signal.SIGINT, signal.SIGTERM])
+def test_children_leave_signals_of_the_group_to_the_parent(
+    signal_number: int, opened: Opener, posts: Posts, tmp_path: Path
+) -> None:
+    os.mkfifo(fifo := tmp_path / "fifo")
+    pool = opened("process", default=until_open)
+    pool.run(run(1, [os.fsencode(fifo)]))
+    os.kill(int(posts.report().text or ""), signal_number)
+    fifo.write_bytes(b"still here")
+    assert posts.results(1, [1]) == [(OK, b"still here")]
+
+
+def test_close_kills_a_stuck_child(opened: Opener, posts: Posts) -> None:
+    pool = opened("process", 2, default=forever)
+    pool.run(run(1, [b""]))
+    pool.run(run(2, [b""]))
+    pids = [int(posts.report().text or "") for _ in range(2)]
+    began = time.monotonic()
+    pool.close(0.2)
+    assert time.monotonic() - began < 10
+    assert all(gone(pid) for pid in pids)
+
+
+def nested() -> Any:
+    def inner(payload: bytes) -> bytes:
+        return payload
+
+    return inner
+
+
+@pytest.mark.parametrize("handler", [lambda payload: payload, nested()])
+def test_a_handler_that_cannot_be_pickled_is_a_config_error(handler: Any, posts: Posts) -> None:
+    pool = open_pool("process", {"resize": handler}, 1, posts)
+    with pytest.raises(ConfigError, match="'resize' cannot be sent to worker processes") as caught:
+        pool.start()
+    assert 'or pool="thread"' in str(caught.value)
+    assert "\n" not in str(caught.value)
+    pool.close(1)
+
+
+def test_a_handler_that_a_child_cannot_import_is_a_config_error(
+    posts: Posts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = types.ModuleType("only_in_this_process")
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    exec("def handler(payload): return payload", module.__dict__)
+    pool = open_pool("process", {"default": module.handler}, 2, posts)
+    with pytest.raises(ConfigError, match="No module named 'only_in_this_process'") as caught:
+        pool.start()
+    assert 'or pool="thread"' in str(caught.value)
+    pool.close(1)
+
+
+SCRIPT = """
+import queue, sys
+from wmp.actions import Run
+from wmp.errors import ConfigError
+from wmp.message import Kind
+from wmp.runtime.pools import open_pool
+
+def shout(payload):
+    return payload.upper()
+
+def forever(payload):
+    import sys, threading
+    print("here", flush=True)
+    threading.Event().wait()
+
+def main():
+    events = queue.SimpleQueue()
+    pool = open_pool("process", {"default": globals()[sys.argv[1]]}, 2, events.put)
+    try:
+        pool.start()
+    except ConfigError as error:
+        print("ConfigError:", error)
+        sys.exit(2)
+    pool.run(Run(1, Kind(), (b"m", 1), [1], [1], None, [b"hello"]))
+    print(events.get().payloads[0].decode())
+    if sys.argv[1:] != ["shout", "unclosed"]:
+        pool.close(5)
+
+"""
+GUARDED = SCRIPT + 'if __name__ == "__main__":\n    main()\n'
+
+
+def script(text: str, *arguments: str, path: Path | None = None) -> subprocess.Popen[bytes]:
+    if path is not None:
+        path.write_text(text)
+    process = subprocess.Popen(
+        [sys.executable, "-" if path is None else str(path), *arguments],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
+    if path is None:
+        assert process.stdin is not None
+        process.stdin.write(text.encode())
+    assert process.stdin is not None
+    process.stdin.close()
+    process.stdin = None
+    return process
+
+
+@pytest.mark.interop
+@pytest.mark.parametrize("arguments", [["shout"], ["shout", "unclosed"]])
+def test_handlers_of_the_program_itself_work(arguments: list[str], tmp_path: Path) -> None:
+    process = script(GUARDED, *arguments, path=tmp_path / "program.py")
+    stdout, stderr = process.communicate(timeout=50)
+    assert (process.returncode, stdout, stderr) == (0, b"HELLO\n", b"")
+
+
+@pytest.mark.interop
+def test_handlers_typed_into_an_interpreter_are_a_config_error() -> None:
+    process = script(GUARDED, "shout")
+    stdout, stderr = process.communicate(timeout=50)
+    assert process.returncode == 2, stderr
+    assert stdout.count(b"\n") == 1
+    assert b"interactive session" in stdout
+    assert b'or use pool="thread"' in stdout
+
+
+@pytest.mark.interop
+def test_a_program_without_a_guard_is_told_about_it(tmp_path: Path) -> None:
+    process = script(SCRIPT + "main()\n", "shout", path=tmp_path / "program.py")
+    stdout, stderr = process.communicate(timeout=50)
+    assert process.returncode == 2, stderr
+    assert b"if __name__ == '__main__':" in stdout
+
+
+@pytest.mark.interop
+def test_children_end_when_their_parent_dies(tmp_path: Path) -> None:
+    process = script(GUARDED, "forever", path=tmp_path / "program.py")
+    assert process.stdout is not None
+    assert process.stderr is not None
+    assert process.stdout.readline() == b"here\n"
+    process.kill()
+    process.wait(30)
+    # Its children write to the same pipe: it ends when the last of them does.
+    assert process.stdout.read() == b""
+    process.stdout.close()
+    process.stderr.close()
