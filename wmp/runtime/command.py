@@ -93,13 +93,14 @@ class CommandHandler:
         try:
             while True:
                 left = job.deadline
-                if job.cancelled:
-                    raise JobCancelled(f"{shlex.join(self.argv)}: cancelled", job_id=job.id)
+                # Before the flag, which goes up then too.
                 if left is not None and left <= 0:
                     raise CommandFailed(
                         f"{shlex.join(self.argv)}: killed because the job's time ran out",
                         -signal.SIGTERM,
                     )
+                if job.cancelled:
+                    raise JobCancelled(f"{shlex.join(self.argv)}: cancelled", job_id=job.id)
                 try:
                     stdout, stderr = process.communicate(
                         given, timeout=_LOOK if left is None else min(_LOOK, left)
