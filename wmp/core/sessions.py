@@ -31,7 +31,8 @@ def enter(
 
     A session that this worker does not know may be one that it has forgotten, in which
     numbers were used. It is entered only where both sides begin at 1: at number 1 with
-    nothing acknowledged, and at the answer to a PING that admits to knowing none.
+    nothing acknowledged, and at the answer to a PING that admits to knowing none. That PING
+    may be lost and the PONG answer another one, so what was forgotten is remembered by number.
     """
     fields, stream = message.fields, upstream.stream
     session, number = fields.get(Field.SESSION), fields.get(Field.NUMBER)
@@ -40,7 +41,7 @@ def enter(
             board.drop("old session", link.index, message)
             return Entry.DROP
         return Entry.KNOWN if session == stream.session else Entry.NEWER
-    if session is not None:
+    if session is not None and session > upstream.forgotten:
         begins = number == 1 and not fields.get(Field.ACK, 0)
         if begins or (message.command is Command.PONG and upstream.asked):
             upstream.stream = Stream(session)

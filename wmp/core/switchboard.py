@@ -192,8 +192,14 @@ class Switchboard:
         return True
 
     def _ping_due(self, upstream: Upstream) -> float:
-        """One interval after the last word in the direction that is silent longer (WMP-9.1)."""
-        return min(upstream.sent, max(upstream.heard, upstream.pinged)) + self.interval(upstream)
+        """One interval after the last word in the direction that is silent longer (WMP-9.1).
+
+        And every third interval whatever is said: only PONG shows that a WAKE or READY was
+        lost (WMP-3.13), and held GIVEs alone are traffic enough to never ask.
+        """
+        interval = self.interval(upstream)
+        silent = min(upstream.sent, max(upstream.heard, upstream.pinged)) + interval
+        return min(silent, upstream.pinged + 3 * interval)
 
     def link_due(self, link: Link) -> tuple[float, float]:
         """When ``link`` must be replaced, and when to look for managers behind it."""

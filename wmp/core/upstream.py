@@ -50,6 +50,9 @@ class Upstream:
     label: str = ""
     stream: Stream | None = None
     """None while no session is known."""
+    forgotten: int = 0
+    """The session that this worker had with it, and forgot: numbers were used in it, and it must
+    not be entered again (WMP-7.8)."""
     asked: bool = False
     """Whether PING without ``session`` went out, so that the next PONG names a session that
     both sides can begin at 1 (WMP-7.8)."""

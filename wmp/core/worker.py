@@ -87,8 +87,8 @@ class Worker:
     _lanes: Lanes = field(init=False)
     _room: Room = field(init=False)
     _bench: Bench = field(init=False)
-    _gone: OrderedDict[bytes, int] = field(factory=OrderedDict, init=False)
-    """Epochs of managers that were forgotten (WMP-9.6)."""
+    _gone: OrderedDict[bytes, tuple[int, int]] = field(factory=OrderedDict, init=False)
+    """Managers that were forgotten: their epoch (WMP-9.6) and session (WMP-7.8)."""
     _changed: bool = field(default=False, init=False)
     """Whether the event at hand changed anything that ``_settle`` must look at."""
     _asked: dict[bytes, int] = field(factory=dict, init=False)
@@ -227,7 +227,8 @@ class Worker:
         board = self._board
         identity, epoch = message.sender
         upstream = board.upstreams.get(identity)
-        known = upstream.epoch if upstream is not None else self._gone.get(identity, -1)
+        gone, forgotten = self._gone.get(identity, (-1, 0))
+        known = upstream.epoch if upstream is not None else gone
         if epoch < known:
             text = f"epoch {epoch} was replaced by {known}"
             board.refuse(link.index, message, ErrorCode.SUPERSEDED, text, (identity, epoch))
@@ -244,6 +245,7 @@ class Worker:
             upstream = Upstream(identity, epoch, link.index, message.answer_to, now, now, now)
             for other in board.upstreams.values():
                 self._room.withdraw(other, now)  # WMP-5.4
+            upstream.forgotten = forgotten if epoch == gone else 0
             board.upstreams[identity] = upstream
             self._gone.pop(identity, None)
             board.timers.set(("ping", identity), now + board.interval(upstream))
@@ -331,11 +333,13 @@ class Worker:
 
     def _forget(self, upstream: Upstream, now: float) -> None:
         """The manager is gone, or this epoch of it (WMP-9.7)."""
-        board = self._board
+        board, stream = self._board, upstream.stream
+        # Where no number was used, both sides still begin at 1: that session may be entered again.
+        used = stream.session if stream is not None and stream.used else upstream.forgotten
         self._lose(upstream)
         del board.upstreams[upstream.identity]
         board.timers.clear(("ping", upstream.identity))
-        self._gone[upstream.identity] = upstream.epoch
+        self._gone[upstream.identity] = upstream.epoch, used
         self._gone.move_to_end(upstream.identity)
         if len(self._gone) > MOST_MANAGERS:
             self._gone.popitem(last=False)
