@@ -50,7 +50,7 @@ from wmp.events import (
 )
 from wmp.message import Command, Frame, Kind, Link, Message, Outcome
 
-__all__ = ["Lane", "Network", "Pipe"]
+__all__ = ["Action", "Lane", "Network", "Node", "Pipe"]
 
 Node = Manager | Worker | Device
 Action = ManagerAction | WorkerAction | DeviceAction

@@ -1,0 +1,135 @@
+"""The campaign: many worlds keep every invariant, every fault kind strikes, the program tells."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from wmp.testing import campaign, world
+from wmp.testing.__main__ import main
+from wmp.testing.campaign import Tally, reports
+from wmp.testing.faults import Fault
+from wmp.testing.invariants import INVARIANTS, History, Violation
+
+WORLDS = 200
+
+
+def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "wmp.testing", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=55,
+        env={**os.environ, **environment},
+    )
+
+
+@pytest.mark.rule(
+    "WMP-4.1", "WMP-4.12", "WMP-6.1", "WMP-6.2", "WMP-6.3", "WMP-6.4", "WMP-6.10", "WMP-6.12"
+)
+@pytest.mark.rule("WMP-7.1", "WMP-7.3", "WMP-9.6", "WMP-9.7", "WMP-9.8", "WMP-9.12")
+def test_worlds_keep_every_invariant_under_every_fault():
+    tally = Tally()
+    for report in reports(range(WORLDS)):
+        if report.violation is not None:
+            lines = "\n".join(report.trace)
+            command = campaign.replay_command(report.seed)
+            pytest.fail(f"seed {report.seed}: {report.violation}\n{lines}\nagain: {command}")
+        tally.add(report)
+    assert tally.schedules == WORLDS
+    assert tally.hours > 0.1
+    assert all(tally.faults[fault.value] >= 10 for fault in Fault), tally.faults
+    assert set(tally.ends) == {"ok", "error", "cancelled", "timeout", "lost"}
+
+
+def test_the_program_tells_what_it_did():
+    done = run("--seeds", "0:30")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "schedules        30" in done.stdout
+    assert "violations       0" in done.stdout
+    for fault in Fault:
+        assert f"  {fault.value} " in done.stdout
+    assert "\x1b" not in done.stderr, "no terminal, no escapes"
+
+
+def test_json_from_two_processes_is_that_of_one():
+    alone, both = run("--seeds", "0:24", "--json"), run("--seeds", "0:24", "--json", "--jobs", "2")
+    assert alone.returncode == both.returncode == 0
+    told = json.loads(alone.stdout)
+    assert told == json.loads(both.stdout)
+    assert told["schedules"] == 24
+    assert told["violations"] == {}
+    assert set(told["faults"]) == {fault.value for fault in Fault}
+
+
+def test_trace_tells_every_step_of_a_seed():
+    done = run("--seeds", "17", "--trace")
+    assert done.returncode == 0
+    report = world.simulate(17, keep=None)
+    assert f"seed 17, trace {report.digest}" in done.stdout
+    assert "\n".join(report.trace) in done.stdout
+    assert len(report.trace) > report.steps
+
+
+@pytest.mark.parametrize("seeds", ["x", "5:5", "9:3", "-4:3", "1:x", ""])
+def test_wrong_seeds_are_wrong_usage(seeds, capsys):
+    with pytest.raises(SystemExit) as ended:
+        main([f"--seeds={seeds}"])
+    assert ended.value.code == 2
+    assert "write 17, or 0:500" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("jobs", ["0", "two", "-1"])
+def test_wrong_numbers_of_processes_are_wrong_usage(jobs):
+    with pytest.raises(SystemExit) as ended:
+        main([f"--jobs={jobs}"])
+    assert ended.value.code == 2
+
+
+@pytest.fixture
+def forgetful(monkeypatch):
+    """A history to which every second end comes twice."""
+    resolved = History.resolved
+
+    def twice(self, owner, id, *rest):
+        resolved(self, owner, id, *rest)
+        if id % 2 == 0:
+            resolved(self, owner, id, *rest)
+
+    monkeypatch.setattr(History, "resolved", twice)
+
+
+@pytest.mark.usefixtures("forgetful")
+def test_a_violation_is_told_with_its_seed_its_steps_and_how_to_see_it_again(capsys):
+    assert main(["--seeds", "4"]) == 1
+    told = capsys.readouterr().out
+    assert "seed 4 broke “one end a job”" in told
+    assert INVARIANTS["one end a job"] in told
+    assert "play it again: python -m wmp.testing --seeds 4 --trace" in told
+    steps = [line for line in told.splitlines() if line.startswith("    ")]
+    assert len(steps) >= 30
+    assert any(": got " in line for line in steps)
+
+
+@pytest.mark.usefixtures("forgetful")
+def test_a_violation_in_json(capsys):
+    assert main(["--seeds", "4:6", "--json"]) == 1
+    told = json.loads(capsys.readouterr().out)
+    assert told["violations"] == {"one end a job": 2}
+    assert [failed["seed"] for failed in told["failed"]] == [4, 5]
+    assert told["failed"][0]["replay"] == "python -m wmp.testing --seeds 4 --trace"
+    assert told["failed"][0]["last_steps"]
+
+
+def test_violations_name_an_invariant():
+    with pytest.raises(AssertionError):
+        Violation("no such invariant", "detail")
+
+
+def test_the_invariants_can_be_listed(capsys):
+    assert main(["--invariants"]) == 0
+    assert len(capsys.readouterr().out.splitlines()) == len(INVARIANTS)

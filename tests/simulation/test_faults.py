@@ -1,0 +1,345 @@
+"""Invariants can be broken, each by a doctored history; each fault does what its name says."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+
+import pytest
+
+from wmp.actions import End
+from wmp.core.device import Device
+from wmp.core.manager import Manager
+from wmp.core.worker import Worker
+from wmp.errors import Superseded
+from wmp.events import Submitted
+from wmp.message import Kind, Outcome
+from wmp.testing import world as world_module
+from wmp.testing.faults import MESSAGE_FAULTS, STRIKES, Fault, Faults, Strike
+from wmp.testing.invariants import INVARIANTS, History, Violation
+from wmp.testing.tables import check_tables
+from wmp.testing.world import World
+
+M = (b"m1", 1)
+A, B = (b"a", 1), (b"b", 1)
+
+
+def history(*, attempts: int = 1, retries: int = 3) -> History:
+    """Job 1 of M, leased to A, again if ``attempts`` are more."""
+    told = History()
+    told.accepted(M, 1, {End.OK: b"did it"}, retries)
+    for attempt in range(1, attempts + 1):
+        if attempt > 1:
+            told.lost(M, 1, attempt - 1)
+        told.granted(M, 1, attempt, A)
+    return told
+
+
+def ended(end: End = End.OK) -> History:
+    told = history()
+    told.resolved(M, 1, end, b"did it", 1, A)
+    return told
+
+
+def no_end() -> None:
+    history().finish()
+
+
+def two_ends() -> None:
+    ended().resolved(M, 1, End.OK, b"did it", 1, A)
+
+
+def begun_twice() -> None:
+    told = history()
+    told.begun(A, M, 1, 1)
+    told.begun(A, M, 1, 1)
+
+
+def begun_more_often_than_leased() -> None:
+    told = history()
+    told.begun(A, M, 1, 1)
+    told.begun(B, M, 1, 2)
+
+
+def granted_while_leased() -> None:
+    history().granted(M, 1, 2, B)
+
+
+def too_many_slots() -> None:
+    History().booked("w1", Counter(slots=2), {"slots": 1})
+
+
+def result_of_an_old_attempt() -> None:
+    history(attempts=2).resolved(M, 1, End.OK, b"did it", 1, A)
+
+
+def result_of_another_worker() -> None:
+    history().resolved(M, 1, End.OK, b"did it", 1, B)
+
+
+def result_of_a_lost_lease() -> None:
+    told = history()
+    told.lost(M, 1, 1)
+    told.resolved(M, 1, End.OK, b"did it", 1, A)
+
+
+def begun_after_the_answer_cancelled() -> None:
+    told = history()
+    told.answered(A, M, 1, 1, Outcome.CANCELLED)
+    told.begun(A, M, 1, 1)
+
+
+def granted_after_its_submitter_saw_it_cancelled() -> None:
+    told = history()
+    told.lost(M, 1, 1)
+    told.resolved(M, 1, End.CANCELLED, b"", 1, A)
+    told.granted(M, 1, 2, B)
+
+
+def given_up_too_early() -> None:
+    told = history(attempts=2, retries=3)
+    told.lost(M, 1, 2)
+    told.resolved(M, 1, End.LOST, b"", 2, None)
+
+
+def another_result() -> None:
+    history().resolved(M, 1, End.OK, b"did it ", 1, A)
+
+
+def an_end_of_nothing() -> None:
+    history().resolved(M, 2, End.TIMEOUT, b"", 0, None)
+
+
+DOCTORED: list[tuple[str, Callable[[], None]]] = [
+    ("every job ends", no_end),
+    ("one end a job", two_ends),
+    ("executions", begun_twice),
+    ("executions", begun_more_often_than_leased),
+    ("leases are lost for a cause", granted_while_leased),
+    ("no double booking", too_many_slots),
+    ("no stale result", result_of_an_old_attempt),
+    ("no stale result", result_of_another_worker),
+    ("no stale result", result_of_a_lost_lease),
+    ("cancelled stays cancelled", begun_after_the_answer_cancelled),
+    ("cancelled stays cancelled", granted_after_its_submitter_saw_it_cancelled),
+    ("retries are kept", given_up_too_early),
+    ("exact results", another_result),
+    ("exact results", an_end_of_nothing),
+]
+
+
+@pytest.mark.parametrize(("name", "doctored"), DOCTORED, ids=[f.__name__ for _, f in DOCTORED])
+def test_a_doctored_history_is_found_out(name, doctored):
+    with pytest.raises(Violation) as found:
+        doctored()
+    assert found.value.name == name
+
+
+def test_what_is_allowed_is_not_found_fault_with():
+    told = ended()
+    told.finish()
+    told = history(attempts=3)
+    for attempt, worker in ((1, A), (2, B), (3, A)):
+        told.begun(worker, M, 1, attempt)
+    told.resolved(M, 1, End.OK, b"did it", 3, A)
+    told.finish()
+    told = history()
+    told.died(M)  # jobs end with their manager's process
+    told.finish()
+
+
+def quiet(seed: int = 2, **faults: object) -> World:
+    """A world in which only the faults named happen."""
+    world = World(seed=seed)
+    world.faults = Faults(until=3.0, **faults)
+    return world
+
+
+def test_a_worker_that_takes_nothing_never_meets_its_jobs(monkeypatch):
+    """And a world finds out: "they meet", or at the latest "every job ends"."""
+    handle = Worker.handle
+
+    def deaf(self, event, now):
+        return [] if type(event).__name__ == "Received" else handle(self, event, now)
+
+    monkeypatch.setattr(Worker, "handle", deaf)
+    report = quiet().play()
+    assert report.violation is not None
+    assert report.violation.name in ("they meet", "every job ends")
+
+
+def test_a_manager_that_sits_on_jobs_does_not_let_them_meet(monkeypatch):
+    monkeypatch.setattr("wmp.core.dispatch.Dispatch.offer", lambda self, queue, now: None)
+    monkeypatch.setattr("wmp.core.dispatch.Dispatch._fill", lambda self, give: [])
+    found = set()
+    for seed in range(12):
+        world = quiet(seed)
+        world.workload = type(world.workload)(world.workload.batches, (), ())
+        report = world.play()
+        assert report.violation is not None
+        found.add(report.violation.name)
+    assert "they meet" in found
+
+
+def test_a_table_that_only_grows_is_found(monkeypatch):
+    world = quiet()
+    world.play()
+    manager = next(node for node in world.nodes.values() if isinstance(node, Manager))
+    check_tables("m", manager, 0, 9)
+    for number in range(100):
+        manager._timers.set(("leak", number), 1e9)
+    with pytest.raises(Violation, match=r"tables are bounded: m has \d+ timers"):
+        check_tables("m", manager, 0, 9)
+
+
+def test_a_machine_that_never_lets_time_pass_is_livelocked(monkeypatch):
+    monkeypatch.setattr(Worker, "deadline", lambda self: 0.0)
+    report = quiet().play()
+    assert report.violation is not None
+    assert report.violation.name == "no livelock"
+
+
+def test_a_budget_that_is_used_up_is_livelock(monkeypatch):
+    monkeypatch.setattr(world_module, "BUDGET", 20)
+    report = quiet().play()
+    assert report.violation is not None
+    assert report.violation.name == "no livelock"
+
+
+def test_a_machine_that_raises_is_a_crash(monkeypatch):
+    def broken(self, event, now):
+        raise KeyError("gone")
+
+    monkeypatch.setattr(Manager, "handle", broken)
+    report = quiet().play()
+    assert report.violation is not None
+    assert report.violation.name == "no crash"
+    assert "KeyError" in report.violation.detail
+
+
+def test_an_older_process_that_does_not_stop_is_found(monkeypatch):
+    """Nobody tells the older of two that it is superseded."""
+    monkeypatch.setattr("wmp.core.answer.refusal", lambda *rest: [])
+    seed = next(s for s in range(100) if World(seed=s).topology.double in ("w1", "w2"))
+    strike = Strike(1.0, Fault.IDENTITY_COLLISION, 0.5, 0.5, 0.5)
+    world = quiet(seed, strikes=(strike,))
+    report = world.play()
+    assert report.violation is not None
+    assert report.violation.name == "the newest epoch lives"
+
+
+def test_every_invariant_is_broken_by_some_test():
+    here = {name for name, _ in DOCTORED} | {
+        "they meet",
+        "tables are bounded",
+        "no livelock",
+        "the newest epoch lives",
+        "no crash",
+    }
+    assert here == set(INVARIANTS)
+
+
+# -- what the faults do
+
+
+@pytest.mark.parametrize("fault", STRIKES, ids=lambda fault: fault.value)
+def test_each_kind_strikes_alone_and_nothing_is_broken_by_it(fault):
+    struck = 0
+    for seed in range(12):
+        blow = Strike(1.0, fault, 0.7, (seed * 0.37) % 1, (seed * 0.61) % 1)
+        world = quiet(seed, strikes=(blow,))
+        report = world.play()
+        assert report.violation is None, (seed, report.violation)
+        assert set(report.faults) <= {fault.value}
+        struck += report.faults.get(fault.value, 0)
+    assert struck >= 2
+
+
+@pytest.mark.parametrize("fault", MESSAGE_FAULTS, ids=lambda fault: fault.value)
+def test_each_message_fault_hits_alone_and_nothing_is_broken_by_it(fault):
+    hits = 0
+    for seed in range(8):
+        report = quiet(seed, rates={fault: 0.3}).play()
+        assert report.violation is None, (seed, report.violation)
+        hits += report.faults.get(fault.value, 0)
+    assert hits > 10
+
+
+def test_a_killed_node_hears_nothing_until_it_starts_again():
+    world = quiet()
+    world._open()
+    world._run(1.0)
+    world.kill("m1")
+    before = world.nodes["m1"]
+    world.happen("m1", Submitted([99], [b"x"], Kind()))
+    assert world.nodes["m1"].statistics().queued == before.statistics().queued
+    assert not any("m1" in (pipe[0], world.far(pipe)[0]) for pipe in world.pipes)
+    world.start("m1")
+    assert world.nodes["m1"].settings.epoch > before.settings.epoch
+
+
+def test_a_paused_node_gets_everything_afterwards_in_order(monkeypatch):
+    world = quiet()
+    world._open()
+    world._run(1.0)
+    world.pause("m1", 2.0)
+    world.happen("m1", Submitted([1], [b"a"], Kind()))
+    world._tasks.update({b"a": None, b"b": None})
+    steps = []
+    monkeypatch.setattr(World, "handled", lambda self, name, event, actions: steps.append(event))
+    world.happen("m1", Submitted([2], [b"b"], Kind()))
+    assert steps == []
+    world.resume("m1")
+    assert [event.ids for event in steps if isinstance(event, Submitted)] == [[1], [2]]
+
+
+def test_a_half_open_link_loses_what_is_sent_and_tells_nobody():
+    world = quiet()
+    world._open()
+    world._run(1.5)
+    name, link = next(
+        p for p in world.pipes if isinstance(p[1], int) and isinstance(world.nodes[p[0]], Worker)
+    )
+    world.deaden(name, link)
+    far = world.far((name, link))
+    before = world.nodes[far[0]]
+    world._run(1.5 + 0.9 * world.topology.timers.ping)
+    assert (name, link) in world.stale
+    assert world.nodes[far[0]] is before
+    # Only the worker finds out, and only by silence.
+    world._run(world.now + 8 * world.topology.timers.ping + world.topology.timers.backoff)
+    assert far not in world.pipes
+    assert (name, link) in world.pipes
+
+
+def test_of_two_of_one_identity_the_older_stops_and_says_why():
+    stopped = 0
+    for seed in range(60):
+        if World(seed=seed).topology.double is None:
+            continue
+        blow = Strike(1.0, Fault.IDENTITY_COLLISION, 0.5, 0.5, 0.5)
+        world = quiet(seed, strikes=(blow,))
+        report = world.play()
+        assert report.violation is None, (seed, report.violation)
+        double = world.topology.double
+        if report.faults:
+            assert isinstance(world.halted[double], Superseded)
+            assert world.alive(f"{double}+")
+            stopped += 1
+    assert stopped > 5
+
+
+def test_a_device_of_a_full_pipe_reports_and_an_end_node_parks():
+    seed = next(s for s in range(50) if "d1" in World(seed=s).topology.uplinks)
+    world = quiet(seed)
+    world._open()
+    world._run(2.0)
+    for pipe in world.pipes:
+        world.full[pipe] = []
+    world._run(3.0)
+    parked = {pipe[0] for pipe, waiting in world.full.items() if waiting}
+    assert parked
+    assert not any(isinstance(world.nodes[name], Device) for name in parked)
+    for pipe in tuple(world.full):
+        world.flush(pipe)
+    assert not world.full

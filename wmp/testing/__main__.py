@@ -1,0 +1,156 @@
+"""``python -m wmp.testing``: plays seeded worlds and says which of them broke an invariant.
+
+Exit status: 0 when all invariants held, 1 when one did not, 2 when it was called wrongly.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Sequence
+from typing import TextIO
+
+from wmp.testing.campaign import Tally, replay_command, reports
+from wmp.testing.invariants import INVARIANTS
+from wmp.testing.world import Report
+
+__all__ = ["main"]
+
+
+def _seeds(text: str) -> range:
+    """``17`` or ``0:500``."""
+    first, colon, last = text.partition(":")
+    try:
+        seeds = range(int(first), int(last) if colon else int(first) + 1)
+    except ValueError:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is no seed and no range of seeds; write 17, or 0:500 for 0 to 499"
+        ) from None
+    if not seeds or seeds[0] < 0:
+        raise argparse.ArgumentTypeError(f"{text!r} names no seed; write 17, or 0:500 for 0 to 499")
+    return seeds
+
+
+def _processes(text: str) -> int:
+    if not text.isdecimal() or not 1 <= int(text) <= 256:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of processes from 1 to 256")
+    return int(text)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m wmp.testing",
+        description="Play worlds of managers, workers and devices in virtual time, with faults, "
+        "each from a seed, and hold named invariants against them.",
+        epilog="exit status: 0 all invariants held, 1 one was broken, 2 wrong usage",
+    )
+    add = parser.add_argument
+    add("--seeds", type=_seeds, default=range(100), help="17, or 0:500 (default: 0:100)")
+    add("--json", action="store_true", help="print the result as one JSON object")
+    add("--trace", action="store_true", help="print every step of every world")
+    add("--jobs", type=_processes, default=1, help="processes that play at once (default: 1)")
+    add("--invariants", action="store_true", help="list what is held, and do nothing else")
+    return parser
+
+
+class _Progress:
+    """A line on a terminal that is rewritten; a line every ten seconds elsewhere."""
+
+    def __init__(self, total: int, stream: TextIO) -> None:
+        self._total = total
+        self._stream = stream
+        self._live = stream.isatty()
+        self._start = self._said = time.monotonic()
+
+    def show(self, tally: Tally) -> None:
+        now = time.monotonic()
+        if now - self._said < (0.1 if self._live else 10.0):
+            return
+        self._said = now
+        rate = tally.schedules / max(1e-9, now - self._start)
+        text = (
+            f"{tally.schedules}/{self._total} worlds, {rate:.0f}/s, "
+            f"{tally.hours:.2f} simulated hours, {tally.violations.total()} violations"
+        )
+        if self._live:
+            self._stream.write(f"\r\x1b[K{text}")
+        else:
+            self._stream.write(f"{text}\n")
+        self._stream.flush()
+
+    def clear(self) -> None:
+        if self._live:
+            self._stream.write("\r\x1b[K")
+            self._stream.flush()
+
+
+def _say(text: str, out: TextIO) -> None:
+    out.write(f"{text}\n")
+
+
+def _tell_failure(report: Report, out: TextIO) -> None:
+    violation = report.violation
+    assert violation is not None
+    _say(f"seed {report.seed} broke “{violation.name}”", out)
+    _say(f"  which says: {INVARIANTS[violation.name]}", out)
+    _say(f"  what was seen: {violation.detail}", out)
+    _say("  the last steps:", out)
+    for line in report.trace:
+        _say(f"    {line}", out)
+    _say(f"  play it again: {replay_command(report.seed)}\n", out)
+
+
+def _summarise(tally: Tally, seconds: float, out: TextIO) -> None:
+    rate = tally.schedules / max(1e-9, seconds)
+    _say(f"schedules        {tally.schedules} in {seconds:.1f} s ({rate:.0f}/s)", out)
+    _say(f"simulated hours  {tally.hours:.2f}", out)
+    _say(f"events           {tally.steps}", out)
+    ends = ", ".join(f"{count} {end}" for end, count in tally.ends.most_common())
+    _say(f"jobs             {tally.jobs}; ended: {ends}", out)
+    _say(f"executions       {tally.executions}", out)
+    _say(f"faults           {tally.faults.total()}", out)
+    for fault, count in tally.faults.most_common():
+        _say(f"  {fault:<24}{count:>8}", out)
+    _say(f"violations       {tally.violations.total()}", out)
+    for name, count in tally.violations.most_common():
+        _say(f"  {name:<24}{count:>8}", out)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the program; returns its exit status."""
+    options = _parser().parse_args(arguments)
+    if options.invariants:
+        for name, text in INVARIANTS.items():
+            _say(f"{name}: {text}", sys.stdout)
+        return 0
+    tally, progress = Tally(), _Progress(len(options.seeds), sys.stderr)
+    out = sys.stderr if options.json else sys.stdout
+    start = time.monotonic()
+    keep = None if options.trace else 30
+    try:
+        for report in reports(options.seeds, processes=options.jobs, keep=keep):
+            tally.add(report)
+            if options.trace:
+                progress.clear()
+                _say(f"seed {report.seed}, trace {report.digest}", out)
+                _say("\n".join(report.trace), out)
+                if report.violation is not None:
+                    _say(f"broke “{report.violation.name}”: {report.violation.detail}", out)
+            elif report.violation is not None:
+                progress.clear()
+                _tell_failure(report, out)
+            progress.show(tally)
+    except KeyboardInterrupt:
+        _say("\ninterrupted; this is what there is so far", sys.stderr)
+    progress.clear()
+    if options.json:
+        _say(json.dumps(tally.as_dict(), indent=2), sys.stdout)
+    else:
+        _summarise(tally, time.monotonic() - start, sys.stdout)
+    return 1 if tally.violations else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,119 @@
+"""What goes wrong in a world: the kinds, and when they strike.
+
+A *strike* is a fault at a time, drawn before anything happens; whom it hits is chosen then,
+among those there are, by a number that was drawn too. What happens to single messages is
+decided by chance as they are sent, out of another stream.
+
+ZeroMQ keeps the order of a connection and repeats nothing on it. Dropping, repeating and
+reordering there is harder than reality.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from random import Random
+
+from attrs import field, frozen
+
+__all__ = ["MESSAGE_FAULTS", "STRIKES", "Fault", "Faults", "Strike", "draw_faults"]
+
+
+class Fault(Enum):
+    """The kinds."""
+
+    DROP = "drop"
+    """A message is lost."""
+    DUPLICATE = "duplicate"
+    """A message arrives twice."""
+    DELAY = "delay"
+    """A connection holds everything up for a while."""
+    REORDER = "reorder"
+    """A message arrives after later ones, of its own connection and of others."""
+    ONE_WAY_PARTITION = "one-way partition"
+    """Nothing gets from one node to another; the other way is open."""
+    TWO_WAY_PARTITION = "two-way partition"
+    """A node is cut off from all its peers."""
+    HALF_OPEN = "half-open link"
+    """A connection is dead and its ends do not know: only a new one helps."""
+    FULL_PIPE = "full pipe"
+    """A connection takes nothing for a while: end nodes park, devices report."""
+    KILL_WORKER = "kill worker"
+    """A worker's process ends; another one comes when the faults stop."""
+    KILL_MANAGER = "kill manager"
+    """A manager's process ends; another one comes when the faults stop."""
+    PAUSE = "pause"
+    """A node gets no events for a while shorter than ``expire``, then all of them."""
+    RESTART_WITH_MEMORY = "restart with memory"
+    """A node gets no events for longer than ``expire``: it comes back as it was."""
+    RESTART_WITHOUT_MEMORY = "restart without memory"
+    """A manager or worker is started again, with a newer epoch."""
+    RESTART_DEVICE = "restart device"
+    """A device is started again, with a newer epoch."""
+    CLOCK_SKEW = "clock skew"
+    """A node's clock runs too fast or too slow."""
+    SLOW_WORKER = "slow worker"
+    """Handlers take many times longer for a while."""
+    IDENTITY_COLLISION = "identity collision"
+    """A second process of the same identity starts: the older one must stop."""
+    WAKE_HERD = "wake herd"
+    """All links come back at once, and every manager gets many jobs at once."""
+
+
+MESSAGE_FAULTS = (Fault.DROP, Fault.DUPLICATE, Fault.DELAY, Fault.REORDER)
+"""Those that hit single messages."""
+
+STRIKES = tuple(f for f in Fault if f not in MESSAGE_FAULTS and f is not Fault.CLOCK_SKEW)
+"""Those that strike at a time."""
+
+
+@frozen
+class Strike:
+    """One fault, at one time."""
+
+    at: float
+    fault: Fault
+    lasts: float
+    """Seconds, as a share of what is usual for its kind: 0 to 1."""
+    pick: float
+    """Whom it hits: 0 to 1, along the list of those it may."""
+    twist: float
+    """A choice within the kind: 0 to 1."""
+
+
+@frozen
+class Faults:
+    """What goes wrong in one world."""
+
+    until: float
+    """When all of it stops."""
+    kinds: frozenset[Fault] = frozenset()
+    strikes: tuple[Strike, ...] = ()
+    rates: dict[Fault, float] = field(factory=dict)
+    """How likely a message is hit."""
+    skew: dict[str, tuple[float, float]] = field(factory=dict)
+    """Nodes whose clocks are wrong: (offset in seconds, rate)."""
+
+
+def draw_faults(names: list[str], draw: Random) -> Faults:
+    """Draw a world's faults. Some worlds get few kinds, some many, some none."""
+    until = draw.uniform(2.0, 7.0)
+    share = draw.choice((0.0, 0.1, 0.25, 0.25, 0.5, 1.0))
+    kinds = frozenset(fault for fault in Fault if draw.random() < share)
+    strikes = []
+    for fault in STRIKES:
+        # Drawn whether it is used or not: a kind more or less leaves the others as they are.
+        for _ in range(draw.choice((1, 1, 2, 3))):
+            strike = Strike(
+                draw.uniform(0, until), fault, draw.random(), draw.random(), draw.random()
+            )
+            if fault in kinds:
+                strikes.append(strike)
+    strikes.sort(key=lambda strike: strike.at)
+    rate = draw.choice((0.01, 0.05, 0.2))
+    rates = {fault: rate for fault in MESSAGE_FAULTS if fault in kinds}
+    skew = {}
+    for name in names:
+        clock = (draw.uniform(-50, 1e5), 1 + draw.choice((-1, 1)) * draw.uniform(1e-4, 0.03))
+        if Fault.CLOCK_SKEW in kinds and draw.random() < 0.7:
+            skew[name] = clock
+    return Faults(until, kinds, tuple(strikes), rates, skew)

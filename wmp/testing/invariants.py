@@ -1,0 +1,210 @@
+"""What must hold in every world, whatever goes wrong: named invariants over a history of jobs.
+
+A :class:`History` is told facts, in the order in which they happened, and raises
+:class:`Violation` at the first that breaks an invariant. It knows no machine: facts may come
+from a simulated world, from the logs of real processes or from a test.
+
+Jobs in a manager's memory end with its process. So a job belongs to an *owner*, the
+(identity, epoch) of its manager, and what held of it ends with that epoch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from attrs import define, field
+
+from wmp.actions import End
+from wmp.message import Outcome, Peer
+
+__all__ = ["INVARIANTS", "History", "Violation"]
+
+INVARIANTS: Mapping[str, str] = {
+    "every job ends": "an accepted job has an end, while its manager's process lives",
+    "one end a job": "a submitter is told at most one end of a job",
+    "executions": "a job is begun at most once a lease: at most 1 + the leases lost",
+    "leases are lost for a cause": (
+        "a new attempt is granted only after a refusal, a return, BYE, silence for `expire`, "
+        "a newer epoch, a new session or a list of held jobs without it"
+    ),
+    "no double booking": "started jobs never exceed a worker's resources",
+    "no stale result": "a result is accepted only of the newest attempt, from its holder",
+    "cancelled stays cancelled": (
+        "a job is not begun after its worker answered `cancelled`, and not granted again after "
+        "its submitter was told of any end"
+    ),
+    "retries are kept": "a job is given up only when more leases were lost than it has retries",
+    "exact results": "a result is byte for byte what the handler made",
+    "they meet": "an idle worker and a job that it can do meet in bounded time without faults",
+    "tables are bounded": "what a machine remembers is bounded by what there is to remember",
+    "no livelock": "a world gets along with its budget of events, and time moves on",
+    "the newest epoch lives": "of two processes of one identity the older stops, and only it",
+    "no crash": "no machine raises, and its own invariants hold",
+}
+"""Name to what it says."""
+
+
+class Violation(AssertionError):
+    """An invariant is broken.
+
+    Attributes:
+        name: Which, a key of ``INVARIANTS``.
+        detail: What was seen.
+    """
+
+    def __init__(self, name: str, detail: str) -> None:
+        assert name in INVARIANTS, name
+        super().__init__(f"{name}: {detail}")
+        self.name = name
+        self.detail = detail
+
+
+@define(eq=False)
+class _Job:
+    """What is known of one job of one owner."""
+
+    results: Mapping[End, bytes]
+    retries: int
+    attempt: int = 0
+    """The newest granted."""
+    holder: Peer | None = None
+    """Who has the newest lease; None when that is over."""
+    over: int = 0
+    """Leases that are over without a result."""
+    begun: dict[int, Peer] = field(factory=dict)
+    """Attempt to the worker that began it."""
+    end: End | None = None
+
+
+@define(eq=False)
+class History:
+    """All jobs of all owners."""
+
+    jobs: dict[Peer, dict[int, _Job]] = field(factory=dict)
+    open: dict[Peer, dict[int, None]] = field(factory=dict)
+    """Jobs without an end, of owners whose process runs."""
+    _answered: dict[tuple[Peer, Peer, int], int] = field(factory=dict)
+    """(worker, owner, id) to the newest attempt answered `cancelled`."""
+
+    def accepted(
+        self, owner: Peer, id: int, results: Mapping[End, bytes], retries: int = 3
+    ) -> None:
+        """A manager took a job in.
+
+        Args:
+            owner: The manager.
+            id: The job's number there.
+            results: What the handler makes, by the ends that come with a result.
+            retries: How many lost leases it survives.
+        """
+        self.jobs.setdefault(owner, {})[id] = _Job(results, retries)
+        self.open.setdefault(owner, {})[id] = None
+
+    def granted(self, owner: Peer, id: int, attempt: int, worker: Peer) -> None:
+        """A manager sent TAKE for the first time for this attempt."""
+        job = self._job(owner, id)
+        what = f"attempt {attempt} of {_name(owner, id)} was granted to {_peer(worker)}"
+        if job.end is not None:
+            raise Violation("cancelled stays cancelled", f"{what} after its end {job.end.value}")
+        if attempt <= job.attempt:
+            raise Violation("no stale result", f"{what}, attempt {job.attempt} was before")
+        if job.holder is not None:
+            raise Violation(
+                "leases are lost for a cause",
+                f"{what} while {_peer(job.holder)} held attempt {job.attempt}",
+            )
+        # Leases that nobody saw: granted without a route, lost before there was one.
+        job.over += attempt - job.attempt - 1
+        job.attempt, job.holder = attempt, worker
+
+    def lost(self, owner: Peer, id: int, attempt: int) -> None:
+        """A lease is over without a result, for a cause that the manager could see."""
+        job = self._job(owner, id)
+        if job.attempt == attempt and job.holder is not None:
+            job.holder = None
+            job.over += 1
+
+    def begun(self, worker: Peer, owner: Peer, id: int, attempt: int) -> None:
+        """A handler began."""
+        job = self._job(owner, id)
+        what = f"{_name(owner, id)} attempt {attempt} was begun by {_peer(worker)}"
+        if self._answered.get((worker, owner, id), 0) >= attempt:
+            raise Violation("cancelled stays cancelled", f"{what} after it answered cancelled")
+        if attempt in job.begun:
+            raise Violation("executions", f"{what} and before by {_peer(job.begun[attempt])}")
+        job.begun[attempt] = worker
+        if owner in self.open and len(job.begun) > 1 + job.over:
+            raise Violation(
+                "executions", f"{what}: the {len(job.begun)}., with {job.over} leases lost"
+            )
+
+    def answered(
+        self, worker: Peer, owner: Peer, id: int, attempt: int, outcome: Outcome | int
+    ) -> None:
+        """A worker sent DONE."""
+        if outcome == Outcome.CANCELLED:
+            key = (worker, owner, id)
+            self._answered[key] = max(attempt, self._answered.get(key, 0))
+
+    def resolved(
+        self, owner: Peer, id: int, end: End, payload: bytes, attempt: int, by: Peer | None
+    ) -> None:
+        """A submitter was told the end of a job; ``by`` whose DONE."""
+        job = self._job(owner, id)
+        what = f"{_name(owner, id)} ended {end.value} with attempt {attempt}"
+        if job.end is not None:
+            raise Violation("one end a job", f"{what}, and {job.end.value} before")
+        if end in (End.OK, End.ERROR):
+            if attempt != job.attempt or job.holder is None or job.holder != by:
+                holder = "nobody" if job.holder is None else _peer(job.holder)
+                sender = "nobody" if by is None else _peer(by)
+                raise Violation(
+                    "no stale result",
+                    f"{what} from {sender}; {holder} held attempt {job.attempt}",
+                )
+            if payload != job.results.get(end):
+                raise Violation(
+                    "exact results",
+                    f"{what}: {payload[:60]!r} of {len(payload)} bytes, "
+                    f"not {job.results.get(end, b'')[:60]!r}",
+                )
+        if end is End.LOST and attempt <= job.retries:
+            raise Violation("retries are kept", f"{what}, of {job.retries} retries")
+        job.end = end
+        self.open[owner].pop(id)
+
+    def died(self, owner: Peer) -> None:
+        """A manager's process ended, and its jobs with it."""
+        self.open.pop(owner, None)
+
+    def booked(self, worker: str, taken: Mapping[str, int], have: Mapping[str, int]) -> None:
+        """A worker's started jobs take this much of what it has."""
+        for name, amount in taken.items():
+            if amount > have.get(name, 0):
+                raise Violation(
+                    "no double booking",
+                    f"{worker} runs jobs that need {amount} {name}, it has {have.get(name, 0)}",
+                )
+
+    def waits(self) -> list[str]:
+        """Jobs without an end whose manager lives, in words."""
+        return [_name(owner, id) for owner, ids in self.open.items() for id in ids]
+
+    def finish(self) -> None:
+        """All that could happen has happened."""
+        if waiting := self.waits():
+            raise Violation("every job ends", f"{', '.join(waiting[:8])} never did")
+
+    def _job(self, owner: Peer, id: int) -> _Job:
+        job = self.jobs.get(owner, {}).get(id)
+        if job is None:
+            raise Violation("exact results", f"{_name(owner, id)} was never submitted")
+        return job
+
+
+def _peer(peer: Peer) -> str:
+    return f"{peer[0].decode(errors='replace')}:{peer[1]}"
+
+
+def _name(owner: Peer, id: int) -> str:
+    return f"job {id} of {_peer(owner)}"

@@ -1,0 +1,87 @@
+"""How much each machine remembers: sizes by name, and the bounds they must keep.
+
+Reads private tables on purpose: a leak shows nowhere else.
+"""
+
+from __future__ import annotations
+
+from wmp.core.manager import Manager
+from wmp.core.worker import Worker
+from wmp.testing.invariants import Violation
+from wmp.testing.topology import KINDS
+
+__all__ = ["check_tables", "sizes"]
+
+
+def sizes(machine: Manager | Worker) -> dict[str, int]:
+    """Entries of each table of a machine."""
+    if isinstance(machine, Manager):
+        dispatch = machine._dispatch
+        workers = list(machine._workers.values())
+        return {
+            "jobs": len(dispatch.jobs),
+            "queued": dispatch.queues.waiting,
+            "queues": len(list(dispatch.queues)),
+            "leases": sum(len(w.leases) for w in workers),
+            "workers": len(workers),
+            "open gives": sum(len(w.gives) for w in workers),
+            "wakes": sum(len(w.woken) for w in workers),
+            "kept": sum(len(w.stream.kept) for w in workers),
+            "kept bytes": sum(w.stream.size for w in workers),
+            "profiles": len(dispatch.offers._profiles),
+            "timers": len(machine._timers),
+            "heap": len(machine._timers._heap),
+        }
+    board = machine._board
+    upstreams = list(board.upstreams.values())
+    return {
+        "held": sum(u.held for u in upstreams),
+        "parked": machine._lanes.parked,
+        "lanes": len(machine._lanes.running),
+        "managers": len(upstreams),
+        "locks": sum(len(u.locks) for u in upstreams),
+        "kept": sum(len(u.stream.kept) for u in upstreams if u.stream is not None),
+        "kept bytes": board.kept_bytes,
+        "timers": len(board.timers),
+        "heap": len(board.timers._heap),
+        "answers": len(machine._bench._answers),
+    }
+
+
+def check_tables(name: str, machine: Manager | Worker, jobs: int, peers: int) -> None:
+    """Hold the sizes against what there is to remember.
+
+    Args:
+        name: Of the node.
+        machine: Its machine.
+        jobs: How many jobs may be in it: accepted without an end, at all managers it knows.
+        peers: How many identities it may have heard of.
+
+    Raises:
+        Violation: "tables are bounded".
+    """
+    table = sizes(machine)
+    if isinstance(machine, Manager):
+        bounds = {
+            "jobs": jobs,
+            "leases": jobs,
+            "workers": peers,
+            "profiles": peers,
+            # Two timers a worker, one an open GIVE, one a job with a deadline, one a kind: it
+            # outlives its queue until it rings.
+            "timers": 2 * peers + table["open gives"] + jobs + len(KINDS),
+            "queues": jobs + table["wakes"],
+        }
+    else:
+        bounds = {
+            "managers": peers,
+            "answers": 0,
+            # Three timers a manager, one a lock; links, READY and draining besides.
+            "timers": 3 * peers + table["locks"] + machine.count + 2,
+        }
+    bounds["heap"] = 64 + 4 * table["timers"]
+    for what, bound in bounds.items():
+        if table[what] > bound:
+            raise Violation(
+                "tables are bounded", f"{name} has {table[what]} {what}, at most {bound} expected"
+            )

@@ -1,0 +1,171 @@
+"""Who is in a world: managers, devices, workers, what they can do and how they are connected.
+
+Drawn from one random stream. Nothing here knows of faults or jobs.
+"""
+
+from __future__ import annotations
+
+from random import Random
+
+from attrs import frozen
+
+from wmp.core.settings import ManagerSettings, WorkerSettings
+from wmp.message import Kind
+
+__all__ = ["KINDS", "Timers", "Topology", "can", "draw_topology"]
+
+KINDS = (
+    Kind(),
+    Kind("default", (("slots", 2),)),
+    Kind("default", (("gpu", 1), ("slots", 1))),
+    Kind("cook"),
+    Kind("default", codec="json"),
+)
+"""What jobs may ask for."""
+
+
+@frozen
+class Timers:
+    """The timers of all nodes of a world, in seconds; see the settings of the same names."""
+
+    expire: float
+    ping: float
+    wake_timeout: float
+    wake_ttl: float
+    lock_timeout: float
+    hold: float
+    resend: float
+    backoff: float
+    """Most that READY and reconnecting back off."""
+    latency: float
+    """Most that a message takes on one connection without a fault."""
+
+    @property
+    def trip(self) -> float:
+        """Most that a message takes to anybody and back: three connections each way."""
+        return 6 * self.latency
+
+
+@frozen
+class Topology:
+    """Names, connections and settings. A name's double has ``+`` behind it."""
+
+    timers: Timers
+    managers: tuple[str, ...]
+    uplinks: dict[str, tuple[str, ...]]
+    """Devices and workers: where their links lead. Devices come before what is below them."""
+    workers: dict[str, WorkerSettings]
+    double: str | None
+    """The manager or worker that may get a second process of the same identity."""
+
+    def above(self, name: str) -> list[str]:
+        """The managers that a worker reaches, with their doubles."""
+        found: dict[str, None] = {}
+        for upstream in self.uplinks.get(name, ()):
+            if upstream in self.uplinks:
+                found.update(dict.fromkeys(self.above(upstream)))
+            else:
+                found[upstream] = None
+        return list(found)
+
+    def kinds(self, manager: str) -> list[Kind]:
+        """What the workers of a manager can do."""
+        return [
+            kind
+            for kind in KINDS
+            if any(
+                manager in self.above(name) and can(settings, kind)
+                for name, settings in self.workers.items()
+            )
+        ]
+
+    def manager_settings(self, name: str, epoch: int) -> ManagerSettings:
+        """Settings of a manager for one epoch."""
+        return ManagerSettings(
+            identity=name.rstrip("+").encode(),
+            epoch=epoch,
+            label=name,
+            expire=self.timers.expire,
+            wake_timeout=self.timers.wake_timeout,
+            resend=self.timers.resend,
+            bundle=4,
+        )
+
+
+def can(settings: WorkerSettings, kind: Kind) -> bool:
+    """Whether such a worker can do jobs of ``kind``."""
+    have = settings.resources
+    return kind.role in settings.roles and all(have.get(n, 0) >= a for n, a in kind.needs)
+
+
+def draw_topology(draw: Random) -> Topology:
+    """Draw a world's nodes."""
+    timers = _draw_timers(draw)
+    managers = tuple(f"m{i + 1}" for i in range(draw.choice((1, 1, 1, 2, 2, 3))))
+    uplinks: dict[str, tuple[str, ...]] = {}
+    for i in range(draw.choice((0, 0, 1, 1, 2))):
+        above = [*managers, *uplinks, *uplinks]  # chains are worth more than their share
+        few = draw.choice((1, 1, 2))
+        uplinks[f"d{i + 1}"] = tuple(dict.fromkeys(draw.choice(above) for _ in range(few)))
+    devices = tuple(uplinks)
+    workers: dict[str, WorkerSettings] = {}
+    for i in range(draw.choice((1, 1, 2, 2, 3, 4))):
+        name = f"w{i + 1}"
+        few = draw.choice((1, 1, 1, 2, 2, 3))
+        above = [*managers, *devices, *devices]
+        uplinks[name] = tuple(dict.fromkeys(draw.choice(above) for _ in range(few)))
+        workers[name] = _draw_worker(name, timers, draw)
+    topology = Topology(timers, managers, uplinks, workers, None)
+    for manager in managers:
+        # A manager that nobody serves has nothing to show.
+        if not any(manager in topology.above(name) for name in workers):
+            name = draw.choice(list(workers))
+            uplinks[name] = (*uplinks[name], manager)
+    double = draw.choice((None, draw.choice(managers), draw.choice(list(workers))))
+    if double in workers:
+        workers[f"{double}+"] = workers[double]
+        uplinks[f"{double}+"] = uplinks[double]
+    elif double is not None:
+        # Whoever knows the one endpoint may come upon the other.
+        for name, upstreams in uplinks.items():
+            if double in upstreams:
+                uplinks[name] = (*upstreams, f"{double}+")
+        managers = (*managers, f"{double}+")
+    return Topology(timers, managers, uplinks, workers, double)
+
+
+def _draw_timers(draw: Random) -> Timers:
+    expire = draw.choice((1.5, 3.0, 6.0))
+    return Timers(
+        expire=expire,
+        ping=expire / 3 * draw.choice((0.5, 1.0)),
+        wake_timeout=draw.choice((0.05, 0.25)),
+        wake_ttl=draw.choice((0.5, 5.0)),
+        lock_timeout=draw.choice((0.5, 2.0, 5.0)),
+        hold=draw.choice((0.0, 1.0, 5.0)),
+        resend=draw.choice((0.5, 3.0)),
+        backoff=draw.choice((2.0, 8.0)),
+        latency=draw.choice((0.0, 0.001, 0.02, 0.1)),
+    )
+
+
+def _draw_worker(name: str, timers: Timers, draw: Random) -> WorkerSettings:
+    resources = {"slots": draw.choice((1, 1, 2, 3))}
+    if draw.random() < 0.3:
+        resources["gpu"] = 1
+    return WorkerSettings(
+        identity=name.encode(),
+        epoch=0,
+        label=name,
+        roles=draw.choice((("default",), ("cook", "default"))),
+        resources=resources,
+        window=draw.choice((None, None, 0, 1, 3)),
+        hold=draw.choice((0.0, timers.hold)),
+        lock_timeout=timers.lock_timeout,
+        wake_ttl=timers.wake_ttl,
+        ping=timers.ping,
+        ready_backoff_max=timers.backoff,
+        reconnect_backoff_max=timers.backoff,
+        resend=timers.resend,
+        unacked_bytes=draw.choice((64 << 20, 64 << 20, 2000)),
+    )

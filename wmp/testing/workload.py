@@ -1,0 +1,119 @@
+"""What a world is asked to do: submissions, what each job does at its worker, cancellations.
+
+Drawn from one random stream, before anything happens.
+"""
+
+from __future__ import annotations
+
+from random import Random
+
+from attrs import frozen
+
+from wmp.message import Kind, Outcome
+from wmp.testing.topology import Topology
+
+__all__ = ["Batch", "Leave", "Task", "Wish", "Workload", "draw_batch", "draw_workload"]
+
+
+@frozen
+class Task:
+    """One job: its payload, which no other job of the world has, and what its handler does."""
+
+    payload: bytes
+    takes: float
+    """Seconds."""
+    fails: bool
+    heeds: bool
+    """Ends early when its cancelled flag is raised."""
+
+    @property
+    def outcome(self) -> Outcome:
+        """How it ends when nobody interrupts it."""
+        return Outcome.ERROR if self.fails else Outcome.OK
+
+    @property
+    def result(self) -> bytes:
+        """What its handler makes, to the byte."""
+        return (b"failed " if self.fails else b"did ") + self.payload
+
+
+@frozen
+class Batch:
+    """Jobs submitted together."""
+
+    at: float
+    manager: str
+    kind: Kind
+    tasks: tuple[Task, ...]
+    priority: int = 0
+    timeout: float | None = None
+    retries: int = 3
+
+
+@frozen
+class Wish:
+    """The submitter of a batch no longer wants some of it."""
+
+    at: float
+    batch: int
+    rows: tuple[int, ...]
+
+
+@frozen
+class Leave:
+    """A worker is told to end in peace; it is started again afterwards."""
+
+    at: float
+    worker: str
+
+
+@frozen
+class Workload:
+    """All that a world is asked to do."""
+
+    batches: tuple[Batch, ...]
+    wishes: tuple[Wish, ...]
+    leaves: tuple[Leave, ...]
+
+
+def draw_workload(topology: Topology, until: float, draw: Random) -> Workload:
+    """Draw the batches, in the order of time, what of them is cancelled, and who leaves."""
+    batches = []
+    times = sorted(draw.uniform(0, until) for _ in range(draw.randint(2, 6)))
+    for number, at in enumerate(times):
+        count = draw.choice((1, 1, 2, 3, 5))
+        batches.append(draw_batch(topology, at, str(number), count, draw))
+    wishes = []
+    for number, batch in enumerate(batches):
+        if draw.random() < 0.4:
+            rows = [row for row in range(len(batch.tasks)) if draw.random() < 0.6]
+            after = draw.choice((0.0, topology.timers.latency, draw.uniform(0, 3)))
+            if rows:
+                wishes.append(Wish(batch.at + after, number, tuple(rows)))
+    leaves = []
+    if draw.random() < 0.3:
+        leaves.append(Leave(draw.uniform(0, until), draw.choice(list(topology.workers))))
+    return Workload(tuple(batches), tuple(wishes), tuple(leaves))
+
+
+def draw_batch(topology: Topology, at: float, name: str, count: int, draw: Random) -> Batch:
+    """Draw one batch that somebody can do, for a manager that somebody serves."""
+    manager = draw.choice(topology.managers)
+    kind = draw.choice(topology.kinds(manager))
+    takes = draw.choice((0.0, 0.0, 0.002, 0.05, 0.4, 1.5))
+    tasks = []
+    for row in range(count):
+        # Some do not fit in the columns and travel in a frame of their own.
+        padding = b"." * (5000 if draw.random() < 0.05 else 0)
+        payload = f"{manager} {name}.{row} ".encode() + padding
+        fails, heeds = draw.random() < 0.1, draw.random() < 0.5
+        tasks.append(Task(payload, takes, fails, heeds))
+    return Batch(
+        at,
+        manager,
+        kind,
+        tuple(tasks),
+        priority=draw.choice((0, 0, 0, 1, -1)),
+        timeout=draw.choice((None, None, None, 0.3, 4.0)),
+        retries=draw.choice((0, 1, 3, 100)),
+    )
