@@ -16,7 +16,7 @@ from wmp.testing.scripted import ScriptedWorker, sent
 from wmp.testing.scripted_manager import ScriptedManager
 from wmp.testing.world import simulate
 
-SEEDS = [49, 373, 379, 459, 610, 642, 777, 1048, 7999, 11396]
+SEEDS = [49, 373, 379, 459, 610, 642, 777, 1048, 7999, 11396, 18348, 22134]
 """Worlds that broke an invariant once."""
 
 
@@ -125,3 +125,16 @@ def test_a_lost_wake_is_noticed_under_the_traffic_of_held_gives():
     assert pinged[0] <= 3.5
     assert readies, "the manager is not told that there is room"
     assert readies[0].fields[Field.CREDIT] == 1
+
+
+@pytest.mark.rule("WMP-3.13")
+def test_a_lost_wake_is_noticed_although_more_credit_is_remembered_than_there_is_room():
+    """The window has shrunk since READY; the manager waits for an answer to its WAKE."""
+    worker, manager = idle_worker(hold=0.0)
+    manager.meet()
+    upstream = worker._board.upstreams[b"m1"]
+    upstream.announced = 16  # as if there had been a window when READY was said
+    actions = manager.pong(credit=15)  # one was asked for, by a WAKE that never came
+    (ready,) = sent(actions, Command.READY)
+    assert ready.fields[Field.CREDIT] == 1
+    assert not sent(manager.pong(), Command.READY), "once is enough"

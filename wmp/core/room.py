@@ -279,8 +279,12 @@ class Room:
             if remembered is not None and not upstream.locks and upstream.wake is None:
                 self._greet = upstream
         else:
+            credit = message.fields.get(Field.CREDIT, 0)
+            # Less than it was told, by more than the WAKEs that came: one was lost, and until a
+            # new READY the manager waits for its answer, however much it remembers (WMP-3.5).
+            lost = remembered == upstream.ready and credit < upstream.announced
             upstream.ready = remembered
-            upstream.announced = message.fields.get(Field.CREDIT, 0)
+            upstream.announced = 0 if lost else credit
             self._doubt = upstream
 
     def met(self, upstream: Upstream, *, again: bool) -> None:
