@@ -15,6 +15,7 @@ from wmp.message import Frame, Kind, Link, Message, Outcome
 
 __all__ = [
     "Cancelled",
+    "Closed",
     "Connected",
     "DeviceEvent",
     "Drained",
@@ -63,6 +64,11 @@ class Ticked:
 @frozen
 class Drained:
     """The user asked this node to end: take nothing new, finish, say goodbye."""
+
+
+@frozen
+class Closed:
+    """The node ends now: say goodbye, wait for nothing."""
 
 
 @frozen
@@ -124,8 +130,19 @@ class Reported:
     text: str | None
 
 
-ManagerEvent = Received | Garbled | Undelivered | Ticked | Submitted | Cancelled | Drained
-WorkerEvent = (
-    Received | Garbled | Undelivered | Ticked | Connected | Finished | Recalled | Reported | Drained
+ManagerEvent = (
+    Received | Garbled | Undelivered | Ticked | Submitted | Cancelled | Drained | Closed
 )
-DeviceEvent = Received | Garbled | Undelivered | Ticked | Drained
+WorkerEvent = (
+    Received
+    | Garbled
+    | Undelivered
+    | Ticked
+    | Connected
+    | Finished
+    | Recalled
+    | Reported
+    | Drained
+    | Closed
+)
+DeviceEvent = Received | Garbled | Undelivered | Ticked | Drained | Closed

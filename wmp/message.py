@@ -146,6 +146,8 @@ class Field:
     """``[identity, epoch]`` that the error is about (ERROR)."""
     LABEL: Final = 25
     """What people call the sender: host and process (READY, PING, PONG)."""
+    IDLE: Final = 26
+    """True: no job is held for the receiver (PING)."""
 
 
 class ErrorCode:

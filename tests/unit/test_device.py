@@ -8,8 +8,8 @@ from attrs import evolve
 from wmp.actions import Halt, Send
 from wmp.core.device import Device
 from wmp.core.settings import DeviceSettings
-from wmp.errors import DecodeError, Superseded
-from wmp.events import Drained, Garbled, Received, Ticked, Undelivered
+from wmp.errors import DecodeError
+from wmp.events import Closed, Drained, Garbled, Received, Ticked, Undelivered
 from wmp.message import Command, ErrorCode, Field, Message
 from wmp.testing.scripted import sent
 
@@ -55,8 +55,9 @@ def test_discovery_goes_to_every_upstream(device, command):
 
 
 @pytest.mark.rule("WMP-8.1")
-def test_nothing_without_a_receiver_comes_from_above(device):
-    assert refused(arrive(device, 0, from_manager(Command.WAKE, to=()))) == ErrorCode.MISROUTED
+@pytest.mark.parametrize("command", [Command.READY, Command.PING])
+def test_discovery_does_not_come_from_above(device, command):
+    assert refused(arrive(device, 0, from_manager(command, to=()))) == ErrorCode.DIRECTION
 
 
 @pytest.mark.rule("WMP-8.2", "WMP-8.3", "WMP-8.4", "WMP-12.2")
@@ -193,13 +194,13 @@ def test_an_error_to_the_neighbour_ends_here(device):
     assert sent(arrive(device, 0, message)) == []
 
 
-@pytest.mark.rule("WMP-9.8")
-def test_a_superseded_device_stops(device):
+def test_nobody_stops_a_device_by_a_message(device):
     fields = {Field.CODE: ErrorCode.SUPERSEDED, Field.ABOUT_PEER: ME}
-    halt = arrive(device, 0, Message(Command.ERROR, (), (b"m", 7), fields))[-1]
-    assert isinstance(halt.error, Superseded)
-    assert arrive(device, BELOW, from_worker(Command.READY, to=())) == []
+    for link in (0, BELOW):
+        arrive(device, link, Message(Command.ERROR, (), (b"m", 7), fields))
+    assert len(sent(arrive(device, BELOW, from_worker(Command.READY, to=())))) == 3
 
 
-def test_drained_stops_at_once(device):
-    assert device.handle(Drained(), 0.0) == [Halt(None)]
+@pytest.mark.parametrize("event", [Drained(), Closed()])
+def test_it_stops_at_once(device, event):
+    assert device.handle(event, 0.0) == [Halt(None)]

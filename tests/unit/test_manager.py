@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from wmp.actions import End, Notify, Resolve
-from wmp.balance import least_recently_used
+from wmp.balance import least_recently_used, weighted
 from wmp.core.manager import Manager
 from wmp.core.settings import ManagerSettings
 from wmp.events import Cancelled, Submitted, Ticked
@@ -159,6 +159,17 @@ def test_ready_of_no_credit_lets_another_be_woken_at_once(manager, worker):
 
     assert wake.receiver == b"w2"
     assert sent(submit(manager, b"job"), Command.WAKE) == []  # w1 is out
+
+
+def test_a_policy_that_declines_many_does_not_hide_the_one():
+    policy = weighted(lambda offer: 1.0 if offer.identity == b"last" else 0.0)
+    manager = Manager(ManagerSettings(identity=b"m", epoch=1, wake_scan=8), policy)
+    for index in range(50):
+        ScriptedWorker(manager, b"w%d" % index, link=b"l%d" % index).ready(1)
+    ScriptedWorker(manager, b"last", link=b"last").ready(1)
+
+    (wake,) = sent(submit(manager, b"job"), Command.WAKE)
+    assert wake.receiver == b"last"
 
 
 def test_credit_is_spread_over_workers_before_windows_are_filled(manager):
@@ -406,7 +417,7 @@ def test_what_is_lost_while_it_is_cancelled_is_cancelled(manager, worker):
 
     ends = resolved(worker.done([1], [b"killed"], outcome=Outcome.LOST))
 
-    assert ends == [(1, End.CANCELLED, b"may have started")]
+    assert ends == [(1, End.CANCELLED, b"")]
 
 
 @pytest.mark.rule("WMP-6.13")
@@ -506,7 +517,7 @@ def test_a_result_that_is_faster_than_the_cancel_counts(manager, worker):
 def test_a_cancelled_job_whose_worker_dies_is_not_given_again(manager, worker):
     lease(manager, worker, b"job")
     manager.handle(Cancelled([1]), 0.0)
-    assert resolved(worker.bye()) == [(1, End.CANCELLED, b"may have started")]
+    assert resolved(worker.bye()) == [(1, End.CANCELLED, b"")]
     assert manager.statistics().queued == 0
 
 
@@ -540,6 +551,43 @@ def test_the_most_urgent_kind_is_given_first(manager):
     (take,) = sent(worker.give(1), Command.TAKE)
 
     assert list(take.columns.payloads) == [b"b1"]
+
+
+def test_many_cancellations_travel_in_messages_of_the_allowed_size(manager, worker):
+    submit(manager, *[b"x"] * 5000)
+    worker.give(5000)
+    cancels = sent(manager.handle(Cancelled(range(1, 5001)), 0.0), Command.CANCEL)
+    assert [len(cancel.columns.ids) for cancel in cancels] == [4096, 904]
+
+
+def test_jobs_that_ended_while_they_waited_leave_nothing_behind(manager):
+    submit(manager, b"stays")
+    for _ in range(1000):
+        submit(manager, b"goes")
+        manager.handle(Cancelled([manager._dispatch.last_id]), 0.0)
+    (queue,) = manager._dispatch.queues
+    assert sum(len(line) for line in queue._lines.values()) < 100
+    (take,) = sent(ScriptedWorker(manager).give(9), Command.TAKE)
+    assert list(take.columns.payloads) == [b"stays"]
+
+
+@pytest.mark.rule("WMP-6.5")
+def test_who_refuses_again_and_again_is_asked_ever_less_often(manager, worker):
+    submit(manager, b"job")
+    given = []
+    for number in range(1, 40):
+        worker.ready(0)
+        if takes := sent(worker.give(1), Command.TAKE):
+            given.append(number)
+            attempt = takes[0].columns.attempts[0]
+            worker.done([1], outcome=Outcome.REFUSED, attempt=attempt)
+    assert given == [1, 2, 4, 8, 16, 32]
+    assert not sent(worker.ready(1), Command.WAKE)  # there is nothing for it yet
+
+
+def test_no_jobs_at_all_are_no_event(manager):
+    assert submit(manager) == []
+    assert list(manager._dispatch.queues) == []
 
 
 def test_an_error_reaches_the_submitter(manager, worker):

@@ -10,7 +10,7 @@ from wmp.balance import least_recently_used
 from wmp.core.manager import Manager
 from wmp.core.settings import ManagerSettings
 from wmp.errors import DecodeError, LocalProtocolError, Superseded
-from wmp.events import Drained, Garbled, Received, Submitted, Ticked, Undelivered
+from wmp.events import Closed, Drained, Garbled, Received, Submitted, Ticked, Undelivered
 from wmp.message import Columns, Command, ErrorCode, Field, Kind, Message
 from wmp.testing.scripted import ScriptedWorker, sent
 
@@ -283,7 +283,8 @@ def test_a_newer_epoch_replaces_the_older(manager):
 
 
 @pytest.mark.rule("WMP-9.8")
-def test_a_manager_that_is_superseded_stops_with_a_clear_error(manager):
+def test_a_manager_that_is_superseded_stops_with_a_clear_error(manager, worker):
+    worker.ready(1)
     fields = {Field.CODE: ErrorCode.SUPERSEDED, Field.ABOUT_PEER: (b"m", 7)}
     error = Message(Command.ERROR, (7, b"m"), (b"w1", 1), fields)
 
@@ -362,6 +363,36 @@ def test_an_unreachable_report_about_an_old_route_changes_nothing(manager, worke
     assert manager.statistics().workers[0].credit == 5
 
 
+@pytest.mark.rule("WMP-9.8")
+def test_a_stranger_does_not_stop_a_manager(manager, worker):
+    worker.ready(1)
+    fields = {Field.CODE: ErrorCode.SUPERSEDED, Field.ABOUT_PEER: (b"m", 7)}
+    for to, sender in (((), (b"w1", 1)), ((7, b"m"), (b"stranger", 1))):
+        manager.handle(Received(b"l", Message(Command.ERROR, to, sender, fields)), 0.0)
+    assert manager.deadline() is not None
+
+
+@pytest.mark.rule("WMP-9.12", "WMP-4.4")
+def test_an_open_give_is_answered_over_the_next_route(manager, worker):
+    worker.give(3, hold=5.0)
+    (pong,) = sent(worker.ping())
+    manager.handle(Undelivered(b"link-1", pong), 0.0)
+    assert sent(submit(manager, b"a")) == []
+
+    worker.link = b"new"
+    no, *_ = sent(worker.ping(ack=0))
+    assert (no.command, no.fields[Field.LOCK]) == (Command.NO, 1)
+
+
+@pytest.mark.rule("WMP-9.13", "WMP-9.9")
+def test_an_idle_worker_holds_nothing(manager, worker):
+    submit(manager, b"a")
+    worker.give(1)
+    fields = {Field.IDLE: True, Field.ACK: 1, Field.SESSION: worker.session}
+    worker.send(worker.message(Command.PING, fields))
+    assert manager.statistics().requeued == {"the worker does not hold it": 1}
+
+
 # -- §10 errors
 
 
@@ -409,7 +440,10 @@ def test_a_manager_receives_no_managers_commands(manager, worker, command):
 def test_results_for_jobs_never_given_out_are_unknown(manager, worker):
     submit(manager, b"a")
     worker.give(1)
-    assert errors(worker.done([2])) == [ErrorCode.UNKNOWN]
+    submit(manager, b"b")
+    worker.give(1)
+    assert errors(worker.done([2, 99])) == [ErrorCode.UNKNOWN]  # what it knows counts
+    assert manager.statistics().ended == {End.OK: 1}
     assert errors(worker.done([1], manager=(b"somebody", 1))) == [ErrorCode.UNKNOWN]
     status = worker.numbered(Command.STATUS, Columns([9], [1], fractions=[None], texts=["?"]))
     assert errors(worker.send(status)) == [ErrorCode.UNKNOWN]
@@ -422,6 +456,37 @@ def test_an_error_with_an_unknown_code_is_counted(manager, worker):
     (drop,) = manager.handle(Received(b"l", message), 0.0)
     assert isinstance(drop, Drop)
     assert manager.statistics().dropped == {"ERROR": 1}
+
+
+def test_what_one_worker_can_make_a_manager_keep_is_bounded(manager, worker):
+    for _ in range(100):
+        worker.give(1, hold=3600.0)
+    assert len(manager._workers[b"w1"].gives) == 64
+    assert max(give.until for give in manager._workers[b"w1"].gives.values()) <= 60.0
+
+    worker.received = 0
+    for _ in range(6000):  # each would be answered NO, and that kept
+        worker.send(
+            worker.message(
+                Command.GIVE,
+                {
+                    Field.LOCK: worker.lock + 1,
+                    Field.WANT: 1,
+                    Field.ROLES: ["default"],
+                    Field.NEEDS: {"slots": 1},
+                },
+            )
+        )
+        worker.lock += 1
+    assert len(manager._workers[b"w1"].stream.kept) <= 4097
+
+
+def test_closing_says_goodbye_at_once(manager, worker):
+    submit(manager, b"a")
+    worker.give(2, hold=5.0)
+    actions = manager.handle(Closed(), 0.0)
+    assert [m.command for m in sent(actions)] == [Command.NO]
+    assert actions[-1] == Halt(None)
 
 
 def test_the_number_of_workers_is_bounded():

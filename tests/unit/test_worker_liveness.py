@@ -168,6 +168,7 @@ def test_no_list_is_sent_when_it_could_not_say_whose_the_jobs_are(worker, manage
 # -- silence
 
 
+@pytest.mark.rule("WMP-9.14")
 def test_a_manager_that_is_silent_for_its_expire_is_given_up(worker, manager):
     (run,) = runs(give(manager))
     manager.wake()

@@ -144,4 +144,5 @@ _CHECKS: Final[dict[int, Callable[[Any, CodecLimits], Any]]] = {
     Field.TEXT: _check_long_text,
     Field.ABOUT_PEER: _check_peer,
     Field.LABEL: _check_long_text,
+    Field.IDLE: _check_bool,
 }

@@ -16,10 +16,11 @@ from attrs import define, evolve, field, frozen
 
 from wmp.actions import DeviceAction, Drop, Halt, Send
 from wmp.core import answer
+from wmp.core.clone import clone
+from wmp.core.outline import Outline, Snapshot, canonical
 from wmp.core.settings import DeviceSettings
-from wmp.errors import Superseded
-from wmp.events import DeviceEvent, Drained, Garbled, Received, Ticked, Undelivered
-from wmp.message import Command, ErrorCode, Field, Link, Message, Path, Peer
+from wmp.events import Closed, DeviceEvent, Drained, Garbled, Received, Ticked, Undelivered
+from wmp.message import Command, ErrorCode, Link, Message, Path, Peer
 
 __all__ = ["Device", "DeviceStatistics"]
 
@@ -92,7 +93,7 @@ class Device:
                 return self._undelivered(link, message)
             case Ticked():
                 return []
-            case Drained():
+            case Drained() | Closed():
                 self._halted = True
                 return [Halt(None)]
             case _:
@@ -103,6 +104,22 @@ class Device:
         forwarded = {command.name: count for command, count in self._forwarded.items()}
         return DeviceStatistics(forwarded, dict(self._dropped))
 
+    # -- for whoever searches its states
+
+    def copy(self) -> Device:
+        """An independent device in the same state; values are shared."""
+        return clone(self)
+
+    def outline(self) -> Outline:
+        """What decides how it goes on, without its settings; see :mod:`wmp.core.outline`."""
+        return Outline((self._me, self._halted))
+
+    def snapshot(self, now: float) -> Snapshot:
+        """A hashable value, equal for states of this device that behave the same from ``now`` on."""
+        return canonical([self.outline()], now)
+
+    # -- messages
+
     def _received(self, link: Link, message: Message) -> list[DeviceAction]:
         command, identity = message.command, self._me[0]
         upward = isinstance(link, bytes)
@@ -111,7 +128,7 @@ class Device:
             text = f"{command.name} does not come from {side}"
             return self._refuse(link, message, ErrorCode.DIRECTION, text)
         if not message.to and command is Command.ERROR:
-            return self._told(link, message)
+            return [self._drop("ERROR", link, message)]  # to this device itself
         if identity in message.source[2::3]:
             text = "the message has passed this device before"
             return self._refuse(link, message, ErrorCode.LOOP, text)
@@ -159,19 +176,6 @@ class Device:
             self._me, came_from, received, ErrorCode.UNREACHABLE, text, _end(message.to)
         )
         return [drop, *sends]
-
-    def _told(self, link: Link, message: Message) -> list[DeviceAction]:
-        """An ERROR to this device itself (it has no receiver to follow)."""
-        peer = answer.about(message)
-        drop = self._drop("ERROR", link, message)
-        if message.fields[Field.CODE] == ErrorCode.SUPERSEDED and peer == self._me:
-            self._halted = True
-            text = (
-                f"device {self._me[0].hex()} has been started again with a newer epoch; "
-                "give each device an identity of its own"
-            )
-            return [drop, Halt(Superseded(text))]
-        return [drop]
 
     def _refuse(
         self, link: Link, message: Message, code: str, text: str, peer: Peer | None = None

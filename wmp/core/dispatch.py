@@ -14,7 +14,7 @@ from typing import Any
 from attrs import define, field
 
 from wmp.actions import End, Notify, Resolve
-from wmp.core.jobs import Input, Job, State
+from wmp.core.jobs import Input, Job, Refusal, State
 from wmp.core.offers import Offers
 from wmp.core.peers import Give, RemoteWorker, fits
 from wmp.core.post import Post
@@ -25,6 +25,12 @@ from wmp.message import Columns, Command, Field, Frame, Limits, Message, Outcome
 
 __all__ = ["Dispatch"]
 
+_MOST_GIVES = 64
+"""GIVEs of one worker that are held at once; further ones are answered at once."""
+_MOST_HOLD = 60.0
+"""Seconds that a GIVE is held at most, whatever it allows."""
+_MOST_KEPT = 4096
+"""Unacknowledged messages to one worker, above which its GIVEs are dropped."""
 _MAX_FACTOR = 1 << 20  # beyond any number of workers; keeps the doubling bounded
 
 
@@ -50,6 +56,8 @@ class Dispatch:
 
     def submit(self, event: Submitted, now: float) -> None:
         """Queue k new jobs and offer them."""
+        if not event.ids:
+            return
         queue = self.queues.get(event.kind)
         deadline = None if event.timeout is None else now + event.timeout
         jobs = [
@@ -76,7 +84,7 @@ class Dispatch:
                 continue
             if was is State.QUEUED:
                 self._leave_queue(job)
-                self._end(job, End.CANCELLED, b"" if not job.lost else b"may have started")
+                self._end(job, End.CANCELLED, b"")
             elif job.worker is not None:
                 asked.setdefault(job.worker.identity, []).append(job)
         for jobs in asked.values():
@@ -113,8 +121,14 @@ class Dispatch:
             else:
                 self.post.drop("repeated lock", message=message)
             return
+        if len(worker.stream.kept) > _MOST_KEPT:
+            # It asks and asks and acknowledges nothing; each answer would be kept for it.
+            self.post.drop("too much unacknowledged", message=message)
+            return
         worker.last_lock = lock
-        hold = fields.get(Field.HOLD, 0) / 1000
+        hold = min(fields.get(Field.HOLD, 0) / 1000, _MOST_HOLD)
+        if len(worker.gives) >= _MOST_GIVES:
+            hold = 0.0
         until = now + hold - min(self.settings.reply_margin, hold / 2)
         give = Give(
             worker,
@@ -179,7 +193,7 @@ class Dispatch:
                 queued = self._lose(worker, job, text)
             else:
                 if outcome == Outcome.REFUSED:
-                    job.refused = worker.mark
+                    job.refused = Refusal.after(job.refused, *worker.mark)
                     what, cause = Input.REFUSE, "refused"
                 else:
                     what, cause = Input.RETURN, "handed back"
@@ -227,15 +241,21 @@ class Dispatch:
         if self.queues.requeue(job, Input.SPEND if job.lost > job.retries else Input.LOSE):
             return True
         if cancelling:
-            self._end(job, End.CANCELLED, b"may have started")
+            self._end(job, End.CANCELLED, b"")
         else:
             where = worker.label or worker.identity.hex()
             text = f"lost {job.lost} times, last at worker {where}: {cause}"
             self._end(job, End.LOST, text.encode())
         return False
 
+    def lose_route(self, worker: RemoteWorker, now: float) -> None:
+        """Forget its credit; its open GIVEs are answered over the next route (WMP-9.12, 4.4)."""
+        for give in tuple(worker.gives.values()):
+            self.close(give, now)
+        self.drop_offers(worker)
+
     def drop_offers(self, worker: RemoteWorker) -> None:
-        """Forget a worker's credit, WAKEs and open GIVEs (WMP-9.12)."""
+        """Forget a worker's credit, WAKEs and open GIVEs, as if it were not there."""
         for give in tuple(worker.gives.values()):
             self._forget_give(give)
         worker.credit = 0
@@ -275,6 +295,8 @@ class Dispatch:
         bundles = self._bundles(give, queue, min(share, give.want))
         for last, jobs in enumerate(bundles, 1 - len(bundles)):
             self._grant(give, queue, jobs, now, more=last < 0 or give.want > 0)
+        if bundles:
+            queue.factor = 1
         if not give.want:
             self._forget_give(give)
         return sum(map(len, bundles))
@@ -401,8 +423,10 @@ class Dispatch:
         """CANCEL these jobs at the worker that holds them."""
         worker = jobs[0].worker
         assert worker is not None
-        columns = Columns([job.id for job in jobs], [job.attempt for job in jobs])
-        self.post.push(worker, Command.CANCEL, {Field.MANAGER: self.post.me}, columns, now)
+        for start in range(0, len(jobs), Limits.JOBS):
+            some = jobs[start : start + Limits.JOBS]
+            columns = Columns([job.id for job in some], [job.attempt for job in some])
+            self.post.push(worker, Command.CANCEL, {Field.MANAGER: self.post.me}, columns, now)
 
     def _forget_give(self, give: Give) -> None:
         worker = give.worker
@@ -411,7 +435,7 @@ class Dispatch:
             self.offers.update(worker)
 
     def _leave_queue(self, job: Job) -> None:
-        job.queue.count_out()
+        job.queue.count_out(job)
         self.queues.tidy(job.queue)
 
     def _end(self, job: Job, end: End, payload: bytes) -> None:

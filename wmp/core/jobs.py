@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from enum import IntEnum
 from typing import TYPE_CHECKING, Final
 
-from attrs import define
+from attrs import define, frozen
 
 from wmp.message import Frame
 
@@ -24,7 +24,9 @@ if TYPE_CHECKING:
     from wmp.core.peers import RemoteWorker
     from wmp.core.queues import Queue
 
-__all__ = ["IGNORED", "TRANSITIONS", "Input", "Job", "State"]
+__all__ = ["IGNORED", "TRANSITIONS", "Input", "Job", "Refusal", "State"]
+
+_MOST_PATIENCE = 13  # 4096 READYs
 
 
 class State(IntEnum):
@@ -96,6 +98,30 @@ IGNORED: Final[Mapping[tuple[State, Input], str]] = {
 }
 
 
+@frozen
+class Refusal:
+    """A worker that refused a job is not given it again before it has said more (WMP-6.5)."""
+
+    identity: bytes
+    session: int
+    ready: int
+    """The READY up to which it is passed over."""
+    times: int
+
+    @classmethod
+    def after(cls, last: Refusal | None, identity: bytes, session: int, ready: int) -> Refusal:
+        """The next refusal of a job. Who refuses it again and again is asked ever less often:
+        after twice as many READYs each time."""
+        times = 1
+        if last is not None and last.identity == identity:
+            times = min(last.times + 1, _MOST_PATIENCE)
+        return cls(identity, session, ready + 2 ** (times - 1) - 1, times)
+
+    def holds(self, identity: bytes, session: int, ready: int) -> bool:
+        """Whether the worker is still passed over."""
+        return identity == self.identity and session == self.session and ready <= self.ready
+
+
 @define(eq=False)
 class Job:
     """The record of one job. There may be a million of them: keep it small."""
@@ -115,8 +141,8 @@ class Job:
     """Who holds the lease; None while queued."""
     take: int = 0
     """Number of the TAKE that granted the lease."""
-    refused: tuple[bytes, int, int] | None = None
-    """(identity, session, READY) of a refusal: not that worker again before it says more."""
+    refused: Refusal | None = None
+    """Who refused it last."""
 
     def step(self, what: Input) -> bool:
         """Move by the table; False when the pair is one that is ignored."""

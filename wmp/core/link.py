@@ -13,13 +13,13 @@ BACKOFF: Final = 1.0
 """Seconds: where every backoff starts before it doubles."""
 
 
-def jitter(identity: bytes, number: int) -> float:
-    """A factor above 0.75 and up to 1, spread over workers and numbers.
+def jitter(identity: bytes, number: int, share: float) -> float:
+    """A factor above 1 - ``share`` and up to 1, spread over workers and numbers.
 
     The core draws no random numbers; a checksum spreads a fleet as well, and replays the same.
     """
     seed = zlib.crc32(number.to_bytes(8, "big"), zlib.crc32(identity))
-    return 1.0 - 0.25 * seed / 2**32
+    return 1.0 - share * seed / 2**32
 
 
 @define(eq=False)

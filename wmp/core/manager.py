@@ -20,8 +20,11 @@ from attrs import define, field, frozen
 
 from wmp.actions import End, Halt, ManagerAction
 from wmp.core import answer
+from wmp.core.clone import clone
 from wmp.core.dispatch import Dispatch
+from wmp.core.manager_outline import outline_manager
 from wmp.core.offers import Offers
+from wmp.core.outline import Outline, Snapshot, canonical
 from wmp.core.peers import RemoteWorker
 from wmp.core.policy import Policy
 from wmp.core.post import Post
@@ -31,6 +34,7 @@ from wmp.core.timers import Timers
 from wmp.errors import LocalProtocolError, Superseded
 from wmp.events import (
     Cancelled,
+    Closed,
     Drained,
     Garbled,
     ManagerEvent,
@@ -137,7 +141,7 @@ class Manager:
                 self._post.drop(error.code, link, None, str(error))
                 self._post.actions += answer.garbled(self._me, link, error)
             case Undelivered(link, message):
-                self._undelivered(link, message)
+                self._undelivered(link, message, now)
             case Ticked():
                 self._ticked(now)
             case Submitted():
@@ -148,6 +152,8 @@ class Manager:
                 self._dispatch.cancel(ids, now)
             case Drained():
                 self._draining = True
+            case Closed():
+                self._say_goodbye(now)
             case _:
                 assert_never(event)
         self._dispatch.collect()
@@ -171,6 +177,20 @@ class Manager:
             dropped=dict(self._post.dropped),
             workers=rows,
         )
+
+    # -- for whoever searches its states
+
+    def copy(self) -> Manager:
+        """An independent manager in the same state; values are shared."""
+        return clone(self)
+
+    def outline(self) -> Outline:
+        """What decides how it goes on, without its settings; see :mod:`wmp.core.outline`."""
+        return outline_manager(self)
+
+    def snapshot(self, now: float) -> Snapshot:
+        """A hashable value, equal for states of this manager that behave the same from ``now`` on."""
+        return canonical([self.outline()], now)
 
     # -- messages
 
@@ -280,10 +300,14 @@ class Manager:
                 self._pong(worker, again=True)
             return
         assert columns is not None
-        if tuple(fields[Field.MANAGER]) != self._me or max(columns.ids) > self._dispatch.last_id:
-            text = "names a job that this manager never gave out"
+        if tuple(fields[Field.MANAGER]) != self._me:
+            text = "names another manager, for which this one does not forward"
             self._refuse(link, message, ErrorCode.UNKNOWN, text)
             return
+        if max(columns.ids) > self._dispatch.last_id:
+            # The others in it count: its number will not come again.
+            text = "names a job that this manager never gave out"
+            self._refuse(link, message, ErrorCode.UNKNOWN, text)
         if message.command is Command.STATUS:
             self._dispatch.status(worker, columns)
             return
@@ -300,8 +324,11 @@ class Manager:
         worker.label = fields.get(Field.LABEL, worker.label)
         if message.to and Field.SESSION not in fields and worker.stream.used:
             self._new_session(worker, now)
-        elif message.columns is not None and (fields.get(Field.SESSION) == worker.stream.session):
-            held, ack = set(message.columns.ids), fields.get(Field.ACK, 0)
+        elif (message.columns is not None or fields.get(Field.IDLE)) and (
+            fields.get(Field.SESSION) == worker.stream.session
+        ):
+            held = set() if message.columns is None else set(message.columns.ids)
+            ack = fields.get(Field.ACK, 0)
             missing = [
                 job for job in worker.leases.values() if job.take <= ack and job.id not in held
             ]
@@ -328,7 +355,10 @@ class Manager:
     def _error(self, link: Link, message: Message, now: float) -> None:
         code, peer = message.fields[Field.CODE], answer.about(message)
         self._post.drop(f"ERROR {code}" if code in _CODES else "ERROR", link, message)
-        if code == ErrorCode.SUPERSEDED and peer == self._me:
+        # Only of a worker that is known, and addressed to this very start: nobody who merely
+        # has the address may stop a manager.
+        directed = bool(message.to) and message.sender[0] in self._workers
+        if code == ErrorCode.SUPERSEDED and peer == self._me and directed:
             self._halt(
                 Superseded(
                     f"manager {self._me[0].hex()} has been started again with a newer epoch; "
@@ -338,7 +368,7 @@ class Manager:
         elif code == ErrorCode.UNREACHABLE and peer is not None:
             worker = self._workers.get(peer[0])
             if worker is not None and worker.epoch == peer[1] and worker.link == link:
-                self._lose_route(worker)
+                self._lose_route(worker, now)
 
     # -- routes, sessions, time
 
@@ -351,16 +381,16 @@ class Manager:
         else:
             self._refuse(link, message, ErrorCode.MISROUTED, "this manager is not the receiver")
 
-    def _undelivered(self, link: Link, message: Message) -> None:
+    def _undelivered(self, link: Link, message: Message, now: float) -> None:
         self._post.drop("undelivered", link, message)
         worker = self._workers.get(message.receiver or b"")
         if worker is not None and worker.link == link and worker.path == message.to:
-            self._lose_route(worker)
+            self._lose_route(worker, now)
 
-    def _lose_route(self, worker: RemoteWorker) -> None:
+    def _lose_route(self, worker: RemoteWorker, now: float) -> None:
         """Its leases stay; it must be heard again before anything is sent (WMP-9.12)."""
         worker.link = None
-        self._dispatch.drop_offers(worker)
+        self._dispatch.lose_route(worker, now)
 
     def _new_session(self, worker: RemoteWorker, now: float) -> None:
         """The worker has forgotten us: number anew, its leases are lost (WMP-7.5)."""

@@ -40,6 +40,9 @@ _LEAST = 8
 
 _ALL = 1 << 62
 
+_Room = tuple[RemoteWorker, int, int]
+"""A worker, what would start there at once, and what it may be given in all."""
+
 _Line = dict[bytes, tuple[int, RemoteWorker]]
 """Identity to (place, worker), in the order of the places, which only grow."""
 
@@ -108,32 +111,30 @@ class Offers:
     def to_wake(self, queue: Queue, count: int) -> list[tuple[RemoteWorker, int]]:
         """Whom to wake for ``count`` jobs of ``queue``, and each for how many (WMP-3.4)."""
         profiles = self._eligible(queue)
-        workers = [
-            w for w in self._oldest(p.credited for p in profiles) if queue.kind not in w.woken
-        ]
-        chosen = self._choose(queue, count, workers)
         fair = _fair(count, profiles)
-        return _share(
+        return self._share_out(
+            queue,
             count,
-            [(w, max(0, w.credit - w.window), min(w.credit, fair - w.leased)) for w in chosen],
+            (
+                (w, max(0, w.credit - w.window), min(w.credit, fair - w.leased))
+                for w in _oldest(p.credited for p in profiles)
+                if queue.kind not in w.woken and queue.has_for(w.mark)
+            ),
         )
 
     def to_serve(self, queue: Queue) -> list[tuple[RemoteWorker, int]]:
         """Whose open GIVEs get jobs of ``queue``, and how many (WMP-5.3)."""
         profiles = self._eligible(queue)
-        rooms: dict[bytes, tuple[int, int]] = {}
-        workers = []
-        for worker in self._oldest(p.giving for p in profiles):
-            if gives := worker.gives_for(queue):
-                want = sum(give.want for give in gives)
-                rooms[worker.identity] = (want - sum(give.window for give in gives), want)
-                workers.append(worker)
-        chosen = []
         fair = _fair(queue.waiting, profiles)
-        for worker in self._choose(queue, queue.waiting, workers):
-            spare, want = rooms[worker.identity]
-            chosen.append((worker, spare, min(want, fair - worker.leased)))
-        return _share(queue.waiting, chosen)
+
+        def rooms() -> Iterator[_Room]:
+            for worker in _oldest(p.giving for p in profiles):
+                if gives := worker.gives_for(queue):
+                    want = sum(give.want for give in gives)
+                    window = sum(give.window for give in gives)
+                    yield worker, want - window, min(want, fair - worker.leased)
+
+        return self._share_out(queue, queue.waiting, rooms())
 
     def most(self, give: Give, queue: Queue) -> int:
         """How many of the jobs that wait a GIVE may take that has just come."""
@@ -156,11 +157,21 @@ class Offers:
             if role in profile.roles and fits(needs, profile.resources)
         ]
 
-    def _oldest(self, lines: Iterable[_Line]) -> Iterator[RemoteWorker]:
-        """Up to ``scan`` workers, oldest offer first."""
-        # No two places are equal, so workers are never compared.
-        merged = heapq.merge(*(line.values() for line in lines))
-        return (worker for _, worker in islice(merged, self.scan))
+    def _share_out(
+        self, queue: Queue, count: int, rooms: Iterator[_Room]
+    ) -> list[tuple[RemoteWorker, int]]:
+        """Let the policy choose among some at a time until there is room for all.
+
+        One that declines whoever stands first must not hide those behind them.
+        """
+        chosen: list[_Room] = []
+        found = 0
+        while found < count and (some := {r[0].identity: r for r in islice(rooms, self.scan)}):
+            workers = [room[0] for room in some.values()]
+            for worker in self._choose(queue, count - found, workers):
+                chosen.append(some[worker.identity])
+                found += max(0, *some[worker.identity][1:])
+        return _share(count, chosen)
 
     def _choose(self, queue: Queue, count: int, workers: list[RemoteWorker]) -> list[RemoteWorker]:
         """Ask the policy; never let a user's function take the manager down."""
@@ -188,9 +199,13 @@ def _fair(waiting: int, profiles: Sequence[_Profile]) -> int:
     return max(_LEAST, -(-waiting // workers)) if workers > 1 else _ALL
 
 
-def _share(
-    count: int, rooms: Sequence[tuple[RemoteWorker, int, int]]
-) -> list[tuple[RemoteWorker, int]]:
+def _oldest(lines: Iterable[_Line]) -> Iterator[RemoteWorker]:
+    """Workers, oldest offer first."""
+    # No two places are equal, so workers are never compared.
+    return (worker for _, worker in heapq.merge(*(line.values() for line in lines)))
+
+
+def _share(count: int, rooms: Sequence[_Room]) -> list[tuple[RemoteWorker, int]]:
     """Spread jobs over workers: first what would start at once, then up to a further bound."""
     shares = spread(count, [spare for _, spare, _ in rooms])
     left = [max(0, most - share) for (_, _, most), share in zip(rooms, shares, strict=True)]

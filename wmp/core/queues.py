@@ -17,6 +17,10 @@ from wmp.message import Kind
 
 __all__ = ["Queue", "Queues"]
 
+_FEW = 8
+_DEAD = 64
+"""Ended jobs that may stand in the lines of a queue beyond as many as wait there."""
+
 
 @define(eq=False)
 class Queue:
@@ -32,6 +36,8 @@ class Queue:
     """Jobs asked for by WAKEs that were not answered yet."""
     factor: int = 1
     """How many times the waiting jobs may be asked for (WMP-3.5)."""
+    dead: int = 0
+    """Jobs that ended while they waited, and still stand in a line."""
     needs: dict[str, int] = field(init=False)
     _lines: dict[int, deque[Job]] = field(factory=dict)
     _order: list[int] = field(factory=list)
@@ -52,9 +58,22 @@ class Queue:
         self._line(job.priority).appendleft(job)
         self.waiting += 1
 
-    def count_out(self) -> None:
-        """A job ended while it waited; its place is cleared when it surfaces."""
+    def count_out(self, job: Job) -> None:
+        """A job ended while it waited; its place is cleared when it surfaces, or with others."""
         self.waiting -= 1
+        self.dead += 1
+        job.payload = b""
+        if self.dead > self.waiting + _DEAD:
+            self._clear()
+
+    def has_for(self, worker: tuple[bytes, int, int]) -> bool:
+        """Whether anything waits that the worker did not refuse; looks at a few jobs at most."""
+        return self.waiting > _FEW or any(
+            job.state is State.QUEUED
+            and not (job.refused is not None and job.refused.holds(*worker))
+            for line in self._lines.values()
+            for job in line
+        )
 
     def head(self) -> tuple[int, int] | None:
         """(negated priority, job id) of the next job, for choosing between queues."""
@@ -73,8 +92,9 @@ class Queue:
             while line and len(taken) < count:
                 job = line.popleft()
                 if job.state is not State.QUEUED:
+                    self.dead -= 1
                     continue
-                if job.refused is not None and job.refused == worker:
+                if job.refused is not None and job.refused.holds(*worker):
                     passed.append(job)
                     continue
                 size -= len(job.payload)
@@ -95,12 +115,19 @@ class Queue:
             insort(self._order, -priority)
         return line
 
+    def _clear(self) -> None:
+        """Take out the jobs that ended: once for as many as there are, so O(1) each."""
+        for priority, line in self._lines.items():
+            self._lines[priority] = deque(job for job in line if job.state is State.QUEUED)
+        self.dead = 0
+
     def _live_lines(self) -> Iterator[deque[Job]]:
         """The lines whose first job waits, highest priority first; clears the others."""
         for negated in tuple(self._order):
             line = self._lines[-negated]
             while line and line[0].state is not State.QUEUED:
                 line.popleft()
+                self.dead -= 1
             if line:
                 yield line
             else:

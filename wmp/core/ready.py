@@ -104,6 +104,7 @@ class Ready:
 
     def _arm(self, now: float) -> None:
         # The floor keeps the timer moving whatever the setting.
-        self._backoff = min(self._backoff, max(0.01, self.board.settings.ready_backoff_max))
-        wait = self._backoff * jitter(self.board.settings.identity, self.number)
+        settings = self.board.settings
+        self._backoff = min(self._backoff, max(0.01, settings.ready_backoff_max))
+        wait = self._backoff * jitter(settings.identity, self.number, settings.jitter)
         self.board.timers.set(("ready",), now + wait)

@@ -255,14 +255,11 @@ class Room:
             # Held GIVEs lock what such jobs need and never bring them.
             upstream.hold_after = now + max(_HOLD_PAUSE, self.settings.hold)
         self._arrivals += 1
-        until = now + max(0.01, self.settings.wake_ttl)
-        upstream.wake = PendingWake(role, needs, count, until, self._arrivals)
-        self.board.timers.set(("wake", upstream.identity), until)
+        upstream.wake = PendingWake(role, needs, count, self._arrivals)
 
     def forget_wake(self, upstream: Upstream) -> None:
-        """Its WAKE is answered, too old, or of a session that is lost."""
+        """Its WAKE is answered, or of a session that is lost."""
         upstream.wake = None
-        self.board.timers.clear(("wake", upstream.identity))
 
     def heard_pong(self, upstream: Upstream, message: Message) -> None:
         """PONG says what the manager remembers; ``settle`` repairs it (WMP-3.13)."""

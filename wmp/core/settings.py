@@ -59,12 +59,13 @@ class WorkerSettings:
     """Held GIVE while there is one manager; 0 keeps the plain handshake."""
     lock_timeout: float = 5.0
     """From the end of ``hold`` until a lock is released without an answer."""
-    wake_ttl: float = 5.0
-    """How long an unserved WAKE is kept."""
     ping: float = 1.0
     """Interval of liveness; lowered to a third of a manager's ``expire``."""
     silence: int = 3
     """Intervals without a word from anybody after which a link is replaced."""
+    jitter: float = 0.25
+    """By what share READY and the search for managers come earlier than they need, at most:
+    spreads a fleet that was started at once. From 0 to less than 1."""
     ready_backoff_max: float = 32.0
     reconnect_backoff_max: float = 32.0
     resend: float = 3.0

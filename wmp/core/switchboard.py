@@ -131,7 +131,10 @@ class Switchboard:
             fields[Field.LABEL] = self.settings.label
         columns = None
         if listed and (listing := upstream.listing(Limits.JOBS)) is not None:
-            columns = Columns(*listing)
+            if listing[0]:
+                columns = Columns(*listing)
+            else:
+                fields[Field.IDLE] = True
         if self.send(upstream, Command.PING, fields, columns, now):
             upstream.pinged_lock = upstream.last_lock
             if upstream.stream is None:
@@ -214,7 +217,8 @@ class Switchboard:
             devices = any(u.path is not None and len(u.path) > 2 for u in behind)
             seek = link.pinged + 3 * interval if devices else float("inf")
         else:
-            seek = link.pinged + interval * jitter(settings.identity, link.pings)
+            factor = jitter(settings.identity, link.pings, settings.jitter)
+            seek = link.pinged + interval * factor
         return silent, seek
 
     def _post(

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Hashable
-from itertools import count
 
-from attrs import Factory, define, field
+from attrs import define, field
 
 __all__ = ["Timers"]
 
@@ -24,7 +23,8 @@ class Timers:
 
     _at: dict[Hashable, tuple[float, int]] = field(factory=dict)
     _heap: list[tuple[float, int, Hashable]] = field(factory=list)
-    _ties: count[int] = Factory(count)
+    _ties: int = 0
+    """Settings so far: whoever was set first rings first."""
 
     def __len__(self) -> int:
         return len(self._at)
@@ -34,7 +34,7 @@ class Timers:
 
     def set(self, name: Hashable, when: float) -> None:
         """Ring ``name`` at ``when``, in place of any earlier setting."""
-        tie = next(self._ties)
+        self._ties = tie = self._ties + 1
         self._at[name] = (when, tie)
         heapq.heappush(self._heap, (when, tie, name))
         if len(self._heap) > 64 and len(self._heap) > 4 * len(self._at):

@@ -26,7 +26,6 @@ class PendingWake:
     role: str
     needs: Needs
     count: int
-    until: float
     arrival: int
     """Breaks ties between managers that were never served."""
 
@@ -102,7 +101,7 @@ class Upstream:
 
     def listing(self, most: int) -> tuple[list[int], list[int]] | None:
         """(ids, attempts) of all jobs held for it, answered ones too until it has
-        acknowledged them (WMP-9.9); None when there are none, too many, or some are not
+        acknowledged them (WMP-9.9); None when there are too many, or some are not
         its own: the list cannot say whose they are."""
         if self.stream is None:
             return None
@@ -119,4 +118,4 @@ class Upstream:
                 attempts += kept.columns.attempts
             if len(ids) > most:
                 return None
-        return (ids, attempts) if 0 < len(ids) <= most else None
+        return (ids, attempts) if len(ids) <= most else None

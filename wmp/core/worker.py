@@ -23,9 +23,11 @@ from attrs import define, field
 from wmp.actions import Halt, Reconnect, WorkerAction
 from wmp.core import answer, sessions
 from wmp.core.bench import Bench
+from wmp.core.clone import clone
 from wmp.core.lanes import Lanes
 from wmp.core.link import Link
 from wmp.core.locks import LockInput
+from wmp.core.outline import Outline, Snapshot, canonical
 from wmp.core.pace import Pace
 from wmp.core.resources import Resources
 from wmp.core.room import Room
@@ -34,9 +36,11 @@ from wmp.core.stream import Stream
 from wmp.core.switchboard import Switchboard
 from wmp.core.upstream import Upstream
 from wmp.core.worker_invariants import check_worker
+from wmp.core.worker_outline import outline_worker
 from wmp.core.worker_statistics import WorkerStatistics, snapshot
 from wmp.errors import LocalProtocolError, Superseded
 from wmp.events import (
+    Closed,
     Connected,
     Drained,
     Finished,
@@ -141,6 +145,8 @@ class Worker:
                 self._bench.reported(event, now)
             case Drained():
                 self._drain(now)
+            case Closed():
+                self._say_goodbye(now)
             case _:
                 assert_never(event)
         if self._changed:
@@ -152,6 +158,20 @@ class Worker:
     def statistics(self) -> WorkerStatistics:
         """A snapshot for people and programs; costs by the number of managers and lanes."""
         return snapshot(self._board, self._lanes, self._room, self._bench)
+
+    # -- for whoever searches its states
+
+    def copy(self) -> Worker:
+        """An independent worker in the same state; values are shared."""
+        return clone(self)
+
+    def outline(self) -> Outline:
+        """What decides how it goes on, without its settings; see :mod:`wmp.core.outline`."""
+        return outline_worker(self)
+
+    def snapshot(self, now: float) -> Snapshot:
+        """A hashable value, equal for states of this worker that behave the same from ``now`` on."""
+        return canonical([self.outline()], now)
 
     # -- the end of every step
 
@@ -368,9 +388,6 @@ class Worker:
             case "lock" if (lock := upstream.locks.get(rest[0])) is not None:
                 self._room.close(upstream, lock, LockInput.TIMEOUT)  # WMP-4.11
                 self._changed = True
-            case "wake":
-                self._room.forget_wake(upstream)
-                self._changed = True
             case "ping" if not self._board.check_ping(upstream, now):
                 self._forget(upstream, now)
             case "resend":
@@ -426,8 +443,12 @@ class Worker:
             due = min(upstream.heard + patience for upstream in waiting)
             board.timers.set(("drain",), due)
             return
-        for upstream in board.upstreams.values():
-            board.send(upstream, Command.BYE, {}, None, now)
+        self._say_goodbye(now)
+
+    def _say_goodbye(self, now: float) -> None:
+        """Resign everywhere: what is still held goes back at once (WMP-9.10, 9.11)."""
+        for upstream in self._board.upstreams.values():
+            self._board.send(upstream, Command.BYE, {}, None, now)
         self._halt(None)
 
     def _halt(self, error: Exception | None) -> None:

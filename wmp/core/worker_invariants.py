@@ -26,7 +26,6 @@ def check_worker(board: Switchboard, lanes: Lanes, room: Room) -> None:
             takers.append((lock.needs, lock.reserved))
             windowed += lock.windowed
         assert all(upstream.taken.values()), "an owner without jobs is kept"
-        assert (upstream.wake is None) != (("wake", upstream.identity) in board.timers)
         assert ("ping", upstream.identity) in board.timers
         kept = upstream.stream.kept if upstream.stream is not None else ()
         assert not kept or ("resend", upstream.identity) in board.timers

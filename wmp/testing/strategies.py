@@ -127,6 +127,7 @@ _FIELDS: dict[int, st.SearchStrategy[Any]] = {
     Field.MANAGER: peers(),
     Field.CODEC: names(),
     Field.UNSTARTED: st.booleans(),
+    Field.IDLE: st.booleans(),
     Field.EXPIRE: uints(),
     Field.CODE: names(),
     Field.TEXT: st.text(max_size=40),
@@ -156,7 +157,7 @@ _USES: dict[Command, tuple[tuple[int, ...], tuple[int, ...]]] = {
     Command.DONE: ((*_STREAM, Field.MANAGER), (Field.ACK, Field.CODEC)),
     Command.STATUS: ((*_STREAM, Field.MANAGER), (Field.ACK,)),
     Command.CANCEL: ((*_STREAM, Field.MANAGER), (Field.ACK, Field.UNSTARTED)),
-    Command.PING: ((), (Field.ACK, Field.SESSION, Field.AGAIN, Field.LABEL)),
+    Command.PING: ((), (Field.ACK, Field.SESSION, Field.AGAIN, Field.LABEL, Field.IDLE)),
     Command.PONG: (
         (Field.EXPIRE, Field.SESSION),
         (Field.ACK, Field.AGAIN, Field.READY, Field.CREDIT, Field.LABEL),

@@ -31,7 +31,6 @@ class Timers:
     expire: float
     ping: float
     wake_timeout: float
-    wake_ttl: float
     lock_timeout: float
     hold: float
     resend: float
@@ -140,7 +139,6 @@ def _draw_timers(draw: Random) -> Timers:
         expire=expire,
         ping=expire / 3 * draw.choice((0.5, 1.0)),
         wake_timeout=draw.choice((0.05, 0.25)),
-        wake_ttl=draw.choice((0.5, 5.0)),
         lock_timeout=draw.choice((0.5, 2.0, 5.0)),
         hold=draw.choice((0.0, 1.0, 5.0)),
         resend=draw.choice((0.5, 3.0)),
@@ -162,7 +160,6 @@ def _draw_worker(name: str, timers: Timers, draw: Random) -> WorkerSettings:
         window=draw.choice((None, None, 0, 1, 3)),
         hold=draw.choice((0.0, timers.hold)),
         lock_timeout=timers.lock_timeout,
-        wake_ttl=timers.wake_ttl,
         ping=timers.ping,
         ready_backoff_max=timers.backoff,
         reconnect_backoff_max=timers.backoff,

@@ -243,7 +243,7 @@ class World(Network):
         """When all nodes must have found each other again after the faults."""
         timers = self.topology.timers
         found = 4 * timers.ping + timers.backoff + max(timers.expire, 6.0) + 1.0
-        freed = timers.hold + timers.lock_timeout + timers.wake_ttl + 2 * timers.resend
+        freed = timers.hold + timers.lock_timeout + 2 * timers.resend
         return self.faults.until + 1.05 * (found + freed + 4 * timers.trip)
 
     def _patience(self) -> float:

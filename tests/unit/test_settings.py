@@ -1,0 +1,110 @@
+"""Settings are checked where they are given: name, what was seen, what is expected."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import wmp
+from wmp.message import Limits
+
+WORKER = "tcp://127.0.0.1:5570"
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("expire", float("nan")),
+        ("expire", float("inf")),
+        ("expire", 0),
+        ("expire", "6"),
+        ("expire", None),
+        ("max_jobs", "5"),
+        ("max_jobs", 0),
+        ("max_jobs", 1.5),
+        ("retries", -1),
+        ("retries", "3"),
+        ("label", "ä" * 513),
+        ("label", 5),
+        ("identity", 5),
+        ("wake_scan", 0),
+        ("bundle", 0),
+        ("bundle", 4096),
+        ("resend", float("nan")),
+    ],
+)
+def test_of_a_manager(name: str, value: Any) -> None:
+    with pytest.raises(wmp.ConfigError, match=f"{name}.*(got|has)"):
+        wmp.Manager(**{name: value})
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("hold", float("inf")),
+        ("hold", -1),
+        ("hold", None),
+        ("window", "3"),
+        ("window", 1.5),
+        ("window", True),
+        ("ping", 0),
+        ("ping", float("nan")),
+        ("jitter", 1),
+        ("jitter", float("nan")),
+        ("lane_max", 0),
+        ("silence", 0),
+        ("label", "x" * 1025),
+        ("identity", 5),
+    ],
+)
+def test_of_a_worker(name: str, value: Any) -> None:
+    with pytest.raises(wmp.ConfigError, match=f"{name}.*got"):
+        wmp.Worker(WORKER, handlers=bytes.upper, **{name: value})
+
+
+def test_what_may_be_none_or_zero() -> None:
+    wmp.Worker(WORKER, handlers=bytes.upper, window=None, hold=0, jitter=0, lane_time=0)
+    wmp.Worker(WORKER, handlers=bytes.upper, window=0, label="x" * 1024)
+    wmp.Manager(reply_margin=0, expire=1)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("high_water_mark", -1),
+        ("high_water_mark", 0),
+        ("high_water_mark", 2**31),
+        ("high_water_mark", 10.5),
+        ("max_frame", Limits.COLUMNS - 1),
+        ("linger", -1),
+        ("linger", float("nan")),
+        ("linger", 1e7),
+        ("heartbeat", 3000),
+        ("heartbeat", "2"),
+        ("reconnect", float("inf")),
+        ("handshake", -0.1),
+        ("parked", -1),
+        ("parked_bytes", 0.5),
+    ],
+)
+def test_of_a_transport(name: str, value: Any) -> None:
+    with pytest.raises(wmp.ConfigError, match=f"{name} is.*got"):
+        wmp.Transport(**{name: value})
+
+
+def test_roles_and_resources_fit_a_message() -> None:
+    def many(count: int) -> dict[str, Any]:
+        return {f"{number:0240}": bytes.upper for number in range(count)}
+
+    wmp.Worker(WORKER, handlers=many(30))
+    with pytest.raises(wmp.ConfigError, match="roles and resources take .* at most 8192"):
+        wmp.Worker(WORKER, handlers=many(40))
+    with pytest.raises(wmp.ConfigError, match="roles and resources take .* at most 8192"):
+        wmp.Worker(WORKER, handlers=bytes.upper, resources=dict.fromkeys(many(40), 1))
+    with pytest.raises(wmp.ConfigError, match="at most 256 roles"):
+        wmp.Worker(WORKER, handlers={str(number): bytes.upper for number in range(257)})
+    worker = wmp.Worker(WORKER, handlers=many(30))
+    with pytest.raises(wmp.ConfigError, match="roles and resources"):
+        for number in range(10):
+            worker.handler(f"{number}" + "x" * 240)(bytes.upper)

@@ -1,0 +1,336 @@
+"""Copies and snapshots of machines: independent, canonical, and blind to nothing that matters."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections import Counter, OrderedDict, deque
+from types import MethodType
+
+import attrs
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import wmp.core
+from wmp.balance import least_recently_used
+from wmp.core import manager_outline, worker_outline
+from wmp.core.clone import clone
+from wmp.core.device import Device
+from wmp.core.manager import Manager
+from wmp.core.queues import Queue
+from wmp.core.settings import DeviceSettings, ManagerSettings, WorkerSettings
+from wmp.core.stream import Kept
+from wmp.core.worker import Worker
+from wmp.events import Received, Ticked
+from wmp.message import Command, Field, Kind, Message
+from wmp.testing.network import Network
+
+BIG = Kind("default", (("slots", 2),))
+
+
+def network(start: float = 0.0, jitter: float = 0.0, **options: object) -> Network:
+    net = Network(now=start)
+    for name in ("m1", "m2"):
+        manager = ManagerSettings(identity=name.encode(), epoch=1)
+        net.add(name, Manager(manager, least_recently_used))
+    net.add("d", Device(DeviceSettings(identity=b"d", epoch=1, upstreams=2)), ["m1", "m2"])
+    for name, above in (("w1", ["m1", "m2"]), ("w2", ["d"])):
+        worker = WorkerSettings(
+            identity=name.encode(),
+            epoch=1,
+            resources={"slots": 2},
+            window=1,
+            lane_max=1,
+            hold=0.0,
+            jitter=jitter,
+            **options,
+        )
+        net.add(name, Worker(worker, len(above)), above)
+        net.connect(name)
+    return net
+
+
+def do(net: Network, choices: list[int]) -> None:
+    """Let the network do what the choices say; every choice is legal."""
+    for choice in choices:
+        what, which = choice % 10, choice // 10
+        busy, lanes = net.busy(), list(net.running())
+        if what < 4 and busy:
+            net.deliver(busy[which % len(busy)])
+        elif what == 4 and busy:
+            net.drop(busy[which % len(busy)])
+        elif what == 5 and lanes:
+            net.finish(*lanes[which % len(lanes)])
+        elif what == 6:
+            kind = BIG if which % 3 == 0 else Kind()
+            timeout = 2.0 if which % 5 == 0 else None
+            net.submit(("m1", "m2")[which % 2], [b"x"] * (1 + which % 3), kind, timeout=timeout)
+        elif what == 7:
+            net.cancel(("m1", "m2")[which % 2], [1 + which % 5])
+        elif what == 8:
+            net.advance(net.now + (0.25, 0.7, 1.0, 3.0)[which % 4])
+        else:
+            net.settle()
+
+
+CHOICES = st.lists(st.integers(0, 999), max_size=60)
+
+
+@settings(max_examples=60, deadline=None)
+@given(CHOICES, CHOICES)
+def test_a_copy_behaves_the_same_and_apart(before, after):
+    net = network()
+    do(net, before)
+    snapshots = {name: node.snapshot(net.now) for name, node in net.nodes.items()}
+    copy = clone(net)
+
+    do(net, after)
+
+    for name, node in copy.nodes.items():
+        assert node.snapshot(copy.now) == snapshots[name], "what happened here happened there too"
+    do(copy, after)
+    assert copy.results == net.results
+    assert copy.sent == net.sent
+    assert copy.drops == net.drops
+    for name, node in net.nodes.items():
+        assert copy.nodes[name].snapshot(copy.now) == node.snapshot(net.now)
+        assert copy.nodes[name].deadline() == node.deadline()
+        assert copy.nodes[name].statistics() == node.statistics()
+
+
+@settings(max_examples=40, deadline=None)
+@given(CHOICES, st.sampled_from([0.125, 1.0, 77.75, 4096.0]))
+def test_the_same_history_later_has_the_same_snapshots(choices, later):
+    one, two = network(), network(later)
+    do(one, choices)
+    do(two, choices)
+    for name, node in one.nodes.items():
+        assert node.snapshot(one.now) == two.nodes[name].snapshot(two.now)
+        assert hash(node.snapshot(one.now)) == hash(two.nodes[name].snapshot(two.now))
+
+
+def mutable(root: object) -> dict[int, object]:
+    """Everything that a thing holds and that could change."""
+    found: dict[int, object] = {}
+    waiting = [root]
+    while waiting:
+        item = waiting.pop()
+        if id(item) in found:
+            continue
+        entity = attrs.has(type(item)) and type(item).__eq__ is object.__eq__
+        if entity or isinstance(item, (dict, list, deque, set)):
+            found[id(item)] = item
+        if isinstance(item, Kept):
+            continue  # what is in a message is never changed
+        if entity:
+            waiting += [getattr(item, a.name) for a in attrs.fields(type(item))]
+        elif isinstance(item, dict):
+            waiting += [*item, *item.values()]
+        elif isinstance(item, (list, tuple, deque, set)):
+            waiting += item
+        elif isinstance(item, MethodType):
+            waiting.append(item.__self__)
+    return found
+
+
+def rich() -> Network:
+    """A network in which every part of a machine has something in it."""
+    net = network()
+    net.settle()
+    net.submit("m1", [b"x"] * 6, timeout=9.0)
+    net.submit("m2", [b"y"] * 2, BIG)
+    net.submit("m2", [b"z"] * 4, priority=2)
+    for _ in range(7):
+        for pipe in net.busy():
+            net.deliver(pipe)
+    net.advance(net.now + 0.1)
+    return net
+
+
+def test_a_copy_shares_nothing_that_changes():
+    for node in rich().nodes.values():
+        copy = node.copy()
+        assert not mutable(node).keys() & mutable(copy).keys()
+        assert len(mutable(node)) == len(mutable(copy))
+
+
+def test_payloads_and_messages_are_not_copied():
+    net = rich()
+    manager = net.nodes["m1"]
+    for id, job in manager.copy()._dispatch.jobs.items():
+        assert job.payload is manager._dispatch.jobs[id].payload
+
+
+def changed(value: object) -> list[object]:
+    """Other values that may stand where this one does."""
+    if isinstance(value, bool):
+        return [not value]
+    if type(value) is int:
+        return [value + 1]
+    if isinstance(value, float):
+        return [value + 0.0625, value - 0.0625]
+    if isinstance(value, str):
+        return [value + "x"]
+    if isinstance(value, bytes):
+        return [value + b"x"]
+    if type(value) is tuple and value:
+        return [value[:-1]]
+    if isinstance(value, (dict, OrderedDict, Counter)) and value:
+        return [type(value)(), type(value)(list(value.items())[:-1])]
+    if isinstance(value, (list, deque)) and value:
+        return [type(value)(list(value)[:-1])]
+    return []
+
+
+LEFT_OUT = {**manager_outline.LEFT_OUT, **worker_outline.LEFT_OUT}
+WITHOUT_EFFECT = {
+    # Numbers of a series with nothing else to compare them with, and ages with a limit.
+    "numbers": {
+        "Lane.number",
+        "Lock.number",
+        "Give.lock",
+        "PendingWake.arrival",
+        "RemoteWorker.served",
+        "Upstream.served",
+        "Stream.session",
+        "Stream.acked",
+        "Stream._asked",
+        "Job.take",
+        "Ready.number",
+        "RemoteWorker.ready",
+        "RemoteWorker.last_lock",
+        "Upstream.ready",
+        "Upstream.last_lock",
+        "Upstream.pinged_lock",
+        "Upstream.forgotten",
+        "Ready._wide",
+    },
+    "ages": {"Upstream.hold_after", "Upstream.told", "Link.pinged", "Lock.opened", "Upstream.sent"},
+    "empty ones are left over": {"Offers._profiles"},
+    "identities stand as keys": {"RemoteWorker.identity", "Give.worker"},
+    "read with their container": {"Give.needs", "_Profile.roles", "_Profile.resources"},
+    "stands with its upstream": {"Line.owner", "Line.kind", "Line.upstream", "Link.index"},
+    "settings": {"Switchboard.me", "Post.me", "Resources.places"},
+}
+
+
+@pytest.mark.parametrize("name", ["m1", "m2", "w1", "w2"])
+def test_whatever_is_not_left_out_on_purpose_makes_a_difference(name):
+    """Change one field after the other: the snapshot must see it."""
+    net = rich()
+    machine = net.nodes[name]
+    snapshot = machine.snapshot(net.now)
+    blind = set()
+    excused = {*LEFT_OUT, *(field for fields in WITHOUT_EFFECT.values() for field in fields)}
+    for item in list(mutable(machine).values()):
+        forgotten = isinstance(item, Queue) and item not in list(machine._dispatch.queues)
+        if not attrs.has(type(item)) or forgotten:
+            continue
+        for attribute in attrs.fields(type(item)):
+            field = f"{type(item).__name__}.{attribute.name}"
+            value = getattr(item, attribute.name)
+            for other in changed(value):
+                setattr(item, attribute.name, other)
+                try:
+                    seen = machine.snapshot(net.now) != snapshot
+                except (KeyError, IndexError, ValueError, TypeError, AttributeError):
+                    seen = True  # a state that cannot be
+                setattr(item, attribute.name, value)
+                if not seen and field not in excused:
+                    blind.add(field)
+    assert blind == set()
+    assert machine.snapshot(net.now) == snapshot
+
+
+def test_what_is_left_out_exists():
+    names = set()
+    for module in pkgutil.iter_modules(wmp.core.__path__, "wmp.core."):
+        for item in vars(importlib.import_module(module.name)).values():
+            if isinstance(item, type) and attrs.has(item):
+                names |= {f"{item.__name__}.{a.name}" for a in attrs.fields(item)}
+    assert set(LEFT_OUT) <= names
+    assert {field for fields in WITHOUT_EFFECT.values() for field in fields} <= names
+
+
+def test_statistics_and_leftovers_make_no_difference():
+    net = rich()
+    manager, worker = net.nodes["m1"], net.nodes["w1"]
+    before = manager.snapshot(net.now), worker.snapshot(net.now)
+
+    manager._post.dropped["of no interest"] = 7
+    manager._timers.set("gone", 99.0)
+    manager._timers.clear("gone")
+    worker._board.dropped["of no interest"] = 7
+    worker._board.timers.set("gone", 99.0)
+    worker._board.timers.clear("gone")
+
+    assert (manager.snapshot(net.now), worker.snapshot(net.now)) == before
+
+
+def test_locks_sessions_and_streams_count_from_where_they_are():
+    """A worker after three jobs is as it was after two: only its numbers are higher."""
+    net = Network()
+    net.add("m1", Manager(ManagerSettings(identity=b"m1", epoch=1), least_recently_used))
+    one = WorkerSettings(identity=b"w1", epoch=1, window=0, lane_max=1, hold=0.0, jitter=0.0)
+    net.add("w1", Worker(one, 1), ["m1"])
+    net.connect("w1")
+    snapshots, locks, sent = [], [], []
+    for _ in range(4):
+        net.submit("m1", [b"x"])
+        net.run(until=net.now + 40.0)
+        worker = net.nodes["w1"]
+        snapshots.append(worker.snapshot(net.now))
+        locks.append(worker._room._locks)
+        sent.append(worker._board.upstreams[b"m1"].stream.sent)
+    assert snapshots[2] == snapshots[3]
+    assert locks[2] < locks[3]
+    assert sent[2] < sent[3]
+
+
+def test_what_time_brings_makes_a_difference():
+    net = rich()
+    for name in ("m1", "w1"):
+        machine = net.nodes[name]
+        assert machine.snapshot(net.now) != machine.snapshot(net.now + 0.01)
+
+
+def test_a_timer_that_rang_makes_a_difference():
+    net = rich()
+    machine = net.nodes["w1"]
+    due = machine.deadline()
+    copy = machine.copy()
+    copy.handle(Ticked(), due)
+    assert copy.snapshot(due) != machine.snapshot(due)
+    assert machine.deadline() == due
+
+
+def test_a_stream_that_begins_is_not_one_that_goes_on():
+    """Number 1 opens a session, so it is never taken for a later one."""
+
+    def manager(numbers: list[int]) -> Manager:
+        machine = Manager(ManagerSettings(identity=b"m", epoch=1), least_recently_used)
+        source = (b"w", 1)
+        ready = {Field.READY: 1, Field.CREDIT: 0, Field.ROLES: ("r",), Field.RESOURCES: {}}
+        machine.handle(Received(b"l", Message(Command.READY, (), source, ready)), 0.0)
+        for number in numbers:
+            machine._workers[b"w"].stream.arrive(number)
+        return machine
+
+    assert manager([]).snapshot(0.0) != manager([1]).snapshot(0.0)
+    assert manager([1]).snapshot(0.0) != manager([1, 2]).snapshot(0.0)
+    long = manager([1, 2, 3])
+    longer = manager([1, 2, 3, 4])
+    for machine in (long, longer):
+        stream = machine._workers[b"w"].stream
+        stream.sent = stream.acked = 5
+    assert long.snapshot(0.0) == longer.snapshot(0.0)
+
+
+def test_a_device_has_no_state_but_whether_it_runs():
+    device = rich().nodes["d"]
+    fresh = Device(DeviceSettings(identity=b"d", epoch=1, upstreams=2))
+    assert device.statistics() != fresh.statistics()
+    assert device.snapshot(0.0) == fresh.snapshot(5.0)
+    fresh._halted = True
+    assert device.snapshot(0.0) != fresh.snapshot(0.0)

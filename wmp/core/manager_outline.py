@@ -1,0 +1,141 @@
+"""The outline of a manager: what it remembers, as far as it decides how it goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import TYPE_CHECKING, Final
+
+from wmp.core.jobs import Job, State
+from wmp.core.offers import Offers
+from wmp.core.outline import Outline, Pen, Series, amounts, ranks, stream_shape, timer_names
+from wmp.core.peers import RemoteWorker
+from wmp.core.queues import Queue
+from wmp.message import Peer
+
+if TYPE_CHECKING:
+    from wmp.core.manager import Manager
+
+__all__ = ["LEFT_OUT", "outline_manager"]
+
+LEFT_OUT: Final = {
+    "Dispatch.ended": "statistics",
+    "Dispatch.requeued": "statistics",
+    "Dispatch._resolved": "empty between two events",
+    "Give.until": "stands among the timers",
+    "Manager.policy": "settings",
+    "Manager._sessions": "the next is above all others anyway",
+    "Offers.policy": "settings",
+    "Offers.scan": "settings",
+    "Offers.on_policy_error": "settings",
+    "Offers._places": "the next is above all others anyway",
+    "Post.actions": "empty between two events",
+    "Post.dropped": "statistics",
+    "Post.resend": "settings",
+    "Queue.dead": "leftovers in the lines, to be cleared",
+    "Queue.needs": "follows from the kind",
+    "Queue._order": "follows from the lines",
+    "Queues._by_role": "the same queues as by kind",
+    "RemoteWorker.done": "statistics; a policy that asks for it sees more than a snapshot",
+    "Stream.size": "follows from what is kept",
+    "Timers._heap": "the same timers, with leftovers",
+    "Timers._ties": "only the order counts",
+    "Kept.number": "follows from the stream",
+    "Kept.size": "follows from the payloads",
+}
+"""Fields that an outline does not have, and why."""
+
+
+def outline_manager(manager: Manager) -> Outline:
+    """Draw a manager."""
+    pen = Pen()
+    me, dispatch = manager._me, manager._dispatch
+    workers = [manager._workers[identity] for identity in sorted(manager._workers)]
+    locks: dict[bytes, Series] = {w.identity: ("lock", (w.identity, w.epoch)) for w in workers}
+    shape = (
+        me,
+        manager._draining,
+        manager._halted,
+        tuple(sorted(manager._gone.items())),
+        dispatch.last_id,
+        tuple([_worker_shape(pen, me, worker) for worker in workers]),
+        tuple([_job_shape(pen, dispatch.jobs[id], manager) for id in sorted(dispatch.jobs)]),
+        tuple([_queue_shape(queue) for queue in dispatch.queues]),
+        _offers_shape(dispatch.offers),
+        ranks([worker.served for worker in workers]),
+        timer_names(pen, manager._timers, locks),
+    )
+    return pen.outline(shape)
+
+
+def _worker_shape(pen: Pen, me: Peer, worker: RemoteWorker) -> Hashable:
+    peer = (worker.identity, worker.epoch)
+    lock: Series = ("lock", peer)
+    pen.times.append(worker.heard)
+    stream = stream_shape(pen, worker.stream, me, peer, at_manager=True)
+    down: Series = ("down", me, peer, worker.stream.session)
+    gives = []
+    for give in worker.gives.values():
+        pen.number(lock, give.lock)
+        gives.append((give.want, give.window, give.roles, amounts(give.needs)))
+    for job in worker.leases.values():
+        pen.place(down, job.take)
+    return (
+        peer,
+        stream,
+        worker.link,
+        worker.path,
+        worker.label,
+        pen.number(("ready", peer), worker.ready),
+        worker.credit,
+        worker.window,
+        worker.roles,
+        amounts(worker.resources),
+        tuple(gives),
+        pen.number(lock, worker.last_lock),
+        tuple(worker.leases),
+        tuple([(kind, count) for kind, (_, count) in worker.woken.items()]),
+        worker.unsaid,
+    )
+
+
+def _job_shape(pen: Pen, job: Job, manager: Manager) -> Hashable:
+    if job.deadline is not None:
+        pen.times.append(job.deadline)
+    refused, refusing = job.refused, None
+    if refused is not None:
+        # How many READYs more it takes; an old refusal still counts towards the next one.
+        worker = manager._workers.get(refused.identity)
+        same = worker is not None and worker.stream.session == refused.session
+        more = refused.ready - worker.ready if same and worker is not None else -1
+        refusing = (refused.identity, refused.times, max(-1, more))
+    return (
+        job.id,
+        bytes(job.payload),
+        job.queue.kind,
+        job.priority,
+        job.retries,
+        job.deadline is not None,
+        job.state,
+        job.attempt,
+        job.lost,
+        job.worker and job.worker.identity,
+        refusing,
+    )
+
+
+def _queue_shape(queue: Queue) -> Hashable:
+    lines = []
+    for priority, line in sorted(queue._lines.items()):
+        # Jobs that ended while they waited are skipped when they surface.
+        ids = tuple([job.id for job in line if job.state is State.QUEUED])
+        if ids:
+            lines.append((priority, ids))
+    return queue.kind, queue.waiting, queue.woken, queue.factor, tuple(lines)
+
+
+def _offers_shape(offers: Offers) -> Hashable:
+    """The workers with credit, and with open GIVEs, oldest place first."""
+    profiles = [p for p in offers._profiles.values() if p.credited or p.giving]
+    credited = [(place, id) for p in profiles for id, (place, _) in p.credited.items()]
+    giving = [(place, id) for p in profiles for id, (place, _) in p.giving.items()]
+    return tuple([id for _, id in sorted(credited)]), tuple([id for _, id in sorted(giving)])
