@@ -273,8 +273,8 @@ class Manager(_Blocking[aio.Manager]):
     ) -> Job:
         """Hand in a job; wait while the manager is full. See :meth:`wmp.aio.Manager.submit`."""
         inner = self._inner
-        order = inner._order(role, needs, priority, timeout, retries)
-        job, data = self._job(on_status), pack(payload, inner.codec)
+        order = inner._order(role, needs, priority, timeout, retries, on_status, key)
+        job, data = self._job(on_status), pack(payload, inner.codec, inner._payload_limit)
         while True:
             try:
                 owner = inner._ledger.add(job, (data,), order, key=key)
@@ -298,8 +298,8 @@ class Manager(_Blocking[aio.Manager]):
     ) -> Job:
         """Hand in a job or raise QueueFull. See :meth:`wmp.aio.Manager.submit_nowait`."""
         inner = self._inner
-        order = inner._order(role, needs, priority, timeout, retries)
-        job, data = self._job(on_status), pack(payload, inner.codec)
+        order = inner._order(role, needs, priority, timeout, retries, on_status, key)
+        job, data = self._job(on_status), pack(payload, inner.codec, inner._payload_limit)
         owner = inner._ledger.add(job, (data,), order, key=key)
         return job if owner is job else _joined(owner, on_status)
 

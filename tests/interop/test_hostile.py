@@ -9,7 +9,7 @@ import zmq
 
 import wmp
 from tests.interop.peers import EPOCH, Peer, garbage
-from wmp.message import Command, ErrorCode, Field
+from wmp.message import Command, ErrorCode, Field, Limits
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -110,13 +110,13 @@ def test_what_does_not_speak_zeromq_is_shrugged_off() -> None:
 
 
 def test_a_frame_above_the_limit_ends_only_that_connection() -> None:
-    transport = wmp.Transport(max_frame=10_000)
+    transport = wmp.Transport(max_frame=Limits.COLUMNS)
     with (
         wmp.Manager(transport=transport) as manager,
         Peer(manager.endpoints[0], b"greedy") as greedy,
         Peer(manager.endpoints[0]) as peer,
     ):
-        greedy.raw(bytes(20_000))
+        greedy.raw(bytes(Limits.COLUMNS + 1))
         job = manager.submit(b"question")
         peer.work_once(b"answer")
         assert job.result(10) == b"answer"

@@ -20,7 +20,13 @@ from wmp.core.settings import ManagerSettings
 from wmp.errors import ClosedError, ConfigError, QueueFull
 from wmp.events import Cancelled
 from wmp.message import DEFAULT_NEEDS, DEFAULT_ROLE, Kind, Limits
-from wmp.runtime.checks import check_amounts
+from wmp.runtime.checks import (
+    check_amounts,
+    check_count,
+    check_offer,
+    check_role,
+    check_seconds,
+)
 from wmp.runtime.ledger import Ledger, Order, Owner, Status, pack
 from wmp.runtime.node import Node, make_identity, make_label, make_settings, new_epoch
 from wmp.runtime.security import Security
@@ -79,12 +85,10 @@ class Manager:
     ) -> None:
         if codec not in _CODECS:
             raise ConfigError(f"unknown codec {codec!r}; expected one of {', '.join(_CODECS)}")
-        if max_jobs < 1:
-            raise ConfigError(f"max_jobs is at least 1, got {max_jobs}")
         if isinstance(policy, str):
             policy = balance.by_name(policy, random.Random())
         self.codec = codec
-        self.retries = retries
+        self.retries = check_count("retries", retries)
         self._settings = make_settings(
             ManagerSettings,
             "manager",
@@ -104,6 +108,7 @@ class Manager:
         )
         self._node.on_halt = self._halted
         self._ledger = Ledger(self._post, max_jobs)
+        self._payload_limit = self._node.transport.payload
 
     # -- life -------------------------------------------------------------------------------
 
@@ -215,15 +220,18 @@ class Manager:
             retries: Lost leases it survives; by default the manager's.
             on_status: Called on the loop with each :class:`Status` that the handler reports.
             key: While a job of that key is in progress here, no second one is handed in: the
-                one in progress is returned, whatever the other arguments say.
+                one in progress is returned, whatever the other arguments say. It is one job
+                for all who hold it: its own ``timeout`` ends it for all, and whoever cancels it
+                or gives up awaiting it (``asyncio.wait_for``) cancels it for all; wrap it in
+                ``asyncio.shield`` to give up alone.
 
         Raises:
             TypeError: The payload cannot be encoded.
-            ConfigError: Another argument is wrong.
+            ConfigError: The payload is too large, or another argument is wrong.
             ClosedError: The manager takes no more jobs.
         """
-        order = self._order(role, needs, priority, timeout, retries)
-        job, data = self._job(on_status), pack(payload, self.codec)
+        order = self._order(role, needs, priority, timeout, retries, on_status, key)
+        job, data = self._job(on_status), pack(payload, self.codec, self._payload_limit)
         while True:
             try:
                 owner = self._ledger.add(job, (data,), order, key=key)
@@ -249,8 +257,8 @@ class Manager:
         Raises:
             QueueFull: The manager holds ``max_jobs`` jobs.
         """
-        order = self._order(role, needs, priority, timeout, retries)
-        job, data = self._job(on_status), pack(payload, self.codec)
+        order = self._order(role, needs, priority, timeout, retries, on_status, key)
+        job, data = self._job(on_status), pack(payload, self.codec, self._payload_limit)
         owner = self._ledger.add(job, (data,), order, key=key)
         return job if owner is job else _joined(owner, on_status)
 
@@ -371,16 +379,26 @@ class Manager:
         priority: int,
         timeout: float | None,
         retries: int | None,
+        on_status: Callable[[Status], object] | None = None,
+        key: str | None = None,
     ) -> Order:
         self._node.serving()
         if role == DEFAULT_ROLE and needs is None:
             kind = _PLAIN[self.codec]
         else:
-            kind = Kind(_role(role), _needs(needs), _PLAIN[self.codec].codec)
-        if timeout is not None and not timeout > 0:
-            raise ConfigError(f"timeout is a number of seconds above 0, got {timeout!r}")
-        if retries is None:
-            retries = self.retries
+            kind = Kind(check_role(role), _needs(needs), _PLAIN[self.codec].codec)
+        # What is wrong must be found here: the machine would end with it, and all jobs too.
+        if type(priority) is not int or abs(priority) > Limits.UINT:
+            raise ConfigError(
+                f"priority is a whole number from -(2**63 - 1) to 2**63 - 1, got {priority!r}"
+            )
+        if timeout is not None:
+            timeout = check_seconds("timeout", timeout, zero=False)
+        retries = self.retries if retries is None else check_count("retries", retries)
+        if on_status is not None and not callable(on_status):
+            raise ConfigError(f"on_status is a callable that takes a Status, got {on_status!r}")
+        if key is not None and not isinstance(key, str):
+            raise ConfigError(f"key is text, got {key!r}")
         return Order(kind, priority, timeout, retries)
 
     def _job(self, on_status: Callable[[Status], object] | None) -> Job:
@@ -396,10 +414,14 @@ class Manager:
         in_flight: int,
         wake: Callable[[], None],
     ) -> Window:
-        if in_flight < 1:
-            raise ConfigError(f"in_flight is at least 1, got {in_flight}")
         return Window(
-            self._ledger, payloads, order, codec=self.codec, in_flight=in_flight, wake=wake
+            self._ledger,
+            payloads,
+            order,
+            codec=self.codec,
+            in_flight=check_count("in_flight", in_flight, 1),
+            wake=wake,
+            limit=self._payload_limit,
         )
 
     async def _room(self) -> None:
@@ -430,13 +452,9 @@ def _joined(owner: Owner, on_status: Callable[[Status], object] | None) -> Job:
 _PLAIN: dict[str, Kind] = {"bytes": Kind(), "cbor": Kind(codec="cbor")}
 
 
-def _role(role: str) -> str:
-    if not 1 <= len(role.encode()) <= Limits.TEXT:
-        raise ConfigError(f"a role is text of 1 to {Limits.TEXT} bytes, got {role!r}")
-    return role
-
-
 def _needs(needs: Mapping[str, int] | None) -> tuple[tuple[str, int], ...]:
     if needs is None:
         return DEFAULT_NEEDS
-    return tuple(sorted((name, n) for name, n in check_amounts("needs", needs).items() if n))
+    made = check_amounts("needs", needs)
+    check_offer("needs", made)
+    return tuple(sorted((name, n) for name, n in made.items() if n))

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import logging
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from types import TracebackType
 from typing import Any, TypeVar
 
@@ -17,9 +17,10 @@ from wmp.core.settings import WorkerSettings
 from wmp.core.worker import Worker as Machine
 from wmp.core.worker import WorkerStatistics
 from wmp.errors import ClosedError, ConfigError
-from wmp.message import DEFAULT_ROLE
-from wmp.runtime.checks import check_amounts, check_count
-from wmp.runtime.handlers import Handler, as_handlers, serve
+from wmp.events import Finished
+from wmp.message import DEFAULT_ROLE, Limits
+from wmp.runtime.checks import check_amounts, check_count, check_offer
+from wmp.runtime.handlers import Handler, as_handlers, serve, within_limit
 from wmp.runtime.node import Node, make_identity, make_label, make_settings, new_epoch
 from wmp.runtime.pools import CANCEL_GRACE, KILL_AFTER, KINDS, Pool, make_upkeep, open_pool
 from wmp.runtime.security import Security
@@ -118,6 +119,7 @@ class Worker:
             roles=(),
             resources=_resources(slots, resources),
         )
+        self._check_offer(self._handlers)
         self._node = Node(
             "worker",
             bind=(),
@@ -172,10 +174,17 @@ class Worker:
                         "raise it in resources"
                     )
             serve(role, function)
+            self._check_offer((*self._handlers, role))
             self._handlers[role] = function
             return function
 
         return register
+
+    def _check_offer(self, roles: Collection[str]) -> None:
+        """See that what this worker offers fits a READY."""
+        if len(roles) > Limits.ROLES:
+            raise ConfigError(f"a worker has at most {Limits.ROLES} roles, got {len(roles)}")
+        check_offer("roles and resources", (*roles, *self._settings.resources))
 
     # -- life -------------------------------------------------------------------------------
 
@@ -326,6 +335,8 @@ class Worker:
     def _post(self, event: Any) -> None:
         driver = self._node.driver
         if driver is not None and not self._node.closed:
+            if type(event) is Finished:
+                event = within_limit(event, self._node.transport.payload)
             driver.post(event)
 
     def _work(self, action: Run | Recall | Interrupt) -> None:

@@ -12,6 +12,7 @@ from typing import Any, Final
 from attrs import frozen
 
 from wmp.blocking import Job, Manager
+from wmp.message import Limits
 
 __all__ = ["Feed", "Input", "Item", "inputs"]
 
@@ -25,6 +26,8 @@ _CHUNK: Final = 1 << 16
 """Bytes read at once from what is read line by line."""
 
 _STDIN: Final = "-"
+
+_TOO_LARGE: Final = f"is too large for a job, at most {Limits.PAYLOAD} bytes are sent; split it"
 
 
 @frozen
@@ -57,6 +60,9 @@ def inputs(files: Sequence[str], lines: bool) -> Iterator[Input]:
             yield from _lines(name)
             continue
         try:
+            if name != _STDIN and Path(name).stat().st_size > Limits.PAYLOAD:
+                yield Input(name, b"", _TOO_LARGE)
+                continue
             payload = b"".join(_chunks(name)) if name == _STDIN else Path(name).read_bytes()
         except OSError as error:
             yield Input(name, b"", f"cannot be read: {(error.strerror or '').lower()}")
@@ -161,4 +167,6 @@ class Feed:
     def _hand_in(self, one: Input) -> Item:
         if one.error is not None:
             return Item(one.name, 0, None, one.error)
+        if len(one.payload) > Limits.PAYLOAD:
+            return Item(one.name, 0, None, _TOO_LARGE)
         return Item(one.name, len(one.payload), self._manager.submit(one.payload, **self._order))

@@ -20,6 +20,7 @@ from wmp.cli.options import keys as key_flags
 from wmp.cli.start import FAILED, INTERRUPTED, complain
 from wmp.errors import ConfigError
 from wmp.message import DEFAULT_ROLE
+from wmp.runtime.checks import check_role, check_seconds
 
 __all__ = ["map_command"]
 
@@ -84,6 +85,9 @@ def map_command(
             raise ConfigError(f"there is no file {name}")
         if name != "-" and Path(name).is_dir():
             raise ConfigError(f"{name} is a folder; name files, for example {name}/*")
+    if timeout is not None:
+        check_seconds("--timeout", timeout, zero=False)
+    check_role(role)
     manager = Manager(
         *(bind or (HOME,)),
         retries=retries,

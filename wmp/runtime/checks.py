@@ -2,25 +2,113 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from typing import Final
 
 from wmp.errors import ConfigError
 from wmp.message import Limits
 
-__all__ = ["check_amounts", "check_count"]
+__all__ = [
+    "OFFER",
+    "SECONDS",
+    "check_amounts",
+    "check_count",
+    "check_offer",
+    "check_role",
+    "check_seconds",
+    "check_text",
+]
+
+SECONDS: Final = 1e9
+"""Longest time that anybody may ask for, some thirty years: its milliseconds fit everywhere."""
+
+OFFER: Final = 8 * 1024
+"""Bytes that names of roles and resources may take of a head; a long route takes as much."""
 
 
-def check_count(name: str, value: object, least: int = 0) -> int:
-    """Return ``value`` if it is a whole number of at least ``least``.
+def check_count(name: str, value: object, least: int = 0, most: int = Limits.UINT) -> int:
+    """Return ``value`` if it is a whole number from ``least`` to ``most``.
 
     Raises:
         ConfigError: It is not.
     """
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise ConfigError(f"{name} is a whole number of at least {least}, got {value!r}")
-    if value > Limits.UINT:
-        raise ConfigError(f"{name} is at most 2**63 - 1, got {value!r}")
+        raise ConfigError(f"{name} is a whole number of at least {least}, got {_shown(value)}")
+    if value > most:
+        limit = "2**63 - 1" if most == Limits.UINT else most
+        raise ConfigError(f"{name} is at most {limit}, got {_shown(value)}")
     return value
+
+
+def check_seconds(
+    name: str, value: object, *, most: float = SECONDS, zero: bool = True
+) -> int | float:
+    """Return ``value`` if it is a number of seconds, finite and of at least 0.
+
+    Args:
+        name: What it is, for the error.
+        value: What was given.
+        most: The longest there may be.
+        zero: Whether 0 will do.
+
+    Raises:
+        ConfigError: It is not.
+    """
+    # Not by comparing alone: NaN is neither above nor below anything.
+    if (
+        isinstance(value, bool)
+        or not isinstance(value, int | float)
+        or not (0 <= value <= most)
+        or not (zero or value)
+    ):
+        least = "at least 0" if zero else "more than 0"
+        raise ConfigError(
+            f"{name} is a number of seconds, {least} and at most {most:g}, got {_shown(value)}"
+        )
+    return value
+
+
+def check_text(name: str, value: object, most: int, least: int = 0) -> str:
+    """Return ``value`` if it is text of ``least`` to ``most`` bytes.
+
+    Raises:
+        ConfigError: It is not.
+    """
+    if not isinstance(value, str) or not least <= len(value.encode("utf-8", "replace")) <= most:
+        raise ConfigError(f"{name} is text of {least} to {most} bytes, got {_shown(value)}")
+    return value
+
+
+def check_role(role: object) -> str:
+    """Return a role, checked.
+
+    Raises:
+        ConfigError: It is none.
+    """
+    return check_text("a role", role, Limits.TEXT, 1)
+
+
+def check_offer(what: str, names: Iterable[str]) -> None:
+    """See that names of roles and resources fit a head together, with a number each.
+
+    Args:
+        what: Whose names, for the error.
+        names: All of them.
+
+    Raises:
+        ConfigError: They do not: whoever received them would refuse every message.
+    """
+    size = sum(len(name.encode("utf-8", "replace")) + 12 for name in names)
+    if size > OFFER:
+        raise ConfigError(
+            f"{what} take {size} bytes with their names, at most {OFFER} fit a message; "
+            "use fewer or shorter names"
+        )
+
+
+def _shown(value: object) -> str:
+    shown = repr(value)
+    return shown if len(shown) <= 80 else f"{shown[:79]}…"
 
 
 def check_amounts(name: str, amounts: object) -> dict[str, int]:

@@ -136,7 +136,10 @@ def _transport(device: _Table) -> Transport:
             given[key] = table.seconds(key)
         else:
             given[key] = table.count(key, 0)
-    return Transport(**given)  # type: ignore[arg-type]
+    try:
+        return Transport(**given)  # type: ignore[arg-type]
+    except ConfigError as error:
+        raise ConfigError(f"{table.file}: {table.name}.{error}") from error
 
 
 @frozen

@@ -18,7 +18,8 @@ from attrs import frozen
 
 from wmp.codec import pack_error, pack_value, unpack_value
 from wmp.errors import ConfigError
-from wmp.message import DEFAULT_ROLE, Frame, Limits
+from wmp.events import Finished
+from wmp.message import DEFAULT_ROLE, Frame, Limits, Outcome
 
 __all__ = [
     "BYTES_CODECS",
@@ -34,6 +35,7 @@ __all__ = [
     "encode_result",
     "serve",
     "unknown_codec",
+    "within_limit",
 ]
 
 Handler = Callable[..., Any]
@@ -262,6 +264,26 @@ def encode_result(codec: str) -> Callable[[Any], Frame]:
     The callable raises TypeError or ValueError for a result that has no place there.
     """
     return _encode_bytes if codec in BYTES_CODECS else _encode_cbor
+
+
+def within_limit(event: Finished, limit: int) -> Finished:
+    """Return what ended, with an error in the place of each result above ``limit`` bytes.
+
+    A frame that is too long would cost the connection, and again after every reconnection.
+    """
+    if max(map(len, event.payloads), default=0) <= limit:
+        return event
+    outcomes, payloads = list(event.outcomes), list(event.payloads)
+    for place, payload in enumerate(payloads):
+        if len(payload) > limit:
+            outcomes[place] = Outcome.ERROR
+            payloads[place] = pack_error(
+                "ResultTooLarge",
+                f"the handler's result has {len(payload)} bytes, at most {limit} are sent "
+                "(Transport.max_frame, and 256 MiB in any case); return less, split the job, or "
+                "put it where the submitter finds it",
+            )
+    return Finished(event.lane, event.ids, outcomes, payloads)
 
 
 def _encode_bytes(result: Any) -> bytes:

@@ -18,6 +18,7 @@ from wmp import codec
 from wmp.actions import End, Notify, Resolve
 from wmp.errors import (
     ClosedError,
+    ConfigError,
     DecodeError,
     JobCancelled,
     JobError,
@@ -27,7 +28,7 @@ from wmp.errors import (
     QueueFull,
 )
 from wmp.events import Cancelled, Submitted
-from wmp.message import Frame, Kind
+from wmp.message import Frame, Kind, Limits
 
 __all__ = ["Ledger", "Order", "Owner", "Status", "error_of", "pack", "value_of"]
 
@@ -293,34 +294,44 @@ class Ledger:
         return error
 
 
-def pack(payload: object, codec_name: str) -> Frame:
+def pack(payload: object, codec_name: str, limit: int = Limits.PAYLOAD) -> Frame:
     """Turn what a user handed in into bytes.
 
     Args:
         payload: Bytes or text (``bytes``), any CBOR value (``cbor``).
         codec_name: ``"bytes"`` or ``"cbor"``.
+        limit: Bytes that it may have.
 
     Raises:
         TypeError: It cannot be turned into bytes.
+        ConfigError: They are too many: no worker would ever get them.
     """
     if codec_name == "cbor":
         try:
-            return codec.pack_value(payload)
+            data = codec.pack_value(payload)
         except Exception as error:  # cbor2's own tree has several roots; all mean the same here.
             raise TypeError(
                 f"a payload of type {type(payload).__name__} is not a CBOR value ({error}); "
                 "use numbers, text, bytes, booleans, None, lists and dicts of them"
             ) from error
-    if type(payload) is bytes:
-        return payload
-    if isinstance(payload, str):
-        return payload.encode()
-    if isinstance(payload, bytes | bytearray | memoryview):
-        return bytes(payload)
-    raise TypeError(
-        f"a payload is bytes or str with codec='bytes', got {type(payload).__name__}; "
-        "encode it, or use codec='cbor' for numbers, lists and dicts"
-    )
+    elif type(payload) is bytes:
+        data = payload
+    elif isinstance(payload, str):
+        data = payload.encode()
+    elif isinstance(payload, bytes | bytearray | memoryview):
+        data = bytes(payload)
+    else:
+        raise TypeError(
+            f"a payload is bytes or str with codec='bytes', got {type(payload).__name__}; "
+            "encode it, or use codec='cbor' for numbers, lists and dicts"
+        )
+    if len(data) > limit:
+        raise ConfigError(
+            f"a payload of {len(data)} bytes is too large, at most {limit} are sent "
+            "(Transport.max_frame, and 256 MiB in any case); split it into several jobs, or send "
+            "the place where it is to be found"
+        )
+    return data
 
 
 def value_of(payload: Frame, codec_name: str) -> object:

@@ -20,6 +20,7 @@ from wmp.actions import Interrupt, Notify, Recall, Resolve, Run
 from wmp.errors import ClosedError, ConfigError, WMPError
 from wmp.events import Drained
 from wmp.message import Frame, Limits, Message
+from wmp.runtime.checks import check_count, check_seconds, check_text
 from wmp.runtime.driver import Driver, Machine
 from wmp.runtime.security import Gate, Security
 from wmp.runtime.sockets import Context, Port, Transport, check_endpoints, dealer, router
@@ -46,8 +47,11 @@ def make_identity(identity: bytes | str | None) -> bytes:
     Raises:
         ConfigError: It is empty or longer than 255 bytes.
     """
+    given: object = identity  # callers are not all type-checked
     if identity is None:
         return os.urandom(16)
+    if not isinstance(given, str | bytes | bytearray):
+        raise ConfigError(f"an identity is bytes or text, got {identity!r}")
     made = identity.encode() if isinstance(identity, str) else bytes(identity)
     if not 1 <= len(made) <= Limits.IDENTITY:
         raise ConfigError(f"an identity has 1 to {Limits.IDENTITY} bytes, this one has {len(made)}")
@@ -55,11 +59,38 @@ def make_identity(identity: bytes | str | None) -> bytes:
 
 
 def make_label(label: str | None) -> str:
-    """Return what people call this node: host and process unless given."""
-    return label if label is not None else f"{socket.gethostname()}:{os.getpid()}"
+    """Return what people call this node: host and process unless given.
+
+    Raises:
+        ConfigError: It is no text, or longer than 1024 bytes.
+    """
+    if label is None:
+        return f"{socket.gethostname()}:{os.getpid()}"
+    return check_text("label", label, Limits.LONG_TEXT)
 
 
 _Settings = TypeVar("_Settings")
+
+_COLUMNS = Limits.COLUMNS // Limits.INLINE // 2
+"""Jobs in one message at most: so many small payloads fit a columns frame twice."""
+
+_LEAST = {
+    "bundle": 1,
+    "bundle_bytes": 1,
+    "lane_max": 1,
+    "max_hops": 1,
+    "max_jobs": 1,
+    "max_workers": 1,
+    "silence": 1,
+    "unacked_bytes": 1,
+    "wake_scan": 1,
+}
+"""Whole numbers that must not be 0."""
+
+_MOST = {"bundle": _COLUMNS, "lane_max": _COLUMNS, "max_hops": Limits.HOPS}
+
+_MAY_BE_ZERO = frozenset(("hold", "jitter", "lane_time", "reply_margin", "window_time"))
+"""Times that may be 0: nothing is waited for. Of all others a node would never rest."""
 
 
 def make_settings(
@@ -75,11 +106,16 @@ def make_settings(
     for name, value in given.items():
         if name not in fields or name in own:
             raise ConfigError(f"a {node} has no setting {name!r}; there are {', '.join(known)}")
-        default = fields[name].default
-        if isinstance(default, int | float) and (
-            isinstance(value, bool) or not isinstance(value, int | float) or value < 0
-        ):
-            raise ConfigError(f"{name} is a number of at least 0, got {value!r}")
+        kind = str(fields[name].type)
+        if value is None and "None" in kind:
+            continue
+        if kind.startswith("int"):
+            check_count(name, value, _LEAST.get(name, 0), _MOST.get(name, Limits.UINT))
+        elif name == "jitter":
+            if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1:
+                raise ConfigError(f"jitter is a share from 0 to less than 1, got {value!r}")
+        elif kind.startswith("float"):
+            check_seconds(name, value, zero=name in _MAY_BE_ZERO)
     return cls(**own, **given)
 
 

@@ -20,6 +20,7 @@ from attrs import field, frozen
 
 from wmp.errors import ConfigError, TransportError
 from wmp.message import Limits
+from wmp.runtime.checks import check_count, check_seconds
 from wmp.runtime.security import Security, is_local
 
 __all__ = [
@@ -40,18 +41,26 @@ _COPY_BELOW = 32 * 1024
 
 _TCP = re.compile(r"tcp://(?P<host>\[[^\]]+\]|[^:/\s]+):(?P<port>\*|\d{1,5})")
 
+_INT = 2**31 - 1
+"""The largest option that libzmq takes; times are milliseconds there."""
+
 _IPC_PATH = 107
 """Bytes of a Unix socket's path: ``sun_path`` less its end."""
 
 
 @frozen(kw_only=True)
 class Transport:
-    """Options of the sockets. Times are seconds."""
+    """Options of the sockets. Times are seconds.
+
+    Raises:
+        ConfigError: A value cannot be.
+    """
 
     high_water_mark: int = 1000
     """Messages that libzmq queues for a peer, each way."""
     max_frame: int = Limits.PAYLOAD
-    """Bytes of a frame; libzmq ends the connection of who sends more."""
+    """Bytes of a frame that is taken, so of a payload; libzmq ends the connection of who sends
+    more. This node also refuses to send more: set it alike on all nodes."""
     linger: float = 0.5
     """How long a closed node tries to get its last messages out."""
     heartbeat: float = 2.0
@@ -64,6 +73,22 @@ class Transport:
     """Messages kept for a peer whose pipe is full, before they count as undelivered."""
     parked_bytes: int = field(default=64 << 20)
     """The same in bytes."""
+
+    def __attrs_post_init__(self) -> None:
+        check_count("high_water_mark", self.high_water_mark, 1, _INT)
+        # Jobs with small payloads share a frame of at most so many bytes, which must get through.
+        check_count("max_frame", self.max_frame, Limits.COLUMNS, Limits.UINT)
+        check_count("parked", self.parked)
+        check_count("parked_bytes", self.parked_bytes)
+        for name in ("linger", "reconnect", "reconnect_max", "handshake"):
+            check_seconds(name, getattr(self, name), most=_INT // 1000)
+        # libzmq keeps three times this in 16 bits of a tenth of a second.
+        check_seconds("heartbeat", self.heartbeat, most=2000)
+
+    @property
+    def payload(self) -> int:
+        """Bytes of the longest payload that may be sent."""
+        return min(self.max_frame, Limits.PAYLOAD)
 
 
 class Sent(Enum):

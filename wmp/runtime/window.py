@@ -12,7 +12,7 @@ from typing import Any
 
 from wmp.actions import End
 from wmp.errors import DecodeError, JobFailed, QueueFull
-from wmp.message import Frame
+from wmp.message import Frame, Limits
 from wmp.runtime.ledger import Ledger, Order, Status, error_of, pack, value_of
 
 __all__ = ["Window"]
@@ -39,6 +39,7 @@ class Window:
         codec: ``"bytes"`` or ``"cbor"``.
         in_flight: Jobs handed in and not yet taken, at most.
         wake: Ends the consumer's waiting.
+        limit: Bytes that one payload may have.
     """
 
     def __init__(
@@ -50,8 +51,10 @@ class Window:
         codec: str,
         in_flight: int,
         wake: Callable[[], None],
+        limit: int = Limits.PAYLOAD,
     ) -> None:
         self._ledger = ledger
+        self._limit = limit
         self._inputs: Iterator[Any] | None = iter(payloads)
         self._order = order
         self._codec = codec
@@ -80,11 +83,11 @@ class Window:
         # Small top-ups would make small messages: wait until a good part is free.
         if free <= 0 or (self._ids and free < self._top_up):
             return False
-        chunk, codec = self._chunk, self._codec
+        chunk, codec, limit = self._chunk, self._codec, self._limit
         until = time.monotonic() + _PULL
         try:
             for payload in inputs:
-                chunk.append(pack(payload, codec))
+                chunk.append(pack(payload, codec, limit))
                 if len(chunk) >= free or time.monotonic() >= until:
                     break
             else:
