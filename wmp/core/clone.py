@@ -19,7 +19,7 @@ import attrs
 
 __all__ = ["clone"]
 
-T = TypeVar("T")
+_Thing = TypeVar("_Thing")
 
 _Memo = dict[int, Any]
 _Copier = Callable[[Any, _Memo], Any]
@@ -45,13 +45,13 @@ _FLAT: Final = frozenset(
 """Containers of values alone. To look into them would be right too, and slower."""
 
 
-def clone(thing: T) -> T:
+def clone(thing: _Thing) -> _Thing:
     """Copy ``thing`` and all that belongs to it.
 
     The copy and the original behave the same, and what happens to one leaves the other
     alone. Functions are shared: a policy that keeps state of its own is asked by both.
     """
-    return cast(T, _copy(thing, {}))
+    return cast(_Thing, _copy(thing, {}))
 
 
 def _copy(value: Any, memo: _Memo) -> Any:
@@ -133,7 +133,8 @@ def _entity(kind: type) -> _Copier:
         key = id(value)
         if key in memo:
             return memo[key]
-        memo[key] = new = make(kind)
+        new: Any = make(kind)
+        memo[key] = new
         for (name, shallow), item in zip(plan, get(value), strict=True):
             what = type(item)
             copier = copiers[what] if what in copiers else _learn(what)

@@ -115,7 +115,7 @@ class Device:
         return Outline((self._me, self._halted))
 
     def snapshot(self, now: float) -> Snapshot:
-        """A hashable value, equal for states of this device that behave the same from ``now`` on."""
+        """A hashable value, equal for states of it that behave the same from ``now`` on."""
         return canonical([self.outline()], now)
 
     # -- messages

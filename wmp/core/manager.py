@@ -189,7 +189,7 @@ class Manager:
         return outline_manager(self)
 
     def snapshot(self, now: float) -> Snapshot:
-        """A hashable value, equal for states of this manager that behave the same from ``now`` on."""
+        """A hashable value, equal for states of it that behave the same from ``now`` on."""
         return canonical([self.outline()], now)
 
     # -- messages

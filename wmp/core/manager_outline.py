@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from wmp.core.jobs import Job, State
 from wmp.core.offers import Offers
-from wmp.core.outline import Outline, Pen, Series, amounts, ranks, stream_shape, timer_names
+from wmp.core.outline import DOWN, Outline, Pen, Series, amounts, ranks, stream_shape, timer_names
 from wmp.core.peers import RemoteWorker
 from wmp.core.queues import Queue
 from wmp.message import Peer
@@ -72,7 +72,7 @@ def _worker_shape(pen: Pen, me: Peer, worker: RemoteWorker) -> Hashable:
     lock: Series = ("lock", peer)
     pen.times.append(worker.heard)
     stream = stream_shape(pen, worker.stream, me, peer, at_manager=True)
-    down: Series = ("down", me, peer, worker.stream.session)
+    down: Series = (DOWN, me, peer, worker.stream.session)
     gives = []
     for give in worker.gives.values():
         pen.number(lock, give.lock)

@@ -22,6 +22,8 @@ from wmp.core.timers import Timers
 from wmp.message import Columns, Command, Field, Message, Peer
 
 __all__ = [
+    "DOWN",
+    "UP",
     "Outline",
     "Pen",
     "Series",
@@ -45,7 +47,9 @@ _FAR: Final = 1 << 50
 """Added to times in microseconds: none is negative then. CPython hashes -1 and -2 alike."""
 
 DOWN: Final = "down"
+"""Kind of a series: what managers number, by (manager, worker, session)."""
 UP: Final = "up"
+"""Kind of a series: what workers number, by (manager, worker, session)."""
 
 
 @frozen(eq=False)
@@ -114,9 +118,7 @@ def canonical(outlines: Sequence[Outline], now: float) -> Snapshot:
         if outline.times:
             parts.append(tuple([round((t - now) * 1e6) + _FAR for t in outline.times]))
         if outline.past:
-            parts.append(
-                tuple([round(max(t - now, -age) * 1e6) + _FAR for t, age in outline.past])
-            )
+            parts.append(tuple([round(max(t - now, -age) * 1e6) + _FAR for t, age in outline.past]))
         if outline.ahead:
             parts.append(tuple([round(max(t - now, 0.0) * 1e6) for t in outline.ahead]))
         for series, numbers in outline.numbers:
@@ -152,7 +154,7 @@ def value_shape(value: Any) -> Hashable:
         return tuple([(key, value_shape(value[key])) for key in sorted(value, key=str)])
     if isinstance(value, (list, tuple)):
         return tuple([value_shape(item) for item in value])
-    return bytes(value) if isinstance(value, memoryview) else value  # type: ignore[no-any-return]
+    return bytes(value) if isinstance(value, memoryview) else value
 
 
 def stream_shape(

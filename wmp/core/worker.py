@@ -170,7 +170,7 @@ class Worker:
         return outline_worker(self)
 
     def snapshot(self, now: float) -> Snapshot:
-        """A hashable value, equal for states of this worker that behave the same from ``now`` on."""
+        """A hashable value, equal for states of it that behave the same from ``now`` on."""
         return canonical([self.outline()], now)
 
     # -- the end of every step

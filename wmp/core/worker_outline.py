@@ -6,7 +6,7 @@ from collections.abc import Hashable
 from typing import TYPE_CHECKING, Final
 
 from wmp.core.lanes import Lanes
-from wmp.core.outline import Outline, Pen, Series, amounts, ranks, stream_shape, timer_names
+from wmp.core.outline import UP, Outline, Pen, Series, amounts, ranks, stream_shape, timer_names
 from wmp.core.ready import Ready
 from wmp.core.settings import WorkerSettings
 from wmp.core.upstream import Upstream
@@ -100,7 +100,7 @@ def _asked_shape(pen: Pen, me: Peer, upstream: Upstream, asked: dict[bytes, int]
     """Which answer it was asked to acknowledge last, while draining."""
     if not asked or upstream.identity not in asked or upstream.stream is None:
         return False
-    series: Series = ("up", upstream.peer, me, upstream.stream.session)
+    series: Series = (UP, upstream.peer, me, upstream.stream.session)
     pen.place(series, asked[upstream.identity])
     return True
 
