@@ -433,18 +433,20 @@ def test_what_comes_back_keeps_its_order(manager, worker, outcome):
 
 
 @pytest.mark.rule("WMP-6.5")
-def test_a_refusal_costs_no_retry_and_waits_for_another_ready(manager, worker):
-    worker.ready(0)
-    lease(manager, worker, b"job", retries=0)
+def test_a_refusal_costs_no_retry_and_waits_for_another_word_of_the_worker(manager, worker):
+    submit(manager, b"job", retries=0)
+    (take,) = sent(worker.give(3, hold=5.0), Command.TAKE)
+    assert take.fields[Field.MORE] is True  # the lock stays open
 
-    assert resolved(worker.done([1], [b"no room"], outcome=Outcome.REFUSED)) == []
-    assert [m.command for m in sent(worker.give(1))] == [Command.NO]
+    actions = worker.done([1], [b"no room"], outcome=Outcome.REFUSED)
+    assert resolved(actions) == []
+    assert sent(actions) == []  # not under that lock, and no WAKE for it
 
     second = ScriptedWorker(manager, b"w2", link=b"l2")
-    assert len(sent(second.give(1), Command.TAKE)) == 1
-    second.done([1], outcome=Outcome.REFUSED, attempt=2)
+    (take,) = sent(second.give(1), Command.TAKE)
+    assert list(take.columns.attempts) == [2]
+    assert sent(second.done([1], outcome=Outcome.REFUSED, attempt=2)) == []  # nor to the first
 
-    worker.ready(0)
     (take,) = sent(worker.give(1), Command.TAKE)
     assert list(take.columns.attempts) == [3]
 
@@ -575,13 +577,12 @@ def test_jobs_that_ended_while_they_waited_leave_nothing_behind(manager):
 def test_who_refuses_again_and_again_is_asked_ever_less_often(manager, worker):
     submit(manager, b"job")
     given = []
-    for number in range(1, 40):
-        worker.ready(0)
+    for number in range(1, 70):
         if takes := sent(worker.give(1), Command.TAKE):
             given.append(number)
             attempt = takes[0].columns.attempts[0]
             worker.done([1], outcome=Outcome.REFUSED, attempt=attempt)
-    assert given == [1, 2, 4, 8, 16, 32]
+    assert given == [1, 2, 4, 8, 16, 32, 64]
     assert not sent(worker.ready(1), Command.WAKE)  # there is nothing for it yet
 
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections import Counter, OrderedDict, deque
 from collections.abc import Callable
-from operator import attrgetter
 from types import MethodType
 from typing import Any, Final, TypeVar, cast
 
@@ -119,31 +118,26 @@ def _learn(kind: type) -> _Copier | None:
 
 
 def _entity(kind: type) -> _Copier:
-    """A copier of a class with identity: a field at a time, through ``memo``."""
-    names = [a.name for a in attrs.fields(kind)]
-    if not names:
-        return lambda value, memo: kind()
-    get = attrgetter(*names) if len(names) > 1 else lambda value: (getattr(value, names[0]),)
-    flat = tuple(f"{kind.__name__}.{name}" in _FLAT for name in names)
-    plan = tuple(zip(names, flat, strict=True))
-    copiers = _COPIERS
-    make = object.__new__
-
-    def copy(value: Any, memo: _Memo) -> Any:
-        key = id(value)
-        if key in memo:
-            return memo[key]
-        new: Any = make(kind)
-        memo[key] = new
-        for (name, shallow), item in zip(plan, get(value), strict=True):
-            what = type(item)
-            copier = copiers[what] if what in copiers else _learn(what)
-            if copier is None:
-                setattr(new, name, item)
-            elif shallow:
-                setattr(new, name, item.copy())
-            else:
-                setattr(new, name, copier(item, memo))
-        return new
-
-    return copy
+    """A copier of a class with identity, written out field by field as attrs writes ``__init__``:
+    half of an explorer's time would go into loops over names."""
+    lines = [
+        "def copy(value, memo):",
+        "    key = id(value)",
+        "    if key in memo:",
+        "        return memo[key]",
+        "    memo[key] = new = make(kind)",
+    ]
+    for attribute in attrs.fields(kind):
+        name = attribute.name
+        flat = f"{kind.__name__}.{name}" in _FLAT
+        lines += [
+            f"    item = value.{name}",
+            "    what = type(item)",
+            "    copier = copiers[what] if what in copiers else learn(what)",
+            f"    new.{name} = item if copier is None else "
+            + ("item.copy()" if flat else "copier(item, memo)"),
+        ]
+    lines.append("    return new")
+    names = {"make": object.__new__, "kind": kind, "copiers": _COPIERS, "learn": _learn}
+    exec("\n".join(lines), names)  # names of fields, nothing from outside
+    return cast(_Copier, names["copy"])

@@ -14,7 +14,7 @@ from typing import Any
 from attrs import define, field
 
 from wmp.actions import End, Notify, Resolve
-from wmp.core.jobs import Input, Job, Refusal, State
+from wmp.core.jobs import Input, Job, State
 from wmp.core.offers import Offers
 from wmp.core.peers import Give, RemoteWorker, fits
 from wmp.core.post import Post
@@ -126,6 +126,7 @@ class Dispatch:
             self.post.drop("too much unacknowledged", message=message)
             return
         worker.last_lock = lock
+        worker.said += 1
         hold = min(fields.get(Field.HOLD, 0) / 1000, _MOST_HOLD)
         if len(worker.gives) >= _MOST_GIVES:
             hold = 0.0
@@ -193,7 +194,7 @@ class Dispatch:
                 queued = self._lose(worker, job, text)
             else:
                 if outcome == Outcome.REFUSED:
-                    job.refused = Refusal.after(job.refused, *worker.mark)
+                    job.refuse(*worker.mark)
                     what, cause = Input.REFUSE, "refused"
                 else:
                     what, cause = Input.RETURN, "handed back"

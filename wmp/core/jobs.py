@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = ["IGNORED", "TRANSITIONS", "Input", "Job", "Refusal", "State"]
 
-_MOST_PATIENCE = 13  # 4096 READYs
+_MOST_PATIENCE = 7  # 64 READYs or GIVEs
 
 
 class State(IntEnum):
@@ -102,24 +102,10 @@ IGNORED: Final[Mapping[tuple[State, Input], str]] = {
 class Refusal:
     """A worker that refused a job is not given it again before it has said more (WMP-6.5)."""
 
-    identity: bytes
     session: int
-    ready: int
-    """The READY up to which it is passed over."""
+    said: int
+    """How many READYs and GIVEs of it to wait for, counted by its manager."""
     times: int
-
-    @classmethod
-    def after(cls, last: Refusal | None, identity: bytes, session: int, ready: int) -> Refusal:
-        """The next refusal of a job. Who refuses it again and again is asked ever less often:
-        after twice as many READYs each time."""
-        times = 1
-        if last is not None and last.identity == identity:
-            times = min(last.times + 1, _MOST_PATIENCE)
-        return cls(identity, session, ready + 2 ** (times - 1) - 1, times)
-
-    def holds(self, identity: bytes, session: int, ready: int) -> bool:
-        """Whether the worker is still passed over."""
-        return identity == self.identity and session == self.session and ready <= self.ready
 
 
 @define(eq=False)
@@ -141,8 +127,24 @@ class Job:
     """Who holds the lease; None while queued."""
     take: int = 0
     """Number of the TAKE that granted the lease."""
-    refused: Refusal | None = None
-    """Who refused it last."""
+    refused: dict[bytes, Refusal] | None = None
+    """Who refused it, by identity; None for nobody."""
+
+    def refuse(self, identity: bytes, session: int, said: int) -> None:
+        """A worker refused it. Who does so again and again is asked ever less often: after it
+        has said twice as often that it has room."""
+        if self.refused is None:
+            self.refused = {}
+        last = self.refused.get(identity)
+        times = 1 if last is None else min(last.times + 1, _MOST_PATIENCE)
+        self.refused[identity] = Refusal(session, said + 2 ** (times - 1) - 1, times)
+
+    def passes_over(self, identity: bytes, session: int, said: int) -> bool:
+        """Whether a worker refused it and has not said enough since."""
+        if self.refused is None:
+            return False
+        last = self.refused.get(identity)
+        return last is not None and last.session == session and said <= last.said
 
     def step(self, what: Input) -> bool:
         """Move by the table; False when the pair is one that is ignored."""

@@ -273,6 +273,7 @@ class Manager:
         dispatch.offers.remove(worker)
         dispatch.answered(worker)
         worker.ready = number
+        worker.said += 1
         worker.credit = fields[Field.CREDIT]
         worker.window = min(fields.get(Field.WINDOW, 0), worker.credit)
         worker.roles = tuple(fields[Field.ROLES])

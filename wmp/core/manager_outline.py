@@ -101,13 +101,13 @@ def _worker_shape(pen: Pen, me: Peer, worker: RemoteWorker) -> Hashable:
 def _job_shape(pen: Pen, job: Job, manager: Manager) -> Hashable:
     if job.deadline is not None:
         pen.times.append(job.deadline)
-    refused, refusing = job.refused, None
-    if refused is not None:
-        # How many READYs more it takes; an old refusal still counts towards the next one.
-        worker = manager._workers.get(refused.identity)
-        same = worker is not None and worker.stream.session == refused.session
-        more = refused.ready - worker.ready if same and worker is not None else -1
-        refusing = (refused.identity, refused.times, max(-1, more))
+    refusing = []
+    for identity, refusal in (job.refused or {}).items():
+        # How often it must speak first; an old refusal still counts towards the next one.
+        worker = manager._workers.get(identity)
+        same = worker is not None and worker.stream.session == refusal.session
+        more = refusal.said - worker.said if same and worker is not None else -1
+        refusing.append((identity, refusal.times, max(-1, more)))
     return (
         job.id,
         bytes(job.payload),
@@ -119,7 +119,7 @@ def _job_shape(pen: Pen, job: Job, manager: Manager) -> Hashable:
         job.attempt,
         job.lost,
         job.worker and job.worker.identity,
-        refusing,
+        tuple(refusing),
     )
 
 

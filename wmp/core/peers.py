@@ -54,6 +54,8 @@ class RemoteWorker:
     label: str = ""
     ready: int = 0
     """Number of the READY remembered; 0 for none."""
+    said: int = 0
+    """How often it said that it has room, by READY or GIVE."""
     credit: int = 0
     window: int = 0
     roles: tuple[str, ...] = ()
@@ -97,4 +99,4 @@ class RemoteWorker:
     @property
     def mark(self) -> tuple[bytes, int, int]:
         """What a refusal is remembered against (WMP-6.5)."""
-        return self.identity, self.stream.session, self.ready
+        return self.identity, self.stream.session, self.said

@@ -69,8 +69,7 @@ class Queue:
     def has_for(self, worker: tuple[bytes, int, int]) -> bool:
         """Whether anything waits that the worker did not refuse; looks at a few jobs at most."""
         return self.waiting > _FEW or any(
-            job.state is State.QUEUED
-            and not (job.refused is not None and job.refused.holds(*worker))
+            job.state is State.QUEUED and not job.passes_over(*worker)
             for line in self._lines.values()
             for job in line
         )
@@ -94,7 +93,7 @@ class Queue:
                 if job.state is not State.QUEUED:
                     self.dead -= 1
                     continue
-                if job.refused is not None and job.refused.holds(*worker):
+                if job.refused is not None and job.passes_over(*worker):
                     passed.append(job)
                     continue
                 size -= len(job.payload)

@@ -63,7 +63,7 @@ class Meetings:
                 if name not in world.topology.above(worker):
                     continue
                 for job in waiting:
-                    refused = job.refused is not None and job.refused.identity == settings.identity
+                    refused = job.refused is not None and settings.identity in job.refused
                     if refused or not can(settings, job.queue.kind):
                         continue  # not before another READY, which may have backed off
                     pair, begun = (name, job.id, worker), world.begun[worker]
