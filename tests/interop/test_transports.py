@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import socket
 import threading
 from collections.abc import Iterator
@@ -134,6 +135,40 @@ def test_nobody_there_is_said_once_and_tried_on(caplog: pytest.LogCaptureFixture
 
     assert sum("nobody answers" in line for line in lines) == 1
     assert any(f"connected to {endpoint}" in line for line in lines)
+
+
+def test_a_manager_that_was_there_has_gone(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "wmp")
+    transport = wmp.Transport(reconnect=0.01, reconnect_max=0.02)
+    with wmp.Manager() as manager:
+        (endpoint,) = manager.endpoints
+        heard = Heard(f"the manager at {endpoint} has gone; trying on")
+        logging.getLogger("wmp").addHandler(heard)
+        worker = wmp.Worker(endpoint, handlers=bytes.upper, transport=transport)
+        worker.start()
+        try:
+            assert manager.submit(b"a").result(WAIT) == b"A"
+            manager.close()
+            assert heard.wait(WAIT)
+        finally:
+            logging.getLogger("wmp").removeHandler(heard)
+            worker.close()
+
+    assert not any("nobody answers" in record.getMessage() for record in caplog.records)
+
+
+def test_files_of_ipc_go_with_who_bound_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with wmp.Manager("ipc://one", "ipc://two", f"ipc://{tmp_path / 'three'}"):
+        assert sorted(os.listdir()) == ["one", "three", "two"]
+        # Whoever took the path away keeps it.
+        os.unlink("two")
+        Path("two").touch()
+        monkeypatch.chdir("/")
+
+    assert os.listdir(tmp_path) == ["two"]
 
 
 class Heard(logging.Handler):

@@ -101,6 +101,20 @@ def test_epochs_grow_even_within_a_millisecond() -> None:
     assert epochs == sorted(set(epochs))
 
 
+def test_what_every_restart_brings_about_is_no_warning(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG, "wmp")
+    tally = Tally("manager")
+    for reason in ("misrouted", "superseded", "other session", "repeated READY"):
+        tally.count(reason, "this manager is not the receiver", now=0.0)
+    tally.count("direction", "WAKE does not come from below", now=0.0)
+
+    *usual, wrong = caplog.records
+    assert {record.levelno for record in usual} == {logging.DEBUG}
+    assert all("usual when peers come and go" in record.getMessage() for record in usual)
+    assert wrong.levelno == logging.WARNING
+    assert tally.counts()["misrouted"] == 1
+
+
 def test_every_drop_is_counted_and_few_are_logged(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING, "wmp")
     tally = Tally("manager")

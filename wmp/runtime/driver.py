@@ -414,7 +414,7 @@ class Driver:
         assert port.index is not None
         if port.warned:
             logger.info("%s: connected to %s", self.name, port.name)
-        port.connected, port.warned = True, False
+        port.connected, port.met, port.warned = True, True, False
         if self._tells:
             self._late.append(Connected(port.index))
             self._schedule()
@@ -441,7 +441,9 @@ class Driver:
             elif event == zmq.EVENT_CONNECT_RETRIED:
                 if port.index is not None and not port.connected and not port.warned:
                     port.warned = True
-                    logger.warning("%s: nobody answers at %s; trying on", self.name, port.name)
+                    # A device is a manager to those below it.
+                    text = "the manager at %s has gone" if port.met else "nobody answers at %s"
+                    logger.warning(f"%s: {text}; trying on", self.name, port.name)
             else:
                 reason = describe(event, value)
                 if reason is not None:

@@ -9,9 +9,12 @@ import threading
 from collections.abc import Callable, Iterator
 from types import FrameType
 
-__all__ = ["caught_signals", "on_signals"]
+__all__ = ["caught_signals", "heard", "on_signals"]
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+heard: list[int] = []
+"""Numbers of the signals caught so far: a program tells by the last one how it was ended."""
 
 
 @contextlib.contextmanager
@@ -26,6 +29,7 @@ def caught_signals(act: Callable[[], object]) -> Iterator[None]:
         return
 
     def caught(number: int, frame: FrameType | None) -> None:
+        heard.append(number)
         act()
 
     before = {number: signal.signal(number, caught) for number in _SIGNALS}

@@ -106,6 +106,7 @@ class Port:
         index: Number of a DEALER, None for the ROUTER.
         name: Endpoint, for people.
         connected: Whether a DEALER has a peer, as far as the monitor told.
+        met: Whether it ever had one.
         warned: Whether people were told that nobody answers.
         endpoints: What a ROUTER is bound to, ports filled in.
         descriptor: Becomes readable when something happens to the socket, edge-triggered.
@@ -113,11 +114,13 @@ class Port:
     """
 
     __slots__ = (
+        "_files",
         "_monitor",
         "connected",
         "descriptor",
         "endpoints",
         "index",
+        "met",
         "monitor_descriptor",
         "name",
         "socket",
@@ -131,8 +134,9 @@ class Port:
         self.index = index
         self.name = name
         self.connected = index is None
-        self.warned = False
+        self.met = self.warned = False
         self.endpoints: list[str] = []
+        self._files: list[tuple[str, tuple[int, int]]] = []
         self._monitor: zmq.Socket[bytes] = socket.get_monitor_socket(events)
         self.descriptor = _descriptor(socket)
         self.monitor_descriptor = _descriptor(self._monitor)
@@ -202,12 +206,40 @@ class Port:
                 event, value = struct.unpack("=Hi", frames[0])
                 seen.append((event, value))
 
+    def bind(self, endpoint: str) -> None:
+        """Bind the socket to one more endpoint.
+
+        Raises:
+            ConfigError: The address is in use or not of this machine.
+            TransportError: ZeroMQ refused for another reason.
+        """
+        self.endpoints.append(_bind(self.socket, endpoint))
+        path = endpoint.removeprefix("ipc://")
+        # Abstract names have no file, and libzmq removes those that it chose itself.
+        if path != endpoint and not path.startswith(("@", "*")):
+            path = os.path.abspath(path)
+            with contextlib.suppress(OSError):
+                self._files.append((path, _file(path)))
+
     def close(self, linger: float) -> None:
         """Close the socket and its monitor; queued messages have ``linger`` seconds to leave."""
+        # libzmq leaves the files of ipc behind. Before the socket closes nobody else can have
+        # bound the path; if it was taken away nevertheless, it is another file now.
+        for path, file in self._files:
+            with contextlib.suppress(OSError):
+                if _file(path) == file:
+                    os.unlink(path)
+        self._files.clear()
         with contextlib.suppress(zmq.ZMQError):
             self.socket.disable_monitor()
         self._monitor.close(linger=0)
         self.socket.close(linger=int(linger * 1000))
+
+
+def _file(path: str) -> tuple[int, int]:
+    """Tell one file from another of the same name; the number alone may be used again."""
+    found = os.stat(path)
+    return found.st_ino, found.st_mtime_ns
 
 
 def _descriptor(socket: zmq.Socket[bytes]) -> int:
@@ -242,13 +274,22 @@ def describe(event: int, value: int) -> str | None:
     return None
 
 
-def check_endpoints(endpoints: Iterable[str], *, bind: bool, security: Security | None) -> None:
+_REMEDY = (
+    "pass security=Security(...) with CURVE keys (Security.generate() makes a pair), "
+    "or bind to tcp://127.0.0.1:PORT"
+)
+
+
+def check_endpoints(
+    endpoints: Iterable[str], *, bind: bool, security: Security | None, remedy: str = _REMEDY
+) -> None:
     """Check addresses before anything is opened.
 
     Args:
         endpoints: ``tcp://host:port``, ``ipc://path`` or ``inproc://name``.
         bind: Whether they are to be bound (and not connected to).
         security: CURVE keys, without which only local addresses may be bound.
+        remedy: What to do when they are missing, in words of whoever named the addresses.
 
     Raises:
         ConfigError: One is malformed, double, or open to the network without CURVE.
@@ -274,8 +315,7 @@ def check_endpoints(endpoints: Iterable[str], *, bind: bool, security: Security 
         if bind and security is None and not is_local(endpoint):
             raise ConfigError(
                 f"will not bind to {endpoint} without security: anybody on the network could "
-                "connect; pass security=Security(...) with CURVE keys (Security.generate() makes "
-                "a pair), or bind to tcp://127.0.0.1:PORT"
+                f"connect; {remedy}"
             )
 
 
@@ -322,7 +362,7 @@ def router(
         raise
     try:
         for name in names:
-            port.endpoints.append(_bind(socket, name))
+            port.bind(name)
     except Exception:
         port.close(0)
         raise

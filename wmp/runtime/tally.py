@@ -19,7 +19,19 @@ logger = logging.getLogger("wmp")
 _EVERY = 5.0
 """Seconds between two lines of one reason."""
 
-_ALARMING = frozenset(value for name, value in vars(ErrorCode).items() if not name.startswith("_"))
+_USUAL = frozenset(
+    (
+        *(ErrorCode.MISROUTED, ErrorCode.SUPERSEDED, ErrorCode.UNREACHABLE),
+        *("ERROR misrouted", "ERROR superseded", "ERROR unreachable"),
+        *("after goodbye", "old session", "other session", "unknown session", "lost session"),
+        *("repeated READY", "stale result", "superseded result", "undelivered"),
+    )
+)
+"""Reasons that every restart, loss and change of route brings about."""
+
+_ALARMING = (
+    frozenset(value for name, value in vars(ErrorCode).items() if not name.startswith("_")) - _USUAL
+)
 """Reasons that point at a broken or hostile peer. The others are ordinary races."""
 
 
@@ -58,4 +70,6 @@ class Tally:
         if not logger.isEnabledFor(level):
             return
         more = f" (and {missed} more since the last line)" if missed else ""
+        if reason in _USUAL and not alarming:
+            reason = f"passed over, as is usual when peers come and go: {reason}"
         logger.log(level, "%s: %s: %s%s", self._node, reason, detail or "ignored", more)
