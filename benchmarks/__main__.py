@@ -1,0 +1,69 @@
+"""``python -m benchmarks [--quick] [--only GROUP,…] [--json FILE] [--plot FILE]``."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+
+from benchmarks import device, fairness, growth, ours
+from benchmarks.figure import FULL, QUICK, TINY, Bench, Skip, stderr
+from benchmarks.peers.cases import GROUP as PEERS
+from benchmarks.raw import Raw
+from benchmarks.report import as_json, draw, table
+
+GROUPS = (*ours.GROUPS, "peers", "growth", "fairness")
+
+
+def _groups(text: str) -> list[str]:
+    asked = [word.strip() for word in text.split(",") if word.strip()]
+    for word in asked:
+        if word not in GROUPS:
+            raise argparse.ArgumentTypeError(f"no group {word!r}; there are {', '.join(GROUPS)}")
+    return asked
+
+
+def _options(arguments: list[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks",
+        description="Measure wmp, and others, beside a raw pyzmq echo; every result is verified.",
+    )
+    parser.add_argument("--quick", action="store_true", help="fewer jobs and repeats")
+    parser.add_argument("--tiny", action="store_true", help="hardly any: shows that it runs")
+    parser.add_argument(
+        "--only", type=_groups, metavar="GROUP,…", help=f"some of {', '.join(GROUPS)}"
+    )
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there")
+    parser.add_argument("--plot", type=Path, metavar="FILE", help=".png, .svg or .html")
+    return parser.parse_args(arguments)
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run what was asked for and show it."""
+    options = _options(arguments)
+    groups = options.only or GROUPS
+    scale = TINY if options.tiny else QUICK if options.quick else FULL
+    with Raw() as raw:
+        bench = Bench(raw, scale, stderr)
+        for group in groups:
+            for case in ours.GROUPS.get(group, PEERS if group == "peers" else ()):
+                bench.run(case)
+            if group == "device":
+                device.measure(bench)
+    if "growth" in groups:
+        growth.measure(bench, tiny=options.tiny)
+    if "fairness" in groups:
+        fairness.measure(bench, tiny=options.tiny)
+    print("\n".join(table(bench)))
+    if options.json is not None:
+        found = as_json(bench, quick=options.quick or options.tiny)
+        options.json.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    if options.plot is not None:
+        try:
+            draw(bench, options.plot)
+        except Skip as reason:
+            stderr(str(reason))
+
+
+if __name__ == "__main__":
+    main()

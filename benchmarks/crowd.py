@@ -1,0 +1,179 @@
+"""Many workers in one process, over a connection each. Started by ``--only growth``.
+
+``python -m benchmarks.crowd ENDPOINT --workers N [--role R]``. One ROUTER connects N times: on
+the wire that is N workers, and here one socket to look after. They speak the plain
+handshake, a job at a time, and as much of it as a manager that loses nothing needs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import threading
+from typing import Any
+
+import zmq
+
+from wmp import codec
+from wmp.message import Columns, Command, Field, Message
+
+__all__ = ["Crowd", "main"]
+
+_BATCH = 50
+"""Connections made before the next: a listener queues a hundred."""
+
+_EPOCH = 1
+_TIMEOUT = 20_000
+
+
+class Crowd:
+    """N workers with one slot each.
+
+    Args:
+        endpoint: Of a manager, or with ``mute`` of anything.
+        workers: How many.
+        role: What all of them offer.
+        mute: Only connect and say READY: what is there may not answer.
+    """
+
+    def __init__(self, endpoint: str, workers: int, role: str, *, mute: bool = False) -> None:
+        self._role = role
+        self._ready = [0] * workers
+        self._lock = [0] * workers
+        self._number = [0] * workers
+        self._ack = [0] * workers
+        socket: Any = zmq.Context.instance().socket(zmq.ROUTER)
+        socket.linger = 0
+        socket.set_hwm(0)
+        socket.router_mandatory = True
+        self._socket: Any = socket
+        self._waits = 0
+        for start in range(0, workers, _BATCH):
+            group = range(start, min(start + _BATCH, workers))
+            for number in group:
+                socket.connect_routing_id = _link(number)
+                socket.connect(endpoint)
+                self._say_ready(number)
+                if not mute:
+                    self._send(number, Command.PING, {})
+            # PONG says that a connection stands.
+            self._waits += 0 if mute else len(group)
+            while self._waits:
+                if not socket.poll(_TIMEOUT):
+                    raise TimeoutError(f"{self._waits} of {workers} workers were not answered")
+                self.turn()
+
+    def ping(self) -> None:
+        """Have every worker say that it lives, and wait for the answers."""
+        for number in range(len(self._ready)):
+            self._send(number, Command.PING, {})
+            self._waits += 1
+            while self._waits > _BATCH:
+                self.turn()
+        while self._waits:
+            self.turn()
+
+    def turn(self) -> None:
+        """Answer one message; wait for it."""
+        link, *frames = self._socket.recv_multipart()
+        number = int(link[1:])
+        message = codec.decode(frames)
+        fields, to = message.fields, message.answer_to
+        self._ack[number] = max(self._ack[number], fields.get(Field.NUMBER, 0))
+        match message.command:
+            case Command.PONG:
+                self._waits -= 1
+            case Command.WAKE:
+                self._lock[number] += 1
+                give = {
+                    Field.LOCK: self._lock[number],
+                    Field.WANT: 1,
+                    Field.ROLES: [fields[Field.ROLE]],
+                    Field.NEEDS: fields[Field.NEEDS],
+                }
+                self._send(number, Command.GIVE, give, to)
+            case Command.TAKE:
+                assert message.columns is not None
+                jobs = message.columns
+                self._number[number] += 1
+                done = {
+                    Field.NUMBER: self._number[number],
+                    Field.SESSION: fields[Field.SESSION],
+                    Field.ACK: self._ack[number],
+                    Field.MANAGER: fields[Field.MANAGER],
+                }
+                columns = Columns(
+                    jobs.ids, jobs.attempts, outcomes=[0] * len(jobs.ids), payloads=jobs.payloads
+                )
+                self._send(number, Command.DONE, done, to, columns)
+                self._say_ready(number)
+            case Command.NO:
+                self._say_ready(number)
+
+    def serve(self) -> None:
+        """Answer for ever; a line on standard input has everybody PING."""
+        lines: Any = zmq.Context.instance().socket(zmq.PULL)
+        lines.bind("inproc://lines")
+        threading.Thread(target=_read_lines, daemon=True).start()
+        poller = zmq.Poller()
+        poller.register(self._socket, zmq.POLLIN)
+        poller.register(lines, zmq.POLLIN)
+        while True:
+            for socket, _ in poller.poll():
+                if socket is self._socket:
+                    self.turn()
+                else:
+                    lines.recv()
+                    self.ping()
+                    print("true", flush=True)
+
+    def _say_ready(self, number: int) -> None:
+        self._ready[number] += 1
+        fields = {
+            Field.READY: self._ready[number],
+            Field.CREDIT: 1,
+            Field.ROLES: [self._role],
+            Field.RESOURCES: {"slots": 1},
+        }
+        self._send(number, Command.READY, fields)
+
+    def _send(
+        self,
+        number: int,
+        command: Command,
+        fields: dict[Any, Any],
+        to: Any = (),
+        columns: Columns | None = None,
+    ) -> None:
+        source = (b"worker %d" % number, _EPOCH)
+        frames = codec.encode(Message(command, to, source, fields, columns))
+        self._socket.send_multipart([_link(number), *frames])
+
+
+def _link(number: int) -> bytes:
+    return b"w%d" % number
+
+
+def _read_lines() -> None:
+    push: Any = zmq.Context.instance().socket(zmq.PUSH)
+    push.connect("inproc://lines")
+    for line in sys.stdin.buffer:
+        push.send(line)
+
+
+def main() -> None:
+    """Connect, say that all are there, serve."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.crowd")
+    parser.add_argument("endpoint")
+    parser.add_argument("--workers", type=int, required=True)
+    parser.add_argument("--role", default="default")
+    parser.add_argument("--mute", action="store_true")
+    options = parser.parse_args()
+    crowd = Crowd(options.endpoint, options.workers, options.role, mute=options.mute)
+    print(json.dumps(options.workers), flush=True)
+    crowd.serve()
+
+
+if __name__ == "__main__":
+    main()

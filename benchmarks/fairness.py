@@ -1,0 +1,113 @@
+"""Fairness under load: jobs of mixed length on four workers.
+
+``python -m benchmarks --only fairness``.
+
+Two questions: how far is the busiest worker from the least busy, and how long does a job wait
+while some worker that could do it is idle?
+"""
+
+from __future__ import annotations
+
+import bisect
+import os
+import random
+import struct
+import time
+from itertools import pairwise
+
+from benchmarks.figure import Bench, summary
+from benchmarks.ours import Map
+
+__all__ = ["idle_waits", "labor", "measure"]
+
+WORKERS = 4
+SEED = 14
+LENGTHS = ((0.001, 0.90), (0.010, 0.09), (0.100, 0.01))
+"""Seconds of a job, and how many are so long."""
+
+_NOTE = struct.Struct("!Qdd")
+
+Span = tuple[float, float]
+
+
+def labor(payload: bytes) -> bytes:
+    """The handler: take as long as the payload says; tell who did it, from when to when."""
+    start = time.monotonic()
+    time.sleep(struct.unpack_from("!d", payload)[0])
+    return _NOTE.pack(os.getpid(), start, time.monotonic())
+
+
+def measure(bench: Bench, *, tiny: bool) -> None:
+    """Run the mixed jobs and add the figures."""
+    draw = random.Random(SEED)
+    lengths, weights = zip(*LENGTHS, strict=True)
+    count = 80 if tiny else 1000 * bench.scale.repeats
+    works = draw.choices(lengths, weights, k=count)
+    spread, waits, useful = [], [], []
+    for _ in range(1 if tiny else bench.scale.repeats):
+        with Map(workers=WORKERS, options=("--handler", "labor")) as ours:
+            begun = time.monotonic()
+            results = list(ours.map([struct.pack("!d", seconds) for seconds in works]))
+            ended = time.monotonic()
+        notes = [_NOTE.unpack(result) for result in results]
+        if len(notes) != count:
+            raise RuntimeError(f"{len(notes)} results for {count} jobs")
+        busy: dict[int, list[Span]] = {}
+        for pid, start, end in notes:
+            busy.setdefault(pid, []).append((start, end))
+        totals = [sum(end - start for start, end in spans) for spans in busy.values()]
+        totals += [0.0] * (WORKERS - len(totals))
+        spread.append(max(totals) / max(min(totals), 1e-9))
+        useful.append(sum(totals) / (WORKERS * (ended - begun)))
+        waits.append(idle_waits([(begun, start) for _, start, _ in notes], busy))
+    more = {"jobs": count, "seed": SEED, "workers": WORKERS, "verified": True}
+    bench.figures["fairness_busiest"] = summary(spread, "times the least busy", **more)
+    bench.figures["fairness_busy"] = summary(useful, "of the workers' time", **more)
+    for word, which in (("mean", None), ("p99", 0.99), ("max", 1.0)):
+        bench.figures[f"fairness_idle_wait_{word}"] = summary(
+            [_pick(sorted(times), which) * 1e3 for times in waits], "ms", **more
+        )
+    bench.say("fairness")
+
+
+def idle_waits(waiting: list[Span], busy: dict[int, list[Span]]) -> list[float]:
+    """Seconds that each job waited while some worker was idle.
+
+    Args:
+        waiting: From when to when each job waited.
+        busy: The jobs of each worker, from when to when. A worker is idle in between: the
+            time to fetch a job counts, too.
+    """
+    last = max(end for _, end in waiting)
+    edges: list[tuple[float, int]] = []
+    for spans in busy.values():
+        edge = min(start for start, _ in waiting)
+        for start, end in [*sorted(spans), (last, last)]:
+            if start > edge:
+                edges += [(edge, 1), (start, -1)]
+            edge = max(edge, end)
+    edges.sort()
+    # Spans in which at least one worker is idle, and how much of that there was before each edge.
+    idle, depth = [0.0], 0
+    at = [edges[0][0]] if edges else [0.0]
+    for (here, step), (there, _) in pairwise(edges):
+        depth += step
+        at.append(there)
+        idle.append(idle[-1] + (there - here if depth else 0.0))
+
+    def before(when: float) -> float:
+        index = bisect.bisect_right(at, when) - 1
+        if index < 0:
+            return 0.0
+        if index + 1 == len(at):
+            return idle[index]
+        rate = (idle[index + 1] - idle[index]) / max(at[index + 1] - at[index], 1e-12)
+        return idle[index] + (when - at[index]) * rate
+
+    return [before(end) - before(start) for start, end in waiting]
+
+
+def _pick(times: list[float], which: float | None) -> float:
+    if which is None:
+        return sum(times) / len(times)
+    return times[min(len(times) - 1, int(len(times) * which))]

@@ -1,0 +1,255 @@
+"""Figures: repeats measured beside the raw echo. Used by ``python -m benchmarks``."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from statistics import median
+from time import perf_counter
+from typing import Any, Protocol
+
+from attrs import field, frozen
+
+from benchmarks.raw import Raw
+from benchmarks.work import SIZES, Work, make, one_by_one, through
+
+__all__ = [
+    "FULL",
+    "QUICK",
+    "TINY",
+    "Bench",
+    "Case",
+    "Contender",
+    "Scale",
+    "Skip",
+    "percentiles",
+    "raw_name",
+    "stderr",
+    "summary",
+]
+
+
+class Skip(Exception):
+    """Something that a case needs is not here; says how to get it."""
+
+
+class Contender(Protocol):
+    """Somebody who does the work; open it as a context manager."""
+
+    def map(self, payloads: Sequence[bytes]) -> Iterator[bytes]:
+        """Yield the results in order, however they are got fastest."""
+
+    def one(self, payload: bytes) -> bytes:
+        """Do one job and wait for it."""
+
+
+@frozen
+class Case:
+    """What is measured while one contender is open."""
+
+    open: Callable[[], contextlib.AbstractContextManager[Any]]
+    rates: Mapping[str, str] = field(factory=dict)
+    """Name of a figure to the size of its payloads (a key of ``SIZES``)."""
+    latency: str = ""
+    """Name before ``_p50`` and ``_p99``; empty: not measured."""
+
+
+@frozen
+class Scale:
+    """How much is done."""
+
+    repeats: int
+    jobs: Mapping[str, int]
+    """Jobs a repeat, by size."""
+    single: int
+    """Jobs a repeat when they go one at a time."""
+    seconds: float
+    """A contender too slow to do the jobs in this time does as many as it can."""
+
+
+FULL = Scale(5, {"100": 50_000, "10k": 5_000, "1m": 100}, 2_000, 2.0)
+QUICK = Scale(3, {"100": 20_000, "10k": 2_500, "1m": 64}, 500, 1.0)
+TINY = Scale(1, {"100": 300, "10k": 40, "1m": 4}, 20, 0.5)
+
+
+def summary(samples: Sequence[float], unit: str, **more: Any) -> dict[str, Any]:
+    """Put samples into the form that the JSON file has."""
+    return {
+        "median": median(samples),
+        "minimum": min(samples),
+        "maximum": max(samples),
+        "unit": unit,
+        "repeats": len(samples),
+        **more,
+    }
+
+
+def _beside(
+    samples: Sequence[float], unit: str, units: Sequence[float], against: str, **more: Any
+) -> dict[str, Any]:
+    # Of each repeat to the echo just before it, and the median of those: a machine that is
+    # slower for a while is slower for both.
+    ratios = [sample / one for sample, one in zip(samples, units, strict=True)]
+    return summary(
+        samples,
+        unit,
+        ratio=median(ratios),
+        ratio_minimum=min(ratios),
+        ratio_maximum=max(ratios),
+        against=against,
+        verified=True,
+        **more,
+    )
+
+
+def raw_name(size: str) -> str:
+    """Name of the raw echo's figure for a size."""
+    return "raw" if size == "100" else f"raw_{size}"
+
+
+class Bench:
+    """Runs cases and collects figures.
+
+    Args:
+        raw: The open raw echo.
+        scale: How much is done.
+        say: Told each figure's name when it is measured.
+    """
+
+    def __init__(self, raw: Raw, scale: Scale, say: Callable[[str], None]) -> None:
+        self.figures: dict[str, dict[str, Any]] = {}
+        self.curves: dict[str, dict[str, Any]] = {}
+        self.skipped: dict[str, str] = {}
+        self.scale = scale
+        self.say = say
+        self._raw = raw
+        self._units: dict[str, list[float]] = {}
+        self._payloads: dict[str, list[bytes]] = {}
+        self.unit("100")
+
+    def run(self, case: Case) -> None:
+        """Open a contender and measure all its figures; what cannot be is skipped."""
+        names = [*case.rates, *([case.latency] if case.latency else [])]
+        if all(name in self.figures or f"{name}_p50" in self.figures for name in names):
+            return
+        try:
+            with case.open() as contender:
+                for name, size in case.rates.items():
+                    self.rate(name, contender, size)
+                if case.latency:
+                    self.latency(case.latency, contender)
+        except Skip as reason:
+            self.skip(names, str(reason))
+        except Exception as error:  # A peer that does not work must not end the others.
+            if any(name.startswith(("map", "submit", "latency", "device")) for name in names):
+                raise
+            self.skip(names, f"{type(error).__name__}: {error}")
+
+    def skip(self, names: Sequence[str], reason: str) -> None:
+        """Remember why there is no figure."""
+        self.skipped.update(dict.fromkeys(names, reason))
+        self.say(f"{', '.join(names)}: skipped: {reason}")
+
+    def payloads(self, size: str) -> list[bytes]:
+        """The jobs of a size."""
+        if size not in self._payloads:
+            self._payloads[size] = Work(self.scale.jobs[size], SIZES[size]).payloads()
+        return self._payloads[size]
+
+    # -- the unit ---------------------------------------------------------------------------
+
+    def unit(self, size: str) -> float:
+        """Measure the raw echo once more; return jobs a second."""
+        payloads = self.payloads(size)
+        name = raw_name(size)
+        if name not in self._units:
+            through(self._raw.map(payloads[:100]), payloads[:100])
+        with _quiet():
+            rate = len(payloads) / through(self._raw.map(payloads), payloads)
+        self._keep(name, rate, "jobs/s", jobs=len(payloads), size=SIZES[size])
+        return rate
+
+    def unit_latency(self) -> tuple[float, float]:
+        """Measure the raw echo one at a time; return p50 and p99 in microseconds."""
+        with _quiet():
+            times = one_by_one(self._raw.one, make(self.scale.single, 100))
+        p50, p99 = percentiles(times)
+        self._keep("raw_latency_p50", p50, "µs", jobs=len(times), size=100)
+        self._keep("raw_latency_p99", p99, "µs", jobs=len(times), size=100)
+        return p50, p99
+
+    def _keep(self, name: str, value: float, unit: str, **more: Any) -> None:
+        samples = self._units.setdefault(name, [])
+        samples.append(value)
+        self.figures[name] = summary(samples, unit, ratio=1.0, against=name, verified=True, **more)
+
+    # -- contenders -------------------------------------------------------------------------
+
+    def rate(self, name: str, contender: Contender, size: str) -> None:
+        """Measure jobs a second: echo, contender, echo, contender, …"""
+        payloads = self._warm(contender, size)
+        samples, units = [], []
+        for _ in range(self.scale.repeats):
+            units.append(self.unit(size))
+            with _quiet():
+                samples.append(len(payloads) / through(contender.map(payloads), payloads))
+        self.figures[name] = _beside(
+            samples, "jobs/s", units, raw_name(size), jobs=len(payloads), size=SIZES[size]
+        )
+        self.say(name)
+
+    def _warm(self, contender: Contender, size: str) -> list[bytes]:
+        """Warm the contender up; return as many jobs as it does in the time it has."""
+        payloads = self.payloads(size)
+        count = min(16, len(payloads))
+        while True:
+            some = payloads[:count]
+            rate = count / through(contender.map(some), some)
+            possible = int(rate * self.scale.seconds)
+            if count >= len(payloads) // 4 or count * 4 > possible:
+                return payloads[: max(min(len(payloads), possible), 16)]
+            count *= 4
+
+    def latency(self, name: str, contender: Contender) -> None:
+        """Measure one job at a time: p50 and p99."""
+        some = make(min(20, self.scale.single), 100)
+        start = perf_counter()
+        one_by_one(contender.one, some)
+        possible = int(self.scale.seconds * len(some) / (perf_counter() - start))
+        payloads = make(max(20, min(self.scale.single, possible)), 100)
+        pairs, units = [], []
+        for _ in range(self.scale.repeats):
+            units.append(self.unit_latency())
+            with _quiet():
+                pairs.append(percentiles(one_by_one(contender.one, payloads)))
+        for which, word in enumerate(("p50", "p99")):
+            self.figures[f"{name}_{word}"] = _beside(
+                [pair[which] for pair in pairs],
+                "µs",
+                [unit[which] for unit in units],
+                f"raw_latency_{word}",
+                jobs=len(payloads),
+                size=100,
+            )
+        self.say(f"{name}_p50")
+
+
+def percentiles(times: Sequence[float]) -> tuple[float, float]:
+    """Median and 99th percentile of sorted seconds, in microseconds."""
+    return times[len(times) // 2] * 1e6, times[len(times) * 99 // 100] * 1e6
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    # What earlier cases left is collected before the clock starts; the collector stays on,
+    # as it does in anybody's program.
+    gc.collect()
+    yield
+
+
+def stderr(text: str) -> None:
+    """Tell the person at the terminal how far it is."""
+    sys.stderr.write(text + "\n")
+    sys.stderr.flush()

@@ -1,0 +1,245 @@
+"""What it costs to be large: ``python -m benchmarks --only growth``.
+
+Workers, queued jobs, managers a worker, roles. Times are CPU of the process in question and not
+of the clock: the same on a machine that others use. Each point has processes of its own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import resource
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from benchmarks.figure import Bench, Skip, summary
+from benchmarks.ours import nodes
+from benchmarks.process import Process, python
+
+__all__ = ["measure"]
+
+_MICRO = 1e6
+
+
+def measure(bench: Bench, *, tiny: bool) -> None:
+    """Add all curves and their figures."""
+    quick = bench.scale.repeats < 5
+    jobs = 400 if tiny else 10_000 if quick else 50_000
+    _idle(bench, (3, 10) if tiny else (10, 100, 1000, 10_000), jobs)
+    _queued(bench, (1, 100, 1000) if tiny else (1, 1000, 100_000 if quick else 1_000_000))
+    _managers(bench, (1, 2) if tiny else (1, 2, 5, 10, 25, 50), jobs)
+    _roles(bench, (1, 5) if tiny else (1, 10, 100), jobs)
+
+
+def _curve(bench: Bench, name: str, x: list[int], x_label: str, unit: str, **lines: Any) -> None:
+    named = {label.replace("_", " "): values for label, values in lines.items()}
+    bench.curves[name] = {"x": x, "x_label": x_label, "unit": unit, "lines": named}
+    bench.say(f"growth: {name}")
+
+
+def _figure(bench: Bench, name: str, samples: list[float], unit: str, **more: Any) -> float:
+    figure = bench.figures[name] = summary(samples, unit, verified=True, **more)
+    median: float = figure["median"]
+    return median
+
+
+def _files(needed: int) -> None:
+    """Raise the limit of open files of this process and of what it starts.
+
+    Raises:
+        Skip: It cannot be raised so far.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard != resource.RLIM_INFINITY and hard < needed:
+        raise Skip(f"{needed} open files are needed, {hard} are allowed (ulimit -Hn)")
+    if soft < needed:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))
+
+
+# -- idle workers ---------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def _crowd(holder: Process, endpoint: str, workers: int, *options: str) -> Iterator[Process]:
+    with python("benchmarks.crowd", endpoint, "--workers", str(workers), *options) as crowd:
+        crowd.hear(180.0)
+        until = time.monotonic() + 30.0
+        while holder.ask(do="look")["found"] < workers:
+            if time.monotonic() > until:
+                raise RuntimeError(f"not all of {workers} workers came")
+        yield crowd
+
+
+def _idle(bench: Bench, points: tuple[int, ...], jobs: int) -> None:
+    done: list[int] = []
+    singles: list[float] = []
+    bulks: list[float] = []
+    pings: list[float] = []
+    manager: list[float] = []
+    libzmq: list[float] = []
+    few = max(20, jobs // 25)
+    for workers in points:
+        try:
+            _files(workers + 200)
+            with python("benchmarks.holder") as holder:
+                (endpoint,) = holder.hear()
+                before = holder.ask(do="look")["memory"]
+                with _crowd(holder, endpoint, workers) as crowd:
+                    # Two rounds of jobs first: what a worker costs once it has worked.
+                    took = [holder.ask(do="singles", jobs=few)["cpu"] for _ in range(4)][1:]
+                    after = holder.ask(do="look")["memory"]
+                    rounds = []
+                    for _ in range(bench.scale.repeats):
+                        start = holder.cpu()
+                        crowd.ask()
+                        rounds.append((holder.cpu() - start) / workers * _MICRO)
+            with python("benchmarks.holder") as holder:
+                (endpoint,) = holder.hear()
+                with (
+                    _crowd(holder, endpoint, workers, "--role", "other"),
+                    nodes((endpoint,), 1),
+                ):
+                    holder.ask(do="wait", workers=workers + 1)
+                    bulk = [holder.ask(do="map", jobs=jobs)["cpu"] for _ in range(4)][1:]
+            with python("benchmarks.holder", "sink") as sink:
+                (endpoint,) = sink.hear()
+                bare = sink.ask(do="look")["memory"]
+                with _crowd(sink, endpoint, workers, "--mute"):
+                    connected = sink.ask(do="look")["memory"]
+        except Skip as reason:
+            bench.skip([f"growth_idle_job_{workers}"], str(reason))
+            continue
+        done.append(workers)
+        per = [seconds / few * _MICRO for seconds in took]
+        singles.append(_figure(bench, f"growth_idle_job_{workers}", per, "µs CPU", jobs=few))
+        per = [seconds / jobs * _MICRO for seconds in bulk]
+        bulks.append(_figure(bench, f"growth_bulk_job_{workers}", per, "µs CPU", jobs=jobs))
+        pings.append(_figure(bench, f"growth_ping_{workers}", rounds, "µs CPU", jobs=workers))
+        manager.append((after - before) / workers / 1024)
+        libzmq.append((connected - bare) / workers / 1024)
+        bench.say(f"growth: {workers} idle workers")
+    if not done:
+        return
+    # Of the most workers: what a process has anyway is spread over all of them.
+    more = {"workers": done[-1], "verified": True}
+    bench.figures["growth_idle_memory_all"] = summary([manager[-1]], "kB", **more)
+    bench.figures["growth_idle_memory_libzmq"] = summary([libzmq[-1]], "kB", **more)
+    bench.figures["growth_idle_memory"] = summary([manager[-1] - libzmq[-1]], "kB", **more)
+    label = "idle workers"
+    _curve(
+        bench,
+        "CPU of the manager beside idle workers",
+        done,
+        label,
+        "µs",
+        a_single_job=singles,
+        a_job_of_a_map=bulks,
+        a_PING=pings,
+    )
+    _curve(
+        bench,
+        "memory a worker",
+        done,
+        label,
+        "kB",
+        in_the_manager=manager,
+        in_a_bare_ROUTER=libzmq,
+    )
+
+
+# -- queued jobs ----------------------------------------------------------------------------
+
+
+def _queued(bench: Bench, points: tuple[int, ...]) -> None:
+    lines: dict[str, list[float]] = {}
+    memory: dict[str, list[float]] = {}
+    for how in ("submit", "map"):
+        for jobs in points:
+            rates, drains, sizes = [], [], []
+            # Jobs wait only where nobody does them: each repeat has a manager of its own.
+            for _ in range(bench.scale.repeats if jobs <= 10_000 else 1):
+                with python("benchmarks.holder") as holder:
+                    endpoints = holder.hear()
+                    before = holder.ask(do="look")["memory"]
+                    handed = holder.ask(do="queue", jobs=jobs, how=how)
+                    with nodes(endpoints, 1):
+                        drained = holder.ask(do="drain", jobs=jobs)
+                rates.append(jobs / handed["wall"])
+                sizes.append((handed["memory"] - before) / 2**20)
+                drains.append(drained["cpu"] / jobs * _MICRO)
+            word = "" if how == "submit" else "_map"
+            more = {"jobs": jobs}
+            if jobs > 1:
+                _figure(bench, f"growth_queued{word}_rate_{jobs}", rates, "jobs/s", **more)
+            lines.setdefault(how, []).append(
+                _figure(bench, f"growth_queued{word}_job_{jobs}", drains, "µs CPU", **more)
+            )
+            memory.setdefault(how, []).append(max(sizes))
+            bench.say(f"growth: {jobs} jobs queued by {how}")
+        last = {"jobs": points[-1], "verified": True}
+        word = "" if how == "submit" else "_map"
+        bench.figures[f"growth_queued{word}_memory"] = summary([memory[how][-1]], "MB", **last)
+    label = "queued jobs"
+    _curve(bench, "CPU of the manager a queued job", [*points], label, "µs", **lines)
+    _curve(bench, "memory of queued jobs", [*points], label, "MB", **memory)
+
+
+# -- managers and roles ---------------------------------------------------------------------
+
+
+def _managers(bench: Bench, points: tuple[int, ...], jobs: int) -> None:
+    worker_costs, manager_costs = [], []
+    for managers in points:
+        with python("benchmarks.holder", str(managers)) as holder:
+            endpoints = holder.hear()
+            with nodes(endpoints, 1) as (worker,):
+                holder.ask(do="wait", workers=1)
+                holder.ask(do="map", jobs=jobs)
+                mine, theirs = [], []
+                for _ in range(3):
+                    start = worker.cpu()
+                    theirs.append(holder.ask(do="map", jobs=jobs)["cpu"] / jobs * _MICRO)
+                    mine.append((worker.cpu() - start) / jobs * _MICRO)
+        more = {"jobs": jobs}
+        name = f"growth_managers_{managers}"
+        worker_costs.append(_figure(bench, f"{name}_worker", mine, "µs CPU", **more))
+        manager_costs.append(_figure(bench, f"{name}_manager", theirs, "µs CPU", **more))
+    _curve(
+        bench,
+        "CPU a job with several managers",
+        [*points],
+        "managers of one worker",
+        "µs",
+        of_the_worker=worker_costs,
+        of_all_managers=manager_costs,
+    )
+
+
+def _roles(bench: Bench, points: tuple[int, ...], jobs: int) -> None:
+    worker_costs, manager_costs = [], []
+    for roles in points:
+        names = ",".join(f"r{number}" for number in range(roles))
+        with python("benchmarks.holder") as holder:
+            endpoints = holder.hear()
+            with nodes(endpoints, 1, options=("--roles", names)) as (worker,):
+                holder.ask(do="wait", workers=1)
+                holder.ask(do="map", jobs=jobs, roles=roles)
+                mine, theirs = [], []
+                for _ in range(3):
+                    start = worker.cpu()
+                    answer = holder.ask(do="map", jobs=jobs, roles=roles)
+                    theirs.append(answer["cpu"] / jobs * _MICRO)
+                    mine.append((worker.cpu() - start) / jobs * _MICRO)
+        more = {"jobs": jobs}
+        name = f"growth_roles_{roles}"
+        worker_costs.append(_figure(bench, f"{name}_worker", mine, "µs CPU", **more))
+        manager_costs.append(_figure(bench, f"{name}_manager", theirs, "µs CPU", **more))
+    _curve(
+        bench,
+        "CPU a job with several roles",
+        [*points],
+        "roles of one worker",
+        "µs",
+        of_the_worker=worker_costs,
+        of_the_manager=manager_costs,
+    )

@@ -1,0 +1,161 @@
+"""Managers in a process of their own, told by lines what to do. Started by ``--only growth``.
+
+``python -m benchmarks.holder [MANAGERS]``; ``python -m benchmarks.holder sink`` is a bare ROUTER
+instead, which shows what connections cost without any of wmp. Each line is a JSON object
+with ``do`` and its arguments, each answer a line with seconds of CPU and of the clock.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import json
+import os
+import sys
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import zmq
+
+import wmp.aio
+from benchmarks.process import memory_of
+from benchmarks.work import Failure
+
+__all__ = ["Holder", "main", "sink"]
+
+_EXPIRE = 600.0
+"""Seconds: idle workers of a crowd need not PING while something else is measured."""
+
+
+def _payloads(jobs: int) -> Iterator[bytes]:
+    rest = bytes(92)
+    return (number.to_bytes(8, "big") + rest for number in range(jobs))
+
+
+class Holder:
+    """Does what lines say. Times are of this process alone."""
+
+    def __init__(self, managers: int) -> None:
+        self._managers = [
+            wmp.aio.Manager(expire=_EXPIRE, max_jobs=2_000_000) for _ in range(managers)
+        ]
+        self._jobs: list[wmp.aio.Job] = []
+        self._map: Any = None
+        self._first: Any = None
+
+    async def run(self) -> None:
+        """Start, say where, obey until standard input ends."""
+        for manager in self._managers:
+            await manager.start()
+        _say([manager.endpoints[0] for manager in self._managers])
+        loop = asyncio.get_running_loop()
+        while line := await loop.run_in_executor(None, sys.stdin.buffer.readline):
+            order = json.loads(line)
+            act = getattr(self, f"do_{order.pop('do')}")
+            gc.collect()
+            cpu, clock = time.process_time(), time.perf_counter()
+            found = await act(**order)
+            _say(
+                {
+                    "cpu": time.process_time() - cpu,
+                    "wall": time.perf_counter() - clock,
+                    "memory": memory_of(os.getpid()),
+                    "found": found,
+                }
+            )
+
+    async def do_wait(self, workers: int) -> None:
+        """Until every manager has so many workers."""
+        for manager in self._managers:
+            await manager.wait_for_workers(workers, timeout=60.0)
+
+    async def do_map(self, jobs: int, roles: int = 0) -> None:
+        """Do jobs, shared among the managers and, if there are more, the roles."""
+        kinds = [f"r{number}" for number in range(roles)] or ["default"]
+        parts = [(manager, role) for manager in self._managers for role in kinds]
+        share = max(1, jobs // len(parts))
+        await asyncio.gather(*(_map(manager, role, share) for manager, role in parts))
+
+    async def do_singles(self, jobs: int) -> None:
+        """Do jobs one at a time."""
+        manager = self._managers[0]
+        for payload in _payloads(jobs):
+            _check(await (await manager.submit(payload)), payload)
+
+    async def do_queue(self, jobs: int, how: str) -> int:
+        """Hand jobs in, with nobody there to do them: a future each, or a map's window."""
+        manager = self._managers[0]
+        if how == "submit":
+            self._jobs = [await manager.submit(payload) for payload in _payloads(jobs)]
+        else:
+            self._map = manager.map(_payloads(jobs), in_flight=jobs)
+            self._first = asyncio.ensure_future(anext(self._map))
+        while (queued := manager.statistics().queued) < jobs:
+            await asyncio.sleep(0)
+        return queued
+
+    async def do_drain(self, jobs: int) -> None:
+        """Take all results of what was queued."""
+        payloads = _payloads(jobs)
+        if self._map is None:
+            for job, payload in zip(self._jobs, payloads, strict=True):
+                _check(await job, payload)
+            self._jobs.clear()
+            return
+        _check(await self._first, next(payloads))
+        async for result in self._map:
+            _check(result, next(payloads))
+        self._map = None
+
+    async def do_look(self) -> int:
+        """Say how many workers there are."""
+        return len(self._managers[0].statistics().workers)
+
+
+async def _map(manager: wmp.aio.Manager, role: str, jobs: int) -> None:
+    payloads = _payloads(jobs)
+    async for result in manager.map(_payloads(jobs), role=role):
+        _check(result, next(payloads))
+
+
+def _check(result: object, payload: bytes) -> None:
+    if result != payload:
+        raise Failure("a result is not its payload")
+
+
+def _say(what: object) -> None:
+    print(json.dumps(what), flush=True)
+
+
+def sink() -> None:
+    """Take what comes and do nothing; each line is answered with the memory."""
+    router: Any = zmq.Context.instance().socket(zmq.ROUTER)
+    router.linger = 0
+    port = router.bind_to_random_port("tcp://127.0.0.1")
+    _say([f"tcp://127.0.0.1:{port}"])
+    poller = zmq.Poller()
+    poller.register(router, zmq.POLLIN)
+    poller.register(sys.stdin, zmq.POLLIN)
+    heard: set[bytes] = set()
+    while True:
+        for socket, _ in poller.poll():
+            if socket is router:
+                heard.add(router.recv_multipart()[0])
+            elif sys.stdin.readline():
+                gc.collect()
+                _say({"memory": memory_of(os.getpid()), "found": len(heard)})
+            else:
+                return
+
+
+def main() -> None:
+    """Hold until standard input ends."""
+    if sys.argv[1:] == ["sink"]:
+        sink()
+    else:
+        asyncio.run(Holder(int(sys.argv[1]) if sys.argv[1:] else 1).run())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,59 @@
+"""A worker or a device of wmp in a process of its own; started by ``python -m benchmarks``.
+
+``python -m benchmarks.node worker ENDPOINT… [--pool P] [--hold S]`` or
+``python -m benchmarks.node device ENDPOINT``, which says where it is bound.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+
+import wmp
+from benchmarks.fairness import labor
+from benchmarks.work import echo
+
+HANDLERS = {"echo": echo, "labor": labor}
+
+
+def _worker(options: argparse.Namespace) -> None:
+    handler = HANDLERS[options.handler]
+    worker = wmp.Worker(
+        *options.endpoints,
+        handlers=dict.fromkeys(options.roles.split(","), handler),
+        slots=options.slots,
+        pool=options.pool,
+        hold=options.hold,
+        window=options.window,
+        **json.loads(options.settings),
+    )
+    worker.run()
+
+
+def _device(options: argparse.Namespace) -> None:
+    with wmp.Device(bind="tcp://127.0.0.1:*", connect=options.endpoints) as device:
+        print(json.dumps(device.endpoints[0]), flush=True)
+        device.run()
+
+
+def main() -> None:
+    """Run one node until SIGTERM."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.node")
+    parser.add_argument("kind", choices=("worker", "device"))
+    parser.add_argument("endpoints", nargs="+")
+    parser.add_argument("--handler", choices=HANDLERS, default="echo")
+    parser.add_argument("--roles", default="default")
+    parser.add_argument("--slots", type=int, default=1)
+    parser.add_argument("--pool", default="thread")
+    parser.add_argument("--hold", type=float, default=5.0)
+    parser.add_argument("--window", type=int)
+    parser.add_argument("--settings", default="{}", help="others, as JSON")
+    options = parser.parse_args()
+    if options.kind == "worker":
+        _worker(options)
+    else:
+        _device(options)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,195 @@
+"""wmp itself: ``python -m benchmarks --only map,submit,aio,latency,device,pools,bundles``.
+
+The manager is in the process that measures; workers and devices are processes of their own,
+over tcp on loopback. Everything is as it comes: all safeguards on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Iterator, Sequence
+from functools import partial
+from types import TracebackType
+from typing import Any
+
+import wmp
+import wmp.aio
+from benchmarks.figure import Case
+from benchmarks.process import Process, python
+
+__all__ = ["GROUPS", "Aio", "AioSubmit", "Map", "Submit", "nodes"]
+
+READY = 60.0
+"""Seconds in which workers must have come."""
+
+
+@contextlib.contextmanager
+def nodes(
+    endpoints: Sequence[str], workers: int, devices: int = 0, options: Sequence[str] = ()
+) -> Iterator[list[Process]]:
+    """Start devices in a chain and workers at its end; yield the processes, devices first."""
+    with contextlib.ExitStack() as stack:
+        started = []
+        for _ in range(devices):
+            device = stack.enter_context(python("benchmarks.node", "device", *endpoints))
+            started.append(device)
+            endpoints = (device.hear(),)
+        for _ in range(workers):
+            worker = python("benchmarks.node", "worker", *endpoints, *options)
+            started.append(stack.enter_context(worker))
+        yield started
+
+
+class Map:
+    """``Manager.map``.
+
+    Args:
+        workers: Processes.
+        devices: In a chain in between.
+        options: Of ``benchmarks.node worker``.
+        settings: Of the manager.
+    """
+
+    def __init__(
+        self,
+        workers: int = 1,
+        devices: int = 0,
+        options: Sequence[str] = (),
+        **settings: Any,
+    ) -> None:
+        self._workers = workers
+        self._devices = devices
+        self._options = options
+        self._manager = wmp.Manager(**settings)
+
+    def __enter__(self) -> Map:
+        with contextlib.ExitStack() as stack:
+            # A job that waits at the end of it was lost: it must not take five seconds to see.
+            stack.callback(self._manager.close, 0.0)
+            self._manager.start()
+            endpoints = self._manager.endpoints
+            self.processes = stack.enter_context(
+                nodes(endpoints, self._workers, self._devices, self._options)
+            )
+            self._manager.wait_for_workers(self._workers, timeout=READY)
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._stack.close()
+
+    def map(self, payloads: Sequence[bytes]) -> Iterator[bytes]:
+        """Results as ``map`` yields them."""
+        return self._manager.map(payloads)
+
+    def one(self, payload: bytes) -> bytes:
+        """Submit and wait."""
+        result: bytes = self._manager.submit(payload).result()
+        return result
+
+
+class Submit(Map):
+    """``Manager.submit``: a future each."""
+
+    def map(self, payloads: Sequence[bytes]) -> Iterator[bytes]:
+        """Submit all, then take results."""
+        submit = self._manager.submit
+        jobs = [submit(payload) for payload in payloads]
+        for job in jobs:
+            yield job.result()
+
+
+class Aio:
+    """The same with ``wmp.aio``; the loop is that of the measuring thread."""
+
+    def __init__(self, workers: int = 1, options: Sequence[str] = (), **settings: Any) -> None:
+        self._workers = workers
+        self._options = options
+        self._settings = settings
+
+    def __enter__(self) -> Aio:
+        with contextlib.ExitStack() as stack:
+            self._runner = stack.enter_context(asyncio.Runner())
+            self._manager = self._runner.run(self._start())
+            stack.callback(lambda: self._runner.run(self._manager.close(0.0)))
+            stack.enter_context(nodes(self._manager.endpoints, self._workers, 0, self._options))
+            self._runner.run(self._manager.wait_for_workers(self._workers, timeout=READY))
+            self._stack = stack.pop_all()
+        return self
+
+    async def _start(self) -> wmp.aio.Manager:
+        manager = wmp.aio.Manager(**self._settings)
+        await manager.start()
+        return manager
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._stack.close()
+
+    def map(self, payloads: Sequence[bytes]) -> Iterator[bytes]:
+        """All results, then one after the other."""
+        return iter(self._runner.run(self._all(payloads)))
+
+    async def _all(self, payloads: Sequence[bytes]) -> list[bytes]:
+        return [result async for result in self._manager.map(payloads)]
+
+    def one(self, payload: bytes) -> bytes:
+        """Submit and await."""
+        return self._runner.run(self._one(payload))
+
+    async def _one(self, payload: bytes) -> bytes:
+        result: bytes = await (await self._manager.submit(payload))
+        return result
+
+
+class AioSubmit(Aio):
+    """A future each, awaited in turn."""
+
+    async def _all(self, payloads: Sequence[bytes]) -> list[bytes]:
+        submit = self._manager.submit
+        jobs = [await submit(payload) for payload in payloads]
+        return [await job for job in jobs]
+
+
+GROUPS: dict[str, list[Case]] = {
+    "map": [
+        Case(Map, {"map_100": "100", "map_10k": "10k", "map_1m": "1m"}),
+        Case(partial(Map, workers=2), {"map_100_w2": "100"}),
+    ],
+    "submit": [
+        Case(Submit, {"submit_100": "100"}),
+        Case(partial(Submit, workers=2), {"submit_100_w2": "100"}),
+    ],
+    "aio": [
+        Case(Aio, {"aio_100": "100"}),
+        Case(AioSubmit, {"aio_submit_100": "100"}),
+    ],
+    "latency": [
+        Case(Map, latency="latency"),
+        Case(partial(Map, options=("--hold", "0")), latency="latency_plain"),
+        Case(partial(Map, options=("--pool", "inline")), latency="latency_inline"),
+        Case(Aio, latency="latency_aio"),
+        Case(partial(Map, workers=2), latency="latency_w2"),
+    ],
+    "device": [
+        Case(partial(Map, devices=1), {"device_map_100": "100"}, latency="device_latency"),
+        Case(partial(Map, devices=3), {"chain_map_100": "100"}),
+    ],
+    "pools": [
+        Case(partial(Map, options=("--pool", kind)), {f"map_100_{kind}": "100"})
+        for kind in ("inline", "thread", "process")
+    ],
+    "bundles": [
+        Case(partial(Map, bundle=jobs), {f"map_100_bundle_{jobs}": "100"}) for jobs in (1, 16, 256)
+    ],
+}

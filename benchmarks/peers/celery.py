@@ -1,0 +1,114 @@
+"""Celery with Redis as broker and for results. ``python -m benchmarks --only peers``.
+
+Workers are Celery's own program with ``--pool solo``: for an echo, forking only costs.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from importlib import import_module
+from types import TracebackType
+from typing import Any
+
+from benchmarks.figure import Skip
+from benchmarks.process import Process, free_port, python, wait_for_port
+from benchmarks.work import echo
+
+__all__ = ["Celery", "make_app"]
+
+_URL = "BENCHMARK_REDIS"
+
+
+def make_app(url: str) -> Any:
+    """The application; the worker's program finds it as ``benchmarks.peers.celery:app``."""
+    app = import_module("celery").Celery("benchmarks", broker=url, backend=url)
+    app.conf.update(
+        # Payloads are bytes, which JSON does not know and pickle should not carry.
+        task_serializer="msgpack",
+        result_serializer="msgpack",
+        accept_content=["msgpack"],
+        worker_prefetch_multiplier=64,
+    )
+    app.task(name="echo")(echo)
+    return app
+
+
+class Celery:
+    """``group`` of single tasks, or tasks in chunks.
+
+    Args:
+        workers: Processes.
+        chunk: Payloads a task; 0: one, and no ``chunks``.
+    """
+
+    def __init__(self, workers: int, *, chunk: int = 0) -> None:
+        self._workers = workers
+        self._chunk = chunk
+
+    def __enter__(self) -> Celery:
+        server = shutil.which("redis-server")
+        if server is None:
+            raise Skip("no redis-server: apt-get install redis-server")
+        try:
+            import_module("celery")
+            import_module("redis")
+            import_module("msgpack")
+        except ImportError as error:
+            raise Skip("no Celery: pip install 'celery[redis,msgpack]'") from error
+        port = free_port()
+        url = f"redis://127.0.0.1:{port}/0"
+        with ExitStack() as stack:
+            folder = stack.enter_context(tempfile.TemporaryDirectory())
+            redis = Process(
+                server,
+                *("--bind", "127.0.0.1", "--port", str(port), "--dir", folder),
+                *("--save", "", "--appendonly", "no"),
+            )
+            wait_for_port(stack.enter_context(redis), port)
+            for number in range(self._workers):
+                worker = python(
+                    "celery",
+                    *("-A", "benchmarks.peers.celery", "worker", "--pool", "solo"),
+                    *("-n", f"worker{number}@%h", "-l", "ERROR"),
+                    *("--without-gossip", "--without-mingle", "--without-heartbeat"),
+                    env={_URL: url},
+                )
+                stack.enter_context(worker)
+            self._app = make_app(url)
+            stack.callback(self._app.close)
+            self._echo = self._app.tasks["echo"]
+            self._echo.delay(b"are you there?").get(timeout=30.0)
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._stack.close()
+
+    def map(self, payloads: Sequence[bytes]) -> Iterator[bytes]:
+        """Send all tasks as one group, take all results."""
+        if self._chunk:
+            chunks = self._echo.chunks([(payload,) for payload in payloads], self._chunk)
+            for results in chunks.group().apply_async().get(timeout=120.0):
+                yield from results
+            return
+        group = import_module("celery").group
+        tasks = group([self._echo.s(payload) for payload in payloads])
+        yield from tasks.apply_async().get(timeout=120.0)
+
+    def one(self, payload: bytes) -> bytes:
+        """Send and wait."""
+        result: bytes = self._echo.delay(payload).get(timeout=30.0)
+        return result
+
+
+if _URL in os.environ:
+    app = make_app(os.environ[_URL])

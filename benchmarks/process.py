@@ -1,0 +1,167 @@
+"""Processes that a benchmark starts and ends by their id. Used by ``python -m benchmarks``."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+__all__ = ["ROOT", "Process", "free_port", "memory_of", "python", "wait_for_port"]
+
+ROOT = Path(__file__).resolve().parents[1]
+
+TIMEOUT = 60.0
+"""Seconds after which a process that does not get ready, or does not answer, is an error."""
+
+_TICK = os.sysconf("SC_CLK_TCK")
+
+
+class Process:
+    """One child; ended when its ``with`` block is left.
+
+    Args:
+        argv: Program and arguments.
+        env: Added to the environment.
+    """
+
+    def __init__(self, *argv: str, env: Mapping[str, str] | None = None) -> None:
+        # Words of a child are only wanted when it fails; a pipe that nobody reads would fill.
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 (closed with the process)
+        self._argv = argv
+        self._popen = subprocess.Popen(
+            argv,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._errors,
+            cwd=ROOT,
+            env={**os.environ, "PYTHONPATH": str(ROOT), **(env or {})},
+        )
+
+    def __enter__(self) -> Process:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.end()
+
+    @property
+    def pid(self) -> int:
+        """Id of the process."""
+        return self._popen.pid
+
+    def tell(self, **what: Any) -> None:
+        """Send a line of JSON."""
+        assert self._popen.stdin is not None
+        self._popen.stdin.write(json.dumps(what).encode() + b"\n")
+        self._popen.stdin.flush()
+
+    def hear(self, timeout: float = TIMEOUT) -> Any:
+        """Return the next line, decoded from JSON.
+
+        Raises:
+            RuntimeError: The process ended, or said nothing in time; with what it wrote.
+        """
+        late = threading.Timer(timeout, self._popen.kill)
+        late.start()
+        try:
+            assert self._popen.stdout is not None
+            line = self._popen.stdout.readline()
+        finally:
+            late.cancel()
+        if not line:
+            self._popen.wait(TIMEOUT)
+            raise RuntimeError(f"{self.name} ended: {self.words() or 'it said nothing'}")
+        return json.loads(line)
+
+    def ask(self, **what: Any) -> Any:
+        """Send a line and return the answer."""
+        self.tell(**what)
+        return self.hear(600.0)
+
+    @property
+    def name(self) -> str:
+        """What was started, for people."""
+        return " ".join(self._argv[:6])
+
+    @property
+    def running(self) -> bool:
+        """Whether it has not ended."""
+        return self._popen.poll() is None
+
+    def words(self) -> str:
+        """What it wrote to its standard error last."""
+        self._errors.seek(0)
+        return self._errors.read().decode(errors="replace")[-2000:].strip()
+
+    def cpu(self) -> float:
+        """Seconds of CPU that it used so far, all threads, to a hundredth."""
+        fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / _TICK
+
+    def memory(self) -> int:
+        """Bytes of memory that it has resident."""
+        return memory_of(self.pid)
+
+    def end(self) -> None:
+        """Ask it to end, and after five seconds see to it."""
+        popen = self._popen
+        if popen.poll() is None:
+            popen.terminate()
+            try:
+                popen.wait(5.0)
+            except subprocess.TimeoutExpired:
+                popen.kill()
+                popen.wait()
+        for stream in (popen.stdin, popen.stdout):
+            if stream is not None:
+                with contextlib.suppress(OSError):
+                    stream.close()
+        self._errors.close()
+
+
+def python(module: str, *arguments: str, env: Mapping[str, str] | None = None) -> Process:
+    """Start a module of this package, or of somebody else, under this Python."""
+    return Process(sys.executable, "-m", module, *arguments, env=env)
+
+
+def memory_of(pid: int) -> int:
+    """Bytes that a process has resident."""
+    pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+def free_port() -> int:
+    """Return a port of loopback that nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def wait_for_port(process: Process, port: int) -> None:
+    """Wait until a server accepts connections.
+
+    Raises:
+        RuntimeError: It ended first, or took too long.
+    """
+    until = time.monotonic() + 20.0
+    while True:
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1.0):
+            return
+        if not process.running or time.monotonic() > until:
+            raise RuntimeError(f"{process.name} does not listen: {process.words()}")
+        time.sleep(0.02)

@@ -1,0 +1,218 @@
+"""Results as a table, as JSON and as a picture. Used by ``python -m benchmarks``."""
+
+from __future__ import annotations
+
+import base64
+import io
+import os
+import platform
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import cbor2
+import zmq
+
+import wmp
+from benchmarks.figure import Bench, Skip
+
+__all__ = ["TARGETS", "about", "as_json", "draw", "judge", "table"]
+
+TARGETS: dict[str, tuple[str, float, str]] = {
+    "map_100": ("≥", 3.0, "raw"),
+    "map_10k": ("≥", 0.8, "raw_10k"),
+    "map_1m": ("≥", 0.8, "raw_1m"),
+    "submit_100": ("≥", 1.0, "raw"),
+    "latency_p50": ("≤", 2.0, "raw_latency_p50"),
+    "latency_plain_p50": ("≤", 3.0, "raw_latency_p50"),
+    "device_map_100": ("≥", 0.8, "map_100"),
+    "device_cost_256": ("≤", 1.5, "device_cost_1"),
+    "growth_idle_job_10000": ("≤", 1.1, "growth_idle_job_10"),
+    "growth_idle_memory": ("≤", 8.0, ""),
+    "growth_queued_memory": ("≤", 600.0, ""),
+    "growth_queued_rate_1000000": ("≥", 0.8, "growth_queued_rate_1000"),
+}
+"""What is aimed at: a figure, and how many times another one it should be at least or most.
+
+Without another one the number is the figure itself. Nothing fails for a target missed.
+"""
+
+
+def about(bench: Bench, *, quick: bool) -> dict[str, Any]:
+    """Where and how the figures were made."""
+    return {
+        "quick": quick,
+        "wmp": _version(),
+        "python": platform.python_version(),
+        "pyzmq": zmq.__version__,
+        "libzmq": zmq.zmq_version(),
+        "cbor2": getattr(cbor2, "__version__", ""),
+        "machine": platform.platform(),
+        "cpus": os.cpu_count(),
+        "load": os.getloadavg()[0],
+        "skipped": bench.skipped,
+        "curves": bench.curves,
+    }
+
+
+def _version() -> str:
+    from importlib import metadata
+
+    try:
+        return metadata.version(wmp.__name__)
+    except metadata.PackageNotFoundError:
+        return "not installed"
+
+
+def as_json(bench: Bench, *, quick: bool) -> dict[str, Any]:
+    """Every figure by its name, and under ``about`` the rest."""
+    return {**bench.figures, "about": about(bench, quick=quick)}
+
+
+def judge(figures: dict[str, dict[str, Any]], name: str) -> tuple[str, bool] | None:
+    """The target of a figure in words, and whether it is met; None without one."""
+    if name not in TARGETS:
+        return None
+    sign, times, other = TARGETS[name]
+    figure = figures[name]
+    if not other:
+        value = figure["median"]
+    elif figure.get("against") == other:
+        value = figure["ratio"]
+    elif other in figures and "ratio" in figure and "ratio" in figures[other]:
+        # Both were measured beside the same echo: compare the ratios.
+        value = figure["ratio"] / figures[other]["ratio"]
+    elif other in figures:
+        value = figure["median"] / figures[other]["median"]
+    else:
+        return None
+    met = value >= times if sign == "≥" else value <= times
+    unit = f" × {other}" if other else f" {figure['unit']}"
+    return f"{sign} {times:g}{unit} (is {value:.2f})", met
+
+
+def table(bench: Bench) -> Iterator[str]:
+    """The figures for people, a line each."""
+    figures = bench.figures
+    width = max(map(len, figures), default=4)
+    yield (
+        f"{'name':<{width}} {'median':>10} {'min':>10} {'max':>10} {'unit':<8}"
+        f" {'ratio':>6} {'range':>13}  target"
+    )
+    for name, figure in figures.items():
+        low, middle, high = (_short(figure[k]) for k in ("minimum", "median", "maximum"))
+        line = f"{name:<{width}} {middle:>10} {low:>10} {high:>10} {figure['unit']:<8}"
+        if "ratio_minimum" in figure:
+            spread = f"{figure['ratio_minimum']:.2f}–{figure['ratio_maximum']:.2f}"
+            line += f" {figure['ratio']:>6.2f} {spread:>13}"
+        else:
+            line += f" {'':>6} {'':>13}"
+        if (verdict := judge(figures, name)) is not None:
+            line += f"  {verdict[0]}: {'met' if verdict[1] else 'NOT MET'}"
+        elif figure["unit"] == "jobs/s" and figure.get("size", 0) > 1000:
+            line += f"  {figure['median'] * figure['size'] / 1e6:.0f} MB/s"
+        yield line.rstrip()
+    for name, reason in bench.skipped.items():
+        yield f"{name:<{width}} skipped: {reason}"
+
+
+def _short(value: float) -> str:
+    if value >= 1000:
+        return f"{value:,.0f}"
+    return f"{value:.1f}" if value >= 10 else f"{value:.3f}"
+
+
+def draw(bench: Bench, path: Path) -> None:
+    """Draw bars of the ratios, and the curves; a picture, or HTML around one.
+
+    Raises:
+        Skip: There is nothing to draw with.
+    """
+    try:
+        import matplotlib
+
+        matplotlib.use("agg")
+        from matplotlib import pyplot
+    except ImportError as error:
+        raise Skip("no plot without matplotlib: pip install -e '.[bench]'") from error
+    rates = {
+        name: figure
+        for name, figure in bench.figures.items()
+        if figure["unit"] == "jobs/s" and "ratio" in figure
+    }
+    panels = [kind for kind in ("rates", "waits") if _bars(bench, kind)] + [*bench.curves]
+    columns = 2 if len(panels) > 1 else 1
+    rows = -(-len(panels) // columns)
+    height = max(4.0, 0.24 * len(rates)) if rates else 4.0
+    figure, axes = pyplot.subplots(
+        rows,
+        columns,
+        figsize=(8 * columns, height if rows == 1 else height + 4 * (rows - 1)),
+        squeeze=False,
+        height_ratios=[height] + [4.0] * (rows - 1),
+        layout="constrained",
+    )
+    for axis in axes.flat[len(panels) :]:
+        axis.set_axis_off()
+    for axis, panel in zip(axes.flat, panels, strict=False):
+        if panel in bench.curves:
+            _curve(axis, panel, bench.curves[panel])
+        else:
+            _bar(axis, panel, _bars(bench, panel))
+    picture = io.BytesIO()
+    html = path.suffix.lower() in (".html", ".htm")
+    figure.savefig(picture, format="png" if html else path.suffix[1:] or "png", dpi=110)
+    pyplot.close(figure)
+    path.write_bytes(_page(bench, picture.getvalue()) if html else picture.getvalue())
+
+
+def _bars(bench: Bench, kind: str) -> dict[str, dict[str, Any]]:
+    unit = "jobs/s" if kind == "rates" else "µs"
+    return {
+        name: figure
+        for name, figure in bench.figures.items()
+        if figure["unit"] == unit and "ratio" in figure
+    }
+
+
+def _bar(axis: Any, kind: str, figures: dict[str, dict[str, Any]]) -> None:
+    names = [*figures][::-1]
+    ratios = [figures[name]["ratio"] for name in names]
+    low, high = [], []
+    for figure in map(figures.__getitem__, names):
+        low.append(figure["ratio"] - figure.get("ratio_minimum", figure["ratio"]))
+        high.append(figure.get("ratio_maximum", figure["ratio"]) - figure["ratio"])
+    ours = ("map", "submit", "aio", "latency", "device", "chain")
+    colors = [
+        "0.55" if name.startswith("raw") else "tab:blue" if name.startswith(ours) else "tab:orange"
+        for name in names
+    ]
+    axis.barh(names, ratios, xerr=[low, high], color=colors, ecolor="0.3", height=0.7)
+    axis.axvline(1.0, color="0.3", linewidth=0.8)
+    axis.set_xscale("log")
+    axis.margins(y=0.01)
+    word = "jobs a second (more is better)" if kind == "rates" else "time of one (less is better)"
+    axis.set_title(f"{word}: × the raw echo", fontsize=10)
+    axis.tick_params(labelsize=7)
+
+
+def _curve(axis: Any, name: str, curve: dict[str, Any]) -> None:
+    for label, values in curve["lines"].items():
+        axis.plot(curve["x"][: len(values)], values, marker="o", label=label)
+    axis.set_xscale("log")
+    axis.set_ylim(bottom=0)
+    axis.set_xlabel(curve["x_label"])
+    axis.set_ylabel(curve["unit"])
+    axis.set_title(name, fontsize=10)
+    axis.legend(fontsize=7)
+    axis.grid(alpha=0.3)
+
+
+def _page(bench: Bench, png: bytes) -> bytes:
+    lines = "\n".join(table(bench)).replace("&", "&amp;").replace("<", "&lt;")
+    picture = base64.b64encode(png).decode()
+    return (
+        "<!doctype html><meta charset=utf-8><title>wmp: benchmarks</title>"
+        f"<img alt='the figures below' src='data:image/png;base64,{picture}'>"
+        f"<pre>{lines}</pre>\n"
+    ).encode()

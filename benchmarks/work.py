@@ -1,0 +1,77 @@
+"""What everybody does: echo J payloads. Used by ``python -m benchmarks``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from time import perf_counter
+
+from attrs import frozen
+
+__all__ = ["SIZES", "Failure", "Work", "echo", "make", "one_by_one", "through"]
+
+SIZES = {"100": 100, "10k": 10_000, "1m": 1_000_000}
+"""Bytes of a payload, by the word that names end in."""
+
+
+class Failure(Exception):
+    """A result is not what was handed in."""
+
+
+@frozen
+class Work:
+    """J jobs of one size."""
+
+    jobs: int
+    size: int
+
+    def payloads(self) -> list[bytes]:
+        """Make them; no two are equal."""
+        return make(self.jobs, self.size)
+
+
+def echo(payload: bytes) -> bytes:
+    """The handler: give it back."""
+    return payload
+
+
+def make(jobs: int, size: int) -> list[bytes]:
+    """Make payloads, each beginning with its number in eight bytes."""
+    rest = bytes(i % 251 for i in range(size - 8)) if size > 8 else b""
+    return [number.to_bytes(8, "big") + rest for number in range(jobs)]
+
+
+def through(results: Iterable[bytes], payloads: Sequence[bytes]) -> float:
+    """Take every result and compare it with what went in; return the seconds it took.
+
+    The comparison is inside the clock, for everybody.
+
+    Raises:
+        Failure: A result is wrong, missing, or one too many.
+    """
+    start = perf_counter()
+    taken = 0
+    for result, payload in zip(results, payloads, strict=False):
+        if result != payload:
+            raise Failure(f"result {taken} is not its payload")
+        taken += 1
+    seconds = perf_counter() - start
+    if taken != len(payloads):
+        raise Failure(f"{taken} results for {len(payloads)} jobs")
+    return seconds
+
+
+def one_by_one(call, payloads: Sequence[bytes]) -> list[float]:  # type: ignore[no-untyped-def]
+    """Do one job at a time; return the seconds of each, sorted.
+
+    Raises:
+        Failure: A result is wrong.
+    """
+    times = []
+    for payload in payloads:
+        start = perf_counter()
+        result = call(payload)
+        times.append(perf_counter() - start)
+        if result != payload:
+            raise Failure("a result is not its payload")
+    times.sort()
+    return times

@@ -1,0 +1,122 @@
+"""The benchmarks run, verify what they measure, and write what they say. No time is asserted."""
+
+from __future__ import annotations
+
+import json
+import struct
+import subprocess
+import sys
+
+import pytest
+
+from benchmarks.fairness import idle_waits, labor
+from benchmarks.ours import GROUPS
+from benchmarks.report import TARGETS
+from benchmarks.work import Failure, make, through
+from tests.interop.programs import ENVIRON, ROOT
+
+pytestmark = pytest.mark.interop
+
+GROUPS_RUN = ("map", "submit", "latency", "device")
+
+
+def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "benchmarks", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=55,
+        cwd=ROOT,
+        env=ENVIRON,
+    )
+
+
+def test_figures_are_verified_and_written_by_name(tmp_path):
+    path = tmp_path / "figures.json"
+
+    found = run("--tiny", "--only", ",".join(GROUPS_RUN), "--json", str(path))
+
+    assert found.returncode == 0, found.stderr
+    assert "Traceback" not in found.stderr
+    figures = json.loads(path.read_text(encoding="utf-8"))
+    about = figures.pop("about")
+    assert about["skipped"] == {}
+    expected = {"raw", "raw_10k", "raw_1m", "raw_latency_p50", "raw_latency_p99"}
+    for group in GROUPS_RUN:
+        for case in GROUPS[group]:
+            expected |= {*case.rates}
+            if case.latency:
+                expected |= {f"{case.latency}_p50", f"{case.latency}_p99"}
+    expected |= {"device_cost_1", "device_cost_16", "device_cost_256"}
+    assert set(figures) == expected
+    for name, figure in figures.items():
+        assert figure["verified"] is True, name
+        assert figure["repeats"] >= 1, name
+        assert figure["minimum"] <= figure["median"] <= figure["maximum"], name
+        assert figure["unit"] in ("jobs/s", "µs", "µs CPU"), name
+        if figure["unit"] != "µs CPU":
+            assert figure["ratio"] > 0, name
+            assert figure["against"] in figures, name
+            assert name in found.stdout
+
+
+@pytest.mark.slow
+def test_growth_and_fairness_run(tmp_path):
+    path = tmp_path / "figures.json"
+
+    found = run("--tiny", "--only", "growth,fairness", "--json", str(path))
+
+    assert found.returncode == 0, found.stderr
+    figures = json.loads(path.read_text(encoding="utf-8"))
+    curves = figures["about"]["curves"]
+    assert len(curves) == 6
+    for curve in curves.values():
+        assert all(len(values) == len(curve["x"]) for values in curve["lines"].values())
+    assert {"growth_idle_memory", "growth_queued_memory", "fairness_busiest"} <= set(figures)
+
+
+def test_a_target_names_figures_that_can_be_there():
+    for sign, times, _ in TARGETS.values():
+        assert sign in ("≥", "≤")
+        assert times > 0
+
+
+def test_an_unknown_group_says_which_there_are():
+    found = run("--only", "map,nonsense")
+
+    assert found.returncode == 2
+    assert "no group 'nonsense'" in found.stderr
+    assert "latency" in found.stderr
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda results: [*results[:-1], b"wrong"],
+        lambda results: results[:-1],
+        lambda results: results[::-1],
+    ],
+    ids=["wrong", "missing", "out of order"],
+)
+def test_a_bad_result_ends_the_run(spoil):
+    payloads = make(10, 100)
+
+    assert through(payloads, payloads) >= 0
+    with pytest.raises(Failure):
+        through(spoil(payloads), payloads)
+
+
+def test_a_wait_counts_only_while_somebody_is_idle():
+    # One worker is busy from 0 to 4, the other from 0 to 1 and from 3 to 4.
+    busy = {1: [(0.0, 4.0)], 2: [(0.0, 1.0), (3.0, 4.0)]}
+
+    waits = idle_waits([(0.0, 0.0), (0.0, 1.0), (0.0, 3.0), (2.0, 4.0)], busy)
+
+    assert waits == pytest.approx([0.0, 0.0, 2.0, 1.0])
+
+
+def test_labor_takes_as_long_as_it_is_told():
+    pid, start, end = struct.unpack("!Qdd", labor(struct.pack("!d", 0.01)))
+
+    assert pid > 0
+    assert end - start >= 0.01
