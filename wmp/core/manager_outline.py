@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable
 from typing import TYPE_CHECKING, Final
 
-from wmp.core.jobs import Job, State
+from wmp.core.jobs import Job, Refusal, State
 from wmp.core.offers import Offers
 from wmp.core.outline import DOWN, Outline, Pen, Series, amounts, ranks, stream_shape, timer_names
 from wmp.core.peers import RemoteWorker
@@ -36,6 +36,7 @@ LEFT_OUT: Final = {
     "Queue._order": "follows from the lines",
     "Queues._by_role": "the same queues as by kind",
     "RemoteWorker.done": "statistics; a policy that asks for it sees more than a snapshot",
+    "RemoteWorker.said": "stands with each refusal, as how far that is ahead of it",
     "Stream.size": "follows from what is kept",
     "Timers._heap": "the same timers, with leftovers",
     "Timers._ties": "only the order counts",
@@ -102,7 +103,7 @@ def _job_shape(pen: Pen, job: Job, manager: Manager) -> Hashable:
     if job.deadline is not None:
         pen.times.append(job.deadline)
     refusing = []
-    for identity, refusal in (job.refused or {}).items():
+    for identity, refusal in sorted(job.refused.items(), key=_by_identity) if job.refused else ():
         # How often it must speak first; an old refusal still counts towards the next one.
         worker = manager._workers.get(identity)
         same = worker is not None and worker.stream.session == refusal.session
@@ -121,6 +122,10 @@ def _job_shape(pen: Pen, job: Job, manager: Manager) -> Hashable:
         job.worker and job.worker.identity,
         tuple(refusing),
     )
+
+
+def _by_identity(item: tuple[bytes, Refusal]) -> bytes:
+    return item[0]
 
 
 def _queue_shape(queue: Queue) -> Hashable:

@@ -1,0 +1,274 @@
+"""Every interleaving of small worlds keeps the invariants; what breaks them is found."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+from attrs import evolve
+
+from wmp.core import manager as manager_module
+from wmp.core.dispatch import Dispatch
+from wmp.core.manager import Manager
+from wmp.core.resources import Resources
+from wmp.core.room import Room
+from wmp.core.settings import ManagerSettings
+from wmp.core.stream import Arrival, Stream
+from wmp.message import Field
+from wmp.testing.explore import main, tell
+from wmp.testing.plan import PLANS, Cancel, Plan, Submit
+from wmp.testing.retrace import replay
+from wmp.testing.scope import Scope
+from wmp.testing.search import Exploration, Explored, Order, explore
+
+
+@pytest.mark.rule("WMP-4.1", "WMP-6.1", "WMP-6.2", "WMP-6.3", "WMP-6.4", "WMP-6.12")
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize(
+    ("name", "least"),
+    [
+        ("tiny", 20_000),
+        ("pair", 5_000),
+        ("meeting", 5_000),
+        ("cancel", 5_000),
+        ("heirs", 2_000),
+        ("device", 8_000),
+    ],
+)
+def test_every_state_of_a_small_world_keeps_the_invariants(name, least):
+    explored = explore(PLANS[name])
+    assert explored.violation is None, tell(name, PLANS[name], explored)
+    assert explored.emptied
+    assert explored.states >= least
+    assert explored.leaves > 10
+
+
+@pytest.mark.rule("WMP-4.1", "WMP-6.1", "WMP-6.2", "WMP-6.3", "WMP-6.4", "WMP-6.12")
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("order", [Order.BREADTH, Order.MIXED])
+def test_many_states_of_two_managers_two_workers_and_a_device(order):
+    explored = explore(PLANS["small"], Exploration(states=10_000, order=order))
+    assert explored.violation is None, tell("small", PLANS["small"], explored)
+    assert explored.states >= 10_000
+    assert not explored.emptied
+    assert (explored.leaves > 10) == (order is Order.MIXED)
+
+
+# -- what it finds
+
+
+def found(plan: Plan, order: Order = Order.BREADTH) -> Explored:
+    explored = explore(plan, Exploration(states=60_000, order=order))
+    assert explored.violation is not None, f"nothing found in {explored.states} states"
+    assert not explored.emptied
+    assert replay(plan, explored.moves)[1].name == explored.violation.name
+    return explored
+
+
+def test_a_lock_that_is_never_released_is_found(monkeypatch):
+    forget = Room._forget_lock
+
+    def leak(self, upstream, lock):
+        lock.reserved = 0  # its resources are gone for ever
+        forget(self, upstream, lock)
+
+    monkeypatch.setattr(Room, "_forget_lock", leak)
+    explored = found(PLANS["pair"])
+    assert explored.violation.name == "no crash"
+    assert "w1 breaks its own" in explored.violation.detail
+
+
+def test_a_worker_that_books_twice_is_found(monkeypatch):
+    monkeypatch.setattr(Resources, "fits", lambda self, needs: 4)
+    monkeypatch.setattr(Resources, "take", lambda self, needs, count=1: None)
+    monkeypatch.setattr(Resources, "release", lambda self, needs, count=1: None)
+    monkeypatch.setattr("wmp.core.worker.check_worker", lambda *parts: None)
+    explored = found(PLANS["pair"])
+    assert explored.violation.name == "no double booking"
+
+
+def test_a_worker_that_takes_repeated_messages_is_found(monkeypatch):
+    arrive = Stream.arrive
+
+    def always(self, number):
+        return Arrival.NEXT if number <= self.received else arrive(self, number)
+
+    monkeypatch.setattr(Stream, "arrive", always)
+    explored = found(evolve(PLANS["meeting"], settled=True, kinds=("duplicate",)))
+    assert explored.violation.name == "executions"
+
+
+def test_a_manager_that_forgets_leases_is_found(monkeypatch):
+    monkeypatch.setattr(Dispatch, "lose_leases", lambda self, worker, jobs, cause, now: None)
+    explored = found(PLANS["heirs"])
+    assert explored.violation.name == "every job ends"
+
+
+def test_a_manager_that_accepts_a_stale_attempt_is_found(monkeypatch):
+    done, numbered = Dispatch.done, Manager._numbered
+
+    def gullible(self, worker, columns, now):
+        for id, attempt in zip(columns.ids, columns.attempts, strict=True):
+            if (job := self.jobs.get(id)) is not None:
+                worker.leases[id], job.attempt = job, attempt
+        return done(self, worker, columns, now)
+
+    def careless(self, worker, link, message, now):
+        fields = {**message.fields, Field.SESSION: worker.stream.session}
+        numbered(self, worker, link, evolve(message, fields=fields), now)
+
+    monkeypatch.setattr(Dispatch, "done", gullible)
+    monkeypatch.setattr(Manager, "_numbered", careless)
+    monkeypatch.setattr(manager_module, "_is_late", lambda message: False)
+    hasty = ManagerSettings(identity=b"m", epoch=1, expire=0.3, wake_timeout=9.0)
+    plan = evolve(PLANS["meeting"], manager=hasty, kinds=("drop",))
+    explored = found(plan)
+    assert explored.violation.name == "no stale result"
+
+
+def test_a_manager_that_grants_what_was_cancelled_is_found(monkeypatch):
+    cancel = Dispatch.cancel
+
+    def keep(self, ids, now):
+        jobs = {id: self.jobs[id] for id in ids if id in self.jobs}
+        cancel(self, ids, now)
+        for id, job in jobs.items():
+            if id not in self.jobs:
+                self.jobs[id] = job
+                job.state = job.state.QUEUED
+                self.queues.get(job.queue.kind).put_back(job)
+                job.queue = self.queues.get(job.queue.kind)
+
+    monkeypatch.setattr(Dispatch, "cancel", keep)
+    explored = found(PLANS["cancel"])
+    assert explored.violation.name in ("cancelled stays cancelled", "one end a job")
+
+
+# -- how it tells
+
+
+@pytest.fixture
+def broken(monkeypatch):
+    monkeypatch.setattr(Dispatch, "lose_leases", lambda self, worker, jobs, cause, now: None)
+
+
+def test_a_violation_is_told_in_words_and_can_be_replayed(broken, capsys):
+    assert main(["heirs"]) == 1
+    text = capsys.readouterr().out
+    assert "every job ends: job 1 of m1:1 never did" in text
+    assert "Submit(manager='m1'" in text
+    assert "deliver TAKE from m1 to w" in text
+    assert "kill w" in text
+    assert "m1: got" in text
+    *_, again = text.splitlines()
+    assert again.startswith("again: python -m wmp.testing.explore heirs --replay ")
+
+    assert main(["heirs", "--replay", again.split()[-1]]) == 1
+    text = capsys.readouterr().out
+    assert "kill w" in text
+    assert "every job ends" in text.splitlines()[-1]
+
+
+@pytest.mark.parametrize("order", [Order.DEPTH, Order.MIXED])
+def test_breadth_first_finds_the_shortest_way(broken, order):
+    shortest = found(PLANS["heirs"])
+    other = found(PLANS["heirs"], order)
+    assert len(shortest.moves) <= len(other.moves) <= 3 * len(shortest.moves)
+
+
+def test_an_end_that_no_move_reaches_is_no_violation():
+    lines, violation = replay(PLANS["tiny"], [])
+    assert violation is None
+    assert "nothing goes wrong any more" in lines[-1]
+
+
+def test_the_report_is_json(capsys):
+    assert main(["heirs", "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert report["world"] == "heirs"
+    assert report["emptied"] is True
+    assert report["states"] > 1000
+    assert report["violation"] is None
+
+
+def test_wrong_usage_is_told(capsys):
+    with pytest.raises(SystemExit) as ended:
+        main(["tiny", "--replay", "first,second"])
+    assert ended.value.code == 2
+    assert "write their numbers like 3,0,7" in capsys.readouterr().err
+
+
+# -- that it can be trusted
+
+
+def test_the_order_of_hashes_does_not_matter():
+    seen = []
+    for seed in ("1", "2"):
+        run = subprocess.run(
+            [sys.executable, "-m", "wmp.testing.explore", "small", "--states", "1500", "--json"],
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=True,
+        )
+        report = json.loads(run.stdout)
+        del report["seconds"]
+        seen.append(report)
+    assert seen[0] == seen[1]
+
+
+@pytest.mark.parametrize("order", [Order.DEPTH, Order.MIXED])
+def test_every_order_sees_the_same_states(order):
+    plan = evolve(PLANS["tiny"], faults=1, ticks=0)
+    broad, other = explore(plan), explore(plan, Exploration(order=order))
+    for explored in (broad, other):
+        assert explored.emptied
+    assert other.states == broad.states
+    assert other.transitions == broad.transitions
+    assert other.leaves == broad.leaves
+    assert other.depth >= broad.depth
+
+
+def test_copies_go_their_own_ways():
+    """Every move on a copy leaves the original as it was, and does what it does on a new world."""
+    plan = PLANS["cancel"]
+    scope, way = Scope(plan=plan), []
+    for turn in range(25):
+        moves = scope.moves()
+        if not moves:
+            break
+        before = scope.snapshot()
+        for move in moves:
+            copy = scope.copy()
+            copy.make(move)
+            assert scope.snapshot() == before
+            assert scope.copy().snapshot() == before
+        again = Scope(plan=plan)
+        for move in way:
+            again.make(move)
+        assert again.snapshot() == before
+        way.append(moves[turn * 7 % len(moves)])
+        scope.make(way[-1])
+    assert len(way) > 8
+
+
+def test_more_bounds_reach_more_states():
+    plan = evolve(PLANS["tiny"], faults=0, ticks=0)
+    none, fault, tick = (
+        explore(evolve(plan, **more)).states for more in ({}, {"faults": 1}, {"ticks": 1})
+    )
+    assert none < fault
+    assert none < tick
+
+
+def test_a_script_may_submit_and_cancel():
+    plan = evolve(
+        PLANS["tiny"], script=(Submit("m1", b"a"), Cancel("m1", 1), Submit("m1", b"b")), faults=0
+    )
+    explored = explore(plan)
+    assert explored.violation is None
+    assert explored.emptied

@@ -1,0 +1,108 @@
+"""``python -m wmp.testing.explore NAME``: every interleaving of a small world.
+
+Visits all states that a :class:`~wmp.testing.plan.Plan` can reach: any next message delivered,
+lost, repeated or refused, any job finished, any timer fired, any process killed, in every
+order, within the plan's bounds. Each is held against the invariants of
+:mod:`wmp.testing.invariants`.
+
+Exit status: 0 when all invariants held, 1 when one did not, 2 when it was called wrongly.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+
+from wmp.testing.invariants import Violation
+from wmp.testing.plan import PLANS, Plan
+from wmp.testing.retrace import replay
+from wmp.testing.search import Exploration, Explored, Order, explore
+
+__all__ = ["main", "tell"]
+
+
+def tell(name: str, plan: Plan, explored: Explored) -> str:
+    """A report for people."""
+    rate = explored.states / max(explored.seconds, 1e-9)
+    seen = "every state was seen" if explored.emptied else "there are more states"
+    head = (
+        f"{name}: {explored.states} states, {explored.transitions} transitions, "
+        f"depth {explored.depth}, {explored.leaves} ends in {explored.seconds:.1f} s "
+        f"({rate:.0f} states a second); {seen}"
+    )
+    lines = [head]
+    if explored.violation is not None:
+        lines.append(f"broken after {len(explored.moves)} moves: {explored.violation}")
+        lines += replay(plan, explored.moves)[0]
+        moves = ",".join(map(str, explored.moves))
+        lines.append(f"again: python -m wmp.testing.explore {name} --replay {moves}")
+    return "\n".join(lines)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The program; returns its exit status."""
+    options = _parser().parse_args(arguments)
+    plan = PLANS[options.name]
+    if options.replay is not None:
+        lines, violation = replay(plan, options.replay)
+        _say(*lines, str(violation or "no invariant was broken"))
+        return 1 if violation else 0
+    order = Order(options.order)
+    how = Exploration(states=options.states, order=order, seed=options.seed)
+    explored = explore(plan, how)
+    if options.json:
+        _say(json.dumps(_plain(options.name, explored)))
+    else:
+        _say(tell(options.name, plan, explored))
+    return 1 if explored.violation else 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m wmp.testing.explore",
+        description="Visit every state of a small world, and hold named invariants against each.",
+        epilog="exit status: 0 all invariants held, 1 one was broken, 2 wrong usage",
+    )
+    add = parser.add_argument
+    add("name", choices=sorted(PLANS), help="which world")
+    add("--states", type=int, metavar="N", help="stop after N states")
+    orders = [order.value for order in Order]
+    add("--order", choices=orders, default="breadth", help="what to look at first")
+    add("--seed", type=int, default=0, metavar="N", help="of the order `mixed` (default: 0)")
+    add("--json", action="store_true", help="print the result as one JSON object")
+    add("--replay", type=_moves, metavar="MOVES", help="make these moves and tell what happens")
+    return parser
+
+
+def _moves(text: str) -> list[int]:
+    try:
+        return [int(part) for part in text.split(",") if part]
+    except ValueError:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is no list of moves; write their numbers like 3,0,7"
+        ) from None
+
+
+def _plain(name: str, explored: Explored) -> dict[str, object]:
+    found: Violation | None = explored.violation
+    return {
+        "world": name,
+        "states": explored.states,
+        "transitions": explored.transitions,
+        "depth": explored.depth,
+        "ends": explored.leaves,
+        "emptied": explored.emptied,
+        "seconds": round(explored.seconds, 3),
+        "violation": None if found is None else str(found),
+        "moves": list(explored.moves),
+    }
+
+
+def _say(*lines: str) -> None:
+    sys.stdout.write("\n".join(lines) + "\n")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,143 @@
+"""What is in a small world, what is asked of it, and how much may go wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from attrs import field, frozen
+
+from wmp.core.settings import ManagerSettings, WorkerSettings
+from wmp.message import Kind
+
+__all__ = ["FAULTS", "PLANS", "Cancel", "Plan", "Submit"]
+
+FAULTS: Mapping[str, str] = {
+    "drop": "a message is lost",
+    "duplicate": "a message comes again, behind those that are on the way",
+    "refuse": "a message of a manager or device is reported as undeliverable",
+    "kill": "a worker's process ends; it may start again at any time, with a newer epoch",
+    "restart device": "a device starts again; what was on its connections is lost",
+    "restart manager": "a manager starts again; its jobs end with its process",
+}
+"""Kinds of faults."""
+
+
+@frozen
+class Submit:
+    """Hand a job to a manager."""
+
+    manager: str
+    payload: bytes
+    kind: Kind = Kind()  # noqa: RUF009 - a value
+    timeout: float | None = None
+    retries: int = 9
+
+
+@frozen
+class Cancel:
+    """Cancel the manager's job of that number."""
+
+    manager: str
+    id: int
+
+
+@frozen(kw_only=True)
+class Plan:
+    """A small world and its bounds."""
+
+    managers: tuple[str, ...]
+    uplinks: Mapping[str, tuple[str, ...]]
+    """Devices and workers: where their links lead. Devices come first."""
+    workers: Mapping[str, WorkerSettings]
+    script: tuple[Submit | Cancel, ...]
+    manager: ManagerSettings = ManagerSettings(identity=b"m", epoch=1)  # noqa: RUF009 - a value
+    kinds: tuple[str, ...] = tuple(FAULTS)
+    """Faults that may strike."""
+    faults: int = 2
+    """How many of them."""
+    ticks: int = 3
+    """How often a timer may fire while a job waits for its end."""
+    slow: bool = True
+    """Whether timers may fire while messages are on the way."""
+    settled: bool = False
+    """Whether nodes have found each other when it begins."""
+    devices: tuple[str, ...] = field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        devices = tuple(name for name in self.uplinks if name not in self.workers)
+        object.__setattr__(self, "devices", devices)
+
+
+def _worker(**options: object) -> WorkerSettings:
+    # Without jitter and window, states do not differ by numbers that mean nothing.
+    settings = {"hold": 0.0, "window": 0, "lane_max": 1, "jitter": 0.0, **options}
+    return WorkerSettings(identity=b"w", epoch=1, **settings)  # type: ignore[arg-type]
+
+
+_MESSAGES = ("drop", "duplicate", "refuse")
+
+PLANS: Mapping[str, Plan] = {
+    "tiny": Plan(
+        managers=("m1",),
+        uplinks={"w1": ("m1",)},
+        workers={"w1": _worker(hold=5.0)},
+        script=(Submit("m1", b"a"),),
+        ticks=1,
+        settled=True,
+    ),
+    "meeting": Plan(
+        managers=("m1",),
+        uplinks={"w1": ("m1",)},
+        workers={"w1": _worker()},
+        script=(Submit("m1", b"a"),),
+        faults=1,
+        ticks=1,
+    ),
+    "cancel": Plan(
+        managers=("m1",),
+        uplinks={"w1": ("m1",)},
+        workers={"w1": _worker()},
+        script=(Submit("m1", b"a", timeout=2.0), Cancel("m1", 1)),
+        faults=1,
+        ticks=1,
+        settled=True,
+    ),
+    "pair": Plan(
+        managers=("m1", "m2"),
+        uplinks={"w1": ("m1", "m2")},
+        workers={"w1": _worker()},
+        script=(Submit("m1", b"a"), Submit("m2", b"b")),
+        kinds=(*_MESSAGES, "kill"),
+        faults=1,
+        ticks=0,
+        settled=True,
+    ),
+    "heirs": Plan(
+        managers=("m1",),
+        uplinks={"w1": ("m1",), "w2": ("m1",)},
+        workers={"w1": _worker(), "w2": _worker()},
+        script=(Submit("m1", b"a"),),
+        kinds=("kill",),
+        faults=1,
+        ticks=2,
+        slow=False,
+        settled=True,
+    ),
+    "device": Plan(
+        managers=("m1",),
+        uplinks={"d1": ("m1",), "w1": ("d1",)},
+        workers={"w1": _worker()},
+        script=(Submit("m1", b"a"),),
+        faults=1,
+        ticks=1,
+        settled=True,
+    ),
+    "small": Plan(
+        managers=("m1", "m2"),
+        uplinks={"d1": ("m1", "m2"), "w1": ("m1", "m2"), "w2": ("d1",)},
+        workers={"w1": _worker(), "w2": _worker()},
+        script=(Submit("m1", b"a"), Submit("m2", b"b")),
+        settled=True,
+    ),
+}
+"""Worlds by name."""

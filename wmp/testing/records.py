@@ -1,0 +1,43 @@
+"""The outline of what observers know: states in which an invariant may still break differ."""
+
+from __future__ import annotations
+
+from wmp.core.outline import DOWN, UP, Outline, Pen
+from wmp.testing.invariants import History
+from wmp.testing.witness import Witness
+
+__all__ = ["outline_records"]
+
+
+def outline_records(history: History, witness: Witness) -> Outline:
+    """Draw a history and the witness that tells it."""
+    pen = Pen()
+    contacts = []
+    for me, known in sorted(witness._contacts.items()):
+        for identity, contact in sorted(known.items()):
+            peer = (identity, contact.epoch)
+            pen.times.append(contact.heard)
+            pen.number(("session", me), contact.session)
+            pen.place((DOWN, me, peer, contact.session), contact.number)
+            pen.place((UP, me, peer, contact.session), contact.received)
+            leases = []
+            for id, (attempt, number) in contact.leases.items():
+                pen.place((DOWN, me, peer, contact.session), number)
+                leases.append((id, attempt))
+            contacts.append((me, peer, contact.session > 0, tuple(leases)))
+    jobs = [
+        (
+            owner,
+            owner in history.open,
+            id,
+            job.attempt,
+            job.holder,
+            job.over,
+            tuple(job.begun.items()),
+            job.end and job.end.value,
+        )
+        for owner, ids in history.jobs.items()
+        for id, job in ids.items()
+    ]
+    answered = sorted(history._answered.items())
+    return pen.outline((tuple(contacts), tuple(jobs), tuple(answered)))
