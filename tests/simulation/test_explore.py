@@ -6,11 +6,13 @@ import json
 import os
 import subprocess
 import sys
+from random import Random
 
 import pytest
 from attrs import evolve
 
 from wmp.core import manager as manager_module
+from wmp.core import outline
 from wmp.core.dispatch import Dispatch
 from wmp.core.manager import Manager
 from wmp.core.resources import Resources
@@ -272,3 +274,66 @@ def test_a_script_may_submit_and_cancel():
     explored = explore(plan)
     assert explored.violation is None
     assert explored.emptied
+
+
+def futures(scope: Scope) -> list[int]:
+    """Hashes of the states one move away."""
+    found = []
+    for move in scope.moves():
+        after = scope.copy()
+        after.make(move)
+        found.append(hash(after.snapshot()))
+    return sorted(found)
+
+
+def as_it_is(scope: Scope) -> object:
+    """Numbers and times that a snapshot does not have as they are."""
+    outlines = [node.outline() for node in scope.nodes.values()]
+    return [(o.numbers, o.times, o.past, o.ahead) for o in outlines]
+
+
+ALIKE = [
+    ("tiny", {"faults": 1, "ticks": 2}),
+    ("meeting", {"ticks": 0}),
+    ("cancel", {"faults": 1}),
+    ("heirs", {}),
+    ("pair", {"kinds": ("drop", "duplicate", "restart manager")}),
+]
+
+
+def compared(name: str, bounds: dict[str, object]) -> tuple[int, list[str]]:
+    """How many states were met that look different and have an equal snapshot; and where the
+    futures of two such states differ."""
+    plan = evolve(PLANS[name], **bounds)
+    draw = Random(name)
+    first = Scope(plan=plan)
+    known = {first.snapshot(): (as_it_is(first), first)}
+    waiting, count, wrong = [first], 0, []
+    while waiting and count < 150 and len(known) < 3_000:
+        scope = waiting.pop(draw.randrange(len(waiting)) if draw.random() < 0.1 else -1)
+        moves = scope.moves()
+        for move in draw.sample(moves, len(moves)):
+            after = scope.copy()
+            after.make(move)
+            state, looks = after.snapshot(), as_it_is(after)
+            if state not in known:
+                known[state] = (looks, after)
+                waiting.append(after)
+            elif known[state][0] != looks:
+                count += 1
+                if futures(after) != futures(known[state][1]):
+                    wrong.append(f"after {move}")
+    return count, wrong
+
+
+@pytest.mark.parametrize(("name", "bounds"), ALIKE)
+def test_states_with_equal_snapshots_have_equal_futures(name, bounds):
+    """What makes it right to go on from only one of them."""
+    count, wrong = compared(name, bounds)
+    assert wrong == []
+    assert count >= 10
+
+
+def test_snapshots_that_see_too_little_are_noticed(monkeypatch):
+    monkeypatch.setattr(outline, "_places", lambda series, numbers: dict.fromkeys(numbers, 0))
+    assert any(compared(name, bounds)[1] for name, bounds in ALIKE)
