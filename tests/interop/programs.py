@@ -97,6 +97,15 @@ class Program:
                 assert not ended, f"{text!r} was never said: {self._lines}"
                 self._heard.wait(min(left, 0.5))
 
+    def says_times(self, text: str, times: int) -> None:
+        """Wait until ``text`` was said so often on stderr."""
+        until = time.monotonic() + TIMEOUT
+        with self._heard:
+            while self.stderr.count(text) < times:
+                left = until - time.monotonic()
+                assert left > 0, f"{text!r} was not said in time: {self._lines}"
+                self._heard.wait(left)
+
     def feed(self, data: bytes) -> None:
         """Write to its stdin."""
         assert self.process.stdin is not None

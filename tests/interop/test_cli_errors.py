@@ -8,6 +8,7 @@ import sys
 import textwrap
 
 import pytest
+import zmq.auth
 
 import wmp
 from tests.interop.programs import ENVIRON, TIMEOUT, WMP, WMP_DEVICE
@@ -24,6 +25,7 @@ WORK = """
         pass
 
     number = 7
+    handlers = {"shout": shout}
 """
 
 # arguments of `wmp`, and what the line must say: what was seen, what is expected, what to do
@@ -49,14 +51,22 @@ CASES = [
     ("worker work:shout --connect 127.0.0.1:5570", r"expected tcp://HOST:PORT, ipc://PATH"),
     ("worker work:shout --connect tcp://127.0.0.1:*", r"name the port"),
     ("worker work:shout --secret no.key_secret", r"there is no no.key_secret; make keys with"),
-    ("worker work:shout --server no.key", r"go with --secret"),
+    ("worker work:shout --server no.key", r"--server goes with --secret"),
+    ("worker work:shout --secret a.key_secret", r"--secret lacks its --server FILE: the .key file"),
+    ("worker work:shout --connect inproc://x", r"inproc reaches only nodes of the same process"),
+    ("worker --role a --role b --role a -- wc", r"--role names 'a' twice"),
+    ("worker work:handlers --role a", r"--role is for one function: work:handlers names roles"),
     ("worker ready:worker --slots 3", r"--slots does not go with ready:worker"),
     ("worker -- nosuchcommand", r"'nosuchcommand' was not found .*give its path"),
     ("worker --", r"an empty command"),
     ("worker --pool process -- wc", r"--pool is for functions"),
     ("map nowhere.txt", r"there is no file nowhere.txt"),
     ("map .", r"\. is a folder; name files"),
-    ("map --bind tcp://0.0.0.0:5570 work.py", r"will not bind .* without security"),
+    (
+        "map --bind tcp://0.0.0.0:5570 work.py",
+        r"without security: .*; make keys with `wmp keys NAME` and add --secret NAME.key_secret",
+    ),
+    ("map --bind inproc://x work.py", r"inproc reaches only nodes of the same process; use ipc:"),
     ("map --bind nonsense work.py", r"cannot bind to 'nonsense': expected tcp://HOST:PORT"),
     ("map --bind tcp://127.0.0.1:99999 work.py", r"a port is at most 65535"),
     ("map --need gpu=x work.py", r"--need 'gpu=x': expected NAME=AMOUNT"),
@@ -77,6 +87,7 @@ def folder(tmp_path):
     (tmp_path / "ready.py").write_text(
         "import wmp\nworker = wmp.Worker('ipc://x', handlers=bytes.upper)\n"
     )
+    zmq.auth.create_certificates(tmp_path, "a")
     return tmp_path
 
 
@@ -113,7 +124,11 @@ DEVICE_CASES = [
     ("--bogus", r"no such option '--bogus'.*; see wmp-device --help"),
     ("--bind nonsense", r"cannot bind to 'nonsense': expected tcp://HOST:PORT"),
     ("--connect tcp://127.0.0.1:*", r"name the port"),
-    ("--bind tcp://0.0.0.0:5571", r"will not bind .* without security"),
+    ("--bind tcp://0.0.0.0:5571", r"without security: .* add --secret NAME.key_secret"),
+    ("--bind ipc://a --connect ipc://a", r"--connect ipc://a is where this device binds"),
+    ("--connect inproc://a", r"inproc reaches only nodes of the same process"),
+    ("--allowed .", r"--allowed goes with --secret"),
+    ("--secret a.key_secret", r"--secret lacks its --server FILE"),
     ("--max-hops 17", r"--max-hops is from 1 to 16, got 17"),
     ("run", r"missing argument 'FILE'"),
     ("run nowhere.toml", r"cannot read nowhere.toml: no such file"),
@@ -178,6 +193,16 @@ def test_help_teaches_by_examples(folder):
         assert examples, found.stdout
         name = "wmp-device" if argv[: len(WMP_DEVICE)] == WMP_DEVICE else "wmp"
         assert all(name in example for example in examples)
+
+
+def test_help_has_whole_sentences_and_says_what_every_flag_does(folder):
+    listed = run(*WMP, "--help", cwd=folder).stdout
+    assert "..." not in listed.partition("\nCommands:\n")[2]
+    assert "Python module" in listed
+    for argv in (*((*WMP, name) for name in ("worker", "map", "demo", "keys")), WMP_DEVICE):
+        options = run(*argv, "--help", cwd=folder).stdout.partition("\nOptions:\n")[2]
+        # What has no text of its own shows nothing, or its default at once.
+        assert not re.findall(r"^  -.*[A-Z=]+(?:  +\[default:.*)?$", options, re.MULTILINE), options
 
 
 def test_version(folder):

@@ -130,6 +130,20 @@ def test_nobody_there_is_said_once_and_ctrl_c_cancels(folder):
         assert "Traceback" not in mapped.stderr
 
 
+def test_nobody_there_is_said_again_when_the_only_worker_has_left(folder):
+    with program(*spread()) as mapped:
+        for word in (b"one", b"two"):
+            with wmp.Worker("ipc://here", handlers={"shout": work}):
+                mapped.feed(word + b"\n")
+                mapped.says(word.decode().upper(), on="stdout")
+            mapped.feed(b"slow\n")
+            mapped.says_times("no worker for role 'shout'", 1 if word == b"one" else 2)
+        mapped.signal(signal.SIGINT)
+
+        assert mapped.ends() == 130
+        assert mapped.stderr.count("no worker for role") == 2
+
+
 def test_a_port_chosen_by_the_system_is_told(folder):
     with program("map", "--bind", "tcp://127.0.0.1:*") as mapped:
         endpoint = mapped.says("bound to").rpartition(" ")[2]
@@ -165,13 +179,12 @@ def test_who_reads_only_the_head_is_no_defect(worker):
         process.communicate()
 
 
-def test_a_terminal_shows_how_far_it_is(folder, worker):
-    for name in ("a", "b", "c"):
-        (folder / name).write_text(f"file {name}, slow")
+def on_a_terminal(*argv, lines=None, typed=None, code=0):
+    """Run on a terminal of 80 columns; return what it shows. Stdin is a pipe, or typed there."""
     ours, theirs = pty.openpty()
     process = subprocess.Popen(
-        [*WMP, *spread("a", "b", "c")],
-        stdin=subprocess.DEVNULL,
+        [*WMP, *argv],
+        stdin=theirs if typed is not None else subprocess.PIPE,
         stdout=theirs,
         stderr=theirs,
         env={**ENVIRON, "TERM": "xterm"},
@@ -179,6 +192,11 @@ def test_a_terminal_shows_how_far_it_is(folder, worker):
     os.close(theirs)
     seen = b""
     try:
+        if typed is not None:
+            os.write(ours, typed)
+        else:
+            process.stdin.write(lines or b"")
+            process.stdin.close()
         until = time.monotonic() + TIMEOUT
         while select.select([ours], [], [], max(0.0, until - time.monotonic()))[0]:
             try:
@@ -189,10 +207,39 @@ def test_a_terminal_shows_how_far_it_is(folder, worker):
                 break
             seen += chunk
 
-        assert process.wait(TIMEOUT) == 0
-        assert b"0/3" in seen
-        assert seen.index(b"FILE A, SLOW") < seen.index(b"FILE B, SLOW")
+        assert process.wait(TIMEOUT) == code
+        return seen
     finally:
         process.kill()
         process.wait()
         os.close(ours)
+
+
+def test_a_terminal_shows_how_far_it_is(folder, worker):
+    for name in ("a", "b", "c"):
+        (folder / name).write_text(f"file {name}, slow")
+    seen = on_a_terminal(*spread("a", "b", "c"))
+
+    assert b"0/3" in seen
+    assert seen.index(b"FILE A, SLOW") < seen.index(b"FILE B, SLOW")
+
+
+def test_how_much_there_is_is_shown_when_stdin_has_ended(worker):
+    seen = on_a_terminal(*spread(), lines=b"slow one\nslow two\n" * 4)
+
+    assert b"/8" in seen
+
+
+def test_what_is_logged_goes_above_the_bar(worker):
+    seen = on_a_terminal(*spread("--verbose"), lines=b"bad\nslow\n", code=1)
+    (line,) = [line for line in seen.split(b"\n") if b"wmp: stdin:1: Traceback" in line]
+
+    # The line of the bar is wiped before.
+    assert b"/2" not in line.rpartition(b"\x1b[2K")[2]
+
+
+def test_there_is_no_bar_where_lines_are_typed(worker):
+    seen = on_a_terminal(*spread(), typed=b"slow one\n\x04")
+
+    assert b"SLOW ONE" in seen
+    assert b"\x1b[" not in seen

@@ -88,6 +88,29 @@ def test_a_function_may_have_a_role(manager):
         assert manager.submit(b"hello", role="loud", timeout=TIMEOUT).result() == b"HELLO"
 
 
+def test_a_function_and_a_command_may_have_several_roles(manager):
+    roles = ("--connect", "ipc://first", "--role", "one", "--role", "two")
+    with program("worker", "work:shout", *roles) as worker:
+        for role in ("one", "two"):
+            assert manager.submit(b"hello", role=role, timeout=TIMEOUT).result() == b"HELLO"
+        worker.signal(signal.SIGTERM)
+        assert worker.ends() == 0
+    with program("worker", *roles, "--", "rev"):
+        for role in ("one", "two"):
+            assert manager.submit(b"abc", role=role, timeout=TIMEOUT).result().strip() == b"cba"
+
+
+def test_every_manager_that_answers_is_told(folder):
+    with program("worker", "work:shout", "--connect", "ipc://first") as worker:
+        with wmp.Manager("ipc://first", label="the first") as manager:
+            worker.says("ready: connected to manager the first")
+            manager.submit(b"", timeout=TIMEOUT).result()
+        worker.says("the manager at ipc://first has gone; trying on")
+        with wmp.Manager("ipc://first", label="the second"):
+            worker.says("ready: connected to manager the second")
+        assert "misrouted" not in worker.stderr
+
+
 def test_functions_run_in_processes(manager):
     argv = ("worker", "work:where", "--connect", "ipc://first", "--pool", "process", "--slots", "2")
     with program(*argv) as worker:
@@ -139,16 +162,18 @@ def test_what_is_under_way_is_finished_at_sigterm(manager, folder):
         assert worker.ends() == 0
 
 
-def test_a_second_signal_stops_at_once(manager, folder):
+@pytest.mark.parametrize("second", [signal.SIGTERM, signal.SIGINT])
+def test_a_second_signal_stops_at_once(manager, folder, second):
     with program("worker", "work:handlers", "--connect", "ipc://first") as worker:
         manager.submit(str(folder).encode(), role="wait")
         wait_for(folder / "begun")
         worker.signal(signal.SIGTERM)
         worker.says("draining")
-        worker.signal(signal.SIGTERM)
+        worker.signal(second)
         worker.says("stopping at once")
 
-        assert worker.ends() == 0
+        # A job was thrown away: this is no good end.
+        assert worker.ends() == 128 + second
     manager.close(0)
 
 

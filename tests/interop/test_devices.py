@@ -16,7 +16,7 @@ import zmq.auth
 import wmp
 from tests.interop.programs import ROOT, wmp_device
 from wmp.errors import ConfigError
-from wmp.runtime.config import load_devices
+from wmp.runtime.config import load_devices, meets
 
 pytestmark = pytest.mark.interop
 
@@ -182,7 +182,7 @@ def test_what_a_definition_says_is_what_it_means(folder):
         (f"[device]\n{GOOD}[device.security]", "device.security.secret is missing; expected"),
         (
             f"[device]\n{GOOD}[device.security]\nsecret = 'a'\nserver = 'b'",
-            "device.security: cannot read CURVE keys",
+            "device.security: there is no a; make keys with: wmp keys NAME",
         ),
         (
             f"[device]\n{GOOD}[device.transport]\nlinger = 'x'",
@@ -200,6 +200,24 @@ def test_what_a_definition_says_is_what_it_means(folder):
             f"[[device]]\n{GOOD}[[device]]\nbind = 1",
             "device[1].bind is 1; expected an address such as",
         ),
+        (
+            f"[[device]]\n{GOOD}[[device]]\n{GOOD}",
+            "device[1].bind is ipc://a, where device[0] is bound; give each",
+        ),
+        (
+            '[device]\nbind = "ipc://a"\nconnect = ["ipc://b", "ipc://a"]',
+            "device.connect is ipc://a, where this device is bound; expected the address of",
+        ),
+        ('[device]\nbind = "x"\nconnect = "ipc://b"', "device.bind: cannot bind to 'x': expected"),
+        (
+            '[device]\nbind = "ipc://a"\nconnect = ["ipc://b", "tcp://h"]',
+            "device.connect: cannot connect to 'tcp://h': expected tcp://HOST:PORT",
+        ),
+        (
+            '[device]\nbind = "tcp://0.0.0.0:5571"\nconnect = "ipc://b"',
+            "anybody on the network could connect; make keys with `wmp keys` and name them under",
+        ),
+        ('[device]\nbind = "inproc://a"\nconnect = "ipc://b"', "use ipc://PATH or tcp://"),
     ],
 )
 def test_what_is_wrong_is_named_with_file_and_key(folder, text, expected):
@@ -209,3 +227,21 @@ def test_what_is_wrong_is_named_with_file_and_key(folder, text, expected):
 
     assert str(raised.value).startswith("d.toml: ")
     assert expected in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("connect", "bind", "expected"),
+    [
+        ("ipc://a", "ipc://a", True),
+        ("ipc://a", "ipc://b", False),
+        ("tcp://localhost:1", "tcp://127.0.0.1:1", True),
+        ("tcp://127.0.0.1:1", "tcp://*:1", True),
+        ("tcp://[::1]:1", "tcp://[::]:1", True),
+        ("tcp://10.0.0.1:1", "tcp://*:1", False),
+        ("tcp://127.0.0.1:1", "tcp://127.0.0.1:2", False),
+        ("tcp://127.0.0.1:*", "tcp://127.0.0.1:*", False),
+        ("ipc://a", "tcp://127.0.0.1:1", False),
+    ],
+)
+def test_who_would_find_whom(connect, bind, expected):
+    assert meets(connect, bind) is expected

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import io
+import logging
 import sys
 from types import TracebackType
-from typing import Final
+from typing import Final, TextIO
 
 from rich.console import Console
 from rich.progress import (
@@ -25,7 +27,7 @@ class Bar:
     """Shows how far something is, and prints without tearing what it shows.
 
     The bar is drawn on stderr, or on stdout when that is a terminal too: results are printed
-    above it then. Where stderr is no terminal, there is no bar.
+    above it then, and so is what the library logs. Where stderr is no terminal, there is no bar.
 
     Args:
         program: What complaints begin with.
@@ -37,6 +39,8 @@ class Bar:
         self._program: Final = program
         self._above = sys.stdout.isatty()
         self._progress: Progress | None = None
+        self._total = total
+        self._moved: list[tuple[logging.StreamHandler[TextIO], TextIO]] = []
         if shown and sys.stderr.isatty():
             self._progress = Progress(
                 TextColumn("{task.description}"),
@@ -59,6 +63,10 @@ class Bar:
     def __enter__(self) -> Bar:
         if self._progress is not None:
             self._progress.start()
+            for handler in logging.getLogger("wmp").handlers:
+                if type(handler) is logging.StreamHandler:
+                    self._moved.append((handler, handler.stream))
+                    handler.setStream(_Above(self._progress.console))
         return self
 
     def __exit__(
@@ -68,12 +76,20 @@ class Bar:
         traceback: TracebackType | None,
     ) -> None:
         if self._progress is not None:
+            for handler, stream in self._moved:
+                handler.setStream(stream)
             self._progress.stop()
 
     def advance(self, count: int = 1, text: str | None = None) -> None:
         """Move on, and change what is said before the bar."""
         if self._progress is not None:
             self._progress.update(self._task, advance=count, description=text)
+
+    def know(self, total: int | None) -> None:
+        """Learn how much there is to do; None when that is not known yet."""
+        if self._progress is not None and total is not None and total != self._total:
+            self._total = total
+            self._progress.update(self._task, total=total)
 
     def print(self, line: bytes) -> None:
         """Print a result, bytes as they are, with its newline."""
@@ -93,3 +109,14 @@ class Bar:
     def flush(self) -> None:
         """Let whoever reads stdout see what is there."""
         sys.stdout.flush()
+
+
+class _Above(io.TextIOBase):
+    """Where a log handler writes while there is a bar: whole lines, above it."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+
+    def write(self, text: str) -> int:
+        self._console.out(text, end="", highlight=False)
+        return len(text)

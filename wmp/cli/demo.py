@@ -28,12 +28,20 @@ _PROGRAM: Final = "wmp"
 
 @click.command(
     cls=Command,
+    short_help="See it all work, on this machine.",
     epilog="""
     wmp demo
     wmp demo --workers 8 --no-kill
     """,
 )
-@click.option("--workers", type=click.IntRange(1, 64), default=4, show_default=True, metavar="N")
+@click.option(
+    "--workers",
+    type=click.IntRange(1, 64),
+    default=4,
+    show_default=True,
+    metavar="N",
+    help="How many workers, each a process of its own.",
+)
 @click.option("--files", type=click.IntRange(1), metavar="N", help="No more than N files.")
 @click.option("--no-kill", is_flag=True, help="Let every worker live.")
 @click.option("-q", "--quiet", is_flag=True, help="Print nothing unless something is wrong.")

@@ -141,6 +141,12 @@ class Feed:
                 raise self._error
             return None, not self._ended
 
+    @property
+    def total(self) -> int | None:
+        """How many inputs there are, None while more may come."""
+        with self._changed:
+            return self.count if self._ended else None
+
     def drop(self) -> None:
         """Forget the oldest item: its result was taken."""
         with self._changed:

@@ -16,12 +16,13 @@ __all__ = ["keys"]
 
 @click.command(
     cls=Command,
+    short_help="Make CURVE keys for a node that the network can reach.",
     epilog="""
     wmp keys manager          makes manager.key and manager.key_secret
     wmp keys workers/ada      makes workers/ada.key and workers/ada.key_secret
     """,
 )
-@click.argument("name")
+@click.argument("name", metavar="NAME")
 def keys(name: str) -> int:
     """Make a pair of CURVE keys: NAME.key for everybody, NAME.key_secret for this node alone.
 

@@ -6,6 +6,7 @@ import base64
 import concurrent.futures
 import json
 import logging
+import sys
 import time
 from pathlib import Path
 from typing import Any, Final
@@ -15,10 +16,10 @@ import click
 from wmp.blocking import Manager
 from wmp.cli.bar import Bar
 from wmp.cli.feed import Feed, Item, inputs
-from wmp.cli.options import HOME, Command, amounts, security_of, verbose
+from wmp.cli.options import HOME, Command, amounts, check_addresses, security_of, verbose
 from wmp.cli.options import keys as key_flags
 from wmp.cli.start import FAILED, INTERRUPTED, complain
-from wmp.errors import ConfigError
+from wmp.errors import ConfigError, JobFailed
 from wmp.message import DEFAULT_ROLE
 from wmp.runtime.checks import check_role, check_seconds
 
@@ -31,6 +32,9 @@ _PROGRAM: Final = "wmp"
 _LONELY: Final = 3.0
 """Seconds after which people are told that nobody is there to do the jobs."""
 
+_LOOK: Final = 0.5
+"""Seconds between two looks at who is there, while nothing comes."""
+
 _TURN: Final = 0.1
 """Seconds between two looks at the clock while a result is waited for."""
 
@@ -38,6 +42,7 @@ _TURN: Final = 0.1
 @click.command(
     name="map",
     cls=Command,
+    short_help="Spread files, or the lines of stdin, over workers.",
     epilog="""
     wmp map --role wc *.txt                     each file is a job
     wmp map --role resolve --lines hosts.txt    each line of a file is a job
@@ -47,7 +52,13 @@ _TURN: Final = 0.1
 )
 @click.argument("files", metavar="[FILE]…", nargs=-1)
 @click.option("--bind", metavar="ENDPOINT", multiple=True, help=f"For workers; default {HOME}.")
-@click.option("--role", metavar="ROLE", default=DEFAULT_ROLE, show_default=True)
+@click.option(
+    "--role",
+    metavar="ROLE",
+    default=DEFAULT_ROLE,
+    show_default=True,
+    help="Jobs of which role they are: workers that offer it do them.",
+)
 @click.option("--lines", is_flag=True, help="Jobs are the lines of the files, not the files.")
 @click.option("--json", "as_json", is_flag=True, help="Print name, ok and result or error as JSON.")
 @click.option("--need", metavar="NAME=AMOUNT", multiple=True, help="What one job takes.")
@@ -76,7 +87,8 @@ def map_command(
 ) -> int:
     """Have workers do the same with every FILE, or with every line of stdin.
 
-    Without FILE, the lines of stdin are the jobs; - stands for stdin among files. The results
+    Without FILE, the lines of stdin are the jobs; - stands for stdin among files. A line comes to
+    the worker without its newline, a file as it is. The results
     come to stdout in the order of the inputs, each ended by a newline. What failed is named on
     stderr, and the exit code is then 1. Ctrl-C cancels what is under way and exits with 130.
     """
@@ -88,19 +100,19 @@ def map_command(
     if timeout is not None:
         check_seconds("--timeout", timeout, zero=False)
     check_role(role)
-    manager = Manager(
-        *(bind or (HOME,)),
-        retries=retries,
-        security=security_of(secret, allowed=allowed),
-    )
+    security = security_of(secret, allowed=allowed)
+    check_addresses(security, bind=bind or (HOME,))
+    manager = Manager(*(bind or (HOME,)), retries=retries, security=security)
+    # A bar and what is typed would get into each other's line.
+    typed = (not files or "-" in files) and sys.stdin is not None and sys.stdin.isatty()
     total = len(files) if files and not lines else None
     order = {"role": role, "needs": amounts("--need", need) or None, "timeout": timeout}
     try:
-        with manager, Bar(_PROGRAM, total) as bar:
+        with manager, Bar(_PROGRAM, total, shown=not typed) as bar:
             if any(endpoint.endswith((":*", ":0")) for endpoint in bind):
                 bar.complain(f"bound to {', '.join(manager.endpoints)}")
             feed = Feed(manager, inputs(files, lines), order)
-            failed = _collect(manager, feed, _Printer(as_json, bar), role)
+            failed = _collect(feed, _Printer(as_json, bar), _Watch(manager, bar, role))
     except KeyboardInterrupt:
         complain(_PROGRAM, "interrupted; jobs under way were cancelled")
         return INTERRUPTED
@@ -109,12 +121,12 @@ def map_command(
     return FAILED if failed else 0
 
 
-def _collect(manager: Manager, feed: Feed, printer: _Printer, role: str) -> int:
+def _collect(feed: Feed, printer: _Printer, watch: _Watch) -> int:
     """Print what comes, in the order of the inputs; return how many failed."""
     failed = 0
-    watch = _Watch(manager, printer, role)
     while True:
         item, more = feed.first(_TURN)
+        printer.know(feed.total)
         if item is None:
             printer.flush()
             if not more:
@@ -124,32 +136,49 @@ def _collect(manager: Manager, feed: Feed, printer: _Printer, role: str) -> int:
             # Nothing more comes for a while: let whoever reads see what there is.
             printer.flush()
             while not concurrent.futures.wait([item.job], _TURN).done:
+                printer.know(feed.total)
                 watch.look()
+        if item.job is not None and isinstance(item.job.exception(), JobFailed | None):
+            watch.served()
         failed += not printer.show(item)
         feed.drop()
 
 
 class _Watch:
-    """Says once that nobody is there for the role."""
+    """Says that nobody is there for the role, once each time that it has become so."""
 
-    def __init__(self, manager: Manager, printer: _Printer, role: str) -> None:
+    def __init__(self, manager: Manager, bar: Bar, role: str) -> None:
         self._manager = manager
-        self._printer = printer
+        self._bar = bar
         self._role = role
-        self._at: float | None = time.monotonic() + _LONELY
+        self._next = 0.0
+        self._since: float | None = None
+        """Since when nobody was seen."""
+        self._said = False
+
+    def served(self) -> None:
+        """Learn that somebody did a job."""
+        self._since, self._said = None, False
 
     def look(self) -> None:
-        """Look whether it is time, and whether it is so."""
-        if self._at is None or time.monotonic() < self._at:
+        """Look who is there while a job waits."""
+        now = time.monotonic()
+        if now < self._next:
             return
-        self._at = None
+        self._next = now + _LOOK
         workers = self._manager.statistics().workers
         if any(self._role in worker.roles for worker in workers):
+            self.served()
             return
+        if self._since is None:
+            self._since = now
+        if self._said or now - self._since < _LONELY:
+            return
+        self._said = True
         where = self._manager.endpoints[0]
         others = sorted({role for worker in workers for role in worker.roles})
         seen = f" (those that are offer {', '.join(others)})" if others else ""
-        self._printer.complain(
+        self._bar.complain(
             f"jobs wait, but no worker for role {self._role!r} is connected to {where}{seen}; "
             f"start one: wmp worker --role {self._role} --connect {where} -- COMMAND"
         )
@@ -163,6 +192,7 @@ class _Printer:
         self._bar = bar
         self.flush = bar.flush
         self.complain = bar.complain
+        self.know = bar.know
 
     def show(self, item: Item) -> bool:
         """Print how an item ended; tell whether it ended well."""

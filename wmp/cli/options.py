@@ -6,13 +6,13 @@ import importlib.metadata
 import logging
 import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import click
 
 from wmp.errors import ConfigError
 from wmp.runtime.security import Security
+from wmp.runtime.sockets import check_endpoints
 
 __all__ = [
     "BELOW",
@@ -20,6 +20,7 @@ __all__ = [
     "VERBOSE",
     "Command",
     "amounts",
+    "check_addresses",
     "keys",
     "log_to_stderr",
     "security_of",
@@ -36,6 +37,11 @@ BELOW: Final = "tcp://127.0.0.1:5571"
 
 VERBOSE: Final = "wmp.verbose"
 """Key of a click context's ``meta``: whether to say everything."""
+
+_REMEDY: Final = (
+    "make keys with `wmp keys NAME` and add --secret NAME.key_secret, "
+    "or bind to tcp://127.0.0.1:PORT"
+)
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
@@ -139,13 +145,30 @@ def security_of(
         ConfigError: A file is no key, or a flag lacks the one that it belongs to.
     """
     if secret is None:
-        if server is not None or allowed is not None:
-            raise ConfigError("--server and --allowed go with --secret, which names our own keys")
+        for flag, value in (("--server", server), ("--allowed", allowed)):
+            if value is not None:
+                raise ConfigError(f"{flag} goes with --secret, which names our own keys")
         return None
-    for name in (secret, server, allowed):
-        if name is not None and not Path(name).exists():
-            raise ConfigError(f"there is no {name}; make keys with: wmp keys NAME")
     return Security.load(secret, server=server, allowed=allowed)
+
+
+def check_addresses(
+    security: Security | None, *, bind: tuple[str, ...] = (), connect: tuple[str, ...] = ()
+) -> None:
+    """Check what the flags ``--bind`` and ``--connect`` name, and say what is wrong in flags.
+
+    Raises:
+        ConfigError: An address is malformed, or the keys for it are missing.
+    """
+    check_endpoints(bind, bind=True, security=security, shared=False, remedy=_REMEDY)
+    check_endpoints(connect, bind=False, security=security, shared=False)
+    if security is not None and security.server_key is None:
+        for endpoint in connect:
+            if endpoint.startswith("tcp://"):
+                raise ConfigError(
+                    f"--secret lacks its --server FILE: the .key file of whom to expect at "
+                    f"{endpoint}"
+                )
 
 
 def amounts(flag: str, pairs: tuple[str, ...]) -> dict[str, int]:

@@ -23,6 +23,7 @@ class _Group(click.Group):
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog="""
     wmp demo                          see it all work, on this machine
+    wmp worker package.module:f       a worker that calls a Python function for each job
     wmp worker --role wc -- wc -w     a worker that runs a Unix command for each job
     wmp map --role wc *.txt           spread files over whoever connects
     wmp COMMAND --help                more about one of them
@@ -33,7 +34,8 @@ def command() -> None:
     """Jobs from many managers to many workers over ZeroMQ, without a broker.
 
     A manager holds jobs and binds, by default to tcp://127.0.0.1:5570; workers connect to it and
-    do them. The program wmp-device stands between the two.
+    do them, with a function of a Python module or a Unix command. The program wmp-device stands
+    between the two.
     """
 
 

@@ -14,6 +14,7 @@ from wmp.cli.options import (
     BELOW,
     HOME,
     Command,
+    check_addresses,
     keys,
     security_of,
     verbose,
@@ -22,7 +23,7 @@ from wmp.cli.options import (
 )
 from wmp.cli.start import complain
 from wmp.message import Limits
-from wmp.runtime.config import DeviceDefinition, load_devices
+from wmp.runtime.config import DeviceDefinition, load_devices, meets
 from wmp.runtime.signals import on_signals
 
 __all__ = ["command"]
@@ -57,7 +58,14 @@ class _Group(click.Group):
 )
 @click.option("--identity", metavar="TEXT", help="Stable name on the wire; random by default.")
 @click.option("--label", metavar="TEXT", help="What people call it; host and process by default.")
-@click.option("--max-hops", metavar="N", type=int, default=Limits.HOPS, show_default=True)
+@click.option(
+    "--max-hops",
+    metavar="N",
+    type=int,
+    default=Limits.HOPS,
+    show_default=True,
+    help="How many devices a message may pass.",
+)
 @keys(connects=True, binds=True)
 @verbose
 @version
@@ -86,13 +94,22 @@ def command(
         return None
     if not 1 <= max_hops <= Limits.HOPS:
         raise click.UsageError(f"--max-hops is from 1 to {Limits.HOPS}, got {max_hops}", context)
+    bind, connect = bind or (BELOW,), connect or (HOME,)
+    security = security_of(secret, server=server, allowed=allowed)
+    check_addresses(security, bind=bind, connect=connect)
+    for endpoint in connect:
+        if any(meets(endpoint, own) for own in bind):
+            raise click.UsageError(
+                f"--connect {endpoint} is where this device binds; name a manager's address",
+                context,
+            )
     definition = DeviceDefinition(
-        bind=bind or (BELOW,),
-        connect=connect or (HOME,),
+        bind=bind,
+        connect=connect,
         identity=identity,
         label=label,
         max_hops=max_hops,
-        security=security_of(secret, server=server, allowed=allowed),
+        security=security,
     )
     return asyncio.run(_serve((definition,)))
 

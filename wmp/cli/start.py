@@ -12,13 +12,16 @@ from typing import Final, NoReturn
 
 from wmp.errors import ConfigError, WMPError
 
-__all__ = ["FAILED", "INTERRUPTED", "USAGE", "complain", "start"]
+__all__ = ["FAILED", "INTERRUPTED", "SIGNALLED", "USAGE", "complain", "start"]
 
 FAILED: Final = 1
 """Exit code: it ran, and something did not end well."""
 
 USAGE: Final = 2
 """Exit code: a flag, an address or a file is wrong; nothing was done."""
+
+SIGNALLED: Final = 128
+"""Exit code of who a signal ended, as shells have it, less the signal's number."""
 
 INTERRUPTED: Final = 130
 """Exit code: Ctrl-C, as shells have it."""

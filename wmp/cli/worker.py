@@ -15,14 +15,15 @@ from typing import Any, Final
 import click
 
 from wmp import aio, blocking
-from wmp.cli.options import HOME, Command, amounts, security_of, verbose
+from wmp.cli.options import HOME, Command, amounts, check_addresses, security_of, verbose
 from wmp.cli.options import keys as key_flags
-from wmp.cli.start import complain
+from wmp.cli.start import SIGNALLED, complain
 from wmp.errors import ClosedError, ConfigError
 from wmp.message import DEFAULT_ROLE
 from wmp.runtime.command import CommandHandler
 from wmp.runtime.handlers import Handler
 from wmp.runtime.pools import KINDS
+from wmp.runtime.signals import heard
 
 __all__ = ["worker"]
 
@@ -56,6 +57,7 @@ class _WorkerCommand(Command):
 
 @click.command(
     cls=_WorkerCommand,
+    short_help="Do jobs with a Python function or a Unix command.",
     epilog="""
     wmp worker package.module:function --slots 8 --pool process
     wmp worker package.module:worker --connect tcp://127.0.0.1:5571
@@ -71,7 +73,12 @@ class _WorkerCommand(Command):
     multiple=True,
     help=f"A manager or device; once for each; default {HOME}.",
 )
-@click.option("--role", metavar="ROLE", help=f"Jobs of which role; default {DEFAULT_ROLE!r}.")
+@click.option(
+    "--role",
+    metavar="ROLE",
+    multiple=True,
+    help=f"Jobs of which role; once for each; default {DEFAULT_ROLE!r}.",
+)
 @click.option("--slots", metavar="N", type=int, default=1, show_default=True, help="Jobs at once.")
 @click.option(
     "--resource",
@@ -107,7 +114,7 @@ def worker(
     context: click.Context,
     target: str | None,
     connect: tuple[str, ...],
-    role: str | None,
+    role: tuple[str, ...],
     slots: int,
     resource: tuple[str, ...],
     pool: str,
@@ -125,7 +132,8 @@ def worker(
     started. A COMMAND gets each payload on stdin; its stdout is the result; when it exits with
     another code than 0, that is the job's error, with what it wrote to stderr.
 
-    Ctrl-C or SIGTERM: finish what is under way, then exit with 0; a second one stops at once.
+    Ctrl-C or SIGTERM: finish what is under way, then exit with 0. A second one stops at once;
+    jobs under way go to other workers, and the exit code is then 130 or 143.
     """
     argv: list[str] | None = context.obj
     if (target is None) == (argv is None):
@@ -134,33 +142,40 @@ def worker(
             context,
         )
     handlers: Mapping[str, Handler]
+    roles = role or (DEFAULT_ROLE,)
+    if repeated := sorted(name for name in set(roles) if roles.count(name) > 1):
+        raise click.UsageError(f"--role names {repeated[0]!r} twice", context)
     if argv is not None:
         if pool != "thread":
             raise click.UsageError(
                 "--pool is for functions: a command is a process anyway", context
             )
-        handlers = {role or DEFAULT_ROLE: CommandHandler(argv)}
+        handlers = dict.fromkeys(roles, CommandHandler(argv))
     else:
         assert target is not None
         found = _load(target)
         if isinstance(found, blocking.Worker | aio.Worker):
             _refuse_own_flags(context, target)
+            check_addresses(None, connect=connect)
             found.connect(*connect)
             return _serve(found)
         if isinstance(found, Mapping):
-            if role is not None:
+            if role:
                 raise click.UsageError(f"--role is for one function: {target} names roles", context)
             handlers = found
         elif callable(found):
-            handlers = {role or DEFAULT_ROLE: found}
+            handlers = dict.fromkeys(roles, found)
         else:
             raise ConfigError(
                 f"{target} is of type {type(found).__name__}; expected a function, a mapping "
                 "from roles to functions, or a wmp.Worker"
             )
+    connect = connect or (HOME,)
+    security = security_of(secret, server=server)
+    check_addresses(security, connect=connect)
     return _serve(
         blocking.Worker(
-            *(connect or (HOME,)),
+            *connect,
             handlers=handlers,
             slots=slots,
             resources=amounts("--resource", resource),
@@ -169,7 +184,7 @@ def worker(
             memory_per_child=None if memory_per_child is None else memory_per_child << 20,
             identity=identity,
             label=label,
-            security=security_of(secret, server=server),
+            security=security,
         )
     )
 
@@ -227,19 +242,27 @@ def _refuse_own_flags(context: click.Context, target: str) -> None:
 
 
 def _serve(made: blocking.Worker | aio.Worker) -> int:
-    """Serve until a signal ends it."""
+    """Serve until a signal ends it; return the exit code."""
     # Daemon: a worker that ends before it met a manager must not wait for this.
     threading.Thread(target=_announce, args=(made,), name="wmp-announce", daemon=True).start()
     if isinstance(made, blocking.Worker):
         made.run()
     else:
         asyncio.run(made.run())
-    return 0
+    if len(heard) < 2:
+        return 0
+    # The second signal stopped it at once: whoever sent it is told whether that cost anything.
+    try:
+        left = made.statistics()
+    except ClosedError:
+        return 0  # it had not begun
+    return SIGNALLED + heard[-1] if left.held or left.unacknowledged else 0
 
 
 def _announce(made: blocking.Worker | aio.Worker) -> None:
-    """Say when the first manager answers: from then on there may be jobs."""
+    """Say which managers answer: from then on there may be jobs."""
     pause = 0.02
+    known: set[tuple[bytes, int]] = set()
     while True:
         try:
             managers = made.statistics().managers
@@ -247,9 +270,10 @@ def _announce(made: blocking.Worker | aio.Worker) -> None:
             managers = ()  # not started yet, or over again: then this process ends soon
         except RuntimeError:
             managers = ()  # an asyncio worker's tables changed while they were looked at
-        if managers:
-            names = ", ".join(manager.label or manager.identity.hex() for manager in managers)
+        here = {(manager.identity, manager.epoch): manager for manager in managers}
+        if new := [manager for peer, manager in here.items() if peer not in known]:
+            names = ", ".join(manager.label or manager.identity.hex() for manager in new)
             complain(_PROGRAM, f"ready: connected to manager {names}")
-            return
+        known = set(here)
         time.sleep(pause)
-        pause = min(2 * pause, 0.1)
+        pause = min(2 * pause, 0.2 if known else 0.1)

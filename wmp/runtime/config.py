@@ -32,10 +32,18 @@ from attrs import field, frozen
 
 from wmp.errors import ConfigError
 from wmp.message import Limits
-from wmp.runtime.security import Security
-from wmp.runtime.sockets import Transport
+from wmp.runtime.security import Security, is_local
+from wmp.runtime.sockets import Transport, check_endpoints
 
-__all__ = ["DeviceDefinition", "load_devices"]
+__all__ = ["DeviceDefinition", "load_devices", "meets"]
+
+_REMEDY: Final = (
+    "make keys with `wmp keys` and name them under [device.security], "
+    "or bind to tcp://127.0.0.1:PORT"
+)
+
+_ANY: Final = ("*", "0.0.0.0", "[::]")
+"""Hosts that stand for every address of this machine."""
 
 _ADDRESSES: Final = 'an address such as "tcp://127.0.0.1:5571", or a list of them'
 
@@ -71,13 +79,41 @@ def load_devices(path: str | os.PathLike[str]) -> tuple[DeviceDefinition, ...]:
         case dict():
             return (_device(_Table(path, "device", found)),)
         case [_, *_] if all(isinstance(one, dict) for one in found):
-            return tuple(
-                _device(_Table(path, f"device[{index}]", one)) for index, one in enumerate(found)
-            )
+            tables = [_Table(path, f"device[{index}]", one) for index, one in enumerate(found)]
+            devices = tuple(map(_device, tables))
+            _check_apart(tables, devices)
+            return devices
         case None:
             raise ConfigError(f"{path}: there is no [device] table; expected at least one")
         case _:
             raise top.wrong("device", "a table [device], or several [[device]]")
+
+
+def meets(connect: str, bind: str) -> bool:
+    """Tell whether who connects there would find who is bound here, on the same machine."""
+    if not connect.startswith("tcp://") or not bind.startswith("tcp://"):
+        return connect == bind
+    (there, port), (here, own) = (
+        one.removeprefix("tcp://").replace("localhost", "127.0.0.1").rsplit(":", 1)
+        for one in (connect, bind)
+    )
+    if port != own or port in ("*", "0"):
+        return False
+    return there == here or (here in _ANY and is_local(f"tcp://{there}:{port}")) or there in _ANY
+
+
+def _check_apart(tables: Iterable[_Table], devices: Iterable[DeviceDefinition]) -> None:
+    """Refuse two devices that would bind to one address."""
+    bound: dict[str, _Table] = {}
+    for table, device in zip(tables, devices, strict=True):
+        for endpoint in device.bind:
+            for other, owner in bound.items():
+                if owner is not table and (meets(endpoint, other) or meets(other, endpoint)):
+                    raise ConfigError(
+                        f"{table.file}: {table.name}.bind is {endpoint}, where {owner.name} is "
+                        "bound; give each device an address of its own"
+                    )
+            bound[endpoint] = table
 
 
 def _read(path: Path) -> dict[str, Any]:
@@ -96,13 +132,22 @@ def _read(path: Path) -> dict[str, Any]:
 
 def _device(table: _Table) -> DeviceDefinition:
     table.only(attrs.fields_dict(DeviceDefinition))
+    security = _security(table)
+    bind = table.addresses("bind", bind=True, security=security)
+    connect = table.addresses("connect", bind=False, security=security)
+    for endpoint in connect:
+        if any(meets(endpoint, own) for own in bind):
+            raise ConfigError(
+                f"{table.file}: {table.name}.connect is {endpoint}, where this device is bound; "
+                "expected the address of a manager, or of another device"
+            )
     return DeviceDefinition(
-        bind=table.addresses("bind"),
-        connect=table.addresses("connect"),
+        bind=bind,
+        connect=connect,
         identity=table.text("identity", Limits.IDENTITY),
         label=table.text("label", Limits.LONG_TEXT),
         max_hops=table.count("max_hops", Limits.HOPS, most=Limits.HOPS),
-        security=_security(table),
+        security=security,
         transport=_transport(table),
     )
 
@@ -182,16 +227,21 @@ class _Table:
             raise self.wrong(key, f"a table [{self._key(key)}]")
         return _Table(self.file, self._key(key), value)
 
-    def addresses(self, key: str) -> tuple[str, ...]:
+    def addresses(self, key: str, *, bind: bool, security: Security | None) -> tuple[str, ...]:
         match self.values.get(key):
             case None:
                 raise self.missing(key, _ADDRESSES)
             case str(one) if one:
-                return (one,)
+                found = [one]
             case [_, *_] as several if all(isinstance(one, str) and one for one in several):
-                return tuple(several)
+                found = several
             case _:
                 raise self.wrong(key, _ADDRESSES)
+        try:
+            check_endpoints(found, bind=bind, security=security, shared=False, remedy=_REMEDY)
+        except ConfigError as error:
+            raise ConfigError(f"{self.file}: {self._key(key)}: {error}") from error
+        return tuple(found)
 
     def text(self, key: str, most: int) -> str | None:
         value = self.values.get(key)

@@ -97,6 +97,9 @@ class Security:
         Raises:
             ConfigError: A file is missing or has no key of that sort.
         """
+        for name in (path, server, allowed):
+            if name is not None and not os.path.exists(name):
+                raise ConfigError(f"there is no {os.fspath(name)}; make keys with: wmp keys NAME")
         try:
             public, secret = zmq.auth.load_certificate(os.fspath(path))
             server_key = zmq.auth.load_certificate(os.fspath(server))[0] if server else None

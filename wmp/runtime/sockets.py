@@ -281,7 +281,12 @@ _REMEDY = (
 
 
 def check_endpoints(
-    endpoints: Iterable[str], *, bind: bool, security: Security | None, remedy: str = _REMEDY
+    endpoints: Iterable[str],
+    *,
+    bind: bool,
+    security: Security | None,
+    shared: bool = True,
+    remedy: str = _REMEDY,
 ) -> None:
     """Check addresses before anything is opened.
 
@@ -289,10 +294,12 @@ def check_endpoints(
         endpoints: ``tcp://host:port``, ``ipc://path`` or ``inproc://name``.
         bind: Whether they are to be bound (and not connected to).
         security: CURVE keys, without which only local addresses may be bound.
-        remedy: What to do when they are missing, in words of whoever named the addresses.
+        shared: Whether another node may share the context: inproc needs that.
+        remedy: What to do when keys are missing, in words of whoever named the addresses.
 
     Raises:
-        ConfigError: One is malformed, double, or open to the network without CURVE.
+        ConfigError: One is malformed, double, open to the network without CURVE, or reaches
+            nobody.
     """
     verb = "bind to" if bind else "connect to"
     seen: set[str] = set()
@@ -305,6 +312,11 @@ def check_endpoints(
         if endpoint in seen and not endpoint.endswith(":*"):
             raise ConfigError(f"{endpoint} is named twice; name every endpoint once")
         seen.add(endpoint)
+        if scheme == "inproc" and not shared:
+            raise ConfigError(
+                f"cannot {verb} {endpoint}: inproc reaches only nodes of the same process; "
+                "use ipc://PATH or tcp://127.0.0.1:PORT"
+            )
         if scheme == "tcp":
             _check_tcp(endpoint, verb, bind)
         elif scheme == "ipc" and len(os.fsencode(rest)) > _IPC_PATH:
