@@ -23,7 +23,7 @@ from wmp.core.device import DeviceStatistics
 from wmp.core.manager import ManagerStatistics
 from wmp.core.policy import Policy
 from wmp.core.worker import WorkerStatistics
-from wmp.errors import DecodeError, JobCancelled, JobFailed, QueueFull
+from wmp.errors import ClosedError, DecodeError, JobCancelled, JobFailed, QueueFull
 from wmp.message import DEFAULT_ROLE, Frame, Limits
 from wmp.runtime.handlers import Handler
 from wmp.runtime.ledger import Ledger, Owner, Status, error_of, pack, value_of
@@ -46,6 +46,7 @@ _open: weakref.WeakSet[_Blocking[Any]] = weakref.WeakSet()
 def _close_all() -> None:
     # Who forgot to close ends with the interpreter: at once, and without a word.
     # Workers first: they say goodbye, and would miss their managers.
+    # In a process that was forked from theirs they do not run, and _shut knows.
     for node in sorted(_open, key=lambda node: isinstance(node, Manager)):
         with contextlib.suppress(Exception):
             node._shut(0.0)
@@ -182,8 +183,14 @@ class _Blocking(Generic[_Node]):
             return
         _open.discard(self)
         try:
-            # In the face of Ctrl-C the coroutine is cancelled, and closes without draining.
             self._portal.call(self._close_inner(timeout))
+        except ClosedError:
+            pass  # another thread was faster
+        except BaseException:
+            # Ctrl-C: nothing is waited for any more, but the sockets must not stay.
+            with contextlib.suppress(ClosedError):
+                self._portal.call(self._close_inner(0.0))
+            raise
         finally:
             self._portal.close()
 

@@ -564,7 +564,7 @@ def test_statistics_say_what_happened() -> None:
 def test_an_unknown_setting_is_named() -> None:
     with pytest.raises(wmp.ConfigError, match=r"no setting 'expires'; there are .*resend"):
         wmp.Manager(expires=5)
-    with pytest.raises(wmp.ConfigError, match="least 0"):
+    with pytest.raises(wmp.ConfigError, match="more than 0"):
         wmp.Worker("tcp://127.0.0.1:1", handlers=bytes.upper, lock_timeout=-1)
     with pytest.raises(wmp.ConfigError, match="policy"):
         wmp.Manager(policy="fairest")

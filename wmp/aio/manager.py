@@ -182,10 +182,8 @@ class Manager:
             outstanding = self._ledger.fail(ClosedError("the manager is closed"))
             if outstanding and node.running:
                 assert node.driver is not None
+                # It goes out with the last words, before the sockets close.
                 node.driver.post(Cancelled(outstanding))
-                # One turn: CANCEL goes out before the sockets close.
-                await asyncio.sleep(0)
-                await asyncio.sleep(0)
             await node.stop()
 
     def _halted(self, error: Exception | None) -> None:

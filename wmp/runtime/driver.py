@@ -38,6 +38,7 @@ from wmp.actions import (
 )
 from wmp.errors import DecodeError, WMPError
 from wmp.events import (
+    Closed,
     Connected,
     DeviceEvent,
     Garbled,
@@ -67,6 +68,9 @@ _BATCH = 256
 
 _STALL = 0.05
 """Seconds until a machine that asks for the past is ticked again."""
+
+_CATCH_UP = 0.5
+"""Seconds for which receiving goes before telling the time, after which both take turns."""
 
 
 class Machine(Protocol):
@@ -154,6 +158,8 @@ class Driver:
         self._timer: asyncio.TimerHandle | None = None
         self._scheduled = False
         self._now = 0.0
+        self._behind: float | None = None
+        """Since when the machine is not told the time, because there is more to receive."""
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread = 0
 
@@ -180,17 +186,27 @@ class Driver:
         the mark set is drained by the turn that is on its way.
         """
         self._inbox.append(event)
-        if self._scheduled or self._loop is None:
+        loop = self._loop  # it may be gone a moment later
+        if self._scheduled or loop is None:
             return
         if threading.get_ident() == self._thread:
             self._schedule()
             return
         self._scheduled = True
         try:
-            self._loop.call_soon_threadsafe(self._turn)
+            loop.call_soon_threadsafe(self._turn)
         except RuntimeError:
             # The loop is closed, and with it the node: nobody waits for this event.
             self.running = False
+
+    def say_goodbye(self) -> None:
+        """Let the machine do what was posted and say its last words; call it on the loop."""
+        if self._loop is None:
+            return
+        # What comes in meanwhile is too late.
+        for _ in range(1 + len(self._inbox) // _BATCH):
+            self._take_posted()
+        self._feed(Closed())
 
     def stop(self, linger: float | None = None) -> None:
         """Let go of sockets, readers and timers; call it on the loop. Idempotent."""
@@ -198,16 +214,23 @@ class Driver:
             return
         loop, self._loop = self._loop, None
         self.running = False
-        if self._timer is not None:
-            self._timer.cancel()
+        self._rest(loop)
         if self._gate is not None:
-            loop.remove_reader(self._gate.descriptor)
             self._gate.close()
         self._outbox.close()
         for port in self._ports():
-            self._unwatch(loop, port)
             port.close(self._transport.linger if linger is None else linger)
         self._inbox.clear()
+
+    def _rest(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Hear and see nothing any more: descriptors that nobody empties would keep waking us."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._gate is not None:
+            loop.remove_reader(self._gate.descriptor)
+        for port in self._ports():
+            self._unwatch(loop, port)
 
     def statistics(self) -> dict[str, int]:
         """Return counts of what the runtime dropped, kept or could not deliver, by reason."""
@@ -288,8 +311,20 @@ class Driver:
         if not self.running:
             return
         due = self.machine.deadline()
-        if due is not None and due <= self._clock():
-            self._feed(Ticked())
+        if due is None or due > self._clock():
+            return
+        # What waits in the sockets came before now: a node that was held up must not take
+        # for silent whom it has only not listened to yet.
+        for port in self._ports():
+            if port not in self._readable and port.readable():
+                self._readable[port] = None
+        if self._readable:
+            if self._behind is None:
+                self._behind = self._now
+            if self._now - self._behind < _CATCH_UP:
+                return
+        self._behind = None
+        self._feed(Ticked())
 
     def _take_late(self) -> None:
         # Bounded: what these events cause in turn waits for the next turn.
@@ -337,6 +372,8 @@ class Driver:
             if self._timer.when() <= due:
                 return
             self._timer.cancel()
+        if due <= self._now and self._behind is not None:
+            return  # the next turn, which is on its way, goes on receiving
         if due <= self._now:
             # Law: after Ticked at now, deadline() is later. Do not let a defect spin the loop; a
             # turn that took long enough for the next deadline to pass is not one.
@@ -375,6 +412,8 @@ class Driver:
                     self.running = False
                     if action.error is not None:
                         logger.error("%s: stopped: %s", self.name, action.error)
+                    if self._loop is not None:
+                        self._rest(self._loop)  # last words may still leave the sockets
                     self._performer.halted(action.error)
             case _:
                 assert_never(action)

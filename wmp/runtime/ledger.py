@@ -197,7 +197,7 @@ class Ledger:
     def cancel(self, ids: Sequence[int]) -> bool:
         """Ask that jobs be cancelled; tell whether any of them had not ended."""
         open_ids = [id for id in ids if id in self._owners]
-        if not open_ids or self._error is not None:
+        if not open_ids:
             return False
         with self._lock:
             # What comes in from here on comes after the cancellation.

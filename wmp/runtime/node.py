@@ -304,6 +304,8 @@ class Node:
             return
         self._stopped = True
         if self.driver is not None:
+            if self.driver.running:
+                self.driver.say_goodbye()
             self.driver.stop()
         if self._ended is not None:
             self._ended.set()

@@ -6,6 +6,7 @@ import asyncio
 import concurrent.futures
 import contextlib
 import logging
+import os
 import queue
 import threading
 from collections.abc import Callable, Coroutine
@@ -18,6 +19,9 @@ __all__ = ["Portal"]
 logger = logging.getLogger("wmp")
 
 _T = TypeVar("_T")
+
+_PATIENCE = 5.0
+"""Seconds for each of its threads to end."""
 
 
 class Portal:
@@ -35,12 +39,16 @@ class Portal:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self._calls: queue.SimpleQueue[tuple[Callable[..., object], Any] | None] | None = None
+        self._callbacks: threading.Thread | None = None
         self._closed = False
+        self._dismissed = False
+        """Whether the callbacks' thread was told to end."""
+        self._pid = 0
 
     @property
     def opened(self) -> bool:
-        """Whether the loop runs."""
-        return self._loop is not None and not self._closed
+        """Whether the loop runs: in this process, and not in the one that it was forked from."""
+        return self._loop is not None and not self._closed and self._pid == os.getpid()
 
     def open(self) -> None:
         """Start the loop. Idempotent.
@@ -54,6 +62,7 @@ class Portal:
             if self._loop is not None:
                 return
             loop = self._loop = asyncio.new_event_loop()
+            self._pid = os.getpid()
             self._thread = threading.Thread(
                 target=self._run, args=(loop,), name=f"wmp-{self._name}", daemon=True
             )
@@ -65,6 +74,13 @@ class Portal:
             loop.run_forever()
         finally:
             with contextlib.suppress(Exception):  # Nobody is left who could be told.
+                # Whoever waits for one of these in another thread must hear that it is over.
+                while tasks := asyncio.all_tasks(loop):
+                    for task in tasks:
+                        task.cancel()
+                    loop.run_until_complete(asyncio.wait(tasks, timeout=_PATIENCE))
+                    if not all(task.done() for task in tasks):
+                        break
                 loop.run_until_complete(loop.shutdown_asyncgens())
             loop.close()
 
@@ -78,12 +94,13 @@ class Portal:
             ClosedError: The portal is not open.
         """
         self._check(coroutine)
-        assert self._loop is not None
-        try:
+        with self._lock:
+            # Under the lock: what is handed in before close() stops the loop gets its turn.
+            if self._closed:
+                coroutine.close()
+                raise ClosedError(f"the {self._name} is closed")
+            assert self._loop is not None
             future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
-        except RuntimeError as error:
-            coroutine.close()
-            raise ClosedError(f"the {self._name} is closed") from error
         try:
             return future.result()
         except concurrent.futures.CancelledError:
@@ -103,6 +120,11 @@ class Portal:
     def _check(self, coroutine: Coroutine[Any, Any, Any]) -> None:
         try:
             self.check_thread()
+            if self._loop is not None and self._pid != os.getpid():
+                raise ClosedError(
+                    f"the {self._name} runs in the process that this one was forked from; "
+                    "make one of its own here"
+                )
             if self._loop is None or self._closed:
                 raise ClosedError(
                     f"the {self._name} is not open; use it as a context manager, and within it"
@@ -121,38 +143,52 @@ class Portal:
     def call_user(self, fn: Callable[[Any], object], argument: object) -> None:
         """Have a user's callback called on the callbacks' thread, in the order of these calls.
 
-        Never on the loop: a callback may take as long as it likes (WMP-9.5).
+        Never on the loop: a callback may take as long as it likes (WMP-9.5). After the end of
+        that thread they are called here and now, on whatever thread this is.
         """
         with self._lock:
-            if self._calls is None:
-                self._calls = queue.SimpleQueue()
-                threading.Thread(
-                    target=_serve_calls,
-                    args=(self._calls,),
-                    name=f"wmp-{self._name}-callbacks",
-                    daemon=True,
-                ).start()
-            self._calls.put((fn, argument))
+            late = self._dismissed
+            if not late:
+                if self._calls is None:
+                    self._calls = queue.SimpleQueue()
+                    self._callbacks = threading.Thread(
+                        target=_serve_calls,
+                        args=(self._calls,),
+                        name=f"wmp-{self._name}-callbacks",
+                        daemon=True,
+                    )
+                    self._callbacks.start()
+                self._calls.put((fn, argument))
+        if late:
+            _call(fn, argument)
 
     def close(self) -> None:
-        """Stop the loop and wait for its thread. Idempotent."""
+        """Stop the loop, wait for its thread and for the callbacks under way. Idempotent."""
         with self._lock:
             self._closed = True
-            loop, thread, calls = self._loop, self._thread, self._calls
-        if loop is None or thread is None:
+            loop, thread = self._loop, self._thread
+        if loop is None or thread is None or self._pid != os.getpid():
             return
         with contextlib.suppress(RuntimeError):  # Closed already.
             loop.call_soon_threadsafe(loop.stop)
         if thread is not threading.current_thread():
-            thread.join(5.0)
-        if calls is not None:
+            thread.join(_PATIENCE)
+        with self._lock:
+            self._dismissed = True
+            calls, callbacks = self._calls, self._callbacks
+        if calls is not None and callbacks is not None:
             calls.put(None)
+            if callbacks is not threading.current_thread():
+                callbacks.join(_PATIENCE)
 
 
 def _serve_calls(calls: queue.SimpleQueue[tuple[Callable[..., object], Any] | None]) -> None:
     while (call := calls.get()) is not None:
-        fn, argument = call
-        try:
-            fn(argument)
-        except Exception:  # A user's callback; the next ones still get their turn.
-            logger.exception("a callback failed: %r", fn)
+        _call(*call)
+
+
+def _call(fn: Callable[[Any], object], argument: object) -> None:
+    try:
+        fn(argument)
+    except Exception:  # A user's callback; the next ones still get their turn.
+        logger.exception("a callback failed: %r", fn)

@@ -1,0 +1,230 @@
+"""The last moments of a node: nobody is left waiting, nothing is left open or turning."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+import threading
+import time
+from typing import Any
+
+import pytest
+
+import wmp
+import wmp.aio
+
+pytestmark = pytest.mark.timeout(60)
+
+WAIT = 20
+
+
+def run(text: str) -> tuple[int, str, str]:
+    ended = subprocess.run(
+        [sys.executable, "-c", text], capture_output=True, text=True, timeout=WAIT, check=False
+    )
+    return ended.returncode, ended.stdout.strip(), ended.stderr
+
+
+def until(condition: object, timeout: float = WAIT) -> None:
+    end = time.monotonic() + timeout
+    while not condition():  # type: ignore[operator]
+        assert time.monotonic() < end, "it did not happen in time"
+        time.sleep(0.005)
+
+
+def test_a_job_can_be_cancelled_while_its_manager_drains() -> None:
+    with wmp.Manager() as manager:
+        job = manager.submit(b"nobody will do it")
+        thread = threading.Thread(target=manager.drain, args=(WAIT,))
+        thread.start()
+        until(lambda: manager._inner._node.draining)
+
+        assert job.cancel()
+        assert isinstance(job.exception(WAIT), wmp.JobCancelled)
+        thread.join(WAIT)
+        assert not thread.is_alive()
+
+
+def test_closing_ends_waiting_for_workers_in_another_thread() -> None:
+    manager = wmp.Manager()
+    manager.start()
+    ended: list[BaseException] = []
+
+    def wait() -> None:
+        try:
+            manager.wait_for_workers()
+        except BaseException as error:
+            ended.append(error)
+
+    threads = [threading.Thread(target=wait, daemon=True) for _ in range(5)]
+    for thread in threads:
+        thread.start()
+    manager.close(0)
+    for thread in threads:
+        thread.join(WAIT)
+
+    assert [type(error) for error in ended] == 5 * [wmp.ClosedError]
+
+
+def test_a_drained_manager_rests_until_it_is_closed() -> None:
+    with wmp.Manager() as manager, wmp.Worker(*manager.endpoints, handlers=bytes.upper, ping=0.1):
+        assert manager.submit(b"a").result(WAIT) == b"A"
+        manager.drain(WAIT)
+        # The worker goes on asking, and nobody reads it.
+        begun, cpu = time.monotonic(), time.process_time()
+        until(lambda: time.monotonic() - begun > 1.0)
+        assert time.process_time() - cpu < 0.5
+
+
+CTRL_C = """
+import os, signal, threading, zmq, wmp
+made = []
+class Context(zmq.Context):
+    def socket(self, *args, **kwargs):
+        socket = super().socket(*args, **kwargs)
+        made.append(socket)
+        return socket
+context = Context()
+manager = wmp.Manager(context=context)
+manager.start()
+job = manager.submit(b"nobody does it")
+def interrupt():
+    while not manager._inner._node.draining:
+        pass
+    os.kill(os.getpid(), signal.SIGINT)
+threading.Thread(target=interrupt).start()
+try:
+    manager.close(30)
+except KeyboardInterrupt:
+    closed = all(one.closed for one in made)
+    print("interrupted", bool(made), closed, type(job.exception(0)).__name__)
+context.destroy(linger=0)
+"""
+
+
+def test_ctrl_c_in_a_close_closes_at_once() -> None:
+    assert run(CTRL_C) == (0, "interrupted True True ClosedError", "")
+
+
+AT_EXIT = """
+import time, wmp
+manager = wmp.Manager()
+manager.start()
+jobs = [manager.submit(b"a") for _ in range(3)]
+for number, job in enumerate(jobs):
+    job.add_done_callback(lambda job, n=number: (time.sleep(0.1), print(n, flush=True)))
+"""
+
+
+def test_callbacks_are_called_at_exit_too() -> None:
+    assert run(AT_EXIT) == (0, "0\n1\n2", "")
+
+
+def test_callbacks_are_called_before_close_returns_and_after_it() -> None:
+    called: list[str] = []
+    with wmp.Manager() as manager:
+        job = manager.submit(b"nobody will do it")
+        slow = threading.Event()
+        job.add_done_callback(lambda job: (slow.wait(0.2), called.append("before")))
+        manager.close(0)
+
+    assert called == ["before"]
+    job.add_done_callback(lambda job: called.append("after"))
+    assert called == ["before", "after"]
+
+
+FORKED = """
+import os, sys, wmp
+with wmp.Manager() as manager:
+    child = os.fork()
+    if not child:
+        try:
+            manager.statistics()
+            manager.wait_for_workers(timeout=5)
+        except wmp.ClosedError as error:
+            print(error, flush=True)
+        sys.exit(7)
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
+def test_a_forked_child_ends_by_itself() -> None:
+    code, out, _ = run(FORKED)
+
+    assert code == 0
+    assert "forked from" in out
+    assert out.endswith("7")
+
+
+class Recorder:
+    """A machine that remembers what it was told, by the names of the events."""
+
+    def __init__(self, machine: Any) -> None:
+        self.machine = machine
+        self.seen: list[str] = []
+
+    def handle(self, event: Any, now: float) -> Any:
+        self.seen.append(type(event).__name__)
+        return self.machine.handle(event, now)
+
+    def deadline(self) -> float | None:
+        due = self.machine.deadline()
+        assert due is None or isinstance(due, float)
+        return due
+
+
+def test_a_node_that_was_held_up_listens_before_it_looks_at_the_clock() -> None:
+    async def main() -> list[str]:
+        async with wmp.aio.Manager(expire=0.9) as manager:
+            worker = wmp.Worker(*manager.endpoints, handlers=bytes.upper, ping=0.2)
+            await asyncio.to_thread(worker.start)
+            try:
+                await manager.wait_for_workers(timeout=WAIT)
+                driver = manager._node.serving()
+                recorder = driver.machine = Recorder(driver.machine)
+                driver.post(lambda: None)  # a turn is on its way that heard of no message yet
+                time.sleep(1.2)
+                await asyncio.sleep(0.1)
+                return recorder.seen
+            finally:
+                await asyncio.to_thread(worker.close)
+
+    seen = asyncio.run(main())
+    assert "Ticked" in seen
+    assert "Received" in seen[: seen.index("Ticked")], seen
+
+
+def test_a_worker_that_is_closed_at_once_says_goodbye() -> None:
+    go = threading.Event()
+    begun = threading.Event()
+
+    def gate(payload: bytes) -> bytes:
+        begun.set()
+        go.wait(WAIT)
+        return payload
+
+    with wmp.Manager(expire=30) as manager:
+        worker = wmp.Worker(*manager.endpoints, handlers=gate)
+        worker.start()
+        job = manager.submit(b"a")
+        assert begun.wait(WAIT)
+        threading.Thread(target=worker.close, args=(0,), daemon=True).start()
+        until(lambda: not manager.statistics().workers, timeout=5)
+        go.set()
+        with wmp.Worker(*manager.endpoints, handlers=bytes.upper):
+            assert job.result(WAIT) == b"A"
+
+
+def test_a_worker_does_not_wait_for_a_manager_that_was_closed_at_once() -> None:
+    manager = wmp.Manager()
+    manager.start()
+    worker = wmp.Worker(*manager.endpoints, handlers=bytes.upper)
+    worker.start()
+    assert manager.submit(b"a").result(WAIT) == b"A"
+    manager.close(0)
+    began = time.monotonic()
+    worker.close(10)
+    assert time.monotonic() - began < 3
