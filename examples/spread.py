@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 import wmp
 
-# map() keeps up to `in_flight` jobs (8192 by default) under way: whoever stops early finds that more
-# inputs were read, and more jobs done, than results taken; map(..., in_flight=10) reads 10 ahead.
+# map() keeps up to `in_flight` jobs (8192 by default) under way: whoever stops early finds that
+# more inputs were read, and more jobs done, than results taken; in_flight=10 reads 10 ahead.
 
 
 def square(number: int) -> int:
