@@ -208,6 +208,20 @@ class Manager(_Blocking[aio.Manager]):
     """Holds jobs and gives them to the workers that connect to it; see :class:`wmp.aio.Manager`.
 
     Use it as ``with``.
+
+    Args:
+        bind: Endpoints to listen on; by default a free port of loopback.
+        identity: Stable name on the wire; random by default.
+        label: What people call it; host and process by default.
+        codec: ``"bytes"``, or ``"cbor"`` for values (numbers, text, bytes, lists, dicts).
+        policy: Who is given work first: a name of :mod:`wmp.balance` or a callable.
+        max_jobs: Jobs held at most; ``submit`` waits above it, ``submit_nowait`` raises.
+        retries: How many dead workers a job survives.
+        expire: Seconds of silence after which a worker is given up.
+        security: CURVE keys; without them only local endpoints may be bound.
+        context: A ``zmq.Context`` to share: inproc needs the same one at both ends.
+        transport: Options of the sockets.
+        settings: Other fields of :class:`~wmp.core.settings.ManagerSettings`.
     """
 
     def __init__(
@@ -383,6 +397,25 @@ class Worker(_Blocking[aio.Worker]):
     """Does jobs for every manager it connects to; see :class:`wmp.aio.Worker`.
 
     ``run()`` serves until it is drained; as ``with`` it serves in the background.
+
+    Args:
+        connect: Endpoints of managers or devices.
+        handlers: Role to handler, or one callable for the role ``default``.
+        slots: Jobs done at once.
+        resources: What there is beside slots: name to amount.
+        pool: ``"thread"``; ``"process"`` for handlers that compute; ``"inline"`` for tiny ones.
+        max_jobs_per_child: Jobs that a worker process begins before another takes its place.
+        memory_per_child: Bytes of data that a worker process may have.
+        cancel_grace: Seconds that a cancelled job in a worker process may go on.
+        identity: Stable name on the wire; random by default.
+        label: What people call it; host and process by default.
+        hold: Seconds that a manager may keep a request for jobs.
+        window: Jobs taken beyond slots; by default as many as keep the slots busy.
+        ping: Seconds between signs of life.
+        security: CURVE keys, with ``server_key``.
+        context: A ``zmq.Context`` to share: inproc needs the same one at both ends.
+        transport: Options of the sockets.
+        settings: Other fields of :class:`~wmp.core.settings.WorkerSettings`.
     """
 
     def __init__(
@@ -479,6 +512,16 @@ class Device(_Blocking[aio.Device]):
     """Passes messages on between workers and managers; see :class:`wmp.aio.Device`.
 
     ``run()`` serves until it is ended; as ``with`` it serves in the background.
+
+    Args:
+        bind: Endpoints for workers and lower devices.
+        connect: Endpoints of managers and upper devices.
+        identity: Stable name on the wire; random by default.
+        label: What people call it; host and process by default.
+        max_hops: Devices that a message may pass.
+        security: CURVE keys, for both sides.
+        context: A ``zmq.Context`` to share: inproc needs the same one at both ends.
+        transport: Options of the sockets.
     """
 
     def __init__(

@@ -34,7 +34,8 @@ class Device:
         label: What people call it; by default host and process.
         max_hops: Devices that a message may pass.
         security: CURVE keys, for both sides.
-        context: A ``zmq.Context`` to share, which inproc needs.
+        context: A ``zmq.Context`` to share. ``inproc://`` reaches only nodes that were given the
+            same one; without it nobody ever answers there.
         transport: Options of the sockets.
 
     Raises:

@@ -60,7 +60,8 @@ class Manager:
         retries: Lost leases that a job survives, unless it says otherwise itself.
         expire: Seconds of silence after which a worker is given up.
         security: CURVE keys; without them only local endpoints may be bound.
-        context: A ``zmq.Context`` to share, which inproc needs.
+        context: A ``zmq.Context`` to share. ``inproc://`` reaches only nodes that were given the
+            same one; without it nobody ever answers there.
         transport: Options of the sockets.
         settings: Other fields of :class:`~wmp.core.settings.ManagerSettings`.
 

@@ -66,7 +66,8 @@ class Worker:
         window: Jobs taken beyond slots; by default as many as keep the slots busy.
         ping: Seconds between signs of life.
         security: CURVE keys, with ``server_key``.
-        context: A ``zmq.Context`` to share, which inproc needs.
+        context: A ``zmq.Context`` to share. ``inproc://`` reaches only nodes that were given the
+            same one; without it nobody ever answers there.
         transport: Options of the sockets.
         settings: Other fields of :class:`~wmp.core.settings.WorkerSettings`.
 
