@@ -225,6 +225,21 @@ def test_curve_keeps_out_who_speaks_without_it() -> None:
         assert len(manager.statistics().workers) == 1
 
 
+def test_keys_hold_for_ipc_too(tmp_path: Path) -> None:
+    server = secured()
+    endpoint = f"ipc://{tmp_path / 'x'}"
+    with (
+        wmp.Manager(endpoint, security=server) as manager,
+        wmp.Worker(endpoint, handlers=bytes.upper, security=secured(server=server)),
+    ):
+        assert manager.submit(b"a").result(WAIT) == b"A"
+
+
+def test_a_device_does_not_connect_to_itself() -> None:
+    with pytest.raises(wmp.ConfigError, match="that is itself"):
+        wmp.Device(bind="tcp://127.0.0.1:5571", connect=["tcp://h:1", "tcp://127.0.0.1:5571"])
+
+
 def test_connecting_with_keys_needs_the_server_key() -> None:
     worker = wmp.Worker("tcp://127.0.0.1:5555", handlers=bytes.upper, security=secured())
     with pytest.raises(wmp.ConfigError, match="server_key"):
@@ -241,7 +256,7 @@ def test_keys_are_read_from_certificates(tmp_path: Path) -> None:
     assert len(security.allowed) == 2
     with pytest.raises(wmp.ConfigError, match="no secret key"):
         wmp.Security.load(public)
-    with pytest.raises(wmp.ConfigError, match="cannot read"):
+    with pytest.raises(wmp.ConfigError, match="there is no"):
         wmp.Security.load(tmp_path / "missing")
 
 

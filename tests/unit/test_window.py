@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from wmp.actions import End, Resolve
-from wmp.errors import JobFailed, JobLost
+from wmp.errors import ClosedError, JobFailed, JobLost, QueueFull
 from wmp.events import Cancelled, Submitted
 from wmp.message import Kind
 from wmp.runtime.ledger import Ledger, Order
@@ -189,3 +189,71 @@ def test_a_broken_cbor_result_fails_its_own_job() -> None:
 
     with pytest.raises(JobFailed, match="broken"):
         window.take()
+
+
+def test_what_fits_is_handed_in_and_the_rest_when_there_is_room() -> None:
+    world = World(limit=4)
+    window = world.window([b"a", b"b", b"c", b"d"])
+    other = world.window([b"x", b"y", b"z"])
+    # Pulled while there was room for all, handed in when others had taken most of it.
+    add, world.ledger.add = world.ledger.add, lambda *_: (_ for _ in ()).throw(QueueFull(4))  # type: ignore[assignment, method-assign]
+    assert not window.fill()
+    world.ledger.add = add  # type: ignore[method-assign]
+    fill(other)
+    assert window.starved
+
+    assert window.fill()
+    assert not window.starved
+    assert list(world.jobs().values()) == [b"x", b"y", b"z", b"a"]
+    assert not window.fill()
+
+
+def test_a_full_manager_that_drains_ends_the_map_instead_of_having_it_ask_for_ever() -> None:
+    world = World(limit=1)
+    world.window([b"other"]).fill()
+    window = world.window([b"a"])
+    world.ledger.refuse(ClosedError("the manager is draining"))
+    window._chunk = [b"a"]
+
+    assert not window.fill()
+    assert not window.starved
+    with pytest.raises(ClosedError, match="draining"):
+        window.finished  # noqa: B018
+
+
+def test_bytes_are_bounded_as_well_as_jobs() -> None:
+    world, pulled = World(), []
+
+    def large() -> Iterator[bytes]:
+        for number in range(1000):
+            pulled.append(number)
+            yield bytes(100)
+
+    window = Window(
+        world.ledger,
+        large(),
+        Order(Kind(), 0, None, 3),
+        codec="bytes",
+        in_flight=1000,
+        wake=world.wake,
+        max_bytes=1600,
+    )
+    fill(window)
+    assert len(pulled) == 16
+    ids = list(world.jobs())
+    world.end(ids)
+    for _ in ids[:8]:
+        window.take()
+    fill(window)
+    assert len(pulled) == 24
+    one = Window(
+        world.ledger,
+        [bytes(5000), b""],
+        Order(Kind(), 0, None, 3),
+        codec="bytes",
+        in_flight=1000,
+        wake=world.wake,
+        max_bytes=1600,
+    )
+    fill(one)
+    assert [len(data) for data in world.jobs().values()][-1] == 5000

@@ -58,6 +58,11 @@ class Device:
         above = (connect,) if isinstance(connect, str) else tuple(connect)
         if not below or not above:
             raise ConfigError("a device binds to one endpoint at least and connects to one")
+        for endpoint in above:
+            if endpoint in below:
+                raise ConfigError(
+                    f"a device that binds to {endpoint} does not connect to it: that is itself"
+                )
         self._settings = make_settings(
             DeviceSettings,
             "device",

@@ -205,6 +205,11 @@ class Ledger:
             self._post(Cancelled(open_ids))
         return True
 
+    def check_open(self) -> None:
+        """Raise ClosedError when no more jobs are taken."""
+        if self._error is not None:
+            raise self._closed()
+
     def when_room(self, wake: Callable[[], None]) -> None:
         """Call ``wake`` once, from whatever thread, when there is room or no more hope of it."""
         with self._lock:

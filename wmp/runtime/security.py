@@ -50,6 +50,9 @@ def _optional_key(value: str | bytes | None) -> bytes | None:
 class Security:
     """CURVE keys of a node: what it is known by, whom it trusts.
 
+    A node with keys speaks CURVE on every tcp and ipc endpoint, so both ends have keys or none
+    has. inproc stays as it is: it does not leave the process.
+
     Keys are Z85 text of 40 characters, as ZeroMQ's own tools make them.
     """
 

@@ -404,7 +404,8 @@ def dealer(
         # connection (a READY of ten minutes ago helps nobody) the outbox sees to.
         socket.reconnect_ivl = int(transport.reconnect * 1000)
         socket.reconnect_ivl_max = int(transport.reconnect_max * 1000)
-        if security is not None and endpoint.startswith("tcp://"):
+        # A ROUTER with keys speaks CURVE on ipc as well; inproc has no security.
+        if security is not None and not endpoint.startswith("inproc://"):
             security.join(socket)
         port = Port(socket, index, endpoint, _LINK)
         socket.connect(endpoint)

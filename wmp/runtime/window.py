@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from wmp.actions import End
-from wmp.errors import DecodeError, JobFailed, QueueFull
+from wmp.errors import ClosedError, DecodeError, JobFailed, QueueFull
 from wmp.message import Frame, Limits
 from wmp.runtime.ledger import Ledger, Order, Status, error_of, pack, value_of
 
@@ -22,6 +22,12 @@ _CHUNK = 512
 
 _PULL = 0.005
 """Seconds of pulling after which what there is is handed in: inputs may come slowly."""
+
+_BYTES = 256 << 20
+"""Bytes of payloads that one map keeps under way."""
+
+_PARTS = 8
+"""Parts in which those bytes are handed in, so that new ones come while old ones are done."""
 
 _Ended = tuple[End | Exception, Frame, int]
 
@@ -40,6 +46,8 @@ class Window:
         in_flight: Jobs handed in and not yet taken, at most.
         wake: Ends the consumer's waiting.
         limit: Bytes that one payload may have.
+        max_bytes: Bytes of payloads handed in and not yet taken; one job may exceed it alone,
+            and the last of what is handed in at once.
     """
 
     def __init__(
@@ -52,9 +60,14 @@ class Window:
         in_flight: int,
         wake: Callable[[], None],
         limit: int = Limits.PAYLOAD,
+        max_bytes: int = _BYTES,
     ) -> None:
         self._ledger = ledger
         self._limit = limit
+        self._max_bytes = max_bytes
+        self._bytes = 0
+        self._parts: deque[tuple[int, int]] = deque()
+        """Last job and bytes of what was handed in at once: cheaper than a size for each job."""
         self._inputs: Iterator[Any] | None = iter(payloads)
         self._order = order
         self._codec = codec
@@ -83,12 +96,17 @@ class Window:
         # Small top-ups would make small messages: wait until a good part is free.
         if free <= 0 or (self._ids and free < self._top_up):
             return False
+        room = min(self._max_bytes - self._bytes, self._max_bytes // _PARTS)
+        if self._ids and room <= 0:
+            return False
         chunk, codec, limit = self._chunk, self._codec, self._limit
         until = time.monotonic() + _PULL
         try:
             for payload in inputs:
-                chunk.append(pack(payload, codec, limit))
-                if len(chunk) >= free or time.monotonic() >= until:
+                data = pack(payload, codec, limit)
+                chunk.append(data)
+                room -= len(data)
+                if len(chunk) >= free or room <= 0 or time.monotonic() >= until:
                     break
             else:
                 self._inputs = None
@@ -103,11 +121,25 @@ class Window:
     def _hand_in(self) -> bool:
         if not self._chunk:
             return False
+        ledger, chunk = self._ledger, self._chunk
         try:
-            self._ledger.add(self, self._chunk, self._order)
+            room = ledger.room
+            if room <= 0:
+                ledger.check_open()
+                return False
+            # What fits, and not all or nothing: others may fill the manager again and again.
+            part = chunk if len(chunk) <= room else chunk[:room]
+            ledger.add(self, part, self._order)
         except QueueFull:
             return False
-        self._chunk = []
+        except ClosedError as error:
+            # What was handed in before still ends, and its results come first.
+            self._inputs, self._chunk, self._error = None, [], error
+            return False
+        self._chunk = chunk[len(part) :]
+        size = sum(map(len, part))
+        self._bytes += size
+        self._parts.append((self._ids[-1], size))
         return True
 
     @property
@@ -137,6 +169,8 @@ class Window:
             ClosedError: The manager closed before it ended.
         """
         id = self._ids.popleft()
+        if id == self._parts[0][0]:
+            self._bytes -= self._parts.popleft()[1]
         end, payload, attempts = self._ended.pop(id)
         if end is End.OK:
             try:
@@ -160,6 +194,7 @@ class Window:
         self._chunk = []
         outstanding = [id for id in self._ids if id not in self._ended]
         self._ids.clear()
+        self._parts.clear()
         self._ended.clear()
         if outstanding:
             self._ledger.cancel(outstanding)
