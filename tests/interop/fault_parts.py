@@ -1,0 +1,263 @@
+"""The processes that real faults happen to: submitting managers, devices and workers.
+
+Each is told what to do in lines of JSON on stdin, tells what happened in lines of JSON on
+stdout, and ends when stdin does. A worker also keeps a log, a line for each job that it begins,
+written before the work: what was begun is known even of those that were killed.
+
+A submitting manager is watched from inside as the simulated ones are: everything that its
+machine is told and does goes to a history, which knows what must never happen. That it is the
+same history is the point: worlds of virtual time and real processes keep the same promises.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import hashlib
+import json
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import attrs
+
+from wmp import aio
+from wmp.actions import End, Resolve, Send
+from wmp.events import Submitted
+from wmp.message import Command, Frame
+from wmp.runtime.handlers import RunningJob
+from wmp.testing.invariants import History, Violation
+from wmp.testing.witness import Witness
+
+_LOG = "WMP_FAULT_LOG"
+_LABEL = "WMP_FAULT_LABEL"
+_WORK = 0.002
+"""Seconds that a short job takes."""
+
+
+def say(**words: Any) -> None:
+    """Tell the parent; a line is one write, so that a kill leaves whole lines or a cut last one."""
+    line = memoryview(json.dumps(words).encode() + b"\n")
+    while line:
+        line = line[os.write(1, line) :]
+
+
+# -- work ------------------------------------------------------------------------------------
+
+
+def digest(payload: Frame) -> str:
+    """What the handler makes of a payload."""
+    return hashlib.sha256(payload).hexdigest()[:16]
+
+
+@functools.cache
+def _log() -> int:
+    return os.open(os.environ[_LOG], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+
+
+def _begin(payload: bytes, job: RunningJob) -> str:
+    """Log that this attempt begins here; return who does it."""
+    who = f"{os.environ[_LABEL]}:{os.getpid()}"
+    line = f"{payload.decode()} {job.manager.decode()} {job.id} {job.attempt} {who}"
+    os.write(_log(), f"{line} {time.monotonic()}\n".encode())
+    return who
+
+
+def work(payload: bytes, job: RunningJob) -> str:
+    """A short job: its result says which attempt made it."""
+    who = _begin(payload, job)
+    time.sleep(_WORK)
+    return f"{digest(payload)} {job.attempt} {who}"
+
+
+def hang(payload: bytes, job: RunningJob) -> str:
+    """Hang until killed in the first attempt, and be quick in any other."""
+    who = _begin(payload, job)
+    if job.attempt == 1:
+        threading.Event().wait()
+    return f"{digest(payload)} {job.attempt} {who}"
+
+
+# -- parts -----------------------------------------------------------------------------------
+
+
+class Watched:
+    """A manager machine that is watched; the driver takes it for the machine."""
+
+    def __init__(self, machine: Any, history: History) -> None:
+        self._machine = machine
+        self._witness = Witness(history)
+        self._history = history
+        self.me = (machine.settings.identity, machine.settings.epoch)
+        self.broken: list[str] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._machine, name)
+
+    def handle(self, event: Any, now: float) -> Sequence[Any]:
+        """Pass on, and see what becomes of it."""
+        actions: Sequence[Any] = self._machine.handle(event, now)
+        try:
+            if isinstance(event, Submitted):
+                rows = zip(event.ids, event.payloads, strict=True)
+                for id, payload in rows:
+                    results = {End.OK: digest(payload).encode()}
+                    self._history.accepted(self.me, id, results, event.retries)
+            self._witness.manager_did(
+                self._machine.settings, event, [self._plain(one) for one in actions], now
+            )
+        except Violation as violation:
+            self.broken.append(str(violation))
+        return actions
+
+    def _plain(self, action: Any) -> Any:
+        """Take the attempt out of results: the history wants to know them beforehand."""
+        if not isinstance(action, Resolve):
+            return action
+        plain: list[Frame] = []
+        for payload, end, attempt in zip(
+            action.payloads, action.ends, action.attempts, strict=True
+        ):
+            if end is not End.OK:
+                plain.append(payload)
+                continue
+            made, by, _ = bytes(payload).split()
+            if int(by) != attempt:
+                detail = f"a result of attempt {int(by)} counts as that of attempt {attempt}"
+                self.broken.append(str(Violation("no stale result", detail)))
+            plain.append(made)
+        return attrs.evolve(action, payloads=plain)
+
+
+async def _orders(obey: Callable[[dict[str, Any]], None]) -> None:
+    """Obey the parent until it has nothing more to say."""
+    loop = asyncio.get_running_loop()
+    ended = asyncio.Event()
+
+    def read() -> None:
+        for line in sys.stdin.buffer:
+            loop.call_soon_threadsafe(obey, json.loads(line))
+        loop.call_soon_threadsafe(ended.set)
+
+    threading.Thread(target=read, daemon=True).start()
+    await ended.wait()
+
+
+async def manage(config: dict[str, Any]) -> None:
+    """Host managers and be their submitter: inputs come from the parent, results go there."""
+    history = History()
+    managers = [aio.Manager(*one["bind"], **one["options"]) for one in config["managers"]]
+    watched = [Watched(manager._machine, history) for manager in managers]
+    done: list[list[Any]] = []
+
+    def flush() -> None:
+        say(done=done)
+        done.clear()
+
+    def note(index: int, job: aio.Job) -> None:
+        if not done:
+            asyncio.get_running_loop().call_soon(flush)
+        error = job.exception()
+        if error is None:
+            done.append([index, job.id, job.result().decode()])
+        else:
+            done.append([index, job.id, None, f"{type(error).__name__}: {error}"])
+
+    def obey(order: dict[str, Any]) -> None:
+        if "ask" in order:
+            says = [manager.statistics() for manager in managers]
+            say(
+                answer=order["ask"],
+                workers=[[row.label for row in one.workers if row.roles] for one in says],
+                requeued=[dict(one.requeued) for one in says],
+                dropped=[dict(one.dropped) for one in says],
+                left=[one.queued + one.leased for one in says],
+                broken=[text for one in watched for text in one.broken],
+                waits=history.waits()[:5],
+            )
+            return
+        manager = managers[order["manager"]]
+        for index in order["submit"]:
+            job = manager.submit_nowait(
+                f"{config['generation']} {index}", role=order["role"], retries=1000
+            )
+            job.add_done_callback(functools.partial(note, index))
+
+    for manager, one in zip(managers, watched, strict=True):
+        manager._machine = one  # type: ignore[assignment]
+        await manager.start()
+    say(bound=[list(manager.endpoints) for manager in managers], at=time.monotonic())
+    await _orders(obey)
+    for manager in managers:
+        await manager.close(0.0)
+
+
+class Pinging:
+    """A worker machine whose PINGs are told."""
+
+    def __init__(self, machine: Any) -> None:
+        self._machine = machine
+        self.pinged: list[float] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._machine, name)
+
+    def handle(self, event: Any, now: float) -> Sequence[Any]:
+        """Pass on, and note when PING was sent."""
+        actions: Sequence[Any] = self._machine.handle(event, now)
+        for one in actions:
+            if isinstance(one, Send) and one.message.command is Command.PING:
+                self.pinged.append(time.monotonic())
+        return actions
+
+
+async def serve(config: dict[str, Any]) -> None:
+    """Work."""
+    os.environ[_LOG], os.environ[_LABEL] = config["log"], config["options"]["label"]
+    worker = aio.Worker(
+        *config["connect"], handlers={"work": work, "hang": hang}, **config["options"]
+    )
+    await worker.start()
+    assert worker._node.driver is not None
+    pinging = worker._node.driver.machine = Pinging(worker._machine)
+
+    def obey(order: dict[str, Any]) -> None:
+        says = worker.statistics()
+        say(
+            answer=order["ask"],
+            managers=[row.label for row in says.managers],
+            pinged=pinging.pinged,
+            dropped=dict(says.dropped),
+        )
+
+    say(started=os.getpid())
+    await _orders(obey)
+    await worker.close(0.0)
+
+
+async def pass_on(config: dict[str, Any]) -> None:
+    """Be a device."""
+    async with aio.Device(**config["options"]):
+        say(started=os.getpid())
+        await _orders(lambda order: None)
+
+
+_PARTS = {"manager": manage, "worker": serve, "device": pass_on}
+
+
+def main() -> None:
+    """Play the part that the first line names."""
+    config = json.loads(sys.stdin.buffer.readline())
+    asyncio.run(_PARTS[config["part"]](config))
+
+
+if __name__ == "__main__":
+    sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+    # Children of a process pool find handlers by the name of their module.
+    from tests.interop import fault_parts
+
+    fault_parts.main()

@@ -1,0 +1,272 @@
+"""Real processes to kill, stop and start again, and a link of TCP to cut."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from tests.interop.programs import ENVIRON, ROOT
+
+WAIT = 40.0
+"""Seconds after which what a test waits for counts as never."""
+
+Words = dict[str, Any]
+
+
+def wait_until(holds: Callable[[], bool], what: str, timeout: float = WAIT) -> None:
+    """Look until it holds; the test fails, saying what, when it never does."""
+    until = time.monotonic() + timeout
+    while not holds():
+        assert time.monotonic() < until, f"{what}: not within {timeout} s"
+        time.sleep(0.02)
+
+
+class Part:
+    """One process of :mod:`tests.interop.fault_parts`, by the name under which it lives on."""
+
+    def __init__(self, part: str, folder: Path, hear: Callable[[Words], None] | None = None):
+        self.part = part
+        self.folder = folder
+        self.generation = 0
+        self.process: subprocess.Popen[bytes] | None = None
+        self._hear = hear
+        self._said: list[Words] = []
+        self._heard = threading.Condition()
+        self._thread: threading.Thread | None = None
+        self._asked = 0
+
+    def start(self, **config: Any) -> Words:
+        """Start it, for the first time or again, and wait until it is there."""
+        assert self.process is None
+        self.generation += 1
+        self._said.clear()
+        with (self.folder / "stderr").open("ab") as stderr:
+            self.process = subprocess.Popen(
+                [sys.executable, str(ROOT / "tests" / "interop" / "fault_parts.py")],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=stderr,
+                cwd=self.folder,
+                env=ENVIRON,
+            )
+        self._thread = threading.Thread(target=self._listen, daemon=True)
+        self._thread.start()
+        self.tell(part=self.part, generation=self.generation, **config)
+        return self._wait(lambda words: "bound" in words or "started" in words)
+
+    def _listen(self) -> None:
+        assert self.process is not None and self.process.stdout is not None
+        for line in self.process.stdout:
+            if not line.endswith(b"\n"):
+                break  # killed in the middle of a word: nobody was told
+            words = json.loads(line)
+            if self._hear is not None and "done" in words:
+                self._hear(words)
+                continue
+            with self._heard:
+                self._said.append(words)
+                self._heard.notify_all()
+
+    def tell(self, **words: Any) -> None:
+        """Say something to it."""
+        assert self.process is not None and self.process.stdin is not None
+        self.process.stdin.write(json.dumps(words).encode() + b"\n")
+        self.process.stdin.flush()
+
+    def ask(self) -> Words:
+        """Ask how it is."""
+        self._asked += 1
+        asked = self._asked
+        self.tell(ask=asked)
+        return self._wait(lambda words: words.get("answer") == asked)
+
+    def _wait(self, wanted: Callable[[Words], bool]) -> Words:
+        until = time.monotonic() + WAIT
+        with self._heard:
+            while True:
+                for words in self._said:
+                    if wanted(words):
+                        self._said.remove(words)
+                        return words
+                left = until - time.monotonic()
+                assert left > 0 and self.alive, f"no answer:\n{self.complaints()}"
+                self._heard.wait(min(left, 0.2))
+
+    @property
+    def alive(self) -> bool:
+        """Whether the process runs."""
+        return self.process is not None and self.process.poll() is None
+
+    def complaints(self) -> str:
+        """What all processes of the folder wrote to stderr, its end."""
+        return (self.folder / "stderr").read_text(errors="replace")[-4000:]
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send it a signal."""
+        assert self.process is not None
+        self.process.send_signal(number)
+
+    def kill(self) -> None:
+        """SIGKILL, and hear what it had said until then; nothing when it does not run."""
+        if self.process is None or self._thread is None:
+            return
+        assert self.process.stdin is not None and self.process.stdout is not None
+        self.process.kill()
+        self.process.wait(WAIT)
+        with contextlib.suppress(BrokenPipeError):
+            self.process.stdin.close()
+        self._thread.join(WAIT)
+        assert not self._thread.is_alive()
+        self.process.stdout.close()
+        self.process = self._thread = None
+
+
+class Wire:
+    """A TCP link between peers that do not know of it, and what happens to links.
+
+    Those who connect to ``endpoint`` come out at ``target``, which may move.
+    """
+
+    def __init__(self) -> None:
+        self.target = ""
+        self.endpoint = ""
+        self._flows: set[_Flow] = set()
+        self._open = threading.Event()
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def __enter__(self) -> Wire:
+        self._thread.start()
+        assert self._open.wait(WAIT)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._loop.call_soon_threadsafe(self._stop.set)
+        self._thread.join(WAIT)
+        assert not self._thread.is_alive()
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        self._loop.run_until_complete(self._serve())
+        self._loop.close()
+
+    async def _serve(self) -> None:
+        self._stop = asyncio.Event()
+        self._flowing = asyncio.Event()
+        self._flowing.set()
+        server = await asyncio.start_server(self._connected, "127.0.0.1", 0)
+        self.endpoint = f"tcp://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        self._open.set()
+        await self._stop.wait()
+        server.close()
+        self._flowing.set()
+        while self._flows:
+            for flow in self._flows:
+                flow.end()
+            await asyncio.sleep(0)
+        # The transports close on the turns after that.
+        for _ in range(3):
+            await asyncio.sleep(0)
+
+    async def _connected(self, *below: Any) -> None:
+        flow = _Flow(below, self._flowing)
+        self._flows.add(flow)
+        try:
+            host, port = self.target.removeprefix("tcp://").rsplit(":", 1)
+            flow.above = await asyncio.open_connection(host, int(port))
+            await flow.run()
+        except OSError:
+            pass  # nobody there, or cut
+        finally:
+            flow.end()
+            self._flows.discard(flow)
+
+    def _each(self, do: Callable[[_Flow], None]) -> None:
+        self._loop.call_soon_threadsafe(lambda: [do(flow) for flow in tuple(self._flows)])
+
+    def cut(self) -> None:
+        """Reset all connections; new ones may come."""
+        self._each(_Flow.end)
+
+    def half_close(self) -> None:
+        """Close all connections towards those below; those above notice nothing."""
+        self._each(_Flow.half_close)
+
+    @contextlib.contextmanager
+    def stalled(self) -> Iterator[None]:
+        """Let nothing through, in either direction: connections stay, and new ones come."""
+        self._loop.call_soon_threadsafe(self._flowing.clear)
+        try:
+            yield
+        finally:
+            self._loop.call_soon_threadsafe(self._flowing.set)
+
+
+class _Flow:
+    """Two connections, one after the other."""
+
+    def __init__(self, below: Any, flowing: asyncio.Event) -> None:
+        self.below = below
+        self.above: Any = None
+        self._flowing = flowing
+        self._deaf = False
+
+    async def run(self) -> None:
+        """Pass bytes on until both sides or either have ended."""
+        await asyncio.gather(
+            self._pump(self.below[0], self.above[1]), self._pump(self.above[0], self.below[1])
+        )
+
+    async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while data := await reader.read(65536):
+            await self._flowing.wait()
+            if not self._deaf:
+                writer.write(data)
+                await writer.drain()
+        if not self._deaf:
+            self.end()
+
+    def half_close(self) -> None:
+        """Say goodbye below, and nothing above."""
+        self._deaf = True
+        with contextlib.suppress(OSError):
+            self.below[1].write_eof()
+
+    def end(self) -> None:
+        """Reset both."""
+        for side in (self.below, self.above):
+            if side is not None:
+                side[1].transport.abort()
+
+
+def children(pid: int) -> set[int]:
+    """Child processes of a process that this test started."""
+    found = set()
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdecimal():
+            with contextlib.suppress(OSError):
+                rest = (entry / "stat").read_text().rsplit(")", 1)[1].split()
+                if int(rest[1]) == pid:
+                    found.add(int(entry.name))
+    return found
+
+
+def descriptors() -> int:
+    """How many file descriptors this process has open."""
+    return len(os.listdir("/proc/self/fd"))

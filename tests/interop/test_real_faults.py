@@ -1,0 +1,506 @@
+"""Nothing is lost while real processes are killed, stopped and started again, and links cut.
+
+More of it than by default: ``WMP_REAL_KILLS=500 WMP_REAL_PEERS=100000``; ``WMP_SEED`` replays
+an order of faults (when exactly each strikes is the machine's affair).
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import random
+import signal
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import zmq
+
+import wmp
+from tests.interop.fault_parts import digest
+from tests.interop.faults import Part, Wire, Words, children, descriptors, wait_until
+from tests.unit.posts import gone
+from wmp import codec
+from wmp.balance import least_recently_used
+from wmp.core.manager import Manager as Machine
+from wmp.core.settings import ManagerSettings
+from wmp.events import Ticked
+from wmp.message import Command, Field, Message
+from wmp.testing.scripted import ScriptedWorker
+from wmp.testing.tables import sizes
+
+pytestmark = [
+    pytest.mark.interop,
+    pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="looks processes up in /proc"),
+]
+
+KILLS = int(os.environ.get("WMP_REAL_KILLS", "24"))
+PEERS = int(os.environ.get("WMP_REAL_PEERS", "5000"))
+SEED = int(os.environ.get("WMP_SEED", "0")) or random.SystemRandom().randrange(1, 1 << 32)
+
+EXPIRE, PING, JITTER = 1.5, 0.3, 0.25
+FED = 600
+"""Jobs handed in before each fault; half of them end before the next one."""
+
+HOSTS = {"one": ("a",), "two": ("b", "c")}
+"""Submitting processes, and the managers that each hosts."""
+WORKERS = ("direct", "behind", "wired", "pooled")
+"""Connected to the managers, to the device, by wires, and to the device with child processes."""
+MANAGER_OPTIONS = {"expire": EXPIRE, "resend": 1.0}
+WORKER_OPTIONS = {"ping": PING, "resend": 1.0, "slots": 2}
+
+
+def ipc(name: str) -> str:
+    """An address in the folder in which all parts of a test run."""
+    return f"ipc://{name}"
+
+
+def manager_config(*names: str) -> dict[str, Any]:
+    """What a part that hosts these managers is told."""
+    return {
+        "managers": [
+            {
+                "bind": [ipc(name), "tcp://127.0.0.1:*"],
+                "options": {**MANAGER_OPTIONS, "identity": name, "label": name},
+            }
+            for name in names
+        ]
+    }
+
+
+def begun(folder: Path) -> list[tuple[str, ...]]:
+    """Jobs that were begun: generation, index, manager, id, attempt, who, when."""
+    text = (folder / "log").read_text() if (folder / "log").exists() else ""
+    return [tuple(line.split()) for line in text.splitlines()]
+
+
+@pytest.fixture
+def parts(tmp_path: Path) -> Iterator[Callable[..., Part]]:
+    """Make parts; none outlives the test, stopped ones neither."""
+    made: list[Part] = []
+
+    def make(kind: str, hear: Callable[[Words], None] | None = None) -> Part:
+        made.append(Part(kind, tmp_path, hear))
+        return made[-1]
+
+    yield make
+    for part in made:
+        part.kill()
+
+
+class Storm:
+    """All parts, what was handed in, and what came back."""
+
+    def __init__(self, folder: Path, make: Callable[..., Part], wires: dict[str, Wire]) -> None:
+        self.folder = folder
+        self.random = random.Random(SEED)
+        self.wires = wires
+        self.lock = threading.Lock()
+        self.inputs: dict[str, list[int]] = {name: [] for name in "abc"}
+        self.rows: dict[int, list[tuple[Any, ...]]] = {}
+        self.count = 0
+        self.struck: Counter[str] = Counter()
+        self.again = 0
+        self.requeued: Counter[str] = Counter()
+        self.dropped: Counter[str] = Counter()
+        self.broken: list[str] = []
+        self.late: list[Callable[[], object]] = []
+        """Those that were killed and stay away for a while."""
+        self.hosts: dict[str, Part] = {}
+        for name in HOSTS:
+            self.hosts[name] = host = make("manager")
+            # By a function of its own: the results of a generation belong to it.
+            host._hear = lambda words, host=host: self._done(host.generation, words["done"])
+        self.device = make("device")
+        self.workers = {name: make("worker") for name in WORKERS}
+
+    # -- starting
+
+    def start(self) -> None:
+        for name in HOSTS:
+            self.start_host(name)
+        self.start_device()
+        for name in WORKERS:
+            self.start_worker(name)
+
+    def start_host(self, name: str) -> None:
+        """Start a submitting process; what has no result yet is handed in, again if need be."""
+        bound = self.hosts[name].start(**manager_config(*HOSTS[name]))["bound"]
+        for manager, endpoints in zip(HOSTS[name], bound, strict=True):
+            if manager in self.wires:
+                self.wires[manager].target = endpoints[1]
+            left = [index for index in self.inputs[manager] if index not in self.rows]
+            self.again += len(left)
+            self.submit(manager, left)
+
+    def start_device(self) -> None:
+        options = {"bind": ipc("d"), "connect": [ipc(name) for name in "abc"], "identity": "d"}
+        self.device.start(options=options)
+
+    def start_worker(self, name: str) -> None:
+        connect = {
+            "direct": [ipc(manager) for manager in "abc"],
+            "wired": [*(wire.endpoint for wire in self.wires.values()), ipc("c")],
+        }.get(name, [ipc("d")])
+        pool = "process" if name == "pooled" else "thread"
+        options = {**WORKER_OPTIONS, "identity": name, "label": name, "pool": pool}
+        self.workers[name].start(connect=connect, options=options, log=str(self.folder / "log"))
+
+    # -- jobs
+
+    def submit(self, manager: str, indices: list[int]) -> None:
+        host = next(name for name, managers in HOSTS.items() if manager in managers)
+        number = HOSTS[host].index(manager)
+        self.hosts[host].tell(manager=number, submit=indices, role="work")
+
+    def feed(self, count: int = FED) -> None:
+        """Hand in more, a third to each manager."""
+        for manager in "abc":
+            indices = list(range(self.count, self.count + count // 3))
+            self.count += len(indices)
+            self.inputs[manager] += indices
+            self.submit(manager, indices)
+
+    def _done(self, generation: int, rows: list[list[Any]]) -> None:
+        with self.lock:
+            for index, *row in rows:
+                self.rows.setdefault(index, []).append((generation, *row))
+
+    @property
+    def left(self) -> int:
+        """Inputs without a result."""
+        return self.count - len(self.rows)
+
+    # -- faults
+
+    def strike(self, what: str) -> None:
+        """Do one fault while jobs are under way."""
+        for come_back in self.late:
+            come_back()
+        self.late.clear()
+        self.feed()
+        assert self.left >= FED // 2, "jobs are under way"
+        getattr(self, "_" + what.split()[0])(*what.split()[1:])
+        self.struck[what.split()[0]] += 1
+        wait_until(lambda: self.left <= FED // 2, f"jobs end after {what}")
+
+    def wait_busy(self, holds: Callable[[], bool], what: str) -> None:
+        """Wait, and see that there is work meanwhile."""
+
+        def look() -> bool:
+            if self.left < FED // 2:
+                self.feed()
+            return holds()
+
+        wait_until(look, what)
+
+    def _kill(self, name: str) -> None:
+        if name in HOSTS:
+            self.look(self.hosts[name])
+            self.hosts[name].kill()
+            self.start_host(name)
+        elif name == "device":
+            self.device.kill()
+            self.start_device()
+        elif name == "child":
+            worker = self.workers["pooled"].process
+            assert worker is not None
+            wait_until(lambda: bool(self.lanes(worker.pid)), "the pool has children")
+            os.kill(self.random.choice(sorted(self.lanes(worker.pid))), signal.SIGKILL)
+        else:
+            self.workers[name].kill()
+            if self.random.random() < 0.5:
+                self.start_worker(name)  # a newer epoch: its leases are lost at once
+            else:
+                self.late.append(lambda: self.start_worker(name))  # or by its silence
+
+    def lanes(self, pid: int) -> set[int]:
+        """Children of the pool that have begun a job: the others are Python's own."""
+        known = {who.split(":")[1] for *_, who, _ in begun(self.folder)[-2000:]}
+        return {child for child in children(pid) if str(child) in known}
+
+    def _stop(self, name: str) -> None:
+        """Stop a process for longer than it takes to be given up, then let it go on."""
+        part = {**self.hosts, **self.workers, "device": self.device}[name]
+        part.signal(signal.SIGSTOP)
+        try:
+            if name in HOSTS:
+                asked = self.workers["direct"]
+                self.wait_busy(
+                    lambda: not set(HOSTS[name]) & set(asked.ask()["managers"]), f"{name} gone"
+                )
+            else:
+                away = {"behind", "pooled"} if name == "device" else {name}
+                self.wait_busy(lambda: not away & self.known("one", 0), f"{name} given up")
+        finally:
+            part.signal(signal.SIGCONT)
+
+    def _cut(self, manager: str) -> None:
+        self.wires[manager].cut()
+
+    def _half(self, manager: str) -> None:
+        self.wires[manager].half_close()
+
+    def _stall(self, manager: str) -> None:
+        host = next(name for name, managers in HOSTS.items() if manager in managers)
+        number = HOSTS[host].index(manager)
+        with self.wires[manager].stalled():
+            self.wait_busy(lambda: "wired" not in self.known(host, number), "given up")
+
+    def known(self, host: str, number: int) -> set[str]:
+        """Labels of the workers that a manager knows."""
+        return set(self.hosts[host].ask()["workers"][number])
+
+    # -- the end
+
+    def look(self, host: Part) -> Words:
+        """Take down what a submitting process has seen."""
+        words = host.ask()
+        self.broken += words["broken"]
+        for requeued, dropped in zip(words["requeued"], words["dropped"], strict=True):
+            self.requeued.update(requeued)
+            self.dropped.update(dropped)
+        return words
+
+    def finish(self) -> None:
+        """Let all jobs end."""
+        for come_back in self.late:
+            come_back()
+        self.late.clear()
+        wait_until(lambda: self.left == 0, "all jobs end")
+        for host in self.hosts.values():
+            words = self.look(host)
+            assert not any(words["left"]) and not words["waits"], words
+
+    def check(self) -> Words:
+        """Hold results and what was begun against each other; return the counts."""
+        assert not self.broken, self.broken[:5]
+        executions: dict[tuple[str, ...], list[str]] = {}
+        newest: Counter[tuple[str, ...]] = Counter()
+        for generation, index, owner, id, attempt, who, _ in begun(self.folder):
+            executions.setdefault((generation, index, owner, id, attempt), []).append(who)
+            job = (generation, index, owner, id)
+            newest[job] = max(newest[job], int(attempt))
+        # A job that ended as its child died may be begun again: that is the pool's business.
+        twice = {key: whos for key, whos in executions.items() if len(whos) > 1}
+        assert all(who.startswith("pooled:") for whos in twice.values() for who in whos), (
+            f"begun twice in one attempt: {twice}"
+        )
+        assert not twice or self.struck["kill"], twice
+
+        owners = {index: name for name, indices in self.inputs.items() for index in indices}
+        lost, duplicate, stale, attempts = [], [], [], Counter[int]()
+        for index, owner in owners.items():
+            rows = self.rows.get(index, [])
+            if not rows or rows[0][2] is None:
+                lost.append((index, rows))
+                continue
+            if len(rows) > 1:
+                duplicate.append((index, rows))
+            generation, id, text = rows[0]
+            made, attempt, who = text.split()
+            job = (str(generation), str(index), owner, str(id))
+            attempts[int(attempt)] += 1
+            # Made of this very input, by who has begun this attempt, and no later one was begun.
+            if (
+                made != digest(f"{generation} {index}".encode())
+                or who not in executions.get((*job, attempt), ())
+                or newest[job] != int(attempt)
+            ):
+                stale.append((index, rows, newest[job]))
+        assert (lost, duplicate, stale) == ([], [], [])
+        return {
+            "jobs": len(owners),
+            "begun": sum(map(len, executions.values())),
+            "by attempt": dict(attempts),
+            "handed in again": self.again,
+            "begun twice in one attempt": len(twice),
+        }
+
+
+def plan(kills: int, draw: random.Random) -> list[str]:
+    """Everything in turn: so many kills, and other faults in between."""
+    victims = (*WORKERS, "device", "child", *HOSTS)
+    faults = [f"kill {victims[number % len(victims)]}" for number in range(kills)]
+    others = ("stop direct", "stop device", "stop two", "stall a", "half a", "half b", "cut b")
+    faults += [others[number % len(others)] for number in range(kills // 3)]
+    draw.shuffle(faults)
+    return faults
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(60 + 6 * KILLS)
+@pytest.mark.rule("WMP-6.1", "WMP-6.2", "WMP-6.3", "WMP-8.7", "WMP-9.7")
+def test_nothing_is_lost_while_everything_is_killed_in_turn(
+    tmp_path: Path, parts: Callable[..., Part]
+) -> None:
+    print(f"WMP_SEED={SEED} WMP_REAL_KILLS={KILLS}")
+    began = time.monotonic()
+    with Wire() as a, Wire() as b:
+        storm = Storm(tmp_path, parts, {"a": a, "b": b})
+        try:
+            storm.start()
+            storm.feed()
+            for fault in plan(KILLS, storm.random):
+                storm.strike(fault)
+            storm.finish()
+            counts = storm.check()
+        except AssertionError as error:
+            error.add_note(f"WMP_SEED={SEED}; struck {dict(storm.struck)}")
+            error.add_note(next(iter(storm.hosts.values())).complaints())
+            raise
+        assert storm.struck["kill"] >= KILLS
+        for part in (*storm.hosts.values(), *storm.workers.values(), storm.device):
+            part.kill()
+    # Children of workers that were killed do not stay behind.
+    pids = {int(who.split(":")[1]) for *_, who, _ in begun(tmp_path)}
+    wait_until(lambda: all(map(gone, pids)), "all processes have ended")
+    print(f"{time.monotonic() - began:.1f} s; {dict(storm.struck)}; {counts}")
+    print(f"leases lost {dict(storm.requeued)}; dropped {dict(storm.dropped)}")
+
+
+@pytest.mark.timeout(90)
+@pytest.mark.rule("WMP-9.1", "WMP-9.7")
+def test_an_idle_worker_works_within_three_intervals_of_its_managers_return(
+    tmp_path: Path, parts: Callable[..., Part]
+) -> None:
+    rows: dict[int, str] = {}
+    manager = parts("manager", lambda words: rows.update({r[0]: r[2] for r in words["done"]}))
+    worker = parts("worker")
+    manager.start(**manager_config("m"))
+    options = {**WORKER_OPTIONS, "label": "w"}
+    worker.start(connect=[ipc("m")], options=options, log=str(tmp_path / "log"))
+    took = []
+    for index in range(4):
+        wait_until(lambda: manager.ask()["workers"] == [["w"]], "the worker is there, idle")
+        manager.kill()
+        back = manager.start(**manager_config("m"))["at"]
+        manager.tell(manager=0, submit=[index], role="work")
+        wait_until(lambda index=index: index in rows, "the job is done")
+        works = float(begun(tmp_path)[-1][-1])
+        # Intervals by the worker's own count: on a slow machine they are longer. PINGs that
+        # come sooner are no heartbeats but questions: a new connection brings some about.
+        beats, last = 0, back
+        for at in worker.ask()["pinged"]:
+            if last + (1 - JITTER) * PING <= at < works:
+                beats, last = beats + 1, at
+        took.append((round(works - back, 3), beats))
+    print(f"seconds and heartbeats from the manager's return until its worker works: {took}")
+    assert max(beats for _, beats in took) <= 3, took
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.rule("WMP-9.3")
+def test_the_job_of_a_killed_worker_runs_elsewhere_within_expire_and_a_second(
+    tmp_path: Path, parts: Callable[..., Part]
+) -> None:
+    rows: dict[int, str] = {}
+    manager = parts("manager", lambda words: rows.update({r[0]: r[2] for r in words["done"]}))
+    manager.start(**manager_config("m"))
+    workers = {name: parts("worker") for name in ("x", "y")}
+    for name, worker in workers.items():
+        options = {**WORKER_OPTIONS, "label": name}
+        worker.start(connect=[ipc("m")], options=options, log=str(tmp_path / "log"))
+    manager.tell(manager=0, submit=[7], role="hang")
+    wait_until(lambda: len(begun(tmp_path)) == 1, "the job has begun")
+    victim = begun(tmp_path)[0][5].split(":")[0]
+    killed = time.monotonic()
+    workers[victim].kill()
+    wait_until(lambda: 7 in rows, "the job ends")
+    first, second = begun(tmp_path)
+    assert (first[4], second[4]) == ("1", "2")
+    assert second[5].split(":")[0] != victim
+    print(f"runs elsewhere after {float(second[6]) - killed:.2f} s")
+    assert float(second[6]) - killed <= EXPIRE + 1.0
+    assert manager.ask()["requeued"] == [{"silence": 1}]
+
+
+@pytest.mark.rule("WMP-9.3", "WMP-9.11")
+def test_a_hundred_thousand_peers_that_come_and_go_leave_the_machine_flat() -> None:
+    machine = Machine(ManagerSettings(identity=b"m", epoch=1, expire=EXPIRE), least_recently_used)
+    now, most = 0.0, 500
+    nothing = sizes(machine)
+    marks = []
+    for batch in range(100_000 // most):
+        workers = []
+        for number in range(most):
+            name = b"%d" % (batch * most + number)
+            worker = ScriptedWorker(machine, identity=name, link=name, now=now)
+            # Some ask for work too, hold it open, and are heard of again.
+            worker.ready()
+            if number % 3 == 0:
+                worker.give(hold=5.0)
+                worker.ping()
+            workers.append(worker)
+        assert len(machine._workers) == most
+        for worker in workers[::2]:
+            worker.bye()
+        # The others just vanish.
+        now += EXPIRE
+        machine.handle(Ticked(), now)
+        table = sizes(machine)
+        # Dead entries of the heap of timers stay until they surface: bounded, not none.
+        assert table.pop("heap") <= 64 + 4 * most
+        assert table == {key: size for key, size in nothing.items() if key != "heap"}
+        now += 10.0
+        machine.handle(Ticked(), now)
+        if batch % 40 == 39:
+            gc.collect()
+            marks.append(sys.getallocatedblocks())
+    # Epochs of those that are gone are remembered, ten thousand of them.
+    assert len(machine._gone) == 10_000
+    print(f"blocks of memory after each 20,000 peers: {marks}")
+    assert marks[-1] - marks[0] < 2_000, marks
+
+
+@pytest.mark.timeout(60 + PEERS / 100)
+@pytest.mark.rule("WMP-9.3", "WMP-9.11")
+def test_thousands_of_real_peers_that_come_and_go_leave_the_process_flat(tmp_path: Path) -> None:
+    most = 250
+    endpoint = f"ipc://{tmp_path}/m"
+    marks = []
+    with wmp.Manager(endpoint, expire=0.4) as manager:
+        machine = manager._inner._machine
+        nothing = sizes(machine)
+        with zmq.Context() as context:
+            context.max_sockets = 2 * most
+            # ZeroMQ keeps descriptors of its own: count when it has come and gone once.
+            for batch in range(PEERS // most + 1):
+                peers = [context.socket(zmq.DEALER) for _ in range(most)]
+                for number, peer in enumerate(peers):
+                    peer.linger = 1000
+                    peer.connect(endpoint)
+                    ready = {
+                        Field.READY: 1,
+                        Field.CREDIT: 1,
+                        Field.ROLES: ["work"],
+                        Field.RESOURCES: {"slots": 1},
+                    }
+                    me = (b"%d %d" % (batch, number), 1)
+                    peer.send_multipart(codec.encode(Message(Command.READY, (), me, ready, None)))
+                # The first may have expired by then; each has had a session.
+                known = most * (batch + 1)
+                wait_until(lambda known=known: machine._sessions == known, "all are known", 20)
+                for number, peer in enumerate(peers):
+                    if number % 2:
+                        me = (b"%d %d" % (batch, number), 1)
+                        to = (machine.settings.epoch, machine.settings.identity)
+                        peer.send_multipart(codec.encode(Message(Command.BYE, to, me, {}, None)))
+                    peer.close()
+                wait_until(lambda: not machine._workers, "all are forgotten", 20)
+                if batch == 0:
+                    before = descriptors()
+                wait_until(lambda: descriptors() <= before, "descriptors are given back", 20)
+                table = sizes(machine)
+                assert table.pop("heap") <= 64 + 4 * most
+                assert table == {key: size for key, size in nothing.items() if key != "heap"}
+                gc.collect()
+                marks.append(sys.getallocatedblocks())
+    print(f"{PEERS} peers; descriptors {before}; blocks of memory {marks[0]} to {marks[-1]}")
+    # What is left are the epochs of those that are gone, ten thousand at most.
+    assert marks[-1] - marks[0] < 4 * min(PEERS, 10_000) + 2_000
