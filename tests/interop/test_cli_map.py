@@ -8,6 +8,7 @@ import pty
 import select
 import signal
 import subprocess
+import threading
 import time
 
 import pytest
@@ -243,3 +244,40 @@ def test_there_is_no_bar_where_lines_are_typed(worker):
 
     assert b"SLOW ONE" in seen
     assert b"\x1b[" not in seen
+
+
+def test_sigterm_cancels_what_is_under_way(folder):
+    cancelled = threading.Event()
+    begun = threading.Event()
+
+    def hang(payload: bytes, job: wmp.RunningJob) -> bytes:
+        begun.set()
+        until = time.monotonic() + TIMEOUT
+        while not job.cancelled and time.monotonic() < until:
+            time.sleep(0.01)
+        cancelled.set()
+        return payload
+
+    with (
+        wmp.Worker("ipc://here", handlers={"shout": hang}) as worker,
+        program(*spread()) as mapped,
+    ):
+        mapped.feed(b"one\n")
+        assert begun.wait(TIMEOUT)
+        mapped.signal(signal.SIGTERM)
+
+        assert mapped.ends() == 143
+        assert cancelled.wait(5)
+        assert "terminated; jobs under way were cancelled" in mapped.stderr
+        assert "Traceback" not in mapped.stderr
+        worker.close(0)  # nobody is left to take the result
+
+
+def test_a_file_that_is_too_large_fails_alone(folder, worker):
+    with open("large", "wb") as file:
+        file.truncate((256 << 20) + 1)
+    (folder / "small").write_text("a")
+    with program(*spread("large", "small")) as mapped:
+        assert mapped.ends() == 1
+        assert mapped.stdout == b"A\n"
+        assert "large: is too large for a job" in mapped.stderr

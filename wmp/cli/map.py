@@ -6,10 +6,14 @@ import base64
 import concurrent.futures
 import json
 import logging
+import signal
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final
+from types import FrameType
+from typing import Any, Final, NoReturn
 
 import click
 
@@ -18,7 +22,7 @@ from wmp.cli.bar import Bar
 from wmp.cli.feed import Feed, Item, inputs
 from wmp.cli.options import HOME, Command, amounts, check_addresses, security_of, verbose
 from wmp.cli.options import keys as key_flags
-from wmp.cli.start import FAILED, INTERRUPTED, complain
+from wmp.cli.start import FAILED, INTERRUPTED, SIGNALLED, complain
 from wmp.errors import ConfigError, JobFailed
 from wmp.message import DEFAULT_ROLE
 from wmp.runtime.checks import check_role, check_seconds
@@ -90,7 +94,8 @@ def map_command(
     Without FILE, the lines of stdin are the jobs; - stands for stdin among files. A line comes to
     the worker without its newline, a file as it is. The results
     come to stdout in the order of the inputs, each ended by a newline. What failed is named on
-    stderr, and the exit code is then 1. Ctrl-C cancels what is under way and exits with 130.
+    stderr, and the exit code is then 1. Ctrl-C and SIGTERM cancel what is under way; the exit
+    code is then 130 or 143.
     """
     for name in files:
         if name != "-" and not Path(name).exists():
@@ -108,17 +113,38 @@ def map_command(
     total = len(files) if files and not lines else None
     order = {"role": role, "needs": amounts("--need", need) or None, "timeout": timeout}
     try:
-        with manager, Bar(_PROGRAM, total, shown=not typed) as bar:
+        with _terminated(), manager, Bar(_PROGRAM, total, shown=not typed) as bar:
             if any(endpoint.endswith((":*", ":0")) for endpoint in bind):
                 bar.complain(f"bound to {', '.join(manager.endpoints)}")
             feed = Feed(manager, inputs(files, lines), order)
             failed = _collect(feed, _Printer(as_json, bar), _Watch(manager, bar, role))
+    except _Terminated:
+        complain(_PROGRAM, "terminated; jobs under way were cancelled")
+        return SIGNALLED + signal.SIGTERM
     except KeyboardInterrupt:
         complain(_PROGRAM, "interrupted; jobs under way were cancelled")
         return INTERRUPTED
     if failed:
         complain(_PROGRAM, f"{failed} of {feed.count} jobs failed")
     return FAILED if failed else 0
+
+
+class _Terminated(KeyboardInterrupt):
+    """SIGTERM: ends whatever waits as Ctrl-C does."""
+
+
+@contextmanager
+def _terminated() -> Iterator[None]:
+    """Have SIGTERM cancel the jobs under way, which would go on for nobody."""
+
+    def caught(number: int, frame: FrameType | None) -> NoReturn:
+        raise _Terminated
+
+    before = signal.signal(signal.SIGTERM, caught)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _collect(feed: Feed, printer: _Printer, watch: _Watch) -> int:
