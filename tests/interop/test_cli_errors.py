@@ -129,6 +129,7 @@ DEVICE_CASES = [
     ("--connect inproc://a", r"inproc reaches only nodes of the same process"),
     ("--allowed .", r"--allowed goes with --secret"),
     ("--secret a.key_secret", r"--secret lacks its --server FILE"),
+    ("--secret a.key_secret --connect ipc://a", r"--secret lacks its --server FILE"),
     ("--max-hops 17", r"--max-hops is from 1 to 16, got 17"),
     ("run", r"missing argument 'FILE'"),
     ("run nowhere.toml", r"cannot read nowhere.toml: no such file"),

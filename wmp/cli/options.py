@@ -162,13 +162,10 @@ def check_addresses(
     """
     check_endpoints(bind, bind=True, security=security, shared=False, remedy=_REMEDY)
     check_endpoints(connect, bind=False, security=security, shared=False)
-    if security is not None and security.server_key is None:
-        for endpoint in connect:
-            if endpoint.startswith("tcp://"):
-                raise ConfigError(
-                    f"--secret lacks its --server FILE: the .key file of whom to expect at "
-                    f"{endpoint}"
-                )
+    if connect and security is not None and security.server_key is None:
+        raise ConfigError(
+            f"--secret lacks its --server FILE: the .key file of whom to expect at {connect[0]}"
+        )
 
 
 def amounts(flag: str, pairs: tuple[str, ...]) -> dict[str, int]:
