@@ -130,9 +130,7 @@ class Reported:
     text: str | None
 
 
-ManagerEvent = (
-    Received | Garbled | Undelivered | Ticked | Submitted | Cancelled | Drained | Closed
-)
+ManagerEvent = Received | Garbled | Undelivered | Ticked | Submitted | Cancelled | Drained | Closed
 WorkerEvent = (
     Received
     | Garbled
