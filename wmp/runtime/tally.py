@@ -30,9 +30,11 @@ _USUAL = frozenset(
 """Reasons that every restart, loss and change of route brings about."""
 
 _ALARMING = (
-    frozenset(value for name, value in vars(ErrorCode).items() if not name.startswith("_")) - _USUAL
-)
-"""Reasons that point at a broken or hostile peer. The others are ordinary races."""
+    frozenset(value for name, value in vars(ErrorCode).items() if not name.startswith("_"))
+    | {"policy failed"}
+) - _USUAL
+"""Reasons that point at a broken or hostile peer, or at a user's policy that raises. The
+others are ordinary races."""
 
 
 class Tally:
