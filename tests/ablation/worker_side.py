@@ -6,12 +6,15 @@ takes away one safeguard and leaves everything else as it is.
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import pytest
 from attrs import evolve
 
+from wmp import codec
 from wmp.actions import Send
+from wmp.codec.limits import CodecLimits
 from wmp.core import sessions
 from wmp.core.bench import Bench
 from wmp.core.device import Device
@@ -367,3 +370,9 @@ def hop_limit(patch: Patch) -> None:
             self.settings = settings
 
     patch.setattr(Device, "_received", count)
+
+
+def path_limit(patch: Patch) -> None:
+    """WMP-2.10: the decoder of a device takes paths of any length."""
+    long = functools.partial(codec.peek, limits=evolve(CodecLimits(), hops=1 << 40))
+    patch.setattr(codec, "peek", long)

@@ -1,0 +1,193 @@
+"""Safeguards that worlds do not miss, because others heal what comes of it: rule tests do.
+
+Some only save messages or keep peers apart that mean harm; a healed world looks the same. So
+the test that holds the rule is run without the safeguard, and must fail.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.ablation import manager_side, worker_side
+from tests.property import test_network_property as network
+from tests.simulation import test_idle as idle
+from tests.simulation import test_regressions as regressions
+from tests.unit import test_device as device
+from tests.unit import test_manager as jobs
+from tests.unit import test_manager_peers as peers
+from tests.unit import test_worker_handshake as handshake
+from tests.unit import test_worker_locks as locks
+from tests.unit import test_worker_streams as streams
+from wmp.balance import least_recently_used
+from wmp.core.device import Device
+from wmp.core.manager import Manager
+from wmp.core.settings import DeviceSettings, ManagerSettings
+from wmp.testing.scripted import ScriptedWorker
+from wmp.testing.scripted_manager import ScriptedManager
+
+Switch = Callable[[pytest.MonkeyPatch], None]
+
+RULES: list[tuple[Switch, Callable[..., None], dict[str, Any]]] = [
+    (
+        manager_side.ready_dedupe,
+        jobs.test_a_repeated_or_older_ready_is_ignored_and_a_newer_one_replaces,
+        {},
+    ),
+    (manager_side.fencing, jobs.test_a_result_of_an_old_attempt_is_not_accepted, {}),
+    (
+        manager_side.session_of_results,
+        peers.test_a_number_of_another_session_is_answered_with_the_current_one,
+        {},
+    ),
+    (manager_side.expiry, peers.test_a_silent_worker_is_given_up, {}),
+    (
+        manager_side.reconciliation,
+        peers.test_a_job_missing_from_the_held_list_is_lost_when_its_take_was_received,
+        {},
+    ),
+    (manager_side.reconciliation, peers.test_an_idle_worker_holds_nothing, {}),
+    (manager_side.goodbye, peers.test_bye_gives_the_leases_back_at_once, {}),
+    (manager_side.echo_after_goodbye, peers.test_bye_gives_the_leases_back_at_once, {}),
+    (
+        manager_side.replay_by_manager,
+        peers.test_answers_follow_the_latest_route_and_the_stream_is_sent_again,
+        {},
+    ),
+    (
+        manager_side.again_to_manager,
+        peers.test_what_is_not_acknowledged_is_sent_again_when_asked_and_when_old,
+        {},
+    ),
+    (manager_side.lock_dedupe, jobs.test_a_lock_is_served_once, {}),
+    (
+        manager_side.hold_end,
+        jobs.test_a_held_give_is_served_first_and_answered_before_its_hold_ends,
+        {},
+    ),
+    (manager_side.wake_bound, jobs.test_one_job_wakes_one_worker_and_each_timeout_doubles, {}),
+    (manager_side.wake_timeout, jobs.test_one_job_wakes_one_worker_and_each_timeout_doubles, {}),
+    (
+        manager_side.cancelling,
+        jobs.test_a_cancelled_job_whose_worker_dies_is_not_given_again,
+        {},
+    ),
+    (manager_side.cancelling, jobs.test_what_is_lost_while_it_is_cancelled_is_cancelled, {}),
+    (manager_side.retries, jobs.test_a_job_whose_retries_are_used_up_is_lost_with_a_reason, {}),
+    (manager_side.fair_share, jobs.test_a_large_window_leaves_the_others_their_share, {}),
+    (
+        manager_side.give_bounds,
+        peers.test_what_one_worker_can_make_a_manager_keep_is_bounded,
+        {},
+    ),
+    (
+        manager_side.refusal_memory,
+        jobs.test_a_refusal_costs_no_retry_and_waits_for_another_word_of_the_worker,
+        {},
+    ),
+    (
+        manager_side.refusal_backoff,
+        jobs.test_who_refuses_again_and_again_is_asked_ever_less_often,
+        {},
+    ),
+    (worker_side.ack_bound, streams.test_an_ack_for_a_number_never_sent_is_ignored, {}),
+    (
+        worker_side.lock_timeout,
+        locks.test_a_lock_without_answer_is_released_5_s_after_its_hold,
+        {"hold": 0.0},
+    ),
+    (
+        worker_side.late_take,
+        locks.test_a_take_whose_lock_is_gone_is_refused_without_room_each_job_of_it,
+        {},
+    ),
+    (worker_side.lost_give, locks.test_a_give_that_was_lost_is_found_by_the_next_pong, {}),
+    (
+        worker_side.held_already,
+        locks.test_a_job_that_is_held_already_is_not_run_twice,
+        {"attempt": 1},
+    ),
+    (
+        worker_side.ready_backoff,
+        idle.test_an_idle_worker_wakes_for_its_pings_and_its_backoff_only,
+        {"managers": 1},
+    ),
+    (
+        worker_side.pending_wake,
+        network.test_no_manager_starves,
+        {"managers": 3, "hold": 0.0, "seconds": 1.0},
+    ),
+    (
+        worker_side.turns,
+        handshake.test_freed_places_go_to_the_manager_served_least_recently,
+        {},
+    ),
+    (
+        worker_side.byte_limit,
+        streams.test_too_many_kept_results_close_the_room_until_they_are_acknowledged,
+        {},
+    ),
+    (worker_side.resend_by_worker, streams.test_what_is_older_than_3_s_is_sent_again, {}),
+    (
+        worker_side.replay_by_worker,
+        streams.test_a_new_route_gets_all_that_is_not_acknowledged,
+        {},
+    ),
+    (
+        worker_side.again_to_worker,
+        streams.test_again_sends_all_that_is_not_acknowledged_in_order,
+        {},
+    ),
+    (
+        worker_side.message_of_old_session,
+        streams.test_a_message_of_an_older_session_is_dropped,
+        {},
+    ),
+    (
+        worker_side.forgotten_number,
+        regressions.test_a_session_that_was_forgotten_is_not_entered_again,
+        {"ack": 0},
+    ),
+    (worker_side.expiry, streams.test_results_are_dropped_after_expire_of_silence, {}),
+    (worker_side.loop_check, device.test_a_message_that_was_here_before_is_dropped, {}),
+    (worker_side.hop_limit, device.test_sixteen_devices_are_the_limit, {}),
+]
+"""What is off, the rule test that must fail then, and its parameters."""
+
+
+MISSED = (AssertionError, ValueError, IndexError)
+"""How a test fails: also where it unpacks one message and there is none, or another."""
+
+
+def play(test: Callable[..., None], parameters: dict[str, Any]) -> None:
+    """Run a test with its parameters, and machines in place of its fixtures."""
+    module = sys.modules[test.__module__]
+    known: dict[str, Any] = dict(parameters)
+    if module in (jobs, peers):
+        known["manager"] = Manager(ManagerSettings(identity=b"m", epoch=7), least_recently_used)
+        known["worker"] = ScriptedWorker(known["manager"])
+    elif module is streams:
+        known["worker"] = streams.make()
+        known["manager"] = ScriptedManager(known["worker"])
+        known["manager"].meet()
+    elif module is device:
+        known["device"] = Device(DeviceSettings(identity=b"d", epoch=5, upstreams=3))
+    test(**{key: known[key] for key in inspect.signature(test).parameters})
+
+
+def name(row: tuple[Switch, Callable[..., None], dict[str, Any]]) -> str:
+    side = row[0].__module__.rpartition(".")[2].removesuffix("_side")
+    return f"{side}'s {row[0].__name__}-{row[1].__name__.removeprefix('test_')}"
+
+
+@pytest.mark.parametrize(("switch", "test", "parameters"), RULES, ids=map(name, RULES))
+def test_rule_tests_notice_that_a_safeguard_is_off(switch, test, parameters):
+    play(test, parameters)
+    with pytest.MonkeyPatch.context() as patch:
+        switch(patch)
+        with pytest.raises(MISSED):
+            play(test, parameters)
