@@ -27,7 +27,7 @@ import attrs
 
 from wmp import aio
 from wmp.actions import End, Resolve, Send
-from wmp.events import Submitted
+from wmp.events import Received, Submitted
 from wmp.message import Command, Frame
 from wmp.runtime.handlers import RunningJob
 from wmp.testing.invariants import History, Violation
@@ -82,6 +82,14 @@ def hang(payload: bytes, job: RunningJob) -> str:
     return f"{digest(payload)} {job.attempt} {who}"
 
 
+def gate(payload: bytes, job: RunningJob) -> str:
+    """Work until the parent has made a file for this attempt."""
+    who = _begin(payload, job)
+    while not os.path.exists(f"go-{job.attempt}"):
+        time.sleep(0.01)
+    return f"{digest(payload)} {job.attempt} {who}"
+
+
 # -- parts -----------------------------------------------------------------------------------
 
 
@@ -94,6 +102,8 @@ class Watched:
         self._history = history
         self.me = (machine.settings.identity, machine.settings.epoch)
         self.broken: list[str] = []
+        self.heard = 0
+        """DONEs that arrived, whatever became of them."""
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._machine, name)
@@ -101,6 +111,8 @@ class Watched:
     def handle(self, event: Any, now: float) -> Sequence[Any]:
         """Pass on, and see what becomes of it."""
         actions: Sequence[Any] = self._machine.handle(event, now)
+        if isinstance(event, Received) and event.message.command is Command.DONE:
+            self.heard += 1
         try:
             if isinstance(event, Submitted):
                 rows = zip(event.ids, event.payloads, strict=True)
@@ -175,6 +187,7 @@ async def manage(config: dict[str, Any]) -> None:
                 workers=[[row.label for row in one.workers if row.roles] for one in says],
                 requeued=[dict(one.requeued) for one in says],
                 dropped=[dict(one.dropped) for one in says],
+                heard=[one.heard for one in watched],
                 left=[one.queued + one.leased for one in says],
                 broken=[text for one in watched for text in one.broken],
                 waits=history.waits()[:5],
@@ -219,7 +232,7 @@ async def serve(config: dict[str, Any]) -> None:
     """Work."""
     os.environ[_LOG], os.environ[_LABEL] = config["log"], config["options"]["label"]
     worker = aio.Worker(
-        *config["connect"], handlers={"work": work, "hang": hang}, **config["options"]
+        *config["connect"], handlers={"work": work, "hang": hang, "gate": gate}, **config["options"]
     )
     await worker.start()
     assert worker._node.driver is not None
@@ -231,6 +244,7 @@ async def serve(config: dict[str, Any]) -> None:
             answer=order["ask"],
             managers=[row.label for row in says.managers],
             pinged=pinging.pinged,
+            running=says.running,
             dropped=dict(says.dropped),
         )
 

@@ -66,7 +66,8 @@ class Part:
         return self._wait(lambda words: "bound" in words or "started" in words)
 
     def _listen(self) -> None:
-        assert self.process is not None and self.process.stdout is not None
+        assert self.process is not None
+        assert self.process.stdout is not None
         for line in self.process.stdout:
             if not line.endswith(b"\n"):
                 break  # killed in the middle of a word: nobody was told
@@ -80,7 +81,8 @@ class Part:
 
     def tell(self, **words: Any) -> None:
         """Say something to it."""
-        assert self.process is not None and self.process.stdin is not None
+        assert self.process is not None
+        assert self.process.stdin is not None
         self.process.stdin.write(json.dumps(words).encode() + b"\n")
         self.process.stdin.flush()
 
@@ -100,7 +102,8 @@ class Part:
                         self._said.remove(words)
                         return words
                 left = until - time.monotonic()
-                assert left > 0 and self.alive, f"no answer:\n{self.complaints()}"
+                assert left > 0, f"no answer in time:\n{self.complaints()}"
+                assert self.alive, f"it has ended:\n{self.complaints()}"
                 self._heard.wait(min(left, 0.2))
 
     @property
@@ -121,7 +124,8 @@ class Part:
         """SIGKILL, and hear what it had said until then; nothing when it does not run."""
         if self.process is None or self._thread is None:
             return
-        assert self.process.stdin is not None and self.process.stdout is not None
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
         self.process.kill()
         self.process.wait(WAIT)
         with contextlib.suppress(BrokenPipeError):
@@ -228,7 +232,7 @@ class _Flow:
         self._deaf = False
 
     async def run(self) -> None:
-        """Pass bytes on until both sides or either have ended."""
+        """Pass bytes, and ends, on until both sides have ended."""
         await asyncio.gather(
             self._pump(self.below[0], self.above[1]), self._pump(self.above[0], self.below[1])
         )
@@ -239,8 +243,10 @@ class _Flow:
             if not self._deaf:
                 writer.write(data)
                 await writer.drain()
+        await self._flowing.wait()
         if not self._deaf:
-            self.end()
+            with contextlib.suppress(OSError):
+                writer.write_eof()
 
     def half_close(self) -> None:
         """Say goodbye below, and nothing above."""
