@@ -47,21 +47,6 @@ def fencing(patch: Patch) -> None:
     patch.setattr(Dispatch, "done", believe)
 
 
-def holder(patch: Patch) -> None:
-    """WMP-6.2: a result is taken from anybody, not from who has the lease alone."""
-    done = Dispatch.done
-
-    def believe(self: Dispatch, worker: Any, columns: Any, now: float) -> int:
-        for id in columns.ids:
-            job = self.jobs.get(id)
-            if job is not None and job.worker is not None and job.worker is not worker:
-                worker.leases[id] = job.worker.leases.pop(id)
-                job.worker = worker
-        return done(self, worker, columns, now)
-
-    patch.setattr(Dispatch, "done", believe)
-
-
 def session_of_results(patch: Patch) -> None:
     """WMP-7.7: a numbered message of another session counts as one of the current."""
     numbered = Manager._numbered
@@ -254,11 +239,6 @@ def ended_in_the_queue(patch: Patch) -> None:
     patch.setattr(Queue, "take", give)
 
 
-def cancel_sent(patch: Patch) -> None:
-    """WMP-6.10: CANCEL of a leased job does not go out."""
-    patch.setattr(Dispatch, "_ask_back", lambda self, jobs, now: None)
-
-
 def retries(patch: Patch) -> None:
     """WMP-6.4: no job is ever given up."""
     lose = Dispatch._lose
@@ -269,11 +249,6 @@ def retries(patch: Patch) -> None:
         return lose(self, worker, job, cause)
 
     patch.setattr(Dispatch, "_lose", patient)
-
-
-def deadline(patch: Patch) -> None:
-    """WMP-6.8: a job's deadline passes unnoticed by its manager."""
-    patch.setattr(Dispatch, "expire", lambda self, id, now: None)
 
 
 def fair_share(patch: Patch) -> None:

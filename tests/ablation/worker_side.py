@@ -115,11 +115,6 @@ def ready_by_pong(patch: Patch) -> None:
     patch.setattr(Room, "heard_pong", unread)
 
 
-def ready_repeat(patch: Patch) -> None:
-    """WMP-3.12: READY is not repeated."""
-    patch.setattr(Room, "repeat", lambda self: None)
-
-
 def ready_backoff(patch: Patch) -> None:
     """WMP-3.12: the repeats of READY do not back off."""
     repeat = Ready.repeat
@@ -143,16 +138,6 @@ def pending_wake(patch: Patch) -> None:
         return said
 
     patch.setattr(Room, "_answer_woke", forget)
-
-
-def no_room(patch: Patch) -> None:
-    """WMP-3.9: a WAKE that comes while there is no room is not answered."""
-
-    def mute(self: Room, now: float) -> bool:
-        self._woke = None
-        return False
-
-    patch.setattr(Room, "_answer_woke", mute)
 
 
 def turns(patch: Patch) -> None:
