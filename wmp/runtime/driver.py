@@ -312,6 +312,7 @@ class Driver:
             return
         due = self.machine.deadline()
         if due is None or due > self._clock():
+            self._behind = None
             return
         # What waits in the sockets came before now: a node that was held up must not take
         # for silent whom it has only not listened to yet.
@@ -372,8 +373,8 @@ class Driver:
             if self._timer.when() <= due:
                 return
             self._timer.cancel()
-        if due <= self._now and self._behind is not None:
-            return  # the next turn, which is on its way, goes on receiving
+        if due <= self._now and self._behind is not None and self._scheduled:
+            return  # a turn is on its way, and goes on receiving
         if due <= self._now:
             # Law: after Ticked at now, deadline() is later. Do not let a defect spin the loop; a
             # turn that took long enough for the next deadline to pass is not one.

@@ -1,0 +1,57 @@
+"""The driver's clock: a deadline that comes up is met, whatever went before it."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from wmp.actions import Halt
+from wmp.events import Ticked, Undelivered
+from wmp.message import Command, Message
+from wmp.runtime.driver import Driver
+from wmp.runtime.sockets import Transport
+
+
+class Machine:
+    """Wants to be ticked at once whenever it was told of something."""
+
+    def __init__(self) -> None:
+        self.due: float | None = None
+        self.ticked = asyncio.Event()
+
+    def handle(self, event: Any, now: float) -> list[Any]:
+        if isinstance(event, Ticked):
+            self.due = None
+            self.ticked.set()
+        elif isinstance(event, Undelivered):
+            self.due = now
+        return []
+
+    def deadline(self) -> float | None:
+        return self.due
+
+
+class Nobody:
+    def resolve(self, action: Any) -> None: ...
+    def notify(self, action: Any) -> None: ...
+    def work(self, action: Any) -> None: ...
+    def halted(self, error: Exception | None) -> None: ...
+
+
+def test_a_deadline_that_comes_up_after_receiving_had_gone_first_is_met() -> None:
+    async def main() -> None:
+        machine = Machine()
+        driver = Driver(machine, [], Nobody(), transport=Transport(), name="test")
+        driver.start()
+        try:
+            await asyncio.sleep(0)
+            # As after a turn that put the clock off, whose messages moved the deadline away.
+            driver._behind = asyncio.get_running_loop().time()
+            driver._undelivered(0, Message(Command.PING))
+            async with asyncio.timeout(5):
+                await machine.ticked.wait()
+            driver._perform(Halt(None))
+        finally:
+            driver.stop()
+
+    asyncio.run(main())
