@@ -210,7 +210,7 @@ class Storm:
         elif name == "child":
             worker = self.workers["pooled"].process
             assert worker is not None
-            wait_until(lambda: bool(self.lanes(worker.pid)), "the pool has children")
+            self.wait_busy(lambda: bool(self.lanes(worker.pid)), "the pool has children")
             os.kill(self.random.choice(sorted(self.lanes(worker.pid))), signal.SIGKILL)
         else:
             self.workers[name].kill()
@@ -352,7 +352,9 @@ def test_nothing_is_lost_while_everything_is_killed_in_turn(
             storm.finish()
             counts = storm.check()
         except AssertionError as error:
-            error.add_note(f"WMP_SEED={SEED}; struck {dict(storm.struck)}")
+            error.add_note(f"WMP_SEED={SEED}; {storm.left} left; struck {dict(storm.struck)}")
+            for part in (*storm.hosts.values(), *storm.workers.values()):
+                error.add_note(f"{part.ask() if part.alive else 'it does not run'}"[:1000])
             error.add_note(next(iter(storm.hosts.values())).complaints())
             raise
         assert storm.struck["kill"] >= KILLS
