@@ -131,6 +131,15 @@ def test_nobody_there_is_said_once_and_ctrl_c_cancels(folder):
         assert "Traceback" not in mapped.stderr
 
 
+def test_nobody_there_for_too_long_is_wrong_usage(folder):
+    with program(*spread("--wait", "0.5")) as mapped:
+        mapped.feed(b"one\n")
+        assert mapped.ends() == 2
+        assert "no worker for role 'shout'" in mapped.stderr
+        assert "wait longer with --wait" in mapped.stderr
+        assert "Traceback" not in mapped.stderr
+
+
 def test_nobody_there_is_said_again_when_the_only_worker_has_left(folder):
     with program(*spread()) as mapped:
         for word in (b"one", b"two"):

@@ -6,6 +6,7 @@ import base64
 import concurrent.futures
 import json
 import logging
+import math
 import signal
 import sys
 import time
@@ -75,6 +76,14 @@ _TURN: Final = 0.1
     show_default=True,
     help="How many dead workers a job survives.",
 )
+@click.option(
+    "--wait",
+    metavar="SECONDS",
+    type=click.FloatRange(min=0),
+    default=60.0,
+    show_default=True,
+    help="Give up when no worker for the role has been there for so long; 0: never.",
+)
 @key_flags(connects=False, binds=True)
 @verbose
 def map_command(
@@ -85,6 +94,7 @@ def map_command(
     as_json: bool,
     need: tuple[str, ...],
     timeout: float | None,
+    wait: float,
     retries: int,
     secret: str | None,
     allowed: str | None,
@@ -117,7 +127,7 @@ def map_command(
             if any(endpoint.endswith((":*", ":0")) for endpoint in bind):
                 bar.complain(f"bound to {', '.join(manager.endpoints)}")
             feed = Feed(manager, inputs(files, lines), order)
-            failed = _collect(feed, _Printer(as_json, bar), _Watch(manager, bar, role))
+            failed = _collect(feed, _Printer(as_json, bar), _Watch(manager, bar, role, wait))
     except _Terminated:
         complain(_PROGRAM, "terminated; jobs under way were cancelled")
         return SIGNALLED + signal.SIGTERM
@@ -173,10 +183,11 @@ def _collect(feed: Feed, printer: _Printer, watch: _Watch) -> int:
 class _Watch:
     """Says that nobody is there for the role, once each time that it has become so."""
 
-    def __init__(self, manager: Manager, bar: Bar, role: str) -> None:
+    def __init__(self, manager: Manager, bar: Bar, role: str, wait: float) -> None:
         self._manager = manager
         self._bar = bar
         self._role = role
+        self._wait = wait or math.inf
         self._next = 0.0
         self._since: float | None = None
         """Since when nobody was seen."""
@@ -187,7 +198,11 @@ class _Watch:
         self._since, self._said = None, False
 
     def look(self) -> None:
-        """Look who is there while a job waits."""
+        """Look who is there while a job waits.
+
+        Raises:
+            ConfigError: Nobody has been there for ``wait`` seconds.
+        """
         now = time.monotonic()
         if now < self._next:
             return
@@ -198,15 +213,22 @@ class _Watch:
             return
         if self._since is None:
             self._since = now
-        if self._said or now - self._since < _LONELY:
+        late = now - self._since >= self._wait
+        if not late and (self._said or now - self._since < _LONELY):
             return
         self._said = True
         where = self._manager.endpoints[0]
         others = sorted({role for worker in workers for role in worker.roles})
         seen = f" (those that are offer {', '.join(others)})" if others else ""
+        start = f"start one: wmp worker --role {self._role} --connect {where} -- COMMAND"
+        if late:
+            raise ConfigError(
+                f"no worker for role {self._role!r} has been connected to {where} for "
+                f"{self._wait:g} s{seen}; {start}, or wait longer with --wait"
+            )
         self._bar.complain(
             f"jobs wait, but no worker for role {self._role!r} is connected to {where}{seen}; "
-            f"start one: wmp worker --role {self._role} --connect {where} -- COMMAND"
+            f"{start}"
         )
 
 

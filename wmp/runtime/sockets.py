@@ -66,7 +66,7 @@ class Transport:
     heartbeat: float = 2.0
     """Interval of ZMTP heartbeats: they find dead hosts below WMP's own liveness."""
     reconnect: float = 0.1
-    reconnect_max: float = 5.0
+    reconnect_max: float = 1.0
     handshake: float = 10.0
     """Time a connecting peer has for ZMTP's greeting, before which it costs a descriptor."""
     parked: int = 1000
