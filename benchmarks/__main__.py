@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import json
+import signal
+import sys
 from pathlib import Path
 
 from benchmarks import device, fairness, growth, ours
@@ -41,6 +43,8 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
 def main(arguments: list[str] | None = None) -> None:
     """Run what was asked for and show it."""
     options = _options(arguments)
+    # Whoever ends this ends its children, too: contexts are left in order.
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     groups = options.only or GROUPS
     scale = TINY if options.tiny else QUICK if options.quick else FULL
     with Raw() as raw:

@@ -7,7 +7,7 @@ import gc
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from statistics import median
-from time import perf_counter
+from time import perf_counter, process_time
 from typing import Any, Protocol
 
 from attrs import field, frozen
@@ -24,7 +24,6 @@ __all__ = [
     "Contender",
     "Scale",
     "Skip",
-    "percentiles",
     "raw_name",
     "stderr",
     "summary",
@@ -53,7 +52,7 @@ class Case:
     rates: Mapping[str, str] = field(factory=dict)
     """Name of a figure to the size of its payloads (a key of ``SIZES``)."""
     latency: str = ""
-    """Name before ``_p50`` and ``_p99``; empty: not measured."""
+    """Name before ``_p50``, ``_p99`` and ``_cpu``; empty: not measured."""
 
 
 @frozen
@@ -165,20 +164,19 @@ class Bench:
         payloads = self.payloads(size)
         name = raw_name(size)
         if name not in self._units:
-            through(self._raw.map(payloads[:100]), payloads[:100])
+            through(self._raw.map, payloads[:100])
         with _quiet():
-            rate = len(payloads) / through(self._raw.map(payloads), payloads)
+            rate = len(payloads) / through(self._raw.map, payloads)
         self._keep(name, rate, "jobs/s", jobs=len(payloads), size=SIZES[size])
         return rate
 
-    def unit_latency(self) -> tuple[float, float]:
-        """Measure the raw echo one at a time; return p50 and p99 in microseconds."""
-        with _quiet():
-            times = one_by_one(self._raw.one, make(self.scale.single, 100))
-        p50, p99 = percentiles(times)
-        self._keep("raw_latency_p50", p50, "µs", jobs=len(times), size=100)
-        self._keep("raw_latency_p99", p99, "µs", jobs=len(times), size=100)
-        return p50, p99
+    def unit_latency(self) -> dict[str, float]:
+        """Measure the raw echo one at a time; return microseconds by the name's last word."""
+        found = _singles(self._raw, make(self.scale.single, 100))
+        for word, value in found.items():
+            name = f"raw_latency_{word}"
+            self._keep(name, value, _UNITS[word], jobs=self.scale.single, size=100)
+        return found
 
     def _keep(self, name: str, value: float, unit: str, **more: Any) -> None:
         samples = self._units.setdefault(name, [])
@@ -194,7 +192,7 @@ class Bench:
         for _ in range(self.scale.repeats):
             units.append(self.unit(size))
             with _quiet():
-                samples.append(len(payloads) / through(contender.map(payloads), payloads))
+                samples.append(len(payloads) / through(contender.map, payloads))
         self.figures[name] = _beside(
             samples, "jobs/s", units, raw_name(size), jobs=len(payloads), size=SIZES[size]
         )
@@ -206,29 +204,28 @@ class Bench:
         count = min(16, len(payloads))
         while True:
             some = payloads[:count]
-            rate = count / through(contender.map(some), some)
+            rate = count / through(contender.map, some)
             possible = int(rate * self.scale.seconds)
             if count >= len(payloads) // 4 or count * 4 > possible:
                 return payloads[: max(min(len(payloads), possible), 16)]
             count *= 4
 
     def latency(self, name: str, contender: Contender) -> None:
-        """Measure one job at a time: p50 and p99."""
+        """Measure one job at a time: p50 and p99, and the submitting process's own CPU."""
         some = make(min(20, self.scale.single), 100)
         start = perf_counter()
         one_by_one(contender.one, some)
         possible = int(self.scale.seconds * len(some) / (perf_counter() - start))
         payloads = make(max(20, min(self.scale.single, possible)), 100)
-        pairs, units = [], []
+        found, units = [], []
         for _ in range(self.scale.repeats):
             units.append(self.unit_latency())
-            with _quiet():
-                pairs.append(percentiles(one_by_one(contender.one, payloads)))
-        for which, word in enumerate(("p50", "p99")):
+            found.append(_singles(contender, payloads))
+        for word, unit in _UNITS.items():
             self.figures[f"{name}_{word}"] = _beside(
-                [pair[which] for pair in pairs],
-                "µs",
-                [unit[which] for unit in units],
+                [one[word] for one in found],
+                unit,
+                [one[word] for one in units],
                 f"raw_latency_{word}",
                 jobs=len(payloads),
                 size=100,
@@ -236,9 +233,21 @@ class Bench:
         self.say(f"{name}_p50")
 
 
-def percentiles(times: Sequence[float]) -> tuple[float, float]:
-    """Median and 99th percentile of sorted seconds, in microseconds."""
-    return times[len(times) // 2] * 1e6, times[len(times) * 99 // 100] * 1e6
+_UNITS = {"p50": "µs", "p99": "µs", "cpu": "µs CPU"}
+"""What is told of one job at a time."""
+
+
+def _singles(contender: Contender, payloads: Sequence[bytes]) -> dict[str, float]:
+    with _quiet():
+        start = process_time()
+        times = one_by_one(contender.one, payloads)
+        cpu = process_time() - start
+    count = len(times)
+    return {
+        "p50": times[count // 2] * 1e6,
+        "p99": times[count * 99 // 100] * 1e6,
+        "cpu": cpu / count * 1e6,
+    }
 
 
 @contextlib.contextmanager

@@ -20,6 +20,12 @@ __all__ = ["measure"]
 
 _MICRO = 1e6
 
+_GATHER = 120.0
+"""Seconds in which a crowd must have connected; a manager that cannot cope is a result, too."""
+
+_STAND = 2.0
+"""Seconds for which nothing is done, to see what that costs."""
+
 
 def measure(bench: Bench, *, tiny: bool) -> None:
     """Add all curves and their figures."""
@@ -62,7 +68,7 @@ def _files(needed: int) -> None:
 @contextlib.contextmanager
 def _crowd(holder: Process, endpoint: str, workers: int, *options: str) -> Iterator[Process]:
     with python("benchmarks.crowd", endpoint, "--workers", str(workers), *options) as crowd:
-        crowd.hear(180.0)
+        crowd.hear(_GATHER)
         until = time.monotonic() + 30.0
         while holder.ask(do="look")["found"] < workers:
             if time.monotonic() > until:
@@ -70,22 +76,34 @@ def _crowd(holder: Process, endpoint: str, workers: int, *options: str) -> Itera
         yield crowd
 
 
+def _standing(holder: Process) -> float:
+    """Share of a core, in percent, that a manager takes while nobody does anything."""
+    start = holder.cpu()
+    time.sleep(_STAND)
+    return (holder.cpu() - start) / _STAND * 100
+
+
 def _idle(bench: Bench, points: tuple[int, ...], jobs: int) -> None:
     done: list[int] = []
     singles: list[float] = []
     bulks: list[float] = []
     pings: list[float] = []
+    stands: list[float] = []
+    quiet: list[float] = []
     manager: list[float] = []
     libzmq: list[float] = []
     few = max(20, jobs // 25)
     for workers in points:
         try:
             _files(workers + 200)
-            with python("benchmarks.holder") as holder:
+            # Without ZeroMQ's own heartbeats, whose cost has a figure of its own: what is
+            # measured here is the manager, and not libzmq's timers.
+            with python("benchmarks.holder", "1", "0") as holder:
                 (endpoint,) = holder.hear()
                 before = holder.ask(do="look")["memory"]
                 with _crowd(holder, endpoint, workers) as crowd:
-                    # Two rounds of jobs first: what a worker costs once it has worked.
+                    bare = _standing(holder)
+                    # A round of jobs first: what a worker costs once it has worked.
                     took = [holder.ask(do="singles", jobs=few)["cpu"] for _ in range(4)][1:]
                     after = holder.ask(do="look")["memory"]
                     rounds = []
@@ -93,7 +111,7 @@ def _idle(bench: Bench, points: tuple[int, ...], jobs: int) -> None:
                         start = holder.cpu()
                         crowd.ask()
                         rounds.append((holder.cpu() - start) / workers * _MICRO)
-            with python("benchmarks.holder") as holder:
+            with python("benchmarks.holder", "1", "0") as holder:
                 (endpoint,) = holder.hear()
                 with (
                     _crowd(holder, endpoint, workers, "--role", "other"),
@@ -103,10 +121,10 @@ def _idle(bench: Bench, points: tuple[int, ...], jobs: int) -> None:
                     bulk = [holder.ask(do="map", jobs=jobs)["cpu"] for _ in range(4)][1:]
             with python("benchmarks.holder", "sink") as sink:
                 (endpoint,) = sink.hear()
-                bare = sink.ask(do="look")["memory"]
+                empty = sink.ask(do="look")["memory"]
                 with _crowd(sink, endpoint, workers, "--mute"):
                     connected = sink.ask(do="look")["memory"]
-        except Skip as reason:
+        except (Skip, RuntimeError) as reason:
             bench.skip([f"growth_idle_job_{workers}"], str(reason))
             continue
         done.append(workers)
@@ -114,10 +132,20 @@ def _idle(bench: Bench, points: tuple[int, ...], jobs: int) -> None:
         singles.append(_figure(bench, f"growth_idle_job_{workers}", per, "µs CPU", jobs=few))
         per = [seconds / jobs * _MICRO for seconds in bulk]
         bulks.append(_figure(bench, f"growth_bulk_job_{workers}", per, "µs CPU", jobs=jobs))
+        quiet.append(_figure(bench, f"growth_stand_bare_{workers}", [bare], "% CPU"))
         pings.append(_figure(bench, f"growth_ping_{workers}", rounds, "µs CPU", jobs=workers))
         manager.append((after - before) / workers / 1024)
-        libzmq.append((connected - bare) / workers / 1024)
+        libzmq.append((connected - empty) / workers / 1024)
         bench.say(f"growth: {workers} idle workers")
+        try:
+            with python("benchmarks.holder") as holder:
+                (endpoint,) = holder.hear()
+                with _crowd(holder, endpoint, workers):
+                    share = _standing(holder)
+        except RuntimeError as reason:
+            bench.skip([f"growth_stand_{workers}"], str(reason))
+        else:
+            stands.append(_figure(bench, f"growth_stand_{workers}", [share], "% CPU"))
     if not done:
         return
     # Of the most workers: what a process has anyway is spread over all of them.
@@ -135,6 +163,15 @@ def _idle(bench: Bench, points: tuple[int, ...], jobs: int) -> None:
         a_single_job=singles,
         a_job_of_a_map=bulks,
         a_PING=pings,
+    )
+    _curve(
+        bench,
+        "CPU while nothing is done",
+        done,
+        label,
+        "%",
+        as_it_comes=stands,
+        without_ZMTP_heartbeats=quiet,
     )
     _curve(
         bench,

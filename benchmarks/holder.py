@@ -1,7 +1,7 @@
 """Managers in a process of their own, told by lines what to do. Started by ``--only growth``.
 
-``python -m benchmarks.holder [MANAGERS]``; ``python -m benchmarks.holder sink`` is a bare ROUTER
-instead, which shows what connections cost without any of wmp. Each line is a JSON object
+``python -m benchmarks.holder [MANAGERS] [HEARTBEAT]``; ``… sink`` instead of those is a bare ROUTER
+which shows what connections cost without any of wmp. Each line is a JSON object
 with ``do`` and its arguments, each answer a line with seconds of CPU and of the clock.
 """
 
@@ -18,6 +18,7 @@ from typing import Any
 
 import zmq
 
+import wmp
 import wmp.aio
 from benchmarks.process import memory_of
 from benchmarks.work import Failure
@@ -36,9 +37,11 @@ def _payloads(jobs: int) -> Iterator[bytes]:
 class Holder:
     """Does what lines say. Times are of this process alone."""
 
-    def __init__(self, managers: int) -> None:
+    def __init__(self, managers: int = 1, heartbeat: float | None = None) -> None:
+        transport = None if heartbeat is None else wmp.Transport(heartbeat=heartbeat)
         self._managers = [
-            wmp.aio.Manager(expire=_EXPIRE, max_jobs=2_000_000) for _ in range(managers)
+            wmp.aio.Manager(expire=_EXPIRE, max_jobs=2_000_000, transport=transport)
+            for _ in range(managers)
         ]
         self._jobs: list[wmp.aio.Job] = []
         self._map: Any = None
@@ -89,10 +92,12 @@ class Holder:
         if how == "submit":
             self._jobs = [await manager.submit(payload) for payload in _payloads(jobs)]
         else:
-            self._map = manager.map(_payloads(jobs), in_flight=jobs)
+            # More than the jobs: the last inputs of a window wait until there is room for many.
+            self._map = manager.map(_payloads(jobs), in_flight=jobs + 4096)
             self._first = asyncio.ensure_future(anext(self._map))
-        while (queued := manager.statistics().queued) < jobs:
-            await asyncio.sleep(0)
+        async with asyncio.timeout(120.0):
+            while (queued := manager.statistics().queued) < jobs:
+                await asyncio.sleep(0)
         return queued
 
     async def do_drain(self, jobs: int) -> None:
@@ -154,7 +159,9 @@ def main() -> None:
     if sys.argv[1:] == ["sink"]:
         sink()
     else:
-        asyncio.run(Holder(int(sys.argv[1]) if sys.argv[1:] else 1).run())
+        managers = int(sys.argv[1]) if sys.argv[1:] else 1
+        heartbeat = float(sys.argv[2]) if sys.argv[2:] else None
+        asyncio.run(Holder(managers, heartbeat).run())
 
 
 if __name__ == "__main__":

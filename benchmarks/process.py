@@ -84,13 +84,15 @@ class Process:
             late.cancel()
         if not line:
             self._popen.wait(TIMEOUT)
-            raise RuntimeError(f"{self.name} ended: {self.words() or 'it said nothing'}")
+            # Of a traceback the last line says what happened.
+            words = self.words().rpartition("\n")[2]
+            raise RuntimeError(f"{self.name} ended: {words or 'it said nothing'}")
         return json.loads(line)
 
     def ask(self, **what: Any) -> Any:
-        """Send a line and return the answer."""
+        """Send a line and return the answer, which may be long in coming."""
         self.tell(**what)
-        return self.hear(600.0)
+        return self.hear(300.0)
 
     @property
     def name(self) -> str:
