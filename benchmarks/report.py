@@ -83,6 +83,8 @@ def judge(figures: dict[str, dict[str, Any]], name: str) -> tuple[str, bool] | N
         # Both were measured beside the same echo: compare the ratios.
         value = figure["ratio"] / figures[other]["ratio"]
     elif other in figures:
+        if not figures[other]["median"]:
+            return None  # too short a run for the clock of a process's CPU
         value = figure["median"] / figures[other]["median"]
     else:
         return None
