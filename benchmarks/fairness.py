@@ -18,7 +18,7 @@ from itertools import pairwise
 from benchmarks.figure import Bench, summary
 from benchmarks.ours import Map
 
-__all__ = ["idle_waits", "labor", "measure"]
+__all__ = ["idle_gaps", "idle_waits", "labor", "measure"]
 
 WORKERS = 4
 SEED = 14
@@ -43,7 +43,7 @@ def measure(bench: Bench, *, tiny: bool) -> None:
     lengths, weights = zip(*LENGTHS, strict=True)
     count = 80 if tiny else 1000 * bench.scale.repeats
     works = draw.choices(lengths, weights, k=count)
-    spread, waits, useful = [], [], []
+    spread, waits, gaps, useful = [], [], [], []
     for _ in range(1 if tiny else bench.scale.repeats):
         with Map(workers=WORKERS, options=("--handler", "labor")) as ours:
             begun = time.monotonic()
@@ -59,6 +59,7 @@ def measure(bench: Bench, *, tiny: bool) -> None:
         totals += [0.0] * (WORKERS - len(totals))
         spread.append(max(totals) / max(min(totals), 1e-9))
         useful.append(sum(totals) / (WORKERS * (ended - begun)))
+        gaps.append(idle_gaps(begun, busy))
         waits.append(idle_waits([(begun, start) for _, start, _ in notes], busy))
     more = {"jobs": count, "seed": SEED, "workers": WORKERS, "verified": True}
     bench.figures["fairness_busiest"] = summary(spread, "times the least busy", **more)
@@ -67,7 +68,29 @@ def measure(bench: Bench, *, tiny: bool) -> None:
         bench.figures[f"fairness_idle_wait_{word}"] = summary(
             [_pick(sorted(times), which) * 1e3 for times in waits], "ms", **more
         )
+        bench.figures[f"fairness_idle_gap_{word}"] = summary(
+            [_pick(sorted(times), which) * 1e3 for times in gaps], "ms", **more
+        )
     bench.say("fairness")
+
+
+def idle_gaps(begun: float, busy: dict[int, list[Span]]) -> list[float]:
+    """Seconds that workers were idle at a stretch while jobs waited.
+
+    Args:
+        begun: When all jobs were there.
+        busy: The jobs of each worker, from when to when. After the last of all has begun none
+            waits, and nobody is to blame.
+    """
+    last = max(start for spans in busy.values() for start, _ in spans)
+    gaps = []
+    for spans in busy.values():
+        edge = begun
+        for start, end in [*sorted(spans), (last, last)]:
+            if start > edge:
+                gaps.append(start - edge)
+            edge = max(edge, end)
+    return gaps
 
 
 def idle_waits(waiting: list[Span], busy: dict[int, list[Span]]) -> list[float]:

@@ -90,7 +90,8 @@ def _beside(
 ) -> dict[str, Any]:
     # Of each repeat to the echo just before it, and the median of those: a machine that is
     # slower for a while is slower for both.
-    ratios = [sample / one for sample, one in zip(samples, units, strict=True)]
+    # A clock of CPU time may not have moved in a run as short as --tiny makes it.
+    ratios = [sample / max(one, 1e-9) for sample, one in zip(samples, units, strict=True)]
     return summary(
         samples,
         unit,

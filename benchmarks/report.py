@@ -79,7 +79,7 @@ def judge(figures: dict[str, dict[str, Any]], name: str) -> tuple[str, bool] | N
         value = figure["median"]
     elif figure.get("against") == other:
         value = figure["ratio"]
-    elif other in figures and "ratio" in figure and "ratio" in figures[other]:
+    elif other in figures and "ratio" in figure and figures[other].get("ratio"):
         # Both were measured beside the same echo: compare the ratios.
         value = figure["ratio"] / figures[other]["ratio"]
     elif other in figures:
