@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from benchmarks.fairness import idle_waits, labor
+from benchmarks.fairness import idle_gaps, idle_waits, labor
 from benchmarks.ours import GROUPS
 from benchmarks.report import TARGETS
 from benchmarks.work import Failure, make, through
@@ -116,6 +116,13 @@ def test_a_wait_counts_only_while_somebody_is_idle():
     waits = idle_waits([(0.0, 0.0), (0.0, 1.0), (0.0, 3.0), (2.0, 4.0)], busy)
 
     assert waits == pytest.approx([0.0, 0.0, 2.0, 1.0])
+
+
+def test_gaps_end_when_no_job_waits():
+    # Nothing waits after the last job has begun, at 3.
+    busy = {1: [(0.5, 1.0)], 2: [(0.0, 1.0), (3.0, 4.0)]}
+
+    assert sorted(idle_gaps(0.0, busy)) == pytest.approx([0.5, 2.0, 2.0])
 
 
 def test_labor_takes_as_long_as_it_is_told():
