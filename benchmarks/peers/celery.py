@@ -38,11 +38,11 @@ def make_app(url: str) -> Any:
 
 
 class Celery:
-    """``group`` of single tasks, or tasks in chunks.
+    """Single tasks, or ``starmap`` over chunks.
 
     Args:
         workers: Processes.
-        chunk: Payloads a task; 0: one, and no ``chunks``.
+        chunk: Payloads a task; 0: one, and no ``starmap``.
     """
 
     def __init__(self, workers: int, *, chunk: int = 0) -> None:
@@ -94,15 +94,18 @@ class Celery:
         self._stack.close()
 
     def map(self, payloads: Sequence[bytes]) -> Iterator[bytes]:
-        """Send all tasks as one group, take all results."""
-        if self._chunk:
-            chunks = self._echo.chunks([(payload,) for payload in payloads], self._chunk)
-            for results in chunks.group().apply_async().get(timeout=120.0):
-                yield from results
+        """Send all tasks, then take all results. (A group adds a second of its own.)"""
+        if not self._chunk:
+            results = [self._echo.delay(payload) for payload in payloads]
+            for result in results:
+                yield result.get(timeout=120.0)
             return
-        group = import_module("celery").group
-        tasks = group([self._echo.s(payload) for payload in payloads])
-        yield from tasks.apply_async().get(timeout=120.0)
+        results = []
+        for start in range(0, len(payloads), self._chunk):
+            part = [(payload,) for payload in payloads[start : start + self._chunk]]
+            results.append(self._echo.starmap(part).apply_async())
+        for result in results:
+            yield from result.get(timeout=120.0)
 
     def one(self, payload: bytes) -> bytes:
         """Send and wait."""
