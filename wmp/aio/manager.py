@@ -7,7 +7,7 @@ import random
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from types import TracebackType
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 import attrs
 
@@ -19,7 +19,7 @@ from wmp.core.policy import Policy
 from wmp.core.settings import ManagerSettings
 from wmp.errors import ClosedError, ConfigError, QueueFull
 from wmp.events import Cancelled
-from wmp.message import DEFAULT_NEEDS, DEFAULT_ROLE, Kind, Limits
+from wmp.message import DEFAULT_NEEDS, DEFAULT_ROLE, Frame, Kind, Limits
 from wmp.runtime.checks import (
     check_amounts,
     check_count,
@@ -42,6 +42,15 @@ CLOSE_TIMEOUT = 5.0
 
 IN_FLIGHT = 8192
 """Jobs that one ``map`` keeps under way unless told otherwise."""
+
+
+class _Single(Owner, Protocol):
+    """The owner of one job: a Job of this API or of the blocking one."""
+
+    def add_status_callback(self, fn: Callable[[Status], object]) -> None: ...
+
+
+_JobT = TypeVar("_JobT", bound=_Single)
 
 
 class Manager:
@@ -233,11 +242,9 @@ class Manager:
         job, data = self._job(on_status), pack(payload, self.codec, self._payload_limit)
         while True:
             try:
-                owner = self._ledger.add(job, (data,), order, key=key)
+                return self._add(job, data, order, on_status, key)
             except QueueFull:
                 await self._room()
-            else:
-                return job if owner is job else _joined(owner, on_status)
 
     def submit_nowait(
         self,
@@ -258,8 +265,7 @@ class Manager:
         """
         order = self._order(role, needs, priority, timeout, retries, on_status, key)
         job, data = self._job(on_status), pack(payload, self.codec, self._payload_limit)
-        owner = self._ledger.add(job, (data,), order, key=key)
-        return job if owner is job else _joined(owner, on_status)
+        return self._add(job, data, order, on_status, key)
 
     async def map(
         self,
@@ -406,6 +412,28 @@ class Manager:
             job.add_status_callback(on_status)
         return job
 
+    def _add(
+        self,
+        job: _JobT,
+        data: Frame,
+        order: Order,
+        on_status: Callable[[Status], object] | None,
+        key: str | None,
+    ) -> _JobT:
+        """Hand a job in, or return the one in progress under its key.
+
+        Raises:
+            QueueFull: There is no room for it.
+            ClosedError: The manager takes no more jobs.
+        """
+        owner = self._ledger.add(job, (data,), order, key=key)
+        if owner is job:
+            return job
+        assert isinstance(owner, type(job)), "keys are given to single jobs only"
+        if on_status is not None:
+            owner.add_status_callback(on_status)
+        return owner
+
     def _window(
         self,
         payloads: Iterable[Any],
@@ -438,14 +466,6 @@ class Manager:
         except asyncio.CancelledError:
             self._ledger.forget_waiter(wake)
             raise
-
-
-def _joined(owner: Owner, on_status: Callable[[Status], object] | None) -> Job:
-    """The job in progress under a key, which one more submitter now waits for."""
-    assert isinstance(owner, Job), "keys are given to single jobs only"
-    if on_status is not None:
-        owner.add_status_callback(on_status)
-    return owner
 
 
 _PLAIN: dict[str, Kind] = {"bytes": Kind(), "cbor": Kind(codec="cbor")}

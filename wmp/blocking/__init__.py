@@ -1,0 +1,14 @@
+"""Manager, Worker and Device for code without an event loop.
+
+The same names as :mod:`wmp.aio`, which does the work on a thread of its own; there is no logic
+here but waiting. Jobs are ``concurrent.futures`` futures.
+"""
+
+from __future__ import annotations
+
+from wmp.blocking.device import Device
+from wmp.blocking.job import Job
+from wmp.blocking.manager import Manager
+from wmp.blocking.worker import Worker
+
+__all__ = ["Device", "Job", "Manager", "Worker"]

@@ -1,0 +1,64 @@
+"""The device for code without an event loop: stands between workers and managers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from wmp import aio
+from wmp.blocking.node import Server
+from wmp.core.device import DeviceStatistics
+from wmp.message import Limits
+from wmp.runtime.security import Security
+from wmp.runtime.sockets import Context, Transport
+
+__all__ = ["Device"]
+
+
+class Device(Server[aio.Device]):
+    """Passes messages on between workers and managers; see :class:`wmp.aio.Device`.
+
+    ``run()`` serves until it is ended; as ``with`` it serves in the background.
+
+    Args:
+        bind: Endpoints for workers and lower devices.
+        connect: Endpoints of managers and upper devices.
+        identity: Stable name on the wire; random by default.
+        label: What people call it; host and process by default.
+        max_hops: Devices that a message may pass.
+        security: CURVE keys, for both sides.
+        context: A ``zmq.Context`` to share: inproc needs the same one at both ends.
+        transport: Options of the sockets.
+    """
+
+    def __init__(
+        self,
+        *,
+        bind: str | Sequence[str],
+        connect: str | Sequence[str],
+        identity: bytes | str | None = None,
+        label: str | None = None,
+        max_hops: int = Limits.HOPS,
+        security: Security | None = None,
+        context: Context | None = None,
+        transport: Transport | None = None,
+    ) -> None:
+        inner = aio.Device(
+            bind=bind,
+            connect=connect,
+            identity=identity,
+            label=label,
+            max_hops=max_hops,
+            security=security,
+            context=context,
+            transport=transport,
+        )
+        super().__init__("device", inner, lambda timeout: inner.close())
+
+    @property
+    def endpoints(self) -> tuple[str, ...]:
+        """Where workers can connect, ports filled in; empty before the start."""
+        return self._inner.endpoints
+
+    def statistics(self) -> DeviceStatistics:
+        """Return a snapshot of what was passed on and dropped."""
+        return self._look(self._inner.statistics)

@@ -1,0 +1,111 @@
+"""One job as its submitter holds it: a future of ``concurrent.futures``."""
+
+from __future__ import annotations
+
+import concurrent.futures
+from collections.abc import Callable
+from typing import Any
+
+from wmp.actions import End
+from wmp.errors import DecodeError, JobCancelled, JobFailed
+from wmp.message import Frame
+from wmp.runtime.ledger import Ledger, Status, error_of, value_of
+from wmp.runtime.portal import Portal
+
+__all__ = ["Job"]
+
+
+class Job(concurrent.futures.Future[Any]):
+    """A submitted job: a future that asks before it is cancelled.
+
+    Callbacks run on a thread of their own, one after the other.
+
+    Attributes:
+        id: The job's number within its manager, from 1.
+    """
+
+    def __init__(self, ledger: Ledger, codec: str, portal: Portal) -> None:
+        super().__init__()
+        self.id = 0
+        self._ledger = ledger
+        self._codec = codec
+        self._portal = portal
+        self._status: Status | None = None
+        self._status_callbacks: tuple[Callable[[Status], object], ...] = ()
+
+    def result(self, timeout: float | None = None) -> Any:
+        """Return the result; wait for it, for ``timeout`` seconds at most.
+
+        Raises:
+            JobError: The job did not end well.
+            ClosedError: The manager closed first.
+            TimeoutError: It had not ended by then.
+            RuntimeError: Called on the event loop's thread, which would wait for itself.
+        """
+        if not self.done():
+            self._portal.check_thread()
+        return super().result(timeout)
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        """Return the error, None for a job that ended well; wait as ``result`` does."""
+        if not self.done():
+            self._portal.check_thread()
+        return super().exception(timeout)
+
+    def cancel(self) -> bool:
+        """Ask for the job to be cancelled: CANCEL is really sent to whoever has it.
+
+        Wait for the job after that: it ends with the definite answer, ``JobCancelled`` or the
+        result that was faster.
+
+        Returns:
+            False when the job had ended already.
+        """
+        return not self.done() and self._ledger.cancel([self.id])
+
+    def cancelled(self) -> bool:
+        """Tell whether the job has ended by cancellation."""
+        return self.done() and isinstance(super().exception(), JobCancelled)
+
+    def status(self) -> Status | None:
+        """Return what the handler reported last, None before its first report."""
+        return self._status
+
+    def add_status_callback(self, fn: Callable[[Status], object]) -> None:
+        """Have ``fn(status)`` called at every report of the handler."""
+        self._status_callbacks += (fn,)
+
+    def add_done_callback(self, fn: Callable[[Any], object]) -> None:
+        """Have ``fn(job)`` called when the job has ended."""
+        # Futures call back on the thread that ends them, and that is the driver's.
+        super().add_done_callback(lambda job: self._portal.call_user(fn, job))
+
+    # -- the driver's side ------------------------------------------------------------------
+
+    def given(self, first: int, count: int) -> None:
+        """Learn the job's number."""
+        self.id = first
+
+    def settle(self, id: int, end: End, payload: Frame, attempts: int) -> None:
+        """Learn how the job ended."""
+        if end is not End.OK:
+            self.set_exception(error_of(id, end, payload, attempts))
+            return
+        try:
+            value = value_of(payload, self._codec)
+        except DecodeError as error:
+            self.set_exception(
+                JobFailed("DecodeError", f"the result is broken: {error}", job_id=id)
+            )
+        else:
+            self.set_result(value)
+
+    def fail(self, id: int, error: Exception) -> None:
+        """Learn that the manager ended first."""
+        self.set_exception(error)
+
+    def progress(self, id: int, status: Status) -> None:
+        """Learn what the handler reported."""
+        self._status = status
+        for fn in self._status_callbacks:
+            self._portal.call_user(fn, status)

@@ -1,0 +1,196 @@
+"""The manager for code without an event loop: hands in jobs, gives back their results."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+from wmp import aio
+from wmp.aio.manager import CLOSE_TIMEOUT, IN_FLIGHT
+from wmp.blocking.job import Job
+from wmp.blocking.node import Node
+from wmp.core.manager import ManagerStatistics
+from wmp.core.policy import Policy
+from wmp.errors import QueueFull
+from wmp.message import DEFAULT_ROLE
+from wmp.runtime.ledger import Status, pack
+from wmp.runtime.security import Security
+from wmp.runtime.sockets import Context, Transport
+
+__all__ = ["Manager"]
+
+
+class Manager(Node[aio.Manager]):
+    """Holds jobs and gives them to the workers that connect to it; see :class:`wmp.aio.Manager`.
+
+    Use it as ``with``.
+
+    Args:
+        bind: Endpoints to listen on; by default a free port of loopback.
+        identity: Stable name on the wire; random by default.
+        label: What people call it; host and process by default.
+        codec: ``"bytes"``, or ``"cbor"`` for values (numbers, text, bytes, lists, dicts).
+        policy: Who is given work first: a name of :mod:`wmp.balance` or a callable.
+        max_jobs: Jobs held at most; ``submit`` waits above it, ``submit_nowait`` raises.
+        retries: How many dead workers a job survives.
+        expire: Seconds of silence after which a worker is given up.
+        security: CURVE keys; without them only local endpoints may be bound.
+        context: A ``zmq.Context`` to share: inproc needs the same one at both ends.
+        transport: Options of the sockets.
+        settings: Other fields of :class:`~wmp.core.settings.ManagerSettings`.
+    """
+
+    def __init__(
+        self,
+        *bind: str,
+        identity: bytes | str | None = None,
+        label: str | None = None,
+        codec: str = "bytes",
+        policy: str | Policy = "least_recently_used",
+        max_jobs: int = 1_000_000,
+        retries: int = 3,
+        expire: float = 6.0,
+        security: Security | None = None,
+        context: Context | None = None,
+        transport: Transport | None = None,
+        **settings: Any,
+    ) -> None:
+        inner = aio.Manager(
+            *bind,
+            identity=identity,
+            label=label,
+            codec=codec,
+            policy=policy,
+            max_jobs=max_jobs,
+            retries=retries,
+            expire=expire,
+            security=security,
+            context=context,
+            transport=transport,
+            **settings,
+        )
+        super().__init__("manager", inner, inner.close)
+
+    @property
+    def endpoints(self) -> tuple[str, ...]:
+        """Where workers can connect, ports filled in; empty before the start."""
+        return self._inner.endpoints
+
+    def drain(self, timeout: float | None = None) -> None:
+        """Take no more jobs and wait until all ended; see :meth:`wmp.aio.Manager.drain`."""
+        self._portal.call(self._inner.drain(timeout))
+
+    def close(self, timeout: float = CLOSE_TIMEOUT) -> None:
+        """Drain for ``timeout`` seconds, then stop; see :meth:`wmp.aio.Manager.close`."""
+        self._shut(timeout)
+
+    def submit(
+        self,
+        payload: Any,
+        *,
+        role: str = DEFAULT_ROLE,
+        needs: Mapping[str, int] | None = None,
+        priority: int = 0,
+        timeout: float | None = None,
+        retries: int | None = None,
+        on_status: Callable[[Status], object] | None = None,
+        key: str | None = None,
+    ) -> Job:
+        """Hand in a job; wait while the manager is full. See :meth:`wmp.aio.Manager.submit`."""
+        inner = self._inner
+        order = inner._order(role, needs, priority, timeout, retries, on_status, key)
+        job, data = self._job(on_status), pack(payload, inner.codec, inner._payload_limit)
+        while True:
+            try:
+                return inner._add(job, data, order, on_status, key)
+            except QueueFull:
+                self._portal.check_thread()
+                self._room()
+
+    def submit_nowait(
+        self,
+        payload: Any,
+        *,
+        role: str = DEFAULT_ROLE,
+        needs: Mapping[str, int] | None = None,
+        priority: int = 0,
+        timeout: float | None = None,
+        retries: int | None = None,
+        on_status: Callable[[Status], object] | None = None,
+        key: str | None = None,
+    ) -> Job:
+        """Hand in a job or raise QueueFull. See :meth:`wmp.aio.Manager.submit_nowait`."""
+        inner = self._inner
+        order = inner._order(role, needs, priority, timeout, retries, on_status, key)
+        job, data = self._job(on_status), pack(payload, inner.codec, inner._payload_limit)
+        return inner._add(job, data, order, on_status, key)
+
+    def map(
+        self,
+        payloads: Iterable[Any],
+        *,
+        role: str = DEFAULT_ROLE,
+        needs: Mapping[str, int] | None = None,
+        priority: int = 0,
+        timeout: float | None = None,
+        retries: int | None = None,
+        in_flight: int = IN_FLIGHT,
+    ) -> Iterator[Any]:
+        """Yield the result of every payload, in their order. See :meth:`wmp.aio.Manager.map`."""
+        order = self._inner._order(role, needs, priority, timeout, retries)
+        signal = threading.Event()
+        window = self._inner._window(payloads, order, in_flight, signal.set)
+        try:
+            while not window.finished:
+                while window.fill():
+                    if window.ready():
+                        break
+                taken = 0
+                while window.ready() and taken < window.BURST:
+                    yield window.take()
+                    taken += 1
+                if taken:
+                    continue
+                self._portal.check_thread()
+                if window.starved:
+                    self._room()
+                    continue
+                signal.clear()
+                if window.waits:
+                    signal.wait()
+        finally:
+            window.abandon()
+
+    def as_completed(self, jobs: Iterable[Job]) -> Iterator[Job]:
+        """Yield jobs as they end, the earliest first."""
+        self._portal.check_thread()
+        yield from concurrent.futures.as_completed(jobs)  # type: ignore[misc]
+
+    def wait_for_workers(
+        self, count: int = 1, *, role: str | None = None, timeout: float | None = None
+    ) -> None:
+        """Wait until workers are there; see :meth:`wmp.aio.Manager.wait_for_workers`."""
+        self._portal.call(self._inner.wait_for_workers(count, role=role, timeout=timeout))
+
+    def statistics(self) -> ManagerStatistics:
+        """Return a snapshot of what the manager holds and has done."""
+        return self._look(self._inner.statistics)
+
+    def _job(self, on_status: Callable[[Status], object] | None) -> Job:
+        job = Job(self._inner._ledger, self._inner.codec, self._portal)
+        if on_status is not None:
+            job.add_status_callback(on_status)
+        return job
+
+    def _room(self) -> None:
+        """Wait until there may be room; who is woken and adds nothing passes it on."""
+        signal = threading.Event()
+        wake = signal.set
+        self._inner._ledger.when_room(wake)
+        try:
+            signal.wait()
+        except BaseException:
+            self._inner._ledger.forget_waiter(wake)
+            raise

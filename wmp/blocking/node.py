@@ -1,0 +1,133 @@
+"""What the three nodes have in common: an asyncio one, on the loop of a portal."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import weakref
+from collections.abc import Callable, Coroutine
+from types import TracebackType
+from typing import Any, Generic, Self, TypeVar
+
+from wmp import aio
+from wmp.errors import ClosedError
+from wmp.runtime.portal import Portal
+from wmp.runtime.signals import caught_signals
+
+__all__ = ["Node", "Server"]
+
+_Inner = TypeVar("_Inner", aio.Manager, aio.Worker, aio.Device)
+_Serving = TypeVar("_Serving", aio.Worker, aio.Device)
+_T = TypeVar("_T")
+
+_open: weakref.WeakSet[Node[Any]] = weakref.WeakSet()
+
+
+@atexit.register
+def _close_all() -> None:
+    # Who forgot to close ends with the interpreter: at once, and without a word.
+    # Workers first: they say goodbye, and would miss their managers.
+    # In a process that was forked from theirs they do not run, and _shut knows.
+    for node in sorted(_open, key=lambda node: isinstance(node._inner, aio.Manager)):
+        with contextlib.suppress(Exception):
+            node._shut(0.0)
+
+
+class Node(Generic[_Inner]):
+    """Starts and stops an asyncio node from a thread that may wait.
+
+    Args:
+        name: What it is called in errors and names of threads.
+        inner: The node, not started yet.
+        close: Ends it, in so many seconds.
+    """
+
+    def __init__(
+        self, name: str, inner: _Inner, close: Callable[[float], Coroutine[Any, Any, None]]
+    ) -> None:
+        self._inner: _Inner = inner
+        self._close_inner = close
+        self._portal = Portal(name)
+
+    def start(self) -> None:
+        """Begin to serve; ``with`` and ``run`` do it. Idempotent.
+
+        Raises:
+            ConfigError: An endpoint or a handler cannot be used.
+            ClosedError: It was closed.
+        """
+        self._portal.open()
+        _open.add(self)
+        try:
+            self._portal.call(self._inner.start())
+        except BaseException:
+            self._shut(0.0)
+            raise
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if error is None:
+            self.close()
+        else:
+            self._shut(0.0)
+
+    def close(self) -> None:
+        """Stop. Idempotent, and bounded in time."""
+        self._shut(0.0)
+
+    def _shut(self, timeout: float) -> None:
+        self._portal.check_thread()
+        if not self._portal.opened:
+            self._portal.close()
+            return
+        _open.discard(self)
+        try:
+            self._portal.call(self._close_inner(timeout))
+        except ClosedError:
+            pass  # another thread was faster
+        except BaseException:
+            # Ctrl-C: nothing is waited for any more, but the sockets must not stay.
+            with contextlib.suppress(ClosedError):
+                self._portal.call(self._close_inner(0.0))
+            raise
+        finally:
+            self._portal.close()
+
+    def _look(self, look: Callable[[], _T]) -> _T:
+        """Look at the machine: on the loop, while there is one that changes it."""
+        return self._portal.call(_on_loop(look)) if self._portal.opened else look()
+
+    @property
+    def identity(self) -> bytes:
+        """Name of this node on the wire."""
+        return self._inner.identity
+
+
+class Server(Node[_Serving]):
+    """A node that a program may consist of: it serves until it is told to end."""
+
+    def run(self) -> None:
+        """Serve until told to end; see :meth:`wmp.aio.Worker.run`, :meth:`wmp.aio.Device.run`."""
+        # The loop's thread cannot catch signals: that is for this one, if it is the main thread.
+        with caught_signals(self.interrupt):
+            self.start()
+            try:
+                self._portal.call(self._inner.run())
+            finally:
+                self._shut(0.0)
+
+    def interrupt(self) -> None:
+        """Do what a signal asks for: a device ends; a worker drains, at the second call it ends."""
+        self._portal.post(self._inner.interrupt)
+
+
+async def _on_loop(look: Callable[[], _T]) -> _T:
+    return look()

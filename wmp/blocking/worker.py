@@ -1,0 +1,109 @@
+"""The worker for code without an event loop: connects to managers and does their jobs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+from wmp import aio
+from wmp.aio.worker import DRAIN_TIMEOUT
+from wmp.blocking.node import Server
+from wmp.core.worker import WorkerStatistics
+from wmp.message import DEFAULT_ROLE
+from wmp.runtime.handlers import Handler
+from wmp.runtime.pools import CANCEL_GRACE
+from wmp.runtime.security import Security
+from wmp.runtime.sockets import Context, Transport
+
+__all__ = ["Worker"]
+
+_HandlerT = TypeVar("_HandlerT", bound=Handler)
+
+
+class Worker(Server[aio.Worker]):
+    """Does jobs for every manager it connects to; see :class:`wmp.aio.Worker`.
+
+    ``run()`` serves until it is drained; as ``with`` it serves in the background.
+
+    Args:
+        connect: Endpoints of managers or devices.
+        handlers: Role to handler, or one callable for the role ``default``.
+        slots: Jobs done at once.
+        resources: What there is beside slots: name to amount.
+        pool: ``"thread"``; ``"process"`` for handlers that compute; ``"inline"`` for tiny ones.
+        max_jobs_per_child: Jobs that a worker process begins before another takes its place.
+        memory_per_child: Bytes of data that a worker process may have.
+        cancel_grace: Seconds that a cancelled job in a worker process may go on.
+        identity: Stable name on the wire; random by default.
+        label: What people call it; host and process by default.
+        hold: Seconds that a manager may keep a request for jobs.
+        window: Jobs taken beyond slots; by default as many as keep the slots busy.
+        ping: Seconds between signs of life.
+        security: CURVE keys, with ``server_key``.
+        context: A ``zmq.Context`` to share: inproc needs the same one at both ends.
+        transport: Options of the sockets.
+        settings: Other fields of :class:`~wmp.core.settings.WorkerSettings`.
+    """
+
+    def __init__(
+        self,
+        *connect: str,
+        handlers: Mapping[str, Handler] | Handler | None = None,
+        slots: int = 1,
+        resources: Mapping[str, int] | None = None,
+        pool: str = "thread",
+        max_jobs_per_child: int | None = None,
+        memory_per_child: int | None = None,
+        cancel_grace: float | None = CANCEL_GRACE,
+        identity: bytes | str | None = None,
+        label: str | None = None,
+        hold: float = 5.0,
+        window: int | None = None,
+        ping: float = 1.0,
+        security: Security | None = None,
+        context: Context | None = None,
+        transport: Transport | None = None,
+        **settings: Any,
+    ) -> None:
+        inner = aio.Worker(
+            *connect,
+            handlers=handlers,
+            slots=slots,
+            resources=resources,
+            pool=pool,
+            max_jobs_per_child=max_jobs_per_child,
+            memory_per_child=memory_per_child,
+            cancel_grace=cancel_grace,
+            identity=identity,
+            label=label,
+            hold=hold,
+            window=window,
+            ping=ping,
+            security=security,
+            context=context,
+            transport=transport,
+            **settings,
+        )
+        super().__init__("worker", inner, inner.close)
+
+    def handler(
+        self, role: str = DEFAULT_ROLE, *, needs: Mapping[str, int] | None = None
+    ) -> Callable[[_HandlerT], _HandlerT]:
+        """Register the decorated function for a role; see :meth:`wmp.aio.Worker.handler`."""
+        return self._inner.handler(role, needs=needs)
+
+    def connect(self, *endpoints: str) -> None:
+        """Add endpoints before the start; see :meth:`wmp.aio.Worker.connect`."""
+        self._inner.connect(*endpoints)
+
+    def drain(self, timeout: float | None = None) -> None:
+        """Finish and say goodbye, ``run`` then returns; see :meth:`wmp.aio.Worker.drain`."""
+        self._portal.call(self._inner.drain(timeout))
+
+    def close(self, timeout: float = DRAIN_TIMEOUT) -> None:
+        """Drain for ``timeout`` seconds, then stop; see :meth:`wmp.aio.Worker.close`."""
+        self._shut(timeout)
+
+    def statistics(self) -> WorkerStatistics:
+        """Return a snapshot of what the worker holds and has done."""
+        return self._look(self._inner.statistics)
