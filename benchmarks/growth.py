@@ -89,20 +89,17 @@ def _idle(bench: Bench, points: tuple[int, ...], jobs: int) -> None:
     bulks: list[float] = []
     pings: list[float] = []
     stands: list[float] = []
-    quiet: list[float] = []
     manager: list[float] = []
     libzmq: list[float] = []
     few = max(20, jobs // 25)
     for workers in points:
         try:
             _files(workers + 200)
-            # Without ZeroMQ's own heartbeats, whose cost has a figure of its own: what is
-            # measured here is the manager, and not libzmq's timers.
-            with python("benchmarks.holder", "1", "0") as holder:
+            with python("benchmarks.holder") as holder:
                 (endpoint,) = holder.hear()
                 before = holder.ask(do="look")["memory"]
                 with _crowd(holder, endpoint, workers) as crowd:
-                    bare = _standing(holder)
+                    share = _standing(holder)
                     # A round of jobs first: what a worker costs once it has worked.
                     took = [holder.ask(do="singles", jobs=few)["cpu"] for _ in range(4)][1:]
                     after = holder.ask(do="look")["memory"]
@@ -111,7 +108,7 @@ def _idle(bench: Bench, points: tuple[int, ...], jobs: int) -> None:
                         start = holder.cpu()
                         crowd.ask()
                         rounds.append((holder.cpu() - start) / workers * _MICRO)
-            with python("benchmarks.holder", "1", "0") as holder:
+            with python("benchmarks.holder") as holder:
                 (endpoint,) = holder.hear()
                 with (
                     _crowd(holder, endpoint, workers, "--role", "other"),
@@ -132,20 +129,11 @@ def _idle(bench: Bench, points: tuple[int, ...], jobs: int) -> None:
         singles.append(_figure(bench, f"growth_idle_job_{workers}", per, "µs CPU", jobs=few))
         per = [seconds / jobs * _MICRO for seconds in bulk]
         bulks.append(_figure(bench, f"growth_bulk_job_{workers}", per, "µs CPU", jobs=jobs))
-        quiet.append(_figure(bench, f"growth_stand_bare_{workers}", [bare], "% CPU"))
+        stands.append(_figure(bench, f"growth_stand_{workers}", [share], "% CPU"))
         pings.append(_figure(bench, f"growth_ping_{workers}", rounds, "µs CPU", jobs=workers))
         manager.append((after - before) / workers / 1024)
         libzmq.append((connected - empty) / workers / 1024)
         bench.say(f"growth: {workers} idle workers")
-        try:
-            with python("benchmarks.holder") as holder:
-                (endpoint,) = holder.hear()
-                with _crowd(holder, endpoint, workers):
-                    share = _standing(holder)
-        except RuntimeError as reason:
-            bench.skip([f"growth_stand_{workers}"], str(reason))
-        else:
-            stands.append(_figure(bench, f"growth_stand_{workers}", [share], "% CPU"))
     if not done:
         return
     # Of the most workers: what a process has anyway is spread over all of them.
@@ -170,8 +158,7 @@ def _idle(bench: Bench, points: tuple[int, ...], jobs: int) -> None:
         done,
         label,
         "%",
-        as_it_comes=stands,
-        without_ZMTP_heartbeats=quiet,
+        of_the_manager=stands,
     )
     _curve(
         bench,

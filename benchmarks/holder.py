@@ -1,8 +1,8 @@
 """Managers in a process of their own, told by lines what to do. Started by ``--only growth``.
 
-``python -m benchmarks.holder [MANAGERS] [HEARTBEAT]``; ``… sink`` instead of those is a bare ROUTER
-which shows what connections cost without any of wmp. Each line is a JSON object
-with ``do`` and its arguments, each answer a line with seconds of CPU and of the clock.
+``python -m benchmarks.holder [MANAGERS]``; ``… sink`` instead is a bare ROUTER which shows
+what connections cost without any of wmp. Each line is a JSON object with ``do`` and its
+arguments, each answer a line with seconds of CPU and of the clock.
 """
 
 from __future__ import annotations
@@ -37,11 +37,9 @@ def _payloads(jobs: int) -> Iterator[bytes]:
 class Holder:
     """Does what lines say. Times are of this process alone."""
 
-    def __init__(self, managers: int = 1, heartbeat: float | None = None) -> None:
-        transport = None if heartbeat is None else wmp.Transport(heartbeat=heartbeat)
+    def __init__(self, managers: int = 1) -> None:
         self._managers = [
-            wmp.aio.Manager(expire=_EXPIRE, max_jobs=2_000_000, transport=transport)
-            for _ in range(managers)
+            wmp.aio.Manager(expire=_EXPIRE, max_jobs=2_000_000) for _ in range(managers)
         ]
         self._jobs: list[wmp.aio.Job] = []
         self._map: Any = None
@@ -159,9 +157,7 @@ def main() -> None:
     if sys.argv[1:] == ["sink"]:
         sink()
     else:
-        managers = int(sys.argv[1]) if sys.argv[1:] else 1
-        heartbeat = float(sys.argv[2]) if sys.argv[2:] else None
-        asyncio.run(Holder(managers, heartbeat).run())
+        asyncio.run(Holder(int(sys.argv[1]) if sys.argv[1:] else 1).run())
 
 
 if __name__ == "__main__":

@@ -64,7 +64,7 @@ class Transport:
     linger: float = 0.5
     """How long a closed node tries to get its last messages out."""
     heartbeat: float = 2.0
-    """Interval of ZMTP heartbeats: they find dead hosts below WMP's own liveness."""
+    """Interval of a DEALER's ZMTP heartbeats: they find dead hosts below WMP's own liveness."""
     reconnect: float = 0.1
     reconnect_max: float = 1.0
     handshake: float = 10.0
@@ -428,8 +428,12 @@ def _open(context: Context, kind: int, transport: Transport, *, ipv6: bool) -> z
     socket.linger = int(transport.linger * 1000)
     socket.sndhwm = socket.rcvhwm = transport.high_water_mark
     socket.maxmsgsize = transport.max_frame
-    socket.heartbeat_ivl = int(transport.heartbeat * 1000)
-    socket.heartbeat_timeout = socket.heartbeat_ttl = int(transport.heartbeat * 3000)
+    if kind == zmq.DEALER:
+        # They serve both ends: a ROUTER answers them, and gives up who stays silent for the ttl.
+        # Its own would cost it a timer a connection that libzmq walks through all others to end:
+        # with 10,000 connections that alone fills a core.
+        socket.heartbeat_ivl = int(transport.heartbeat * 1000)
+        socket.heartbeat_timeout = socket.heartbeat_ttl = int(transport.heartbeat * 3000)
     socket.handshake_ivl = int(transport.handshake * 1000)
     socket.backlog = 4096
     if ipv6:
