@@ -24,7 +24,6 @@ if typing.TYPE_CHECKING:
         JobCancelled,
         JobError,
         JobFailed,
-        JobLost,
         JobTimeout,
         LocalProtocolError,
         ProtocolError,
@@ -33,6 +32,7 @@ if typing.TYPE_CHECKING:
         Superseded,
         TransportError,
         WMPError,
+        WorkerLost,
     )
     from wmp.message import Command, Outcome
     from wmp.runtime.handlers import RunningJob
@@ -50,7 +50,6 @@ __all__ = [
     "JobCancelled",
     "JobError",
     "JobFailed",
-    "JobLost",
     "JobTimeout",
     "LocalProtocolError",
     "Manager",
@@ -66,6 +65,7 @@ __all__ = [
     "TransportError",
     "WMPError",
     "Worker",
+    "WorkerLost",
     "aio",
     "balance",
 ]

@@ -74,7 +74,8 @@ class Resolve:
     ids: Sequence[int]
     ends: Sequence[End]
     payloads: Sequence[Frame]
-    """OK: the result. ERROR: CBOR ``[type, text, traceback]``. Else: UTF-8 text, the cause."""
+    """OK: the result. ERROR: CBOR ``[type, text, traceback]``. LOST: UTF-8 text, a line that says
+    where the last worker ran, then the cause. Else: UTF-8 text, the cause."""
     attempts: Sequence[int]
     """How many leases the job had; 0 means that it never left the manager."""
 

@@ -11,7 +11,7 @@
     │   ├── JobFailed            its handler raised
     │   ├── JobCancelled         its submitter cancelled it (CancelledError)
     │   ├── JobTimeout           its time ran out (TimeoutError)
-    │   └── JobLost              it was lost more often than it may be retried
+    │   └── WorkerLost           its workers were lost, more often than it may be retried
     ├── QueueFull                the manager holds as many jobs as it may
     ├── Superseded               a newer process runs under this identity
     ├── ClosedError              used after, or ended by, ``close``
@@ -30,7 +30,6 @@ __all__ = [
     "JobCancelled",
     "JobError",
     "JobFailed",
-    "JobLost",
     "JobTimeout",
     "LocalProtocolError",
     "ProtocolError",
@@ -39,6 +38,7 @@ __all__ = [
     "Superseded",
     "TransportError",
     "WMPError",
+    "WorkerLost",
 ]
 
 
@@ -129,18 +129,23 @@ class JobTimeout(JobError, TimeoutError):
     """The job's own ``timeout`` passed before its result came."""
 
 
-class JobLost(JobError):
-    """The job's leases were lost more often than ``retries`` allows.
+class WorkerLost(JobError):
+    """The workers that had the job were lost, more often than its ``retries`` allow.
 
     Attributes:
-        attempts: How many leases were granted.
-        cause: Why the last one was lost.
+        cause: Why the last of them was lost: what its process died of, ``silence``, that it
+            was started again, …
+        host: Where that one ran: its label, by default host and process.
+        attempts: How often the job was given to a worker, refusals included.
     """
 
-    def __init__(self, text: str, *, job_id: int = 0, attempts: int = 0, cause: str = "") -> None:
+    def __init__(
+        self, text: str, *, job_id: int = 0, attempts: int = 0, cause: str = "", host: str = ""
+    ) -> None:
         super().__init__(text, job_id=job_id)
         self.attempts = attempts
         self.cause = cause
+        self.host = host
 
 
 class QueueFull(WMPError):

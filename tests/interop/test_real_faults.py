@@ -6,6 +6,8 @@ an order of faults (when exactly each strikes is the machine's affair).
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import gc
 import os
 import random
@@ -22,8 +24,9 @@ import pytest
 import zmq
 
 import wmp
+import wmp.aio
 from tests.interop.fault_parts import digest
-from tests.interop.faults import Part, Wire, Words, children, descriptors, wait_until
+from tests.interop.faults import WAIT, Part, Wire, Words, children, descriptors, wait_until
 from tests.unit.posts import gone
 from wmp import codec
 from wmp.balance import least_recently_used
@@ -421,6 +424,52 @@ def test_the_job_of_a_killed_worker_runs_elsewhere_within_expire_and_a_second(
     print(f"runs elsewhere after {float(second[6]) - killed:.2f} s")
     assert float(second[6]) - killed <= EXPIRE + 1.0
     assert manager.ask()["requeued"] == [{"silence": 1}]
+
+
+def lost_in_blocking_code(begin: Callable[[wmp.Manager], None], end: Callable[[], None]) -> Any:
+    """What the submitter of a job gets whose worker was killed."""
+    with wmp.Manager(identity="m", **MANAGER_OPTIONS) as manager:
+        begin(manager)
+        job = manager.submit("1 7", role="hang", retries=0)
+        end()
+        return job.exception(WAIT)
+
+
+def lost_in_asyncio(begin: Callable[[wmp.aio.Manager], None], end: Callable[[], None]) -> Any:
+    async def submit() -> Any:
+        async with wmp.aio.Manager(identity="m", **MANAGER_OPTIONS) as manager:
+            await asyncio.to_thread(begin, manager)
+            job = await manager.submit("1 7", role="hang", retries=0)
+            await asyncio.to_thread(end)
+            async with asyncio.timeout(WAIT):
+                with contextlib.suppress(wmp.WorkerLost):
+                    await job
+            return job.exception()
+
+    return asyncio.run(submit())
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.rule("WMP-6.15", "WMP-9.3")
+@pytest.mark.parametrize("submit", [lost_in_blocking_code, lost_in_asyncio])
+def test_who_submitted_a_job_is_told_which_worker_was_lost_and_why(
+    tmp_path: Path, parts: Callable[..., Part], submit: Callable[..., Any]
+) -> None:
+    worker = parts("worker")
+
+    def begin(manager: Any) -> None:
+        options = {**WORKER_OPTIONS, "label": "pi-4:worker"}
+        worker.start(connect=list(manager.endpoints), options=options, log=str(tmp_path / "log"))
+
+    def end() -> None:
+        wait_until(lambda: len(begun(tmp_path)) == 1, "the job has begun")
+        worker.kill()
+
+    error = submit(begin, end)
+    assert isinstance(error, wmp.WorkerLost)
+    assert isinstance(error, wmp.JobError)
+    assert (error.cause, error.host, error.attempts) == ("silence", "pi-4:worker", 1)
+    assert str(error).endswith("given up after 1 attempts, the last one at pi-4:worker: silence")
 
 
 @pytest.mark.timeout(60)

@@ -92,11 +92,9 @@ def test_a_poison_job_is_lost_with_cause_worker_and_attempts_and_harms_nobody() 
         assert len(list(manager.map([b""] * 200, role="where", timeout=WAIT))) == 200
 
         error = poison.exception(WAIT)
-        assert isinstance(error, wmp.JobLost)
-        assert error.attempts == 3
-        assert re.fullmatch(
-            r"lost 3 times, last at worker w: worker process \d+ was killed by SIGSEGV", error.cause
-        )
+        assert isinstance(error, wmp.WorkerLost)
+        assert (error.attempts, error.host) == (3, "w")
+        assert re.fullmatch(r"worker process \d+ was killed by SIGSEGV", error.cause)
         assert error.cause in str(error)
         assert worker.statistics().outcomes[4] == 3
         assert manager.submit(b"", role="where").result(WAIT)

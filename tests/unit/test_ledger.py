@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from wmp.actions import End, Notify, Resolve
-from wmp.errors import ClosedError, JobCancelled, JobLost, JobTimeout, QueueFull
+from wmp.errors import ClosedError, JobCancelled, JobTimeout, QueueFull, WorkerLost
 from wmp.events import Cancelled, Submitted
 from wmp.message import Frame, Kind
 from wmp.runtime.ledger import Ledger, Order, Status, error_of, pack, value_of
@@ -190,13 +190,15 @@ def test_cbor_payloads_are_values() -> None:
 
 def test_ends_become_the_errors_of_their_names() -> None:
     cancelled = error_of(3, End.CANCELLED, b"", 1)
-    lost = error_of(3, End.LOST, b"the worker went silent", 4)
+    lost = error_of(3, End.LOST, b"node-7:812\nsilence", 4)
 
     assert isinstance(cancelled, JobCancelled)
     assert cancelled.may_have_started
     assert isinstance(error_of(3, End.TIMEOUT, b"", 0), JobTimeout)
-    assert isinstance(lost, JobLost)
-    assert (lost.attempts, lost.cause, lost.job_id) == (4, "the worker went silent", 3)
+    assert isinstance(lost, WorkerLost)
+    assert (lost.attempts, lost.host, lost.cause) == (4, "node-7:812", "silence")
+    assert lost.job_id == 3
+    assert str(lost) == "job 3 was given up after 4 attempts, the last one at node-7:812: silence"
 
 
 def test_a_key_in_progress_hands_in_nothing_until_it_has_ended(inbox: Inbox) -> None:

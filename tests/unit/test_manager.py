@@ -388,7 +388,7 @@ def test_a_job_whose_retries_are_used_up_is_lost_with_a_reason(manager):
         worker.give(1)
         ends = resolved(worker.bye())
 
-    assert ends == [(1, End.LOST, b"lost 2 times, last at worker 7732: the worker said goodbye")]
+    assert ends == [(1, End.LOST, b"7732\nthe worker said goodbye")]
     assert manager.statistics().leased == 0
 
 
@@ -406,7 +406,7 @@ def test_what_is_lost_at_its_worker_is_tried_again_and_then_lost_with_the_cause(
     ends = worker.done([1, 1], [b"killed again", b"x"], outcome=Outcome.LOST, attempt=2)
     (resolve,) = [action for action in ends if isinstance(action, Resolve)]
     assert (resolve.ids, resolve.ends, resolve.attempts) == ((1,), (End.LOST,), (2,))
-    assert resolve.payloads == (b"lost 2 times, last at worker 7731: killed again",)
+    assert resolve.payloads == (b"7731\nkilled again",)
     assert manager.statistics().leased == 1
 
 

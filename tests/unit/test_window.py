@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from wmp.actions import End, Resolve
-from wmp.errors import ClosedError, JobFailed, JobLost, QueueFull
+from wmp.errors import ClosedError, JobFailed, QueueFull, WorkerLost
 from wmp.events import Cancelled, Submitted
 from wmp.message import Kind
 from wmp.runtime.ledger import Ledger, Order
@@ -109,11 +109,11 @@ def test_a_failure_is_raised_in_its_place() -> None:
     window = world.window([b"a", b"b"])
     fill(window)
     ids = list(world.jobs())
-    world.end([ids[1]], End.LOST, b"gone")
+    world.end([ids[1]], End.LOST, b"w1\ngone")
     world.end([ids[0]])
 
     assert window.take() == str(ids[0]).encode()
-    with pytest.raises(JobLost, match="gone"):
+    with pytest.raises(WorkerLost, match="gone"):
         window.take()
 
 

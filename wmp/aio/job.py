@@ -21,7 +21,7 @@ class Job:
     """A submitted job: await it for its result.
 
     Awaiting raises :class:`~wmp.errors.JobFailed`, ``JobCancelled``, ``JobTimeout``,
-    ``JobLost`` or ``ClosedError``. Like asyncio's futures it is not thread-safe.
+    ``WorkerLost`` or ``ClosedError``. Like asyncio's futures it is not thread-safe.
 
     Attributes:
         id: The job's number within its manager, from 1.

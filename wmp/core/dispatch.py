@@ -245,8 +245,8 @@ class Dispatch:
             self._end(job, End.CANCELLED, b"")
         else:
             where = worker.label or worker.identity.hex()
-            text = f"lost {job.lost} times, last at worker {where}: {cause}"
-            self._end(job, End.LOST, text.encode())
+            where = where.replace("\n", " ")
+            self._end(job, End.LOST, f"{where}\n{cause}".encode())
         return False
 
     def lose_route(self, worker: RemoteWorker, now: float) -> None:

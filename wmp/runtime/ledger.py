@@ -23,9 +23,9 @@ from wmp.errors import (
     JobCancelled,
     JobError,
     JobFailed,
-    JobLost,
     JobTimeout,
     QueueFull,
+    WorkerLost,
 )
 from wmp.events import Cancelled, Submitted
 from wmp.message import Frame, Kind, Limits
@@ -366,10 +366,12 @@ def error_of(id: int, end: End, payload: Frame, attempts: int) -> JobError:
     if end is End.TIMEOUT:
         return JobTimeout(text or f"the time of job {id} ran out", job_id=id)
     if end is End.LOST:
-        return JobLost(
-            f"job {id} has no result after {attempts} attempts" + (f": {text}" if text else ""),
+        host, _, cause = text.partition("\n")
+        return WorkerLost(
+            f"job {id} was given up after {attempts} attempts, the last one at {host}: {cause}",
             job_id=id,
             attempts=attempts,
-            cause=text,
+            cause=cause,
+            host=host,
         )
     raise AssertionError(f"no error of {end}")
