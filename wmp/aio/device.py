@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from types import TracebackType
-
-import attrs
 
 from wmp import codec
+from wmp.aio.base import Server
 from wmp.core.device import Device as Machine
 from wmp.core.device import DeviceStatistics
 from wmp.core.settings import DeviceSettings
@@ -16,7 +14,6 @@ from wmp.errors import ConfigError
 from wmp.message import Limits
 from wmp.runtime.node import Node, make_identity, make_label, make_settings, new_epoch
 from wmp.runtime.security import Security
-from wmp.runtime.signals import on_signals
 from wmp.runtime.sockets import Context, Transport
 
 __all__ = ["Device"]
@@ -24,7 +21,7 @@ __all__ = ["Device"]
 logger = logging.getLogger("wmp")
 
 
-class Device:
+class Device(Server[DeviceSettings]):
     """Passes messages on between the workers below and the managers (or devices) above.
 
     Args:
@@ -63,7 +60,7 @@ class Device:
                 raise ConfigError(
                     f"a device that binds to {endpoint} does not connect to it: that is itself"
                 )
-        self._settings = make_settings(
+        chosen = make_settings(
             DeviceSettings,
             "device",
             {"max_hops": max_hops},
@@ -72,8 +69,7 @@ class Device:
             label=make_label(label),
             upstreams=len(above),
         )
-        self._machine = Machine(self._settings)
-        self._node = Node(
+        node = Node(
             "device",
             bind=below,
             connect=above,
@@ -81,6 +77,8 @@ class Device:
             context=context,
             transport=transport,
         )
+        super().__init__(chosen, node)
+        self._machine = Machine(chosen)
 
     async def start(self) -> None:
         """Bind, connect and begin to pass on; ``run`` and ``async with`` do it. Idempotent.
@@ -92,44 +90,13 @@ class Device:
         if self._node.driver is None:
             self._node.start(self._machine, decode=codec.peek, parks=False)
 
-    async def __aenter__(self) -> Device:
-        await self.start()
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        await self.close()
-
     @property
     def endpoints(self) -> tuple[str, ...]:
         """Where workers can connect, ports filled in; empty before the start."""
         return self._node.endpoints
 
-    @property
-    def identity(self) -> bytes:
-        """Name of this device on the wire."""
-        return self._settings.identity
-
-    async def run(self) -> None:
-        """Pass on until closed. In the main thread SIGTERM and Ctrl-C end it.
-
-        Raises:
-            ConfigError: As for :meth:`start`.
-        """
-        with on_signals(self.interrupt):
-            await self.start()
-            try:
-                await self._node.wait_ended()
-            finally:
-                await self.close()
-        self._node.raise_error()
-
     def interrupt(self) -> None:
-        """Do what a signal asks for: end. Call it on the loop."""
+        """Do what a signal asks for: end; ``run`` then returns. Call it on the loop."""
         logger.info("device: ending")
         self._node.drain()
 
@@ -137,10 +104,9 @@ class Device:
         """Stop. Idempotent, and bounded in time: there is nothing to wait for."""
         await self._node.stop()
 
+    async def _abort(self) -> None:
+        await self.close()
+
     def statistics(self) -> DeviceStatistics:
         """Return a snapshot of what was passed on and dropped."""
-        statistics = self._machine.statistics()
-        driver = self._node.driver
-        if driver is None:
-            return statistics
-        return attrs.evolve(statistics, dropped={**driver.statistics(), **statistics.dropped})
+        return self._with_drops(self._machine.statistics())

@@ -6,12 +6,10 @@ import asyncio
 import random
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
-from types import TracebackType
 from typing import Any, Protocol, TypeVar
 
-import attrs
-
 from wmp import balance
+from wmp.aio.base import Base
 from wmp.aio.job import Job
 from wmp.core.manager import Manager as Machine
 from wmp.core.manager import ManagerStatistics
@@ -53,7 +51,7 @@ class _Single(Owner, Protocol):
 _JobT = TypeVar("_JobT", bound=_Single)
 
 
-class Manager:
+class Manager(Base[ManagerSettings]):
     """Holds jobs and gives them to the workers that connect to it.
 
     Use it as ``async with``. It keeps a job until its result is there: workers may come, go
@@ -99,7 +97,7 @@ class Manager:
             policy = balance.by_name(policy, random.Random())
         self.codec = codec
         self.retries = check_count("retries", retries)
-        self._settings = make_settings(
+        chosen = make_settings(
             ManagerSettings,
             "manager",
             {"max_jobs": max_jobs, "expire": expire, **settings},
@@ -107,8 +105,7 @@ class Manager:
             epoch=new_epoch(),
             label=make_label(label),
         )
-        self._machine = Machine(self._settings, policy)
-        self._node = Node(
+        node = Node(
             "manager",
             bind=bind or ("tcp://127.0.0.1:*",),
             connect=(),
@@ -116,9 +113,11 @@ class Manager:
             context=context,
             transport=transport,
         )
-        self._node.on_halt = self._halted
+        super().__init__(chosen, node)
+        self._machine = Machine(chosen, policy)
+        node.on_halt = self._halted
         self._ledger = Ledger(self._post, max_jobs)
-        self._payload_limit = self._node.transport.payload
+        self._payload_limit = node.transport.payload
 
     # -- life -------------------------------------------------------------------------------
 
@@ -134,28 +133,10 @@ class Manager:
                 self._machine, resolve=self._ledger.resolve, notify=self._ledger.notify
             )
 
-    async def __aenter__(self) -> Manager:
-        await self.start()
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        # Whoever leaves by an exception does not want to wait for results.
-        await self.close(CLOSE_TIMEOUT if error is None else 0.0)
-
     @property
     def endpoints(self) -> tuple[str, ...]:
         """Where workers can connect, ports filled in; empty before the start."""
         return self._node.endpoints
-
-    @property
-    def identity(self) -> bytes:
-        """Name of this manager on the wire."""
-        return self._settings.identity
 
     async def drain(self, timeout: float | None = None) -> None:
         """Take no more jobs and wait until all have ended.
@@ -195,6 +176,9 @@ class Manager:
                 # It goes out with the last words, before the sockets close.
                 node.driver.post(Cancelled(outstanding))
             await node.stop()
+
+    async def _abort(self) -> None:
+        await self.close(0.0)
 
     def _halted(self, error: Exception | None) -> None:
         self._ledger.fail(error if error is not None else ClosedError("the manager has ended"))
@@ -369,11 +353,7 @@ class Manager:
 
     def statistics(self) -> ManagerStatistics:
         """Return a snapshot of what the manager holds and has done."""
-        statistics = self._machine.statistics()
-        driver = self._node.driver
-        if driver is None:
-            return statistics
-        return attrs.evolve(statistics, dropped={**driver.statistics(), **statistics.dropped})
+        return self._with_drops(self._machine.statistics())
 
     # -- parts that the blocking API shares -------------------------------------------------
 

@@ -7,12 +7,12 @@ import contextlib
 import logging
 import threading
 from collections.abc import Callable, Collection, Mapping
-from types import TracebackType
 from typing import Any, TypeVar
 
 import attrs
 
 from wmp.actions import Interrupt, Recall, Run
+from wmp.aio.base import Server
 from wmp.core.settings import WorkerSettings
 from wmp.core.worker import Worker as Machine
 from wmp.core.worker import WorkerStatistics
@@ -24,7 +24,6 @@ from wmp.runtime.handlers import Handler, as_handlers, serve, within_limit
 from wmp.runtime.node import Node, make_identity, make_label, make_settings, new_epoch
 from wmp.runtime.pools import CANCEL_GRACE, KILL_AFTER, KINDS, Pool, make_upkeep, open_pool
 from wmp.runtime.security import Security
-from wmp.runtime.signals import on_signals
 from wmp.runtime.sockets import Context, Transport, check_endpoints
 
 __all__ = ["DRAIN_TIMEOUT", "Worker"]
@@ -40,7 +39,7 @@ _POOL_TIMEOUT = 2.0
 _HandlerT = TypeVar("_HandlerT", bound=Handler)
 
 
-class Worker:
+class Worker(Server[WorkerSettings]):
     """Does jobs for every manager it connects to.
 
     ``await worker.run()`` serves until it is drained; as ``async with`` it serves in the
@@ -110,7 +109,7 @@ class Worker:
             memory_per_child=memory_per_child,
             cancel_grace=cancel_grace,
         )
-        self._settings = make_settings(
+        chosen = make_settings(
             WorkerSettings,
             "worker",
             {"hold": hold, "window": window, "ping": ping, **settings},
@@ -120,8 +119,7 @@ class Worker:
             roles=(),
             resources=_resources(slots, resources),
         )
-        self._check_offer(self._handlers)
-        self._node = Node(
+        node = Node(
             "worker",
             bind=(),
             connect=connect,
@@ -129,6 +127,8 @@ class Worker:
             context=context,
             transport=transport,
         )
+        super().__init__(chosen, node)
+        self._check_offer(self._handlers)
         self._machine: Machine | None = None
         self._pool: Pool | None = None
         self._starting = False
@@ -218,41 +218,6 @@ class Worker:
             await asyncio.to_thread(pool.close, 0.0)
             raise
 
-    async def __aenter__(self) -> Worker:
-        await self.start()
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        await self.close(DRAIN_TIMEOUT if error is None else 0.0)
-
-    @property
-    def identity(self) -> bytes:
-        """Name of this worker on the wire."""
-        return self._settings.identity
-
-    async def run(self) -> None:
-        """Serve until drained or closed.
-
-        In the main thread SIGTERM and Ctrl-C drain: what is under way is finished, then this
-        returns. A second one stops at once.
-
-        Raises:
-            Superseded: A newer process runs under this identity.
-            ConfigError: As for :meth:`start`.
-        """
-        with on_signals(self.interrupt):
-            await self.start()
-            try:
-                await self._node.wait_ended()
-            finally:
-                await self.close(0.0)
-        self._node.raise_error()
-
     async def drain(self, timeout: float | None = None) -> None:
         """Take nothing new, finish or hand back what there is, say goodbye; ``run`` then returns.
 
@@ -288,6 +253,9 @@ class Worker:
                 self._cleared = asyncio.create_task(self._close_pool())
             # Whoever closes second waits for the same end; none of them can undo it.
             await asyncio.shield(self._cleared)
+
+    async def _abort(self) -> None:
+        await self.close(0.0)
 
     def _patience(self) -> float:
         """Seconds until what was interrupted has ended, and its managers have heard of it."""
@@ -325,11 +293,7 @@ class Worker:
         """
         if self._machine is None:
             raise ClosedError("the worker is not started; use run() or a context manager")
-        statistics = self._machine.statistics()
-        driver = self._node.driver
-        if driver is None:
-            return statistics
-        return attrs.evolve(statistics, dropped={**driver.statistics(), **statistics.dropped})
+        return self._with_drops(self._machine.statistics())
 
     # -- the driver's side ------------------------------------------------------------------
 
@@ -355,7 +319,7 @@ class Worker:
     def interrupt(self) -> None:
         """Do what a signal asks for: the first call drains, the second stops at once.
 
-        Call it on the loop.
+        After a drain what was under way is finished, and ``run`` returns. Call it on the loop.
         """
         if self._node.draining:
             logger.warning("worker: stopping at once; jobs under way go to other workers")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from wmp import aio
-from wmp.blocking.node import Server
+from wmp.blocking.base import Server
 from wmp.core.device import DeviceStatistics
 from wmp.message import Limits
 from wmp.runtime.security import Security

@@ -9,8 +9,8 @@ from typing import Any
 
 from wmp import aio
 from wmp.aio.manager import CLOSE_TIMEOUT, IN_FLIGHT
+from wmp.blocking.base import Base
 from wmp.blocking.job import Job
-from wmp.blocking.node import Node
 from wmp.core.manager import ManagerStatistics
 from wmp.core.policy import Policy
 from wmp.errors import QueueFull
@@ -22,7 +22,7 @@ from wmp.runtime.sockets import Context, Transport
 __all__ = ["Manager"]
 
 
-class Manager(Node[aio.Manager]):
+class Manager(Base[aio.Manager]):
     """Holds jobs and gives them to the workers that connect to it; see :class:`wmp.aio.Manager`.
 
     Use it as ``with``.

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from wmp import aio
 from wmp.aio.worker import DRAIN_TIMEOUT
-from wmp.blocking.node import Server
+from wmp.blocking.base import Server
 from wmp.core.worker import WorkerStatistics
 from wmp.message import DEFAULT_ROLE
 from wmp.runtime.handlers import Handler

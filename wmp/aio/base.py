@@ -1,0 +1,97 @@
+"""What the three nodes for asyncio have in common: how they begin, serve, end and are looked at."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from types import TracebackType
+from typing import Generic, Self, TypeVar
+
+import attrs
+
+from wmp.core.device import DeviceStatistics
+from wmp.core.manager import ManagerStatistics
+from wmp.core.settings import DeviceSettings, ManagerSettings, WorkerSettings
+from wmp.core.worker import WorkerStatistics
+from wmp.runtime.node import Node
+from wmp.runtime.signals import on_signals
+
+__all__ = ["Base", "Server"]
+
+_SettingsT = TypeVar("_SettingsT", ManagerSettings, WorkerSettings, DeviceSettings)
+_StatisticsT = TypeVar("_StatisticsT", ManagerStatistics, WorkerStatistics, DeviceStatistics)
+
+
+class Base(ABC, Generic[_SettingsT]):
+    """A node's life.
+
+    Args:
+        settings: Of its machine.
+        node: What serves the machine.
+    """
+
+    def __init__(self, settings: _SettingsT, node: Node) -> None:
+        self._settings: _SettingsT = settings
+        self._node = node
+
+    @abstractmethod
+    async def start(self) -> None:
+        """Begin to serve."""
+
+    @abstractmethod
+    async def close(self) -> None:
+        """Stop, after what is worth waiting for."""
+
+    @abstractmethod
+    async def _abort(self) -> None:
+        """Stop without waiting."""
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        # Whoever leaves by an exception does not want to wait for results.
+        await (self.close() if error is None else self._abort())
+
+    @property
+    def identity(self) -> bytes:
+        """Name of this node on the wire."""
+        return self._settings.identity
+
+    def _with_drops(self, statistics: _StatisticsT) -> _StatisticsT:
+        """Add what the driver dropped before the machine saw it."""
+        driver = self._node.driver
+        if driver is None:
+            return statistics
+        return attrs.evolve(statistics, dropped={**driver.statistics(), **statistics.dropped})
+
+
+class Server(Base[_SettingsT]):
+    """A node that a program may consist of: it serves until it is told to end."""
+
+    async def run(self) -> None:
+        """Serve until drained, closed or told by a signal to end.
+
+        In the main thread SIGTERM and Ctrl-C do what ``interrupt`` does.
+
+        Raises:
+            ConfigError: As for ``start``.
+            ClosedError: As for ``start``.
+            Superseded: A newer process runs under this worker's identity.
+        """
+        with on_signals(self.interrupt):
+            await self.start()
+            try:
+                await self._node.wait_ended()
+            finally:
+                await self._abort()
+        self._node.raise_error()
+
+    @abstractmethod
+    def interrupt(self) -> None:
+        """Do what a signal asks for. Call it on the loop."""
