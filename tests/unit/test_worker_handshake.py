@@ -257,6 +257,26 @@ def test_room_is_shared_among_the_managers_that_wait_for_it():
     assert [(give.receiver, give.fields[Field.WANT]) for give in gives] == [(b"m1", 2), (b"m2", 2)]
 
 
+@pytest.mark.rule("WMP-3.10")
+def test_places_in_the_window_are_gathered_before_a_manager_in_waiting_gets_them():
+    worker = make(window=8, lane_max=1)
+    busy, first, second = (met(worker, identity=b"m%d" % n) for n in range(3))
+    busy.wake(9)
+    (run,) = runs(busy.take(1, *[b"x"] * 9))  # one starts, eight wait
+    first.wake(5)
+    second.wake(5)
+    gives = []
+    while not gives:
+        actions = finish(worker, run)
+        gives = sent(actions, Command.GIVE)
+        (run,) = runs(actions)
+
+    # A quarter of the window, to one of them; the other has the next.
+    assert [(give.receiver, give.fields[Field.WANT]) for give in gives] == [(b"m1", 2)]
+    gives = sent(finish(worker, run), Command.GIVE)
+    assert not gives
+
+
 def test_a_job_that_needs_much_is_not_starved_by_small_ones():
     worker = make(resources={"slots": 2})
     small, large = met(worker), met(worker, identity=b"m2")

@@ -330,6 +330,7 @@ class Room:
             return
         pending = [u for u in pending if board.reachable(u)]
         pending.sort(key=_turn)
+        bundle = self.window // 4
         for place, upstream in enumerate(pending):
             wake = upstream.wake
             assert wake is not None
@@ -338,12 +339,16 @@ class Room:
                 # It waits for more than is free at once: those behind it must not eat it up.
                 spare.set_aside(wake.needs)
                 continue
-            share = -(-room // (len(pending) - place))
+            if room < bundle and not spare.fits(wake.needs):
+                # Places in the window come free one by one. Given out as they come, to one
+                # manager after the other, each job would have messages of its own.
+                continue
+            share = max(bundle, -(-room // (len(pending) - place)))
             self.forget_wake(upstream)
             if upstream is self._woke:
                 self._woke = None
             self._serve_mark(upstream)
-            want = min(wake.count, share)
+            want = min(wake.count, share, room)
             self._lock(upstream, (wake.role,), wake.needs, want, spare, now)
 
     def _answer_woke(self, now: float) -> bool:
