@@ -196,6 +196,8 @@ def _herd(world: World, blow: Strike) -> bool:
             world.rejoin(name, link)
     for name in _nodes(world, Manager):
         kinds = world.topology.kinds(name)
+        if not kinds:
+            continue
         tasks = tuple(
             Task(f"{name} herd {world.now:.6f}.{row} ".encode(), 0.002, fails=False, heeds=True)
             for row in range(_HERD)

@@ -12,7 +12,7 @@ from attrs import frozen
 from wmp.core.settings import ManagerSettings, WorkerSettings
 from wmp.message import Kind
 
-__all__ = ["KINDS", "Timers", "Topology", "can", "draw_topology"]
+__all__ = ["KINDS", "Timers", "Topology", "can", "draw_timers", "draw_topology"]
 
 KINDS = (
     Kind(),
@@ -99,7 +99,7 @@ def can(settings: WorkerSettings, kind: Kind) -> bool:
 
 def draw_topology(draw: Random) -> Topology:
     """Draw a world's nodes."""
-    timers = _draw_timers(draw)
+    timers = draw_timers(draw)
     managers = tuple(f"m{i + 1}" for i in range(draw.choice((1, 1, 1, 2, 2, 3))))
     uplinks: dict[str, tuple[str, ...]] = {}
     for i in range(draw.choice((0, 0, 1, 1, 2))):
@@ -133,7 +133,8 @@ def draw_topology(draw: Random) -> Topology:
     return Topology(timers, managers, uplinks, workers, double)
 
 
-def _draw_timers(draw: Random) -> Timers:
+def draw_timers(draw: Random) -> Timers:
+    """Draw a world's timers."""
     expire = draw.choice((1.5, 3.0, 6.0))
     return Timers(
         expire=expire,

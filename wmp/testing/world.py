@@ -91,6 +91,7 @@ class World(Network):
 
     seed: int
     keep: int | None = 30
+    budget: int = field(default=BUDGET, init=False)
     topology: Topology = field(init=False)
     faults: Faults = field(init=False)
     workload: Workload = field(init=False)
@@ -294,7 +295,7 @@ class World(Network):
             if now > self.now:
                 self.now, self._at_once = now, 0
             self._at_once += 1
-            if self._at_once > _AT_ONCE or self.trace.steps > BUDGET:
+            if self._at_once > _AT_ONCE or self.trace.steps > self.budget:
                 detail = f"{self.trace.steps} events by {self.now:.3f} s"
                 raise Violation("no livelock", f"{detail}, {self._at_once} of them at once")
             if tick <= first:
@@ -607,6 +608,10 @@ class World(Network):
         for other in self.lanes[name].values():
             taken.update(dict(other.run.kind.needs))
         self.history.booked(name, taken, self.topology.workers[name].resources)
+        self.work(name, lane, id)
+
+    def work(self, name: str, lane: Lane, id: int) -> None:
+        """A handler begins; somebody must see to its end."""
         task = self._tasks[lane.payload(id)]
         takes = task.takes * self.slow.get(name, 1.0)
         self.after(takes, self._finish, name, lane, id, task.outcome)
