@@ -19,6 +19,7 @@ __all__ = [
     "Halt",
     "Interrupt",
     "ManagerAction",
+    "Note",
     "Notify",
     "Recall",
     "Reconnect",
@@ -48,6 +49,26 @@ class Drop:
     link: Link | None = None
     message: Message | None = None
     detail: str = ""
+
+
+@frozen
+class Note:
+    """Write down what no message says: locks or leases of a peer are over by themselves.
+
+    Nothing is to be done about it; a journal without it could not tell why.
+    """
+
+    reason: str
+    """A manager's: why the leases are lost. A worker's: ``timeout`` or ``forget``, the input of
+    the table of locks or of jobs."""
+    peer: Peer
+    """The worker that held the leases; the manager whose locks or jobs they were."""
+    locks: Sequence[int] = ()
+    """Numbers of locks."""
+    owner: Peer | None = None
+    """Who owns the jobs, when it is not this node."""
+    ids: Sequence[int] = ()
+    attempts: Sequence[int] = ()
 
 
 @frozen
@@ -133,6 +154,6 @@ class Reconnect:
     link: Link
 
 
-ManagerAction = Send | Drop | Halt | Resolve | Notify
-WorkerAction = Send | Drop | Halt | Run | Recall | Interrupt | Reconnect
+ManagerAction = Send | Drop | Note | Halt | Resolve | Notify
+WorkerAction = Send | Drop | Note | Halt | Run | Recall | Interrupt | Reconnect
 DeviceAction = Send | Drop | Halt

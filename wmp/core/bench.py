@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from attrs import define, field
 
-from wmp.actions import Interrupt, Recall, Run
+from wmp.actions import Interrupt, Note, Recall, Run
 from wmp.core.lanes import Lane, Lanes
 from wmp.core.resources import Resources, needs_of
 from wmp.core.room import Room
@@ -130,8 +130,12 @@ class Bench:
         for lane in self.lanes.forget(upstream):
             self.board.actions.append(Interrupt(lane.number, list(lane.ids)))
         lost = upstream.held
-        for taken in upstream.taken.values():
-            taken.remove(list(taken.attempts), JobInput.FORGET)
+        for owner, taken in upstream.taken.items():
+            ids = list(taken.attempts)
+            attempts = taken.remove(ids, JobInput.FORGET)
+            self.board.actions.append(
+                Note("forget", upstream.peer, owner=owner, ids=ids, attempts=attempts)
+            )
         upstream.taken.clear()
         return lost
 

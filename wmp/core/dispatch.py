@@ -13,7 +13,7 @@ from typing import Any
 
 from attrs import define, field
 
-from wmp.actions import End, Notify, Resolve
+from wmp.actions import End, Note, Notify, Resolve
 from wmp.core.jobs import Input, Job, State
 from wmp.core.offers import Offers
 from wmp.core.peers import Give, RemoteWorker, fits
@@ -227,6 +227,10 @@ class Dispatch:
         self, worker: RemoteWorker, jobs: Sequence[Job], cause: str, now: float
     ) -> None:
         """Queue these leased jobs again, or end those whose retries are used up."""
+        if jobs:
+            ids, attempts = [job.id for job in jobs], [job.attempt for job in jobs]
+            peer = worker.identity, worker.epoch
+            self.post.actions.append(Note(cause, peer, ids=ids, attempts=attempts))
         changed: dict[int, Queue] = {}
         for job in reversed(jobs):  # each goes to the front: the oldest must come last
             del worker.leases[job.id]

@@ -18,6 +18,7 @@ from typing import Any, Final
 
 from attrs import define, field
 
+from wmp.actions import Note
 from wmp.core.lanes import Lanes
 from wmp.core.link import Link
 from wmp.core.locks import IGNORED, Lock, LockInput, LockState
@@ -175,6 +176,8 @@ class Room:
     def close(self, upstream: Upstream, lock: Lock, what: LockInput) -> None:
         """Release what is left of a lock."""
         if lock.step(what):
+            if what is not LockInput.NO:  # no message says so
+                self.board.actions.append(Note(what.value, upstream.peer, (lock.number,)))
             self._forget_lock(upstream, lock)
 
     def close_all(self, upstream: Upstream) -> None:

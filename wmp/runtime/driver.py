@@ -28,6 +28,7 @@ from wmp.actions import (
     Halt,
     Interrupt,
     ManagerAction,
+    Note,
     Notify,
     Recall,
     Reconnect,
@@ -406,6 +407,8 @@ class Driver:
                 self._performer.notify(action)
             case Drop():
                 self._count(action.reason, action.detail or _describe_drop(action))
+            case Note():
+                pass  # it is there for the journal
             case Reconnect():
                 self._reconnect(action.link)
             case Halt():

@@ -25,6 +25,7 @@ from wmp.actions import (
     Halt,
     Interrupt,
     ManagerAction,
+    Note,
     Notify,
     Recall,
     Reconnect,
@@ -358,6 +359,8 @@ class Network:
                 self.reconnect(name, link)
             case Drop():
                 self.drops.append((name, action))
+            case Note():
+                pass  # it is there for the journal
             case Halt(error):
                 self.halted[name] = error
                 self.lanes[name].clear()

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from attrs import define, field
 
-from wmp.actions import Drop, Halt, Interrupt, Notify, Recall, Reconnect, Resolve, Run, Send
+from wmp.actions import Drop, Halt, Interrupt, Note, Notify, Recall, Reconnect, Resolve, Run, Send
 from wmp.events import (
     Cancelled,
     Connected,
@@ -106,6 +106,9 @@ def words(what: object) -> str:
             return f"send {_message(message)} on {_link(link)}"
         case Drop(reason, _, _, detail):
             return f"drop: {reason}" + (f" ({detail})" if detail else "")
+        case Note(reason, (identity, epoch), locks, _, ids, _):
+            about = f"locks {_numbers(locks)}" if locks else f"jobs {_numbers(ids)}"
+            return f"note: {reason}: {about} of {identity.decode(errors='replace')}:{epoch}"
         case Halt(error):
             return f"halt: {error or 'cleanly'}"
         case Submitted():

@@ -1,0 +1,239 @@
+"""The journal's schema, in one place: its lines, their columns, their types and meanings.
+
+A journal is lines of JSON, one for each thing that crossed a node's boundary. ``specs/journal.md``
+says what is promised of them; here is what is in them. Readers of any kind (the programs, the
+tests, a table in a data frame) take names and types from here.
+
+``VERSION`` grows when a column changes its meaning or type, or goes. A new column or a new
+kind of line does not need a new version: a reader passes over what it does not know.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from enum import Enum
+from typing import Any, Final
+
+from attrs import frozen
+
+__all__ = ["COLUMNS", "LINES", "SUFFIX", "VERSION", "Column", "Type", "what_is_wrong"]
+
+VERSION: Final = 1
+"""Of this schema, the first column of every line."""
+
+SUFFIX: Final = ".jsonl"
+"""How the name of a segment ends; while it is written its name begins with a dot."""
+
+_MOST: Final = 2**63 - 1
+
+
+class Type(Enum):
+    """Types of columns."""
+
+    INTEGER = "integer"
+    """From -2⁶³ to 2⁶³-1."""
+    TEXT = "text"
+    TRUTH = "truth"
+    """``true`` or absent."""
+    INTEGERS = "integers"
+    """An array; entries may be null only where the column says so."""
+    TEXTS = "texts"
+    """An array."""
+    AMOUNTS = "amounts"
+    """An object: text to integer."""
+    NUMBERS = "numbers"
+    """An object: text to integer or real number."""
+
+
+@frozen
+class Column:
+    """One column. It is absent from a line to which it does not apply, and never null."""
+
+    name: str
+    type: Type
+    on: str
+    """On which lines it stands, in words."""
+    doc: str
+    """What it says, with its unit."""
+
+
+_I, _T, _B = Type.INTEGER, Type.TEXT, Type.TRUTH
+_MESSAGE: Final = "lines with a message"
+_JOBS: Final = "lines with jobs"
+
+COLUMNS: Final[tuple[Column, ...]] = (
+    # -- every line
+    Column("v", _I, "all", "version of the schema"),
+    Column("node", _T, "all", "identity of the node that wrote the line"),
+    Column("epoch", _I, "all", "epoch of that node"),
+    Column("n", _I, "all", "number of the line, from 1 in an epoch; one is missing for each lost"),
+    Column("step", _I, "all", "number of the event that the node handled: its line and those of "
+           "the actions that came of it have the same; 0 before the first"),
+    Column("at", _I, "all", "µs on the node's monotonic clock; the zero of that clock is any"),
+    Column("wall", _I, "all", "µs since 1970 by the node's wall clock"),
+    Column("what", _T, "all", "which kind of line"),
+    # -- messages
+    Column("command", _T, _MESSAGE, "the command: READY, WAKE, …"),
+    Column("link", _T, f"{_MESSAGE}, garbled, connected, reconnect",
+           "this node's connection: `#0` is its first DEALER, else the routing id of its ROUTER"),
+    Column("source", _T, f"{_MESSAGE}, resolve", "identity of the end node that made the message, "
+           "or a device that made an ERROR; of resolve, whose message ended the jobs"),
+    Column("source_epoch", _I, "as source", "epoch of the source"),
+    Column("target", _T, _MESSAGE, "identity of the end node to which it goes; absent for none"),
+    Column("target_epoch", _I, "as target", "epoch of the target"),
+    Column("hops", _I, _MESSAGE, "how many devices it has passed"),
+    Column("via", Type.TEXTS, _MESSAGE, "identities of the devices on its way, those that it has "
+           "passed and those that are to come, in its order; absent for none"),
+    # -- what the head says, by the names of specs/wmp.md
+    Column("number", _I, "TAKE NO CANCEL DONE STATUS", "place in the numbered stream"),
+    Column("ack", _I, "any command", "highest number received in order of the other stream"),
+    Column("session", _I, "any command", "which numbering both belong to"),
+    Column("again", _B, "PING PONG", "a gap was seen"),
+    Column("ready", _I, "READY PONG", "sequence number of a READY"),
+    Column("credit", _I, "READY PONG", "jobs there is room for"),
+    Column("window", _I, "READY GIVE", "how many of credit or want would wait"),
+    Column("roles", Type.TEXTS, "READY GIVE, start", "roles offered"),
+    Column("resources", Type.AMOUNTS, "READY, start", "what the worker has in all"),
+    Column("count", _I, "WAKE", "jobs that wait for this worker"),
+    Column("role", _T, "WAKE TAKE, submitted, run", "role of the jobs"),
+    Column("needs", Type.AMOUNTS, "WAKE GIVE TAKE, submitted, run", "what one job takes"),
+    Column("lock", _I, "GIVE TAKE NO PONG", "number of the lock"),
+    Column("want", _I, "GIVE", "up to how many jobs; 0 withdraws the lock"),
+    Column("hold", _I, "GIVE", "ms that the manager may keep the GIVE"),
+    Column("more", _B, "TAKE", "the lock stays open"),
+    Column("owner", _T, "TAKE DONE STATUS CANCEL, run, note", "identity of the manager whose jobs "
+           "they are (`manager` of the head)"),
+    Column("owner_epoch", _I, "as owner", "epoch of the owner"),
+    Column("codec", _T, "TAKE DONE, submitted, run", "how payloads are encoded; absent for bytes"),
+    Column("unstarted", _B, "CANCEL", "only what has not begun"),
+    Column("expire", _I, "PONG", "ms of silence after which the manager gives a worker up"),
+    Column("code", _T, "ERROR", "which error"),
+    Column("text", _T, "ERROR BYE, drop, garbled, halt, lines with a reason",
+           "what was seen and expected, for people; cut at 200 characters"),
+    Column("about", _T, "ERROR", "the command that the error is about; a number if unknown"),
+    Column("about_number", _I, "ERROR", "the number or lock that the error is about"),
+    Column("about_peer", _T, "ERROR, note", "identity that the error or note is about"),
+    Column("about_epoch", _I, "as about_peer", "epoch of that peer"),
+    Column("label", _T, "READY PING PONG, start", "what people call the node"),
+    Column("idle", _B, "PING", "no job is held for the receiver"),
+    # -- jobs
+    Column("ids", Type.INTEGERS, _JOBS, "numbers of the jobs, of their owner; the lines submitted "
+           "and cancelled may have many"),
+    Column("attempts", Type.INTEGERS, "TAKE DONE STATUS CANCEL PING, run, resolve, note",
+           "which lease of each job; a single entry stands for all"),
+    Column("left", Type.INTEGERS, "TAKE", "ms until each job's deadline, null without; a single "
+           "entry stands for all; absent when none has one"),
+    Column("outcomes", Type.INTEGERS, "DONE, finished", "0 ok, 1 error, 2 refused, 3 cancelled, "
+           "4 lost; a single entry stands for all"),
+    Column("ends", Type.TEXTS, "resolve", "ok, error, cancelled, timeout, lost: how each job ended "
+           "for its submitter; a single entry stands for all"),
+    Column("bytes", _I, "TAKE DONE, submitted, run, finished, resolve",
+           "bytes of all payloads together; at a device of all that follows the head"),
+    Column("priority", _I, "submitted", "higher goes first"),
+    Column("timeout", _I, "submitted", "µs in which the jobs must end; absent for no limit"),
+    Column("retries", _I, "submitted", "how many lost leases a job survives"),
+    Column("lane", _I, "run, recall, interrupt, finished, recalled, reported",
+           "number of the lane at the worker"),
+    # -- why
+    Column("reason", _T, "received, undelivered, garbled, drop, note, halt, lost",
+           "why it was ignored, whole or in part; what note tells; which exception ended the node; "
+           "why lines were lost"),
+    Column("locks", Type.INTEGERS, "note", "numbers of the locks that it is about"),
+    # -- of the node and its journal
+    Column("kind", _T, "start", "manager, worker or device"),
+    Column("host", _T, "start", "name of the machine; absent in a simulation"),
+    Column("pid", _I, "start", "number of the process; absent in a simulation"),
+    Column("release", _T, "start", "version of the program that wrote it"),
+    Column("segment", _I, "start", "number of the segment that this line begins, from 1"),
+    Column("endpoints", Type.TEXTS, "start", "addresses that it binds and connects to"),
+    Column("settings", Type.NUMBERS, "start", "the machine's settings that are numbers, by their "
+           "names there; times in s"),
+    Column("lines", _I, "lost, beat, stop", "lines that could not be written: since the line "
+           "before (lost), in all (beat, stop)"),
+)  # fmt: skip
+"""All columns, in the order in which people want to see them."""
+
+_HEAD = ("v", "node", "epoch", "n", "step", "at", "wall", "what")
+_WITH_MESSAGE = ("command", "link", "hops")
+
+LINES: Final[Mapping[str, tuple[str, ...]]] = {
+    # events: the names of wmp.events, in lower case
+    "received": _WITH_MESSAGE,
+    "garbled": ("link", "reason"),
+    "undelivered": _WITH_MESSAGE,
+    "ticked": (),
+    "drained": (),
+    "closed": (),
+    "submitted": ("ids", "role", "needs", "priority", "retries", "bytes"),
+    "cancelled": ("ids",),
+    "connected": ("link",),
+    "finished": ("lane", "ids", "outcomes", "bytes"),
+    "recalled": ("lane", "ids"),
+    "reported": ("lane", "ids"),
+    # actions: the names of wmp.actions, in lower case
+    "send": _WITH_MESSAGE,
+    "drop": ("reason",),
+    "note": ("reason",),
+    "halt": (),
+    "resolve": ("ids", "ends", "attempts", "bytes"),
+    "notify": ("ids",),
+    "run": ("lane", "role", "needs", "owner", "owner_epoch", "ids", "attempts", "bytes"),
+    "recall": ("lane", "ids"),
+    "interrupt": ("lane", "ids"),
+    "reconnect": ("link",),
+    # of the journal itself
+    "start": ("kind", "segment", "settings"),
+    "beat": ("lines",),
+    "lost": ("lines", "reason"),
+    "stop": ("lines",),
+}
+"""Kinds of lines, and which columns each has besides those that all have."""
+
+_BY_NAME: Final = {column.name: column for column in COLUMNS}
+
+
+def what_is_wrong(line: Mapping[str, Any]) -> str | None:
+    """Return what makes an object no line of this schema, in short constant words; None if nothing.
+
+    Its version is taken as checked. Columns that are not known are passed over, as are kinds of
+    lines that are not known.
+    """
+    for name in _HEAD:
+        if name not in line:
+            return f"no {name}"
+    for name, value in line.items():
+        column = _BY_NAME.get(name)
+        if column is not None and not _fits(column.type, value):
+            return f"{name} is not {column.type.value}"
+    for name in LINES.get(line["what"], ()):
+        if name not in line:
+            return f"{line['what']} without {name}"
+    return None
+
+
+def _fits(type: Type, value: Any) -> bool:
+    match type:
+        case Type.INTEGER:
+            return _is_integer(value)
+        case Type.TEXT:
+            return isinstance(value, str)
+        case Type.TRUTH:
+            return isinstance(value, bool)
+        case Type.INTEGERS:
+            return _is_array(value) and all(v is None or _is_integer(v) for v in value)
+        case Type.TEXTS:
+            return _is_array(value) and all(isinstance(v, str) for v in value)
+        case Type.AMOUNTS:
+            return isinstance(value, Mapping) and all(map(_is_integer, value.values()))
+        case Type.NUMBERS:
+            return isinstance(value, Mapping) and all(
+                isinstance(v, int | float) and not isinstance(v, bool) for v in value.values()
+            )
+
+
+def _is_integer(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and -_MOST - 1 <= value <= _MOST
+
+
+def _is_array(value: Any) -> bool:
+    return isinstance(value, Sequence) and not isinstance(value, str)
