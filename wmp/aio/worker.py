@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
-import threading
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, TypeVar
 
@@ -25,6 +23,7 @@ from wmp.runtime.node import Node, make_identity, make_label, make_settings, new
 from wmp.runtime.pools import CANCEL_GRACE, KILL_AFTER, KINDS, Pool, make_upkeep, open_pool
 from wmp.runtime.security import Security
 from wmp.runtime.sockets import Context, Transport, check_endpoints
+from wmp.runtime.threads import aside
 
 __all__ = ["DRAIN_TIMEOUT", "Worker"]
 
@@ -267,23 +266,15 @@ class Worker(Server[WorkerSettings]):
         pool = self._pool
         if pool is None:
             return
-        # The pool waits for its threads and children; a daemon thread does that, so that
-        # neither the loop nor the end of the interpreter has to.
-        loop = asyncio.get_running_loop()
-        gone = asyncio.Event()
 
         def close() -> None:
             try:
                 pool.close(_POOL_TIMEOUT)
             except Exception:  # It has ended for everybody else; say why and go on.
                 logger.exception("worker: the pool did not close well")
-            with contextlib.suppress(RuntimeError):  # The loop may be closed by then.
-                loop.call_soon_threadsafe(gone.set)
 
-        threading.Thread(target=close, name="worker-pool-close", daemon=True).start()
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(_POOL_TIMEOUT + 1.0):
-                await gone.wait()
+        # It waits for its threads and children, which the loop need not.
+        await aside(close, "worker-pool-close", _POOL_TIMEOUT + 1.0)
 
     def statistics(self) -> WorkerStatistics:
         """Return a snapshot of what the worker holds and has done.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import os
 import socket
@@ -24,6 +23,7 @@ from wmp.runtime.checks import check_count, check_seconds, check_text
 from wmp.runtime.driver import Driver, Machine
 from wmp.runtime.security import Gate, Security
 from wmp.runtime.sockets import Context, Port, Transport, check_endpoints, dealer, router
+from wmp.runtime.threads import aside
 
 __all__ = ["Node", "make_identity", "make_label", "make_settings", "new_epoch"]
 
@@ -312,20 +312,9 @@ class Node:
         context, self._context = self._context, None
         if context is None or self._shared is not None:
             return
-        # Terminating waits for lingering messages, so it has a thread; a daemon, so
-        # that nothing can keep the interpreter.
-        loop = asyncio.get_running_loop()
-        gone = asyncio.Event()
-
-        def term() -> None:
-            self._term(context, self.transport.linger)
-            with contextlib.suppress(RuntimeError):  # The loop may be closed by then.
-                loop.call_soon_threadsafe(gone.set)
-
-        threading.Thread(target=term, name=f"{self.name}-term", daemon=True).start()
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(self.transport.linger + 1.0):
-                await gone.wait()
+        # Terminating waits for lingering messages.
+        linger = self.transport.linger
+        await aside(lambda: self._term(context, linger), f"{self.name}-term", linger + 1.0)
 
     def _term(self, context: Context, linger: float) -> None:
         if self._shared is None:

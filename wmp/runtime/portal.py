@@ -13,12 +13,14 @@ from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 from wmp.errors import ClosedError
+from wmp.runtime.threads import start_thread
 
 __all__ = ["Portal"]
 
 logger = logging.getLogger("wmp")
 
 _T = TypeVar("_T")
+_Calls = queue.SimpleQueue[tuple[Callable[..., object], Any] | None]
 
 _PATIENCE = 5.0
 """Seconds for each of its threads to end."""
@@ -38,7 +40,7 @@ class Portal:
         self._lock = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
-        self._calls: queue.SimpleQueue[tuple[Callable[..., object], Any] | None] | None = None
+        self._calls: _Calls | None = None
         self._callbacks: threading.Thread | None = None
         self._closed = False
         self._dismissed = False
@@ -143,24 +145,21 @@ class Portal:
     def call_user(self, fn: Callable[[Any], object], argument: object) -> None:
         """Have a user's callback called on the callbacks' thread, in the order of these calls.
 
-        Never on the loop: a callback may take as long as it likes (WMP-9.5). After the end of
-        that thread they are called here and now, on whatever thread this is.
+        Not on the loop: a callback may take as long as it likes (WMP-9.5). Only where there is
+        no such thread, because it has ended or the interpreter is about to, they are called
+        here and now, on whatever thread this is.
         """
         with self._lock:
-            late = self._dismissed
-            if not late:
-                if self._calls is None:
-                    self._calls = queue.SimpleQueue()
-                    self._callbacks = threading.Thread(
-                        target=_serve_calls,
-                        args=(self._calls,),
-                        name=f"wmp-{self._name}-callbacks",
-                        daemon=True,
-                    )
-                    self._callbacks.start()
+            if self._calls is None and not self._dismissed:
+                calls: _Calls = queue.SimpleQueue()
+                name = f"wmp-{self._name}-callbacks"
+                self._callbacks = start_thread(_serve_calls, name, calls)
+                if self._callbacks is not None:
+                    self._calls = calls
+            if self._calls is not None and not self._dismissed:
                 self._calls.put((fn, argument))
-        if late:
-            _call(fn, argument)
+                return
+        _call(fn, argument)
 
     def close(self) -> None:
         """Stop the loop, wait for its thread and for the callbacks under way. Idempotent."""
@@ -182,7 +181,7 @@ class Portal:
                 callbacks.join(_PATIENCE)
 
 
-def _serve_calls(calls: queue.SimpleQueue[tuple[Callable[..., object], Any] | None]) -> None:
+def _serve_calls(calls: _Calls) -> None:
     while (call := calls.get()) is not None:
         _call(*call)
 

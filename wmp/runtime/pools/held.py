@@ -7,15 +7,13 @@ from itertools import repeat
 from typing import TYPE_CHECKING, Any, Final
 
 from wmp.actions import Run
-from wmp.events import Finished
-from wmp.message import Outcome
 from wmp.runtime.pools.lane import PoolEvent
-from wmp.runtime.pools.local import cancelled
+from wmp.runtime.pools.local import cancelled, lost
 
 if TYPE_CHECKING:
     from wmp.runtime.pools.spawn import Child
 
-__all__ = ["NEVER", "HeldLane", "lost"]
+__all__ = ["NEVER", "HeldLane"]
 
 NEVER: Final = float("inf")
 
@@ -24,11 +22,6 @@ _AGAIN: Final = 0.1
 
 _SETBACKS: Final = 3
 """Children in a row that may die before they began anything of a lane."""
-
-
-def lost(lane: int, ids: list[int], cause: str) -> Finished:
-    """Jobs under which their worker process died (WMP-6.14)."""
-    return Finished(lane, ids, [Outcome.LOST] * len(ids), [cause.encode()] * len(ids))
 
 
 class HeldLane:

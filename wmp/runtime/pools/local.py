@@ -11,7 +11,7 @@ from wmp.runtime.handlers import Served
 from wmp.runtime.pools.lane import Lane, PoolEvent, Post
 from wmp.runtime.pools.reporter import Reporter
 
-__all__ = ["Executor", "LocalLanes", "cancelled"]
+__all__ = ["Executor", "LocalLanes", "cancelled", "lost"]
 
 
 class Executor(Protocol):
@@ -40,6 +40,11 @@ class Executor(Protocol):
 def cancelled(lane: int, ids: list[int]) -> Finished:
     """Jobs that were cancelled before they began."""
     return Finished(lane, ids, [Outcome.CANCELLED] * len(ids), [b""] * len(ids))
+
+
+def lost(lane: int, ids: list[int], cause: str) -> Finished:
+    """Jobs that this worker cannot end: their process died, say (WMP-6.14)."""
+    return Finished(lane, ids, [Outcome.LOST] * len(ids), [cause.encode()] * len(ids))
 
 
 class LocalLanes:

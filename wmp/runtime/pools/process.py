@@ -32,9 +32,9 @@ from wmp.events import Finished, Recalled, Reported
 from wmp.message import Outcome
 from wmp.runtime.handlers import Served
 from wmp.runtime.pools.child import ANY
-from wmp.runtime.pools.held import NEVER, HeldLane, lost
+from wmp.runtime.pools.held import NEVER, HeldLane
 from wmp.runtime.pools.lane import PoolEvent, Post
-from wmp.runtime.pools.local import cancelled
+from wmp.runtime.pools.local import cancelled, lost
 from wmp.runtime.pools.spawn import Child, pack_handlers
 from wmp.runtime.pools.upkeep import KILL_AFTER, Upkeep
 

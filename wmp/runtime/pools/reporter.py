@@ -12,6 +12,7 @@ from threading import Event, Lock, Thread
 from time import monotonic, sleep
 
 from wmp.runtime.pools.lane import FLUSH_INTERVAL, Lane
+from wmp.runtime.threads import start_thread
 
 __all__ = ["Reporter"]
 
@@ -30,8 +31,12 @@ class Reporter:
         """Look at ``lane`` soon, once. Returns at once, from any thread."""
         lane.watched = True
         self._due.append(lane)
-        if self._thread is None:
-            self._start()
+        if self._thread is None and not self._start():
+            # Nobody will look later; so now, which is only less thrifty.
+            self._due.clear()
+            lane.watched = False
+            lane.flush(monotonic())
+            return
         self._something.set()
 
     def close(self) -> None:
@@ -39,11 +44,12 @@ class Reporter:
         self._closed = True
         self._something.set()
 
-    def _start(self) -> None:
+    def _start(self) -> bool:
+        """See that there is a thread, or that none is needed any more."""
         with self._lock:
             if self._thread is None and not self._closed:
-                self._thread = Thread(target=self._run, name="wmp-reporter", daemon=True)
-                self._thread.start()
+                self._thread = start_thread(self._run, "wmp-reporter")
+            return self._thread is not None or self._closed
 
     def _run(self) -> None:
         due = self._due

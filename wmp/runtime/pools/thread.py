@@ -10,7 +10,8 @@ from time import monotonic
 from wmp.actions import Run
 from wmp.runtime.handlers import Served
 from wmp.runtime.pools.lane import Lane, Post, run_lane
-from wmp.runtime.pools.local import LocalLanes
+from wmp.runtime.pools.local import LocalLanes, lost
+from wmp.runtime.threads import start_thread
 
 __all__ = ["ThreadExecutor"]
 
@@ -32,16 +33,18 @@ class ThreadExecutor(LocalLanes):
     def run(self, action: Run, served: Served) -> None:
         if self._closed:
             return
-        self._queue.put(self.open(action, served))
         try:
             self._idle.pop()
         except IndexError:
             if len(self._threads) < self._slots:
-                name = f"wmp-handlers-{len(self._threads)}"
                 # Daemon: a handler that never returns must not keep the process alive.
-                thread = Thread(target=self._work, name=name, daemon=True)
-                self._threads.append(thread)
-                thread.start()
+                thread = start_thread(self._work, f"wmp-handlers-{len(self._threads)}")
+                if thread is not None:
+                    self._threads.append(thread)
+                elif not self._threads:
+                    self.post(lost(action.lane, list(action.ids), "no thread could be started for it"))
+                    return
+        self._queue.put(self.open(action, served))
 
     def _work(self) -> None:
         while (lane := self._queue.get()) is not None:

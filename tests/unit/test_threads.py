@@ -1,0 +1,125 @@
+"""Where the system gives no more threads, nothing hangs and nothing is lost.
+
+The system really gives none here: their stacks would be larger than the address space. That is
+also how it is after the end of the main thread, from Python 3.12 on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import wmp
+from tests.unit.posts import LOST, OK, Opener, Posts, run, until_open, upper
+from wmp.runtime.handlers import RunningJob
+from wmp.runtime.threads import aside, start_thread
+
+
+@contextlib.contextmanager
+def no_threads() -> Iterator[None]:
+    before = threading.stack_size(1 << 47)
+    try:
+        yield
+    finally:
+        threading.stack_size(before)
+
+
+def test_a_thread_is_a_daemon_with_a_name_and_none_where_there_is_none() -> None:
+    heard: list[int] = []
+    with no_threads():
+        assert start_thread(heard.append, "nobody", 1) is None
+
+    thread = start_thread(heard.append, "somebody", 2)
+
+    assert thread is not None
+    assert (thread.name, thread.daemon) == ("somebody", True)
+    thread.join(20)
+    assert heard == [2]
+
+
+def test_what_blocks_is_done_aside_and_here_where_there_is_no_aside() -> None:
+    where: list[threading.Thread] = []
+    never = threading.Event()
+
+    async def main() -> None:
+        await aside(lambda: where.append(threading.current_thread()), "there", 20)
+        with no_threads():
+            await aside(lambda: where.append(threading.current_thread()), "here", 20)
+        await aside(lambda: never.wait(20), "stuck", 0.0)  # it is not waited for longer
+
+    asyncio.run(main())
+    assert not never.is_set()
+    never.set()
+
+    assert [thread.name for thread in where] == ["there", threading.main_thread().name]
+
+
+@pytest.mark.rule("WMP-6.14")
+def test_a_lane_without_a_thread_goes_to_another_worker(opened: Opener, posts: Posts) -> None:
+    pool = opened("thread", default=upper)
+
+    with no_threads():
+        pool.run(run(1, [b"a", b"b"]))
+        assert posts.cause(1, 1) == "no thread could be started for it"
+        assert posts.results(1, [2])[0][0] is LOST
+    pool.run(run(2, [b"a"]))
+
+    assert posts.results(2, [1]) == [(OK, b"A")]
+
+
+def test_lanes_share_the_threads_that_there_are(opened: Opener, posts: Posts) -> None:
+    pool = opened("thread", 2, default=upper)
+    pool.run(run(1, [b"a"]))
+    posts.results(1, [1])
+
+    with no_threads():
+        for lane in range(2, 20):
+            pool.run(run(lane, [b"a"]))
+        ended = [posts.results(lane, [1]) for lane in range(2, 20)]
+
+    assert ended == [[(OK, b"A")]] * 18
+
+
+def test_results_and_reports_come_without_the_thread_that_looks_after_them(
+    opened: Opener, posts: Posts, tmp_path: Path
+) -> None:
+    os.mkfifo(fifo := tmp_path / "fifo")
+
+    def handle(payload: bytes, job: RunningJob) -> bytes:
+        if payload == b"first":
+            return b"first"
+        job.report(0.1, "one")
+        job.report(0.2, "two")  # too soon after the other
+        return until_open(payload, job)
+
+    pool = opened("thread", warm=upper, default=handle)
+    pool.run(run(1, [b""], "warm"))
+    posts.results(1, [1])
+
+    with no_threads():
+        pool.run(run(2, [b"first", os.fsencode(fifo)]))
+        assert posts.results(2, [1]) == [(OK, b"first")]
+        assert posts.report().text == "one"
+        fifo.write_bytes(b"second")
+        assert posts.results(2, [2]) == [(OK, b"second")]
+    assert posts.report().text == str(os.getpid())
+
+
+def test_callbacks_and_the_end_of_a_manager_do_without_threads() -> None:
+    called: list[wmp.Job] = []
+    manager = wmp.Manager()
+    manager.start()
+    job = manager.submit(b"nobody does it")
+    job.add_done_callback(called.append)
+
+    with no_threads():
+        manager.close(0.0)
+
+    assert called == [job]
+    assert isinstance(job.exception(0), wmp.ClosedError)

@@ -1,0 +1,51 @@
+"""Daemon threads: nothing of theirs can keep the interpreter from ending."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from threading import Thread
+from typing import Any
+
+__all__ = ["aside", "start_thread"]
+
+
+def start_thread(target: Callable[..., object], name: str, *args: Any) -> Thread | None:
+    """Start a daemon thread.
+
+    Returns:
+        The thread; None where none is to be had: the system has no more of them, or the main
+        thread has ended. From then on (Python 3.12) the interpreter starts no threads, although
+        ``atexit`` functions and other threads still run.
+    """
+    thread = Thread(target=target, name=name, args=args, daemon=True)
+    try:
+        thread.start()
+    except RuntimeError:
+        return None
+    return thread
+
+
+async def aside(act: Callable[[], object], name: str, timeout: float) -> None:
+    """Have something done that blocks: on a thread of its own, or here where there is none.
+
+    Args:
+        act: What to do; it must not raise.
+        name: The thread's.
+        timeout: Seconds to wait for it at most; it goes on after that.
+    """
+    loop = asyncio.get_running_loop()
+    done = asyncio.Event()
+
+    def run() -> None:
+        act()
+        with contextlib.suppress(RuntimeError):  # The loop may be closed by then.
+            loop.call_soon_threadsafe(done.set)
+
+    if start_thread(run, name) is None:
+        act()
+        return
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(timeout):
+            await done.wait()
