@@ -20,12 +20,12 @@ from pathlib import Path
 from typing import Any
 
 from invalid_messages import invalid, tolerated
-from valid_messages import FIELD_NAMES, valid
+from valid_messages import valid
 
 from wmp.codec import decode, encode
 from wmp.codec.tables import COLUMN_NAMES
 from wmp.errors import DecodeError
-from wmp.message import Frame, Message
+from wmp.message import FIELD_NAMES, Frame, Message
 
 VECTORS = Path(__file__).resolve().parent / "vectors"
 

@@ -14,7 +14,6 @@ from valid_messages import (
     ABOVE,
     DEVICE,
     EPOCH,
-    FIELD_NAMES,
     FROM_MANAGER,
     FROM_WORKER,
     MANAGER,
@@ -25,7 +24,7 @@ from valid_messages import (
 )
 
 from wmp.codec.tables import COLUMN_NAMES
-from wmp.message import Command
+from wmp.message import FIELD_NAMES, Command
 
 
 def item(major: int, number: int, width: int | None = None) -> bytes:

@@ -20,9 +20,6 @@ BELOW_2 = (b"device-2", 7, b"\x00\x00\x00\x00\x01")
 ABOVE = (DEVICE, EPOCH + 1, 0)
 ABOVE_2 = (b"device-2", 7, 3)
 NEEDS = {"slots": 1}
-FIELD_NAMES: dict[int | str, str] = {
-    value: name.lower() for name, value in vars(Field).items() if isinstance(value, int)
-}
 LARGE = b"\x2a" * (Limits.INLINE + 1)
 
 

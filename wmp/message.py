@@ -15,6 +15,8 @@ from attrs import field, frozen
 __all__ = [
     "DEFAULT_NEEDS",
     "DEFAULT_ROLE",
+    "ERROR_CODES",
+    "FIELD_NAMES",
     "VERSION",
     "Columns",
     "Command",
@@ -173,6 +175,16 @@ class ErrorCode:
     """The message came back to a device it had passed, or passed too many."""
     UNKNOWN: Final = "unknown"
     """A lock or job that was never given out."""
+
+
+FIELD_NAMES: Final[Mapping[int | str, str]] = {
+    number: name.lower() for name, number in vars(Field).items() if name.isupper()
+}
+"""Name of each registered field, for people."""
+
+ERROR_CODES: Final[frozenset[str]] = frozenset(
+    word for name, word in vars(ErrorCode).items() if name.isupper()
+)
 
 
 class Limits:

@@ -43,7 +43,7 @@ from wmp.events import (
     Ticked,
     Undelivered,
 )
-from wmp.message import Command, ErrorCode, Field, Link, Message, Peer
+from wmp.message import ERROR_CODES, Command, ErrorCode, Field, Link, Message, Peer
 
 __all__ = ["Manager", "ManagerStatistics", "WorkerRow"]
 
@@ -355,7 +355,7 @@ class Manager:
 
     def _error(self, link: Link, message: Message, now: float) -> None:
         code, peer = message.fields[Field.CODE], answer.about(message)
-        self._post.drop(f"ERROR {code}" if code in _CODES else "ERROR", link, message)
+        self._post.drop(f"ERROR {code}" if code in ERROR_CODES else "ERROR", link, message)
         # Only of a worker that is known, and addressed to this very start: nobody who merely
         # has the address may stop a manager.
         directed = bool(message.to) and message.sender[0] in self._workers
@@ -480,11 +480,6 @@ class Manager:
 
     def _policy_failed(self, error: Exception) -> None:
         self._post.drop("policy failed", detail=f"{type(error).__name__}: {error}")
-
-
-_CODES = frozenset(
-    value for name, value in vars(ErrorCode).items() if name.isupper() and isinstance(value, str)
-)
 
 
 def _is_late(message: Message) -> bool:

@@ -52,7 +52,7 @@ from wmp.events import (
     Undelivered,
     WorkerEvent,
 )
-from wmp.message import Command, ErrorCode, Field, Message
+from wmp.message import ERROR_CODES, Command, ErrorCode, Field, Message
 from wmp.message import Link as LinkId
 
 __all__ = ["MOST_MANAGERS", "Worker", "WorkerStatistics"]
@@ -71,9 +71,6 @@ _HEARD = frozenset(
     }
 )
 _NUMBERED = frozenset({Command.TAKE, Command.NO, Command.CANCEL})
-_CODES = frozenset(
-    value for name, value in vars(ErrorCode).items() if name.isupper() and isinstance(value, str)
-)
 
 
 @define(eq=False)
@@ -298,7 +295,7 @@ class Worker:
         """A peer or a device says that something of ours went wrong (spec §10)."""
         board, fields = self._board, message.fields
         code, peer = fields[Field.CODE], answer.about(message)
-        reason = f"ERROR {code}" if code in _CODES else "ERROR"
+        reason = f"ERROR {code}" if code in ERROR_CODES else "ERROR"
         board.drop(reason, link.index, message, fields.get(Field.TEXT, ""))
         if peer is None:
             return

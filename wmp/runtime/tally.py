@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 
-from wmp.message import ErrorCode
+from wmp.message import ERROR_CODES, ErrorCode
 
 __all__ = ["Tally"]
 
@@ -29,10 +29,7 @@ _USUAL = frozenset(
 )
 """Reasons that every restart, loss and change of route brings about."""
 
-_ALARMING = (
-    frozenset(value for name, value in vars(ErrorCode).items() if not name.startswith("_"))
-    | {"policy failed"}
-) - _USUAL
+_ALARMING = (ERROR_CODES | {"policy failed"}) - _USUAL
 """Reasons that point at a broken or hostile peer, or at a user's policy that raises. The
 others are ordinary races."""
 
