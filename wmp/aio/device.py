@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from os import PathLike
 
 from wmp import codec
 from wmp.aio.base import Server
@@ -12,6 +13,7 @@ from wmp.core.device import DeviceStatistics
 from wmp.core.settings import DeviceSettings
 from wmp.errors import ConfigError
 from wmp.message import Limits
+from wmp.runtime.journal import Journal
 from wmp.runtime.node import Node, make_identity, make_label, make_settings, new_epoch
 from wmp.runtime.security import Security
 from wmp.runtime.sockets import Context, Transport
@@ -34,6 +36,8 @@ class Device(Server[DeviceSettings]):
         context: A ``zmq.Context`` to share. ``inproc://`` reaches only nodes that were given the
             same one; without it nobody ever answers there.
         transport: Options of the sockets.
+        journal: Folder in which it writes down what it sends, gets and decides, or a
+            :class:`~wmp.runtime.journal.Journal`; ``wmp journal`` reads it.
 
     Raises:
         ConfigError: A setting is wrong.
@@ -50,6 +54,7 @@ class Device(Server[DeviceSettings]):
         security: Security | None = None,
         context: Context | None = None,
         transport: Transport | None = None,
+        journal: Journal | str | PathLike[str] | None = None,
     ) -> None:
         below = (bind,) if isinstance(bind, str) else tuple(bind)
         above = (connect,) if isinstance(connect, str) else tuple(connect)
@@ -76,6 +81,7 @@ class Device(Server[DeviceSettings]):
             security=security,
             context=context,
             transport=transport,
+            journal=journal,
         )
         super().__init__(chosen, node)
         self._machine = Machine(chosen)

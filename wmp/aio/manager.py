@@ -6,6 +6,7 @@ import asyncio
 import random
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from os import PathLike
 from typing import Any, Protocol, TypeVar
 
 from wmp import balance
@@ -25,6 +26,7 @@ from wmp.runtime.checks import (
     check_role,
     check_seconds,
 )
+from wmp.runtime.journal import Journal
 from wmp.runtime.ledger import Ledger, Order, Owner, Status, pack
 from wmp.runtime.node import Node, make_identity, make_label, make_settings, new_epoch
 from wmp.runtime.security import Security
@@ -70,6 +72,8 @@ class Manager(Base[ManagerSettings]):
         context: A ``zmq.Context`` to share. ``inproc://`` reaches only nodes that were given the
             same one; without it nobody ever answers there.
         transport: Options of the sockets.
+        journal: Folder in which it writes down what it sends, gets and decides, or a
+            :class:`~wmp.runtime.journal.Journal`; ``wmp journal`` reads it.
         settings: Other fields of :class:`~wmp.core.settings.ManagerSettings`.
 
     Raises:
@@ -89,6 +93,7 @@ class Manager(Base[ManagerSettings]):
         security: Security | None = None,
         context: Context | None = None,
         transport: Transport | None = None,
+        journal: Journal | str | PathLike[str] | None = None,
         **settings: Any,
     ) -> None:
         if codec not in _CODECS:
@@ -112,6 +117,7 @@ class Manager(Base[ManagerSettings]):
             security=security,
             context=context,
             transport=transport,
+            journal=journal,
         )
         super().__init__(chosen, node)
         self._machine = Machine(chosen, policy)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Collection, Mapping
+from os import PathLike
 from typing import Any, TypeVar
 
 import attrs
@@ -19,6 +20,7 @@ from wmp.events import Finished
 from wmp.message import DEFAULT_ROLE, Limits
 from wmp.runtime.checks import check_amounts, check_count, check_offer
 from wmp.runtime.handlers import Handler, as_handlers, serve, within_limit
+from wmp.runtime.journal import Journal
 from wmp.runtime.node import Node, make_identity, make_label, make_settings, new_epoch
 from wmp.runtime.pools import CANCEL_GRACE, KILL_AFTER, KINDS, Pool, make_upkeep, open_pool
 from wmp.runtime.security import Security
@@ -67,6 +69,8 @@ class Worker(Server[WorkerSettings]):
         context: A ``zmq.Context`` to share. ``inproc://`` reaches only nodes that were given the
             same one; without it nobody ever answers there.
         transport: Options of the sockets.
+        journal: Folder in which it writes down what it sends, gets and decides, or a
+            :class:`~wmp.runtime.journal.Journal`; ``wmp journal`` reads it.
         settings: Other fields of :class:`~wmp.core.settings.WorkerSettings`.
 
     Raises:
@@ -91,6 +95,7 @@ class Worker(Server[WorkerSettings]):
         security: Security | None = None,
         context: Context | None = None,
         transport: Transport | None = None,
+        journal: Journal | str | PathLike[str] | None = None,
         **settings: Any,
     ) -> None:
         if not connect:
@@ -125,6 +130,7 @@ class Worker(Server[WorkerSettings]):
             security=security,
             context=context,
             transport=transport,
+            journal=journal,
         )
         super().__init__(chosen, node)
         self._check_offer(self._handlers)

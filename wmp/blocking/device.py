@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from os import PathLike
 
 from wmp import aio
 from wmp.blocking.base import Server
 from wmp.core.device import DeviceStatistics
 from wmp.message import Limits
+from wmp.runtime.journal import Journal
 from wmp.runtime.security import Security
 from wmp.runtime.sockets import Context, Transport
 
@@ -28,6 +30,8 @@ class Device(Server[aio.Device]):
         security: CURVE keys, for both sides.
         context: A ``zmq.Context`` to share: inproc needs the same one at both ends.
         transport: Options of the sockets.
+        journal: Folder in which it writes down what it sends, gets and decides, or a
+            :class:`~wmp.runtime.journal.Journal`; ``wmp journal`` reads it.
     """
 
     def __init__(
@@ -41,6 +45,7 @@ class Device(Server[aio.Device]):
         security: Security | None = None,
         context: Context | None = None,
         transport: Transport | None = None,
+        journal: Journal | str | PathLike[str] | None = None,
     ) -> None:
         inner = aio.Device(
             bind=bind,
@@ -51,6 +56,7 @@ class Device(Server[aio.Device]):
             security=security,
             context=context,
             transport=transport,
+            journal=journal,
         )
         super().__init__("device", inner, lambda timeout: inner.close())
 

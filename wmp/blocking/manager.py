@@ -5,6 +5,7 @@ from __future__ import annotations
 import concurrent.futures
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from os import PathLike
 from typing import Any
 
 from wmp import aio
@@ -15,6 +16,7 @@ from wmp.core.manager import ManagerStatistics
 from wmp.core.policy import Policy
 from wmp.errors import QueueFull
 from wmp.message import DEFAULT_ROLE
+from wmp.runtime.journal import Journal
 from wmp.runtime.ledger import Status, pack
 from wmp.runtime.security import Security
 from wmp.runtime.sockets import Context, Transport
@@ -39,6 +41,8 @@ class Manager(Base[aio.Manager]):
         security: CURVE keys; without them only local endpoints may be bound.
         context: A ``zmq.Context`` to share: inproc needs the same one at both ends.
         transport: Options of the sockets.
+        journal: Folder in which it writes down what it sends, gets and decides, or a
+            :class:`~wmp.runtime.journal.Journal`; ``wmp journal`` reads it.
         settings: Other fields of :class:`~wmp.core.settings.ManagerSettings`.
     """
 
@@ -55,6 +59,7 @@ class Manager(Base[aio.Manager]):
         security: Security | None = None,
         context: Context | None = None,
         transport: Transport | None = None,
+        journal: Journal | str | PathLike[str] | None = None,
         **settings: Any,
     ) -> None:
         inner = aio.Manager(
@@ -69,6 +74,7 @@ class Manager(Base[aio.Manager]):
             security=security,
             context=context,
             transport=transport,
+            journal=journal,
             **settings,
         )
         super().__init__("manager", inner, inner.close)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from os import PathLike
 from typing import Any, TypeVar
 
 from wmp import aio
@@ -11,6 +12,7 @@ from wmp.blocking.base import Server
 from wmp.core.worker import WorkerStatistics
 from wmp.message import DEFAULT_ROLE
 from wmp.runtime.handlers import Handler
+from wmp.runtime.journal import Journal
 from wmp.runtime.pools import CANCEL_GRACE
 from wmp.runtime.security import Security
 from wmp.runtime.sockets import Context, Transport
@@ -42,6 +44,8 @@ class Worker(Server[aio.Worker]):
         security: CURVE keys, with ``server_key``.
         context: A ``zmq.Context`` to share: inproc needs the same one at both ends.
         transport: Options of the sockets.
+        journal: Folder in which it writes down what it sends, gets and decides, or a
+            :class:`~wmp.runtime.journal.Journal`; ``wmp journal`` reads it.
         settings: Other fields of :class:`~wmp.core.settings.WorkerSettings`.
     """
 
@@ -63,6 +67,7 @@ class Worker(Server[aio.Worker]):
         security: Security | None = None,
         context: Context | None = None,
         transport: Transport | None = None,
+        journal: Journal | str | PathLike[str] | None = None,
         **settings: Any,
     ) -> None:
         inner = aio.Worker(
@@ -82,6 +87,7 @@ class Worker(Server[aio.Worker]):
             security=security,
             context=context,
             transport=transport,
+            journal=journal,
             **settings,
         )
         super().__init__("worker", inner, inner.close)

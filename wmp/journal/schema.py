@@ -66,7 +66,8 @@ COLUMNS: Final[tuple[Column, ...]] = (
     Column("v", _I, "all", "version of the schema"),
     Column("node", _T, "all", "identity of the node that wrote the line"),
     Column("epoch", _I, "all", "epoch of that node"),
-    Column("n", _I, "all", "number of the line, from 1 in an epoch; one is missing for each lost"),
+    Column("n", _I, "all", "number of the line, from 1 in an epoch, and 0 of start; one is missing "
+           "for each line that was lost"),
     Column("step", _I, "all", "number of the event that the node handled: its line and those of "
            "the actions that came of it have the same; 0 before the first"),
     Column("at", _I, "all", "µs on the node's monotonic clock; the zero of that clock is any"),

@@ -15,9 +15,10 @@ from collections.abc import Callable, Mapping, Sequence
 from json.encoder import encode_basestring_ascii as quote
 from typing import Any, Final
 
-from attrs import define, field, frozen
+from attrs import asdict, define, field, frozen
 
 from wmp.actions import Drop, Halt, Interrupt, Note, Notify, Recall, Reconnect, Resolve, Run, Send
+from wmp.core.settings import DeviceSettings, ManagerSettings, WorkerSettings
 from wmp.events import (
     Cancelled,
     Connected,
@@ -63,6 +64,47 @@ class Author:
     pid: int | None = None
     release: str | None = None
 
+    @classmethod
+    def of(cls, settings: ManagerSettings | WorkerSettings | DeviceSettings, **more: Any) -> Author:
+        """The author whose machine has these settings; ``more`` are fields of this class."""
+        numbers = {
+            name: value
+            for name, value in asdict(settings, recurse=False).items()
+            if isinstance(value, int | float) and name != "epoch"
+        }
+        if isinstance(settings, WorkerSettings):
+            more |= {"roles": settings.roles, "resources": settings.resources}
+        return cls(
+            kind=_KINDS[type(settings)],
+            identity=settings.identity,
+            epoch=settings.epoch,
+            label=settings.label,
+            settings=numbers,
+            **more,
+        )
+
+    def start(self, segment: int, at: int, wall: int) -> str:
+        """The first line of a segment. Its number is 0: segments begin when their writer likes."""
+        text = f'"kind":{quote(self.kind)},"segment":{segment},"settings":{_object(self.settings)}'
+        for name in ("label", "host", "release"):
+            if value := getattr(self, name):
+                text += f',"{name}":{quote(value)}'
+        if self.pid is not None:
+            text += f',"pid":{self.pid}'
+        if self.roles:
+            text += f',"roles":{_texts(self.roles)}'
+        if self.resources is not None:
+            text += f',"resources":{_object(self.resources)}'
+        if self.endpoints:
+            text += f',"endpoints":{_texts(self.endpoints)}'
+        return f'{self.begin}0,"step":0,"at":{at},"wall":{wall},"what":"start",{text}}}'
+
+    @property
+    def begin(self) -> str:
+        """How each line begins, up to its number."""
+        node = quote(name_of_peer(self.identity))
+        return f'{{"v":{VERSION},"node":{node},"epoch":{self.epoch},"n":'
+
 
 @define(eq=False)
 class Scribe:
@@ -83,8 +125,7 @@ class Scribe:
     _amounts: dict[tuple[tuple[str, int], ...], str] = field(factory=dict, init=False)
 
     def __attrs_post_init__(self) -> None:
-        node, epoch = quote(name_of_peer(self.author.identity)), self.author.epoch
-        self._begin = f'{{"v":{VERSION},"node":{node},"epoch":{epoch},"n":'
+        self._begin = self.author.begin
 
     # -- a step
 
@@ -194,24 +235,6 @@ class Scribe:
                 return f'{_what(action)}"'
 
     # -- of the journal itself
-
-    def start(self, segment: int, at: int, wall: int) -> str:
-        """The first line of a segment."""
-        author = self.author
-        text = f'start","kind":{quote(author.kind)},"segment":{segment},'
-        text += f'"settings":{_object(author.settings)}'
-        for name in ("label", "host", "release"):
-            if value := getattr(author, name):
-                text += f',"{name}":{quote(value)}'
-        if author.pid is not None:
-            text += f',"pid":{author.pid}'
-        if author.roles:
-            text += f',"roles":{_texts(author.roles)}'
-        if author.resources is not None:
-            text += f',"resources":{_object(author.resources)}'
-        if author.endpoints:
-            text += f',"endpoints":{_texts(author.endpoints)}'
-        return self._own(text, at, wall)
 
     def beat(self, lost: int, at: int, wall: int) -> str:
         """Nothing happened, and time goes on."""
@@ -375,6 +398,8 @@ def _word(name: str, most: int | None = None) -> Callable[[Any], str]:
     begin = f'"{name}":'
     return lambda value: f"{begin}{quote(value[:most])}"
 
+
+_KINDS: Final = {ManagerSettings: "manager", WorkerSettings: "worker", DeviceSettings: "device"}
 
 _COMMANDS: Final = {command: f'"command":"{command.name}"' for command in Command}
 

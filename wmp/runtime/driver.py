@@ -37,6 +37,7 @@ from wmp.actions import (
     Send,
     WorkerAction,
 )
+from wmp.core.settings import DeviceSettings, ManagerSettings, WorkerSettings
 from wmp.errors import DecodeError, WMPError
 from wmp.events import (
     Closed,
@@ -50,6 +51,7 @@ from wmp.events import (
     WorkerEvent,
 )
 from wmp.message import Frame, Link, Message
+from wmp.runtime.journal import Recorder
 from wmp.runtime.outbox import Outbox
 from wmp.runtime.security import Gate
 from wmp.runtime.sockets import Port, Transport, describe
@@ -76,6 +78,10 @@ _CATCH_UP = 0.5
 
 class Machine(Protocol):
     """What the driver needs of a machine of :mod:`wmp.core`."""
+
+    @property
+    def settings(self) -> ManagerSettings | WorkerSettings | DeviceSettings:
+        """Who it is, and how it was set."""
 
     def handle(self, event: Any, now: float) -> Sequence[Action]:
         """Take one event, return what to do."""
@@ -115,6 +121,7 @@ class Driver:
             undelivered at once (devices, WMP-1.6).
         tells: Whether the machine wants to know when its links connect (workers).
         gate: The allow list's handler, if there is one.
+        recorder: Writes the node's journal, if it has one.
     """
 
     def __init__(
@@ -130,6 +137,7 @@ class Driver:
         parks: bool = True,
         tells: bool = False,
         gate: Gate | None = None,
+        recorder: Recorder | None = None,
     ) -> None:
         self.machine = machine
         self.name = name
@@ -142,6 +150,7 @@ class Driver:
         self._decode = decode
         self._tells = tells
         self._gate = gate
+        self._recorder = recorder
         self._router = next((port for port in ports if port.index is None), None)
         self._dealers = {port.index: port for port in ports if port.index is not None}
         self._inbox: deque[Event | LateEvent] = deque()
@@ -238,6 +247,8 @@ class Driver:
         counts = self.tally.counts()
         if self._gate is not None and self._gate.refused:
             counts["not allowed"] = self._gate.refused
+        if self._recorder is not None and self._recorder.lost:
+            counts["journal"] = self._recorder.lost
         return counts
 
     # -- turns ------------------------------------------------------------------------------
@@ -344,16 +355,21 @@ class Driver:
     def _feed(self, event: Event) -> None:
         if not self.running:
             return
+        now, recorder = self._clock(), self._recorder
         try:
-            actions = self.machine.handle(event, self._clock())
+            actions = self.machine.handle(event, now)
         except Exception as error:  # A defect of a machine. Nobody above could handle it.
             logger.exception("%s: defect: handling %s failed", self.name, type(event).__name__)
             self.tally.count("defect", repr(error), self._now, alarming=True)
+            if recorder is not None:
+                recorder.step(event, (Drop("defect", detail=repr(error)),), now)
             if not isinstance(event, Received | Garbled | Undelivered):
                 # Peers must not be able to stop a node (WMP-10.1). Anything else would leave
                 # somebody waiting for ever.
                 self._perform(Halt(error))
             return
+        if recorder is not None:
+            recorder.step(event, actions, now)
         for action in actions:
             self._perform(action)
 

@@ -21,6 +21,7 @@ from wmp.events import Drained
 from wmp.message import Frame, Limits, Message
 from wmp.runtime.checks import check_count, check_seconds, check_text
 from wmp.runtime.driver import Driver, Machine
+from wmp.runtime.journal import CLOSE, Journal, Recorder, make_journal
 from wmp.runtime.security import Gate, Security
 from wmp.runtime.sockets import Context, Port, Transport, check_endpoints, dealer, router
 from wmp.runtime.threads import aside
@@ -131,6 +132,7 @@ class Node:
         security: CURVE keys.
         context: A context to share, None for one of its own.
         transport: Options of the sockets.
+        journal: Where to write down what crosses its boundary.
     """
 
     def __init__(
@@ -142,6 +144,7 @@ class Node:
         security: Security | None,
         context: Context | None,
         transport: Transport | None,
+        journal: Journal | str | os.PathLike[str] | None,
     ) -> None:
         self.name = name
         self.bind = tuple(bind)
@@ -150,6 +153,8 @@ class Node:
         check_endpoints(self.connect, bind=False, security=security)
         self.security = security
         self.transport = transport if transport is not None else Transport()
+        self._journal = make_journal(journal)
+        self._recorder: Recorder | None = None
         self.endpoints: tuple[str, ...] = ()
         self.error: Exception | None = None
         self.driver: Driver | None = None
@@ -214,6 +219,10 @@ class Node:
                 self.endpoints = tuple(ports[0].endpoints)
             for index in range(len(self.connect)):
                 ports.append(self._dealer(index))
+            if self._journal is not None:
+                endpoints = (*self.endpoints, *self.connect)
+                loop = asyncio.get_running_loop()
+                self._recorder = self._journal.record(machine.settings, endpoints, loop)
         except BaseException:
             for port in ports:
                 port.close(0)
@@ -232,6 +241,7 @@ class Node:
             parks=parks,
             tells=tells,
             gate=gate,
+            recorder=self._recorder,
         )
         self.driver.start()
         if self._drained:
@@ -309,6 +319,9 @@ class Node:
             self.driver.stop()
         if self._ended is not None:
             self._ended.set()
+        if self._recorder is not None:
+            self._recorder.stop()
+            await aside(self._recorder.wait, f"{self.name}-journal", CLOSE + 1.0)
         context, self._context = self._context, None
         if context is None or self._shared is not None:
             return

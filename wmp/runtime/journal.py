@@ -1,0 +1,394 @@
+"""Writes a node's journal: a bounded buffer, a thread that empties it into files, and a clock.
+
+The driver hands each step over as finished lines and goes on; it never waits. A thread of the
+recorder's own writes them. What finds the buffer full, or cannot be written, is lost and
+counted: in the node's statistics, in the log once in a while, and in the journal itself as soon
+as it can be written again. ``specs/journal.md`` says how segments are named, begun and ended.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import logging
+import os
+import socket
+import threading
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Sequence
+from importlib import metadata
+from pathlib import Path
+
+from attrs import field, frozen
+
+from wmp.core.settings import DeviceSettings, ManagerSettings, WorkerSettings
+from wmp.errors import ConfigError
+from wmp.journal.names import name_of_peer
+from wmp.journal.schema import SUFFIX
+from wmp.journal.scribe import Author, Scribe
+from wmp.runtime.checks import check_count, check_seconds
+from wmp.runtime.threads import start_thread
+
+__all__ = ["CLOSE", "Journal", "Recorder", "make_journal"]
+
+logger = logging.getLogger("wmp")
+
+_HURRY = 256 << 10
+"""Bytes in the buffer at which the writer does not wait for more."""
+_COMPLAIN = 30.0
+"""Seconds between two lines of the log about lines that were lost."""
+_NAME = 80
+"""Characters of a node's name in the name of a file."""
+CLOSE = 2.0
+"""Seconds that the end of a node waits for its journal."""
+
+
+def _folder(given: object) -> Path:
+    if not isinstance(given, str | os.PathLike) or not os.fspath(given):
+        raise ConfigError(f"a journal is the path of a folder or a Journal, got {given!r}")
+    # A program may change its directory meanwhile.
+    return Path(os.fsdecode(given)).absolute()
+
+
+@frozen
+class Journal:
+    """Where nodes write what crosses their boundaries, and when.
+
+    Args:
+        folder: Folder for the segments; it is made when it is not there. Any number of nodes may
+            share it.
+        segment_bytes: Size at which a segment is ended.
+        segment_age: Seconds after which it is ended.
+        flush: Seconds after which lines are in the file.
+        buffer: Bytes that wait for the disk at most; more is lost, and counted.
+        beat: Seconds between two ``beat`` lines.
+
+    Raises:
+        ConfigError: A value makes no sense.
+    """
+
+    folder: Path = field(converter=_folder)
+    segment_bytes: int = field(default=64 << 20, kw_only=True)
+    segment_age: float = field(default=300.0, kw_only=True)
+    flush: float = field(default=0.25, kw_only=True)
+    buffer: int = field(default=8 << 20, kw_only=True)
+    beat: float = field(default=5.0, kw_only=True)
+
+    def __attrs_post_init__(self) -> None:
+        check_count("segment_bytes", self.segment_bytes, 1)
+        check_count("buffer", self.buffer, 1)
+        check_seconds("segment_age", self.segment_age, zero=False)
+        check_seconds("flush", self.flush)
+        check_seconds("beat", self.beat, zero=False)
+
+    def record(
+        self,
+        settings: ManagerSettings | WorkerSettings | DeviceSettings,
+        endpoints: Sequence[str],
+        loop: asyncio.AbstractEventLoop,
+    ) -> Recorder:
+        """Begin the journal of one node.
+
+        Raises:
+            ConfigError: No file can be made in the folder.
+        """
+        author = Author.of(
+            settings,
+            endpoints=endpoints,
+            host=socket.gethostname(),
+            pid=os.getpid(),
+            release=_release(),
+        )
+        return Recorder(self, author, loop)
+
+    def open(self, path: Path) -> int:
+        """Make a file that was not there; returns its descriptor.
+
+        Raises:
+            OSError: It cannot be made.
+        """
+        return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o644)
+
+
+def make_journal(journal: Journal | str | os.PathLike[str] | None) -> Journal | None:
+    """Return the journal that was asked for by path or as such.
+
+    Raises:
+        ConfigError: It is neither.
+    """
+    return journal if journal is None or isinstance(journal, Journal) else Journal(journal)
+
+
+class Recorder:
+    """The journal of one node, while it runs.
+
+    All of it but ``wait`` belongs to the loop's thread. Between it and the writer's there are a
+    deque, whose ends are safe, and counters that only one side changes.
+
+    Args:
+        journal: Where and when.
+        author: Who.
+        loop: Its clock is the one of the steps.
+
+    Raises:
+        ConfigError: No file can be made.
+    """
+
+    def __init__(self, journal: Journal, author: Author, loop: asyncio.AbstractEventLoop) -> None:
+        self._journal = journal
+        self._scribe = Scribe(author)
+        self._loop = loop
+        self._ahead = 0
+        """µs by which the wall clock is ahead of the loop's."""
+        self._chunks: deque[list[str]] = deque()
+        self._put = 0
+        """Bytes put into the buffer so far."""
+        self._lost: Counter[str] = Counter()
+        """Lines that did not get as far as the writer, by reason."""
+        self._told: Counter[str] = Counter()
+        """How many of the lines that are lost the journal was told of, by reason."""
+        self._ended = False
+        self._look_at_clock()
+        self._writer = _Writer(journal, author, self._chunks, self._times)
+        self._writer.start()
+        self._timer = loop.call_later(journal.beat, self._beat)
+
+    def step(self, event: object, actions: Sequence[object], now: float) -> None:
+        """Write down what a machine did at ``now``, seconds on the loop's clock. Never raises."""
+        if self._ended:
+            return
+        at = int(now * 1e6)
+        wall = at + self._ahead
+        try:
+            lines = self._scribe.step(event, actions, at, wall)
+        except Exception as error:  # noqa: BLE001 - a defect of ours; the node must go on
+            self._lost["defect"] += 1
+            self._writer.complain(f"a defect: {error!r}")
+            return
+        if lines:
+            self._add(lines, at, wall)
+
+    def stop(self) -> None:
+        """Write the last line. The writer ends in its own time: see :meth:`wait`. Idempotent."""
+        if self._ended:
+            return
+        self._timer.cancel()
+        at, wall = self._times()
+        self._add([self._scribe.stop(self.lost, at, wall)], at, wall)
+        self._ended = True
+        self._writer.end()
+
+    def wait(self, timeout: float = CLOSE) -> None:
+        """Wait until everything is in the file, or ``timeout`` seconds. Any thread may."""
+        self._writer.join(timeout)
+
+    @property
+    def lost(self) -> int:
+        """Lines lost so far."""
+        return self._lost.total() + self._writer.failed
+
+    def _beat(self) -> None:
+        self._look_at_clock()
+        at, wall = self._times()
+        self._add([self._scribe.beat(self.lost, at, wall)], at, wall)
+        self._timer = self._loop.call_later(self._journal.beat, self._beat)
+
+    def _add(self, lines: list[str], at: int, wall: int) -> None:
+        """Put lines into the buffer, or lose them."""
+        size = sum(map(len, lines)) + len(lines)
+        waiting = self._put - self._writer.taken
+        if waiting + size > self._journal.buffer:
+            self._lost["full buffer"] += len(lines)
+            self._writer.complain("the buffer is full, the disk too slow")
+            return
+        if self.lost != self._told.total():
+            lines += self._news(at, wall)
+            size = sum(map(len, lines)) + len(lines)
+        self._chunks.append(lines)
+        self._put += size
+        self._writer.wake(hurry=waiting > _HURRY)
+
+    def _news(self, at: int, wall: int) -> list[str]:
+        """Say what was lost since that was last said."""
+        counts = {**self._lost, "failed write": self._writer.failed}
+        told, self._told = self._told, Counter(counts)
+        return [
+            self._scribe.lost(count - told[reason], reason, at, wall)
+            for reason, count in counts.items()
+            if count > told[reason]
+        ]
+
+    def _look_at_clock(self) -> None:
+        self._ahead = time.time_ns() // 1000 - int(self._loop.time() * 1e6)
+
+    def _times(self) -> tuple[int, int]:
+        at = int(self._loop.time() * 1e6)
+        return at, at + self._ahead
+
+
+class _Writer:
+    """The thread that owns the files."""
+
+    def __init__(
+        self,
+        journal: Journal,
+        author: Author,
+        chunks: deque[list[str]],
+        times: Callable[[], tuple[int, int]],
+    ) -> None:
+        self._journal = journal
+        self._author = author
+        self._chunks = chunks
+        self._times = times
+        self.taken = 0
+        """Bytes taken out of the buffer so far."""
+        self.failed = 0
+        """Lines that could not be written."""
+        self._segment = 0
+        self._file: int | None = None
+        self._path = journal.folder
+        self._size = 0
+        """Bytes of whole lines in the file."""
+        self._opened = 0.0
+        self._work = threading.Event()
+        self._hurry = threading.Event()
+        self._ending = False
+        self._silent_until = 0.0
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        """Make the folder and the first segment, then write.
+
+        Raises:
+            ConfigError: They cannot be made.
+        """
+        try:
+            self._journal.folder.mkdir(parents=True, exist_ok=True)
+            self._begin_segment()
+        except OSError as error:
+            raise ConfigError(
+                f"no journal can be written to {self._journal.folder}: {error.strerror or error}; "
+                "give a folder in which files can be made"
+            ) from error
+        self._thread = start_thread(self._run, "wmp-journal")
+        if self._thread is None:
+            raise ConfigError("no thread is to be had that could write the journal")
+
+    def wake(self, *, hurry: bool) -> None:
+        """There is something in the buffer."""
+        if not self._work.is_set():
+            self._work.set()
+        if hurry and not self._hurry.is_set():
+            self._hurry.set()
+
+    def end(self) -> None:
+        """Write what is there, close, and end."""
+        self._ending = True
+        self._work.set()
+        self._hurry.set()
+
+    def join(self, timeout: float) -> None:
+        """Wait for the end."""
+        assert self._thread is not None
+        self._thread.join(timeout)
+
+    def complain(self, why: str) -> None:
+        """Log that lines are lost, once in a while."""
+        now = time.monotonic()
+        if now >= self._silent_until:
+            self._silent_until = now + _COMPLAIN
+            logger.warning("journal %s: lines are lost: %s", self._journal.folder, why)
+
+    # -- in the thread
+
+    def _run(self) -> None:
+        ending = False
+        while not ending:
+            self._work.wait()
+            self._hurry.wait(self._journal.flush)
+            # Marks go before the buffer is emptied: who puts something in after it sets them.
+            self._work.clear()
+            self._hurry.clear()
+            ending = self._ending
+            while self._chunks:
+                self._write_some()
+            if ending:
+                self._end_segment()
+
+    def _write_some(self) -> None:
+        """Write some of what waits; begin a new segment when it is time for one."""
+        lines: list[str] = []
+        size = 0
+        while self._chunks and size < _HURRY:
+            chunk = self._chunks.popleft()
+            size += sum(map(len, chunk)) + len(chunk)
+            lines += chunk
+        age = time.monotonic() - self._opened
+        if self._size >= self._journal.segment_bytes or age >= self._journal.segment_age:
+            self._end_segment()
+        try:
+            if self._file is None:
+                self._begin_segment()
+            self._write(lines)
+        except OSError as error:
+            self.failed += len(lines)
+            self.complain(f"cannot write {self._path}: {error.strerror or error}")
+        finally:
+            self.taken += size
+
+    def _write(self, lines: Sequence[str]) -> None:
+        """Write all of these lines, or none of them."""
+        assert self._file is not None
+        data = "\n".join((*lines, "")).encode("ascii")
+        view = memoryview(data)
+        try:
+            while view:
+                view = view[os.write(self._file, view) :]
+        except OSError:
+            with contextlib.suppress(OSError):
+                os.ftruncate(self._file, self._size)
+            raise
+        self._size += len(data)
+
+    def _begin_segment(self) -> None:
+        number = self._segment + 1
+        self._path = self._journal.folder / f".{_file_name(self._author)}-{number:06}{SUFFIX}"
+        self._file = self._journal.open(self._path)
+        self._size, self._opened = 0, time.monotonic()
+        try:
+            self._write([self._author.start(number, *self._times())])
+        except OSError:
+            # A segment without its first line is none.
+            os.close(self._file)
+            self._file = None
+            self._path.unlink(missing_ok=True)
+            raise
+        self._segment = number
+
+    def _end_segment(self) -> None:
+        """Close the file and give it the name under which it never changes again."""
+        file, self._file = self._file, None
+        if file is None:
+            return
+        try:
+            os.close(file)
+            self._path.rename(self._path.with_name(self._path.name[1:]))
+        except OSError as error:
+            self.complain(f"cannot end {self._path}: {error.strerror or error}")
+
+
+def _file_name(author: Author) -> str:
+    name = name_of_peer(author.identity).replace(":", "_").replace("@", "_")
+    if len(name) > _NAME or name != name_of_peer(author.identity):
+        digest = hashlib.blake2b(author.identity, digest_size=6).hexdigest()
+        name = f"{name[: _NAME - 13]}~{digest}"
+    return f"{name}-{author.epoch}"
+
+
+def _release() -> str | None:
+    try:
+        return metadata.version("wmp")
+    except metadata.PackageNotFoundError:
+        return None
