@@ -1,5 +1,7 @@
 """List every rule of ``wmp.md`` with the tests that hold it, in ``rules.toml``.
 
+The rules alone, as the conformance kit carries them, go to ``wmp/conformance/rules.json``.
+
 ::
 
     python specs/build_rules.py            # write rules.toml
@@ -26,6 +28,7 @@ ROOT = Path(__file__).resolve().parent.parent
 SPEC = ROOT / "specs" / "wmp.md"
 RULES = ROOT / "specs" / "rules.toml"
 TESTS = ROOT / "tests"
+KIT = ROOT / "wmp" / "conformance" / "rules.json"
 
 PROFILES: Mapping[str, str] = {
     "WMP-1": "core",
@@ -244,6 +247,16 @@ def render(rules: Iterable[Rule], held: Mapping[str, list[str]]) -> str:
     return "".join(parts)
 
 
+def render_kit(rules: Iterable[Rule]) -> str:
+    """Write the rules as JSON, one a line."""
+    entries = (
+        {key: getattr(rule, key) for key in ("id", "who", "level", "profile", "text")}
+        for rule in rules
+    )
+    lines = ",\n".join(json.dumps(entry, ensure_ascii=False) for entry in entries)
+    return f"[\n{lines}\n]\n"
+
+
 def _quote(text: str) -> str:
     # A JSON string is a TOML basic string.
     return json.dumps(text, ensure_ascii=False)
@@ -259,12 +272,12 @@ def main(argv: list[str] | None = None) -> int:
     except SpecError as error:
         print(error, file=sys.stderr)
         return 2
-    text = render(rules, held)
-    if not check:
-        RULES.write_text(text, encoding="utf-8")
-    elif not RULES.exists() or RULES.read_text(encoding="utf-8") != text:
-        print("specs/rules.toml is stale: run python specs/build_rules.py", file=sys.stderr)
-        return 1
+    for path, text in ((RULES, render(rules, held)), (KIT, render_kit(rules))):
+        if not check:
+            path.write_text(text, encoding="utf-8")
+        elif not path.exists() or path.read_text(encoding="utf-8") != text:
+            print(f"{path.name} is stale: run python specs/build_rules.py", file=sys.stderr)
+            return 1
     bare = [rule.id for rule in rules if rule.testable == "required" and rule.id not in held]
     print(f"{len(rules)} rules, {len(bare)} without a test" + "".join(f"\n  {id}" for id in bare))
     return 0

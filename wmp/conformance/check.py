@@ -1,0 +1,109 @@
+"""The kit in Python, in process: hold a sans-I/O implementation against the specification."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator
+
+from wmp.conformance import cases
+from wmp.conformance.case import CASES, Case, Result, Verdict
+from wmp.conformance.play import play, terms_of
+from wmp.conformance.render import conversation
+from wmp.conformance.rules import PROFILES
+from wmp.conformance.virtual import Testee, VirtualWire
+from wmp.conformance.wire import Terms
+
+__all__ = [
+    "Factory",
+    "Nonconforming",
+    "cases_for",
+    "check_device",
+    "check_manager",
+    "check_worker",
+    "run_all",
+]
+
+Factory = Callable[[Terms], Testee]
+"""Makes a testee that has just been started."""
+
+
+class Nonconforming(AssertionError):
+    """A testee broke a rule; the text is the conversation in which it did.
+
+    Attributes:
+        result: What became of the case.
+    """
+
+    def __init__(self, result: Result) -> None:
+        case = result.case
+        super().__init__(
+            f"{result.rule}: {result.text}\n"
+            f"in {case.id} ({', '.join(case.rules)}): {case.about}\n"
+            f"{conversation(result.lines, case.testee)}"
+        )
+        self.result = result
+
+
+def cases_for(
+    testee: str, profiles: Collection[str] = PROFILES, rules: Collection[str] = ()
+) -> list[Case]:
+    """The cases for a kind of testee; of some rules only, when any are named."""
+    cases.load()
+    return [
+        case
+        for case in CASES.values()
+        if case.testee == testee
+        and case.profile in profiles
+        and (not rules or not set(rules).isdisjoint(case.rules))
+    ]
+
+
+def run_all(factory: Factory, cases: Iterable[Case]) -> Iterator[Result]:
+    """Play cases, each with a testee of its own, in virtual time."""
+    for case in cases:
+        terms = terms_of(case)
+        yield play(case, VirtualWire(factory(terms), terms.endpoints))
+
+
+def _check(testee: str, factory: Factory, profiles: Collection[str], strict: bool) -> None:
+    bad = (Verdict.FAILED, Verdict.UNCLEAN, *((Verdict.NON_STRICT,) if strict else ()))
+    for result in run_all(factory, cases_for(testee, profiles)):
+        if result.verdict in bad:
+            raise Nonconforming(result)
+
+
+def check_manager(
+    factory: Factory, profiles: Collection[str] = PROFILES, *, strict: bool = False
+) -> None:
+    """Hold a manager against every case; see :class:`~wmp.conformance.virtual.ManagerTestee`.
+
+    Args:
+        factory: Makes a manager that has just been started.
+        profiles: What it speaks; what it does not speak is not asked.
+        strict: Whether a SHOULD counts as a MUST.
+
+    Raises:
+        Nonconforming: It breaks a rule.
+    """
+    _check("manager", factory, profiles, strict)
+
+
+def check_worker(
+    factory: Factory, profiles: Collection[str] = PROFILES, *, strict: bool = False
+) -> None:
+    """Hold a worker against every case; see :func:`check_manager`.
+
+    Raises:
+        Nonconforming: It breaks a rule.
+    """
+    _check("worker", factory, profiles, strict)
+
+
+def check_device(
+    factory: Factory, profiles: Collection[str] = PROFILES, *, strict: bool = False
+) -> None:
+    """Hold a device against every case; see :func:`check_manager`.
+
+    Raises:
+        Nonconforming: It breaks a rule.
+    """
+    _check("device", factory, profiles, strict)

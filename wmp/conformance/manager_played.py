@@ -1,0 +1,366 @@
+"""A manager that the kit plays, and what must always be so of a worker that it talks to."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from attrs import define, field
+
+from wmp.conformance.case import Broken
+from wmp.conformance.opponent import Opponent
+from wmp.conformance.talk import Heard
+from wmp.conformance.wire import Connection
+from wmp.message import Columns, Command, Message, Peer
+
+__all__ = ["Given", "Lock", "PlayedManager", "WorkerBook"]
+
+
+@define
+class Lock:
+    """A GIVE and what is left of it."""
+
+    number: int
+    want: int
+    window: int
+    roles: Sequence[str]
+    needs: Mapping[str, int]
+    hold: float
+    """Units."""
+    at: float
+    open: bool = True
+
+    @property
+    def locked(self) -> int:
+        """Jobs that would run at once."""
+        return max(0, self.want - self.window)
+
+
+@define
+class Given:
+    """A job that the worker was given and has not answered."""
+
+    id: int
+    attempt: int
+    payload: bytes
+    windowed: bool
+    """Whether it may wait at the worker without resources."""
+    needs: Mapping[str, int]
+
+
+@define
+class WorkerBook:
+    """What all managers of a conversation know together of the worker."""
+
+    readies: dict[int, tuple[Any, ...]] = field(factory=dict)
+    """What each READY said, by number."""
+    last_ready: dict[Connection, int] = field(factory=dict)
+    locks: dict[int, Lock] = field(factory=dict)
+    """All locks of all managers."""
+    resources: Mapping[str, int] = field(factory=dict)
+    roles: Sequence[str] = ()
+    managers: list[PlayedManager] = field(factory=list)
+
+
+@define(eq=False)
+class PlayedManager(Opponent):
+    """A manager, correct unless the script says otherwise."""
+
+    endpoint: int = 0
+    expire: float = 6.0
+    """Units; what its PONG says."""
+    answers: bool = True
+    """Whether it answers PING by itself."""
+    credit: int = 0
+    """What is remembered of ``ready``."""
+    ready: int = 0
+    """The newest READY heard; 0 for none."""
+    last_lock: int = 0
+    locks: dict[int, Lock] = field(factory=dict)
+    """Open ones that this worker has for this manager."""
+    given: dict[tuple[Peer, int], Given] = field(factory=dict)
+    """Jobs not answered yet, by (owner, id)."""
+    answered: dict[tuple[Peer, int, int], int] = field(factory=dict)
+    """(owner, id, attempt) to the outcome that it was answered with."""
+    expected: set[tuple[Peer, int, int]] = field(factory=set)
+    """Entries of DONE that may come for jobs that are not given (CANCEL)."""
+    last_id: int = 0
+    owner: Peer | None = None
+    """Whose jobs it gives; None for its own."""
+
+    def __attrs_post_init__(self) -> None:
+        Opponent.__attrs_post_init__(self)
+        self.session = self.session or 1
+
+    # -- saying
+
+    def pong(self, **fields: Any) -> None:
+        """PONG with what is remembered; a field given as None is left out."""
+        fields.setdefault("expire", self.talk.ms(self.expire))
+        if self.ready:
+            fields.setdefault("ready", self.ready)
+            fields.setdefault("credit", self.credit if fields["ready"] is not None else None)
+        if self.last_lock:
+            fields.setdefault("lock", self.last_lock)
+        self.say(Command.PONG, **fields)
+
+    def wake(self, count: int = 1, *, role: str = "echo", **fields: Any) -> None:
+        """WAKE."""
+        fields.setdefault("needs", {"slots": 1})
+        self.credit = max(0, self.credit - count)
+        self.say(Command.WAKE, count=count, role=role, **fields)
+
+    def take(
+        self,
+        lock: int,
+        *payloads: bytes,
+        role: str = "echo",
+        ids: Sequence[int] | None = None,
+        attempt: int = 1,
+        left: float | None = None,
+        more: bool = False,
+        needs: Mapping[str, int] | None = None,
+        **fields: Any,
+    ) -> list[int]:
+        """TAKE of jobs with these payloads; returns their ids. ``left`` is in units."""
+        payloads = payloads or (b"question",)
+        if ids is None:
+            ids = range(self.last_id + 1, self.last_id + 1 + len(payloads))
+        self.last_id = max(self.last_id, *ids)
+        owner = self.owner or (self.identity, self.epoch)
+        needs = {"slots": 1} if needs is None else needs
+        columns = Columns(
+            list(ids),
+            [attempt] * len(ids),
+            left=None if left is None else [self.talk.ms(left)] * len(ids),
+            payloads=list(payloads),
+        )
+        if more:
+            fields["more"] = True
+        known = self.locks.get(lock)
+        for id, payload in zip(ids, payloads, strict=True):
+            windowed = known is None or known.locked <= 0
+            if known is not None:
+                known.want -= 1
+                known.window = min(known.window, known.want)
+            self.given[owner, id] = Given(id, attempt, payload, windowed, needs)
+        if known is not None and not (more and known.want > 0):
+            self._close(lock)
+        self.say(Command.TAKE, columns, lock=lock, role=role, needs=needs, manager=owner, **fields)
+        return list(ids)
+
+    def no(self, lock: int, **fields: Any) -> None:
+        """NO."""
+        self._close(lock)
+        self.say(Command.NO, lock=lock, **fields)
+
+    def cancel(self, *ids: int, attempt: int = 1, **fields: Any) -> None:
+        """CANCEL."""
+        owner = self.owner or (self.identity, self.epoch)
+        for id in ids:
+            held = self.given.get((owner, id))
+            if held is None or held.attempt != attempt:
+                self.expected.add((owner, id, attempt))
+        self.say(Command.CANCEL, Columns(list(ids), [attempt] * len(ids)), manager=owner, **fields)
+
+    def error(self, code: str, **fields: Any) -> None:
+        """ERROR."""
+        self.say(Command.ERROR, code=code, **fields)
+
+    def new_session(self) -> None:
+        """Begin another session: what the worker had of the old one is lost (WMP-7.6)."""
+        session = self.session + 1
+        self._lose()
+        self.forget_session()
+        self.session = session
+        self.ready = self.credit = 0
+
+    def restart(self) -> None:
+        self._lose()
+        self.ready = self.credit = self.last_lock = 0
+        Opponent.restart(self)
+        self.session = 1
+
+    # -- whole flows
+
+    def meet(self) -> Heard:
+        """Wait for READY, and let the worker hear PONG; returns the READY."""
+        patience = max(self.talk.wire.grace, self.talk.wire.patience)
+        ready = self.expect(Command.READY, within=patience, rule="WMP-3.1")
+        self.pong()
+        self.talk.settle()
+        return ready
+
+    def woken(self, count: int = 1, *, role: str = "echo", within: float | None = None) -> Lock:
+        """WAKE, with NO to every held GIVE, and wait for the GIVE that answers it."""
+        before = list(self.locks)
+        self.wake(count, role=role)
+        for number in before:
+            self.no(number)
+        heard = self.expect(
+            Command.GIVE,
+            within=within,
+            where=lambda heard: bool(heard["want"]) and heard["lock"] not in before,
+            rule="WMP-3.8",
+            what="it has room and was woken",
+        )
+        return self._book.locks[heard["lock"]]
+
+    def run(self, *payloads: bytes, role: str = "echo", **fields: Any) -> list[int]:
+        """WAKE, and TAKE under the lock that comes; returns the jobs' ids."""
+        lock = self.woken(len(payloads) or 1, role=role)
+        return self.take(lock.number, *payloads, role=role, **fields)
+
+    def done_of(
+        self, id: int, outcome: int | None = 0, *, within: float | None = None, rule: str = ""
+    ) -> bytes:
+        """Wait until a job is answered; returns its payload.
+
+        Raises:
+            Broken: It is not, or otherwise.
+        """
+        rule = rule or "WMP-6.6"
+        heard = self.expect(
+            Command.DONE,
+            within=within,
+            where=lambda heard: id in [job for job, _ in heard.jobs],
+            rule=rule,
+            what=f"job {id} must be answered",
+        )
+        row = [job for job, _ in heard.jobs].index(id)
+        if len(heard.jobs) > 1:
+            self.inbox.append(heard)  # its other entries may be asked for
+        if outcome is not None and heard.outcomes[row] != outcome:
+            raise Broken(rule, f"job {id} ended as {heard.outcomes[row]}, expected {int(outcome)}")
+        return heard.payloads[row]
+
+    def echoes(self, rule: str = "WMP-10.1", within: float = 4.0) -> None:
+        """Hold that the worker still does a job."""
+        talk = self.talk
+        until = talk.now + within
+        while True:
+            held = [lock for lock in self.locks.values() if lock.open and lock.want]
+            if held:
+                break
+            if self.credit:
+                self.wake(1)
+            left = until - talk.now
+            talk.check(left > 0, f"{self.name} gets no lock any more", rule)
+            self.hears(Command.GIVE, within=min(1.0, left))
+        self.last_id += 1
+        id = self.last_id
+        self.take(held[0].number, b"still there?", ids=[id])
+        answer = self.done_of(id, within=max(within, talk.wire.grace), rule=rule)
+        talk.check(answer == b"still there?", f"echo answers {answer!r}", rule)
+
+    # -- hearing
+
+    def is_for(self, connection: Connection, message: Message) -> bool:
+        if connection.side != "taken" or connection.endpoint != self.endpoint:
+            return False
+        return not message.to or message.to[::-1] in self._paths
+
+    def understand(self, heard: Heard) -> None:
+        self.connection = heard.connection
+        match heard.command:
+            case Command.READY:
+                self._ready(heard)
+            case Command.GIVE:
+                self._gave(heard)
+            case Command.DONE if not heard.again:
+                self._done(heard)
+            case Command.PING:
+                if self.answers:
+                    self.pong()
+            case Command.DONE | Command.STATUS | Command.BYE | Command.ERROR:
+                pass
+            case _:
+                raise Broken("WMP-10.4", f"a worker says {heard.command.name}")
+
+    @property
+    def _book(self) -> WorkerBook:
+        book: WorkerBook = self.talk.book
+        return book
+
+    def _ready(self, heard: Heard) -> None:
+        """READYs are numbered; one number says one thing (WMP-3.2)."""
+        number, book = heard["ready"], self._book
+        said = (heard["credit"], heard["window"], heard["roles"], heard["resources"])
+        if book.readies.setdefault(number, said) != said:
+            raise Broken("WMP-3.2", f"READY {number} says something else than the first time")
+        if number < book.last_ready.get(heard.connection, 0):
+            raise Broken("WMP-3.2", f"READY {number} after a greater one")
+        book.last_ready[heard.connection] = number
+        if book.resources and heard["resources"] != book.resources:
+            raise Broken("WMP-3.1", "READY names other resources than before")
+        book.resources, book.roles = heard["resources"], heard["roles"]
+        if number > self.ready:
+            self.ready, self.credit = number, heard["credit"]
+
+    def _gave(self, heard: Heard) -> None:
+        """Locks grow, and never promise more than there is (WMP-4.1)."""
+        number, want, book = heard["lock"], heard["want"], self._book
+        if not want:
+            if number not in book.locks:
+                raise Broken("WMP-4.1", f"GIVE withdraws lock {number}, which it never gave")
+            if number in self.locks and self.answers:
+                self.no(number)  # WMP-4.5
+            return
+        if book.locks and number <= max(book.locks):
+            raise Broken("WMP-4.1", f"lock {number} after {max(book.locks)}: locks grow")
+        hold = (heard["hold"] or 0) / self.talk.wire.unit
+        window = heard["window"] or 0
+        if window > want:
+            raise Broken("WMP-4.2", f"window {window} of want {want}")
+        lock = Lock(number, want, window, heard["roles"], heard["needs"], hold, heard.at)
+        self.last_lock = max(self.last_lock, number)
+        book.locks[number] = self.locks[number] = lock
+        self._check_resources()
+
+    def _check_resources(self) -> None:
+        """What is locked and what runs fits into what there is (WMP-4.1)."""
+        book = self._book
+        for name, total in book.resources.items():
+            locked = running = 0
+            for manager in book.managers:
+                locked += sum(
+                    lock.locked * lock.needs.get(name, 0) for lock in manager.locks.values()
+                )
+                running += sum(
+                    job.needs.get(name, 0) for job in manager.given.values() if not job.windowed
+                )
+            if locked + running > total:
+                raise Broken(
+                    "WMP-4.1",
+                    f"{locked} {name} are locked and {running} in use by jobs, of {total} in all",
+                )
+
+    def _done(self, heard: Heard) -> None:
+        """Each job is answered once, to who gave it, by owner, id and attempt (WMP-6.6)."""
+        owner: Peer = tuple(heard["manager"])
+        for (id, attempt), outcome in zip(heard.jobs, heard.outcomes, strict=True):
+            key = owner, id, attempt
+            held = self.given.get((owner, id))
+            if held is not None and held.attempt == attempt:
+                del self.given[owner, id]
+            elif key in self.expected:
+                self.expected.discard(key)
+            elif key in self.answered:
+                raise Broken("WMP-6.6", f"job {id}, attempt {attempt}, is answered twice")
+            elif any((owner, id) in other.given for other in self._book.managers):
+                raise Broken("WMP-6.6", f"job {id} is not answered to who gave it, or as given")
+            else:
+                raise Broken("WMP-6.6", f"job {id}, attempt {attempt}, of {owner!r} was not given")
+            self.answered[key] = outcome
+
+    def _close(self, number: int) -> None:
+        lock = self.locks.pop(number, None)
+        if lock is not None:
+            lock.open = False
+
+    def _lose(self) -> None:
+        for number in list(self.locks):
+            self._close(number)
+        self.given.clear()
+        self.answered.clear()
+        self.expected.clear()

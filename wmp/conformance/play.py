@@ -1,0 +1,69 @@
+"""Play a case with a testee, and say what became of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from wmp.conformance.case import Broken, Case, Result, Unimplemented, Verdict
+from wmp.conformance.rules import RULES
+from wmp.conformance.talk import Talk
+from wmp.conformance.talks import DeviceTalk, ManagerTalk, WorkerTalk
+from wmp.conformance.wire import Terms, Wire
+
+__all__ = ["TALKS", "judge", "play", "terms_of"]
+
+TALKS: Mapping[str, type[ManagerTalk] | type[WorkerTalk] | type[DeviceTalk]] = {
+    "manager": ManagerTalk,
+    "worker": WorkerTalk,
+    "device": DeviceTalk,
+}
+"""What a conversation with each kind of testee is."""
+
+
+def terms_of(case: Case) -> Terms:
+    """What a testee must be started with for a case."""
+    endpoints = 0 if case.testee == "manager" else case.links
+    return Terms(endpoints=endpoints, slots=case.slots)
+
+
+def play(case: Case, wire: Wire, *, still_works: bool = True) -> Result:
+    """Play ``case`` with the testee behind ``wire``, and end the testee.
+
+    Args:
+        case: What to play.
+        wire: To a testee that has just been started on :func:`terms_of` the case.
+        still_works: Afterwards hold that the testee still works.
+    """
+    talk = TALKS[case.testee](wire, case)
+
+    def script() -> None:
+        case.script(talk)
+        if still_works and not talk.over:
+            talk.still_works()
+
+    return judge(case, talk, script)
+
+
+def judge(case: Case, talk: Talk, script: Callable[[], None]) -> Result:
+    """Run a script to its end and say what it found out; ends the testee."""
+    wire = talk.wire
+    verdict, rule, text = Verdict.OK, case.rules[0], ""
+    try:
+        script()
+        if talk.said:
+            verdict, text = Verdict.INFORMATIONAL, talk.said
+    except Broken as broken:
+        rule, text = broken.rule, broken.text
+        verdict = {
+            "must": Verdict.FAILED,
+            "should": Verdict.NON_STRICT,
+            "may": Verdict.INFORMATIONAL,
+        }[RULES[rule].level]
+    except Unimplemented as reason:
+        verdict, text = Verdict.UNIMPLEMENTED, str(reason)
+    finally:
+        units = talk.now
+        complaint = wire.close()
+    if complaint and verdict in (Verdict.OK, Verdict.INFORMATIONAL):
+        verdict, text = Verdict.UNCLEAN, complaint
+    return Result(case, verdict, rule, text, tuple(talk.lines), units)

@@ -1,0 +1,65 @@
+"""Messages and conversations as text for people."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from wmp.conformance.case import Line
+from wmp.message import Field, Frame, Message, Outcome
+
+__all__ = ["conversation", "describe"]
+
+_NAMES = {value: name.lower() for name, value in vars(Field).items() if isinstance(value, int)}
+_LONGEST = 40
+
+
+def describe(message: Message | None, frames: Sequence[Frame]) -> str:
+    """Give a message in a line: its command, fields and jobs."""
+    if message is None:
+        shown = " ".join(bytes(frame[:_LONGEST]).hex() or "(empty)" for frame in frames[:4])
+        return f"{len(frames)} frames that are no message: {shown}"
+    parts = [message.command.name]
+    if not message.to:
+        parts.append("to all")
+    for key, value in message.fields.items():
+        name = _NAMES.get(key, key) if isinstance(key, int) else key
+        parts.append(f"{name}={_show(value)}")
+    columns = message.columns
+    if columns is not None:
+        for row, id in enumerate(columns.ids[:8]):
+            job = f"job {id}.{columns.attempts[row]}"
+            if columns.outcomes is not None:
+                number = columns.outcomes[row]
+                known = number in list(Outcome)
+                job += f" {Outcome(number).name.lower() if known else number}"
+            if columns.payloads is not None:
+                job += f" {_show(columns.payloads[row])}"
+            parts.append(f"[{job}]")
+        if len(columns.ids) > 8:
+            parts.append(f"… {len(columns.ids)} jobs")
+    return " ".join(parts)
+
+
+def _show(value: Any) -> str:
+    match value:
+        case bytes() | memoryview():
+            data = bytes(value)
+            text = repr(data[:_LONGEST])[1:]
+            return text if len(data) <= _LONGEST else f"{text}… {len(data)} bytes"
+        case dict():
+            return "{" + " ".join(f"{key}:{_show(entry)}" for key, entry in value.items()) + "}"
+        case list() | tuple():
+            return "(" + " ".join(map(_show, value[:8])) + (" …" if len(value) > 8 else "") + ")"
+        case str():
+            return value if value.isidentifier() else repr(value[:_LONGEST])
+    return str(value)
+
+
+def conversation(lines: Iterable[Line], testee: str = "testee") -> str:
+    """Give a conversation, a line a message: when, who to whom, what."""
+    shown = []
+    for line in lines:
+        who = {">": f"{line.who} → {testee}", "<": f"{testee} → {line.who or '?'}"}
+        shown.append(f"{line.at:9.3f}  {who.get(line.way, '#'):<22} {line.text}".rstrip())
+    return "\n".join(shown)

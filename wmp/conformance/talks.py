@@ -1,0 +1,272 @@
+"""A conversation with a manager, with a worker, with a device: who can take part in it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import inf
+from typing import Any
+
+from attrs import define, field
+
+from wmp import codec
+from wmp.conformance.case import Broken
+from wmp.conformance.manager_played import PlayedManager, WorkerBook
+from wmp.conformance.talk import Heard, Talk
+from wmp.conformance.wire import Connection
+from wmp.conformance.worker_played import ManagerBook, PlayedWorker
+from wmp.message import Columns, Command, Field, Frame, Message, Path
+
+__all__ = ["EPOCH", "DeviceTalk", "ManagerTalk", "Neighbor", "WorkerTalk"]
+
+EPOCH = 5000
+"""Of the kit's peers."""
+
+
+@define(eq=False)
+class ManagerTalk(Talk):
+    """The testee is a manager; the kit plays workers."""
+
+    def __attrs_post_init__(self) -> None:
+        self.book = ManagerBook()
+
+    def worker(self, name: str = "", **changes: Any) -> PlayedWorker:
+        """A worker on a connection of its own, which the manager has not heard yet."""
+        name = name or f"w{len(self.players) + 1}"
+        identity = changes.pop("identity", name.encode())
+        connection = changes.pop("connection", None) or self.wire.dial()
+        epoch = changes.pop("epoch", EPOCH)
+        worker = PlayedWorker(self, name, identity, epoch, connection, **changes)
+        self.players.append(worker)
+        return worker
+
+    def met(self, name: str = "", **changes: Any) -> PlayedWorker:
+        """A worker that the manager has just met."""
+        worker = self.worker(name, **changes)
+        worker.meet()
+        return worker
+
+    def still_works(self) -> None:
+        """A worker that has just come gets a job and does it.
+
+        Raises:
+            Broken: The manager does not work any more (WMP-10.1).
+        """
+        self.remark("does it still work?")
+        newcomer = self.met("newcomer", roles=["still"])
+        name = self.submit(b"still there?", role="still")
+        newcomer.serve(name)
+
+
+@define(eq=False)
+class WorkerTalk(Talk):
+    """The testee is a worker; the kit plays managers."""
+
+    def __attrs_post_init__(self) -> None:
+        self.book = WorkerBook()
+
+    def manager(self, name: str = "", **changes: Any) -> PlayedManager:
+        """A manager, which the worker has not heard yet.
+
+        The second and further ones at an endpoint are behind a device, so that the worker
+        meets them by one connection.
+        """
+        book: WorkerBook = self.book
+        endpoint: int = changes.get("endpoint", 0)
+        name = name or f"m{len(self.players) + 1}"
+        before = [other for other in book.managers if other.endpoint == endpoint]
+        if before:
+            changes.setdefault("hops", (b"between", 7, len(before)))
+            changes.setdefault("connection", before[0].connection)
+            changes.setdefault("testee", before[0].testee)
+        identity = changes.pop("identity", name.encode())
+        manager = PlayedManager(self, name, identity, changes.pop("epoch", EPOCH), **changes)
+        book.managers.append(manager)
+        self.players.append(manager)
+        return manager
+
+    def met(self, name: str = "", **changes: Any) -> PlayedManager:
+        """A manager that the worker has just met."""
+        manager = self.manager(name, **changes)
+        if manager.testee is None:
+            manager.meet()
+        else:
+            manager.pong()
+            self.settle()
+        return manager
+
+    def still_works(self) -> None:
+        """A manager that has just come gets a job done.
+
+        Raises:
+            Broken: The worker does not work any more (WMP-10.1).
+        """
+        self.remark("does it still work?")
+        if not self.players:
+            self.met().echoes()
+            return
+        self.met("newcomer").echoes(within=12.0)
+
+
+@define(eq=False)
+class Neighbor:
+    """What stands beside a device: one connection, on which anything may be said."""
+
+    talk: Talk
+    name: str
+    connection: Connection | None
+    endpoint: int = 0
+    side: str = "dialled"
+    identity: bytes = b"peer"
+    epoch: int = EPOCH
+    inbox: list[Heard] = field(factory=list)
+
+    @property
+    def path(self) -> Path:
+        """The ``from`` of what it says."""
+        return self.identity, self.epoch
+
+    def is_for(self, connection: Connection, message: Message) -> bool:
+        if self.side == "taken":
+            return connection.side == "taken" and connection.endpoint == self.endpoint
+        return connection == self.connection
+
+    def hear(self, connection: Connection, frames: Sequence[Frame], message: Message) -> None:
+        self.connection = connection
+        self.inbox.append(Heard(self.talk.now, connection, message, frames))
+
+    def due(self) -> float:
+        return inf
+
+    def wait(self) -> None:
+        pass
+
+    def raw(self, *frames: Frame) -> None:
+        """Send frames as they are."""
+        assert self.connection is not None
+        self.talk.send(self.name, self.connection, frames)
+
+    def say(
+        self,
+        command: Command,
+        columns: Columns | None = None,
+        *,
+        to: Path = (),
+        source: Path | None = None,
+        **fields: Any,
+    ) -> Message:
+        """Send a message."""
+        keys = {getattr(Field, name.upper()): value for name, value in fields.items()}
+        message = Message(command, to, source or self.path, keys, columns)
+        self.raw(*codec.encode(message))
+        return message
+
+    def hears(
+        self,
+        *commands: Command,
+        within: float | None = None,
+        where: Callable[[Heard], bool] | None = None,
+    ) -> Heard | None:
+        """Wait for a message and take it out of the inbox; None when it does not come."""
+        talk = self.talk
+        until = talk.now + (talk.wire.grace if within is None else within)
+        while True:
+            for heard in self.inbox:
+                if heard.command in commands and (where is None or where(heard)):
+                    self.inbox.remove(heard)
+                    return heard
+            if not talk.pump(until):
+                return None
+
+    def expect(
+        self,
+        *commands: Command,
+        within: float | None = None,
+        where: Callable[[Heard], bool] | None = None,
+        rule: str = "",
+    ) -> Heard:
+        """Wait for a message and take it out of the inbox.
+
+        Raises:
+            Broken: It did not come.
+        """
+        heard = self.hears(*commands, within=within, where=where)
+        if heard is None:
+            names = " or ".join(command.name for command in commands)
+            others = ", ".join(heard.command.name for heard in self.inbox[-6:]) or "nothing"
+            text = f"no {names} arrives at {self.name}; heard: {others}"
+            raise Broken(rule or self.talk.first_rule, text)
+        return heard
+
+    def never(self, *commands: Command, rule: str = "", what: str = "") -> None:
+        """Hold that no such message arrives.
+
+        Raises:
+            Broken: It arrived.
+        """
+        if found := self.hears(*commands):
+            text = f"{found.command.name} arrives at {self.name}: {what or 'none was expected'}"
+            raise Broken(rule or self.talk.first_rule, text)
+
+    def error(self, code: str, rule: str = "") -> Heard:
+        """Wait for ERROR of this code.
+
+        Raises:
+            Broken: It did not come.
+        """
+        heard = self.expect(Command.ERROR, rule=rule or "WMP-10.2")
+        self.talk.check(heard["code"] == code, f"ERROR {heard['code']!r}, expected {code!r}", rule)
+        return heard
+
+
+@define(eq=False)
+class DeviceTalk(Talk):
+    """The testee is a device; the kit plays what is above and below."""
+
+    def above(self, endpoint: int = 0) -> Neighbor:
+        """A manager at one of the device's upstream endpoints."""
+        name = f"above-{endpoint}"
+        above = Neighbor(self, name, None, endpoint, "taken", b"manager-%d" % endpoint)
+        self.players.append(above)
+        return above
+
+    def below(self, name: str = "") -> Neighbor:
+        """A worker on a connection of its own."""
+        name = name or f"below-{len(self.players)}"
+        below = Neighbor(self, name, self.wire.dial(), identity=name.encode())
+        self.players.append(below)
+        return below
+
+    def joined(self, endpoints: int = 1) -> tuple[Neighbor, Sequence[Neighbor]]:
+        """One below and all above, the connection to each of which is known."""
+        above = [self.above(endpoint) for endpoint in range(endpoints)]
+        below = self.below()
+        below.say(Command.PING, label="who is there")
+        patience = max(self.wire.grace, self.wire.patience)
+        for one in above:
+            one.expect(Command.PING, within=patience, rule="WMP-8.1")
+        return below, above
+
+    def route(self, above: Neighbor, below: Neighbor) -> tuple[Path, Path]:
+        """(``to`` for what goes down, ``to`` for what goes up), as the device makes them."""
+        below.say(Command.PING, label="down")
+        down = above.expect(Command.PING, rule="WMP-8.1").message.source[::-1]
+        above.say(Command.PONG, to=down, expire=6000, session=1)
+        up = below.expect(Command.PONG, rule="WMP-8.2").message.source[::-1]
+        return down, up
+
+    def still_works(self) -> None:
+        """A message passes up, and its answer down.
+
+        Raises:
+            Broken: The device does not work any more (WMP-10.1).
+        """
+        self.remark("does it still work?")
+        above = [p for p in self.players if isinstance(p, Neighbor) and p.side == "taken"]
+        newcomer = self.below("newcomer")
+        newcomer.say(Command.PING, label="still there?")
+        upper = above[0] if above else self.above()
+        heard = upper.expect(
+            Command.PING, where=lambda heard: heard["label"] == "still there?", rule="WMP-10.1"
+        )
+        upper.say(Command.PONG, to=heard.message.answer_to, expire=6000, session=1)
+        newcomer.expect(Command.PONG, rule="WMP-10.1")

@@ -1,0 +1,169 @@
+"""A testee in this process, in virtual time: nothing waits, everything repeats."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from typing import Protocol, runtime_checkable
+
+from attrs import define, field
+
+from wmp.conformance.case import Broken
+from wmp.conformance.wire import Connection, End, Job
+from wmp.message import Frame
+
+__all__ = ["ManagerTestee", "Sends", "Testee", "VirtualWire", "WorkerTestee"]
+
+_MOST_TICKS = 100
+
+Sends = Sequence[tuple[int | bytes, Sequence[Frame] | None]]
+"""What a testee sends: (link, frames). A link is the number of a DEALER of the testee's, or
+the routing id that its ROUTER gave a connection. None instead of frames: the testee has
+replaced this DEALER by a new one, and what follows goes over that."""
+
+
+class Testee(Protocol):
+    """A sans-I/O implementation. Times are seconds; a unit is one."""
+
+    def start(self, now: float) -> Sends:
+        """All DEALERs are connected."""
+
+    def receive(self, link: int | bytes, frames: Sequence[Frame], now: float) -> Sends:
+        """A message arrived."""
+
+    def undelivered(self, link: int | bytes, frames: Sequence[Frame], now: float) -> Sends:
+        """A message could not be sent: there is no such connection (EHOSTUNREACH)."""
+
+    def deadline(self) -> float | None:
+        """When ``tick`` is due; None for never."""
+
+    def tick(self, now: float) -> Sends:
+        """The time has come."""
+
+
+@runtime_checkable
+class ManagerTestee(Testee, Protocol):
+    """A manager is told to submit, and tells what became of it."""
+
+    def submit(self, job: Job, now: float) -> Sends:
+        """Take a job."""
+
+    def cancel(self, name: str, now: float) -> Sends:
+        """Cancel one."""
+
+    def ends(self) -> list[End]:
+        """What ended since the last call."""
+
+
+@runtime_checkable
+class WorkerTestee(Testee, Protocol):
+    """A worker has handlers for the roles of ``specs/testee.md``, and can be told to end."""
+
+    def drain(self, now: float) -> Sends:
+        """Finish what is there, say goodbye."""
+
+    @property
+    def ended(self) -> bool:
+        """Whether it has ended."""
+
+
+@define(eq=False)
+class VirtualWire:
+    """A :class:`~wmp.conformance.wire.Wire` to a :class:`Testee`."""
+
+    testee: Testee
+    endpoints: int = 0
+    """How many DEALERs it has."""
+    unit: int = 1000
+    grace: float = 0.0
+    patience: float = 0.0
+    _now: float = 0.0
+    _arrived: deque[tuple[Connection, Sequence[Frame]]] = field(factory=deque)
+    _replaced: dict[int, int] = field(factory=dict)
+    _open: dict[bytes, Connection] = field(factory=dict)
+    _dialled: int = 0
+
+    def __attrs_post_init__(self) -> None:
+        self._collect(self.testee.start(self._now))
+
+    def now(self) -> float:
+        return self._now
+
+    def dial(self) -> Connection:
+        self._dialled += 1
+        connection = Connection("dialled", self._dialled)
+        self._open[_routing_id(connection)] = connection
+        return connection
+
+    def hang_up(self, connection: Connection) -> None:
+        self._open.pop(_routing_id(connection), None)
+
+    def send(self, connection: Connection, frames: Sequence[Frame]) -> None:
+        link: int | bytes
+        if connection.side == "dialled":
+            link = _routing_id(connection)
+            if link not in self._open:
+                return
+        else:
+            link = connection.endpoint
+            if connection != self._taken(link):
+                return
+        self._collect(self.testee.receive(link, tuple(frames), self._now))
+
+    def receive(self, until: float) -> tuple[Connection, Sequence[Frame]] | None:
+        still = 0
+        while not self._arrived:
+            due = self.testee.deadline()
+            if due is None or due > until:
+                self._now = max(self._now, until)
+                return None
+            still = still + 1 if due <= self._now else 0
+            if still > _MOST_TICKS:
+                raise Broken("WMP-10.1", f"its deadline stays at {due:.3f}, however often it ticks")
+            self._now = max(self._now, due)
+            self._collect(self.testee.tick(self._now))
+        return self._arrived.popleft()
+
+    def submit(self, job: Job) -> None:
+        assert isinstance(self.testee, ManagerTestee)
+        self._collect(self.testee.submit(job, self._now))
+
+    def cancel(self, name: str) -> None:
+        assert isinstance(self.testee, ManagerTestee)
+        self._collect(self.testee.cancel(name, self._now))
+
+    def ends(self) -> list[End]:
+        assert isinstance(self.testee, ManagerTestee)
+        return self.testee.ends()
+
+    def drain(self) -> None:
+        assert isinstance(self.testee, WorkerTestee)
+        self._collect(self.testee.drain(self._now))
+
+    @property
+    def ended(self) -> bool:
+        return isinstance(self.testee, WorkerTestee) and self.testee.ended
+
+    def close(self) -> str:
+        return ""
+
+    def _taken(self, index: int) -> Connection:
+        return Connection("taken", index, b"%d" % self._replaced.get(index, 0))
+
+    def _collect(self, sends: Sends) -> None:
+        for link, frames in sends:
+            if isinstance(link, int):
+                if frames is None:
+                    self._replaced[link] = self._replaced.get(link, 0) + 1
+                else:
+                    self._arrived.append((self._taken(link), frames))
+            elif frames is not None:
+                if connection := self._open.get(bytes(link)):
+                    self._arrived.append((connection, frames))
+                else:
+                    self._collect(self.testee.undelivered(link, frames, self._now))
+
+
+def _routing_id(connection: Connection) -> bytes:
+    # As a ROUTER makes them: a zero byte first.
+    return b"\x00dial" + bytes((connection.endpoint,))

@@ -1,0 +1,369 @@
+"""A worker that the kit plays, and what must always be so of a manager that it talks to."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import inf
+from typing import Any
+
+from attrs import define, field
+
+from wmp.conformance.case import Broken
+from wmp.conformance.opponent import Opponent
+from wmp.conformance.talk import Heard
+from wmp.message import Columns, Command, Outcome, Path
+
+__all__ = ["Held", "ManagerBook", "PlayedWorker"]
+
+
+@define
+class _Ready:
+    """A READY that the manager may act on."""
+
+    number: int
+    left: int
+    roles: Sequence[str]
+    resources: Mapping[str, int]
+
+
+@define
+class _Lock:
+    """A GIVE and what is still open of it."""
+
+    left: int
+    roles: Sequence[str]
+    needs: Mapping[str, int]
+    due: float
+    open: bool = True
+    repeated: bool = False
+
+
+@define
+class Held:
+    """A job that the worker holds."""
+
+    id: int
+    attempt: int
+    payload: bytes
+    role: str
+    number: int
+    """Of its TAKE in the stream."""
+    worker: PlayedWorker
+    free: bool = False
+    """Whether the manager may give it to somebody else."""
+
+
+@define
+class ManagerBook:
+    """What all workers of a conversation know together of the manager."""
+
+    attempts: dict[int, int] = field(factory=dict)
+    """The highest attempt of each job so far."""
+    leases: dict[int, Held] = field(factory=dict)
+    """Who got each job last."""
+    finished: set[int] = field(factory=set)
+    """Jobs whose result was told in good order."""
+    expire: float = 6.0
+
+
+@define(eq=False)
+class PlayedWorker(Opponent):
+    """A worker, correct unless the script says otherwise."""
+
+    roles: Sequence[str] = ("echo",)
+    resources: Mapping[str, int] = field(factory=lambda: {"slots": 4})
+    held: dict[int, Held] = field(factory=dict)
+    ready_number: int = 0
+    lock: int = 0
+    _readies: list[_Ready] = field(factory=list)
+    _locks: dict[int, _Lock] = field(factory=dict)
+
+    # -- saying
+
+    def ready(self, credit: int = 1, **fields: Any) -> None:
+        """READY to everybody, with the next number unless ``ready`` is given."""
+        number = fields.setdefault("ready", self.ready_number + 1)
+        fields.setdefault("roles", list(self.roles))
+        fields.setdefault("resources", dict(self.resources))
+        to: Path = fields.pop("to", ())
+        if number > self.ready_number:
+            self.ready_number = number
+            if self.talk.wire.grace == 0:
+                self._readies.clear()  # what comes from now on was said after it
+            roles, resources = fields["roles"], fields["resources"]
+            self._readies.append(_Ready(number, credit, roles, resources))
+        self.say(Command.READY, to=to, credit=credit, **fields)
+
+    def ping(self, *, held: Sequence[Held] | None = None, **fields: Any) -> None:
+        """PING; to the manager once it is known. ``held`` lists jobs, empty says idle."""
+        to: Path = fields.pop("to", self.to if self.testee is not None else ())
+        columns = None
+        if held is not None:
+            for job in [job for job in self.held.values() if job not in held]:
+                self._lose(job)
+            if held:
+                columns = Columns([job.id for job in held], [job.attempt for job in held])
+            else:
+                fields["idle"] = True
+        self.say(Command.PING, columns, to=to, **fields)
+
+    def meet(self) -> Heard:
+        """PING whoever is there and wait for its PONG.
+
+        Raises:
+            Broken: There is none (WMP-9.2).
+        """
+        self.ping(to=())
+        patience = max(self.talk.wire.grace, self.talk.wire.patience)
+        return self.expect(Command.PONG, within=patience, rule="WMP-9.2")
+
+    def give(self, want: int = 1, *, hold: float = 0.0, **fields: Any) -> int:
+        """GIVE under the next lock unless ``lock`` is given; returns the lock."""
+        lock: int = fields.pop("lock", self.lock + 1)
+        if want:
+            fields.setdefault("roles", list(self.roles))
+            fields.setdefault("needs", {"slots": 1})
+        if hold:
+            fields["hold"] = self.talk.ms(hold)
+        if lock > self.lock and want:
+            self.lock = lock
+            due = self.talk.now + hold + self.talk.wire.grace
+            self._locks[lock] = _Lock(want, fields["roles"], fields["needs"], due)
+        elif lock in self._locks:
+            self._locks[lock].repeated = True
+            if not want:
+                self._locks[lock].due = self.talk.now + self.talk.wire.grace
+        self.say(Command.GIVE, lock=lock, want=want, **fields)
+        return lock
+
+    def done(
+        self,
+        *jobs: Held,
+        outcome: int | Sequence[int] = Outcome.OK,
+        payloads: Sequence[bytes] | None = None,
+        **fields: Any,
+    ) -> None:
+        """DONE for these jobs; their own payloads are the results unless some are given."""
+        outcomes = [outcome] * len(jobs) if isinstance(outcome, int) else list(outcome)
+        attempts: list[int] = fields.pop("attempts", [job.attempt for job in jobs])
+        fields.setdefault("manager", self.testee)
+        columns = Columns(
+            [job.id for job in jobs],
+            attempts,
+            outcomes=[int(one) for one in outcomes],
+            payloads=list(payloads or [job.payload for job in jobs]),
+        )
+        for job, attempt, one in zip(jobs, attempts, outcomes, strict=True):
+            if attempt == job.attempt:
+                if one <= Outcome.ERROR and not job.free and "number" not in fields:
+                    self.talk.book.finished.add(job.id)
+                self._lose(job)
+        self.say(Command.DONE, columns, **fields)
+
+    def status(self, job: Held, fraction: float | None, text: str | None = None) -> None:
+        """STATUS of one job."""
+        columns = Columns([job.id], [job.attempt], fractions=[fraction], texts=[text])
+        self.say(Command.STATUS, columns, manager=self.testee)
+
+    def bye(self) -> None:
+        """BYE: everything held is the manager's again."""
+        self.say(Command.BYE)
+        self._lose_all()
+        self._locks.clear()
+        self._readies.clear()
+        self.lively = False
+
+    def error(self, code: str, **fields: Any) -> None:
+        """ERROR."""
+        self.say(Command.ERROR, code=code, **fields)
+
+    def restart(self) -> None:
+        self._lose_all()
+        self.ready_number = self.lock = 0
+        self._readies.clear()
+        self._locks.clear()
+        Opponent.restart(self)
+
+    def forget_manager(self) -> None:
+        """Forget session, locks and jobs, and say so by PING without session (WMP-7.8)."""
+        self._lose_all()
+        self._locks.clear()
+        self._readies.clear()
+        self.forget_session()
+        self.ping()
+
+    # -- whole flows
+
+    def take(self, want: int = 1, *, within: float | None = None, **fields: Any) -> list[Held]:
+        """GIVE and wait for what comes, without READY; returns the jobs, none for NO."""
+        lock = self.give(want, **fields)
+        return self.taken(lock, within=within)
+
+    def taken(self, lock: int, within: float | None = None, rule: str = "") -> list[Held]:
+        """Wait for the answer to a GIVE: the jobs of all its TAKEs until the lock is closed."""
+        jobs: list[Held] = []
+        while True:
+            heard = self.expect(
+                Command.TAKE, Command.NO, lock=lock, within=within, rule=rule or "WMP-4.4"
+            )
+            jobs += [self.held[id] for id, _ in heard.jobs if id in self.held]
+            if not heard["more"]:
+                return jobs
+
+    def take_one(self, within: float | None = None) -> Held:
+        """The plain handshake for one job: READY, WAKE, GIVE, TAKE."""
+        self.ready(1)
+        self.expect(Command.WAKE, within=within, what="jobs wait and there is credit")
+        jobs = self.take(1)
+        self.talk.check(bool(jobs), "NO was the answer to GIVE, though a job waits")
+        return jobs[0]
+
+    def serve(self, name: str, within: float | None = None, rule: str = "WMP-10.1") -> None:
+        """Do jobs until the one called ``name`` has ended ok: the manager still works."""
+        patience = 4.0 if within is None else within
+        until = self.talk.now + patience
+        while not any(end.name == name for end in self.talk.hear_ends()):
+            self.talk.check(self.talk.now < until, f"{name} does not end any more", rule)
+            jobs = self.take(4, hold=1.0, within=2.0)
+            if jobs:
+                self.done(*jobs)
+            self.talk.settle()
+        self.talk.end_of(name, rule=rule)
+
+    # -- liveness
+
+    def due(self) -> float:
+        due = self.last_said + 1.0 if self.lively and self.testee is not None else inf
+        for lock in self._locks.values():
+            if lock.open and self.lively:
+                due = min(due, lock.due)
+        return due
+
+    def wait(self) -> None:
+        for number, lock in self._locks.items():
+            if lock.open and self.lively and lock.due <= self.talk.now:
+                raise Broken("WMP-4.4", f"lock {number} is not answered by the end of its hold")
+        if self.last_said + 1.0 <= self.talk.now:
+            self.ping()
+
+    # -- hearing
+
+    def understand(self, heard: Heard) -> None:
+        session = heard["session"]
+        if session is not None and session > self.session:
+            if self.session:
+                self._lose_all()
+                self._locks.clear()
+            self.forget_session()
+            self.session = session
+            self._check_stream(heard)
+        match heard.command:
+            case Command.WAKE:
+                self._woken(heard)
+            case Command.TAKE if not heard.again and session == self.session:
+                self._took(heard)
+            case Command.NO if not heard.again and session == self.session:
+                self._denied(heard)
+            case Command.PONG:
+                self._pong(heard)
+            case Command.CANCEL | Command.ERROR | Command.TAKE | Command.NO:
+                pass
+            case _:
+                raise Broken("WMP-10.4", f"a manager says {heard.command.name}")
+
+    def _woken(self, heard: Heard) -> None:
+        """WAKE only for credit, role and resources that are there (WMP-3.4)."""
+        count, role, needs = heard["count"], heard["role"], heard["needs"]
+        fitting = [
+            ready
+            for ready in self._readies
+            if ready.left >= count and role in ready.roles and _within(needs, ready.resources)
+        ]
+        if not fitting:
+            left = [(r.left, list(r.roles), dict(r.resources)) for r in self._readies]
+            raise Broken(
+                "WMP-3.4",
+                f"WAKE for {count} jobs of {role!r} with {needs!r}; "
+                f"(credit, roles, resources) remembered: {left}",
+            )
+        for ready in fitting:
+            ready.left -= count
+
+    def _took(self, heard: Heard) -> None:
+        lock = self._locks.get(heard["lock"])
+        if lock is None:
+            raise Broken("WMP-4.6", f"TAKE for lock {heard['lock']}, which was never given")
+        if not lock.open:
+            rule = "WMP-4.5" if lock.repeated else "WMP-4.6"
+            raise Broken(rule, f"TAKE for lock {heard['lock']}, which is answered already")
+        if len(heard.jobs) > lock.left:
+            raise Broken("WMP-4.6", f"{len(heard.jobs)} jobs where {lock.left} are wanted")
+        if heard["role"] not in lock.roles:
+            raise Broken("WMP-4.6", f"role {heard['role']!r} is none of {list(lock.roles)}")
+        if not _within(heard["needs"], lock.needs):
+            raise Broken("WMP-4.6", f"needs {heard['needs']!r}, but {lock.needs!r} is locked")
+        if tuple(heard["manager"]) != self.testee:
+            raise Broken("WMP-4.7", f"TAKE names {heard['manager']!r} as owner of its jobs")
+        lock.left -= len(heard.jobs)
+        lock.open = bool(heard["more"])
+        for (id, attempt), payload in zip(heard.jobs, heard.payloads, strict=True):
+            self._lease(Held(id, attempt, payload, heard["role"], heard["number"], self))
+
+    def _lease(self, job: Held) -> None:
+        book: ManagerBook = self.talk.book
+        if job.attempt <= book.attempts.get(job.id, 0):
+            raise Broken(
+                "WMP-6.1",
+                f"job {job.id} is given as attempt {job.attempt}, after "
+                f"{book.attempts[job.id]}: attempts grow with every lease",
+            )
+        if job.id in book.finished:
+            raise Broken("WMP-6.3", f"job {job.id} is given again, though its result was told")
+        holder = book.leases.get(job.id)
+        if holder is not None and not holder.free:
+            silent = self.talk.now - holder.worker.last_said
+            if silent < book.expire - 1e-6:
+                raise Broken(
+                    "WMP-6.4", f"job {job.id} is given away while {holder.worker.name} holds it"
+                )
+        book.attempts[job.id] = job.attempt
+        book.leases[job.id] = job
+        self.held[job.id] = job
+
+    def _denied(self, heard: Heard) -> None:
+        lock = self._locks.get(heard["lock"])
+        if lock is None:
+            raise Broken("WMP-4.4", f"NO for lock {heard['lock']}, which was never given")
+        if not lock.open:
+            rule = "WMP-4.5" if lock.repeated else "WMP-4.4"
+            raise Broken(rule, f"NO for lock {heard['lock']}, which is answered already")
+        lock.open = False
+
+    def _pong(self, heard: Heard) -> None:
+        """PONG remembers no more than was said (WMP-9.2)."""
+        book: ManagerBook = self.talk.book
+        book.expire = heard["expire"] / self.talk.wire.unit
+        ready, lock = heard["ready"], heard["lock"]
+        if ready is not None and ready > self.ready_number:
+            raise Broken("WMP-9.2", f"PONG remembers READY {ready}, which was never said")
+        if lock is not None and lock > self.lock:
+            raise Broken("WMP-9.2", f"PONG has seen lock {lock}, which was never given")
+        for remembered in self._readies:
+            if remembered.number == ready and (heard["credit"] or 0) > remembered.left:
+                raise Broken(
+                    "WMP-3.4",
+                    f"PONG remembers credit {heard['credit']} of READY {ready}, of which "
+                    f"{remembered.left} is left: WAKE consumes it",
+                )
+
+    def _lose(self, job: Held) -> None:
+        job.free = True
+        self.held.pop(job.id, None)
+
+    def _lose_all(self) -> None:
+        for job in list(self.held.values()):
+            self._lose(job)
+
+
+def _within(needs: Mapping[str, int], there: Mapping[str, int]) -> bool:
+    return all(amount <= there.get(name, 0) for name, amount in needs.items())
