@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import hashlib
 import logging
 import os
 import socket
@@ -25,8 +24,7 @@ from attrs import field, frozen
 
 from wmp.core.settings import DeviceSettings, ManagerSettings, WorkerSettings
 from wmp.errors import ConfigError
-from wmp.journal.names import name_of_peer
-from wmp.journal.schema import SUFFIX
+from wmp.journal.names import name_of_file
 from wmp.journal.scribe import Author, Scribe
 from wmp.runtime.checks import check_count, check_seconds
 from wmp.runtime.threads import start_thread
@@ -39,8 +37,6 @@ _HURRY = 256 << 10
 """Bytes in the buffer at which the writer does not wait for more."""
 _COMPLAIN = 30.0
 """Seconds between two lines of the log about lines that were lost."""
-_NAME = 80
-"""Characters of a node's name in the name of a file."""
 CLOSE = 2.0
 """Seconds that the end of a node waits for its journal."""
 
@@ -354,7 +350,8 @@ class _Writer:
 
     def _begin_segment(self) -> None:
         number = self._segment + 1
-        self._path = self._journal.folder / f".{_file_name(self._author)}-{number:06}{SUFFIX}"
+        name = name_of_file(self._author.identity, self._author.epoch, number)
+        self._path = self._journal.folder / f".{name}"
         self._file = self._journal.open(self._path)
         self._size, self._opened = 0, time.monotonic()
         try:
@@ -377,14 +374,6 @@ class _Writer:
             self._path.rename(self._path.with_name(self._path.name[1:]))
         except OSError as error:
             self.complain(f"cannot end {self._path}: {error.strerror or error}")
-
-
-def _file_name(author: Author) -> str:
-    name = name_of_peer(author.identity).replace(":", "_").replace("@", "_")
-    if len(name) > _NAME or name != name_of_peer(author.identity):
-        digest = hashlib.blake2b(author.identity, digest_size=6).hexdigest()
-        name = f"{name[: _NAME - 13]}~{digest}"
-    return f"{name}-{author.epoch}"
 
 
 def _release() -> str | None:

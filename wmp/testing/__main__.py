@@ -10,6 +10,7 @@ import json
 import sys
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TextIO
 
 from wmp.testing.campaign import Tally, replay_command, reports
@@ -51,8 +52,20 @@ def _parser() -> argparse.ArgumentParser:
     add("--json", action="store_true", help="print the result as one JSON object")
     add("--trace", action="store_true", help="print every step of every world")
     add("--jobs", type=_processes, default=1, help="processes that play at once (default: 1)")
+    add("--journal", metavar="DIR", type=Path, help="write the journals of the nodes into DIR")
     add("--invariants", action="store_true", help="list what is held, and do nothing else")
     return parser
+
+
+def _why_not(folder: Path) -> str:
+    """Why no journals can be written into a folder; empty when they can."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        return f"no folder {folder} can be made: {error.strerror}"
+    if any(folder.glob("seed-*")):
+        return f"{folder} has journals of worlds already; name another folder"
+    return ""
 
 
 class _Progress:
@@ -129,8 +142,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     out = sys.stderr if options.json else sys.stdout
     start = time.monotonic()
     keep = None if options.trace else 30
+    if options.journal is not None and (refusal := _why_not(options.journal)):
+        _say(refusal, sys.stderr)
+        return 2
     try:
-        for report in reports(options.seeds, processes=options.jobs, keep=keep):
+    worlds = reports(options.seeds, processes=options.jobs, keep=keep, journal=options.journal)
+        for report in worlds:
             tally.add(report)
             if options.trace:
                 progress.clear()

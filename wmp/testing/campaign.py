@@ -6,6 +6,7 @@ import multiprocessing
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from attrs import define, field
@@ -86,7 +87,13 @@ def replay_command(seed: int) -> str:
     return f"python -m wmp.testing --seeds {seed} --trace"
 
 
-def reports(seeds: Sequence[int], *, processes: int = 1, keep: int | None = 30) -> Iterator[Report]:
+def reports(
+    seeds: Sequence[int],
+    *,
+    processes: int = 1,
+    keep: int | None = 30,
+    journal: Path | None = None,
+) -> Iterator[Report]:
     """Play the worlds of ``seeds``; their reports come in the order of the seeds.
 
     Args:
@@ -94,10 +101,11 @@ def reports(seeds: Sequence[int], *, processes: int = 1, keep: int | None = 30) 
         processes: How many at once; each world stays in one process.
         keep: How many steps of a trace can be told; None for all.
     """
-    play: Callable[[int], Report] = partial(simulate, keep=keep)
+    play: Callable[[int], Report] = partial(simulate, keep=keep, journal=journal)
     if processes <= 1 or len(seeds) < 2:
         yield from map(play, seeds)
         return
+        journal: Where each world writes the journals of its nodes, in a folder of its own.
     # Fresh interpreters: worlds must not depend on what the parent has in memory.
     with multiprocessing.get_context("spawn").Pool(processes) as pool:
         yield from pool.imap(play, seeds, chunksize=8)

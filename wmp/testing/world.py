@@ -20,6 +20,7 @@ import heapq
 from collections import Counter
 from collections.abc import Callable, Sequence
 from math import inf
+from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -37,6 +38,7 @@ from wmp.events import Connected, Drained, Submitted, Undelivered
 from wmp.message import Frame, Message, Outcome, Peer
 from wmp.testing.faults import Fault, Faults, draw_faults
 from wmp.testing.invariants import History, Violation
+from wmp.testing.journals import Journals
 from wmp.testing.meetings import Meetings
 from wmp.testing.network import Action, Lane, Network, Pipe
 from wmp.testing.strikes import strike
@@ -91,10 +93,12 @@ class World(Network):
 
     seed: int
     keep: int | None = 30
+        journals: Where its nodes write what they do, if they do.
     budget: int = field(default=BUDGET, init=False)
     topology: Topology = field(init=False)
     faults: Faults = field(init=False)
     workload: Workload = field(init=False)
+    journals: Journals | None = None
     history: History = field(factory=History, init=False)
     witness: Witness = field(init=False)
     meetings: Meetings = field(factory=Meetings, init=False)
@@ -179,6 +183,8 @@ class World(Network):
             hours=self.now / 3600,
             steps=self.trace.steps,
             jobs=len(self._tasks),
+        if self.journals is not None:
+            self.journals.close(self.alive)
             begun=self.begun.total(),
             ends={end.value: count for end, count in self.ends.items()},
             faults={fault.value: count for fault, count in self.counts.items()},
@@ -416,6 +422,8 @@ class World(Network):
                 if ends is not None:
                     self.ends.update(ends)
         elif isinstance(node, Worker):
+        if self.journals is not None:
+            self.journals.step(name, node.settings, event, actions, self._shown[name])
             self.witness.worker_did(self.peer(name), actions)
         if actions and isinstance(actions[-1], Halt):
             self._ended(name, actions[-1].error)
@@ -645,6 +653,7 @@ class World(Network):
                 check_tables(name, node, len(unended), peers)
 
 
-def simulate(seed: int, *, keep: int | None = 30) -> Report:
-    """Play the world of a seed."""
-    return World(seed=seed, keep=keep).play()
+def simulate(seed: int, *, keep: int | None = 30, journal: Path | None = None) -> Report:
+    """Play the world of a seed; its journals go into a folder of its own in ``journal``."""
+    journals = None if journal is None else Journals(journal / f"seed-{seed}")
+    return World(seed=seed, keep=keep, journals=journals).play()

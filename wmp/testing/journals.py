@@ -1,0 +1,76 @@
+"""Worlds write journals: what their nodes did, in the lines and files of real ones.
+
+Times are virtual: ``at`` is what the node's own clock shows, which in some worlds is wrong and
+runs too fast or too slow, and ``wall`` is the same beside a fixed day.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Final, TextIO
+
+from attrs import define, field
+
+from wmp.core.settings import DeviceSettings, ManagerSettings, WorkerSettings
+from wmp.journal.names import name_of_file
+from wmp.journal.scribe import Author, Scribe
+
+__all__ = ["BEGINNING", "Journals"]
+
+BEGINNING: Final = 1_767_225_600_000_000
+"""µs since 1970 at which all worlds begin."""
+
+
+@define(eq=False)
+class Journals:
+    """The journals of one world: one segment for each epoch of a node.
+
+    Args:
+        folder: Where; it must be empty or not there yet.
+    """
+
+    folder: Path
+    _open: dict[str, tuple[Scribe, TextIO, Path]] = field(factory=dict, init=False)
+    _last: dict[str, int] = field(factory=dict, init=False)
+    """When each node last wrote."""
+
+    def step(
+        self,
+        name: str,
+        settings: ManagerSettings | WorkerSettings | DeviceSettings,
+        event: object,
+        actions: Sequence[object],
+        now: float,
+    ) -> None:
+        """A node handled an event; ``now`` is on its own clock."""
+        at = round(now * 1e6)
+        entry = self._open.get(name)
+        if entry is None or entry[0].author.epoch != settings.epoch:
+            if entry is not None:
+                self._end(name, stop=False)
+            entry = self._begin(name, Author.of(settings), at)
+        scribe, file, _ = entry
+        self._last[name] = at
+        file.writelines(f"{line}\n" for line in scribe.step(event, actions, at, BEGINNING + at))
+
+    def close(self, alive: Callable[[str], bool]) -> None:
+        """The world has ended: give all files their names. Whoever is not alive was killed."""
+        for name in tuple(self._open):
+            self._end(name, stop=alive(name))
+
+    def _begin(self, name: str, author: Author, at: int) -> tuple[Scribe, TextIO, Path]:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        path = self.folder / f".{name_of_file(author.identity, author.epoch, 1)}"
+        file = path.open("x", encoding="ascii")
+        entry = self._open[name] = (Scribe(author), file, path)
+        file.write(f"{author.start(1, at, BEGINNING + at)}\n")
+        return entry
+
+    def _end(self, name: str, *, stop: bool) -> None:
+        scribe, file, path = self._open.pop(name)
+        if stop:
+            at = self._last[name]
+            file.write(f"{scribe.stop(0, at, BEGINNING + at)}\n")
+        file.close()
+        path.rename(path.with_name(path.name[1:]))
