@@ -141,12 +141,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     tally, progress = Tally(), _Progress(len(options.seeds), sys.stderr)
     out = sys.stderr if options.json else sys.stdout
     start = time.monotonic()
-    keep = None if options.trace else 30
     if options.journal is not None and (refusal := _why_not(options.journal)):
         _say(refusal, sys.stderr)
         return 2
-    try:
+    keep = None if options.trace else 30
     worlds = reports(options.seeds, processes=options.jobs, keep=keep, journal=options.journal)
+    try:
         for report in worlds:
             tally.add(report)
             if options.trace:

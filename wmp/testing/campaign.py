@@ -100,12 +100,12 @@ def reports(
         seeds: Which worlds.
         processes: How many at once; each world stays in one process.
         keep: How many steps of a trace can be told; None for all.
+        journal: Where each world writes the journals of its nodes, in a folder of its own.
     """
     play: Callable[[int], Report] = partial(simulate, keep=keep, journal=journal)
     if processes <= 1 or len(seeds) < 2:
         yield from map(play, seeds)
         return
-        journal: Where each world writes the journals of its nodes, in a folder of its own.
     # Fresh interpreters: worlds must not depend on what the parent has in memory.
     with multiprocessing.get_context("spawn").Pool(processes) as pool:
         yield from pool.imap(play, seeds, chunksize=8)

@@ -89,16 +89,16 @@ class World(Network):
     Args:
         seed: All of it.
         keep: How many steps of the trace can be told; None for all.
+        journals: Where its nodes write what they do, if they do.
     """
 
     seed: int
     keep: int | None = 30
-        journals: Where its nodes write what they do, if they do.
+    journals: Journals | None = None
     budget: int = field(default=BUDGET, init=False)
     topology: Topology = field(init=False)
     faults: Faults = field(init=False)
     workload: Workload = field(init=False)
-    journals: Journals | None = None
     history: History = field(factory=History, init=False)
     witness: Witness = field(init=False)
     meetings: Meetings = field(factory=Meetings, init=False)
@@ -175,6 +175,8 @@ class World(Network):
         except Exception as error:  # noqa: BLE001 - a machine's defect is what we look for
             violation = Violation("no crash", f"{type(error).__name__}: {error}")
             violation.__cause__ = error
+        if self.journals is not None:
+            self.journals.close(self.alive)
         told = violation is not None or self.keep is None
         return Report(
             seed=self.seed,
@@ -183,8 +185,6 @@ class World(Network):
             hours=self.now / 3600,
             steps=self.trace.steps,
             jobs=len(self._tasks),
-        if self.journals is not None:
-            self.journals.close(self.alive)
             begun=self.begun.total(),
             ends={end.value: count for end, count in self.ends.items()},
             faults={fault.value: count for fault, count in self.counts.items()},
@@ -413,6 +413,8 @@ class World(Network):
         """Record what a node did."""
         node = self.nodes[name]
         self.trace.step(self.now, name, event, actions)
+        if self.journals is not None:
+            self.journals.step(name, node.settings, event, actions, self._shown[name])
         if isinstance(node, Manager):
             if isinstance(event, Submitted):
                 self._accepted(node, event)
@@ -422,8 +424,6 @@ class World(Network):
                 if ends is not None:
                     self.ends.update(ends)
         elif isinstance(node, Worker):
-        if self.journals is not None:
-            self.journals.step(name, node.settings, event, actions, self._shown[name])
             self.witness.worker_did(self.peer(name), actions)
         if actions and isinstance(actions[-1], Halt):
             self._ended(name, actions[-1].error)
