@@ -15,7 +15,7 @@ from tests.interop.programs import wmp as program
 pytestmark = pytest.mark.interop
 
 WORK = """
-    import os, pathlib, time, wmp
+    import os, pathlib, time, wmp, wmp.aio
 
     def shout(payload):
         return payload.upper()
@@ -33,6 +33,7 @@ WORK = """
     handlers = {"shout": shout, "where": where, "wait": wait}
 
     ready = wmp.Worker("ipc://first", handlers=handlers)
+    ready_aio = wmp.aio.Worker("ipc://first", handlers=handlers)
 """
 
 TIMEOUT = 20
@@ -141,6 +142,39 @@ def test_a_ready_made_worker_gets_more_endpoints(manager):
     with wmp.Manager("ipc://second") as second, program(*argv):
         assert manager.submit(b"one", role="shout", timeout=TIMEOUT).result() == b"ONE"
         assert second.submit(b"two", role="shout", timeout=TIMEOUT).result() == b"TWO"
+
+
+@pytest.mark.parametrize(
+    ("argv", "where"),
+    [
+        (("--connect", "ipc://first", "--connect", "ipc://2nd"), " at ipc://first, ipc://2nd"),
+        (("work:ready",), ""),
+        (("work:ready_aio",), ""),
+    ],
+)
+def test_a_worker_waits_for_managers_as_long_as_it_is_told(folder, argv, where):
+    command = () if argv[0].startswith("work:") else ("--", "rev")
+    with program("worker", *argv, "--wait", "0.3", *command) as worker:
+        assert worker.ends() == 2
+        assert worker.stderr.splitlines()[-1] == (
+            f"wmp: no manager has answered{where} for 0.3 s; "
+            "start one there, or wait longer with --wait"
+        )
+        assert "Traceback" not in worker.stderr
+
+
+def test_a_worker_gives_up_no_manager_that_is_there_and_ends_behind_the_last(folder):
+    argv = ("worker", "work:shout", "--connect", "ipc://first", "--wait", "0.3")
+    with wmp.Manager("ipc://first") as manager, program(*argv) as worker:
+        worker.says("ready: connected to manager")
+        until = time.monotonic() + 1.0
+        while time.monotonic() < until:
+            assert manager.submit(b"hello", timeout=TIMEOUT).result() == b"HELLO"
+        assert worker.process.poll() is None
+        manager.close()
+
+        assert worker.ends() == 2
+        assert "no manager has answered at ipc://first for 0.3 s" in worker.stderr
 
 
 def wait_for(path):

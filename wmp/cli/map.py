@@ -79,7 +79,7 @@ _TURN: Final = 0.1
 @click.option(
     "--wait",
     metavar="SECONDS",
-    type=click.FloatRange(min=0),
+    type=float,
     default=60.0,
     show_default=True,
     help="Give up when no worker for the role has been there for so long; 0: never.",
@@ -114,6 +114,7 @@ def map_command(
             raise ConfigError(f"{name} is a folder; name files, for example {name}/*")
     if timeout is not None:
         check_seconds("--timeout", timeout, zero=False)
+    check_seconds("--wait", wait)
     check_role(role)
     security = security_of(secret, allowed=allowed)
     check_addresses(security, bind=bind or (HOME,))

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import importlib
+import math
 import os
 import sys
 import threading
 import time
 import traceback
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import click
@@ -18,8 +20,9 @@ from wmp import aio, blocking
 from wmp.cli.options import HOME, Command, amounts, check_addresses, security_of, verbose
 from wmp.cli.options import keys as key_flags
 from wmp.cli.start import SIGNALLED, complain
-from wmp.errors import ClosedError, ConfigError
+from wmp.errors import ClosedError, ConfigError, WMPError
 from wmp.message import DEFAULT_ROLE
+from wmp.runtime.checks import check_seconds
 from wmp.runtime.command import CommandHandler
 from wmp.runtime.handlers import Handler
 from wmp.runtime.pools import KINDS
@@ -107,6 +110,14 @@ class _WorkerCommand(Command):
 )
 @click.option("--identity", metavar="TEXT", help="Stable name on the wire; random by default.")
 @click.option("--label", metavar="TEXT", help="What people call it; host and process by default.")
+@click.option(
+    "--wait",
+    metavar="SECONDS",
+    type=float,
+    default=0.0,
+    show_default=True,
+    help="Give up when no manager has been there for so long; 0: never.",
+)
 @key_flags(connects=True, binds=False)
 @verbose
 @click.pass_context
@@ -122,6 +133,7 @@ def worker(
     memory_per_child: int | None,
     identity: str | None,
     label: str | None,
+    wait: float,
     secret: str | None,
     server: str | None,
 ) -> int:
@@ -136,6 +148,7 @@ def worker(
     jobs under way go to other workers, and the exit code is then 130 or 143.
     """
     argv: list[str] | None = context.obj
+    check_seconds("--wait", wait)
     if (target is None) == (argv is None):
         raise click.UsageError(
             "what is the work? expected PACKAGE.MODULE:ATTRIBUTE or -- COMMAND, one of the two",
@@ -158,7 +171,7 @@ def worker(
             _refuse_own_flags(context, target)
             check_addresses(None, connect=connect)
             found.connect(*connect)
-            return _serve(found)
+            return _serve(found, connect, wait)
         if isinstance(found, Mapping):
             if role:
                 raise click.UsageError(f"--role is for one function: {target} names roles", context)
@@ -185,7 +198,9 @@ def worker(
             identity=identity,
             label=label,
             security=security,
-        )
+        ),
+        connect,
+        wait,
     )
 
 
@@ -241,14 +256,29 @@ def _refuse_own_flags(context: click.Context, target: str) -> None:
             )
 
 
-def _serve(made: blocking.Worker | aio.Worker) -> int:
-    """Serve until a signal ends it; return the exit code."""
-    # Daemon: a worker that ends before it met a manager must not wait for this.
-    threading.Thread(target=_announce, args=(made,), name="wmp-announce", daemon=True).start()
+def _serve(made: blocking.Worker | aio.Worker, connect: tuple[str, ...], wait: float) -> int:
+    """Serve until a signal ends it, or nobody answers; return the exit code.
+
+    Args:
+        made: The worker.
+        connect: Where it looks for managers, as far as flags say it.
+        wait: Seconds without a manager after which it gives up; 0 for never.
+
+    Raises:
+        ConfigError: No manager has been there for ``wait`` seconds.
+    """
+    lookout = _Lookout(made, wait or math.inf)
     if isinstance(made, blocking.Worker):
+        lookout.start(lambda: made.drain(0.0))
         made.run()
     else:
-        asyncio.run(made.run())
+        asyncio.run(_run(made, lookout))
+    if lookout.alone:
+        where = f" at {', '.join(connect)}" if connect else ""
+        raise ConfigError(
+            f"no manager has answered{where} for {wait:g} s; "
+            "start one there, or wait longer with --wait"
+        )
     if len(heard) < 2:
         return 0
     # The second signal stopped it at once: whoever sent it is told whether that cost anything.
@@ -259,21 +289,49 @@ def _serve(made: blocking.Worker | aio.Worker) -> int:
     return SIGNALLED + heard[-1] if left.held or left.unacknowledged else 0
 
 
-def _announce(made: blocking.Worker | aio.Worker) -> None:
-    """Say which managers answer: from then on there may be jobs."""
-    pause = 0.02
-    known: set[tuple[bytes, int]] = set()
-    while True:
-        try:
-            managers = made.statistics().managers
-        except ClosedError:
-            managers = ()  # not started yet, or over again: then this process ends soon
-        except RuntimeError:
-            managers = ()  # an asyncio worker's tables changed while they were looked at
-        here = {(manager.identity, manager.epoch): manager for manager in managers}
-        if new := [manager for peer, manager in here.items() if peer not in known]:
-            names = ", ".join(manager.label or manager.identity.hex() for manager in new)
-            complain(_PROGRAM, f"ready: connected to manager {names}")
-        known = set(here)
-        time.sleep(pause)
-        pause = min(2 * pause, 0.2 if known else 0.1)
+async def _run(made: aio.Worker, lookout: _Lookout) -> None:
+    loop = asyncio.get_running_loop()
+    lookout.start(lambda: asyncio.run_coroutine_threadsafe(made.drain(0.0), loop).result())
+    await made.run()
+
+
+class _Lookout:
+    """Says which managers answer: from then on there may be jobs. Ends a worker left alone."""
+
+    def __init__(self, made: blocking.Worker | aio.Worker, wait: float) -> None:
+        self._made = made
+        self._wait = wait
+        self.alone = False
+        """Whether it ended the worker because no manager was there."""
+
+    def start(self, end: Callable[[], None]) -> None:
+        """Begin to look; ``end`` drains the worker, and may be called on another thread."""
+        # Daemon: a worker that ends before it met a manager must not wait for this.
+        threading.Thread(target=self._look, args=(end,), name="wmp-lookout", daemon=True).start()
+
+    def _look(self, end: Callable[[], None]) -> None:
+        pause = 0.02
+        known: set[tuple[bytes, int]] = set()
+        seen = time.monotonic()
+        while True:
+            now = time.monotonic()
+            try:
+                managers = self._made.statistics().managers
+            except (ClosedError, RuntimeError):
+                # Not started yet, or over again: then this process ends soon. Or the tables of an
+                # asyncio worker changed while they were looked at.
+                managers, seen = (), now
+            here = {(manager.identity, manager.epoch): manager for manager in managers}
+            if new := [manager for peer, manager in here.items() if peer not in known]:
+                names = ", ".join(manager.label or manager.identity.hex() for manager in new)
+                complain(_PROGRAM, f"ready: connected to manager {names}")
+            known = set(here)
+            if known:
+                seen = now
+            elif now - seen >= self._wait:
+                self.alone = True
+                with contextlib.suppress(TimeoutError, WMPError):  # It ends, or has ended.
+                    end()
+                return
+            time.sleep(min(pause, max(0.0, seen + self._wait - now)))
+            pause = min(2 * pause, 0.2 if known else 0.1)
