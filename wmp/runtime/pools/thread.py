@@ -42,7 +42,9 @@ class ThreadExecutor(LocalLanes):
                 if thread is not None:
                     self._threads.append(thread)
                 elif not self._threads:
-                    self.post(lost(action.lane, list(action.ids), "no thread could be started for it"))
+                    self.post(
+                        lost(action.lane, list(action.ids), "no thread could be started for it")
+                    )
                     return
         self._queue.put(self.open(action, served))
 
