@@ -6,56 +6,15 @@ from itertools import pairwise
 
 import pytest
 
-from wmp.actions import Drop, Run, Send
+from tests.unit.workers import fields, finish, make, met, one, reasons, runs, until
+from wmp.actions import Run, Send
 from wmp.core.settings import WorkerSettings
 from wmp.core.worker import Worker
 from wmp.errors import LocalProtocolError
-from wmp.events import Connected, Finished, Ticked
-from wmp.message import Command, Field, Outcome
+from wmp.events import Connected, Ticked
+from wmp.message import Command, Field
 from wmp.testing.scripted import sent
 from wmp.testing.scripted_manager import ScriptedManager
-
-
-def make(links=1, **options):
-    options.setdefault("hold", 0.0)
-    options.setdefault("window", 0)
-    return Worker(WorkerSettings(identity=b"w", epoch=5, **options), links)
-
-
-def fields(message, *keys):
-    return tuple(message.fields.get(key) for key in keys)
-
-
-def one(actions, command):
-    (message,) = sent(actions, command)
-    return message
-
-
-def runs(actions):
-    return [action for action in actions if isinstance(action, Run)]
-
-
-def reasons(actions):
-    return [action.reason for action in actions if isinstance(action, Drop)]
-
-
-def finish(worker, run, now=0.0, outcome=Outcome.OK):
-    count = len(run.ids)
-    return worker.handle(Finished(run.lane, run.ids, [outcome] * count, [b"result"] * count), now)
-
-
-def met(worker, **options):
-    manager = ScriptedManager(worker, **options)
-    manager.meet()
-    return manager
-
-
-def until(worker, end):
-    """Tick at every deadline up to ``end``; yields (time, actions)."""
-    while (due := worker.deadline()) is not None and due <= end:
-        yield due, worker.handle(Ticked(), due)
-        assert worker.deadline() is None or worker.deadline() > due
-
 
 # -- §1
 
@@ -223,7 +182,7 @@ def test_a_wake_is_kept_however_old_it_gets():
         manager.pong()
 
     assert worker.statistics().managers[0].waking
-    give = one(finish(worker, run, 60.0), Command.GIVE)
+    give = one(finish(worker, run, now=60.0), Command.GIVE)
     assert give.fields[Field.WANT] == 1
 
 

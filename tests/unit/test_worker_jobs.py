@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from tests.unit.workers import finish, give, met, runs
 from wmp.actions import Drop, Interrupt, Recall, Run, Send
 from wmp.core.settings import WorkerSettings
 from wmp.core.worker import Worker
-from wmp.events import Finished, Recalled, Reported, Ticked
+from wmp.events import Recalled, Reported, Ticked
 from wmp.message import Command, Field, Kind, Outcome
 from wmp.testing.scripted import sent
 from wmp.testing.scripted_manager import ScriptedManager
@@ -26,24 +27,17 @@ def worker():
 
 @pytest.fixture
 def manager(worker):
-    manager = ScriptedManager(worker)
-    manager.meet()
-    return manager
+    return met(worker)
 
 
 @pytest.fixture
 def fast():
     """One slot; lanes of up to four jobs, as for a role that is known to be quick."""
     worker = Worker(WorkerSettings(identity=b"w", epoch=5, hold=0.0, window=10, lane_max=4), 1)
-    manager = ScriptedManager(worker)
-    manager.meet()
+    manager = met(worker)
     (run,) = runs(give(manager))
     finish(worker, run)
     return worker, manager
-
-
-def runs(actions):
-    return [action for action in actions if isinstance(action, Run)]
 
 
 def jobs(count):
@@ -56,19 +50,6 @@ def dones(actions):
         list(zip(m.columns.ids, m.columns.attempts, m.columns.outcomes, strict=True))
         for m in sent(actions, Command.DONE)
     ]
-
-
-def finish(worker, run, ids=None, now=0.0, outcome=Outcome.OK, payload=b"result"):
-    ids = run.ids if ids is None else ids
-    count = len(ids)
-    return worker.handle(Finished(run.lane, ids, [outcome] * count, [payload] * count), now)
-
-
-def give(manager, *payloads, **changes):
-    """WAKE and TAKE of these jobs."""
-    payloads = payloads or (b"job",)
-    (message,) = sent(manager.wake(len(payloads)), Command.GIVE)
-    return manager.take(message.fields[Field.LOCK], *payloads, **changes)
 
 
 @pytest.mark.rule("WMP-6.14")
@@ -288,8 +269,7 @@ def test_quick_jobs_are_bundled_and_shared_by_free_slots():
         ),
         1,
     )
-    manager = ScriptedManager(worker)
-    manager.meet()
+    manager = met(worker)
     (run,) = runs(give(manager))
     finish(worker, run, now=0.0)  # no time at all: as quick as can be
 
@@ -310,8 +290,7 @@ def test_slow_jobs_never_wait_here():
 
 def test_the_window_follows_the_time_of_the_jobs():
     worker = Worker(WorkerSettings(identity=b"w", epoch=1, hold=0.0, window_time=0.02), 1)
-    manager = ScriptedManager(worker)
-    manager.meet()
+    manager = met(worker)
     (run,) = runs(give(manager))
     manager.note(finish(worker, run, now=0.002))
     assert worker.statistics().window == 10
@@ -320,8 +299,7 @@ def test_the_window_follows_the_time_of_the_jobs():
 
 def test_each_part_of_a_lane_is_timed_from_the_one_before():
     worker = Worker(WorkerSettings(identity=b"w", epoch=1, hold=0.0, window_time=0.02), 1)
-    manager = ScriptedManager(worker)
-    manager.meet()
+    manager = met(worker)
     (run,) = runs(give(manager))
     finish(worker, run, now=0.002)
     manager.now = 1.0

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
+import functools
 from itertools import pairwise
 
 import pytest
 
-from wmp.actions import Drop, Halt, Interrupt, Reconnect, Run, Send
-from wmp.core.settings import WorkerSettings
-from wmp.core.worker import Worker
+from tests.unit import workers
+from tests.unit.workers import finish, give, met, reasons, runs, until
+from wmp.actions import Halt, Interrupt, Reconnect, Send
 from wmp.errors import Superseded
-from wmp.events import Connected, Drained, Finished, Ticked, Undelivered
+from wmp.events import Connected, Drained, Ticked, Undelivered
 from wmp.message import Command, Field, Outcome
 from wmp.testing.scripted import sent
 from wmp.testing.scripted_manager import ScriptedManager
 
-
-def make(links=1, **options):
-    options = {"hold": 0.0, "window": 0, "resources": {"slots": 2}, **options}
-    return Worker(WorkerSettings(identity=b"w", epoch=5, **options), links)
+make = functools.partial(workers.make, resources={"slots": 2})
 
 
 @pytest.fixture
@@ -28,35 +26,7 @@ def worker():
 
 @pytest.fixture
 def manager(worker):
-    manager = ScriptedManager(worker)
-    manager.meet()
-    return manager
-
-
-def runs(actions):
-    return [action for action in actions if isinstance(action, Run)]
-
-
-def reasons(actions):
-    return [action.reason for action in actions if isinstance(action, Drop)]
-
-
-def give(manager, *payloads, **changes):
-    payloads = payloads or (b"job",)
-    (message,) = sent(manager.wake(len(payloads)), Command.GIVE)
-    return manager.take(message.fields[Field.LOCK], *payloads, **changes)
-
-
-def finish(worker, run, now=0.0, outcome=Outcome.OK):
-    count = len(run.ids)
-    return worker.handle(Finished(run.lane, run.ids, [outcome] * count, [b"r"] * count), now)
-
-
-def until(worker, end):
-    """Tick at every deadline up to ``end``; yields (time, actions)."""
-    while (due := worker.deadline()) is not None and due <= end:
-        yield due, worker.handle(Ticked(), due)
-        assert worker.deadline() is None or worker.deadline() > due
+    return met(worker)
 
 
 # -- §9.1 PING
@@ -389,8 +359,7 @@ def test_an_idle_worker_says_goodbye_to_every_manager(worker, manager):
 @pytest.mark.rule("WMP-9.10")
 def test_what_has_not_begun_is_handed_back_and_what_runs_is_finished():
     worker = make(window=2, resources={"slots": 1})
-    manager = ScriptedManager(worker)
-    manager.meet()
+    manager = met(worker)
     (run,) = runs(give(manager, b"1", b"2", b"3"))
 
     actions = worker.handle(Drained(), 0.0)
@@ -436,8 +405,7 @@ def test_a_draining_worker_takes_nothing(worker, manager):
 
 def test_held_gives_are_withdrawn_at_the_end():
     worker = make(hold=5.0)
-    manager = ScriptedManager(worker)
-    manager.meet()
+    manager = met(worker)
     (run,) = runs(manager.take(1, more=True))
     (withdrawal,) = sent(worker.handle(Drained(), 0.0), Command.GIVE)
     assert withdrawal.fields[Field.WANT] == 0

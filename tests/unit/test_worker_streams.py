@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
+import functools
+
 import pytest
 
-from wmp.actions import Drop, Interrupt, Run
-from wmp.core.settings import WorkerSettings
-from wmp.core.worker import Worker
-from wmp.events import Connected, Finished, Ticked
-from wmp.message import Command, Field, Outcome
+from tests.unit import workers
+from tests.unit.workers import finish, give, met, reasons, runs
+from wmp.actions import Drop, Interrupt
+from wmp.events import Connected, Ticked
+from wmp.message import Command, Field
 from wmp.testing.scripted import sent
 from wmp.testing.scripted_manager import ScriptedManager
 
-
-def make(links=1, **options):
-    options = {"hold": 0.0, "window": 0, "resources": {"slots": 2}, **options}
-    return Worker(WorkerSettings(identity=b"w", epoch=5, **options), links)
+make = functools.partial(workers.make, resources={"slots": 2})
 
 
 @pytest.fixture
@@ -25,28 +24,7 @@ def worker():
 
 @pytest.fixture
 def manager(worker):
-    manager = ScriptedManager(worker)
-    manager.meet()
-    return manager
-
-
-def runs(actions):
-    return [action for action in actions if isinstance(action, Run)]
-
-
-def reasons(actions):
-    return [action.reason for action in actions if isinstance(action, Drop)]
-
-
-def give(manager, *payloads, **changes):
-    payloads = payloads or (b"job",)
-    (message,) = sent(manager.wake(len(payloads)), Command.GIVE)
-    return manager.take(message.fields[Field.LOCK], *payloads, **changes)
-
-
-def finish(worker, run, now=0.0, payload=b"result"):
-    count = len(run.ids)
-    return worker.handle(Finished(run.lane, run.ids, [Outcome.OK] * count, [payload] * count), now)
+    return met(worker)
 
 
 def numbers(actions, command=Command.DONE):
@@ -158,7 +136,7 @@ def test_a_new_route_gets_all_that_is_not_acknowledged():
 @pytest.mark.rule("WMP-7.3")
 def test_what_is_older_than_3_s_is_sent_again(worker, manager):
     (run,) = runs(give(manager))
-    finish(worker, run, 0.5)
+    finish(worker, run, now=0.5)
     resent = []
     while (due := worker.deadline()) <= 8.0:
         actions = worker.handle(Ticked(), due)
@@ -198,8 +176,7 @@ def test_a_newer_session_forgets_locks_jobs_and_results_of_the_old(worker, manag
 @pytest.mark.rule("WMP-7.6")
 def test_parked_jobs_of_an_old_session_never_run():
     worker = make(window=2, resources={"slots": 1})
-    manager = ScriptedManager(worker)
-    manager.meet()
+    manager = met(worker)
     (run,) = runs(give(manager, b"1", b"2"))
     manager.session, manager.number = 2, 0
     manager.pong()
@@ -290,8 +267,7 @@ def test_results_are_kept_until_they_are_acknowledged(worker, manager):
 @pytest.mark.rule("WMP-7.9")
 def test_too_many_kept_results_close_the_room_until_they_are_acknowledged():
     worker = make(unacked_bytes=1000)
-    manager = ScriptedManager(worker)
-    manager.meet()
+    manager = met(worker)
     (run,) = runs(give(manager))
     manager.received = 0
 

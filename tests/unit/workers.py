@@ -1,0 +1,73 @@
+"""What the tests of the worker machine share: makers of workers, and readers of their actions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from wmp.actions import Drop, Run, WorkerAction
+from wmp.core.settings import WorkerSettings
+from wmp.core.worker import Worker
+from wmp.events import Finished, Ticked
+from wmp.message import Command, Field, Frame, Message, Outcome
+from wmp.testing.scripted import sent
+from wmp.testing.scripted_manager import ScriptedManager
+
+
+def make(links: int = 1, **options: Any) -> Worker:
+    """A worker that neither holds GIVEs nor takes more than it runs, unless told otherwise."""
+    options = {"hold": 0.0, "window": 0, **options}
+    return Worker(WorkerSettings(identity=b"w", epoch=5, **options), links)
+
+
+def met(worker: Worker, **options: Any) -> ScriptedManager:
+    """A manager that the worker knows."""
+    manager = ScriptedManager(worker, **options)
+    manager.meet()
+    return manager
+
+
+def give(manager: ScriptedManager, *payloads: Frame, **changes: Any) -> list[WorkerAction]:
+    """WAKE and TAKE of these jobs."""
+    payloads = payloads or (b"job",)
+    (message,) = sent(manager.wake(len(payloads)), Command.GIVE)
+    return manager.take(message.fields[Field.LOCK], *payloads, **changes)
+
+
+def finish(
+    worker: Worker,
+    run: Run,
+    ids: Sequence[int] | None = None,
+    *,
+    now: float = 0.0,
+    outcome: Outcome = Outcome.OK,
+    payload: Frame = b"result",
+) -> list[WorkerAction]:
+    """Jobs of a lane have ended; all of them unless told which."""
+    ids = run.ids if ids is None else ids
+    count = len(ids)
+    return worker.handle(Finished(run.lane, ids, [outcome] * count, [payload] * count), now)
+
+
+def until(worker: Worker, end: float) -> Iterator[tuple[float, list[WorkerAction]]]:
+    """Tick at every deadline up to ``end``; yields (time, actions)."""
+    while (due := worker.deadline()) is not None and due <= end:
+        yield due, worker.handle(Ticked(), due)
+        assert worker.deadline() is None or worker.deadline() > due
+
+
+def runs(actions: Sequence[WorkerAction]) -> list[Run]:
+    return [action for action in actions if isinstance(action, Run)]
+
+
+def reasons(actions: Sequence[WorkerAction]) -> list[str]:
+    return [action.reason for action in actions if isinstance(action, Drop)]
+
+
+def one(actions: Sequence[WorkerAction], command: Command) -> Message:
+    (message,) = sent(actions, command)
+    return message
+
+
+def fields(message: Message, *keys: int) -> tuple[Any, ...]:
+    return tuple(message.fields.get(key) for key in keys)
