@@ -18,7 +18,7 @@ from wmp.core.manager import Manager
 from wmp.core.offers import Offers
 from wmp.core.post import Post
 from wmp.core.queues import Queue
-from wmp.message import Command, Field
+from wmp.message import Command, Field, Outcome
 
 Patch = pytest.MonkeyPatch
 
@@ -249,6 +249,48 @@ def retries(patch: Patch) -> None:
         return lose(self, worker, job, cause)
 
     patch.setattr(Dispatch, "_lose", patient)
+
+
+def impatience(patch: Patch) -> None:
+    """WMP-6.15: a job is given up one lost lease too early."""
+    lose = Dispatch._lose
+
+    def give_up(self: Dispatch, worker: Any, job: Job, cause: str) -> bool:
+        job.retries -= job.lost == job.retries - 1
+        return lose(self, worker, job, cause)
+
+    patch.setattr(Dispatch, "_lose", give_up)
+
+
+def lost_at_the_worker(patch: Patch) -> None:
+    """WMP-6.15: that what ran a job died does not count against its retries."""
+    done = Dispatch.done
+
+    def forgive(self: Dispatch, worker: Any, columns: Any, now: float) -> int:
+        rows = zip(columns.ids, columns.attempts, columns.outcomes or (), strict=True)
+        for id, attempt, outcome in rows:
+            job = worker.leases.get(id)
+            if outcome == Outcome.LOST and job is not None and job.attempt == attempt:
+                job.lost -= 1
+        return done(self, worker, columns, now)
+
+    patch.setattr(Dispatch, "done", forgive)
+
+
+def handing_back(patch: Patch) -> None:
+    """WMP-6.11: a job that its worker hands back counts as cancelled."""
+    patch.setitem(jobs.TRANSITIONS, (State.LEASED, Input.RETURN), State.ENDED)
+
+
+def refusals_are_free(patch: Patch) -> None:
+    """WMP-6.5: who refuses a job loses its lease."""
+    refuse = Job.refuse
+
+    def spend(self: Job, identity: bytes, session: int, said: int) -> None:
+        self.lost += 1
+        refuse(self, identity, session, said)
+
+    patch.setattr(Job, "refuse", spend)
 
 
 def fair_share(patch: Patch) -> None:

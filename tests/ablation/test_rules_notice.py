@@ -85,6 +85,11 @@ RULES: list[tuple[Switch, Callable[..., None], dict[str, Any]]] = [
         {},
     ),
     (
+        manager_side.refusals_are_free,
+        jobs.test_a_refusal_costs_no_retry_and_waits_for_another_word_of_the_worker,
+        {},
+    ),
+    (
         manager_side.refusal_memory,
         jobs.test_a_refusal_costs_no_retry_and_waits_for_another_word_of_the_worker,
         {},

@@ -18,6 +18,7 @@ Switch = Callable[[pytest.MonkeyPatch], None]
 
 ENDS, MEET, CRASH = "every job ends", "they meet", "no crash"
 STALE, CAUSE, TWICE = "no stale result", "leases are lost for a cause", "executions"
+RETRIES = "retries are kept"
 NEWEST = "the newest epoch lives"
 
 WORLDS: list[tuple[Switch, set[str], tuple[int, ...]]] = [
@@ -30,6 +31,10 @@ WORLDS: list[tuple[Switch, set[str], tuple[int, ...]]] = [
     (manager_side.lost_leases, {ENDS}, (81, 63, 55)),
     (manager_side.resend_by_manager, {ENDS}, (14, 165, 17)),
     (manager_side.ended_in_the_queue, {"cancelled stays cancelled"}, (6, 8, 12, 18, 28)),
+    (manager_side.retries, {RETRIES}, (17, 29, 57, 67)),
+    (manager_side.impatience, {RETRIES}, (6, 49, 57, 63)),
+    (manager_side.lost_at_the_worker, {RETRIES}, (17, 29, 57, 70)),
+    (manager_side.handing_back, {"ends have a cause"}, (44, 314, 411, 486)),
     (manager_side.pong, {MEET, ENDS, NEWEST}, (19, 15, 25, 9)),
     (worker_side.stream_dedupe, {TWICE}, (28, 29, 80, 145, 17)),
     (worker_side.stream_order, {CAUSE}, (26, 130, 178)),
@@ -37,7 +42,7 @@ WORLDS: list[tuple[Switch, set[str], tuple[int, ...]]] = [
     (worker_side.ready_by_pong, {MEET}, (47, 15, 113, 108)),
     (worker_side.old_session, {CRASH}, (9, 27, 29, 32)),
     (worker_side.forgotten_session, {ENDS}, (45, 282, 170)),
-    (worker_side.forgotten_number, {ENDS}, (11,)),
+    (worker_side.forgotten_number, {ENDS, TWICE}, (1019,)),
     (worker_side.older_epoch, {NEWEST}, (19, 9, 40)),
     (worker_side.newer_epoch, {MEET, ENDS}, (129, 132, 93, 29)),
     (worker_side.superseded, {NEWEST, MEET}, (19, 31, 29)),
@@ -48,9 +53,9 @@ WORLDS: list[tuple[Switch, set[str], tuple[int, ...]]] = [
 DEPTH: list[tuple[tuple[Switch, ...], set[str], tuple[int, ...]]] = [
     ((manager_side.reconciliation, worker_side.stream_order), {ENDS}, (17,)),
     ((manager_side.replay_by_manager, manager_side.resend_by_manager), {ENDS}, (26, 61)),
-    ((worker_side.replay_by_worker, worker_side.resend_by_worker), {ENDS}, (103,)),
+    ((worker_side.replay_by_worker, worker_side.resend_by_worker), {ENDS}, (240, 257, 277, 312)),
     ((worker_side.held_already, worker_side.stream_dedupe), {TWICE, CRASH}, (8, 18, 27)),
-    ((manager_side.expiry, manager_side.newer_epoch), {STALE, TWICE}, (49,)),
+    ((manager_side.expiry, manager_side.newer_epoch), {STALE, TWICE}, (11, 483, 660, 758)),
     (
         (
             manager_side.again_to_manager,

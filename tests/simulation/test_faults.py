@@ -14,10 +14,11 @@ from wmp.core.worker import Worker
 from wmp.errors import Superseded
 from wmp.events import Submitted
 from wmp.message import Kind, Outcome
-from wmp.testing import world as world_module
 from wmp.testing.faults import MESSAGE_FAULTS, STRIKES, Fault, Faults, Strike
 from wmp.testing.invariants import INVARIANTS, History, Violation
+from wmp.testing.network import Lane
 from wmp.testing.tables import check_tables
+from wmp.testing.workload import Batch, Task
 from wmp.testing.world import World
 
 M = (b"m1", 1)
@@ -92,6 +93,7 @@ def begun_after_the_answer_cancelled() -> None:
 def granted_after_its_submitter_saw_it_cancelled() -> None:
     told = history()
     told.lost(M, 1, 1)
+    told.asked(M, 1)
     told.resolved(M, 1, End.CANCELLED, b"", 1, A)
     told.granted(M, 1, 2, B)
 
@@ -100,6 +102,30 @@ def given_up_too_early() -> None:
     told = history(attempts=2, retries=3)
     told.lost(M, 1, 2)
     told.resolved(M, 1, End.LOST, b"", 2, None)
+
+
+def given_up_for_refusals() -> None:
+    told = history(retries=0)
+    told.lost(M, 1, 1, counts=False)
+    told.resolved(M, 1, End.LOST, b"", 1, None)
+
+
+def never_given_up() -> None:
+    history(attempts=3, retries=1)
+
+
+def cancelled_and_nobody_asked() -> None:
+    history().resolved(M, 1, End.CANCELLED, b"", 1, A)
+
+
+def timed_out_without_a_deadline() -> None:
+    history().resolved(M, 1, End.TIMEOUT, b"", 1, None, 1e9)
+
+
+def timed_out_too_early() -> None:
+    told = history()
+    told.limited(M, 1, 5.0)
+    told.resolved(M, 1, End.TIMEOUT, b"", 1, None, 4.999)
 
 
 def another_result() -> None:
@@ -123,6 +149,11 @@ DOCTORED: list[tuple[str, Callable[[], None]]] = [
     ("cancelled stays cancelled", begun_after_the_answer_cancelled),
     ("cancelled stays cancelled", granted_after_its_submitter_saw_it_cancelled),
     ("retries are kept", given_up_too_early),
+    ("retries are kept", given_up_for_refusals),
+    ("retries are kept", never_given_up),
+    ("ends have a cause", cancelled_and_nobody_asked),
+    ("ends have a cause", timed_out_without_a_deadline),
+    ("ends have a cause", timed_out_too_early),
     ("exact results", another_result),
     ("exact results", an_end_of_nothing),
 ]
@@ -143,6 +174,16 @@ def test_what_is_allowed_is_not_found_fault_with():
         told.begun(worker, M, 1, attempt)
     told.resolved(M, 1, End.OK, b"did it", 3, A)
     told.finish()
+    told = history()
+    told.limited(M, 1, 5.0)
+    told.resolved(M, 1, End.TIMEOUT, b"", 1, None, 5.0)
+    told = history(attempts=2, retries=1)
+    told.lost(M, 1, 2)
+    told.resolved(M, 1, End.LOST, b"", 2, None)
+    told = history()
+    told.asked(M, 1)
+    told.asked(M, 99)  # of an older epoch, say
+    told.resolved(M, 1, End.CANCELLED, b"", 1, A)
     told = history()
     told.died(M)  # jobs end with their manager's process
     told.finish()
@@ -199,9 +240,10 @@ def test_a_machine_that_never_lets_time_pass_is_livelocked(monkeypatch):
     assert report.violation.name == "no livelock"
 
 
-def test_a_budget_that_is_used_up_is_livelock(monkeypatch):
-    monkeypatch.setattr(world_module, "BUDGET", 20)
-    report = quiet().play()
+def test_a_budget_that_is_used_up_is_livelock():
+    world = quiet()
+    world.budget = 20
+    report = world.play()
     assert report.violation is not None
     assert report.violation.name == "no livelock"
 
@@ -310,6 +352,45 @@ def test_a_half_open_link_loses_what_is_sent_and_tells_nobody():
     world._run(world.now + 8 * world.topology.timers.ping + world.topology.timers.backoff)
     assert far not in world.pipes
     assert (name, link) in world.pipes
+
+
+def at_work(task: Task) -> tuple[World, str, Lane]:
+    """A world without faults in which one job runs, and where."""
+    world = quiet()
+    world.workload = type(world.workload)((), (), ())
+    world._open()
+    world._run(1.5)
+    world.offer(Batch(1.5, "m1", Kind(), (task,), timeout=10.0))
+    while not (lanes := list(world.running())):
+        world._run(world.now + 0.01)
+    return world, *lanes[0]
+
+
+LONG = Task(b"long", 60.0, fails=False, heeds=False)
+
+
+def test_what_runs_a_job_dies_and_the_job_is_tried_again():
+    world, name, lane = at_work(LONG)
+    assert list(lane.run.attempts) == [1]
+    world.bereave(name, lane)
+    world._run(world.now + 1.0)
+    (again,) = (lane for _, lane in world.running())
+    assert list(again.run.attempts) == [2]
+    assert world.alive(name)
+
+
+def test_a_handler_that_hangs_is_ended_when_nobody_wants_its_result():
+    for ask, left in ((True, 0.5), (False, 10.5)):
+        world, name, lane = at_work(LONG)
+        world.hang(name, lane, 1000.0)
+        if ask:
+            world.cancel("m1", [1])
+        world._run(world.now + left)
+        assert not world.lanes[name]
+        assert not world.hung
+        ended = End.CANCELLED if ask else End.TIMEOUT
+        assert world.ends == {ended: 1}
+        world.history.finish()
 
 
 def test_of_two_of_one_identity_the_older_stops_and_says_why():

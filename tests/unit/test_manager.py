@@ -434,7 +434,7 @@ def test_what_comes_back_keeps_its_order(manager, worker, outcome):
 
 @pytest.mark.rule("WMP-6.5")
 def test_a_refusal_costs_no_retry_and_waits_for_another_word_of_the_worker(manager, worker):
-    submit(manager, b"job", retries=0)
+    submit(manager, b"job", retries=1)
     (take,) = sent(worker.give(3, hold=5.0), Command.TAKE)
     assert take.fields[Field.MORE] is True  # the lock stays open
 
@@ -449,6 +449,9 @@ def test_a_refusal_costs_no_retry_and_waits_for_another_word_of_the_worker(manag
 
     (take,) = sent(worker.give(1), Command.TAKE)
     assert list(take.columns.attempts) == [3]
+    # Lost once now, for which it has a retry.
+    assert resolved(worker.bye()) == []
+    assert manager.statistics().queued == 1
 
 
 @pytest.mark.rule("WMP-6.8")

@@ -120,6 +120,7 @@ def _summarise(tally: Tally, seconds: float, out: TextIO) -> None:
     _say(f"schedules        {tally.schedules} in {seconds:.1f} s ({rate:.0f}/s)", out)
     _say(f"simulated hours  {tally.hours:.2f}", out)
     _say(f"events           {tally.steps}", out)
+    _say(f"messages         {tally.messages}", out)
     ends = ", ".join(f"{count} {end}" for end, count in tally.ends.most_common())
     _say(f"jobs             {tally.jobs}; ended: {ends}", out)
     _say(f"executions       {tally.executions}", out)

@@ -28,6 +28,9 @@ class Tally:
     hours: float = 0.0
     """Virtual."""
     steps: int = 0
+    """Events that machines handled."""
+    messages: int = 0
+    """Put on a connection: by every node on the way."""
     jobs: int = 0
     executions: int = 0
     longest_wait: float = 0.0
@@ -45,6 +48,7 @@ class Tally:
         self.schedules += 1
         self.hours += report.hours
         self.steps += report.steps
+        self.messages += report.messages
         self.jobs += report.jobs
         self.executions += report.begun
         self.longest_wait = max(self.longest_wait, report.met)
@@ -61,6 +65,7 @@ class Tally:
             "schedules": self.schedules,
             "simulated_hours": round(self.hours, 4),
             "events": self.steps,
+            "messages": self.messages,
             "jobs": self.jobs,
             "executions": self.executions,
             "longest_wait": round(self.longest_wait, 3),

@@ -57,6 +57,11 @@ class Fault(Enum):
     """A second process of the same identity starts: the older one must stop."""
     WAKE_HERD = "wake herd"
     """All links come back at once, and every manager gets many jobs at once."""
+    KILL_HANDLER = "kill handler"
+    """What runs a job dies in the middle of it: its worker says so and goes on."""
+    HANG = "hang"
+    """A handler does not return: it is ended by force once nobody wants its result, or it has
+    been at it for too long."""
 
 
 MESSAGE_FAULTS = (Fault.DROP, Fault.DUPLICATE, Fault.DELAY, Fault.REORDER)
@@ -64,6 +69,9 @@ MESSAGE_FAULTS = (Fault.DROP, Fault.DUPLICATE, Fault.DELAY, Fault.REORDER)
 
 STRIKES = tuple(f for f in Fault if f not in MESSAGE_FAULTS and f is not Fault.CLOCK_SKEW)
 """Those that strike at a time."""
+
+_LATER = (Fault.KILL_HANDLER, Fault.HANG)
+"""Drawn behind all others, so that seeds keep the worlds that they had before these came."""
 
 
 @frozen
@@ -98,17 +106,14 @@ def draw_faults(names: list[str], draw: Random) -> Faults:
     """Draw a world's faults. Some worlds get few kinds, some many, some none."""
     until = draw.uniform(2.0, 7.0)
     share = draw.choice((0.0, 0.1, 0.25, 0.25, 0.5, 1.0))
-    kinds = frozenset(fault for fault in Fault if draw.random() < share)
-    strikes = []
-    for fault in STRIKES:
-        # Drawn whether it is used or not: a kind more or less leaves the others as they are.
-        for _ in range(draw.choice((1, 1, 2, 3))):
-            strike = Strike(
-                draw.uniform(0, until), fault, draw.random(), draw.random(), draw.random()
-            )
-            if fault in kinds:
-                strikes.append(strike)
-    strikes.sort(key=lambda strike: strike.at)
+    kinds = {fault for fault in Fault if fault not in _LATER and draw.random() < share}
+    strikes = [
+        strike
+        for fault in STRIKES
+        if fault not in _LATER
+        for strike in _draw_strikes(fault, until, draw)
+        if fault in kinds
+    ]
     rate = draw.choice((0.01, 0.05, 0.2))
     rates = {fault: rate for fault in MESSAGE_FAULTS if fault in kinds}
     skew = {}
@@ -116,4 +121,18 @@ def draw_faults(names: list[str], draw: Random) -> Faults:
         clock = (draw.uniform(-50, 1e5), 1 + draw.choice((-1, 1)) * draw.uniform(1e-4, 0.03))
         if Fault.CLOCK_SKEW in kinds and draw.random() < 0.7:
             skew[name] = clock
-    return Faults(until, kinds, tuple(strikes), rates, skew)
+    for fault in _LATER:
+        blows = _draw_strikes(fault, until, draw)
+        if draw.random() < share:
+            kinds.add(fault)
+            strikes += blows
+    strikes.sort(key=lambda strike: strike.at)
+    return Faults(until, frozenset(kinds), tuple(strikes), rates, skew)
+
+
+def _draw_strikes(fault: Fault, until: float, draw: Random) -> list[Strike]:
+    """Drawn whether they are used or not: a kind more or less leaves the others as they are."""
+    return [
+        Strike(draw.uniform(0, until), fault, draw.random(), draw.random(), draw.random())
+        for _ in range(draw.choice((1, 1, 2, 3)))
+    ]

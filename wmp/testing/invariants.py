@@ -11,6 +11,7 @@ Jobs in a manager's memory end with its process. So a job belongs to an *owner*,
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import inf
 
 from attrs import define, field
 
@@ -33,7 +34,14 @@ INVARIANTS: Mapping[str, str] = {
         "a job is not begun after its worker answered `cancelled`, and not granted again after "
         "its submitter was told of any end"
     ),
-    "retries are kept": "a job is given up only when more leases were lost than it has retries",
+    "retries are kept": (
+        "a job is given up when more leases were lost than it has retries, and only then; what "
+        "was refused or handed back does not count"
+    ),
+    "ends have a cause": (
+        "a job is cancelled only when its submitter asked for it, and times out only when its "
+        "time has passed"
+    ),
     "exact results": "a result is byte for byte what the handler made",
     "they meet": "an idle worker and a job that it can do meet in bounded time without faults",
     "tables are bounded": "what a machine remembers is bounded by what there is to remember",
@@ -58,6 +66,10 @@ class Violation(AssertionError):
         self.name = name
         self.detail = detail
 
+    def __reduce__(self) -> tuple[type[Violation], tuple[str, str]]:
+        """Travels between processes: by what it was made of."""
+        return Violation, (self.name, self.detail)
+
 
 @define(eq=False)
 class _Job:
@@ -71,6 +83,12 @@ class _Job:
     """Who has the newest lease; None when that is over."""
     over: int = 0
     """Leases that are over without a result."""
+    spent: int = 0
+    """Those of them that count against the retries."""
+    asked: bool = False
+    """Whether its submitter asked that it be cancelled."""
+    deadline: float | None = None
+    """On its manager's clock."""
     begun: dict[int, Peer] = field(factory=dict)
     """Attempt to the worker that began it."""
     end: End | None = None
@@ -100,6 +118,16 @@ class History:
         self.jobs.setdefault(owner, {})[id] = _Job(results, retries)
         self.open.setdefault(owner, {})[id] = None
 
+    def limited(self, owner: Peer, id: int, deadline: float) -> None:
+        """A job has until then, on its manager's clock."""
+        self._job(owner, id).deadline = deadline
+
+    def asked(self, owner: Peer, id: int) -> None:
+        """The submitter asked that a job be cancelled; one that there is not is nobody's."""
+        job = self.jobs.get(owner, {}).get(id)
+        if job is not None and job.end is None:
+            job.asked = True
+
     def granted(self, owner: Peer, id: int, attempt: int, worker: Peer) -> None:
         """A manager sent TAKE for the first time for this attempt."""
         job = self._job(owner, id)
@@ -113,16 +141,23 @@ class History:
                 "leases are lost for a cause",
                 f"{what} while {_peer(job.holder)} held attempt {job.attempt}",
             )
+        if job.spent > job.retries:
+            detail = f"{what} after {job.spent} leases were lost, of {job.retries} retries"
+            raise Violation("retries are kept", detail)
         # Leases that nobody saw: granted without a route, lost before there was one.
         job.over += attempt - job.attempt - 1
         job.attempt, job.holder = attempt, worker
 
-    def lost(self, owner: Peer, id: int, attempt: int) -> None:
-        """A lease is over without a result, for a cause that the manager could see."""
+    def lost(self, owner: Peer, id: int, attempt: int, *, counts: bool = True) -> None:
+        """A lease is over without a result, for a cause that the manager could see.
+
+        ``counts``: against the job's retries; not when it was refused or handed back.
+        """
         job = self._job(owner, id)
         if job.attempt == attempt and job.holder is not None:
             job.holder = None
             job.over += 1
+            job.spent += counts
 
     def begun(self, worker: Peer, owner: Peer, id: int, attempt: int) -> None:
         """A handler began."""
@@ -147,9 +182,26 @@ class History:
             self._answered[key] = max(attempt, self._answered.get(key, 0))
 
     def resolved(
-        self, owner: Peer, id: int, end: End, payload: bytes, attempt: int, by: Peer | None
+        self,
+        owner: Peer,
+        id: int,
+        end: End,
+        payload: bytes,
+        attempt: int,
+        by: Peer | None,
+        now: float = inf,
     ) -> None:
-        """A submitter was told the end of a job; ``by`` whose DONE."""
+        """A submitter was told the end of a job.
+
+        Args:
+            owner: Its manager.
+            id: Its number there.
+            end: How it ended.
+            payload: What came with that.
+            attempt: The newest that was granted.
+            by: Whose DONE it was, if it was one.
+            now: On the manager's clock.
+        """
         job = self._job(owner, id)
         what = f"{_name(owner, id)} ended {end.value} with attempt {attempt}"
         if job.end is not None:
@@ -168,8 +220,13 @@ class History:
                     f"{what}: {payload[:60]!r} of {len(payload)} bytes, "
                     f"not {job.results.get(end, b'')[:60]!r}",
                 )
-        if end is End.LOST and attempt <= job.retries:
-            raise Violation("retries are kept", f"{what}, of {job.retries} retries")
+        if end is End.LOST and job.spent <= job.retries:
+            detail = f"{what} after {job.spent} leases were lost, of {job.retries} retries"
+            raise Violation("retries are kept", detail)
+        if end is End.CANCELLED and not job.asked:
+            raise Violation("ends have a cause", f"{what}, and nobody asked for it")
+        if end is End.TIMEOUT and (job.deadline is None or now < job.deadline):
+            raise Violation("ends have a cause", f"{what} at {now}, its time is {job.deadline}")
         job.end = end
         self.open[owner].pop(id)
 

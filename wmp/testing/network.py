@@ -266,6 +266,14 @@ class Network:
         if lane.left and self.lanes[name].get(lane.run.lane) is lane:
             self.begin(name, lane)
 
+    def bereave(self, name: str, lane: Lane) -> None:
+        """What runs the first job of a lane dies; those behind it go on elsewhere (WMP-6.14)."""
+        lost = lane.left[0] not in lane.cancelled
+        if lost:
+            self.end(name, lane, Outcome.LOST, b"what ran it has died")
+        else:
+            self.end(name, lane, Outcome.CANCELLED, b"")
+
     def deadline(self) -> float | None:
         """The earliest deadline of all nodes."""
         times = (node.deadline() for name, node in self.nodes.items() if self.alive(name))

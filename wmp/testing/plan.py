@@ -16,6 +16,7 @@ FAULTS: Mapping[str, str] = {
     "duplicate": "a message comes again, behind those that are on the way",
     "refuse": "a message of a manager or device is reported as undeliverable",
     "kill": "a worker's process ends; it may start again at any time, with a newer epoch",
+    "bereave": "what runs a job dies before the job has an outcome",
     "restart device": "a device starts again; what was on its connections is lost",
     "restart manager": "a manager starts again; its jobs end with its process",
 }

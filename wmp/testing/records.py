@@ -25,6 +25,8 @@ def outline_records(history: History, witness: Witness) -> Outline:
                 pen.place((DOWN, me, peer, contact.session), number)
                 leases.append((id, attempt))
             contacts.append((me, peer, contact.session > 0, tuple(leases)))
+    for ids in history.jobs.values():
+        pen.ahead += [j.deadline for j in ids.values() if j.deadline is not None]
     jobs = [
         (
             owner,
@@ -33,6 +35,9 @@ def outline_records(history: History, witness: Witness) -> Outline:
             job.attempt,
             job.holder,
             job.over,
+            job.spent,
+            job.asked,
+            job.deadline is not None,
             tuple(job.begun.items()),
             job.end and job.end.value,
         )

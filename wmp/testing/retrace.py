@@ -68,6 +68,8 @@ def _in_words(scope: Scope, move: Move) -> str:
             return f"the handler of {where[0]} returns"
         case "heed":
             return f"the handler of {where[0]} heeds its cancellation"
+        case "bereave":
+            return f"what runs a job at {where[0]} dies"
         case "step":
             return f"{scope.plan.script[scope.done]}"
         case "tick":

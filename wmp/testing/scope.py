@@ -196,6 +196,8 @@ class Scope(Network):
                     for pipe in busy
                     if kind != "refuse" or not isinstance(self.nodes[pipe[0]], Worker)
                 ]
+        if "bereave" in kinds:
+            moves += [("bereave", name, lane.run.lane) for name, lane in self.running()]
         if not over:
             for kind, names in (
                 ("kill", self.plan.workers),
@@ -252,6 +254,9 @@ class Scope(Network):
                 self.repeat((name, rest[1]))
             case "refuse":
                 self.refuse((name, rest[1]))
+            case "bereave":
+                self._take(name)
+                self.bereave(name, self.lanes[name][rest[1]])
             case "kill":
                 self.down.add(name)
                 self.lanes[name] = {}

@@ -9,7 +9,7 @@ from wmp.core.device import Device
 from wmp.core.manager import Manager
 from wmp.core.worker import Worker
 from wmp.testing.faults import Fault, Strike
-from wmp.testing.network import Pipe
+from wmp.testing.network import Lane, Pipe
 from wmp.testing.workload import Batch, Task
 
 if TYPE_CHECKING:
@@ -182,6 +182,33 @@ def _quicken(world: World, name: str) -> None:
     world.slow.pop(name, None)
 
 
+def _at_work(world: World, blow: Strike) -> tuple[str, Lane] | None:
+    """A job that runs, with its worker; while there is none, the next one that begins is hit."""
+    workers = _nodes(world, Worker)
+    found = _one([(name, lane) for name, lane in world.running() if name in workers], blow)
+    if found is None:
+        world.doomed.append(blow)
+    return found
+
+
+def _kill_handler(world: World, blow: Strike) -> bool:
+    found = _at_work(world, blow)
+    if found is None:
+        return False
+    name, lane = found
+    world.say(f"what runs job {lane.left[0]} at {name} dies")
+    world.bereave(name, lane)
+    return True
+
+
+def _hang(world: World, blow: Strike) -> bool:
+    found = _at_work(world, blow)
+    if found is None:
+        return False
+    world.hang(*found, 0.5 + 4 * blow.lasts)
+    return True
+
+
 def _collision(world: World, blow: Strike) -> bool:
     double = world.topology.double
     if double is None or f"{double}+" in world.nodes or not world.alive(double):
@@ -221,4 +248,6 @@ _STRIKES = {
     Fault.SLOW_WORKER: _slow,
     Fault.IDENTITY_COLLISION: _collision,
     Fault.WAKE_HERD: _herd,
+    Fault.KILL_HANDLER: _kill_handler,
+    Fault.HANG: _hang,
 }

@@ -12,7 +12,7 @@ from attrs import define, field
 
 from wmp.actions import Resolve, Send
 from wmp.core.settings import ManagerSettings
-from wmp.events import Received, Ticked
+from wmp.events import Cancelled, Received, Submitted, Ticked
 from wmp.message import Columns, Command, Field, Message, Outcome, Peer
 from wmp.testing.invariants import History
 
@@ -53,6 +53,13 @@ class Witness:
             sender = message.sender
             if not message.to or message.to == me[::-1]:
                 self._heard(me, contacts, message, now)
+        elif isinstance(event, Submitted):
+            if event.timeout is not None:
+                for id in event.ids:
+                    self.history.limited(me, id, now + event.timeout)
+        elif isinstance(event, Cancelled):
+            for id in event.ids:
+                self.history.asked(me, id)
         elif isinstance(event, Ticked):
             for contact in contacts.values():
                 if contact.heard + settings.expire <= now:
@@ -63,7 +70,7 @@ class Witness:
             elif isinstance(action, Resolve):
                 rows = zip(action.ids, action.ends, action.payloads, action.attempts, strict=True)
                 for id, end, payload, attempt in rows:
-                    self.history.resolved(me, id, end, bytes(payload), attempt, sender)
+                    self.history.resolved(me, id, end, bytes(payload), attempt, sender, now)
                     if sender is not None and sender[0] in contacts:
                         contacts[sender[0]].leases.pop(id, None)
 
@@ -119,7 +126,7 @@ class Witness:
             for id, attempt, outcome in _rows(columns):
                 lease = contact.leases.get(id)
                 if outcome > Outcome.ERROR and lease is not None and lease[0] == attempt:
-                    self._over(me, contact, id)
+                    self._over(me, contact, id, counts=outcome == Outcome.LOST)
 
     def _sent(
         self, me: Peer, contacts: dict[bytes, _Contact], message: Message, now: float
@@ -149,9 +156,9 @@ class Witness:
         for id in tuple(contact.leases):
             self._over(me, contact, id)
 
-    def _over(self, me: Peer, contact: _Contact, id: int) -> None:
+    def _over(self, me: Peer, contact: _Contact, id: int, *, counts: bool = True) -> None:
         attempt, _ = contact.leases.pop(id)
-        self.history.lost(me, id, attempt)
+        self.history.lost(me, id, attempt, counts=counts)
 
 
 def _rows(columns: Columns) -> list[tuple[int, int, int]]:

@@ -36,7 +36,7 @@ from wmp.core.worker import Worker
 from wmp.errors import Superseded
 from wmp.events import Connected, Drained, Submitted, Undelivered
 from wmp.message import Frame, Message, Outcome, Peer
-from wmp.testing.faults import Fault, Faults, draw_faults
+from wmp.testing.faults import Fault, Faults, Strike, draw_faults
 from wmp.testing.invariants import History, Violation
 from wmp.testing.journals import Journals
 from wmp.testing.meetings import Meetings
@@ -56,6 +56,8 @@ _AT_ONCE = 4_000
 """Events without time moving on after which it does."""
 _PARKED = 16
 """Messages that an end node keeps for a full pipe."""
+_LOOK = 0.25
+"""Seconds between two looks at a handler that hangs."""
 _CHECK_EVERY = 24
 """Events between two looks into the machines."""
 
@@ -70,6 +72,8 @@ class Report:
     hours: float
     """Virtual time that passed."""
     steps: int
+    messages: int
+    """Put on a connection, by any node."""
     jobs: int
     begun: int
     """Executions."""
@@ -121,6 +125,10 @@ class World(Network):
     """Nodes that get no events, and what waits for them."""
     slow: dict[str, float] = field(factory=dict, init=False)
     """Workers whose handlers take that many times longer."""
+    doomed: list[Strike] = field(factory=list, init=False)
+    """Strikes that wait for a job to run."""
+    hung: set[tuple[Lane, int]] = field(factory=set, init=False)
+    """Jobs, by lane and number, whose handlers do not return by themselves."""
     mended: bool = field(default=False, init=False)
     _tasks: dict[bytes, Task] = field(factory=dict, init=False)
     _submitted: dict[int, tuple[str, int, range]] = field(factory=dict, init=False)
@@ -184,6 +192,7 @@ class World(Network):
             digest=self.trace.digest(),
             hours=self.now / 3600,
             steps=self.trace.steps,
+            messages=self.sent.total(),
             jobs=len(self._tasks),
             begun=self.begun.total(),
             ends={end.value: count for end, count in self.ends.items()},
@@ -622,9 +631,33 @@ class World(Network):
         """A handler begins; somebody must see to its end."""
         task = self._tasks[lane.payload(id)]
         takes = task.takes * self.slow.get(name, 1.0)
+        if self.doomed:
+            self.after(takes / 2, strike, self, self.doomed.pop())
         self.after(takes, self._finish, name, lane, id, task.outcome)
 
+    def hang(self, name: str, lane: Lane, seconds: float) -> None:
+        """Let the handler of a lane's first job not return."""
+        id = lane.left[0]
+        self.say(f"job {id} hangs at {name}")
+        self.hung.add((lane, id))
+        self._look_after(name, lane, id, self.now + seconds)
+
+    def _look_after(self, name: str, lane: Lane, id: int, until: float) -> None:
+        """End a handler by force that nobody waits for any more, or that is at it too long."""
+        if self.lanes[name].get(lane.run.lane) is not lane or lane.left[0] != id:
+            self.hung.discard((lane, id))  # what ran it died, or its worker
+            return
+        due = dict(zip(lane.run.ids, lane.run.deadlines or (), strict=False)).get(id)
+        unwanted = id in lane.cancelled or (due is not None and due <= self.local(name))
+        if name in self.paused or (self.now < until and not unwanted):
+            self.after(_LOOK, self._look_after, name, lane, id, until)
+            return
+        self.hung.remove((lane, id))
+        self.bereave(name, lane)
+
     def _finish(self, name: str, lane: Lane, id: int, outcome: Outcome) -> None:
+        if (lane, id) in self.hung:
+            return
         if name in self.paused:
             self.paused[name].append((self._finish, (name, lane, id, outcome)))
         elif self.lanes[name].get(lane.run.lane) is lane and lane.left[0] == id:
