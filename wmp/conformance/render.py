@@ -6,11 +6,11 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from wmp.conformance.case import Line
-from wmp.message import Field, Frame, Message, Outcome
+from wmp.message import FIELD_NAMES, Frame, Message, Outcome
 
 __all__ = ["conversation", "describe"]
 
-_NAMES = {value: name.lower() for name, value in vars(Field).items() if isinstance(value, int)}
+
 _LONGEST = 40
 
 
@@ -23,7 +23,7 @@ def describe(message: Message | None, frames: Sequence[Frame]) -> str:
     if not message.to:
         parts.append("to all")
     for key, value in message.fields.items():
-        name = _NAMES.get(key, key) if isinstance(key, int) else key
+        name = FIELD_NAMES.get(key, key)
         parts.append(f"{name}={_show(value)}")
     columns = message.columns
     if columns is not None:

@@ -77,6 +77,7 @@ class VirtualWire:
     unit: int = 1000
     grace: float = 0.0
     patience: float = 0.0
+    may_end: bool = False
     _now: float = 0.0
     _arrived: deque[tuple[Connection, Sequence[Frame]]] = field(factory=deque)
     _replaced: dict[int, int] = field(factory=dict)
@@ -113,6 +114,8 @@ class VirtualWire:
     def receive(self, until: float) -> tuple[Connection, Sequence[Frame]] | None:
         still = 0
         while not self._arrived:
+            if self.ended and not self.may_end:
+                raise Broken("WMP-10.1", "it has ended by itself")
             due = self.testee.deadline()
             if due is None or due > until:
                 self._now = max(self._now, until)
@@ -138,11 +141,12 @@ class VirtualWire:
 
     def drain(self) -> None:
         assert isinstance(self.testee, WorkerTestee)
+        self.may_end = True
         self._collect(self.testee.drain(self._now))
 
     @property
     def ended(self) -> bool:
-        return isinstance(self.testee, WorkerTestee) and self.testee.ended
+        return bool(getattr(self.testee, "ended", False))
 
     def close(self) -> str:
         return ""

@@ -72,6 +72,9 @@ class Terms:
 class Wire(Protocol):
     """A way to one testee."""
 
+    may_end: bool
+    """Set by a script: the testee may end by itself."""
+
     @property
     def unit(self) -> int:
         """Milliseconds of one unit."""

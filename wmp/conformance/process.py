@@ -1,0 +1,151 @@
+"""A testee as a process: started, talked to by lines, ended."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Mapping
+from typing import IO
+
+from attrs import define, field
+
+__all__ = ["Process", "fill"]
+
+
+def fill(command: str, words: Mapping[str, str]) -> list[str]:
+    """Split a command and replace ``{word}`` in it.
+
+    Raises:
+        ValueError: The command is empty or has an open quotation.
+    """
+    parts = shlex.split(command)
+    if not parts:
+        raise ValueError("an empty command; expected a program and its arguments")
+    for word, value in words.items():
+        parts = [part.replace("{" + word + "}", value) for part in parts]
+    return parts
+
+
+@define(eq=False)
+class Process:
+    """One run of a testee's command.
+
+    Args:
+        arguments: What to run.
+
+    Raises:
+        OSError: It cannot be run.
+    """
+
+    arguments: list[str]
+    _child: subprocess.Popen[bytes] = field(init=False)
+    _errors: IO[bytes] = field(init=False)
+    _rest: bytes = b""
+
+    def __attrs_post_init__(self) -> None:
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed by said()
+        try:
+            self._child = subprocess.Popen(
+                self.arguments,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=self._errors,
+                bufsize=0,
+                start_new_session=True,  # Ctrl-C is the kit's; what it starts ends with it
+            )
+        except OSError:
+            self._errors.close()
+            raise
+        os.set_blocking(self.output, False)
+
+    @property
+    def output(self) -> int:
+        """File descriptor of its stdout, to be polled."""
+        assert self._child.stdout is not None
+        return self._child.stdout.fileno()
+
+    @property
+    def ended(self) -> bool:
+        """Whether it has exited."""
+        return self._child.poll() is not None
+
+    def tell(self, line: str) -> None:
+        """Write a line to its stdin; nothing when it has gone."""
+        assert self._child.stdin is not None
+        try:
+            self._child.stdin.write(line.encode() + b"\n")
+        except OSError:
+            pass
+
+    def lines(self) -> list[str]:
+        """What it has written since the last call, whole lines only."""
+        data = self._rest
+        while True:
+            try:
+                part = os.read(self.output, 1 << 16)
+            except BlockingIOError:
+                break
+            if not part:
+                break
+            data += part
+        *whole, self._rest = data.split(b"\n")
+        return [line.decode(errors="replace") for line in whole]
+
+    def terminate(self) -> None:
+        """Ask it to end."""
+        if not self.ended:
+            self._child.terminate()
+
+    def close(self, patience: float) -> str:
+        """End it within ``patience`` seconds; returns what was wrong with its end."""
+        ended_before = self.ended
+        self.terminate()
+        complaint = ""
+        try:
+            self._child.wait(patience)
+        except subprocess.TimeoutExpired:
+            complaint = f"it did not end within {patience:g} s of SIGTERM, and was killed"
+        self._kill_group()
+        status = self._child.wait()
+        if not complaint and status not in (0, -signal.SIGTERM):
+            when = "on its own, " if ended_before else ""
+            complaint = f"it ended {when}with status {status}"
+        for pipe in (self._child.stdin, self._child.stdout):
+            if pipe is not None:
+                pipe.close()
+        return complaint
+
+    def _kill_group(self) -> None:
+        """Kill whatever of it is left, and only that: it leads a session of its own."""
+        try:
+            os.killpg(self._child.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+        except PermissionError:  # macOS: all that is left is a zombie
+            pass
+
+    def said(self, most: int = 4000) -> str:
+        """The end of what it wrote on stderr; closes that."""
+        if self._errors.closed:
+            return ""
+        with self._errors as errors:
+            size = errors.seek(0, os.SEEK_END)
+            errors.seek(max(0, size - most))
+            return errors.read().decode(errors="replace")
+
+    def wait_ended(self, seconds: float) -> bool:
+        """Wait until it has exited; False when it has not."""
+        until = time.monotonic() + seconds
+        while not self.ended:
+            left = until - time.monotonic()
+            if left <= 0:
+                return False
+            try:
+                self._child.wait(left)
+            except subprocess.TimeoutExpired:
+                return False
+        return True

@@ -1,0 +1,284 @@
+"""A live peer over sockets, in real time, scaled by the unit that it declares."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Sequence
+from typing import Any
+
+import zmq
+from attrs import define, field, frozen
+
+from wmp.conformance.case import Broken, Case, Unimplemented
+from wmp.conformance.play import terms_of
+from wmp.conformance.process import Process, fill
+from wmp.conformance.wire import Connection, End, Job, Terms
+from wmp.message import Frame
+
+__all__ = ["Live", "SocketWire"]
+
+_ANY = "tcp://127.0.0.1:*"
+_LEAST_GRACE = 0.3
+"""Seconds that "at once" may take at least: another process on a busy machine."""
+_START = 15.0
+"""Seconds that a testee may take to start."""
+_OUTCOMES = frozenset({"ok", "error", "cancelled", "timeout", "lost"})
+
+
+@frozen
+class Live:
+    """How to reach a live testee.
+
+    Args:
+        testee: manager, worker or device.
+        command: What starts it (``specs/testee.md``); None when it runs already.
+        endpoint: Where it listens or the kit shall listen; None for a free port.
+        unit: Milliseconds of its unit, which ``{unit}`` in the command becomes.
+    """
+
+    testee: str
+    command: str | None = None
+    endpoint: str | None = None
+    unit: int = 1000
+
+    @property
+    def own_unit(self) -> int:
+        """The unit that it goes by: the default when the command cannot say another."""
+        scaled = self.command is None or "{unit}" in self.command
+        return self.unit if scaled else 1000
+
+    def wire(self, case: Case) -> SocketWire:
+        """Start it for a case.
+
+        Raises:
+            Unimplemented: The command cannot be told what the case needs.
+            OSError: It cannot be run.
+        """
+        terms = terms_of(case)
+        command = self.command or "{slots}"
+        if terms.slots > 1 and case.testee == "worker" and "{slots}" not in command:
+            raise Unimplemented("the command has no {slots}, and the case needs more than one")
+        return SocketWire(self, terms)
+
+
+@define(eq=False)
+class SocketWire:
+    """A :class:`~wmp.conformance.wire.Wire` to a live testee."""
+
+    live: Live
+    terms: Terms
+    may_end: bool = False
+    unit: int = field(init=False)
+    _context: zmq.Context[Any] = field(init=False)
+    _process: Process | None = field(default=None, init=False)
+    _routers: list[zmq.Socket[Any]] = field(factory=list, init=False)
+    _dealers: dict[int, zmq.Socket[Any]] = field(factory=dict, init=False)
+    _poller: zmq.Poller = field(factory=zmq.Poller, init=False)
+    _arrived: deque[tuple[Connection, Sequence[Frame]]] = field(factory=deque, init=False)
+    _ends: list[End] = field(factory=list, init=False)
+    _unknown: str = field(default="", init=False)
+    _bound: str = field(default="", init=False)
+    _dialled: int = field(default=0, init=False)
+    _began: float = field(init=False)
+    complaint: str = field(default="", init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self.unit = self.live.own_unit
+        self._context = zmq.Context()
+        try:
+            self._start()
+        except BaseException:
+            self._close_sockets()
+            raise
+        self._began = time.monotonic()
+
+    def _start(self) -> None:
+        live = self.live
+        addresses = []
+        for _ in range(self.terms.endpoints):
+            router = self._socket(zmq.ROUTER)
+            router.router_mandatory = True
+            router.bind(live.endpoint or _ANY if live.testee == "worker" else _ANY)
+            addresses.append(_address(router))
+            self._routers.append(router)
+            self._poller.register(router, zmq.POLLIN)
+        words = {"unit": str(self.unit), "slots": str(self.terms.slots)}
+        if live.testee == "worker":
+            words["endpoint"] = ",".join(addresses)
+        else:
+            self._bound = live.endpoint or self._free_port()
+            words["endpoint"] = words["bind"] = self._bound
+            words["connect"] = ",".join(addresses)
+        if live.command is not None:
+            self._process = Process(fill(live.command, words))
+            self._poller.register(self._process.output, zmq.POLLIN)
+
+    def _socket(self, kind: int) -> zmq.Socket[Any]:
+        made: zmq.Socket[Any] = self._context.socket(kind)
+        made.linger = 0
+        made.sndhwm = made.rcvhwm = 100_000
+        return made
+
+    def _free_port(self) -> str:
+        """An address that was free a moment ago."""
+        with self._socket(zmq.ROUTER) as probe:
+            probe.bind(_ANY)
+            return _address(probe)
+
+    # -- time
+
+    @property
+    def grace(self) -> float:
+        return max(0.25, _LEAST_GRACE * 1000 / self.unit)
+
+    @property
+    def patience(self) -> float:
+        return _START * 1000 / self.unit
+
+    def now(self) -> float:
+        return (time.monotonic() - self._began) * 1000 / self.unit
+
+    # -- messages
+
+    def dial(self) -> Connection:
+        self._dialled += 1
+        dealer = self._socket(zmq.DEALER)
+        # A testee that has just been started may not listen yet.
+        dealer.reconnect_ivl, dealer.reconnect_ivl_max = 5, 50
+        dealer.connect(self._bound)
+        self._dealers[self._dialled] = dealer
+        self._poller.register(dealer, zmq.POLLIN)
+        return Connection("dialled", self._dialled)
+
+    def hang_up(self, connection: Connection) -> None:
+        dealer = self._dealers.pop(connection.endpoint, None)
+        if dealer is not None:
+            self._poller.unregister(dealer)
+            dealer.close()
+
+    def send(self, connection: Connection, frames: Sequence[Frame]) -> None:
+        try:
+            if connection.side == "taken":
+                router = self._routers[connection.endpoint]
+                router.send_multipart([connection.name, *frames], zmq.DONTWAIT)
+            elif connection.endpoint in self._dealers:
+                self._dealers[connection.endpoint].send_multipart(frames, zmq.DONTWAIT)
+        except zmq.ZMQError:
+            pass  # it has gone, and what it does not answer is what will be seen
+
+    def receive(self, until: float) -> tuple[Connection, Sequence[Frame]] | None:
+        while not self._arrived:
+            left = (until - self.now()) * self.unit / 1000
+            events = dict(self._poller.poll(max(0, round(left * 1000))))
+            self._collect(events)
+            if self._arrived:
+                break
+            if self._process is not None and self._process.output in events:
+                if self._hear():
+                    return None  # before its time: the submitter was told something
+                if self._process.ended:
+                    self._poller.unregister(self._process.output)
+                    if not self.may_end:
+                        raise Broken("WMP-10.1", "it has ended by itself")
+            if left <= 0:
+                return None
+        return self._arrived.popleft()
+
+    def _collect(self, events: dict[Any, int]) -> None:
+        for index, router in enumerate(self._routers):
+            if router in events:
+                name, *frames = router.recv_multipart()
+                self._arrived.append((Connection("taken", index, name), frames))
+        for index, dealer in self._dealers.items():
+            if dealer in events:
+                self._arrived.append((Connection("dialled", index), dealer.recv_multipart()))
+
+    # -- control
+
+    def submit(self, job: Job) -> None:
+        options = {
+            "timeout": None if job.timeout is None else round(job.timeout * self.unit),
+            "retries": job.retries,
+            "priority": job.priority or None,
+        }
+        told = "".join(f" {key}={value}" for key, value in options.items() if value is not None)
+        self._tell(f"submit {job.name} {job.role} {job.payload.hex() or '-'}{told}")
+
+    def cancel(self, name: str) -> None:
+        self._tell(f"cancel {name}")
+
+    def ends(self) -> list[End]:
+        self._hear()
+        if self._unknown:
+            raise Unimplemented(f"the manager does not know: {self._unknown}")
+        ends, self._ends = self._ends, []
+        return ends
+
+    def _tell(self, line: str) -> None:
+        if self._process is None:
+            raise Unimplemented("no command, so that no job can be submitted")
+        self._process.tell(line)
+
+    def _hear(self) -> bool:
+        """Read what the manager has written; whether it was anything."""
+        if self._process is None:
+            return False
+        heard = False
+        for line in self._process.lines():
+            match line.split():
+                case ["ended", name, outcome, data] if outcome in _OUTCOMES:
+                    self._ends.append(End(name, outcome, _bytes(data)))
+                    heard = True
+                case ["status", name, fraction, data]:
+                    said = f"{fraction} {_bytes(data).decode(errors='replace')}"
+                    self._ends.append(End(name, "status", said.encode()))
+                    heard = True
+                case ["unknown", name, option]:
+                    self._unknown = f"{option} of {name}"
+                    heard = True
+        return heard
+
+    def drain(self) -> None:
+        self.may_end = True
+        if self._process is None:
+            raise Unimplemented("no command, so that it cannot be asked to end")
+        self._process.terminate()
+
+    @property
+    def ended(self) -> bool:
+        return self._process is not None and self._process.ended
+
+    @property
+    def stderr(self) -> str:
+        """What the testee wrote on stderr, at its end."""
+        return self._said
+
+    _said: str = field(default="", init=False)
+
+    def close(self) -> str:
+        try:
+            if self._process is not None:
+                self.complaint = self._process.close(5.0 + 5.0 * self.unit / 1000)
+                self._said = self._process.said()
+        finally:
+            self._close_sockets()
+        return self.complaint
+
+    def _close_sockets(self) -> None:
+        for made in (*self._routers, *self._dealers.values()):
+            made.close()
+        self._context.term()
+
+
+def _address(bound: zmq.Socket[Any]) -> str:
+    address = bound.getsockopt(zmq.LAST_ENDPOINT)
+    assert isinstance(address, bytes)
+    return address.decode().rstrip("\0")
+
+
+def _bytes(data: str) -> bytes:
+    try:
+        return b"" if data == "-" else bytes.fromhex(data)
+    except ValueError:
+        return data.encode()

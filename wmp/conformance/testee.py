@@ -1,0 +1,181 @@
+"""This project's manager, worker and device as testees (``specs/testee.md``).
+
+::
+
+    python -m wmp.conformance.testee manager --bind tcp://127.0.0.1:5555 --unit 200
+    python -m wmp.conformance.testee worker --connect tcp://127.0.0.1:5555 --slots 2
+    python -m wmp.conformance.testee device --bind tcp://127.0.0.1:5556 --connect tcp://…
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import wmp.aio
+from wmp import errors
+from wmp.aio import Job
+from wmp.core.settings import ManagerSettings, WorkerSettings
+
+__all__ = ["die", "echo", "fail", "main", "slow"]
+
+_MANAGER = ("expire", "wake_timeout", "resend", "reply_margin")
+_WORKER = (
+    "ping",
+    "hold",
+    "lock_timeout",
+    "resend",
+    "ready_backoff_max",
+    "reconnect_backoff_max",
+)
+_ENDS: tuple[tuple[type[Exception], str], ...] = (
+    (errors.JobCancelled, "cancelled"),
+    (errors.JobTimeout, "timeout"),
+    (errors.WorkerLost, "lost"),
+    (errors.JobFailed, "error"),
+)
+
+
+def _scaled(names: Sequence[str], settings: Any, unit: int) -> dict[str, Any]:
+    return {name: getattr(settings, name) * unit / 1000 for name in names}
+
+
+def echo(payload: bytes) -> bytes:
+    """Give the payload back."""
+    return payload
+
+
+def fail(payload: bytes) -> bytes:
+    """Fail."""
+    raise RuntimeError("as it was told to")
+
+
+async def slow(payload: bytes) -> bytes:
+    """Take that many milliseconds."""
+    await asyncio.sleep(int(payload or b"0") / 1000)
+    return payload
+
+
+def die(payload: bytes) -> bytes:
+    """End the process that runs it."""
+    os._exit(3)
+
+
+async def _manage(bind: Sequence[str], unit: int) -> None:
+    defaults = ManagerSettings(identity=b"-", epoch=0)
+    manager = wmp.aio.Manager(*bind, **_scaled(_MANAGER, defaults, unit))
+    jobs: dict[str, Job] = {}
+    options: dict[str, Callable[[str], Any]] = {
+        "timeout": lambda ms: int(ms) / 1000,
+        "retries": int,
+        "priority": int,
+    }
+
+    def obey(line: str) -> None:
+        match line.split():
+            case ["submit", name, role, data, *wishes]:
+                chosen: dict[str, Any] = {}
+                for key, _, value in (wish.partition("=") for wish in wishes):
+                    if key not in options:
+                        print("unknown", name, key)
+                        return
+                    chosen[key] = options[key](value)
+                payload = b"" if data == "-" else bytes.fromhex(data)
+                job = jobs[name] = manager.submit_nowait(
+                    payload, role=role, on_status=lambda status: tell(name, status), **chosen
+                )
+                job.add_done_callback(lambda job: ended(name, job))
+            case ["cancel", name] if name in jobs:
+                jobs[name].cancel()
+
+    def tell(name: str, status: Any) -> None:
+        print("status", name, status.fraction, (status.text or "").encode().hex() or "-")
+
+    def ended(name: str, job: Job) -> None:
+        error = job.exception()
+        if error is None:
+            print("ended", name, "ok", job.result().hex() or "-")
+        elif outcome := next((word for kind, word in _ENDS if isinstance(error, kind)), ""):
+            print("ended", name, outcome, str(error).encode().hex() or "-")
+
+    async with manager:
+        over = _until_told_to_end()
+        loop = asyncio.get_running_loop()
+        reader = asyncio.StreamReader()
+        await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
+
+        async def listen() -> None:
+            while line := await reader.readline():
+                obey(line.decode())
+
+        listening = asyncio.create_task(listen())
+        await over.wait()
+        listening.cancel()
+        await manager.close(0)
+
+
+async def _work(connect: Sequence[str], unit: int, slots: int, hold: bool, dies: bool) -> None:
+    defaults = WorkerSettings(identity=b"-", epoch=0)
+    settings = _scaled(_WORKER, defaults, unit)
+    handlers: dict[str, Any] = {"echo": echo, "fail": fail, "slow": slow}
+    if dies:
+        handlers["die"] = die
+    if not hold:
+        settings["hold"] = 0.0
+    pool = "process" if dies else "thread"
+    worker = wmp.aio.Worker(*connect, handlers=handlers, slots=slots, pool=pool, **settings)
+    await worker.run()  # SIGTERM drains it
+
+
+async def _pass_on(bind: Sequence[str], connect: Sequence[str]) -> None:
+    async with wmp.aio.Device(bind=bind, connect=connect):
+        await _until_told_to_end().wait()
+
+
+def _until_told_to_end() -> asyncio.Event:
+    over = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, over.set)
+    return over
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one; returns the exit code."""
+    parser = argparse.ArgumentParser(
+        prog="python -m wmp.conformance.testee", description="a testee of this project"
+    )
+    parser.add_argument("kind", choices=["manager", "worker", "device"])
+    parser.add_argument("--bind", default="tcp://127.0.0.1:*")
+    parser.add_argument("--connect", default="")
+    parser.add_argument("--unit", type=int, default=1000, help="milliseconds of one unit")
+    parser.add_argument("--slots", type=int, default=1)
+    parser.add_argument("--no-hold", action="store_true", help="the plain handshake only")
+    parser.add_argument("--die", action="store_true", help="offer the role die, in processes")
+    chosen = parser.parse_args(arguments)
+    if chosen.kind != "manager" and not chosen.connect:
+        parser.error(f"a {chosen.kind} connects to an endpoint at least: --connect tcp://…")
+    sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
+    bind, connect = chosen.bind.split(","), chosen.connect.split(",")
+    try:
+        match chosen.kind:
+            case "manager":
+                asyncio.run(_manage(bind, chosen.unit))
+            case "worker":
+                hold, dies = not chosen.no_hold, chosen.die
+                asyncio.run(_work(connect, chosen.unit, chosen.slots, hold, dies))
+            case _:
+                asyncio.run(_pass_on(bind, connect))
+    except errors.WMPError as error:
+        print(error, file=sys.stderr)
+        return 0 if isinstance(error, errors.Superseded) else 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
