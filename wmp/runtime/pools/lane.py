@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import repeat
 from threading import Lock
 from time import monotonic
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from wmp.actions import Run
 from wmp.errors import JobCancelled
@@ -198,6 +198,11 @@ class Lane:
         job.reported_at = now
         self.post(Reported(self.number, job.id, job.fraction, job.text))
 
+    def uncancel(self) -> None:
+        """The next job of this task must not see itself as cancelled."""
+        while self.task is not None and self.task.cancelling():
+            self.task.uncancel()
+
     def failed(self, id: int, error: BaseException) -> tuple[Outcome, bytes]:
         """What becomes of a job whose handler raised, or whose payload or result is wrong.
 
@@ -211,23 +216,34 @@ class Lane:
         return Outcome.ERROR, describe_error(error)
 
 
-# The two functions below are one loop, written twice: sharing it would cost a call per job.
-
-
 def run_lane(lane: Lane) -> None:
     """Run the lane's jobs here and now; everything is posted when it returns.
 
     Raises:
         Terminated: In a worker process that is told to end; and nothing else.
     """
+    try:
+        # Plain handlers give it nothing to wait for, so its first step is its last.
+        run_lane_async(lane).send(None)
+    except StopIteration:
+        return
+    raise AssertionError("a plain handler cannot wait")
+
+
+async def run_lane_async(lane: Lane) -> None:
+    """Run the lane's jobs in the current task; everything is posted when it returns.
+
+    Raises:
+        Terminated: As for :func:`run_lane`.
+    """
     action, served, begin = lane.action, lane.served, lane.begin
-    call, takes_job = served.call, served.takes_job
+    call, takes_job, is_async = served.call, served.takes_job, served.is_async
     codec, manager, role = action.kind.codec, action.manager[0], action.kind.role
     decode, encode = decode_payload(codec), encode_result(codec)
     done, outcomes, payloads = lane.done, lane.outcomes, lane.payloads
     clock, interval = monotonic, FLUSH_INTERVAL
     ok, cancelled = Outcome.OK, Outcome.CANCELLED
-    result: Frame
+    result: Any
     now = reported = clock()
     for id, attempt, deadline, payload in zip(
         action.ids,
@@ -245,6 +261,8 @@ def run_lane(lane: Lane) -> None:
         if deadline is not None and deadline <= now:
             outcome, result = cancelled, b""  # WMP-6.7
         else:
+            if is_async:
+                lane.current = id  # from here on the task may be cancelled, for this job
             try:
                 argument = payload if type(payload) is bytes else bytes(payload)
                 if decode is not None:
@@ -254,79 +272,26 @@ def run_lane(lane: Lane) -> None:
                     lane.job = job
                     try:
                         result = call(argument, job)
+                        if is_async:
+                            result = await result
                     finally:
                         lane.end_job(job)
                 else:
                     result = call(argument)
+                    if is_async:
+                        result = await result
                 if decode is not None or type(result) is not bytes:
                     result = encode(result)
                 outcome = ok
             # Also SystemExit and KeyboardInterrupt: a handler's end is never the worker's.
-            except BaseException as error:  # noqa: BLE001
+            except BaseException as error:
+                if is_async and isinstance(error, GeneratorExit):
+                    raise  # the loop is gone and this coroutine with it: nothing to go on with
                 outcome, result = lane.failed(id, error)
-        payloads.append(result)
-        outcomes.append(outcome)
-        done.append(id)
-        now = clock()
-        if now - reported >= interval:
-            lane.flush(now)
-            reported = now
-    lane.flush(now)
-
-
-async def run_lane_async(lane: Lane) -> None:
-    """Run the lane's jobs in the current task: :func:`run_lane` for ``async def`` handlers."""
-    action, served, begin = lane.action, lane.served, lane.begin
-    call, takes_job = served.call, served.takes_job
-    codec, manager, role = action.kind.codec, action.manager[0], action.kind.role
-    decode, encode = decode_payload(codec), encode_result(codec)
-    done, outcomes, payloads = lane.done, lane.outcomes, lane.payloads
-    clock, interval = monotonic, FLUSH_INTERVAL
-    ok, cancelled = Outcome.OK, Outcome.CANCELLED
-    result: Frame
-    now = reported = clock()
-    for id, attempt, deadline, payload in zip(
-        action.ids,
-        action.attempts,
-        action.deadlines or repeat(None),
-        action.payloads,
-        strict=False,  # ``repeat`` has no end
-    ):
-        if done and not lane.watched:
-            lane.reporter.watch(lane)
-        try:
-            begin(id)
-        except KeyError:
-            continue
-        if deadline is not None and deadline <= now:
-            outcome, result = cancelled, b""  # WMP-6.7
-        else:
-            lane.current = id  # from here on the task may be cancelled, for this job
-            try:
-                argument = payload if type(payload) is bytes else bytes(payload)
-                if decode is not None:
-                    argument = decode(argument)
-                if takes_job:
-                    job = RunningJob(lane, id, attempt, manager, role, deadline)
-                    lane.job = job
-                    try:
-                        result = await call(argument, job)
-                    finally:
-                        lane.end_job(job)
-                else:
-                    result = await call(argument)
-                if decode is not None or type(result) is not bytes:
-                    result = encode(result)
-                outcome = ok
-            except GeneratorExit:
-                raise  # the loop is gone and this coroutine with it: nothing to go on with
-            except BaseException as error:  # noqa: BLE001
-                outcome, result = lane.failed(id, error)
-            lane.current = 0
-            if id in lane.cancelled and lane.task is not None:
-                # The next job of this task must not see itself as cancelled.
-                while lane.task.cancelling():
-                    lane.task.uncancel()
+            if is_async:
+                lane.current = 0
+                if id in lane.cancelled:
+                    lane.uncancel()
         payloads.append(result)
         outcomes.append(outcome)
         done.append(id)
