@@ -19,8 +19,6 @@ from __future__ import annotations
 
 import atexit
 import logging
-import selectors
-import socket
 from collections import deque
 from threading import Event, Lock, Thread
 from time import monotonic
@@ -37,6 +35,7 @@ from wmp.runtime.pools.lane import PoolEvent, Post
 from wmp.runtime.pools.local import cancelled, lost
 from wmp.runtime.pools.spawn import Child, pack_handlers
 from wmp.runtime.pools.upkeep import KILL_AFTER, Upkeep
+from wmp.runtime.pools.watch import Watch
 
 __all__ = ["ProcessExecutor"]
 
@@ -84,9 +83,7 @@ class ProcessExecutor:
         self._asleep_until = 0.0
         """When the thread looks at its alarms next; earlier ones must wake it."""
         self._muted = False
-        self._selector: selectors.BaseSelector | None = None
-        self._wake_r: socket.socket | None = None
-        self._wake_w: socket.socket | None = None
+        self._watch: Watch | None = None
         self._thread: Thread | None = None
 
     # -- by the driver's thread -------------------------------------------------------------
@@ -98,11 +95,7 @@ class ProcessExecutor:
             ConfigError: It could not import or unpickle the handlers.
         """
         self._handlers = pack_handlers(self._served)
-        self._selector = selectors.DefaultSelector()
-        self._wake_r, self._wake_w = socket.socketpair()
-        self._wake_r.setblocking(False)
-        self._wake_w.setblocking(False)
-        self._selector.register(self._wake_r, selectors.EVENT_READ, None)
+        self._watch = Watch()
         # Before multiprocessing's own, which would wait for the children to end by themselves.
         atexit.register(self._at_exit)
         self._thread = Thread(target=self._serve, name="wmp-processes", daemon=True)
@@ -197,11 +190,8 @@ class ProcessExecutor:
             self._post_event(event)
 
     def _wake(self) -> None:
-        if self._wake_w is not None:
-            try:
-                self._wake_w.send(b"\0")
-            except OSError:
-                pass  # full: it is awake already; closed: it has ended
+        if self._watch is not None:
+            self._watch.ring()
 
     def _wake_for(self, alarm: float) -> None:
         if alarm < self._asleep_until:
@@ -244,8 +234,7 @@ class ProcessExecutor:
     # -- by the thread ----------------------------------------------------------------------
 
     def _serve(self) -> None:
-        assert self._selector is not None
-        assert self._wake_r is not None
+        assert self._watch is not None
         self._respawn_at = monotonic()
         while True:
             now = monotonic()
@@ -263,17 +252,11 @@ class ProcessExecutor:
                 self._respawn_at = None
                 self._spawn()
             self._attend(now)
-            self._watch_writes()
-            for key, _ in self._selector.select(self._patience(now)):
-                if key.data is None:
-                    self._drain_wakes()
-                elif key.data in self._children:  # else it died earlier in this round
-                    self._look(key.data, key.fileobj)
+            for child, file in self._watch.wait(self._children, self._patience(now)):
+                if child in self._children:  # else it died earlier in this round
+                    self._look(child, file)
         self._first.set()
-        self._selector.close()
-        self._wake_r.close()
-        if self._wake_w is not None:
-            self._wake_w.close()
+        self._watch.close()
 
     def _patience(self, now: float) -> float | None:
         with self._lock:
@@ -308,26 +291,9 @@ class ProcessExecutor:
                     child.condemn(running, now + KILL_AFTER)
             self._feed()  # to a child that was pardoned
 
-    def _drain_wakes(self) -> None:
-        assert self._wake_r is not None
-        try:
-            while self._wake_r.recv(4096):
-                pass
-        except BlockingIOError:
-            pass
-
-    def _watch_writes(self) -> None:
-        assert self._selector is not None
-        for child in self._children:
-            if child.is_open():
-                mask = selectors.EVENT_READ | (selectors.EVENT_WRITE if child.backlog else 0)
-                if mask != child.mask:
-                    child.mask = mask
-                    self._selector.modify(child.sock, mask, child)
-
     def _spawn(self) -> None:
         """Fill the places of children that are missing."""
-        assert self._selector is not None
+        assert self._watch is not None
         while not self._stopping():
             if sum(not child.retiring for child in self._children) >= self._slots:
                 return
@@ -339,18 +305,15 @@ class ProcessExecutor:
             except RuntimeError:  # multiprocessing's: this is a child that imports the program
                 self._failed(_GUARD)
                 return
-            child.mask = selectors.EVENT_READ
-            self._selector.register(child.sock, selectors.EVENT_READ, child)
-            for sentinel in child.sentinels:
-                self._selector.register(sentinel, selectors.EVENT_READ, child)
+            self._watch.add(child)
             with self._lock:
                 self._children.append(child)
                 if self._stopping():
                     self._tell(child, ("close",))
 
-    def _look(self, child: Child, fileobj: Any) -> None:
+    def _look(self, child: Child, file: Any) -> None:
         """Write what is left, read what is there, notice its end."""
-        assert self._selector is not None
+        assert self._watch is not None
         with self._lock:
             child.write()
         if child.is_open():
@@ -362,8 +325,8 @@ class ProcessExecutor:
                 _log.exception("worker process %s speaks nonsense and is killed", child.pid)
                 child.kill()
             if not child.is_open():
-                self._selector.unregister(child.sock)
-        if fileobj is not child.sock or not child.is_open():
+                self._watch.hang_up(child)
+        if file is not child.sock or not child.is_open():
             self._reap(child)
 
     def _heard(self, child: Child, message: tuple[Any, ...]) -> None:
@@ -424,11 +387,8 @@ class ProcessExecutor:
 
     def _reap(self, child: Child) -> None:
         """The child has ended, or nobody can talk to it any more."""
-        assert self._selector is not None
-        if child.is_open():
-            self._selector.unregister(child.sock)
-        for sentinel in child.sentinels:
-            self._selector.unregister(sentinel)
+        assert self._watch is not None
+        self._watch.remove(child)
         how = child.reap()
         events: list[PoolEvent] = []
         with self._lock:
