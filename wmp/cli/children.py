@@ -60,9 +60,10 @@ class Child:
 class Children:
     """All of them; none outlives the ``with`` block."""
 
-    def __init__(self, *, verbose: bool = False) -> None:
+    def __init__(self, *, verbose: bool = False, journal: str | None = None) -> None:
         self.all: list[Child] = []
         self._verbose = verbose
+        self._journal = journal
         self._heard: SimpleQueue[tuple[Child, Word | None]] = SimpleQueue()
         self._threads: list[threading.Thread] = []
 
@@ -79,7 +80,7 @@ class Children:
 
     def start(self, part: str, **config: Any) -> Child:
         """Start one."""
-        child = Child(part, config, self._verbose)
+        child = Child(part, {**config, "journal": self._journal}, self._verbose)
         self.all.append(child)
         thread = threading.Thread(target=self._listen, args=(child,), daemon=True)
         thread.start()

@@ -17,6 +17,7 @@ from rich.table import Table
 from wmp.cli.bar import Bar
 from wmp.cli.children import Children
 from wmp.cli.options import VERBOSE, Command, verbose
+from wmp.cli.options import journal as journal_flag
 from wmp.cli.show import Show, source_files
 from wmp.cli.start import FAILED, INTERRUPTED, complain
 from wmp.errors import ConfigError
@@ -44,11 +45,17 @@ _PROGRAM: Final = "wmp"
 )
 @click.option("--files", type=click.IntRange(1), metavar="N", help="No more than N files.")
 @click.option("--no-kill", is_flag=True, help="Let every worker live.")
+@journal_flag
 @click.option("-q", "--quiet", is_flag=True, help="Print nothing unless something is wrong.")
 @verbose
 @click.pass_context
 def demo(
-    context: click.Context, workers: int, files: int | None, no_kill: bool, quiet: bool
+    context: click.Context,
+    workers: int,
+    files: int | None,
+    no_kill: bool,
+    journal: str | None,
+    quiet: bool,
 ) -> int:
     """See it work: two managers, a device and some workers, all of them processes of this machine.
 
@@ -65,7 +72,7 @@ def demo(
         with (
             _terminated(),
             Bar(_PROGRAM, len(names), shown=not quiet) as bar,
-            Children(verbose=loud) as children,
+            Children(verbose=loud, journal=journal) as children,
         ):
             show = Show(children, names, workers, not no_kill, None if quiet else bar)
             show.run()

@@ -22,6 +22,7 @@ from wmp.blocking import Manager
 from wmp.cli.bar import Bar
 from wmp.cli.feed import Feed, Item, inputs
 from wmp.cli.options import HOME, Command, amounts, check_addresses, security_of, verbose
+from wmp.cli.options import journal as journal_flag
 from wmp.cli.options import keys as key_flags
 from wmp.cli.start import FAILED, INTERRUPTED, SIGNALLED, complain
 from wmp.errors import ConfigError, JobFailed
@@ -85,6 +86,7 @@ _TURN: Final = 0.1
     help="Give up when no worker for the role has been there for so long; 0: never.",
 )
 @key_flags(connects=False, binds=True)
+@journal_flag
 @verbose
 def map_command(
     files: tuple[str, ...],
@@ -98,6 +100,7 @@ def map_command(
     retries: int,
     secret: str | None,
     allowed: str | None,
+    journal: str | None,
 ) -> int:
     """Have workers do the same with every FILE, or with every line of stdin.
 
@@ -118,7 +121,7 @@ def map_command(
     check_role(role)
     security = security_of(secret, allowed=allowed)
     check_addresses(security, bind=bind or (HOME,))
-    manager = Manager(*(bind or (HOME,)), retries=retries, security=security)
+    manager = Manager(*(bind or (HOME,)), retries=retries, security=security, journal=journal)
     # A bar and what is typed would get into each other's line.
     typed = (not files or "-" in files) and sys.stdin is not None and sys.stdin.isatty()
     total = len(files) if files and not lines else None

@@ -21,6 +21,7 @@ __all__ = [
     "Command",
     "amounts",
     "check_addresses",
+    "journal",
     "keys",
     "log_to_stderr",
     "security_of",
@@ -113,6 +114,15 @@ def log_to_stderr(program: str, level: int) -> None:
     logger.handlers[:] = [handler]
     logger.propagate = False
     logger.setLevel(level)
+
+
+def journal(function: _F) -> _F:
+    """Add ``--journal``."""
+    return click.option(
+        "--journal",
+        metavar="DIR",
+        help="Write down in DIR all that it sends, gets and decides; `wmp journal` reads it.",
+    )(function)
 
 
 def keys(*, connects: bool, binds: bool) -> Callable[[_F], _F]:

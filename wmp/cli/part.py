@@ -79,7 +79,12 @@ def _say(**words: Any) -> None:
 
 
 def _manage(config: dict[str, Any], orders: Iterator[dict[str, Any]]) -> None:
-    manager = Manager(label=config["label"], codec="cbor", expire=config["expire"])
+    manager = Manager(
+        label=config["label"],
+        codec="cbor",
+        expire=config["expire"],
+        journal=config["journal"],
+    )
     manager.start()
     try:
         _say(bound=manager.endpoints[0])
@@ -129,7 +134,8 @@ def _spread(manager: Manager, files: list[tuple[int, str]]) -> None:
 
 def _pass_on(config: dict[str, Any], orders: Iterator[dict[str, Any]]) -> None:
     bind = "tcp://127.0.0.1:*"
-    with Device(bind=bind, connect=config["connect"], label=config["label"]) as device:
+    connect, label, journal = config["connect"], config["label"], config["journal"]
+    with Device(bind=bind, connect=connect, label=label, journal=journal) as device:
         _say(bound=device.endpoints[0])
         for _ in orders:
             pass
@@ -152,6 +158,7 @@ def _work(config: dict[str, Any], orders: Iterator[dict[str, Any]]) -> None:
         window=config["window"],
         label=config["label"],
         ping=config["ping"],
+        journal=config["journal"],
     )
     worker.start()
     try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from wmp.cli.demo import demo
+from wmp.cli.journal import journal
 from wmp.cli.keys import keys
 from wmp.cli.map import map_command
 from wmp.cli.options import version, write_examples
@@ -39,5 +40,5 @@ def command() -> None:
     """
 
 
-for one in (demo, worker, map_command, keys):
+for one in (demo, worker, map_command, journal, keys):
     command.add_command(one)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Final
 
 import click
@@ -21,6 +22,7 @@ from wmp.cli.options import (
     version,
     write_examples,
 )
+from wmp.cli.options import journal as journal_flag
 from wmp.cli.start import complain
 from wmp.message import Limits
 from wmp.runtime.config import DeviceDefinition, load_devices, meets
@@ -67,6 +69,7 @@ class _Group(click.Group):
     help="How many devices a message may pass.",
 )
 @keys(connects=True, binds=True)
+@journal_flag
 @verbose
 @version
 @click.pass_context
@@ -80,6 +83,7 @@ def command(
     secret: str | None,
     server: str | None,
     allowed: str | None,
+    journal: str | None,
 ) -> int | None:
     """Stand between workers and managers: a worker to those above, a manager to those below.
 
@@ -87,7 +91,7 @@ def command(
     another one. Ctrl-C or SIGTERM ends it.
     """
     if context.invoked_subcommand is not None:
-        if bind or connect or identity or label or secret or server or allowed:
+        if any((bind, connect, identity, label, secret, server, allowed, journal)):
             raise click.UsageError(
                 f"flags do not go with {context.invoked_subcommand}: its file says it all", context
             )
@@ -110,6 +114,7 @@ def command(
         label=label,
         max_hops=max_hops,
         security=security,
+        journal=None if journal is None else Path(journal),
     )
     return asyncio.run(_serve((definition,)))
 
@@ -152,6 +157,7 @@ def _describe(definition: DeviceDefinition) -> str:
             f"    identity     {definition.identity or 'random at every start'}",
             f"    max hops     {definition.max_hops}",
             f"    security     {guard}",
+            f"    journal      {definition.journal or 'none'}",
         )
     )
 
@@ -171,6 +177,7 @@ def _make(definitions: Iterable[DeviceDefinition]) -> list[aio.Device]:
             max_hops=one.max_hops,
             security=one.security,
             transport=one.transport,
+            journal=one.journal,
         )
         for one in definitions
     ]

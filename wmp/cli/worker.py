@@ -18,6 +18,7 @@ import click
 
 from wmp import aio, blocking
 from wmp.cli.options import HOME, Command, amounts, check_addresses, security_of, verbose
+from wmp.cli.options import journal as journal_flag
 from wmp.cli.options import keys as key_flags
 from wmp.cli.start import SIGNALLED, complain
 from wmp.errors import ClosedError, ConfigError, WMPError
@@ -43,6 +44,7 @@ _OWN: Final = (
     "label",
     "secret",
     "server",
+    "journal",
 )
 """Flags for a worker made here; a ready-made one brings its own."""
 
@@ -119,6 +121,7 @@ class _WorkerCommand(Command):
     help="Give up when no manager has been there for so long; 0: never.",
 )
 @key_flags(connects=True, binds=False)
+@journal_flag
 @verbose
 @click.pass_context
 def worker(
@@ -136,6 +139,7 @@ def worker(
     wait: float,
     secret: str | None,
     server: str | None,
+    journal: str | None,
 ) -> int:
     """Do jobs for every manager that it connects to.
 
@@ -198,6 +202,7 @@ def worker(
             identity=identity,
             label=label,
             security=security,
+            journal=journal,
         ),
         connect,
         wait,

@@ -8,6 +8,7 @@
     identity = "proxy"                        # stable name on the wire, by default random
     label = "proxy"                           # what people call it
     max_hops = 16
+    journal = "journal"                       # a folder, relative to this file: what it passes on
 
     [device.security]                         # CURVE keys, files relative to this one
     secret = "device.key_secret"
@@ -59,6 +60,8 @@ class DeviceDefinition:
     max_hops: int = Limits.HOPS
     security: Security | None = None
     transport: Transport = field(factory=Transport)
+    journal: Path | None = None
+    """Folder."""
 
 
 def load_devices(path: str | os.PathLike[str]) -> tuple[DeviceDefinition, ...]:
@@ -149,6 +152,7 @@ def _device(table: _Table) -> DeviceDefinition:
         max_hops=table.count("max_hops", Limits.HOPS, most=Limits.HOPS),
         security=security,
         transport=_transport(table),
+        journal=table.path("journal"),
     )
 
 

@@ -1,0 +1,231 @@
+"""``wmp journal``: journals, for people."""
+
+from __future__ import annotations
+
+import heapq
+import json
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+from wmp.cli.bar import Bar
+from wmp.cli.options import Command
+from wmp.cli.start import complain
+from wmp.cli.totals import Totals, said
+from wmp.journal.reading import Line, Reader, find_segments, strands
+from wmp.journal.schema import COLUMNS, LINES
+
+__all__ = ["journal"]
+
+_PROGRAM: Final = "wmp"
+_MERGED: Final = 256
+"""Epochs of nodes whose journals are open at once, to be put in one order."""
+_SHOWN: Final = 12
+"""Jobs of a line that are shown."""
+_ELSEWHERE: Final = frozenset(
+    (
+        *("v", "node", "epoch", "n", "step", "at", "wall", "what", "command", "source"),
+        *("source_epoch", "target", "target_epoch", "hops", "via", "reason", "text", "ids"),
+    )
+)
+"""Columns that are not shown as NAME=VALUE."""
+_OTHERS: Final = tuple(column.name for column in COLUMNS if column.name not in _ELSEWHERE)
+
+_PATHS: Final = click.argument("paths", metavar="PATH…", nargs=-1, required=True)
+
+
+@click.group(
+    short_help="Read what nodes wrote down.",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+def journal() -> None:
+    """Read journals: what crossed the boundaries of nodes that were given --journal or journal=."""
+
+
+@journal.command(
+    name="cat",
+    cls=Command,
+    short_help="Print the lines, readable.",
+    epilog="""
+    wmp journal cat journal
+    wmp journal cat journal --job 17 --node worker-3
+    wmp journal cat journal --command DONE --json
+    """,
+)
+@_PATHS
+@click.option("--node", "nodes", metavar="TEXT", multiple=True, help="Of nodes so called.")
+@click.option("--kind", "kinds", metavar="KIND", multiple=True, help="Of workers, say.")
+@click.option("--command", "commands", metavar="NAME", multiple=True, help="With such messages.")
+@click.option("--what", "whats", metavar="WHAT", multiple=True, help="Such lines: send, run, …")
+@click.option("--job", "jobs", metavar="NUMBER", type=int, multiple=True, help="About such jobs.")
+@click.option("--json", "as_json", is_flag=True, help="Print them as they are.")
+def _cat(
+    paths: tuple[str, ...],
+    nodes: tuple[str, ...],
+    kinds: tuple[str, ...],
+    commands: tuple[str, ...],
+    whats: tuple[str, ...],
+    jobs: tuple[int, ...],
+    as_json: bool,
+) -> int:
+    """Print lines of journals, a folder or files of them, by the wall clocks of their nodes.
+
+    A filter that is given several times lets through what fits any of them; different ones all
+    have to fit. Nodes are called by the beginning of their identity or label. Segments that are
+    still written, or were when their node was killed, are read as well.
+    """
+    for what in whats:
+        if what not in LINES:
+            raise click.UsageError(f"--what {what!r}: expected one of {', '.join(LINES)}")
+    upper = {command.upper() for command in commands}
+    reader = Reader()
+    crew = _Crew()
+    shown = False
+    for line in _merged(reader, find_segments(paths)):
+        crew.meet(line)
+        if (
+            (not whats or line["what"] in whats)
+            and (not upper or line.get("command") in upper)
+            and (not jobs or not set(jobs).isdisjoint(line.get("ids", ())))
+            and (not nodes or crew.is_called(line, nodes))
+            and (not kinds or crew.kind(line) in kinds)
+        ):
+            shown = True
+            print(json.dumps(line, separators=(",", ":")) if as_json else crew.words(line))
+    sys.stdout.flush()
+    if not reader.lines:
+        complain(_PROGRAM, "the journal is empty: there is no line in it")
+    elif not shown:
+        complain(_PROGRAM, f"none of {reader.lines} lines fits")
+    if reader.bad:
+        complain(_PROGRAM, f"passed over what is no line of a journal: {said(reader.bad)}")
+    return 0
+
+
+@journal.command(
+    name="stat",
+    cls=Command,
+    short_help="Say what is in it.",
+    epilog="""
+    wmp journal stat journal
+    wmp journal stat journal --json
+    """,
+)
+@_PATHS
+@click.option("--json", "as_json", is_flag=True, help="Print it as one JSON object.")
+@click.option("-q", "--quiet", is_flag=True, help="Show no progress.")
+def _stat(paths: tuple[str, ...], as_json: bool, quiet: bool) -> int:
+    """Say what journals hold: nodes, time, messages, jobs, what was ignored, what is lost."""
+    segments = find_segments(paths)
+    total = sum(_size(segment) for segment in segments)
+    totals = Totals(len(segments), total)
+    with Bar(_PROGRAM, total >> 10, shown=not quiet) as bar:
+        reader = Reader(lambda size: bar.advance(size >> 10, "KiB"))
+        for segment in segments:
+            for line in reader.read(segment):
+                totals.add(line, segment.parent)
+    totals.bad = reader.bad
+    if as_json:
+        print(json.dumps(totals.as_dict(), indent=2))
+    else:
+        print("\n".join(totals.words()))
+    return 0
+
+
+def _size(segment: Path) -> int:
+    try:
+        return segment.stat().st_size
+    except OSError:  # it has got its name meanwhile
+        return 0
+
+
+def _merged(reader: Reader, segments: Sequence[Path]) -> Iterable[Line]:
+    """All lines; of several nodes in the order of their wall clocks, as long as they are few."""
+    found = strands(segments)
+    if len(found) > _MERGED:
+        complain(
+            _PROGRAM,
+            f"{len(found)} nodes are too many for one order; they come one after the other",
+        )
+        return (line for segment in segments for line in reader.read(segment))
+    return heapq.merge(*(_strand(reader, one) for one in found), key=lambda line: line["wall"])
+
+
+def _strand(reader: Reader, segments: Sequence[Path]) -> Iterator[Line]:
+    for segment in segments:
+        yield from reader.read(segment)
+
+
+class _Crew:
+    """Whom the lines are about, and how they are called."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[str, int], tuple[str, str]] = {}
+        """(identity, epoch) to (kind, label)."""
+
+    def meet(self, line: Line) -> None:
+        """Learn from ``start`` lines."""
+        if line["what"] == "start":
+            self._known[line["node"], line["epoch"]] = (line["kind"], line.get("label", ""))
+
+    def kind(self, line: Line) -> str:
+        """Which kind of node wrote it."""
+        return self._known.get((line["node"], line["epoch"]), ("", ""))[0]
+
+    def is_called(self, line: Line, names: tuple[str, ...]) -> bool:
+        """Whether its writer's identity or label begins with one of these."""
+        label = self._known.get((line["node"], line["epoch"]), ("", ""))[1]
+        return line["node"].startswith(names) or label.startswith(names)
+
+    def words(self, line: Line) -> str:
+        """One line, for people."""
+        when = datetime.fromtimestamp(line["wall"] / 1e6, UTC)
+        parts = [f"{when:%m-%d %H:%M:%S.%f}", f"{_short(line['node']):<10}", line["what"]]
+        if "command" in line:
+            parts.append(_message(line))
+        elif "source" in line:
+            parts.append(f"by {_short(line['source'])}")
+        if "ids" in line:
+            parts.append(_jobs(line))
+        parts += [f"{name}={_value(line[name])}" for name in _OTHERS if name in line]
+        for name in ("reason", "text"):
+            if name in line:
+                parts.append(f"{name}={line[name]!r}")
+        return " ".join(parts)
+
+
+def _message(line: Line) -> str:
+    parts = [line["command"]]
+    if "source" in line:
+        parts.append(f"of {_short(line['source'])}")
+    if "via" in line:
+        parts.append(f"via {', '.join(map(_short, line['via']))}")
+    if "target" in line:
+        parts.append(f"to {_short(line['target'])}")
+    return " ".join(parts)
+
+
+def _jobs(line: Line) -> str:
+    ids = line["ids"]
+    text = " ".join(map(str, ids[:_SHOWN]))
+    return f"[{text}{f' … {len(ids)} jobs' if len(ids) > _SHOWN else ''}]"
+
+
+def _short(name: str) -> str:
+    return name if len(name) <= 20 else name[:10]
+
+
+def _value(value: Any) -> str:
+    match value:
+        case dict():
+            return ",".join(f"{name}:{amount}" for name, amount in value.items())
+        case list():
+            text = ",".join("-" if entry is None else str(entry) for entry in value[:_SHOWN])
+            return f"{text},…" if len(value) > _SHOWN else text
+        case True:
+            return "yes"
+    return str(value)

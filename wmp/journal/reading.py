@@ -1,0 +1,147 @@
+"""Reading journals without anything but Python: which files there are, and the lines in them.
+
+What can be read is read. A line that is none is counted by what is wrong with it and passed over;
+only a schema of another version ends the reading, since to read on would be to guess.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from attrs import define, field
+
+from wmp.errors import ConfigError
+from wmp.journal.schema import SUFFIX, VERSION, what_is_wrong
+
+__all__ = ["Line", "Reader", "find_segments", "strands"]
+
+Line = Mapping[str, Any]
+"""One line, by the names of its columns."""
+
+_LONGEST: Final = 64 << 20
+"""Bytes of a line at most: a job's number takes ten of them, and a step has a million at most."""
+
+_NUMBER: Final = re.compile(r"-(\d+)" + re.escape(SUFFIX))
+
+
+def find_segments(paths: Iterable[str | Path]) -> list[Path]:
+    """Return the segments that paths name, each a file or a folder of them, in order.
+
+    Those that are still written, or were when their node was killed, are among them: their
+    names begin with a dot.
+
+    Raises:
+        ConfigError: A path is not there, or there is no segment in it.
+    """
+    found: dict[Path, None] = {}
+    for path in map(Path, paths):
+        if path.is_dir():
+            inside = [p for p in path.rglob(f"*{SUFFIX}") if p.is_file()]
+            if not inside:
+                raise ConfigError(f"there is no journal in {path}: no file *{SUFFIX}")
+            found.update(dict.fromkeys(inside))
+        elif path.exists():
+            found[path] = None
+        else:
+            raise ConfigError(f"there is no {path}; expected a journal, a folder or a file of one")
+    return sorted(found, key=_order)
+
+
+def strands(segments: Iterable[Path]) -> list[list[Path]]:
+    """Sort segments by whose they are: a list an epoch of a node, in the order of their numbers."""
+    found: dict[tuple[Path, str], list[Path]] = {}
+    for segment in sorted(segments, key=_order):
+        found.setdefault(_order(segment)[:2], []).append(segment)
+    return list(found.values())
+
+
+def _order(path: Path) -> tuple[Path, str, int]:
+    """(folder, node and epoch, number): the dot is no part of the name."""
+    name = path.name.removeprefix(".")
+    number = _NUMBER.search(name)
+    if number is None:
+        return path.parent, name, 0
+    return path.parent, name[: number.start()], int(number[1])
+
+
+@define(eq=False)
+class Reader:
+    """Reads segments, and counts."""
+
+    progress: Callable[[int], object] | None = None
+    """Told of every so many bytes that were read."""
+    lines: int = 0
+    """Lines that were read and are lines of the schema."""
+    bad: Counter[str] = field(factory=Counter)
+    """Those that are none, by what is wrong with them."""
+
+    def read(self, segment: Path) -> Iterator[Line]:
+        """Yield the lines of one segment.
+
+        Raises:
+            ConfigError: It cannot be read, or its schema is of a version that is not known.
+        """
+        said = done = 0
+        for text, ended in _split(segment):
+            done += len(text)
+            if done - said > 1 << 20 and self.progress is not None:
+                self.progress(done - said)
+                said = done
+            line = self._parse(segment, text, ended)
+            if line is not None:
+                self.lines += 1
+                yield line
+        if self.progress is not None:
+            self.progress(done - said)
+
+    def _parse(self, segment: Path, text: bytes, ended: bool) -> Line | None:
+        if len(text) > _LONGEST:
+            self.bad["too long"] += 1
+            return None
+        try:
+            line: Any = json.loads(text)
+        except (ValueError, RecursionError):
+            if text.strip() or not ended:
+                # At the end of a file it is where a node was killed, or still writes.
+                self.bad["not JSON" if ended else "torn"] += 1
+            return None
+        if not isinstance(line, dict):
+            self.bad["no object"] += 1
+            return None
+        version = line.get("v")
+        if isinstance(version, int) and version != VERSION:
+            raise ConfigError(
+                f"{segment} is of schema {version}, this program reads schema {VERSION}; "
+                "read it with the release that wrote it, or a later one"
+            )
+        wrong = what_is_wrong(line)
+        if wrong is not None:
+            self.bad[wrong] += 1
+            return None
+        return line
+
+
+def _split(segment: Path) -> Iterator[tuple[bytes, bool]]:
+    """Lines of a file, and whether each is ended."""
+    try:
+        try:
+            file = segment.open("rb")
+        except FileNotFoundError:
+            # It was ended, and given its name, since it was found.
+            file = segment.with_name(segment.name.removeprefix(".")).open("rb")
+        with file:
+            while text := file.readline(_LONGEST + 1):
+                ended = text.endswith(b"\n")
+                if not ended and len(text) > _LONGEST:
+                    while (rest := file.readline(1 << 20)) and not rest.endswith(b"\n"):
+                        pass
+                    ended = True
+                yield text, ended
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise ConfigError(f"cannot read {segment}: {reason}") from error
