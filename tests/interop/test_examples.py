@@ -25,6 +25,12 @@ SAYS = {
     ),
     "drive_the_core.py": (r"manager ── TAKE, \d+ bytes", r"job 3 ended ok: TO BE", r"── BYE"),
     "hello.py": (r"hello, world",),
+    "is_it_repeatable.py": (
+        r"test_pay: paid twice: order-\d",
+        r"test_pay_if_unknown: paid twice: order-\d",
+        r"it is ended before line \d+ of is_it_repeatable.py, in pay_if_unknown\(\)",
+        r"test_pay_by_number: right in 100 worlds",
+    ),
     "own_policy.py": (r"rack-1 other did \d+ jobs", r"rack-7 first did 1\d jobs"),
     "process_pool.py": (r"168 primes below 1000", r"[12] other processes counted them"),
     "roles_and_resources.py": (r"model 9 was trained", r"at most [12] were trained at once"),

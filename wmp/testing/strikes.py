@@ -196,7 +196,7 @@ def _kill_handler(world: World, blow: Strike) -> bool:
     if found is None:
         return False
     name, lane = found
-    world.say(f"what runs job {lane.left[0]} at {name} dies")
+    world.say(f"what runs lane {lane.run.lane} of {name} dies")
     world.bereave(name, lane)
     return True
 

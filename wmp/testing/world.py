@@ -638,7 +638,7 @@ class World(Network):
     def hang(self, name: str, lane: Lane, seconds: float) -> None:
         """Let the handler of a lane's first job not return."""
         id = lane.left[0]
-        self.say(f"job {id} hangs at {name}")
+        self.say(f"a handler of {name} hangs, in lane {lane.run.lane}")
         self.hung.add((lane, id))
         self._look_after(name, lane, id, self.now + seconds)
 

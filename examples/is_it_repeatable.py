@@ -1,0 +1,76 @@
+"""Is a handler fit to run twice? Simulated worlds with faults tell, in a second or two.
+
+A worker may die after it did a job and before it could say so; then the job is done again. Run
+this file by itself, or as one would in a project: ``pytest examples/is_it_repeatable.py``
+(the first of its tests is meant to fail).
+"""
+
+from collections import Counter
+
+import wmp.testing
+
+ORDERS = [b"order-%d" % number for number in range(10)]
+
+
+class Bank:
+    """Stands for whatever a handler changes; a database, say."""
+
+    def __init__(self):
+        self.booked = Counter()
+        self.known = set()
+
+    def pay(self, order):
+        """Wrong: whoever does it twice pays twice."""
+        self.booked[order] += 1
+
+    def pay_if_unknown(self, order):
+        """Wrong as well, and less often: what if it ends between the two?"""
+        if order not in self.known:
+            self.booked[order] += 1
+            self.known.add(order)
+
+    def pay_by_number(self, order):
+        """Right: one step, which changes nothing when it is done again."""
+        self.booked[order] = 1
+
+
+def each_is_paid_once(world, bank, handler):
+    """Submit all orders to two workers, and look at the bank when all has ended."""
+    world.worker(handler, count=2)
+    for order in ORDERS:
+        world.submit(order)
+    world.run()
+    twice = [order.decode() for order, times in bank.booked.items() if times != 1]
+    assert not twice, f"paid twice: {', '.join(twice)}"
+    assert set(bank.booked) == set(ORDERS)
+
+
+@wmp.testing.simulate(seeds=100)
+def test_pay(world):
+    """Meant to fail."""
+    bank = Bank()  # a new one for each world
+    each_is_paid_once(world, bank, bank.pay)
+
+
+@wmp.testing.simulate(seeds=100, faults=["kill"])
+def test_pay_if_unknown(world):
+    """Meant to fail, in one world of some."""
+    bank = Bank()
+    each_is_paid_once(world, bank, bank.pay_if_unknown)
+
+
+@wmp.testing.simulate(seeds=100)
+def test_pay_by_number(world):
+    """Holds in all of them."""
+    bank = Bank()
+    each_is_paid_once(world, bank, bank.pay_by_number)
+
+
+if __name__ == "__main__":
+    for test in (test_pay, test_pay_if_unknown, test_pay_by_number):
+        try:
+            test()
+        except AssertionError as error:
+            print(f"{test.__name__}: {error}\n{error.__notes__[0]}\n")
+        else:
+            print(f"{test.__name__}: right in 100 worlds")

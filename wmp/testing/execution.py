@@ -1,0 +1,212 @@
+"""One run of a user's handler in a simulated world, and a way to end it in the middle.
+
+The function runs in no time, here and now. A :class:`Fuse` ends it before a line of its own code,
+as the end of its process would: what it did before that line is done, the rest never happens.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import functools
+import inspect
+import os
+import sys
+import sysconfig
+from collections.abc import Callable
+from pathlib import Path
+from types import CodeType, FrameType, TracebackType
+from typing import Any
+
+from attrs import define, field
+
+from wmp.errors import JobCancelled
+from wmp.message import DEFAULT_ROLE, Frame, Outcome
+from wmp.runtime.handlers import (
+    Handler,
+    RunningJob,
+    Served,
+    decode_payload,
+    describe_error,
+    encode_result,
+)
+
+__all__ = ["Burnt", "Fuse", "Host", "SimulatedRunningJob", "execute"]
+
+_CANCELLATIONS = (JobCancelled, concurrent.futures.CancelledError, asyncio.CancelledError)
+
+_HOMES = [Path(sysconfig.get_path(n)) for n in ("stdlib", "platstdlib", "purelib", "platlib")]
+_FOREIGN = (
+    *{
+        f"{home}{os.sep}"
+        for path in (*_HOMES, Path(__file__).parents[1])
+        for home in (path, path.resolve())
+    },
+    "<",
+)
+"""How the names of files begin that are nobody's handlers: libraries', this one's, no files."""
+
+
+class Burnt(BaseException):
+    """Raised in a handler whose process ends; not an Exception, so that few catch it."""
+
+
+@define(eq=False)
+class Fuse:
+    """Ends what runs within its ``with`` block before the line on which it has burnt down.
+
+    ``finally`` and ``with`` blocks of the handler still run, which a real end would not wait for.
+
+    Args:
+        handler: Its lines count wherever they are; those of what it calls unless a library's.
+        lines: How many lines are still run.
+    """
+
+    handler: Handler
+    lines: int
+    place: str = field(default="", init=False)
+    """Where it struck, in words; empty when it has not."""
+    _own: CodeType | None = field(init=False)
+    _before: Any = field(default=None, init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._own = _code_of(self.handler)
+
+    def __enter__(self) -> Fuse:
+        self._before = sys.gettrace()
+        sys.settrace(self._called)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        sys.settrace(self._before)
+
+    def _called(self, frame: FrameType, event: str, argument: Any) -> Any:
+        code = frame.f_code
+        if code is self._own or not code.co_filename.startswith(_FOREIGN):
+            return self._stepped
+        return None
+
+    def _stepped(self, frame: FrameType, event: str, argument: Any) -> Any:
+        if event == "line":
+            if self.lines <= 0:
+                code = frame.f_code
+                name = Path(code.co_filename).name
+                self.place = f"before line {frame.f_lineno} of {name}, in {code.co_name}()"
+                raise Burnt
+            self.lines -= 1
+        return self._stepped
+
+
+def _code_of(handler: Handler) -> CodeType | None:
+    while isinstance(handler, functools.partial):
+        handler = handler.func
+    handler = inspect.unwrap(handler)
+    for function in (handler, getattr(handler, "__call__", None)):  # noqa: B004 — not asked whether
+        code = getattr(function, "__code__", None)
+        if isinstance(code, CodeType):
+            return code
+    return None
+
+
+class SimulatedRunningJob(RunningJob):
+    """The job as its handler sees it: its time left is simulated time."""
+
+    __slots__ = ("_clock",)
+
+    def __init__(
+        self,
+        host: Host,
+        id: int,
+        attempt: int,
+        manager: bytes,
+        deadline: float | None,
+        clock: Callable[[], float],
+        role: str = DEFAULT_ROLE,
+    ) -> None:
+        super().__init__(host, id, attempt, manager, role, deadline)
+        self._clock = clock
+
+    @property
+    def deadline(self) -> float | None:
+        """Simulated seconds left, negative when the time is up; None without a deadline."""
+        return None if self._deadline is None else self._deadline - self._clock()
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether nobody wants the result any more: it was cancelled, or its time is up."""
+        left = self.deadline
+        if left is not None and left <= 0:
+            self._host.cancelled.add(self.id)  # so that JobCancelled is taken for what it is
+        return self.id in self._host.cancelled
+
+
+@define(eq=False)
+class Host:
+    """What a job at work reports to."""
+
+    cancelled: set[int]
+    """Jobs of its lane that nobody wants any more."""
+    tell: Callable[[float | None, str | None], None]
+
+    def report(self, job: RunningJob, fraction: float | None, text: str | None) -> None:
+        """Pass progress on; what is None stays as it was."""
+        job.fraction = job.fraction if fraction is None else fraction
+        job.text = job.text if text is None else text
+        self.tell(job.fraction, job.text)
+
+
+def execute(
+    served: Served,
+    codec: str,
+    payload: bytes,
+    job: SimulatedRunningJob,
+    loop: Callable[[], asyncio.Runner],
+    fuse: Fuse | None,
+) -> tuple[Outcome, Frame]:
+    """Run a handler once, as a pool would.
+
+    Args:
+        served: The handler.
+        codec: Of the payload and the result.
+        payload: As it came.
+        job: What a handler with a second argument is given.
+        loop: Runs coroutines.
+        fuse: Ends the handler in the middle; None lets it come to its end.
+
+    Returns:
+        How it ended, and what a worker would send.
+
+    Raises:
+        Burnt: The fuse has.
+        KeyboardInterrupt: Ctrl-C is the test's affair, and so is all that ends the test.
+    """
+    decode, encode = decode_payload(codec), encode_result(codec)
+    try:
+        argument: Any = payload if decode is None else decode(payload)
+        arguments = (argument, job) if served.takes_job else (argument,)
+        with fuse or _Unlit():
+            result = served.call(*arguments)
+            if served.is_async:
+                result = loop().run(result)
+        if fuse is not None and fuse.place:
+            raise Burnt  # the handler caught it
+        return Outcome.OK, encode(result)
+    except (Exception, SystemExit, asyncio.CancelledError) as error:
+        if fuse is not None and fuse.place:
+            raise Burnt from error  # a ``finally`` of the handler failed while it ended
+        if job.id in job._host.cancelled and isinstance(error, _CANCELLATIONS):
+            return Outcome.CANCELLED, b""
+        return Outcome.ERROR, describe_error(error)
+
+
+class _Unlit:
+    """No fuse."""
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, *error: object) -> None: ...

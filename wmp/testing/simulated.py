@@ -1,0 +1,295 @@
+"""What a test of somebody's handlers is given: a whole network in simulated time.
+
+::
+
+    world = SimulatedWorld(seed=17, faults=["kill", "drop"])
+    world.worker(handler, slots=2)
+    jobs = [world.submit(b"one"), world.submit(b"two")]
+    world.run()
+
+:func:`wmp.testing.simulate` makes such worlds from many seeds.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from random import Random
+from typing import Any
+
+from wmp import aio
+from wmp.blocking import Worker
+from wmp.errors import ConfigError
+from wmp.message import DEFAULT_NEEDS, DEFAULT_ROLE, Kind, Limits
+from wmp.runtime.checks import check_amounts, check_count, check_role, check_seconds
+from wmp.runtime.handlers import CODECS, Handler, Served, as_handlers, serve
+from wmp.runtime.ledger import pack
+from wmp.testing.faults import Fault
+from wmp.testing.invariants import INVARIANTS, Violation
+from wmp.testing.order import SimulatedJob
+from wmp.testing.stage import Stage
+
+__all__ = ["SimulatedWorld", "parse_faults"]
+
+RETRIES = 100
+"""More than a world can use up: a job is lost only in a test that asks for it."""
+
+_TOLD = 8
+"""Jobs that ran more than once are named."""
+_EXAMPLES = 4
+"""Of those, the whole story is told."""
+_LAST = 20
+"""Steps that are told at the end."""
+
+
+def parse_faults(names: Iterable[str | Fault] | str | None) -> frozenset[Fault]:
+    """Find faults by name.
+
+    Args:
+        names: Names of faults, or single words of them: ``"kill"`` are all that kill. None
+            means all there are.
+
+    Raises:
+        ConfigError: There is no such fault.
+    """
+    if names is None:
+        return frozenset(Fault)
+    found: set[Fault] = set()
+    for name in [names] if isinstance(names, str | Fault) else names:
+        named = {f for f in Fault if name in (f, f.value)}
+        named = named or {f for f in Fault if name in f.value.split()}
+        if not named:
+            known = ", ".join(fault.value for fault in Fault)
+            raise ConfigError(f"there is no fault {name!r}; expected one of: {known}")
+        found |= named
+    return frozenset(found)
+
+
+class SimulatedWorld:
+    """A manager, workers, and devices between them, in simulated time and with faults.
+
+    The machines are those that run in production; sockets, processes and clocks are simulated.
+    Handlers are really called, at least once a job and more often where faults make it so. A
+    handler takes simulated time and no real one; it may be ended in the middle, before any of
+    its lines, as if its process had been killed. The program that submits survives its manager:
+    what has no result yet it submits again to the next one.
+
+    What a handler keeps in memory outlives the simulated process that it ran in, unless it is
+    made by ``factory``.
+
+    Args:
+        seed: All that is left to chance.
+        faults: What may go wrong, as in :func:`parse_faults`. Each world has some of it.
+        codec: ``"bytes"``, or ``"cbor"`` for values, as for :class:`wmp.Manager`.
+        trace: Whether :meth:`account` tells every step of the machines, messages included.
+
+    Raises:
+        ConfigError: An argument is wrong.
+    """
+
+    def __init__(
+        self,
+        seed: int,
+        faults: Iterable[str | Fault] | str | None = None,
+        *,
+        codec: str = "bytes",
+        trace: bool = False,
+    ) -> None:
+        if codec not in CODECS:
+            raise ConfigError(f"codec {codec!r}: expected one of {', '.join(CODECS)}")
+        self.seed = check_count("seed", seed)
+        self.random = Random(f"{seed}:user")
+        """For what the test itself leaves to chance."""
+        self._codec = codec
+        self._trace = trace
+        self._stage = Stage(seed=seed, kinds=parse_faults(faults), keep=None if trace else 0)
+        self._names: set[str] = set()
+        self._keys: dict[str, SimulatedJob] = {}
+
+    @property
+    def now(self) -> float:
+        """Simulated seconds since the world began."""
+        return self._stage.now
+
+    @property
+    def jobs(self) -> tuple[SimulatedJob, ...]:
+        """All jobs that were submitted."""
+        return tuple(self._stage.jobs)
+
+    @property
+    def struck(self) -> dict[str, int]:
+        """How often each fault struck."""
+        counts = self._stage.counts
+        return {fault.value: counts[fault] for fault in Fault if counts[fault]}
+
+    def worker(
+        self,
+        handlers: Mapping[str, Handler] | Handler | Worker | aio.Worker | None = None,
+        *,
+        factory: Callable[[], Mapping[str, Handler] | Handler] | None = None,
+        slots: int | None = None,
+        resources: Mapping[str, int] | None = None,
+        window: int | None = None,
+        takes: float | tuple[float, float] | None = None,
+        count: int = 1,
+    ) -> None:
+        """Add a worker, as :class:`wmp.Worker` would be one.
+
+        Args:
+            handlers: Role to handler, or one callable for the role ``default``, ``def`` or ``async
+                def``, ``f(payload)`` or ``f(payload, job)``; or a :class:`wmp.Worker` that is
+                not started, whose handlers, slots and resources are taken over.
+            factory: Makes the handlers, instead: called for every process of the worker, so
+                that what they keep in memory is gone when it is killed.
+            slots: Jobs done at once; 1 by default.
+            resources: What there is beside slots: name to amount.
+            window: Jobs taken beyond slots; by default as many as keep the slots busy.
+            takes: Simulated seconds that a handler takes, or the least and the most of it; by
+                default what the seed says.
+            count: How many such workers.
+
+        Raises:
+            ConfigError: An argument is wrong.
+        """
+        if isinstance(handlers, Worker):
+            handlers = handlers._inner
+        if isinstance(handlers, aio.Worker):
+            have = dict(handlers._settings.resources)
+            have = {**have, **check_amounts("resources", resources or {})}
+            slots = have.pop("slots", 1) if slots is None else slots
+            handlers, resources = dict(handlers._handlers), have
+        if (handlers is None) == (factory is None):
+            raise ConfigError("worker() takes handlers, or a factory that makes them; one of both")
+        have = {"slots": check_count("slots", 1 if slots is None else slots, 1)}
+        have |= check_amounts("resources", resources or {})
+        if window is not None:
+            check_count("window", window)
+
+        def cast() -> dict[str, Served]:
+            made = factory() if factory is not None else handlers
+            return {role: serve(role, f) for role, f in as_handlers(made).items()}
+
+        roles = tuple(cast())
+        if not roles:
+            raise ConfigError("a worker without a handler has nothing to do")
+        for _ in range(check_count("count", count, 1)):
+            name = f"worker {len(self._names) + 1}"
+            self._names.add(name)
+            self._stage.hire(name, cast, roles, have, window, _range(takes))
+
+    def submit(
+        self,
+        payload: Any,
+        *,
+        role: str = DEFAULT_ROLE,
+        needs: Mapping[str, int] | None = None,
+        priority: int = 0,
+        timeout: float | None = None,
+        retries: int = RETRIES,
+        key: str | None = None,
+    ) -> SimulatedJob:
+        """Hand in a job, as :meth:`wmp.Manager.submit` does; nothing happens before it runs.
+
+        Args:
+            payload: As for :class:`wmp.Manager`.
+            role: Who may do it.
+            needs: What it takes: name to amount; one slot by default.
+            priority: Higher goes first.
+            timeout: Simulated seconds in which it must end.
+            retries: How many dead workers it survives; so many by default that it is not lost.
+            key: While a job of that key has not ended, it is returned and none is handed in.
+
+        Raises:
+            ConfigError: An argument is wrong.
+            TypeError: The payload is none.
+        """
+        role = check_role(role)
+        taken = DEFAULT_NEEDS
+        if needs is not None:
+            taken = tuple(sorted((n, a) for n, a in check_amounts("needs", needs).items() if a))
+        if timeout is not None:
+            check_seconds("timeout", timeout, zero=False)
+        if isinstance(priority, bool) or not isinstance(priority, int):
+            raise ConfigError(f"priority is a whole number, got {priority!r}")
+        check_count("priority", abs(priority), most=Limits.UINT)
+        check_count("retries", retries)
+        known = self._keys.get(key) if key is not None else None
+        if known is not None and not known.done():
+            return known
+        kind = Kind(role, taken, "cbor" if self._codec == "cbor" else "")
+        order = pack(payload, self._codec), kind, priority, timeout, retries
+        job = SimulatedJob(len(self._stage.jobs) + 1, payload, self._stage, order, key)
+        if key is not None:
+            self._keys[key] = job
+        self._stage.submit_job(job)
+        return job
+
+    def map(self, payloads: Iterable[Any], **options: Any) -> Iterator[Any]:
+        """Hand in a job for each payload, and return their results in order, as they are asked for.
+
+        Args:
+            payloads: The inputs; all are handed in at once.
+            options: As for :meth:`submit`.
+        """
+        jobs = [self.submit(payload, **options) for payload in payloads]
+        return (job.result() for job in jobs)
+
+    def run(self, seconds: float | None = None) -> None:
+        """Let simulated time pass, with faults, until every job and every handler has ended.
+
+        Faults strike for a while and stop then, or nothing would have to end.
+
+        Args:
+            seconds: Return after that much simulated time, whatever has ended.
+
+        Raises:
+            ConfigError: There is a job that no worker of the world could do.
+            Violation: This library broke one of its promises: its own defect.
+        """
+        if seconds is not None:
+            check_seconds("seconds", seconds)
+        self._stage.go(seconds)
+
+    def account(self, error: BaseException | None = None) -> str:
+        """Tell in words what happened: what struck, what ran twice, the last steps.
+
+        Args:
+            error: What the test found.
+        """
+        stage = self._stage
+        runs = sum(job.runs for job in stage.jobs)
+        lines = []
+        if isinstance(error, Violation):
+            lines.append(
+                f"“{error.name}” ({INVARIANTS[error.name]}) is a promise of wmp itself: this is "
+                "its defect, not one of the handlers; please report it with the seed"
+            )
+        lines.append(
+            f"{len(stage.jobs)} jobs, {runs} calls of handlers, {stage.now:.1f} simulated seconds"
+        )
+        struck = ", ".join(f"{name} {count}" for name, count in self.struck.items())
+        lines.append(f"what went wrong: {struck or 'nothing'}")
+        again = stage.again()
+        if again:
+            told = [f"{job} {job.runs} times" for job in again[:_TOLD]]
+            more = f", and {len(again) - _TOLD} more" if len(again) > _TOLD else ""
+            lines.append(f"handlers were called more than once for: {', '.join(told)}{more}")
+        for job in again[:_EXAMPLES]:
+            lines.append(f"what happened to {job}:")
+            lines += [f"{now:10.4f}  {text}" for now, text, whose in stage.story if whose is job]
+        lines.append("every step:" if self._trace else "the last steps:")
+        if self._trace:
+            lines += stage.trace.lines()
+        for now, text, whose in () if self._trace else stage.story[-_LAST:]:
+            lines.append(f"{now:10.4f}  {text if whose is None else f'{whose} {text}'}")
+        return re.sub(r"\b(worker \d+)\+", r"\1's double", "\n".join(lines))
+
+
+def _range(takes: float | tuple[float, float] | None) -> tuple[float, float] | None:
+    if takes is None:
+        return None
+    least, most = takes if isinstance(takes, tuple) else (takes, takes)
+    least, most = check_seconds("takes", least), check_seconds("takes", most)
+    if least > most:
+        raise ConfigError(f"takes is (least, most) in seconds, got {takes!r}")
+    return least, most

@@ -1,0 +1,148 @@
+"""``@simulate``: one test, played in many simulated worlds."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final, overload
+
+from attrs import field, frozen
+
+from wmp.errors import ConfigError
+from wmp.runtime.checks import check_count
+from wmp.testing.faults import Fault
+from wmp.testing.simulated import SimulatedWorld, parse_faults
+
+__all__ = ["ARGUMENT", "FIXTURE", "SEEDS", "Trial", "simulate"]
+
+SEEDS: Final = 50
+"""Worlds that a test is played in, unless it says otherwise."""
+
+ARGUMENT: Final = "world"
+"""The parameter of a test that is given the world."""
+
+FIXTURE: Final = "wmp_world"
+"""What that parameter is called for pytest."""
+
+
+@frozen
+class Trial:
+    """In which worlds a test is played."""
+
+    seeds: Sequence[int] = range(SEEDS)
+    faults: frozenset[Fault] = field(factory=lambda: frozenset(Fault))
+    codec: str = "bytes"
+
+    def world(self, seed: int, *, trace: bool = False) -> SimulatedWorld:
+        """Make the world of a seed. That of seed 0 has no faults: it shows the test itself."""
+        faults = self.faults if seed else ()
+        return SimulatedWorld(seed, faults, codec=self.codec, trace=trace)
+
+
+@overload
+def simulate(test: Callable[..., None], /) -> Callable[..., None]: ...
+
+
+@overload
+def simulate(
+    *,
+    seeds: int | Iterable[int] = SEEDS,
+    faults: Iterable[str | Fault] | str | None = None,
+    codec: str = "bytes",
+) -> Callable[[Callable[..., None]], Callable[..., None]]: ...
+
+
+def simulate(
+    test: Callable[..., None] | None = None,
+    /,
+    *,
+    seeds: int | Iterable[int] = SEEDS,
+    faults: Iterable[str | Fault] | str | None = None,
+    codec: str = "bytes",
+) -> Any:
+    """Play a test in many simulated worlds, with faults: are its handlers fit for them?
+
+    ::
+
+        @wmp.testing.simulate(seeds=100, faults=["kill", "drop"])
+        def test_each_order_is_paid_once(world):
+            paid = Counter()
+            world.worker(lambda order: paid.update([order]), count=2)
+            world.map([b"order-1", b"order-2"])
+            world.run()
+            assert set(paid.values()) == {1}
+
+    Under pytest each seed is a test of its own, with fixtures of its own; after the first that
+    fails the rest are skipped. ``pytest --wmp-seed N`` plays that world alone, and
+    ``--wmp-trace`` tells every message of it. Called without pytest, the test plays its worlds one
+    after the other and raises what the first one raised, with a note.
+
+    The world of seed 0 has no faults.
+
+    Args:
+        test: Has a parameter ``world``, which is a :class:`~wmp.testing.simulated.SimulatedWorld`.
+        seeds: How many worlds, or the seeds themselves.
+        faults: What may go wrong: names of faults as ``python -m wmp.testing`` lists them, or
+            single words of them (``"kill"``). All by default.
+        codec: Of payloads and results: ``"bytes"`` or ``"cbor"``.
+
+    Raises:
+        ConfigError: An argument is wrong.
+    """
+    if isinstance(seeds, Iterable):
+        chosen: Sequence[int] = [check_count("a seed", seed) for seed in seeds]
+    else:
+        chosen = range(check_count("seeds", seeds, 1))
+    if not chosen:
+        raise ConfigError("there are no seeds: no world would be played")
+    trial = Trial(chosen, parse_faults(faults), codec)
+    trial.world(0)  # what is wrong is told here
+
+    def decorate(test: Callable[..., None]) -> Callable[..., None]:
+        return _played(test, trial)
+
+    return decorate if test is None else decorate(test)
+
+
+def _played(test: Callable[..., None], trial: Trial) -> Callable[..., None]:
+    signature = inspect.signature(test)
+    name = getattr(test, "__name__", repr(test))
+    if ARGUMENT not in signature.parameters:
+        raise ConfigError(
+            f"{name}{signature} is to be simulated, but has no parameter {ARGUMENT!r}; expected "
+            f"def {name}({ARGUMENT})"
+        )
+    if inspect.iscoroutinefunction(test) or inspect.isgeneratorfunction(test):
+        raise ConfigError(
+            f"{name} is to be simulated, and must be a plain `def`; handlers need not"
+        )
+
+    @functools.wraps(test)
+    def play(*arguments: Any, **named: Any) -> None:
+        if FIXTURE in named:
+            test(*arguments, **{ARGUMENT: named.pop(FIXTURE)}, **named)
+            return
+        for seed in trial.seeds:
+            world = trial.world(seed)
+            try:
+                test(*arguments, **{ARGUMENT: world}, **named)
+            except Exception as error:
+                error.add_note(f"seed {seed} of {name}: {world.account(error)}")
+                raise
+
+    # What pytest sees: the world is a fixture, under a name that nobody else has.
+    play.__signature__ = signature.replace(parameters=_asked(signature))  # type: ignore[attr-defined]
+    play.wmp_trial = trial  # type: ignore[attr-defined]
+    return play
+
+
+def _asked(signature: inspect.Signature) -> list[inspect.Parameter]:
+    """The parameters; the world's is given by name only, so it goes behind the others."""
+    others = [p for p in signature.parameters.values() if p.name != ARGUMENT]
+    world = inspect.Parameter(FIXTURE, inspect.Parameter.KEYWORD_ONLY)
+    return [
+        *(p for p in others if p.kind is not p.VAR_KEYWORD),
+        world,
+        *(p for p in others if p.kind is p.VAR_KEYWORD),
+    ]
