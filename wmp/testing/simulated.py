@@ -29,7 +29,7 @@ from wmp.testing.invariants import INVARIANTS, Violation
 from wmp.testing.order import SimulatedJob
 from wmp.testing.stage import Stage
 
-__all__ = ["SimulatedWorld", "parse_faults"]
+__all__ = ["RETRIES", "SimulatedWorld", "parse_faults"]
 
 RETRIES = 100
 """More than a world can use up: a job is lost only in a test that asks for it."""

@@ -37,7 +37,7 @@ from wmp.testing.witness import Witness
 from wmp.testing.workload import Batch, Workload
 from wmp.testing.world import BUDGET, World
 
-__all__ = ["Stage"]
+__all__ = ["MANAGER", "Cast", "Line", "Stage"]
 
 MANAGER = "manager"
 
