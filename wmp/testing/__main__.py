@@ -17,11 +17,11 @@ from wmp.testing.campaign import Tally, replay_command, reports
 from wmp.testing.invariants import INVARIANTS
 from wmp.testing.world import Report
 
-__all__ = ["main"]
+__all__ = ["main", "parse_seeds"]
 
 
-def _seeds(text: str) -> range:
-    """``17`` or ``0:500``."""
+def parse_seeds(text: str) -> range:
+    """``17`` or ``0:500``, as an argument of a program."""
     first, colon, last = text.partition(":")
     try:
         seeds = range(int(first), int(last) if colon else int(first) + 1)
@@ -48,7 +48,7 @@ def _parser() -> argparse.ArgumentParser:
         epilog="exit status: 0 all invariants held, 1 one was broken, 2 wrong usage",
     )
     add = parser.add_argument
-    add("--seeds", type=_seeds, default=range(100), help="17, or 0:500 (default: 0:100)")
+    add("--seeds", type=parse_seeds, default=range(100), help="17, or 0:500 (default: 0:100)")
     add("--json", action="store_true", help="print the result as one JSON object")
     add("--trace", action="store_true", help="print every step of every world")
     add("--jobs", type=_processes, default=1, help="processes that play at once (default: 1)")

@@ -1,0 +1,329 @@
+"""The long run: ``python tests/soak.py``, or ``tox -e soak``. No test of pytest's.
+
+Four parts, any of which may be run alone: ``tox -e soak -- schedules``. A long run can be split:
+each piece adds its figures to those in ``--into FILE``, and ``report`` prints what they come to.
+
+    python tests/soak.py schedules --seeds 0:50000 --into soak.jsonl
+    python tests/soak.py schedules --seeds 50000:100000 --into soak.jsonl
+    python tests/soak.py report --into soak.jsonl
+
+Exit status: 0 nothing was broken, 1 something was, 2 wrong usage.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import os
+import random
+import subprocess
+import sys
+import tempfile
+import time
+import xml.etree.ElementTree as ElementTree
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from attrs import evolve
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+from wmp.testing.__main__ import parse_seeds  # noqa: E402 - this very tree
+from wmp.testing.campaign import Tally, replay_command, reports  # noqa: E402
+from wmp.testing.explore import tell  # noqa: E402
+from wmp.testing.plan import PLANS, Plan  # noqa: E402
+from wmp.testing.search import Exploration, Order, explore  # noqa: E402
+
+Figures = dict[str, Any]
+
+WANTED = {
+    "schedules": 100_000,
+    "strikes of the rarest fault": 1_000,
+    "states": 1_000_000,
+    "kills": 500,
+    "peers": 100_000,
+}
+"""What a whole run comes to at least."""
+
+WORLDS: dict[str, tuple[Plan, Exploration]] = {
+    **{name: (plan, Exploration()) for name, plan in PLANS.items() if name != "small"},
+    **{
+        f"{name}, 2 faults": (
+            evolve(PLANS[name], faults=2),
+            Exploration(states=250_000, order=Order.MIXED),
+        )
+        for name in ("device", "cancel", "pair", "meeting")
+    },
+    "small": (PLANS["small"], Exploration(states=150_000, order=Order.MIXED)),
+}
+"""Worlds of the explorer; those without a number of states are searched until nothing is left."""
+
+FAULTS = "tests/interop/test_real_faults.py"
+KILLS = f"{FAULTS}::test_nothing_is_lost_while_everything_is_killed_in_turn"
+PEERS = f"{FAULTS}::test_thousands_of_real_peers_that_come_and_go_leave_the_process_flat"
+
+
+def say(text: str) -> None:
+    """Tell how it goes; figures go to stdout."""
+    print(text, file=sys.stderr, flush=True)
+
+
+# -- the parts -------------------------------------------------------------------------------
+
+
+def schedules(options: argparse.Namespace) -> Figures:
+    """Play seeded worlds in virtual time."""
+    tally, said = Tally(), time.monotonic()
+    for report in reports(options.seeds, processes=options.jobs):
+        tally.add(report)
+        if report.violation is not None:
+            say(f"seed {report.seed}: {report.violation}; {replay_command(report.seed)}")
+        if time.monotonic() - said > 30:
+            said = time.monotonic()
+            say(f"{tally.schedules} of {len(options.seeds)} worlds")
+    figures = tally.as_dict()
+    failed = figures.pop("failed")
+    del figures["longest_wait"]
+    seeds = f"{options.seeds.start}:{options.seeds.stop}"
+    return {"seeds": [seeds], **figures, "broken": [one["replay"] for one in failed]}
+
+
+def _explored(name: str) -> tuple[str, Figures, str | None]:
+    plan, how = WORLDS[name]
+    explored = explore(plan, how)
+    figures = {
+        "states": explored.states,
+        "transitions": explored.transitions,
+        "ends": explored.leaves,
+        "emptied": explored.emptied,
+    }
+    broken = None if explored.violation is None else tell(name, plan, explored)
+    return name, figures, broken
+
+
+def states(options: argparse.Namespace) -> Figures:
+    """Visit the states of small worlds."""
+    worlds, broken = {}, []
+    with multiprocessing.get_context("spawn").Pool(options.jobs) as pool:
+        for name, figures, wrong in pool.imap_unordered(_explored, options.worlds):
+            worlds[name] = figures
+            say(f"{name}: {figures}")
+            if wrong is not None:
+                broken.append(wrong)
+    return {"worlds": worlds, "broken": broken}
+
+
+def _tested(test: str, **environment: object) -> Figures:
+    """Run one test of pytest's; returns the figures that it recorded."""
+    with tempfile.TemporaryDirectory() as folder:
+        report = Path(folder) / "report.xml"
+        command = [sys.executable, "-m", "pytest", "-q", "-o", "junit_family=xunit1"]
+        done = subprocess.run(
+            [*command, f"--junitxml={report}", test],
+            cwd=ROOT,
+            env={**os.environ, **{name: str(value) for name, value in environment.items()}},
+            stdout=sys.stderr,
+            check=False,
+        )
+        figures: Figures = {}
+        if report.exists():
+            for found in ElementTree.parse(report).iter("property"):
+                figures[found.attrib["name"]] = json.loads(found.attrib["value"])
+    words = " ".join(f"{name}={value}" for name, value in environment.items())
+    return {
+        **figures,
+        "broken": [f"{words} {' '.join(command[1:])} {test}"] * bool(done.returncode),
+    }
+
+
+def kills(options: argparse.Namespace) -> Figures:
+    """Kill, stop and restart real processes, and cut their links, while they work."""
+    say(f"seed {options.seed}")
+    figures = _tested(KILLS, WMP_REAL_KILLS=options.kills, WMP_SEED=options.seed)
+    return {"seeds": [options.seed], **figures}
+
+
+def peers(options: argparse.Namespace) -> Figures:
+    """Let real peers come and go over ipc."""
+    return _tested(PEERS, WMP_REAL_PEERS=options.peers)
+
+
+PARTS: dict[str, Callable[[argparse.Namespace], Figures]] = {
+    "schedules": schedules,
+    "states": states,
+    "kills": kills,
+    "peers": peers,
+}
+
+# -- what they come to -----------------------------------------------------------------------
+
+
+def added(one: Any, other: Any) -> Any:
+    """Two figures of the same name, put together."""
+    if isinstance(one, dict):
+        return {
+            key: added(one[key], other[key])
+            if key in one and key in other
+            else one.get(key, other.get(key))
+            for key in {**one, **other}
+        }
+    if isinstance(one, bool) or not isinstance(one, int | float | list):
+        return other
+    return one + other
+
+
+def totals(pieces: Sequence[Figures]) -> Figures:
+    """All pieces together, a part each."""
+    found: Figures = {}
+    for piece in pieces:
+        figures = {key: value for key, value in piece.items() if key != "part"}
+        part = piece["part"]
+        if part in found:
+            # A world that was searched twice has no more states for that.
+            worlds = {**found[part].get("worlds", {}), **figures.get("worlds", {})}
+            found[part] = added(found[part], figures)
+            if worlds:
+                found[part]["worlds"] = worlds
+        else:
+            found[part] = figures
+    return found
+
+
+def reached(found: Figures) -> dict[str, int]:
+    """Of each figure that a whole run wants: what it has come to."""
+    faults = found.get("schedules", {}).get("faults", {})
+    worlds = found.get("states", {}).get("worlds", {})
+    return {
+        "schedules": found.get("schedules", {}).get("schedules", 0),
+        "strikes of the rarest fault": min(faults.values(), default=0),
+        "states": sum(world["states"] for world in worlds.values()),
+        "kills": found.get("kills", {}).get("struck", {}).get("kill", 0),
+        "peers": found.get("peers", {}).get("peers", 0),
+    }
+
+
+def tell_all(found: Figures) -> None:
+    """Print the figures for people."""
+    for part, figures in found.items():
+        print(part)
+        for name, value in figures.items():
+            if isinstance(value, dict):
+                print(f"  {name}")
+                width = max(map(len, value), default=0)
+                for key, count in sorted(value.items(), key=_by_count):
+                    print(f"    {key:<{width}}  {_plain(count)}")
+            elif name != "broken":
+                print(f"  {name:<26}{_plain(value)}")
+    print("in all")
+    for name, count in reached(found).items():
+        short = "" if count >= WANTED[name] else f"  (a whole run: {WANTED[name]:,})"
+        print(f"  {name:<28}{count:>12,}{short}")
+    broken = [text for figures in found.values() for text in figures["broken"]]
+    print(f"  {'broken':<28}{len(broken):>12,}")
+    for text in broken:
+        print(text)
+
+
+def _by_count(row: tuple[str, Any]) -> tuple[int, str]:
+    return (-row[1] if isinstance(row[1], int) else 0, row[0])
+
+
+def _plain(value: Any) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{key} {_plain(one)}" for key, one in value.items())
+    if isinstance(value, list):
+        return " ".join(map(str, value))
+    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
+
+
+# -- the program -----------------------------------------------------------------------------
+
+
+def _worlds(text: str) -> list[str]:
+    names = [name.strip() for name in text.split(";") if name.strip()]
+    wrong = [name for name in names if name not in WORLDS]
+    if wrong or not names:
+        raise argparse.ArgumentTypeError(
+            f"{', '.join(wrong) or text!r} is no world; there are: {'; '.join(WORLDS)}"
+        )
+    return names
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number from 1")
+    return int(text)
+
+
+def parser() -> argparse.ArgumentParser:
+    """The flags."""
+    made = argparse.ArgumentParser(
+        prog="python tests/soak.py",
+        description="Run the long tests, print their figures.",
+        epilog="exit status: 0 nothing was broken, 1 something was, 2 wrong usage",
+    )
+    add = made.add_argument
+    choices = [*PARTS, "report"]
+    add("parts", nargs="*", metavar="PART", help=f"{', '.join(choices)} (default: all but report)")
+    add("--seeds", type=parse_seeds, default=range(WANTED["schedules"]), help="of schedules")
+    add("--worlds", type=_worlds, default=list(WORLDS), help=f"of states: {'; '.join(WORLDS)}")
+    add("--kills", type=_count, default=WANTED["kills"], help="how many")
+    add("--seed", type=_count, default=None, help="of the order of kills (default: any)")
+    add("--peers", type=_count, default=WANTED["peers"], help="how many")
+    add("--jobs", type=_count, default=os.cpu_count() or 1, help="processes at once")
+    add("--into", type=Path, metavar="FILE", help="add the figures to those of earlier pieces")
+    add("--json", action="store_true", help="print the figures as one JSON object")
+    return made
+
+
+def commit() -> str:
+    """Of what is run; empty when that is no clone."""
+    done = subprocess.run(
+        ["git", "describe", "--always", "--dirty"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return done.stdout.strip()
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the program; returns its exit status."""
+    made = parser()
+    options = made.parse_args(arguments)
+    parts = options.parts or list(PARTS)
+    if wrong := [part for part in parts if part not in {*PARTS, "report"}]:
+        made.error(f"no part {', '.join(wrong)}; there are {', '.join(PARTS)} and report")
+    if options.seed is None:
+        options.seed = random.SystemRandom().randrange(1, 1 << 32)
+    pieces: list[Figures] = []
+    if options.into is not None and options.into.exists():
+        pieces = [json.loads(line) for line in options.into.read_text().splitlines()]
+    for part in parts:
+        if part == "report":
+            continue
+        say(f"{part} …")
+        begin = time.monotonic()
+        figures = PARTS[part](options)
+        figures["seconds"] = round(time.monotonic() - begin, 1)
+        figures["commits"] = [commit()]
+        pieces.append({"part": part, **figures})
+        if options.into is not None:
+            with options.into.open("a") as file:
+                file.write(json.dumps(pieces[-1]) + "\n")
+    found = totals(pieces)
+    for figures in found.values():
+        figures["commits"] = sorted(set(figures["commits"]))
+    if options.json:
+        print(json.dumps({**found, "in all": reached(found)}, indent=2))
+    else:
+        tell_all(found)
+    return 1 if any(figures["broken"] for figures in found.values()) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
