@@ -41,6 +41,8 @@ class Opponent:
     """Of the last message sent in the numbered stream."""
     received: int = 0
     """Of the last one received in order: the ack."""
+    says_ack: int | None = None
+    """What its acks say instead of ``received``."""
     sent: dict[int, tuple[Command, list[Frame]]] = field(factory=dict)
     """What was sent in this session's stream, by number."""
     last_said: float = -inf
@@ -71,6 +73,10 @@ class Opponent:
         if hops is not None:
             self.hops = hops
         self._paths.add(self.path)
+
+    def listens_to(self, path: Path) -> None:
+        """Take what is sent to another path for its own, too."""
+        self._paths.add(path)
 
     def restart(self) -> None:
         """Start again: the same identity, a newer epoch, nothing remembered."""
@@ -108,7 +114,8 @@ class Opponent:
         to = self.to if to is None else to
         stamped: dict[str, Any] = {}
         if to and self.session and command is not Command.ERROR:
-            stamped = {"session": self.session, "ack": self.received}
+            ack = self.received if self.says_ack is None else self.says_ack
+            stamped = {"session": self.session, "ack": ack}
         if command in NUMBERED:
             stamped["number"] = self.number + 1
         stamped |= fields
@@ -119,7 +126,8 @@ class Opponent:
         }
         message = Message(command, to, self.path if source is None else source, keys, columns)
         frames = codec.encode(message)
-        if command in NUMBERED and stamped["number"] == self.number + 1:
+        ours = stamped.get("session") == self.session
+        if command in NUMBERED and ours and stamped["number"] == self.number + 1:
             self.number += 1
             self.sent[self.number] = (command, frames)
         self.raw(*frames)

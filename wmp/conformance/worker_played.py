@@ -126,15 +126,27 @@ class PlayedWorker(Opponent):
         if hold:
             fields["hold"] = self.talk.ms(hold)
         if lock > self.lock and want:
-            self.lock = lock
-            due = self.talk.now + hold + self.talk.wire.grace
-            self._locks[lock] = _Lock(want, fields["roles"], fields["needs"], due)
+            self.promise(lock, want, fields["roles"], fields["needs"], hold)
         elif lock in self._locks:
             self._locks[lock].repeated = True
             if not want:
                 self._locks[lock].due = self.talk.now + self.talk.wire.grace
         self.say(Command.GIVE, lock=lock, want=want, **fields)
         return lock
+
+    def promise(
+        self,
+        lock: int,
+        want: int,
+        roles: Sequence[str] | None = None,
+        needs: Mapping[str, int] | None = None,
+        hold: float = 0.0,
+    ) -> None:
+        """Remember a lock: its GIVE is about to be sent."""
+        self.lock = lock
+        due = self.talk.now + hold + self.talk.wire.grace
+        there = {"slots": 1} if needs is None else needs
+        self._locks[lock] = _Lock(want, roles or self.roles, there, due)
 
     def done(
         self,

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from math import ceil, log2
+
 from wmp.conformance.case import case
 from wmp.conformance.talks import ManagerTalk
 from wmp.message import Command
 
-__all__ = ["plain_handshake", "repeated_ready"]
+__all__: list[str] = []
 
 
-@case("WMP-3.6", "WMP-1.2", "WMP-6.1")
+@case("WMP-3.6", "WMP-6.1")
 def plain_handshake(talk: ManagerTalk) -> None:
     """READY, WAKE, GIVE, TAKE, DONE: one job."""
     worker = talk.met()
@@ -20,6 +22,50 @@ def plain_handshake(talk: ManagerTalk) -> None:
     worker.done(job, payloads=[b"answer"])
     end = talk.end_of(name)
     talk.check(end.payload == b"answer", f"the submitter was told {end.payload!r}")
+
+
+@case("WMP-1.1")
+def one_identity(talk: ManagerTalk) -> None:
+    """It calls itself by one identity of 1 to 255 bytes and one epoch."""
+    first, second = talk.met(), talk.met()
+    talk.check(first.testee == second.testee, "two workers hear two names")
+    talk.submit()
+    talk.check(first.take_one().attempt == 1, "the first attempt is not 1", "WMP-6.1")
+
+
+@case("WMP-1.2", "WMP-1.8", "WMP-2.5")
+def answers_follow_the_latest_route(talk: ManagerTalk) -> None:
+    """What is for a worker goes over the connection and path it was last heard on."""
+    worker = talk.met()
+    worker.ready(1)
+    worker.ping()
+    worker.expect(Command.PONG)
+    old = worker.connection
+    worker.move(talk.wire.dial(), hops=(b"device", 3, b"\x00\x01\x02"))
+    worker.ping()
+    pong = worker.expect(Command.PONG)
+    talk.check(pong.connection != old, "PONG goes to the connection of before")
+    talk.check(pong.message.to == worker.path[::-1], f"PONG goes to {pong.message.to!r}")
+    talk.submit()
+    wake = worker.expect(Command.WAKE, what="its READY was heard on another route")
+    talk.check(wake.connection != old, "WAKE goes to the connection of before")
+    talk.check(wake.message.to == worker.path[::-1], f"WAKE goes to {wake.message.to!r}")
+
+
+@case("WMP-1.5", "WMP-1.8")
+def a_connection_is_no_identity(talk: ManagerTalk) -> None:
+    """Two workers behind one connection are two; one on two connections is one."""
+    first = talk.met(hops=(b"device", 3, b"\x00\x01"))
+    second = talk.met(connection=first.connection, hops=(b"device", 3, b"\x00\x02"))
+    talk.check(first.session != 0 and second.session != 0, "no session", "WMP-7.5")
+    first.ready(2)
+    second.ping()
+    pong = second.expect(Command.PONG)
+    talk.check(pong["ready"] is None, "the READY of one is remembered of the other")
+    first.move(talk.wire.dial(), hops=())
+    first.ping()
+    pong = first.expect(Command.PONG)
+    talk.check(pong["ready"] == 1, "its READY is forgotten with its connection", "WMP-1.8")
 
 
 @case("WMP-3.3")
@@ -33,3 +79,142 @@ def repeated_ready(talk: ManagerTalk) -> None:
     worker.ready(1, ready=worker.ready_number)
     talk.submit()
     worker.never(Command.WAKE, during=2.0, what="a repeated READY brought credit back")
+
+
+@case("WMP-3.3", "WMP-9.2")
+def newest_ready_replaces(talk: ManagerTalk) -> None:
+    """The newest READY replaces credit and roles; an older one changes nothing."""
+    worker = talk.met()
+    worker.ready(3, ready=5)
+    worker.ready(4, ready=6, roles=["other"])
+    worker.ready(9, ready=4)
+    worker.ping()
+    pong = worker.expect(Command.PONG)
+    talk.check(pong["ready"] == 6, f"PONG remembers READY {pong['ready']}, expected 6")
+    talk.check(pong["credit"] == 4, f"PONG remembers credit {pong['credit']}, expected 4")
+    talk.submit(role="echo")
+    worker.never(Command.WAKE, during=1.0, what="its newest READY does not offer the role")
+    talk.submit(role="other")
+    wake = worker.expect(Command.WAKE)
+    talk.check(wake["role"] == "other", f"WAKE for {wake['role']!r}")
+
+
+@case("WMP-3.4")
+def wake_where_it_fits(talk: ManagerTalk) -> None:
+    """WAKE only for credit, role and resources; never more than the credit."""
+    other = talk.met("other", roles=["other"])
+    poor = talk.met("poor", resources={"memory": 100})
+    busy = talk.met("busy")
+    fit = talk.met("fit")
+    other.ready(5)
+    poor.ready(5)
+    busy.ready(0)
+    fit.ready(2)
+    for _ in range(5):
+        talk.submit()
+    woken = 0
+    while (wake := fit.hears(Command.WAKE, within=1.0)) is not None:
+        woken += wake["count"]
+    talk.check(woken > 0, "nobody is woken, though one is eligible", "WMP-3.6")
+    for worker in (other, poor, busy):
+        worker.never(Command.WAKE, what="it is not eligible")
+    fit.ping()
+    pong = fit.expect(Command.PONG)
+    left = pong["credit"]
+    talk.check(left == 2 - woken, f"of credit 2, {left} is left after WAKE for {woken}")
+
+
+@case("WMP-3.5")
+def one_job_wakes_one(talk: ManagerTalk) -> None:
+    """A job that waits wakes one worker; each timeout without GIVE doubles the bound."""
+    workers = [talk.met() for _ in range(4)]
+    for worker in workers:
+        worker.ready(1)
+    talk.settle()
+    talk.submit()
+    times: list[float] = []
+    for worker in workers:
+        heard = worker.hears(Command.WAKE, within=3.0)
+        talk.check(heard is not None, f"{worker.name} is not woken within 3 units")
+        if heard is not None:
+            times.append(heard.at)
+    times.sort()
+    late = 0.6 * talk.wire.grace  # how much later than it was sent a message may be seen
+    for place, at in enumerate(times[1:], 2):
+        least = 0.25 * ceil(log2(place)) - late - 1e-6
+        talk.check(
+            at - times[0] >= least,
+            f"{place} workers are woken {at - times[0]:.3f} units after the first, for one job",
+        )
+
+
+@case("WMP-3.5")
+def give_answers_wake(talk: ManagerTalk) -> None:
+    """A WAKE that was answered by GIVE is no reason to wake others."""
+    first, second = talk.met(), talk.met()
+    first.ready(1)
+    talk.submit()
+    first.expect(Command.WAKE)
+    second.ready(1)
+    talk.check(len(first.take()) == 1, "no job came for the GIVE", "WMP-4.4")
+    second.never(Command.WAKE, during=2.0, what="no job waits")
+
+
+@case("WMP-3.6")
+def ready_while_jobs_wait(talk: ManagerTalk) -> None:
+    """READY is answered by WAKE at once while jobs wait that nobody was woken for."""
+    talk.submit()
+    talk.submit()
+    first, second = talk.met(), talk.met()
+    first.ready(1)
+    wake = first.expect(Command.WAKE)
+    talk.check(wake["count"] == 1, f"WAKE for {wake['count']} where credit is 1")
+    second.ready(1)
+    second.expect(Command.WAKE)
+
+
+@case("WMP-3.7")
+def everybody_gets_some(talk: ManagerTalk) -> None:
+    """Of two workers that always have room, each is woken now and then."""
+    workers = [talk.met(), talk.met()]
+    woken = {worker.name: 0 for worker in workers}
+    for worker in workers:
+        worker.ready(1)
+    talk.settle()
+    for _ in range(12):
+        name = talk.submit()
+        taker = None
+        for _ in range(40):
+            taker = next((w for w in workers if w.hears(Command.WAKE, within=0.0)), None)
+            if taker is not None:
+                break
+            talk.wait(max(0.02, talk.wire.grace / 10))
+        talk.check(taker is not None, "nobody is woken", "WMP-3.6")
+        if taker is None:
+            return
+        woken[taker.name] += 1
+        jobs = taker.take()
+        if jobs:
+            taker.done(*jobs)
+            talk.end_of(name, rule="WMP-6.3")
+        taker.ready(1)
+        talk.settle()
+    few = min(woken.values())
+    talk.check(few >= 2, f"of 12 jobs, workers with the same room were woken for {woken}")
+
+
+@case("WMP-3.14")
+def ready_of_no_credit(talk: ManagerTalk) -> None:
+    """READY of credit 0 takes the worker out, and another is woken for the same jobs at once."""
+    workers = [talk.met(), talk.met()]
+    for worker in workers:
+        worker.ready(1)
+    talk.settle()
+    talk.submit()
+    taker, other = workers
+    if taker.hears(Command.WAKE) is None:
+        taker, other = other, taker
+        taker.expect(Command.WAKE)
+    taker.ready(0)
+    other.expect(Command.WAKE, what="the one that was woken has no room")
+    taker.never(Command.WAKE, during=2.0, what="it said that it has no room")

@@ -1,0 +1,377 @@
+"""What a manager must refuse, ignore and answer (sections 2 and 10)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from attrs import evolve
+
+from wmp import codec
+from wmp.codec import CodecLimits
+from wmp.conformance.bad_messages import Bad, bad_columns, bad_heads, too_much
+from wmp.conformance.case import case
+from wmp.conformance.talks import ManagerTalk
+from wmp.conformance.worker_played import PlayedWorker
+from wmp.errors import DecodeError
+from wmp.message import Columns, Command, ErrorCode, Field, Message
+
+__all__: list[str] = []
+
+
+def _give(worker: PlayedWorker, lock: int) -> Message:
+    """A GIVE that would be answered."""
+    fields = {Field.ROLES: ["echo"], Field.NEEDS: {"slots": 1}, Field.LOCK: lock, Field.WANT: 1}
+    return Message(Command.GIVE, worker.to, worker.path, fields)
+
+
+def _refused(talk: ManagerTalk, worker: PlayedWorker, bad: Iterable[Bad], rule: str) -> None:
+    """Each is answered by the right ERROR, and nothing of it is acted on."""
+    for one in bad:
+        if one.rule != rule:
+            continue
+        talk.remark(f"{one.what}:")
+        worker.raw(*one.frames)
+        error = worker.expect(
+            Command.ERROR, rule=rule, what=f"{one.what} must be refused, and answered (WMP-10.2)"
+        )
+        talk.check(
+            error["code"] in one.codes,
+            f"{one.what} is answered by ERROR {error['code']!r}, expected {one.codes[0]!r}",
+            rule,
+        )
+        worker.never(Command.TAKE, Command.NO, Command.WAKE, rule=rule, what=f"{one.what} acts")
+        worker.inbox.clear()
+
+
+def _refused_gives(talk: ManagerTalk, rule: str) -> None:
+    worker = talk.met()
+    talk.submit()
+    _refused(talk, worker, bad_heads(_give(worker, 1)), rule)
+    talk.check(len(worker.take()) == 1, "the GIVE that follows gets no job", "WMP-10.1")
+
+
+@case("WMP-2.1")
+def no_head(talk: ManagerTalk) -> None:
+    """What has no array of five for a head is refused."""
+    _refused_gives(talk, "WMP-2.1")
+
+
+@case("WMP-2.2")
+def no_plain_cbor(talk: ManagerTalk) -> None:
+    """Tags, indefinite lengths, duplicate keys, deep nesting and rests are refused."""
+    _refused_gives(talk, "WMP-2.2")
+
+
+@case("WMP-2.2")
+def longer_forms_are_no_reason_to_die(talk: ManagerTalk) -> None:
+    """Integers that are longer than needed are taken or refused."""
+    worker = talk.met()
+    head = bytes(codec.encode(Message(Command.PING, (), worker.path, {}))[0])
+    # An epoch in eight bytes: what comes last before the empty map.
+    epoch = worker.epoch.to_bytes(2, "big")
+    worker.raw(head.replace(b"\x19" + epoch, b"\x1b" + worker.epoch.to_bytes(8, "big")))
+    heard = worker.expect(Command.PONG, Command.ERROR)
+    talk.remark(f"a longer integer is answered by {heard.command.name}")
+
+
+@case("WMP-2.3")
+def unknown_keys(talk: ManagerTalk) -> None:
+    """Keys and columns that it does not know are ignored."""
+    worker = talk.met()
+    name = talk.submit()
+    give = _give(worker, 1)
+    strange = {1000: {"deep": [1, 2.5, None]}, 27: b"later", "application": "own"}
+    number = worker.give(1)
+    (job,) = worker.taken(number)
+    talk.submit()
+    give = evolve(give, fields={**give.fields, Field.LOCK: 2, **strange})
+    worker.promise(2, 1)
+    worker.raw(*codec.encode(give))
+    worker.expect(Command.TAKE, Command.NO, lock=2, what="its GIVE has keys of a later version")
+    worker.done(job)
+    talk.end_of(name)
+
+
+@case("WMP-2.4")
+def wrong_types(talk: ManagerTalk) -> None:
+    """A registered key with a value of the wrong type is malformed."""
+    _refused_gives(talk, "WMP-2.4")
+
+
+@case("WMP-2.5")
+def no_path(talk: ManagerTalk) -> None:
+    """What has no path for a ``from`` is refused."""
+    _refused_gives(talk, "WMP-2.5")
+
+
+@case("WMP-2.6")
+def no_receiver(talk: ManagerTalk) -> None:
+    """What must have a ``to``, and has none, is refused."""
+    _refused_gives(talk, "WMP-2.6")
+
+
+@case("WMP-2.7", "WMP-9.6")
+def somebody_else(talk: ManagerTalk) -> None:
+    """A message for somebody else is misrouted; for an older epoch, superseded."""
+    worker = talk.met()
+    assert worker.testee is not None
+    identity, epoch = worker.testee
+    talk.submit()
+    give = _give(worker, 1)
+    for to, code in (
+        ((epoch, b"somebody"), ErrorCode.MISROUTED),
+        ((epoch + 1, identity), ErrorCode.MISROUTED),
+        ((b"\x00local", 9, b"device", epoch, identity), ErrorCode.MISROUTED),
+        ((epoch - 1, identity), ErrorCode.SUPERSEDED),
+    ):
+        worker.raw(*codec.encode(evolve(give, to=to)))
+        error = worker.expect(Command.ERROR)
+        talk.check(error["code"] == code, f"to {to!r}: ERROR {error['code']!r}, expected {code!r}")
+        talk.check(error.message.to == worker.path[::-1], "ERROR has no receiver", "WMP-10.2")
+        worker.never(Command.TAKE, Command.NO, what="it was not for this manager")
+    talk.check(len(worker.take()) == 1, "the GIVE that follows gets no job")
+
+
+def _done(worker: PlayedWorker, id: int, attempt: int) -> Message:
+    fields = {
+        Field.NUMBER: worker.number + 1,
+        Field.ACK: worker.received,
+        Field.SESSION: worker.session,
+        Field.MANAGER: worker.testee,
+    }
+    columns = Columns([id], [attempt], outcomes=[0], payloads=[b"refuse me"])
+    return Message(Command.DONE, worker.to, worker.path, fields, columns)
+
+
+def _refused_dones(talk: ManagerTalk, rule: str) -> None:
+    worker = talk.met()
+    name = talk.submit()
+    (job,) = worker.take()
+    _refused(talk, worker, bad_columns(_done(worker, job.id, job.attempt)), rule)
+    talk.not_ended(name, rule)
+    worker.done(job)
+    talk.end_of(name, rule="WMP-10.1")
+
+
+@case("WMP-2.8")
+def bad_columns_are_refused(talk: ManagerTalk) -> None:
+    """Columns that are missing, ragged or of wrong types are refused."""
+    _refused_dones(talk, "WMP-2.8")
+
+
+@case("WMP-2.8")
+def a_single_value(talk: ManagerTalk) -> None:
+    """A single value in a column stands for k equal entries."""
+    worker = talk.met()
+    names = [talk.submit() for _ in range(3)]
+    jobs = worker.take(3)
+    talk.check(len(jobs) == 3, "three jobs wait, and do not come", "WMP-4.4")
+    head = codec.encode(_done(worker, 1, 1))[0]
+    ids = bytes(job.id for job in jobs)
+    payloads = b"".join(b"\x41" + bytes((65 + row,)) for row in range(3))
+    columns = b"\xa4\x01\x83" + ids + b"\x02\x01\x04\x00\x05\x83" + payloads
+    worker.number += 1
+    for job in jobs:
+        talk.book.finished.add(job.id)
+    worker.raw(head, columns)
+    told = [talk.end_of(name).payload for name in names]
+    by_job = {job.payload.decode(): bytes((65 + row,)) for row, job in enumerate(jobs)}
+    talk.check(told == [by_job[name] for name in names], f"the submitters were told {told}")
+
+
+@case("WMP-2.9")
+def payload_frames(talk: ManagerTalk) -> None:
+    """As many payload frames as nulls; a payload may travel either way."""
+    _refused_dones(talk, "WMP-2.9")
+    worker = talk.met()
+    name = talk.submit()
+    (job,) = worker.take()
+    head = codec.encode(_done(worker, job.id, job.attempt))[0]
+    id = bytes((job.id,)) if job.id < 24 else b"\x18" + bytes((job.id,))
+    worker.number += 1
+    worker.raw(head, b"\xa4\x01\x81" + id + b"\x02\x81\x01\x04\x81\x00\x05\x81\xf6", b"outside")
+    end = talk.end_of(name)
+    talk.check(end.payload == b"outside", f"the submitter was told {end.payload!r}")
+
+
+@case("WMP-2.9")
+def large_payloads(talk: ManagerTalk) -> None:
+    """Payloads of every size arrive as they were, large ones in frames of their own."""
+    worker = talk.met()
+    for size in (0, 1, 4096, 4097, 1_000_000):
+        payload = bytes(size)
+        name = talk.submit(payload)
+        lock = worker.give()
+        take = worker.expect(Command.TAKE, lock=lock, rule="WMP-4.4", within=2.0)
+        talk.check(take.payloads == [payload], f"a payload of {size} bytes is another one")
+        if size > 4096:
+            talk.check(len(take.frames) == 3, f"a payload of {size} bytes is in the columns")
+        worker.done(*worker.held.values())
+        end = talk.end_of(name, within=2.0)
+        talk.check(end.payload == payload, f"a result of {size} bytes is another one")
+
+
+@case("WMP-2.10", "WMP-1.1")
+def above_the_limits(talk: ManagerTalk) -> None:
+    """What is longer or more than the limits is refused."""
+    worker = talk.met()
+    talk.submit()
+    ready = Message(
+        Command.READY,
+        (),
+        worker.path,
+        {
+            Field.READY: 1,
+            Field.CREDIT: 1,
+            Field.ROLES: ["echo"],
+            Field.RESOURCES: {"slots": 1},
+        },
+    )
+    bad = list(too_much(ready))
+    for one in bad:
+        if message := _message(one):
+            worker.listens_to(message.source)
+    for rule in ("WMP-2.10", "WMP-1.1"):
+        _refused(talk, worker, bad, rule)
+
+
+def _message(bad: Bad) -> Message | None:
+    try:
+        return codec.decode(bad.frames, CodecLimits(hops=99, identity=999))
+    except DecodeError:
+        return None
+
+
+@case("WMP-10.1")
+def garbage(talk: ManagerTalk) -> None:
+    """Whatever arrives, it goes on."""
+    worker = talk.met()
+    name = talk.submit()
+    (job,) = worker.take()
+    good = [bytes(frame) for frame in codec.encode(_done(worker, job.id, job.attempt))]
+    for frames in (
+        [b""],
+        [b"", b"", b""],
+        [b"\x00"],
+        [b"GET / HTTP/1.1\r\n\r\n"],
+        [good[0][:-3], good[1]],
+        [good[0], good[1][:-3]],
+        [good[1], good[0]],
+        [b"\x85\x01\x06\x80\x80\xa0", b"\xa0"],
+        [100_000 * b"\x81"],
+        [b"\x5b\xff\xff\xff\xff\xff\xff\xff\xff"],
+        [b"\x9b\xff\xff\xff\xff\xff\xff\xff\xff"],
+        [good[0], *5000 * [b""]],
+        [bytes(range(256))],
+    ):
+        worker.raw(*frames)
+    talk.settle()
+    talk.not_ended(name)
+    worker.done(job)
+    talk.end_of(name, within=2.0)
+
+
+@case("WMP-10.2")
+def errors_find_their_way(talk: ManagerTalk) -> None:
+    """ERROR goes along the reversed ``from``, or to the neighbor when that cannot be read."""
+    worker = talk.met(hops=(b"device", 3, b"\x00\x01\x02"))
+    worker.say(Command.PING, to=(1, b"somebody"), source=worker.path, session=None, ack=None)
+    error = worker.expect(Command.ERROR)
+    talk.check(error.message.to == worker.path[::-1], f"ERROR goes to {error.message.to!r}")
+    worker.raw(b"not a message")
+    error = worker.expect(Command.ERROR)
+    talk.check(not error.message.to, f"ERROR goes to {error.message.to!r}, expected nobody")
+
+
+@case("WMP-10.3")
+def errors_are_not_answered(talk: ManagerTalk) -> None:
+    """No ERROR is answered by ERROR, not even a broken one."""
+    worker = talk.met()
+    worker.error(ErrorCode.MALFORMED, to=(1, b"somebody"))
+    worker.error(ErrorCode.UNKNOWN, about=int(Command.GIVE), about_number=7)
+    worker.error(ErrorCode.MISROUTED, to=())
+    worker.say(Command.ERROR, text="without a code")
+    worker.say(Command.ERROR, code=7)
+    worker.raw(b"\x85\x01\x0c\x80\x80\xa0")
+    worker.never(Command.ERROR, during=1.0, what="an ERROR is answered")
+
+
+@case("WMP-10.4")
+def command_version_direction(talk: ManagerTalk) -> None:
+    """Unknown commands, other versions and commands for workers have codes of their own."""
+    _refused_gives(talk, "WMP-10.4")
+    worker = talk.met()
+    for message in _for_workers(worker):
+        worker.raw(*codec.encode(message))
+        error = worker.expect(Command.ERROR)
+        name = message.command.name
+        talk.check(
+            error["code"] == ErrorCode.DIRECTION,
+            f"{name} is answered by ERROR {error['code']!r}, expected 'direction'",
+        )
+
+
+def _for_workers(worker: PlayedWorker) -> list[Message]:
+    stream = {Field.NUMBER: 1, Field.SESSION: 1}
+    wake = {Field.COUNT: 1, Field.ROLE: "echo", Field.NEEDS: {"slots": 1}}
+    manager = {**stream, Field.MANAGER: worker.testee}
+    return [
+        Message(Command.WAKE, worker.to, worker.path, wake),
+        Message(Command.NO, worker.to, worker.path, {**stream, Field.LOCK: 1}),
+        Message(Command.CANCEL, worker.to, worker.path, manager, Columns([1], [1])),
+        Message(Command.PONG, worker.to, worker.path, {Field.EXPIRE: 6000, Field.SESSION: 1}),
+    ]
+
+
+@case("WMP-10.5")
+def another_owner(talk: ManagerTalk) -> None:
+    """A DONE that names an owner for which it does not forward is ERROR unknown."""
+    worker = talk.met()
+    name = talk.submit()
+    (job,) = worker.take()
+    columns = Columns([job.id], [job.attempt], outcomes=[0], payloads=[b"somebody's"])
+    worker.say(Command.DONE, columns, manager=(b"somebody", 1))
+    error = worker.expect(Command.ERROR)
+    talk.check(error["code"] == ErrorCode.UNKNOWN, f"ERROR {error['code']!r}")
+    talk.not_ended(name)
+    worker.done(job)
+    talk.end_of(name)
+
+
+@case("WMP-10.5")
+def a_job_never_given_out(talk: ManagerTalk) -> None:
+    """An entry with a number never given out is ERROR unknown; the others count."""
+    worker = talk.met()
+    name = talk.submit()
+    (job,) = worker.take()
+    columns = Columns(
+        [job.id + 1000, job.id],
+        [1, job.attempt],
+        outcomes=[0, 0],
+        payloads=[b"nobody's", b"mine"],
+    )
+    talk.book.finished.add(job.id)
+    worker.say(Command.DONE, columns, manager=worker.testee)
+    error = worker.expect(Command.ERROR)
+    talk.check(error["code"] == ErrorCode.UNKNOWN, f"ERROR {error['code']!r}")
+    end = talk.end_of(name)
+    talk.check(end.payload == b"mine", f"the submitter was told {end.payload!r}")
+
+
+@case("WMP-10.6")
+def unknown_code(talk: ManagerTalk) -> None:
+    """An ERROR with an unknown code is ignored."""
+    worker = talk.met()
+    name = talk.submit()
+    (job,) = worker.take()
+    worker.error("of a later version", about_peer=(worker.identity, worker.epoch))
+    worker.error("of a later version", about_peer=worker.testee)
+    worker.never(Command.ERROR, what="an ERROR is answered", rule="WMP-10.3")
+    worker.done(job)
+    talk.end_of(name)
+
+
+@case("WMP-12.3")
+def nothing_is_evaluated(talk: ManagerTalk) -> None:
+    """Tags that would construct something are refused."""
+    _refused_gives(talk, "WMP-12.3")

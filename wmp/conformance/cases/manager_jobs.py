@@ -1,0 +1,349 @@
+"""Jobs and leases (section 6), asked of a manager."""
+
+from __future__ import annotations
+
+from wmp.conformance.case import case
+from wmp.conformance.talks import ManagerTalk
+from wmp.conformance.worker_played import Held, PlayedWorker
+from wmp.message import Columns, Command, Outcome
+
+__all__: list[str] = []
+
+
+def _one(talk: ManagerTalk, worker: PlayedWorker, rule: str = "WMP-4.4") -> Held:
+    jobs = worker.take()
+    talk.check(len(jobs) == 1, f"{worker.name} gets no job, though one waits", rule)
+    return jobs[0]
+
+
+@case("WMP-6.1")
+def attempts_grow(talk: ManagerTalk) -> None:
+    """A job stays the manager's until its end; every lease has a greater attempt."""
+    worker = talk.met()
+    name = talk.submit(retries=5)
+    attempts = []
+    for _ in range(4):
+        attempts.append(_one(talk, worker).attempt)
+        worker.restart()
+        worker.meet()
+    talk.check(attempts == sorted(set(attempts)), f"attempts are {attempts}: they must grow")
+    talk.not_ended(name)
+    worker.done(_one(talk, worker))
+    talk.end_of(name)
+
+
+@case("WMP-6.2", "WMP-7.2")
+def stale_attempt(talk: ManagerTalk) -> None:
+    """A DONE of an older attempt is no end of the job; it is acknowledged."""
+    worker = talk.met()
+    name = talk.submit(retries=5)
+    first = _one(talk, worker).attempt
+    worker.restart()
+    worker.meet()
+    second = _one(talk, worker, "WMP-6.4")
+    worker.done(second, attempts=[first], payloads=[b"stale"])
+    worker.ping()
+    pong = worker.expect(Command.PONG)
+    talk.not_ended(name)
+    talk.check(pong["ack"] == 1, f"ack is {pong['ack']} after the stale DONE 1", "WMP-7.2")
+    worker.done(second, payloads=[b"fresh"])
+    end = talk.end_of(name)
+    talk.check(end.payload == b"fresh", f"the submitter was told {end.payload!r}")
+
+
+@case("WMP-6.2")
+def an_attempt_not_yet_granted(talk: ManagerTalk) -> None:
+    """A DONE of an attempt that was never granted is no end of the job."""
+    worker = talk.met()
+    name = talk.submit()
+    job = _one(talk, worker)
+    worker.done(job, attempts=[job.attempt + 1], payloads=[b"from the future"])
+    talk.settle()
+    talk.not_ended(name)
+    worker.done(job)
+    talk.end_of(name)
+
+
+@case("WMP-6.3")
+def one_end(talk: ManagerTalk) -> None:
+    """A job ends once, however often and by whomever it is told."""
+    worker, other = talk.met(), talk.met()
+    name = talk.submit()
+    job = _one(talk, worker)
+    worker.done(job, payloads=[b"first"])
+    end = talk.end_of(name)
+    talk.check(end.payload == b"first", f"the submitter was told {end.payload!r}")
+    worker.done(job, payloads=[b"second"])
+    worker.done(job, outcome=Outcome.ERROR)
+    other.done(job, payloads=[b"third"])
+    worker.done(job, outcome=Outcome.CANCELLED)
+    talk.wait(1.0)
+    talk.hear_ends()
+    talk.check(not other.take(), "the job is given again after its end")
+
+
+@case("WMP-6.2", "WMP-6.3")
+def result_of_somebody_else(talk: ManagerTalk) -> None:
+    """A DONE of a worker that does not hold the job is no end of it."""
+    worker, other = talk.met(), talk.met()
+    name = talk.submit()
+    job = _one(talk, worker)
+    columns = Columns([job.id], [job.attempt], outcomes=[0], payloads=[b"not mine"])
+    other.say(Command.DONE, columns, manager=other.testee)
+    talk.settle()
+    talk.not_ended(name)
+    worker.done(job, payloads=[b"mine"])
+    end = talk.end_of(name)
+    talk.check(end.payload == b"mine", f"the submitter was told {end.payload!r}")
+
+
+@case("WMP-6.4")
+def lost_lease_goes_first(talk: ManagerTalk) -> None:
+    """A lost lease is queued again at once, before those that wait."""
+    worker, other = talk.met(), talk.met()
+    first = talk.submit()
+    job = _one(talk, worker)
+    talk.submit()
+    talk.submit()
+    worker.bye()
+    talk.settle()
+    again = _one(talk, other)
+    talk.check(again.payload == job.payload, f"{again.payload!r} is given before {first}")
+
+
+@case("WMP-6.4", "WMP-1.8")
+def a_route_is_no_lease(talk: ManagerTalk) -> None:
+    """A lease survives the route by which it was given."""
+    worker, other = talk.met(), talk.met()
+    name = talk.submit()
+    job = _one(talk, worker)
+    old = worker.connection
+    assert old is not None
+    worker.move(talk.wire.dial())
+    worker.ping()
+    talk.wire.hang_up(old)
+    talk.settle()
+    talk.check(not other.take(), "the job is given away while its worker is alive")
+    worker.done(job)
+    talk.end_of(name)
+
+
+@case("WMP-6.4", "WMP-6.15")
+def retries_are_used_up(talk: ManagerTalk) -> None:
+    """A job that is lost more often than it may be ends as lost."""
+    worker = talk.met()
+    name = talk.submit(retries=1)
+    for _ in range(2):
+        _one(talk, worker)
+        talk.not_ended(name)
+        worker.restart()
+        worker.meet()
+    talk.end_of(name, "lost")
+    talk.check(not worker.take(), "a job that has ended is given again")
+
+
+@case("WMP-6.5")
+def refusals_cost_nothing(talk: ManagerTalk) -> None:
+    """DONE refused does not count against the retries."""
+    worker = talk.met()
+    name = talk.submit(retries=0)
+    refused = 0
+    for _ in range(40):
+        jobs = worker.take()
+        if jobs:
+            talk.not_ended(name)
+            if refused == 3:
+                worker.done(jobs[0])
+                talk.end_of(name)
+                return
+            worker.done(jobs[0], outcome=Outcome.REFUSED, payloads=[b"no room"])
+            refused += 1
+        talk.wait(1.0)
+    talk.check(False, f"the job does not come again after {refused} refusals")
+
+
+@case("WMP-6.5", profile="held-give")
+def not_to_who_refused(talk: ManagerTalk) -> None:
+    """Who refused a job does not get it again before another READY, GIVE or session."""
+    worker, other = talk.met(), talk.met()
+    name = talk.submit()
+    lock = worker.give(3, hold=4.0)
+    take = worker.expect(Command.TAKE, lock=lock, rule="WMP-4.4")
+    talk.check(bool(take["more"]), "a held GIVE is closed though more is wanted", "WMP-5.3")
+    worker.done(*worker.held.values(), outcome=Outcome.REFUSED, payloads=[b"no room"])
+    worker.never(Command.TAKE, during=2.0, what="it has just refused this job")
+    other.done(_one(talk, other))
+    talk.end_of(name)
+
+
+@case("WMP-6.7")
+def time_left(talk: ManagerTalk) -> None:
+    """``left`` is the time to the deadline, rounded up; null or absent without one."""
+    worker = talk.met()
+    talk.submit()
+    lock = worker.give()
+    take = worker.expect(Command.TAKE, lock=lock, rule="WMP-4.4")
+    columns = take.message.columns
+    assert columns is not None
+    talk.check(not any(columns.left or ()), f"left is {columns.left} for a job without a deadline")
+    began = talk.now
+    talk.submit(timeout=4.0)
+    talk.wait(1.0)
+    lock = worker.give()
+    take = worker.expect(Command.TAKE, lock=lock, rule="WMP-4.4")
+    columns = take.message.columns
+    assert columns is not None
+    left = (columns.left or [None])[0]
+    talk.check(left is not None, "a job with a deadline has no time left")
+    if left is None:
+        return
+    most, least = talk.ms(4.0 - 1.0) + 1, talk.ms(4.0 - (take.at - began)) - 1
+    most += talk.ms(2 * talk.wire.grace)
+    talk.check(least <= left <= most, f"left is {left} ms, expected {least} to {most}")
+
+
+@case("WMP-6.8")
+def deadline_in_the_queue(talk: ManagerTalk) -> None:
+    """A job whose deadline passes while it waits ends, and is not given any more."""
+    worker = talk.met()
+    name = talk.submit(timeout=1.0)
+    talk.end_of(name, "timeout", within=1.0 + talk.wire.grace)
+    talk.check(not worker.take(), "it is given after its end", "WMP-6.3")
+
+
+@case("WMP-6.8")
+def deadline_at_a_worker(talk: ManagerTalk) -> None:
+    """A job whose deadline passes at a worker ends, and CANCEL is sent."""
+    worker = talk.met()
+    name = talk.submit(timeout=1.0)
+    job = _one(talk, worker)
+    worker.expect(
+        Command.CANCEL,
+        within=1.0 + talk.wire.grace,
+        where=lambda heard: (job.id, job.attempt) in heard.jobs,
+    )
+    talk.end_of(name, "timeout")
+    worker.done(job, payloads=[b"too late"])
+    talk.settle()
+    talk.hear_ends()
+
+
+@case("WMP-6.9", profile="status-cancel")
+def status_is_no_result(talk: ManagerTalk) -> None:
+    """STATUS of a job that is held does not end it."""
+    worker = talk.met()
+    name = talk.submit()
+    job = _one(talk, worker)
+    worker.status(job, 0.5, "half of it")
+    worker.status(job, None)
+    talk.settle()
+    talk.not_ended(name)
+    worker.done(job)
+    talk.end_of(name)
+    told = len(talk.statuses)
+    talk.inform(f"the submitter was told {told} of 2 STATUS")
+
+
+@case("WMP-6.11")
+def handed_back(talk: ManagerTalk) -> None:
+    """DONE cancelled that nobody asked for hands the job back, at no cost."""
+    worker, other = talk.met(), talk.met()
+    name = talk.submit(retries=0)
+    for _ in range(2):
+        worker.done(_one(talk, worker), outcome=Outcome.CANCELLED, payloads=[b""])
+        talk.settle()
+        talk.not_ended(name)
+    other.done(_one(talk, other))
+    talk.end_of(name)
+
+
+@case("WMP-6.12")
+def cancelled_in_the_queue(talk: ManagerTalk) -> None:
+    """A job that was cancelled while it waited is not given."""
+    worker = talk.met()
+    name = talk.submit()
+    talk.cancel(name)
+    talk.end_of(name, "cancelled")
+    talk.check(not worker.take(), "it is given after its submitter saw it cancelled")
+
+
+@case("WMP-6.12")
+def cancelled_at_a_worker(talk: ManagerTalk) -> None:
+    """A job that is cancelled at a worker gets CANCEL, and no further attempt."""
+    worker, other = talk.met(), talk.met()
+    name = talk.submit(retries=5)
+    job = _one(talk, worker)
+    talk.cancel(name)
+    worker.expect(
+        Command.CANCEL,
+        where=lambda heard: (job.id, job.attempt) in heard.jobs,
+        what="its submitter cancelled it",
+    )
+    worker.done(job, outcome=Outcome.CANCELLED, payloads=[b""])
+    talk.end_of(name, "cancelled")
+    talk.check(not other.take(), "it is given after its submitter saw it cancelled")
+
+
+@case("WMP-6.12")
+def cancelled_and_lost(talk: ManagerTalk) -> None:
+    """A cancelled job whose worker goes ends as cancelled, and is not given again."""
+    worker, other = talk.met(), talk.met()
+    name = talk.submit(retries=5)
+    _one(talk, worker)
+    talk.cancel(name)
+    worker.expect(Command.CANCEL)
+    worker.bye()
+    talk.end_of(name, "cancelled")
+    talk.check(not other.take(), "it is given after its submitter saw it cancelled")
+
+
+@case("WMP-6.12", "WMP-6.3")
+def result_beats_cancel(talk: ManagerTalk) -> None:
+    """A result that comes for a job that is being cancelled ends it, once."""
+    worker = talk.met()
+    name = talk.submit()
+    job = _one(talk, worker)
+    talk.cancel(name)
+    worker.expect(Command.CANCEL)
+    worker.done(job, payloads=[b"finished before"])
+    talk.until(
+        lambda: any(end.name == name for end in talk.hear_ends()),
+        talk.wire.grace,
+        "WMP-6.3",
+        "a job that was cancelled, and finished, does not end",
+    )
+
+
+@case("WMP-6.13")
+def order_of_submission(talk: ManagerTalk) -> None:
+    """Within a priority jobs are given in the order of their submission."""
+    worker = talk.met()
+    names = [talk.submit() for _ in range(6)]
+    given: list[bytes] = []
+    for want in (1, 2, 3):
+        given += [job.payload for job in worker.take(want)]
+    talk.check(given == [name.encode() for name in names], f"{names} are given as {given}")
+
+
+@case("WMP-6.13")
+def higher_priorities_first(talk: ManagerTalk) -> None:
+    """A job of higher priority is given before those of lower, whenever it came."""
+    worker = talk.met()
+    low = talk.submit()
+    high = talk.submit(priority=5)
+    talk.settle()
+    given = [job.payload.decode() for _ in range(2) for job in worker.take()]
+    talk.check(given == [high, low], f"given as {given}, expected {[high, low]}")
+
+
+@case("WMP-6.15")
+def lost_at_the_worker(talk: ManagerTalk) -> None:
+    """DONE lost counts against the retries; used up, the job ends as lost with the cause."""
+    worker = talk.met()
+    name = talk.submit(retries=1)
+    worker.done(_one(talk, worker), outcome=Outcome.LOST, payloads=[b"killed by signal 9"])
+    talk.settle()
+    talk.not_ended(name)
+    worker.done(_one(talk, worker), outcome=Outcome.LOST, payloads=[b"killed by signal 9"])
+    end = talk.end_of(name, "lost")
+    talk.check(b"signal 9" in end.payload, f"the cause is not told, but {end.payload!r}")

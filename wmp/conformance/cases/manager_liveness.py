@@ -1,0 +1,244 @@
+"""Liveness, epochs, goodbye (section 9), asked of a manager."""
+
+from __future__ import annotations
+
+from wmp.conformance.case import case
+from wmp.conformance.talks import ManagerTalk
+from wmp.message import Command, ErrorCode
+
+__all__: list[str] = []
+
+
+@case("WMP-9.2")
+def pong_says_what_is_remembered(talk: ManagerTalk) -> None:
+    """PONG names READY, credit and lock, and what there is none of is absent."""
+    worker = talk.met()
+    worker.ping()
+    pong = worker.expect(Command.PONG)
+    for name in ("ready", "lock"):
+        talk.check(pong[name] is None, f"PONG has {name} {pong[name]}, and there was none")
+    talk.check(pong["session"] >= 1, f"session {pong['session']}")
+    talk.check(pong["expire"] > 0, f"expire {pong['expire']}")
+    worker.ready(3)
+    worker.give(1)
+    worker.expect(Command.NO, rule="WMP-4.4")
+    worker.ping()
+    pong = worker.expect(Command.PONG)
+    for name, value in (("ready", 1), ("credit", 3), ("lock", worker.lock)):
+        talk.check(pong[name] == value, f"PONG has {name} {pong[name]}, expected {value}")
+
+
+@case("WMP-9.2")
+def every_ping_is_answered(talk: ManagerTalk) -> None:
+    """PING is answered at once, with a receiver and without."""
+    worker = talk.met()
+    for to in ((), worker.to, (), worker.to):
+        worker.ping(to=to)
+        worker.expect(Command.PONG)
+
+
+@case("WMP-9.3")
+def silence_gives_a_worker_up(talk: ManagerTalk) -> None:
+    """After ``expire`` without a word a worker's leases are lost, its READY is forgotten."""
+    worker, other = talk.met(), talk.met()
+    expire = talk.book.expire
+    name = talk.submit(retries=5)
+    (job,) = worker.take()
+    worker.ready(5)
+    worker.lively = False
+    old = worker.session
+    talk.wait(expire - 1.0)
+    talk.check(not other.take(), "the job is given away before `expire`", "WMP-6.4")
+    talk.wait(1.0 + 2 * talk.wire.grace)
+    again = other.take()
+    talk.check(len(again) == 1, f"the job is not queued again after {expire:g} units")
+    other.done(*again)
+    talk.end_of(name)
+    worker.lively = True
+    worker.ping(to=())
+    pong = worker.expect(Command.PONG)
+    talk.check(pong["ready"] is None, "its READY is remembered")
+    talk.check(pong["session"] > old, f"session {pong['session']} after {old}")
+    worker.expect(Command.PONG, within=1.5)
+
+
+@case("WMP-9.3", "WMP-9.2")
+def a_word_is_enough(talk: ManagerTalk) -> None:
+    """A worker that says anything within ``expire`` is not given up."""
+    worker, other = talk.met(), talk.met()
+    name = talk.submit()
+    (job,) = worker.take()
+    talk.wait(2.5 * talk.book.expire)
+    talk.check(not other.take(), "the job of a worker that is alive is given away", "WMP-6.4")
+    worker.done(job)
+    talk.end_of(name)
+
+
+@case("WMP-9.6")
+def older_epoch(talk: ManagerTalk) -> None:
+    """A message of an older epoch is answered ERROR superseded, and not acted on."""
+    worker = talk.met()
+    name = talk.submit()
+    (job,) = worker.take()
+    old = (worker.identity, worker.epoch - 1)
+    worker.listens_to(old)
+    for command in (Command.BYE, Command.PING):
+        worker.say(command, source=old, session=None, ack=None)
+        error = worker.expect(Command.ERROR)
+        talk.check(error["code"] == ErrorCode.SUPERSEDED, f"ERROR {error['code']!r}")
+        about = error["about_peer"]
+        talk.check(about is not None and tuple(about) == old, f"it is about {about!r}")
+    worker.done(job)
+    talk.end_of(name)
+
+
+@case("WMP-9.7")
+def newer_epoch(talk: ManagerTalk) -> None:
+    """A newer epoch starts anew: numbering, READY, leases."""
+    worker, other = talk.met(), talk.met()
+    name = talk.submit(retries=5)
+    worker.take()
+    worker.ready(5)
+    worker.restart()
+    pong = worker.meet()
+    talk.check(pong["ready"] is None, f"READY {pong['ready']} of the older epoch is remembered")
+    talk.check(pong["lock"] is None, f"lock {pong['lock']} of the older epoch is remembered")
+    talk.check(pong["ack"] in (None, 0), f"ack {pong['ack']} of the older epoch")
+    again = other.take()
+    talk.check(len(again) == 1, "the lease of the older epoch is not lost")
+    other.done(*again)
+    talk.end_of(name)
+    talk.submit()
+    lock = worker.give()
+    take = worker.expect(Command.TAKE, lock=lock, what="locks start anew with the epoch")
+    talk.check(take["number"] == 1, f"numbering goes on at {take['number']}")
+
+
+@case("WMP-9.8")
+def superseded_by_a_stranger(talk: ManagerTalk) -> None:
+    """Only a worker that it knows can tell a manager that it was replaced."""
+    worker = talk.met()
+    assert worker.testee is not None
+    worker.error(ErrorCode.SUPERSEDED, to=(), about_peer=worker.testee)
+    stranger = talk.worker("stranger", testee=worker.testee, lively=False)
+    stranger.error(ErrorCode.SUPERSEDED, about_peer=worker.testee)
+    worker.error(ErrorCode.SUPERSEDED, about_peer=(worker.testee[0], worker.testee[1] - 1))
+    talk.settle()
+    worker.ping()
+    worker.expect(Command.PONG, what="nobody who may has told it that it was replaced")
+
+
+@case("WMP-9.8")
+def superseded(talk: ManagerTalk) -> None:
+    """A manager that is told about its own epoch, by a worker that it knows, stops."""
+    worker = talk.met()
+    talk.over = talk.wire.may_end = True
+    worker.lively = False
+    worker.error(ErrorCode.SUPERSEDED, about_peer=worker.testee)
+    talk.until(
+        lambda: talk.wire.ended, 5.0 + talk.wire.patience, "WMP-9.8", "it goes on, though replaced"
+    )
+
+
+@case("WMP-9.11")
+def goodbye(talk: ManagerTalk) -> None:
+    """At BYE the worker is forgotten, and its leases are queued again at once."""
+    worker, other = talk.met(), talk.met()
+    name = talk.submit(retries=5)
+    worker.take()
+    worker.ready(5)
+    lock = other.give(1, hold=4.0)
+    talk.settle()
+    worker.bye()
+    jobs = other.taken(lock)
+    talk.check(len(jobs) == 1, "its lease is not queued again at once")
+    other.done(*jobs)
+    talk.end_of(name)
+    talk.submit()
+    worker.never(Command.WAKE, during=1.0, what="it said goodbye")
+
+
+@case("WMP-9.12", profile="reliable")
+def unreachable(talk: ManagerTalk) -> None:
+    """ERROR unreachable drops route and credit, not the leases."""
+    device = (b"device", 3, b"\x00\x01\x02")
+    worker, other = talk.met("behind", hops=device), talk.met()
+    name = talk.submit()
+    (job,) = worker.take()
+    worker.ready(5)
+    worker.lively = False
+    worker.error(
+        ErrorCode.UNREACHABLE,
+        source=device[:2],
+        about=int(Command.TAKE),
+        about_peer=(worker.identity, worker.epoch),
+    )
+    talk.settle()
+    talk.check(not other.take(), "its lease is given away", "WMP-9.12")
+    talk.submit(b"another")
+    worker.never(Command.WAKE, what="its route was dropped, and its credit with it")
+    other.done(*other.take())
+    worker.lively = True
+    worker.move(talk.wire.dial(), hops=())
+    worker.ping()
+    pong = worker.expect(Command.PONG)
+    talk.check(not pong["credit"], f"credit {pong['credit']} is remembered")
+    worker.done(job)
+    talk.end_of(name)
+
+
+@case("WMP-9.12", "WMP-7.3", profile="reliable")
+def open_give_of_a_lost_route(talk: ManagerTalk) -> None:
+    """Open GIVEs of a worker that is unreachable are answered NO over the next route."""
+    device = (b"device", 3, b"\x00\x01\x02")
+    worker = talk.met("behind", hops=device)
+    lock = worker.give(1, hold=5.0)
+    talk.settle()
+    worker.error(
+        ErrorCode.UNREACHABLE,
+        source=device[:2],
+        about=int(Command.PONG),
+        about_peer=(worker.identity, worker.epoch),
+    )
+    talk.settle()
+    worker.move(talk.wire.dial(), hops=())
+    worker.ping()
+    worker.expect(Command.NO, lock=lock)
+
+
+@case("WMP-9.13")
+def missing_from_the_list(talk: ManagerTalk) -> None:
+    """A job that a PING does not list, whose TAKE was received, is lost."""
+    worker, other = talk.met(), talk.met()
+    first, second = talk.submit(retries=5), talk.submit(retries=5)
+    jobs = worker.take(2)
+    talk.check(len(jobs) == 2, "two jobs wait, and do not come", "WMP-4.4")
+    worker.ping(held=jobs[1:])
+    talk.settle()
+    again = other.take(2)
+    talk.check(
+        [job.id for job in again] == [jobs[0].id],
+        f"jobs {[job.id for job in again]} come again, expected {[jobs[0].id]}",
+    )
+    worker.ping(held=[])
+    talk.settle()
+    again += other.take(2)
+    talk.check(len(again) == 2, "a job is kept for a worker that says it is idle")
+    other.done(*again)
+    talk.end_of(first)
+    talk.end_of(second)
+
+
+@case("WMP-9.13", "WMP-6.4")
+def list_from_before(talk: ManagerTalk) -> None:
+    """A job whose TAKE was not yet received is not lost for not being listed."""
+    worker, other = talk.met(), talk.met()
+    name = talk.submit()
+    (job,) = worker.take()
+    worker.says_ack = 0
+    worker.say(Command.PING, idle=True)
+    talk.settle()
+    talk.check(not other.take(), "the TAKE was on its way, and the job is given away", "WMP-9.13")
+    worker.says_ack = None
+    worker.done(job)
+    talk.end_of(name)

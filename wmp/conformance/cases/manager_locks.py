@@ -1,0 +1,133 @@
+"""GIVE, TAKE and NO (sections 4 and 5), asked of a manager."""
+
+from __future__ import annotations
+
+from wmp.conformance.case import case
+from wmp.conformance.talks import ManagerTalk
+from wmp.message import Command
+
+__all__: list[str] = []
+
+
+@case("WMP-4.3")
+def give_without_ready(talk: ManagerTalk) -> None:
+    """A GIVE is served whether or not a READY is remembered."""
+    worker = talk.met()
+    talk.submit()
+    talk.submit()
+    talk.check(len(worker.take()) == 1, "NO, though jobs wait")
+    worker.ready(0)
+    talk.check(len(worker.take()) == 1, "NO after READY of credit 0, though a job waits")
+
+
+@case("WMP-4.3", "WMP-7.5")
+def give_first_of_all(talk: ManagerTalk) -> None:
+    """A GIVE is served though nothing was ever heard of the worker before."""
+    known = talk.met()
+    talk.submit()
+    worker = talk.worker("out-of-the-blue", testee=known.testee)
+    talk.check(len(worker.take()) == 1, "NO, though a job waits")
+
+
+@case("WMP-4.4")
+def give_is_answered_at_once(talk: ManagerTalk) -> None:
+    """A GIVE without hold is answered at once: NO when nothing waits."""
+    worker = talk.met()
+    lock = worker.give(3)
+    worker.expect(Command.NO, lock=lock)
+    lock = worker.give(3, roles=["other"])
+    worker.expect(Command.NO, lock=lock)
+
+
+@case("WMP-4.4", "WMP-5.3", profile="held-give")
+def held_give_ends(talk: ManagerTalk) -> None:
+    """What is left of a held GIVE is answered NO a margin before its hold ends."""
+    worker = talk.met()
+    for hold, margin in ((2.0, 0.5), (0.6, 0.3)):
+        began = talk.now
+        lock = worker.give(3, hold=hold)
+        heard = worker.expect(Command.NO, lock=lock, within=hold + talk.wire.grace)
+        late = heard.at - began - (hold - margin)
+        talk.check(
+            late <= talk.wire.grace + 1e-6,
+            f"NO comes {heard.at - began:.3f} units after a GIVE with hold {hold:g}; "
+            f"the margin is {margin:g}",
+            "WMP-5.3",
+        )
+
+
+@case("WMP-4.4", "WMP-4.5", profile="held-give")
+def held_give_is_used_and_closed(talk: ManagerTalk) -> None:
+    """Jobs go to an open GIVE until it is used up or answered; after that it is closed."""
+    worker = talk.met()
+    lock = worker.give(2, hold=3.0)
+    talk.settle()
+    talk.submit()
+    talk.submit()
+    talk.submit()
+    jobs = worker.taken(lock, within=4.0)
+    talk.check(len(jobs) <= 2, f"{len(jobs)} jobs for a GIVE of 2", "WMP-4.6")
+    talk.check(len(jobs) == 2, "an open GIVE does not get the jobs that wait", "WMP-5.3")
+    worker.never(Command.TAKE, Command.NO, during=4.0, what="the lock is used up")
+
+
+@case("WMP-4.5")
+def repeated_give(talk: ManagerTalk) -> None:
+    """A GIVE whose lock is not greater than the last one is not served again."""
+    worker = talk.met()
+    for _ in range(4):
+        talk.submit()
+    lock = worker.give(1, lock=7)
+    talk.check(len(worker.taken(lock)) == 1, "NO, though jobs wait", "WMP-4.4")
+    for again in (7, 3):
+        worker.give(1, lock=again)
+        worker.never(Command.TAKE, what=f"lock {again} was served, or is older than 7")
+
+
+@case("WMP-4.5", profile="held-give")
+def withdrawn_give(talk: ManagerTalk) -> None:
+    """GIVE with ``want`` 0 withdraws an open lock, which is answered NO."""
+    worker = talk.met()
+    lock = worker.give(2, hold=4.0)
+    talk.settle()
+    worker.give(0, lock=lock)
+    worker.expect(Command.NO, lock=lock)
+    talk.submit()
+    worker.never(Command.TAKE, during=2.0, what="its lock was withdrawn")
+
+
+@case("WMP-4.6")
+def jobs_fit_the_give(talk: ManagerTalk) -> None:
+    """A TAKE brings jobs of the GIVE's roles and needs, and no more than it wants."""
+    worker = talk.met(roles=["echo", "other"])
+    for role in ("echo", "other", "echo", "other", "echo"):
+        talk.submit(role=role)
+    jobs = worker.take(9, roles=["other"])
+    talk.check(len(jobs) == 2, f"{len(jobs)} jobs, where 2 of the role wait", "WMP-4.4")
+    jobs = worker.take(2, roles=["echo", "other"])
+    talk.check(len(jobs) == 2, f"{len(jobs)} jobs, where 3 wait and 2 are wanted", "WMP-4.4")
+    talk.check(not worker.take(5, needs={}), "a job that needs a slot for a GIVE that locks none")
+    talk.check(not worker.take(5, roles=["third"]), "a job of a role that was not asked for")
+    talk.check(len(worker.take(5)) == 1, "the last job does not come", "WMP-4.4")
+
+
+@case("WMP-4.7")
+def take_names_its_owner(talk: ManagerTalk) -> None:
+    """TAKE names the owner of its jobs: the manager itself."""
+    worker = talk.met()
+    talk.submit()
+    lock = worker.give()
+    take = worker.expect(Command.TAKE, lock=lock, rule="WMP-4.4")
+    talk.check(tuple(take["manager"]) == worker.testee, f"the owner is {take['manager']!r}")
+
+
+@case("WMP-5.3")
+def open_gives_come_first(talk: ManagerTalk) -> None:
+    """An open GIVE is served before others are woken for the same job."""
+    holder, other = talk.met("holder"), talk.met("other")
+    lock = holder.give(1, hold=5.0)
+    other.ready(1)
+    talk.settle()
+    talk.submit()
+    holder.expect(Command.TAKE, lock=lock, what="its GIVE is open")
+    other.never(Command.WAKE, during=1.0, what="the job was given to an open GIVE")

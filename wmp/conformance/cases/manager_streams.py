@@ -1,0 +1,173 @@
+"""Numbered streams and sessions (section 7), asked of a manager."""
+
+from __future__ import annotations
+
+from wmp.conformance.case import case
+from wmp.conformance.talks import ManagerTalk
+from wmp.message import Columns, Command
+
+__all__: list[str] = []
+
+
+@case("WMP-7.1", "WMP-6.3")
+def duplicate_is_dropped(talk: ManagerTalk) -> None:
+    """A number that was received already is dropped, whatever it says."""
+    worker = talk.met()
+    first, second = talk.submit(), talk.submit()
+    jobs = worker.take(2)
+    talk.check(len(jobs) == 2, "two jobs wait, and do not come", "WMP-4.4")
+    by_name = {job.payload.decode(): job for job in jobs}
+    worker.done(by_name[first])
+    talk.end_of(first)
+    worker.repeat()
+    job = by_name[second]
+    columns = Columns([job.id], [job.attempt], outcomes=[0], payloads=[b"not counted"])
+    worker.say(Command.DONE, columns, manager=worker.testee, number=worker.number)
+    talk.settle()
+    talk.not_ended(second)
+    worker.done(job)
+    end = talk.end_of(second)
+    talk.check(end.payload == job.payload, f"the submitter was told {end.payload!r}")
+
+
+@case("WMP-7.1")
+def gap_is_asked_for_once(talk: ManagerTalk) -> None:
+    """A number behind a gap is dropped and answered by PONG with ``again``, once a gap."""
+    worker = talk.met()
+    name = talk.submit()
+    (job,) = worker.take()
+    columns = Columns([job.id], [job.attempt], outcomes=[0], payloads=[b"behind the gap"])
+    for number in (3, 4):
+        worker.say(Command.DONE, columns, manager=worker.testee, number=number)
+    pong = worker.expect(Command.PONG, where=lambda heard: bool(heard["again"]))
+    talk.check(pong["ack"] == 0, f"ack is {pong['ack']}, nothing came in order")
+    worker.never(
+        Command.PONG, where=lambda heard: bool(heard["again"]), what="the gap was told already"
+    )
+    talk.not_ended(name)
+    worker.done(job, payloads=[b"in order"])
+    end = talk.end_of(name)
+    talk.check(end.payload == b"in order", f"the submitter was told {end.payload!r}")
+
+
+@case("WMP-7.2")
+def acks_are_told(talk: ManagerTalk) -> None:
+    """What the manager says to a worker carries the ack of what it received."""
+    worker = talk.met()
+    for count in range(1, 4):
+        talk.submit()
+        worker.done(*worker.take())
+        worker.ping()
+        pong = worker.expect(Command.PONG)
+        talk.check(pong["ack"] == count, f"PONG says ack {pong['ack']}, expected {count}")
+        worker.clear()
+
+
+@case("WMP-7.3")
+def sent_again_on_a_new_route(talk: ManagerTalk) -> None:
+    """What is not acknowledged is sent again, in order, when the route changes."""
+    worker = talk.met()
+    worker.says_ack = 0
+    worker.give(1, roles=["nothing"])
+    worker.expect(Command.NO)
+    talk.submit()
+    (job,) = worker.take()
+    worker.move(talk.wire.dial())
+    worker.ping()
+    worker.expect(Command.NO, again=True, number=1)
+    worker.expect(Command.TAKE, again=True, number=job.number)
+
+
+@case("WMP-7.3")
+def sent_again_when_asked(talk: ManagerTalk) -> None:
+    """``again`` has what is not acknowledged sent again from ack + 1."""
+    worker = talk.met()
+    worker.says_ack = 0
+    talk.submit()
+    worker.take()
+    worker.ping(again=True)
+    worker.expect(Command.TAKE, again=True, number=1)
+
+
+@case("WMP-7.3", "WMP-7.4")
+def sent_again_with_age(talk: ManagerTalk) -> None:
+    """What is not acknowledged for ``resend`` is sent again; an ack for the future is nothing."""
+    worker = talk.met()
+    worker.says_ack = 99
+    worker.ping()
+    worker.says_ack = 0
+    talk.submit()
+    worker.take()
+    worker.says_ack = 50
+    worker.ping()
+    worker.says_ack = 0
+    worker.expect(
+        Command.TAKE, again=True, number=1, within=3.5 + talk.wire.grace, rule="WMP-7.3"
+    )
+    worker.says_ack = None
+    worker.ping()
+    worker.clear()
+    worker.never(Command.TAKE, Command.NO, during=4.0, what="it is acknowledged")
+
+
+@case("WMP-7.4")
+def ack_of_the_future(talk: ManagerTalk) -> None:
+    """An ack for a number never sent is ignored: what is sent later is kept."""
+    worker = talk.met()
+    worker.says_ack = 99
+    worker.ping()
+    worker.says_ack = 0
+    talk.submit()
+    worker.take()
+    worker.says_ack = 99
+    worker.ping()
+    worker.says_ack = 0
+    worker.ping(again=True)
+    worker.expect(Command.TAKE, again=True, number=1)
+
+
+@case("WMP-7.5")
+def forgotten_session(talk: ManagerTalk) -> None:
+    """PING with ``to`` and without session opens a new one; leases of the old are lost."""
+    worker, other = talk.met(), talk.met()
+    name = talk.submit(retries=5)
+    (job,) = worker.take()
+    old = worker.session
+    worker.forget_manager()
+    pong = worker.expect(Command.PONG)
+    talk.check(pong["session"] > old, f"session {pong['session']} after {old}")
+    (again,) = other.take() or (None,)
+    talk.check(again is not None, "the lease of the old session is not lost")
+    if again is not None:
+        other.done(again)
+        talk.end_of(name)
+    worker.give()
+    answer = worker.expect(Command.NO, rule="WMP-4.4")
+    talk.check(answer["number"] == 1, f"the new session begins at number {answer['number']}")
+
+
+@case("WMP-7.5", "WMP-9.7")
+def session_of_a_newer_epoch(talk: ManagerTalk) -> None:
+    """A newer epoch of a worker gets a new session."""
+    worker = talk.met()
+    old = worker.session
+    worker.restart()
+    pong = worker.meet()
+    talk.check(pong["session"] > old, f"session {pong['session']} after {old}")
+
+
+@case("WMP-7.7")
+def other_session(talk: ManagerTalk) -> None:
+    """A DONE of another session is dropped and answered by PONG with the current one."""
+    worker = talk.met()
+    name = talk.submit()
+    (job,) = worker.take()
+    columns = Columns([job.id], [job.attempt], outcomes=[0], payloads=[b"of another session"])
+    worker.say(
+        Command.DONE, columns, manager=worker.testee, session=worker.session + 7, number=1, ack=0
+    )
+    pong = worker.expect(Command.PONG)
+    talk.check(pong["session"] == worker.session, f"PONG names session {pong['session']}")
+    talk.not_ended(name)
+    worker.done(job)
+    talk.end_of(name)
