@@ -21,6 +21,7 @@ from wmp.cli.options import journal as journal_flag
 from wmp.cli.show import Show, source_files
 from wmp.cli.start import FAILED, INTERRUPTED, complain
 from wmp.errors import ConfigError
+from wmp.runtime.journal import Journal
 
 __all__ = ["demo"]
 
@@ -66,6 +67,8 @@ def demo(
     """
     if workers == 1 and not no_kill:
         raise ConfigError("a single worker must not be killed: add --no-kill, or more --workers")
+    if journal is not None:
+        Journal(journal).prepare()
     names = source_files(files)
     loud = context.find_root().meta[VERBOSE]
     try:

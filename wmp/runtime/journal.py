@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import logging
 import os
 import socket
@@ -78,6 +79,27 @@ class Journal:
         check_seconds("segment_age", self.segment_age, zero=False)
         check_seconds("flush", self.flush)
         check_seconds("beat", self.beat, zero=False)
+
+    def prepare(self) -> None:
+        """Make the folder, and see that files can be made in it.
+
+        Raises:
+            ConfigError: They cannot.
+        """
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            if not os.access(self.folder, os.W_OK | os.X_OK):
+                raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+        except OSError as error:
+            raise self.refusal(error) from error
+
+    def refusal(self, error: OSError) -> ConfigError:
+        """What to say when the system refuses."""
+        reason = (error.strerror or str(error)).lower()
+        return ConfigError(
+            f"no journal can be written to {self.folder}: {reason}; "
+            "give a folder in which files can be made"
+        )
 
     def record(
         self,
@@ -260,14 +282,11 @@ class _Writer:
         Raises:
             ConfigError: They cannot be made.
         """
+        self._journal.prepare()
         try:
-            self._journal.folder.mkdir(parents=True, exist_ok=True)
             self._begin_segment()
         except OSError as error:
-            raise ConfigError(
-                f"no journal can be written to {self._journal.folder}: {error.strerror or error}; "
-                "give a folder in which files can be made"
-            ) from error
+            raise self._journal.refusal(error) from error
         self._thread = start_thread(self._run, "wmp-journal")
         if self._thread is None:
             raise ConfigError("no thread is to be had that could write the journal")

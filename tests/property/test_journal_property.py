@@ -1,0 +1,94 @@
+"""Journals take whatever can be on the wire: every message makes a line of the schema."""
+
+from __future__ import annotations
+
+import json
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from wmp.events import Received
+from wmp.journal.names import name_of_peer
+from wmp.journal.schema import what_is_wrong
+from wmp.journal.scribe import Author, Scribe
+from wmp.message import Command, Field, Message
+from wmp.testing.strategies import identities, messages, names
+
+NUMBERS = {
+    Field.NUMBER: "number",
+    Field.ACK: "ack",
+    Field.SESSION: "session",
+    Field.READY: "ready",
+    Field.CREDIT: "credit",
+    Field.WINDOW: "window",
+    Field.COUNT: "count",
+    Field.LOCK: "lock",
+    Field.WANT: "want",
+    Field.HOLD: "hold",
+    Field.EXPIRE: "expire",
+    Field.AGAIN: "again",
+    Field.MORE: "more",
+    Field.UNSTARTED: "unstarted",
+    Field.IDLE: "idle",
+    Field.ROLE: "role",
+    Field.CODEC: "codec",
+    Field.NEEDS: "needs",
+    Field.RESOURCES: "resources",
+}
+
+
+def identity_of(name: str) -> bytes:
+    """What a name stands for: names are read back, so no two identities have the same."""
+    return bytes.fromhex(name[2:]) if name.startswith("0x") else name.encode()
+
+
+def spread(values: list, count: int) -> list:
+    """A column as it was."""
+    return values * count if len(values) == 1 else values
+
+
+@given(identities() | names().map(str.encode))
+def test_a_name_stands_for_one_identity(identity):
+    assert identity_of(name_of_peer(identity)) == identity
+
+
+@given(messages())
+def test_every_message_makes_a_line_that_says_what_it_says(message: Message):
+    (text,) = Scribe(Author(kind="manager", identity=b"m", epoch=1)).step(
+        Received(b"r", message), (), 1, 2
+    )
+
+    line = json.loads(text)
+    assert text.isascii()
+    assert "\n" not in text
+    assert what_is_wrong(line) is None
+    assert Command[line["command"]] is message.command
+    for key, name in NUMBERS.items():
+        assert line.get(name) == message.fields.get(key)
+    if message.source:
+        assert (identity_of(line["source"]), line["source_epoch"]) == message.sender
+    assert line["hops"] == message.hops
+    assert line.get("target") == (None if not message.to else name_of_peer(message.receiver))
+    columns = message.columns
+    if columns is None:
+        assert "ids" not in line
+        return
+    count = len(columns.ids)
+    assert line["ids"] == list(columns.ids)
+    assert spread(line["attempts"], count) == list(columns.attempts)
+    if columns.left is not None:
+        assert spread(line["left"], count) == list(columns.left)
+    if columns.outcomes is not None:
+        assert spread(line["outcomes"], count) == list(columns.outcomes)
+    if columns.payloads is not None:
+        assert line["bytes"] == sum(map(len, columns.payloads))
+
+
+@given(st.lists(messages(), max_size=8))
+def test_what_is_remembered_of_one_message_is_not_told_of_another(several):
+    """Parts of lines are kept: a scribe that has written much says what a new one says."""
+    old = Scribe(Author(kind="manager", identity=b"m", epoch=1))
+    for message in several:
+        new = Scribe(old.author, lines=old.lines, steps=old.steps)
+        event = Received(b"r", message)
+        assert old.step(event, (), 1, 2) == new.step(event, (), 1, 2)

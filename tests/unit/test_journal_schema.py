@@ -1,0 +1,68 @@
+"""The schema of journals: complete, and as its page says."""
+
+from __future__ import annotations
+
+import inspect
+
+import build_journal
+import pytest
+from attrs import has
+
+import wmp.actions
+import wmp.events
+from wmp.journal.schema import COLUMNS, LINES, Type, what_is_wrong
+
+HEAD = {"v": 1, "node": "m", "epoch": 5, "n": 1, "step": 1, "at": 0, "wall": 0}
+
+
+def what_can_happen() -> set[str]:
+    """Names of all events and actions, as lines have them."""
+    return {
+        value.__name__.lower()
+        for module in (wmp.events, wmp.actions)
+        for value in vars(module).values()
+        if inspect.isclass(value) and has(value) and value.__module__ == module.__name__
+    }
+
+
+def test_every_event_and_action_has_a_kind_of_line_and_the_journal_four_of_its_own():
+    assert LINES.keys() == what_can_happen() | {"start", "beat", "lost", "stop"}
+
+
+def test_names_of_columns_are_unique_and_those_that_lines_must_have_exist():
+    names = [column.name for column in COLUMNS]
+
+    assert len(names) == len(set(names))
+    assert {name for columns in LINES.values() for name in columns} <= set(names)
+
+
+def test_its_page_is_what_the_schema_says():
+    assert build_journal.page() == build_journal.PAGE.read_text("utf-8")
+
+
+@pytest.mark.parametrize(
+    ("more", "wrong"),
+    [
+        ({"what": "ticked"}, None),
+        ({"what": "what-will-be"}, None),
+        ({"what": "ticked", "colour": []}, None),
+        ({"what": "cancelled", "ids": [1, 2]}, None),
+        ({}, "no what"),
+        ({"what": "cancelled"}, "cancelled without ids"),
+        ({"what": "cancelled", "ids": [1.5]}, "ids is not integers"),
+        ({"what": "cancelled", "ids": 1}, "ids is not integers"),
+        ({"what": "ticked", "at": True}, "at is not integer"),
+        ({"what": "ticked", "at": 1 << 63}, "at is not integer"),
+        ({"what": "ticked", "node": None}, "node is not text"),
+        ({"what": "ticked", "more": 1}, "more is not truth"),
+        ({"what": "ticked", "roles": ["a", 1]}, "roles is not texts"),
+        ({"what": "ticked", "needs": {"slots": "1"}}, "needs is not amounts"),
+        ({"what": "ticked", "settings": {"ping": [1]}}, "settings is not numbers"),
+    ],
+)
+def test_what_is_wrong_with_a_line_is_said(more, wrong):
+    assert what_is_wrong({**HEAD, **more}) == wrong
+
+
+def test_every_type_is_that_of_a_column():
+    assert {column.type for column in COLUMNS} == set(Type)

@@ -1,0 +1,264 @@
+"""What a node's journal does to its files, and what becomes of it when they fail."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import threading
+from pathlib import Path
+
+import pytest
+
+from wmp.core.settings import ManagerSettings
+from wmp.errors import ConfigError
+from wmp.events import Cancelled, Ticked
+from wmp.journal.reading import Reader, find_segments
+from wmp.runtime.journal import Journal, Recorder
+
+SETTINGS = ManagerSettings(identity=b"m", epoch=5)
+
+
+class Troubled(Journal):
+    """A journal whose disk can be full for a while."""
+
+    def open(self, path: Path) -> int:
+        file = Journal.open(self, path)
+        FILES.append(file)
+        return file
+
+
+FILES: list[int] = []
+
+
+@pytest.fixture(autouse=True)
+def no_files():
+    FILES.clear()
+
+
+def read(folder: Path) -> list[dict]:
+    reader = Reader()
+    lines = [dict(line) for segment in find_segments([folder]) for line in reader.read(segment)]
+    assert not reader.bad
+    return lines
+
+
+def record(journal: Journal, *steps: object) -> Recorder:
+    """A journal of these steps, ended."""
+
+    async def run() -> Recorder:
+        recorder = journal.record(SETTINGS, (), asyncio.get_running_loop())
+        for number, step in enumerate(steps):
+            if callable(step):
+                step(recorder)
+            else:
+                recorder.step(step, (), float(number))
+        recorder.stop()
+        recorder.wait(10.0)
+        return recorder
+
+    return asyncio.run(run())
+
+
+def until(true) -> None:
+    """Wait for another thread."""
+    for _ in range(1000):
+        if true():
+            return
+        threading.Event().wait(0.01)
+    raise AssertionError("it did not happen in time")
+
+
+def test_a_journal_is_a_segment_of_lines_that_gets_its_name_at_the_end(tmp_path):
+    def look(recorder: Recorder) -> None:
+        (segment,) = tmp_path.iterdir()
+        assert segment.name == ".m-5-000001.jsonl"
+
+    record(Journal(tmp_path), Cancelled((1,)), look)
+
+    (segment,) = tmp_path.iterdir()
+    assert segment.name == "m-5-000001.jsonl"
+    lines = read(tmp_path)
+    assert [line["what"] for line in lines] == ["start", "cancelled", "stop"]
+    assert [line["n"] for line in lines] == [0, 1, 2]
+    assert (lines[0]["kind"], lines[0]["pid"]) == ("manager", os.getpid())
+    assert lines[-1]["lines"] == 0
+
+
+def test_lines_are_in_the_file_while_the_node_runs(tmp_path):
+    def look(recorder: Recorder) -> None:
+        until(lambda: len(read(tmp_path)) == 2)
+
+    record(Journal(tmp_path, flush=0.0), Cancelled((1,)), look)
+
+
+def test_segments_are_ended_by_size_and_each_begins_with_who_writes(tmp_path):
+    def look(recorder: Recorder) -> None:
+        size = len(find_segments([tmp_path]))
+        recorder.step(Cancelled((1,)), (), 1.0)
+        until(lambda: len(find_segments([tmp_path])) > size)
+
+    record(Journal(tmp_path, segment_bytes=300, flush=0.0), Cancelled((1,)), look, look, look)
+
+    names = sorted(path.name for path in tmp_path.iterdir())
+    assert names == [f"m-5-{number:06}.jsonl" for number in range(1, len(names) + 1)]
+    assert len(names) > 3
+    for path in tmp_path.iterdir():
+        assert json.loads(path.read_text().splitlines()[0])["what"] == "start"
+    lines = read(tmp_path)
+    assert [line["segment"] for line in lines if line["what"] == "start"] == [
+        *range(1, len(names) + 1)
+    ]
+    numbers = [line["n"] for line in lines if line["n"]]
+    assert numbers == [*range(1, len(numbers) + 1)]
+
+
+def test_segments_are_ended_by_age(tmp_path):
+    def look(recorder: Recorder) -> None:
+        recorder.step(Cancelled((1,)), (), 1.0)
+        until(lambda: len(find_segments([tmp_path])) > 1)
+
+    record(Journal(tmp_path, segment_age=1e-6, flush=0.0), Cancelled((1,)), look)
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
+def test_a_full_disk_costs_lines_which_are_counted_and_nothing_else(tmp_path, caplog):
+    def fill(recorder: Recorder) -> None:
+        until(lambda: len(read(tmp_path)) == 2)
+        full = os.open("/dev/full", os.O_WRONLY)
+        try:
+            FILES.append(os.dup(FILES[0]))
+            os.dup2(full, FILES[0])
+        finally:
+            os.close(full)
+
+    def lose(recorder: Recorder) -> None:
+        until(lambda: recorder.lost == 1)
+
+    def clear(recorder: Recorder) -> None:
+        os.dup2(FILES[1], FILES[0])
+        os.close(FILES[1])
+
+    recorder = record(
+        Troubled(tmp_path, flush=0.0),
+        Cancelled((1,)),
+        fill,
+        Cancelled((2,)),
+        lose,
+        clear,
+        Cancelled((3,)),
+    )
+
+    lines = read(tmp_path)
+    assert [line["what"] for line in lines] == ["start", "cancelled", "cancelled", "lost", "stop"]
+    assert [line["ids"] for line in lines if "ids" in line] == [[1], [3]]
+    assert [line["n"] for line in lines] == [0, 1, 3, 4, 5]
+    assert (lines[3]["lines"], lines[3]["reason"], lines[4]["lines"]) == (1, "failed write", 1)
+    assert recorder.lost == 1
+    (said,) = [entry for entry in caplog.records if "lines are lost" in entry.message]
+    assert "no space left" in said.message.lower()
+
+
+def test_what_was_written_of_lines_when_the_disk_got_full_is_taken_back(tmp_path, monkeypatch):
+    """Else the next line would stand behind half of another one."""
+    write, calls = os.write, []
+
+    def half(file: int, data: bytes) -> int:
+        if file not in FILES:
+            return write(file, data)
+        calls.append(data)
+        if len(calls) == 2:  # after the start
+            return write(file, bytes(data)[: len(data) // 2])
+        if len(calls) == 3:
+            raise OSError(28, "No space left on device")
+        return write(file, data)
+
+    monkeypatch.setattr(os, "write", half)
+
+    record(
+        Troubled(tmp_path, flush=0.0), Cancelled((1,)), lambda r: until(lambda: r.lost), Ticked()
+    )
+
+    assert [line["what"] for line in read(tmp_path)] == ["start", "stop", "lost"]
+
+
+def test_a_disk_that_takes_nothing_stalls_nobody(tmp_path):
+    """The writer hangs in a pipe that nobody reads; the node goes on, and ends."""
+
+    class Pipe(Journal):
+        def open(self, path: Path) -> int:
+            FILES.extend(os.pipe())
+            path.touch()
+            return FILES[1]
+
+    def much(recorder: Recorder) -> None:
+        for number in range(2_000):
+            recorder.step(Cancelled([number] * 100), (), 0.0)
+        assert recorder.lost > 1_000
+        recorder.stop()
+        recorder.wait(0.01)
+
+    def let_go() -> None:
+        while os.read(FILES[0], 1 << 16):
+            pass
+
+    reading = threading.Thread(target=let_go)
+    journal = Pipe(tmp_path, flush=0.0, buffer=100_000)
+    recorder = record(journal, much, lambda _: reading.start())
+    reading.join(10)
+
+    assert not reading.is_alive()
+    os.close(FILES[0])
+    assert recorder.lost > 1_000
+
+
+def test_a_defect_of_the_journal_does_not_reach_the_node(tmp_path):
+    recorder = record(Journal(tmp_path), Cancelled(5), Cancelled((1,)))
+
+    assert recorder.lost == 1
+    assert [line["ids"] for line in read(tmp_path) if "ids" in line][-1] == [1]
+
+
+def test_time_that_goes_on_is_told(tmp_path):
+    async def run() -> None:
+        recorder = Journal(tmp_path, beat=0.01, flush=0.0).record(
+            SETTINGS, (), asyncio.get_running_loop()
+        )
+        while not any(line["what"] == "beat" for line in read(tmp_path)):
+            await asyncio.sleep(0.01)
+        recorder.stop()
+        recorder.wait()
+
+    asyncio.run(asyncio.wait_for(run(), 20))
+
+
+@pytest.mark.parametrize("folder", ["/proc/journal", "/etc/passwd", "/dev/null/journal"])
+def test_a_folder_in_which_nothing_can_be_written_is_refused(folder):
+    with pytest.raises(ConfigError, match="no journal can be written to"):
+        record(Journal(folder))
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"segment_bytes": 0},
+        {"segment_age": 0},
+        {"flush": -1},
+        {"buffer": "much"},
+        {"beat": 0},
+        {"folder": ""},
+        {"folder": 5},
+        {"folder": None},
+    ],
+)
+def test_settings_that_cannot_be_are_refused(wrong, tmp_path):
+    with pytest.raises(ConfigError):
+        Journal(**{"folder": tmp_path, **wrong})
+
+
+def test_two_journals_of_one_node_do_not_write_into_one_file(tmp_path):
+    record(Journal(tmp_path), Cancelled((1,)))
+    (tmp_path / ".m-5-000001.jsonl").touch()
+
+    with pytest.raises(ConfigError, match="file exists"):
+        record(Journal(tmp_path))

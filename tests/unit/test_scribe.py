@@ -1,0 +1,264 @@
+"""One step of a machine as lines: what is told, what goes together, what is left out."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from wmp.actions import (
+    Drop,
+    End,
+    Halt,
+    Interrupt,
+    Note,
+    Notify,
+    Recall,
+    Reconnect,
+    Resolve,
+    Run,
+    Send,
+)
+from wmp.core.settings import DeviceSettings, ManagerSettings, WorkerSettings
+from wmp.errors import DecodeError, Superseded
+from wmp.events import (
+    Cancelled,
+    Closed,
+    Connected,
+    Drained,
+    Finished,
+    Garbled,
+    Recalled,
+    Received,
+    Reported,
+    Submitted,
+    Ticked,
+    Undelivered,
+)
+from wmp.journal import scribe as scribe_module
+from wmp.journal.names import name_of_file, name_of_peer
+from wmp.journal.schema import LINES, what_is_wrong
+from wmp.journal.scribe import Author, Scribe
+from wmp.message import Columns, Command, Field, Kind, Message, Outcome
+
+ME = ("w", 7)
+PEER = (b"m", 5)
+KIND = Kind("ocr", (("gpu", 1), ("slots", 2)), "cbor")
+DONE = Message(
+    Command.DONE,
+    (5, b"m"),
+    (b"w", 7, b"proxy", 3, b"\x00link"),
+    {Field.NUMBER: 4, Field.SESSION: 1, Field.MANAGER: PEER},
+    Columns([1, 2], [1, 1], outcomes=[0, 1], payloads=[b"abc", memoryview(b"de")]),
+)
+
+EVENTS = (
+    Received(b"r", DONE),
+    Garbled(0, DecodeError("bytes behind the head", code="malformed")),
+    Undelivered(b"r", DONE),
+    Ticked(),
+    Drained(),
+    Closed(),
+    Submitted(range(1, 4), [b"x", b"yy", b"zzz"], KIND, 5, 2.5, 1),
+    Cancelled((1, 2)),
+    Connected(0),
+    Finished(3, [1, 2], [Outcome.OK, Outcome.LOST], [b"ab", b""]),
+    Recalled(3, []),
+    Reported(3, 1, 0.5, "half of it"),
+)
+ACTIONS = (
+    Send(0, DONE),
+    Drop("gap", 0, DONE, "3 of 4"),
+    Note("timeout", PEER, (4,)),
+    Note("forget", PEER, owner=PEER, ids=[1, 2], attempts=[1, 2]),
+    Halt(Superseded("started again")),
+    Resolve((1, 2), (End.OK, End.LOST), (b"a", b""), (1, 4)),
+    Notify(1, 0.5, "half of it"),
+    Run(3, KIND, PEER, [1, 2], [1, 1], [None, 8.5], [b"a", b"b"]),
+    Recall(3, [1]),
+    Interrupt(3, [1]),
+    Reconnect(0),
+)
+
+
+@pytest.fixture
+def scribe() -> Scribe:
+    return Scribe(Author(kind="worker", identity=b"w", epoch=7))
+
+
+def lines(scribe: Scribe, event: object, *actions: object) -> list[dict]:
+    made = [json.loads(line) for line in scribe.step(event, actions, 1_000, 2_000)]
+    assert not [wrong for line in made if (wrong := what_is_wrong(line))]
+    return made
+
+
+def test_there_is_a_sample_of_every_event_and_action():
+    samples = {type(sample).__name__.lower() for sample in (*EVENTS, *ACTIONS)}
+
+    assert samples == LINES.keys() - {"start", "beat", "lost", "stop"}
+
+
+@pytest.mark.parametrize("event", EVENTS, ids=lambda event: type(event).__name__)
+def test_every_event_makes_a_line_of_its_name(scribe, event):
+    line, other = lines(scribe, event, Halt())
+
+    assert line["what"] == type(event).__name__.lower()
+    assert other["what"] == "halt"
+
+
+@pytest.mark.parametrize("action", ACTIONS, ids=lambda action: type(action).__name__)
+def test_every_action_makes_a_line_of_its_name(scribe, action):
+    _, line = lines(scribe, Ticked(), action)
+
+    assert line["what"] == type(action).__name__.lower()
+
+
+def test_lines_are_numbered_and_those_of_a_step_have_its_number(scribe):
+    assert lines(scribe, Ticked()) == []
+    made = [*lines(scribe, Connected(0), Send(0, DONE)), *lines(scribe, Drained())]
+
+    assert [(line["n"], line["step"]) for line in made] == [(1, 1), (2, 1), (3, 2)]
+    assert {(line["node"], line["epoch"], line["at"], line["wall"]) for line in made} == {
+        (*ME, 1_000, 2_000)
+    }
+
+
+def test_a_message_tells_its_head_its_way_and_the_columns_of_its_jobs(scribe):
+    line, _ = lines(scribe, Received(b"\x00r", DONE), Halt())
+
+    for name in ("v", "node", "epoch", "n", "step", "at", "wall"):
+        del line[name]
+    assert line == {
+        "what": "received",
+        "link": "0x0072",
+        "command": "DONE",
+        "hops": 1,
+        "source": "w",
+        "source_epoch": 7,
+        "target": "m",
+        "target_epoch": 5,
+        "via": ["proxy"],
+        "number": 4,
+        "session": 1,
+        "owner": "m",
+        "owner_epoch": 5,
+        "ids": [1, 2],
+        "attempts": [1],
+        "outcomes": [0, 1],
+        "bytes": 5,
+    }
+
+
+def test_every_field_of_a_head_is_told():
+    known = {value for name, value in vars(Field).items() if name.isupper()}
+
+    assert known == scribe_module._FIELDS.keys() | {Field.NEEDS}
+
+
+def test_a_device_tells_the_way_that_is_behind_and_ahead(scribe):
+    to = (b"l", 3, b"second", 0, 9, b"first", 5, b"m")
+    message = Message(Command.BYE, to, (b"w", 7, b"zeroth", 1, b"r"), frames=(b"12", b"345"))
+
+    line, _ = lines(scribe, Received(b"r", message), Send(0, message))
+
+    assert line["via"] == ["zeroth", "second", "first"]
+    assert (line["target"], line["target_epoch"], line["hops"], line["bytes"]) == ("m", 5, 1, 5)
+
+
+def test_why_a_message_was_ignored_is_told_on_its_own_line_once(scribe):
+    first, second = lines(
+        scribe,
+        Received(b"r", DONE),
+        Drop("unknown", b"r", DONE, "job 9"),
+        Drop("stale", b"r", DONE),
+    )
+
+    assert (first["what"], first["reason"], first["text"]) == ("received", "unknown", "job 9")
+    assert (second["what"], second["reason"], second["number"]) == ("drop", "stale", 4)
+
+
+def test_what_another_message_was_ignored_for_is_not_told_on_it(scribe):
+    other = Message(Command.BYE, (), (b"x", 1))
+
+    line, drop = lines(scribe, Received(b"r", DONE), Drop("gap", b"r", other))
+
+    assert "reason" not in line
+    assert drop["command"] == "BYE"
+
+
+def test_the_end_of_jobs_says_whose_message_it_was(scribe):
+    resolve = Resolve((1, 2), (End.OK, End.OK), (b"a", b"b"), (1, 2))
+
+    by_message = lines(scribe, Received(b"r", DONE), resolve)[1]
+    by_itself = lines(scribe, Ticked(), resolve)[1]
+
+    assert (by_message["source"], by_message["source_epoch"]) == ME
+    assert "source" not in by_itself
+    assert (by_message["ends"], by_message["attempts"]) == (["ok"], [1, 2])
+
+
+def test_no_payload_and_no_progress_text_gets_into_a_line(scribe):
+    secret = b"cf3d0a81"
+    jobs = Columns([1], [1], left=[5], payloads=[secret])
+    take = Message(Command.TAKE, (7, b"w"), PEER, {}, jobs)
+    status = Columns([1], [1], fractions=[0.5], texts=[secret.decode()])
+    made = [
+        *scribe.step(Submitted([1], [secret], KIND), [Send(b"r", take)], 0, 0),
+        *scribe.step(Finished(1, [1], [Outcome.OK], [secret]), [], 0, 0),
+        *scribe.step(Reported(1, 1, 0.5, secret.decode()), [], 0, 0),
+        *scribe.step(Received(0, Message(Command.STATUS, (), PEER, {}, status)), [], 0, 0),
+        *scribe.step(Ticked(), [Resolve([1], [End.OK], [secret], [1])], 0, 0),
+        *scribe.step(Ticked(), [Notify(1, 0.5, secret.decode())], 0, 0),
+        *scribe.step(Ticked(), [Run(1, KIND, PEER, [1], [1], None, [secret])], 0, 0),
+    ]
+
+    assert not [line for line in made if secret.decode() in line]
+
+
+def test_text_for_people_is_cut_and_names_are_not(scribe):
+    role, text = "r" * 255, "t" * 1000
+    fields = {Field.ROLE: role, Field.TEXT: text, Field.CODE: "malformed"}
+
+    line, _ = lines(scribe, Received(0, Message(Command.ERROR, (), PEER, fields)), Halt())
+
+    assert (len(line["role"]), len(line["text"])) == (255, 200)
+
+
+def test_an_error_about_a_command_that_nobody_knows_is_told(scribe):
+    fields = {Field.CODE: "command", Field.ABOUT: 77, Field.ABOUT_PEER: (b"\xff", 3)}
+
+    line, _ = lines(scribe, Received(0, Message(Command.ERROR, (), PEER, fields)), Halt())
+
+    assert (line["about"], line["about_peer"], line["about_epoch"]) == ("77", "0xff", 3)
+
+
+@pytest.mark.parametrize(
+    ("settings", "kind"),
+    [
+        (ManagerSettings(identity=b"x", epoch=3), "manager"),
+        (WorkerSettings(identity=b"x", epoch=3, window=None), "worker"),
+        (DeviceSettings(identity=b"x", epoch=3, upstreams=2), "device"),
+    ],
+)
+def test_a_segment_begins_with_who_writes_it(settings, kind):
+    author = Author.of(settings, host="h", pid=9, endpoints=("tcp://127.0.0.1:1",))
+
+    line = json.loads(author.start(4, 1, 2))
+
+    assert what_is_wrong(line) is None
+    assert (line["kind"], line["segment"], line["n"], line["epoch"]) == (kind, 4, 0, 3)
+    assert "identity" not in line["settings"]
+    if kind == "worker":
+        assert (line["roles"], line["resources"]) == (["default"], {"slots": 1})
+        assert line["settings"]["lock_timeout"] == 5.0
+
+
+def test_names_of_files_sort_by_number_and_are_one_to_one():
+    identities = [b"w1", b"\x00" * 16, b"a:b", b"a_b", b"long" * 60, b"long" * 61, b"..", b"."]
+
+    files = [name_of_file(identity, 5, 1) for identity in identities]
+
+    assert len(set(files)) == len(files)
+    assert all(len(name) < 130 and "/" not in name and ":" not in name for name in files)
+    assert name_of_file(b"w", 5, 9) < name_of_file(b"w", 5, 10)
+    assert name_of_peer(b"0x00") == "0x30783030"
