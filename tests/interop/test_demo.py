@@ -63,7 +63,10 @@ def test_every_file_of_the_standard_library_is_counted_once_and_right():
     assert len(names) > 300
     assert f"{len(names)} files for 4 workers" in said
     assert re.search(r"worker 2 was killed \(SIGKILL\) with job \d+ in its hands", said)
-    assert f"{len(names)} of {len(names)} results are what was computed here; duplicates: 0" in said
+    assert (
+        f"{len(names)} of {len(names)} results are what was computed here; lost: 0, duplicates: 0"
+        in said
+    )
     # It held leases when it died, and they were given to others.
     requeued = int(re.search(r"requeued: (\d+) \(silence", said)[1])
     again = int(re.search(r"second attempt: (\d+)", said)[1])
@@ -143,3 +146,82 @@ def test_a_process_that_dies_by_itself_is_said():
         assert demo.ends() == 1
         assert re.search(r"wmp: manager A ended by itself, exit code -9\n$", demo.stderr)
         assert not [pid for pid in others if is_alive(pid)]
+
+
+# -- chaos
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(120)
+def test_everything_is_killed_in_turn_and_nothing_is_lost():
+    with program("demo", "--chaos", "--files", "48", "--workers", "1", "--seed", "5") as demo:
+        code = demo.process.wait(100)
+        demo.ends()
+        said = demo.stdout.decode()
+
+    assert (code, demo.stderr) == (0, ""), said
+    everybody = ["manager A", "manager B", "device", "worker 1"]
+    # Each of them died twice and came back twice.
+    for label in everybody:
+        assert said.count(f"%  {label} was killed (SIGKILL)") == 2, said
+        assert said.count(f"  {label} is back after") == 2, said
+    rows = re.findall(r"^(manager \w|device|worker \d)  +2 +\d+\.\d s( +\d+)?", said, re.MULTILINE)
+    assert [label for label, _ in rows] == everybody, said
+    # What the managers held was submitted again.
+    assert sum(int(jobs) for label, jobs in rows if label.startswith("manager")) > 0
+    assert rows[3][1].strip() == "48"
+    assert "48 of 48 results are what was computed here; lost: 0, duplicates: 0\n" in said
+    assert said.endswith("8 processes were killed (SIGKILL) and started again; seed 5\n")
+
+
+def test_chaos_finds_a_wrong_result_too(monkeypatch, capfd):
+    names = show.source_files(12)
+    wrong = Path(names[7]).read_bytes()
+
+    def count(data):
+        return [-1, "nothing"] if data == wrong else real(data)
+
+    real = show.count
+    monkeypatch.setattr(show, "count", count)
+    arguments = ["--chaos", "--files", "12", "--workers", "1", "--seed", "1"]
+    monkeypatch.setattr(sys, "argv", ["wmp", "demo", *arguments])
+    with pytest.raises(SystemExit) as raised:
+        main()
+    said = capfd.readouterr()
+
+    assert raised.value.code == 1, said
+    assert f"wmp: {names[7]}: " in said.err
+    assert "11 of 12 results are what was computed here; lost: 0, duplicates: 0" in said.out
+
+
+@needs_proc
+def test_chaos_can_be_interrupted_and_leaves_nothing():
+    with program("demo", "--chaos", "--files", "200", "--seed", "2") as demo:
+        demo.says("is back after", on="stdout")
+        children = children_of(demo.process.pid)
+        demo.signal(signal.SIGINT)
+
+        assert demo.ends() == 130
+        assert len(children) >= 5
+        wait_until_gone(children)
+        assert demo.stderr == "wmp: interrupted; nothing is left running\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["--chaos", "--no-kill"], "--chaos kills, --no-kill does not: give one of them"),
+        (["--seed", "3"], "--seed is for --chaos"),
+        (
+            ["--chaos", "--files", "20"],
+            (
+                "20 files are too few to kill 7 processes in between: give it 21 --files at least, "
+                "or fewer --workers"
+            ),
+        ),
+    ],
+)
+def test_chaos_that_cannot_be_is_refused(arguments, complaint):
+    with program("demo", *arguments) as demo:
+        assert demo.ends() == 2
+        assert (demo.stdout, demo.stderr) == (b"", f"wmp: {complaint}\n")

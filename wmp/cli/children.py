@@ -31,6 +31,7 @@ class Child:
 
     def __init__(self, part: str, config: dict[str, Any], verbose: bool) -> None:
         self.part = part
+        self.config = config
         self.label: str = config["label"]
         self.killed = False
         self.process = subprocess.Popen(
@@ -94,8 +95,14 @@ class Children:
                 self._heard.put((child, json.loads(line)))
         self._heard.put((child, None))
 
+    def again(self, child: Child, **config: Any) -> Child:
+        """Start one that was killed again, as it was but for ``config``."""
+        return self.start(child.part, **{**child.config, **config})
+
     def hear(self, timeout: float) -> tuple[Child, Word] | None:
         """Return what was said next, None when nothing was for ``timeout`` seconds.
+
+        The last that is heard of a child that was killed is ``{"ended": exit code}``.
 
         Raises:
             WMPError: One of them died that was not killed.
@@ -108,8 +115,10 @@ class Children:
                 return None
             if word is not None:
                 return child, word
+            code = child.process.wait()
             if not child.killed:
-                raise WMPError(f"{child.label} ended by itself, exit code {child.process.wait()}")
+                raise WMPError(f"{child.label} ended by itself, exit code {code}")
+            return child, {"ended": code}
 
     def close(self) -> None:
         """End them all: politely, then not. Idempotent."""

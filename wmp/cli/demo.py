@@ -1,11 +1,12 @@
-"""``wmp demo``: the whole of it at work on this machine, one worker killed in the middle."""
+"""``wmp demo``: the whole of it at work on this machine, and what is killed in the middle."""
 
 from __future__ import annotations
 
+import secrets
 import signal
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from types import FrameType
 from typing import Final, NoReturn
@@ -15,6 +16,7 @@ from rich.console import Console
 from rich.table import Table
 
 from wmp.cli.bar import Bar
+from wmp.cli.chaos import Chaos
 from wmp.cli.children import Children
 from wmp.cli.options import VERBOSE, Command, verbose
 from wmp.cli.options import journal as journal_flag
@@ -27,6 +29,9 @@ __all__ = ["demo"]
 
 _PROGRAM: Final = "wmp"
 
+_SEEDS: Final = 1_000_000
+"""Orders of killing that are drawn from when none is asked for."""
+
 
 @click.command(
     cls=Command,
@@ -34,6 +39,7 @@ _PROGRAM: Final = "wmp"
     epilog="""
     wmp demo
     wmp demo --workers 8 --no-kill
+    wmp demo --chaos
     """,
 )
 @click.option(
@@ -46,6 +52,13 @@ _PROGRAM: Final = "wmp"
 )
 @click.option("--files", type=click.IntRange(1), metavar="N", help="No more than N files.")
 @click.option("--no-kill", is_flag=True, help="Let every worker live.")
+@click.option("--chaos", is_flag=True, help="Kill everything in turn, and start it again.")
+@click.option(
+    "--seed",
+    type=click.IntRange(0),
+    metavar="N",
+    help="With --chaos: the order in which they are killed (default: another one each time).",
+)
 @journal_flag
 @click.option("-q", "--quiet", is_flag=True, help="Print nothing unless something is wrong.")
 @verbose
@@ -55,6 +68,8 @@ def demo(
     workers: int,
     files: int | None,
     no_kill: bool,
+    chaos: bool,
+    seed: int | None,
     journal: str | None,
     quiet: bool,
 ) -> int:
@@ -64,8 +79,15 @@ def demo(
     other worker connects through the device, and one of those is killed with work in its hands.
     In the end every result is compared with the one computed here: exit code 0 if all are
     equal, 1 if not.
+
+    With --chaos everything is killed (SIGKILL) twice while the jobs run, managers and the device
+    as well, and started again. What a manager held when it was killed is submitted again.
     """
-    if workers == 1 and not no_kill:
+    if chaos and no_kill:
+        raise ConfigError("--chaos kills, --no-kill does not: give one of them")
+    if seed is not None and not chaos:
+        raise ConfigError("--seed is for --chaos")
+    if workers == 1 and not (no_kill or chaos):
         raise ConfigError("a single worker must not be killed: add --no-kill, or more --workers")
     if journal is not None:
         Journal(journal).prepare()
@@ -77,12 +99,20 @@ def demo(
             Bar(_PROGRAM, len(names), shown=not quiet) as bar,
             Children(verbose=loud, journal=journal) as children,
         ):
-            show = Show(children, names, workers, not no_kill, None if quiet else bar)
+            shown = None if quiet else bar
+            show: Show
+            if chaos:
+                order = secrets.randbelow(_SEEDS) if seed is None else seed
+                show = Chaos(children, names, workers, kill=False, bar=shown, seed=order)
+            else:
+                show = Show(children, names, workers, kill=not no_kill, bar=shown)
             show.run()
     except KeyboardInterrupt:
         complain(_PROGRAM, "interrupted; nothing is left running")
         return INTERRUPTED
-    if not quiet:
+    if not quiet and isinstance(show, Chaos):
+        _report_chaos(show)
+    elif not quiet:
         _report(show)
     for text in show.wrong:
         complain(_PROGRAM, text)
@@ -117,33 +147,68 @@ def _report(show: Show) -> None:
                 f"killed at {show.killed_at:.0%}" if child is show.victim else "lived",
             )
         )
-    heads = ("worker", "connected to", "jobs", "jobs/s", "what became of it")
+    _print_table(("worker", "connected to", "jobs", "jobs/s", "what became of it"), rows)
+    _print_verdict(show)
+
+
+def _report_chaos(show: Chaos) -> None:
+    """Print who was killed, and the verdict."""
+    rows = []
+    for label in show.labels:
+        killed = show.killed[label]
+        rows.append(
+            (
+                label,
+                f"{killed}",
+                f"{show.back[label]:.1f} s" if killed else "",
+                f"{show.resubmitted[label]}" if label.startswith("manager") else "",
+                f"{show.done[label]}" if label.startswith("worker") else "",
+            )
+        )
+    _print_table(("process", "killed", "back after at most", "submitted again", "jobs done"), rows)
+    if show.spared:
+        print(f"not killed in time, the jobs had ended before: {', '.join(show.spared)}")
+    _print_verdict(show)
+    print(
+        f"{show.killed.total()} processes were killed (SIGKILL) and started again; seed {show.seed}"
+    )
+
+
+def _print_table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     if sys.stdout.isatty():
         table = Table(*heads)
-        for column in (2, 3):
-            table.columns[column].justify = "right"
+        for index, column in enumerate(table.columns):
+            if all(row[index][:1].isdecimal() or not row[index] for row in rows):
+                column.justify = "right"
         for row in rows:
             table.add_row(*row)
         Console().print(table)
-    else:
-        widths = [max(map(len, column)) for column in zip(heads, *rows, strict=True)]
-        for row in (heads, *rows):
-            cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
-            print("  ".join(cells).rstrip())
+        return
+    widths = [max(map(len, column)) for column in zip(heads, *rows, strict=True)]
+    for row in (heads, *rows):
+        cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+        print("  ".join(cells).rstrip())
+
+
+def _print_verdict(show: Show) -> None:
     total = len(show.names)
     equal = total - len(show.wrong)
     print(
         f"{total} files, {show.size / 1e6:.1f} MB in {show.seconds:.1f} s: "
         f"{total / show.seconds:.0f} jobs/s, {show.size / 1e6 / show.seconds:.0f} MB/s"
     )
-    print(
-        f"requeued: {_counts(show.requeued)}; done in a second attempt: {show.again}; "
-        f"messages dropped: {_counts(show.dropped)}"
-    )
+    if isinstance(show, Chaos):
+        # What else managers counted ended with them.
+        print(f"done in a second attempt: {show.again}")
+    else:
+        print(
+            f"requeued: {_counts(show.requeued)}; done in a second attempt: {show.again}; "
+            f"messages dropped: {_counts(show.dropped)}"
+        )
     if show.kill and show.victim is None:
         print("nobody was killed: the jobs had ended before; give it more files")
     print(
-        f"{equal} of {total} results are what was computed here; "
+        f"{equal} of {total} results are what was computed here; lost: {total - len(show.seen)}, "
         f"duplicates: {sum(show.seen.values()) - len(show.seen)}"
     )
 

@@ -16,24 +16,30 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from queue import SimpleQueue
-from typing import Any, Final, NoReturn
+from typing import Any, Final, NoReturn, TypeVar
 
 from wmp.blocking import Device, Job, Manager, Worker
-from wmp.errors import ClosedError
+from wmp.errors import ClosedError, TransportError
 from wmp.runtime.handlers import RunningJob
 
 __all__ = ["ROLE", "count", "main"]
 
 ROLE: Final = "count"
 
+_Node = TypeVar("_Node", Manager, Device)
+
 _PATIENCE: Final = 3.0
 """Seconds after the end of stdin by which this process is gone."""
 
 _START: Final = 30.0
 """Seconds for all workers to show up."""
+
+_TAKEN: Final = 5.0
+"""Seconds in which the port of a process that was killed must be free again."""
 
 _lock = threading.Lock()
 
@@ -79,13 +85,16 @@ def _say(**words: Any) -> None:
 
 
 def _manage(config: dict[str, Any], orders: Iterator[dict[str, Any]]) -> None:
-    manager = Manager(
-        label=config["label"],
-        codec="cbor",
-        expire=config["expire"],
-        journal=config["journal"],
+    manager = _bound(
+        lambda: Manager(
+            config["bind"],
+            label=config["label"],
+            codec="cbor",
+            expire=config["expire"],
+            retries=config["retries"],
+            journal=config["journal"],
+        )
     )
-    manager.start()
     try:
         _say(bound=manager.endpoints[0])
         for order in orders:
@@ -97,6 +106,21 @@ def _manage(config: dict[str, Any], orders: Iterator[dict[str, Any]]) -> None:
                 threading.Thread(target=_spread, args=args, daemon=True).start()
     finally:
         manager.close(0.0)
+
+
+def _bound(make: Callable[[], _Node]) -> _Node:
+    """Start a node; on a port that it had before, somebody may sit for a moment."""
+    until = time.monotonic() + _TAKEN
+    while True:
+        node = make()
+        try:
+            node.start()
+        except TransportError:
+            if time.monotonic() > until:
+                raise
+            time.sleep(0.1)
+        else:
+            return node
 
 
 def _spread(manager: Manager, files: list[tuple[int, str]]) -> None:
@@ -133,9 +157,15 @@ def _spread(manager: Manager, files: list[tuple[int, str]]) -> None:
 
 
 def _pass_on(config: dict[str, Any], orders: Iterator[dict[str, Any]]) -> None:
-    bind = "tcp://127.0.0.1:*"
-    connect, label, journal = config["connect"], config["label"], config["journal"]
-    with Device(bind=bind, connect=connect, label=label, journal=journal) as device:
+    device = _bound(
+        lambda: Device(
+            bind=config["bind"],
+            connect=config["connect"],
+            label=config["label"],
+            journal=config["journal"],
+        )
+    )
+    with device:
         _say(bound=device.endpoints[0])
         for _ in orders:
             pass
@@ -149,6 +179,7 @@ def _work(config: dict[str, Any], orders: Iterator[dict[str, Any]]) -> None:
             # What was asked for: to be killed with work in hand.
             _say(holding=job.id)
             threading.Event().wait()
+        time.sleep(config["pause"])
         return [*count(data), config["label"], job.attempt]
 
     worker = Worker(

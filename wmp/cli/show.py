@@ -16,18 +16,20 @@ from wmp.cli.children import Child, Children, Word
 from wmp.cli.part import count
 from wmp.errors import ConfigError, WMPError
 
-__all__ = ["Show", "source_files"]
+__all__ = ["SLOTS", "Show", "source_files"]
 
 _EXPIRE: Final = 1.5
 """Seconds of silence after which the managers give the killed worker up."""
 
 _PING: Final = 0.4
 
-_SLOTS: Final = 2
+SLOTS: Final = 2
 
 _WINDOW: Final = 4
 """Jobs that a worker takes ahead. Left to itself it takes more of jobs as short as these, and
 then a few workers are enough for all of them, which shows less."""
+
+_ANYWHERE: Final = "tcp://127.0.0.1:*"
 
 _STALL: Final = 30.0
 """Seconds without a word after which something is wrong."""
@@ -63,7 +65,11 @@ class Show:
     """Of workers."""
     kill: bool
     bar: Bar | None
+    pause: float = 0.0
+    """Seconds that a job takes longer than it needs."""
+    retries: int = 3
     managers: list[Child] = field(factory=list)
+    device: Child | None = None
     workers: list[Child] = field(factory=list)
     victim: Child | None = None
     """Who was killed, and with which job in hand."""
@@ -92,7 +98,7 @@ class Show:
         self._say(f"starting 2 managers, 1 device, {self.count} workers")
         self._start()
         self._say(
-            f"{len(self.names)} files for {self.count} workers of {_SLOTS} slots: "
+            f"{len(self.names)} files for {self.count} workers of {SLOTS} slots: "
             f"{len(self.workers[::2])} connected to the managers, "
             f"{len(self.workers[1::2])} through the device"
         )
@@ -135,30 +141,41 @@ class Show:
         if missing:
             self.wrong.append(f"{missing} results are missing")
 
-    def _start(self) -> None:
+    def _start(self) -> dict[Child, str]:
+        """Start everybody; return where those that bind can be reached."""
         start = self.children.start
         self.managers = [
-            start("manager", label=f"manager {name}", expire=_EXPIRE) for name in ("A", "B")
+            start(
+                "manager",
+                label=f"manager {name}",
+                bind=_ANYWHERE,
+                expire=_EXPIRE,
+                retries=self.retries,
+            )
+            for name in ("A", "B")
         ]
         bound = self._gather(self.managers, "bound")
         direct = [bound[child] for child in self.managers]
-        device = start("device", label="device", connect=direct)
-        through = [self._gather([device], "bound")[device]]
+        self.device = start("device", label="device", bind=_ANYWHERE, connect=direct)
+        bound |= self._gather([self.device], "bound")
+        through = [bound[self.device]]
         for number in range(self.count):
             self.workers.append(
                 start(
                     "worker",
                     label=f"worker {number + 1}",
                     connect=through if number % 2 else direct,
-                    slots=_SLOTS,
+                    slots=SLOTS,
                     window=_WINDOW,
                     ping=_PING,
+                    pause=self.pause,
                 )
             )
         self._gather(self.workers, "started")
         for child in self.managers:
             child.tell(meet=self.count)
         self._gather(self.managers, "met")
+        return bound
 
     def _gather(self, children: Iterable[Child], word: str) -> dict[Child, Any]:
         """Wait until each has said a word."""
