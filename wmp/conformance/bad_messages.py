@@ -11,7 +11,16 @@ from wmp import codec
 from wmp.conformance.form import FIELDS
 from wmp.message import VERSION, Command, ErrorCode, Frame, Message
 
-__all__ = ["Bad", "bad_columns", "bad_heads", "too_much"]
+__all__ = [
+    "EITHER",
+    "LIMIT",
+    "MALFORMED",
+    "Bad",
+    "bad_columns",
+    "bad_heads",
+    "enumerate_columns",
+    "too_much",
+]
 
 MALFORMED = (ErrorCode.MALFORMED,)
 LIMIT = (ErrorCode.LIMIT,)

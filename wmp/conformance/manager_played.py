@@ -71,6 +71,8 @@ class PlayedManager(Opponent):
     """Units; what its PONG says."""
     answers: bool = True
     """Whether it answers PING by itself."""
+    refuses: bool = False
+    """Whether it answers every GIVE with NO."""
     credit: int = 0
     """What is remembered of ``ready``."""
     ready: int = 0
@@ -197,14 +199,27 @@ class PlayedManager(Opponent):
         self.wake(count, role=role)
         for number in before:
             self.no(number)
-        heard = self.expect(
-            Command.GIVE,
-            within=within,
-            where=lambda heard: bool(heard["want"]) and heard["lock"] not in before,
-            rule="WMP-3.8",
-            what="it has room and was woken",
-        )
-        return self._book.locks[heard["lock"]]
+        return self.lock(within, "WMP-3.8", "it has room and was woken")
+
+    def lock(self, within: float | None = None, rule: str = "", what: str = "") -> Lock:
+        """Wait for a GIVE that is open.
+
+        Raises:
+            Broken: There is none.
+        """
+        heard = self.expect(Command.GIVE, within=within, where=self.is_open, rule=rule, what=what)
+        return self.locks[heard["lock"]]
+
+    def is_open(self, heard: Heard) -> bool:
+        """Whether what was heard is a GIVE that asks for jobs, and is open still."""
+        asks = heard.command is Command.GIVE and bool(heard["want"])
+        return asks and heard["lock"] in self.locks
+
+    def retire(self) -> None:
+        """Have no jobs any more: answer NO to what is open, and to what will come."""
+        self.refuses = True
+        for number in list(self.locks):
+            self.no(number)
 
     def run(self, *payloads: bytes, role: str = "echo", **fields: Any) -> list[int]:
         """WAKE, and TAKE under the lock that comes; returns the jobs' ids."""
@@ -316,6 +331,8 @@ class PlayedManager(Opponent):
         self.last_lock = max(self.last_lock, number)
         book.locks[number] = self.locks[number] = lock
         self._check_resources()
+        if self.refuses and not self.talk.over:
+            self.no(number)
 
     def _check_resources(self) -> None:
         """What is locked and what runs fits into what there is (WMP-4.1)."""
@@ -323,6 +340,7 @@ class PlayedManager(Opponent):
         for name, total in book.resources.items():
             locked = running = 0
             for manager in book.managers:
+                manager.drop_timed_out()
                 locked += sum(
                     lock.locked * lock.needs.get(name, 0) for lock in manager.locks.values()
                 )
@@ -352,6 +370,12 @@ class PlayedManager(Opponent):
             else:
                 raise Broken("WMP-6.6", f"job {id}, attempt {attempt}, of {owner!r} was not given")
             self.answered[key] = outcome
+
+    def drop_timed_out(self) -> None:
+        """Forget locks that the worker has released by now (WMP-4.11)."""
+        for lock in list(self.locks.values()):
+            if self.talk.now >= lock.at + lock.hold + 5.0 - self.talk.wire.grace - 1e-6:
+                self._close(lock.number)
 
     def _close(self, number: int) -> None:
         lock = self.locks.pop(number, None)

@@ -104,6 +104,9 @@ class WorkerTalk(Talk):
         if not self.players:
             self.met().echoes()
             return
+        for other in self.book.managers:
+            if other.testee is not None and other.answers:
+                other.retire()
         self.met("newcomer").echoes(within=12.0)
 
 

@@ -8,7 +8,20 @@ from wmp.conformance.case import case
 from wmp.conformance.talks import ManagerTalk
 from wmp.message import Command
 
-__all__: list[str] = []
+__all__ = [
+    "a_connection_is_no_identity",
+    "answers_follow_the_latest_route",
+    "everybody_gets_some",
+    "give_answers_wake",
+    "newest_ready_replaces",
+    "one_identity",
+    "one_job_wakes_one",
+    "plain_handshake",
+    "ready_of_no_credit",
+    "ready_while_jobs_wait",
+    "repeated_ready",
+    "wake_where_it_fits",
+]
 
 
 @case("WMP-3.6", "WMP-6.1")

@@ -7,7 +7,30 @@ from wmp.conformance.talks import ManagerTalk
 from wmp.conformance.worker_played import Held, PlayedWorker
 from wmp.message import Columns, Command, Outcome
 
-__all__: list[str] = []
+__all__ = [
+    "a_route_is_no_lease",
+    "an_attempt_not_yet_granted",
+    "attempts_grow",
+    "cancelled_and_lost",
+    "cancelled_at_a_worker",
+    "cancelled_in_the_queue",
+    "deadline_at_a_worker",
+    "deadline_in_the_queue",
+    "handed_back",
+    "higher_priorities_first",
+    "lost_at_the_worker",
+    "lost_lease_goes_first",
+    "not_to_who_refused",
+    "one_end",
+    "order_of_submission",
+    "refusals_cost_nothing",
+    "result_beats_cancel",
+    "result_of_somebody_else",
+    "retries_are_used_up",
+    "stale_attempt",
+    "status_is_no_result",
+    "time_left",
+]
 
 
 def _one(talk: ManagerTalk, worker: PlayedWorker, rule: str = "WMP-4.4") -> Held:

@@ -6,7 +6,21 @@ from wmp.conformance.case import case
 from wmp.conformance.talks import ManagerTalk
 from wmp.message import Command, ErrorCode
 
-__all__: list[str] = []
+__all__ = [
+    "a_word_is_enough",
+    "every_ping_is_answered",
+    "goodbye",
+    "list_from_before",
+    "missing_from_the_list",
+    "newer_epoch",
+    "older_epoch",
+    "open_give_of_a_lost_route",
+    "pong_says_what_is_remembered",
+    "silence_gives_a_worker_up",
+    "superseded",
+    "superseded_by_a_stranger",
+    "unreachable",
+]
 
 
 @case("WMP-9.2")

@@ -6,7 +6,18 @@ from wmp.conformance.case import case
 from wmp.conformance.talks import ManagerTalk
 from wmp.message import Command
 
-__all__: list[str] = []
+__all__ = [
+    "give_first_of_all",
+    "give_is_answered_at_once",
+    "give_without_ready",
+    "held_give_ends",
+    "held_give_is_used_and_closed",
+    "jobs_fit_the_give",
+    "open_gives_come_first",
+    "repeated_give",
+    "take_names_its_owner",
+    "withdrawn_give",
+]
 
 
 @case("WMP-4.3")

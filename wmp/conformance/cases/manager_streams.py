@@ -6,7 +6,18 @@ from wmp.conformance.case import case
 from wmp.conformance.talks import ManagerTalk
 from wmp.message import Columns, Command
 
-__all__: list[str] = []
+__all__ = [
+    "ack_of_the_future",
+    "acks_are_told",
+    "duplicate_is_dropped",
+    "forgotten_session",
+    "gap_is_asked_for_once",
+    "other_session",
+    "sent_again_on_a_new_route",
+    "sent_again_when_asked",
+    "sent_again_with_age",
+    "session_of_a_newer_epoch",
+]
 
 
 @case("WMP-7.1", "WMP-6.3")
@@ -101,9 +112,7 @@ def sent_again_with_age(talk: ManagerTalk) -> None:
     worker.says_ack = 50
     worker.ping()
     worker.says_ack = 0
-    worker.expect(
-        Command.TAKE, again=True, number=1, within=3.5 + talk.wire.grace, rule="WMP-7.3"
-    )
+    worker.expect(Command.TAKE, again=True, number=1, within=3.5 + talk.wire.grace, rule="WMP-7.3")
     worker.says_ack = None
     worker.ping()
     worker.clear()

@@ -3,10 +3,55 @@
 from __future__ import annotations
 
 from wmp.conformance.case import case
+from wmp.conformance.manager_played import PlayedManager
 from wmp.conformance.talks import WorkerTalk
 from wmp.message import Command
 
-__all__ = ["plain_handshake", "ready_at_first"]
+__all__ = [
+    "a_manager_that_forgot",
+    "a_socket_for_each_manager",
+    "answers_follow_the_latest_route",
+    "fill",
+    "one_identity",
+    "one_number_for_one_ready",
+    "pending_wake_does_not_age",
+    "plain_handshake",
+    "ready_at_first",
+    "ready_backs_off",
+    "room_that_is_left",
+    "slowly",
+    "turns",
+    "woken_without_room",
+]
+
+
+def slowly(talk: WorkerTalk, units: float) -> bytes:
+    """The payload of a job of role ``slow`` that takes so long."""
+    return b"%d" % talk.ms(units)
+
+
+def fill(talk: WorkerTalk, manager: PlayedManager, units: float) -> list[int]:
+    """Give slow jobs until the worker has no room; returns their ids."""
+    talk.check("slow" in talk.book.roles, "READY does not offer the role 'slow'", "WMP-3.1")
+    jobs: list[int] = []
+    for _ in range(64):
+        manager.inbox.clear()
+        before = list(manager.locks)
+        manager.wake(1, role="slow")
+        for number in before:
+            manager.no(number)
+        heard = manager.expect(
+            Command.GIVE,
+            Command.READY,
+            where=lambda heard: manager.is_open(heard) or heard["credit"] == 0,
+            rule="WMP-3.9",
+            what="a WAKE is answered by GIVE, or by READY of credit 0",
+        )
+        if heard.command is Command.READY:
+            return jobs
+        jobs += manager.take(heard["lock"], slowly(talk, units), role="slow")
+    talk.check(False, "it takes 64 slow jobs, and still has room", "WMP-4.1")
+    return jobs
 
 
 @case("WMP-3.8", "WMP-6.6")
@@ -18,6 +63,42 @@ def plain_handshake(talk: WorkerTalk) -> None:
     talk.check(answer == b"question", f"echo answers {answer!r}")
 
 
+@case("WMP-1.1")
+def one_identity(talk: WorkerTalk) -> None:
+    """It calls itself by one identity of 1 to 255 bytes and one epoch, towards everybody."""
+    first, second = talk.manager(), talk.manager()
+    first.meet()
+    second.pong()
+    (job,) = second.run()
+    second.done_of(job)
+    talk.check(first.testee == second.testee, "two managers hear two names")
+
+
+@case("WMP-1.3", "WMP-3.1", links=2)
+def a_socket_for_each_manager(talk: WorkerTalk) -> None:
+    """READY and PING go to every endpoint, and each manager's answers come to its own."""
+    managers = [talk.manager(endpoint=number) for number in range(2)]
+    for manager in managers:
+        manager.meet()
+    for manager in managers:
+        (job,) = manager.run(manager.identity)
+        answer = manager.done_of(job)
+        talk.check(answer == manager.identity, f"echo answers {answer!r}")
+
+
+@case("WMP-1.5", "WMP-1.8", "WMP-2.5")
+def answers_follow_the_latest_route(talk: WorkerTalk) -> None:
+    """A manager is its identity: what is for it goes by the path last heard."""
+    manager, _ = talk.met(), talk.met()
+    (job,) = manager.run(slowly(talk, 1.0), role="slow")
+    manager.move(hops=(b"another", 9, 4))
+    manager.pong()
+    talk.settle()
+    done = manager.expect(Command.DONE, within=1.0 + talk.wire.grace)
+    talk.check(done.jobs == [(job, 1)], f"DONE is about {done.jobs}")
+    talk.check(done.message.to == manager.path[::-1], f"DONE goes to {done.message.to!r}")
+
+
 @case("WMP-3.1")
 def ready_at_first(talk: WorkerTalk) -> None:
     """READY without ``to``, with credit, roles and resources, when it connects."""
@@ -26,3 +107,125 @@ def ready_at_first(talk: WorkerTalk) -> None:
     talk.check(ready["credit"] >= 1, "an idle worker says that it has no room")
     talk.check("echo" in ready["roles"], f"its roles are {ready['roles']!r}, without 'echo'")
     talk.check(bool(ready["resources"]), "it names no resources")
+
+
+@case("WMP-3.2", links=2)
+def one_number_for_one_ready(talk: WorkerTalk) -> None:
+    """The same READY on several links has the same number, a new one a greater."""
+    first, second = talk.manager(), talk.manager(endpoint=1)
+    one = first.expect(Command.READY, within=talk.wire.patience)
+    two = second.expect(Command.READY, within=talk.wire.patience)
+    talk.check(one["ready"] == two["ready"], f"{one['ready']} here, {two['ready']} there")
+    first.pong()
+    second.pong()
+    talk.settle()
+    first.inbox.clear()
+    first.pong(ready=None)
+    again = first.expect(Command.READY, rule="WMP-3.13")
+    talk.check(again["ready"] > one["ready"], f"{again['ready']} after {one['ready']}")
+
+
+@case("WMP-3.9")
+def woken_without_room(talk: WorkerTalk) -> None:
+    """Without room: READY of credit 0 at once, by name; GIVE as soon as there is room."""
+    first, second = talk.met(), talk.met()
+    fill(talk, first, 2.0)
+    second.clear()
+    second.wake(1)
+    ready = second.expect(Command.READY, Command.GIVE)
+    if ready.command is Command.READY:
+        talk.check(ready["credit"] == 0, f"READY of credit {ready['credit']} without room")
+        talk.check(bool(ready.message.to), "READY of credit 0 goes to everybody")
+    second.lock(2.5 + 4 * talk.wire.grace, what="its WAKE is pending, and there is room")
+
+
+@case("WMP-3.9")
+def pending_wake_does_not_age(talk: WorkerTalk) -> None:
+    """A WAKE stays pending until it is answered, however long that takes."""
+    first, second = talk.met(), talk.met()
+    fill(talk, first, 8.0)
+    second.wake(1)
+    second.lock(8.5 + 4 * talk.wire.grace, what="its WAKE is pending, and there is room")
+
+
+@case("WMP-3.10")
+def turns(talk: WorkerTalk) -> None:
+    """Managers that always have jobs are served in turn: each once in any 2·M places."""
+    managers = [talk.met() for _ in range(3)]
+    for manager in managers:
+        manager.wake(1)
+    served: list[str] = []
+    for _ in range(18):
+        taker, lock = _next_lock(talk, managers)
+        served.append(taker.name)
+        (job,) = taker.take(lock, slowly(talk, 0.1), role="slow")
+        taker.wake(1)
+        taker.done_of(job, within=0.1 + talk.wire.grace)
+    most = 2 * len(managers)
+    for start in range(len(served) - most + 1):
+        some = set(served[start : start + most])
+        missing = [manager.name for manager in managers if manager.name not in some]
+        talk.check(not missing, f"{missing} not served in {most} places: {served}")
+
+
+def _next_lock(talk: WorkerTalk, managers: list[PlayedManager]) -> tuple[PlayedManager, int]:
+    found: list[tuple[PlayedManager, int]] = []
+
+    def given() -> bool:
+        found[:] = [(m, n) for m in managers for n, lock in m.locks.items() if lock.want]
+        return bool(found)
+
+    talk.until(given, 2.0 + talk.wire.grace, "WMP-3.8", "nobody gets a GIVE, and there is room")
+    return found[0]
+
+
+@case("WMP-3.11", slots=2)
+def room_that_is_left(talk: WorkerTalk) -> None:
+    """Room left after a TAKE is told right away, before any DONE of those jobs."""
+    manager, _ = talk.met(), talk.met()
+    lock = manager.woken(1)
+    talk.settle()
+    manager.inbox.clear()
+    (job,) = manager.take(lock.number, slowly(talk, 1.0), role="slow")
+    heard = manager.expect(
+        Command.READY,
+        Command.GIVE,
+        where=lambda heard: bool(heard["credit"] or heard["want"]),
+        what="room is left, of two slots",
+    )
+    talk.remark(f"room is told by {heard.command.name}")
+    talk.check(not _answered(manager, job), "DONE came first")
+
+
+def _answered(manager: PlayedManager, job: int) -> bool:
+    return any(id == job for _, id, _ in manager.answered)
+
+
+@case("WMP-3.12")
+def ready_backs_off(talk: WorkerTalk) -> None:
+    """A READY that brings nothing is repeated, if at all, with backoff to 32 units."""
+    first, _ = talk.met(), talk.met()
+    talk.settle()
+    first.inbox.clear()
+    began = talk.now
+    talk.wait(40.0)
+    times = [h.at - began for h in first.inbox if h.command is Command.READY and not h.message.to]
+    talk.check(len(times) <= 9, f"READY is repeated {len(times)} times in 40 units")
+    gaps = [after - before for before, after in zip(times, times[1:], strict=False)]
+    for number, gap in enumerate(gaps, 1):
+        least = min(16.0, 0.4 * 2**number) - talk.wire.grace
+        talk.check(gap >= least, f"repeat {number + 1} comes {gap:.2f} units after the one before")
+
+
+@case("WMP-3.13")
+def a_manager_that_forgot(talk: WorkerTalk) -> None:
+    """PONG that remembers no READY, or less credit, is answered by a READY at once."""
+    manager, _ = talk.met(), talk.met()
+    for changes in ({"ready": None}, {"credit": 0}):
+        talk.settle()
+        manager.inbox.clear()
+        before = manager.ready
+        manager.pong(**changes)
+        ready = manager.expect(Command.READY, what="there is more room than PONG remembers")
+        talk.check(ready["ready"] > before, f"READY {ready['ready']} is not new")
+        talk.check(ready["credit"] >= 1, f"READY of credit {ready['credit']}")

@@ -1,0 +1,308 @@
+"""GIVE, TAKE and NO (sections 4 and 5), asked of a worker."""
+
+from __future__ import annotations
+
+from wmp.conformance.case import case
+from wmp.conformance.cases.worker_handshake import fill, slowly
+from wmp.conformance.manager_played import Lock, PlayedManager
+from wmp.conformance.talks import WorkerTalk
+from wmp.message import Command, ErrorCode, Outcome
+
+__all__ = [
+    "a_job_held_already",
+    "a_job_is_its_owners",
+    "a_lock_is_its_peers",
+    "a_role_without_handler",
+    "held_give",
+    "late_take_with_room",
+    "late_take_without_room",
+    "lock_timeout",
+    "locks_fit",
+    "lost_give",
+    "more_keeps_the_lock",
+    "no_for_a_released_lock",
+    "no_held_give_while_another_waits",
+    "no_releases",
+    "second_manager",
+    "started_jobs_fit",
+    "take_closes_its_lock",
+    "window",
+]
+
+
+def _all_room(talk: WorkerTalk, manager: PlayedManager) -> Lock:
+    """One lock over all the room there is."""
+    lock = manager.woken(64)
+    talk.settle()
+    return lock
+
+
+def _no_room_for(talk: WorkerTalk, manager: PlayedManager, rule: str = "") -> None:
+    """WAKE, and hold that there is no room."""
+    manager.clear()
+    manager.wake(1)
+    heard = manager.expect(
+        Command.READY,
+        Command.GIVE,
+        where=lambda heard: heard["credit"] == 0 or manager.is_open(heard),
+        rule="WMP-3.9",
+    )
+    if heard.command is Command.GIVE:
+        lock = talk.book.locks[heard["lock"]]
+        talk.check(lock.locked == 0, "a lock is given for room that is taken", rule or "WMP-4.1")
+        talk.unimplemented("it has a window, and so always room")
+
+
+def _room_for(
+    talk: WorkerTalk, manager: PlayedManager, within: float, what: str, rule: str = ""
+) -> Lock:
+    return manager.lock(within + talk.wire.grace, rule, what)
+
+
+@case("WMP-4.1")
+def started_jobs_fit(talk: WorkerTalk) -> None:
+    """Jobs that are started never exceed the resources: two on one slot take twice as long."""
+    manager, other = talk.met(), talk.met()
+    began = talk.now
+    jobs = manager.run(slowly(talk, 1.0), role="slow")
+    jobs += other.take(999, slowly(talk, 1.0), role="slow", ids=[1])
+    ends = []
+    for asked, job in ((manager, jobs[0]), (other, jobs[1])):
+        asked.done_of(job, None, within=3.0 + 2 * talk.wire.grace)
+        outcome = asked.answered[(asked.identity, asked.epoch), job, 1]
+        if outcome == Outcome.OK:
+            ends.append(talk.now - began)
+    if len(ends) == 2:
+        least = 2.0 - 1e-6
+        talk.check(max(ends) >= least, f"two jobs of 1 unit on one slot took {max(ends):.2f} units")
+
+
+@case("WMP-4.1", slots=2)
+def locks_fit(talk: WorkerTalk) -> None:
+    """Locks of several managers together never promise more than there is."""
+    managers = [talk.met() for _ in range(3)]
+    for manager in managers:
+        manager.wake(2)
+    talk.wait(0.5)
+    for manager in managers:
+        for number in list(manager.locks):
+            manager.take(number, b"one")
+        manager.wake(3)
+    talk.wait(0.5)
+
+
+@case("WMP-4.2", slots=2)
+def window(talk: WorkerTalk) -> None:
+    """``want`` may exceed what runs at once by a window."""
+    manager = talk.met()
+    lock = manager.woken(64)
+    talk.inform(f"of 64 jobs announced it wants {lock.want}, a window of {lock.window}")
+
+
+@case("WMP-4.8")
+def a_lock_is_its_peers(talk: WorkerTalk) -> None:
+    """NO of another manager does not touch a lock."""
+    first, second = talk.met(), talk.met()
+    lock = _all_room(talk, first)
+    second.no(lock.number)
+    _no_room_for(talk, second, "WMP-4.8")
+    jobs = first.take(lock.number, b"still mine")
+    answer = first.done_of(jobs[0], rule="WMP-4.8")
+    talk.check(answer == b"still mine", f"echo answers {answer!r}")
+
+
+@case("WMP-4.8", "WMP-6.6", slots=2)
+def a_job_is_its_owners(talk: WorkerTalk) -> None:
+    """Jobs of two owners with one number are two, and each DONE names its owner."""
+    manager = talk.met()
+    own = manager.run(slowly(talk, 0.5), role="slow", ids=[7])
+    manager.owner = (b"elsewhere", 77)
+    theirs = manager.run(slowly(talk, 0.5), role="slow", ids=[7])
+    manager.owner = None
+    talk.check(own == theirs == [7], "the kit is broken")
+    owners = set()
+    for _ in range(2):
+        done = manager.expect(Command.DONE, within=2.0 + talk.wire.grace)
+        owners.add(tuple(done["manager"]))
+    expected = {(manager.identity, manager.epoch), (b"elsewhere", 77)}
+    talk.check(owners == expected, f"DONE names the owners {owners}")
+
+
+@case("WMP-4.9", slots=2)
+def take_closes_its_lock(talk: WorkerTalk) -> None:
+    """A TAKE closes its lock: what is left of it is free at once."""
+    first, second = talk.met(), talk.met()
+    lock = _all_room(talk, first)
+    if lock.want < 2:
+        talk.unimplemented("its GIVE wants one job, of two that were announced")
+    first.take(lock.number, slowly(talk, 3.0), role="slow")
+    second.wake(1)
+    _room_for(talk, second, 0.0, "one of two slots is free")
+
+
+@case("WMP-4.9", slots=2)
+def more_keeps_the_lock(talk: WorkerTalk) -> None:
+    """With ``more`` the lock stays open for the rest."""
+    first, second = talk.met(), talk.met()
+    lock = _all_room(talk, first)
+    if lock.want < 2:
+        talk.unimplemented("its GIVE wants one job, of two that were announced")
+    jobs = first.take(lock.number, slowly(talk, 1.0), role="slow", more=True)
+    if lock.locked > 0:
+        _no_room_for(talk, second, "WMP-4.9")
+    jobs += first.take(lock.number, slowly(talk, 1.0), role="slow")
+    began = talk.now
+    for job in jobs:
+        first.done_of(job, within=2.0 + talk.wire.grace, rule="WMP-4.9")
+    took = talk.now - began
+    talk.check(took < 1.6 + 2 * talk.wire.grace, f"two jobs on two slots took {took:.2f} units")
+
+
+@case("WMP-4.10")
+def no_releases(talk: WorkerTalk) -> None:
+    """NO releases what is left of a lock, at once."""
+    first, second = talk.met(), talk.met()
+    lock = _all_room(talk, first)
+    _no_room_for(talk, second)
+    first.no(lock.number)
+    _room_for(talk, second, 0.0, "the lock of the other was released by NO")
+
+
+@case("WMP-4.11")
+def lock_timeout(talk: WorkerTalk) -> None:
+    """A lock without an answer is released 5 units after the end of its hold."""
+    first, second = talk.met(), talk.met()
+    lock = _all_room(talk, first)
+    _no_room_for(talk, second)
+    first.locks.pop(lock.number)  # it is the worker's to release
+    _room_for(talk, second, 5.0 + lock.hold, "nobody answered the other lock for 5 units")
+    kept = talk.now - lock.at
+    talk.check(
+        kept >= 5.0 + lock.hold - talk.wire.grace - 1e-6, f"it was released after {kept:.2f} units"
+    )
+
+
+@case("WMP-4.12")
+def late_take_with_room(talk: WorkerTalk) -> None:
+    """A TAKE whose lock is gone is run if there is room."""
+    manager, _ = talk.met(), talk.met()
+    lock = _all_room(talk, manager)
+    manager.no(lock.number)
+    (job,) = manager.take(lock.number, b"late")
+    answer = manager.done_of(job, rule="WMP-4.12")
+    talk.check(answer == b"late", f"echo answers {answer!r}")
+
+
+@case("WMP-4.12")
+def late_take_without_room(talk: WorkerTalk) -> None:
+    """A TAKE whose lock is gone is refused, each job of it, when there is no room."""
+    first, second = talk.met(), talk.met()
+    lock = second.woken(1)
+    second.no(lock.number)
+    fill(talk, first, 3.0)
+    jobs = second.take(lock.number, b"late", b"later")
+    for job in jobs:
+        second.done_of(job, None, within=4.0 + talk.wire.grace, rule="WMP-4.12")
+        outcome = second.answered[(second.identity, second.epoch), job, 1]
+        talk.check(outcome in (0, 2), f"it ends as {outcome}, expected refused, or ok")
+
+
+@case("WMP-4.13")
+def no_for_a_released_lock(talk: WorkerTalk) -> None:
+    """NO for a lock already released is not answered; for one never used, ERROR unknown."""
+    manager, _ = talk.met(), talk.met()
+    lock = manager.woken(1)
+    manager.no(lock.number)
+    manager.clear()
+    manager.no(lock.number)
+    manager.never(Command.ERROR, what="its lock was released, which is a race and no error")
+    manager.no(lock.number + 1000)
+    error = manager.expect(Command.ERROR, what="that lock was never given")
+    talk.check(error["code"] == ErrorCode.UNKNOWN, f"ERROR {error['code']!r}")
+
+
+@case("WMP-4.14")
+def a_job_held_already(talk: WorkerTalk) -> None:
+    """Of two TAKEs for one job the higher attempt counts, and only that is answered."""
+    manager, _ = talk.met(), talk.met()
+    manager.run(slowly(talk, 1.0), role="slow", ids=[5], attempt=2)
+    again = manager.last_lock
+    manager.take(again, slowly(talk, 1.0), role="slow", ids=[5], attempt=4)
+    owner = (manager.identity, manager.epoch)
+    held = manager.given[owner, 5]
+    manager.take(again, slowly(talk, 1.0), role="slow", ids=[5], attempt=3)
+    manager.given[owner, 5] = held  # the lower one is dropped
+    manager.done_of(5, within=3.0 + talk.wire.grace, rule="WMP-4.14")
+    talk.check(list(manager.answered) == [(owner, 5, 4)], f"answered: {manager.answered}")
+    manager.never(Command.DONE, during=2.0, again=False, what="the job is answered already")
+
+
+@case("WMP-4.15")
+def a_role_without_handler(talk: WorkerTalk) -> None:
+    """A job of a role that the worker does not have is refused."""
+    manager = talk.met()
+    lock = manager.woken(1)
+    (job,) = manager.take(lock.number, b"who does this?", role="nobody's")
+    manager.done_of(job, Outcome.REFUSED, rule="WMP-4.15")
+
+
+def _held(talk: WorkerTalk, manager: PlayedManager) -> Lock:
+    heard = manager.hears(
+        Command.GIVE, within=2.0, where=lambda h: manager.is_open(h) and bool(h["hold"])
+    )
+    if heard is None:
+        talk.unimplemented("it sends no held GIVE")
+        raise AssertionError
+    lock: Lock = talk.book.locks[heard["lock"]]
+    return lock
+
+
+@case("WMP-5.1")
+def held_give(talk: WorkerTalk) -> None:
+    """A worker may send GIVE with ``hold`` on its own; a job then starts in one trip."""
+    manager = talk.met()
+    lock = _held(talk, manager)
+    (job,) = manager.take(lock.number, b"in one trip")
+    manager.done_of(job)
+    talk.inform(f"held GIVE, for {lock.hold:g} units")
+
+
+@case("WMP-5.2", profile="held-give")
+def no_held_give_while_another_waits(talk: WorkerTalk) -> None:
+    """No held GIVE goes out while a WAKE of another manager is pending."""
+    first = talk.met()
+    _held(talk, first)
+    second = talk.met()
+    fill(talk, first, 1.5)
+    second.clear()
+    first.clear()
+    second.wake(1)
+    second.lock(2.0 + 2 * talk.wire.grace, "WMP-3.9")
+    for heard in first.inbox:
+        held = heard.command is Command.GIVE and heard["want"] and heard["hold"]
+        talk.check(not held, "a held GIVE goes to one while another's WAKE is pending")
+
+
+@case("WMP-5.4", profile="held-give")
+def second_manager(talk: WorkerTalk) -> None:
+    """When a second manager shows up, held GIVEs are withdrawn."""
+    first = talk.met()
+    lock = _held(talk, first)
+    talk.met()
+    first.expect(
+        Command.GIVE,
+        within=0.5 + talk.wire.grace,
+        where=lambda heard: heard["want"] == 0 and heard["lock"] == lock.number,
+        what="it has one slot, which it cannot split",
+    )
+
+
+@case("WMP-5.5", profile="held-give")
+def lost_give(talk: WorkerTalk) -> None:
+    """A lock whose GIVE the manager did not see, as its PONG says, is released."""
+    first, second = talk.met(), talk.met()
+    lock = _all_room(talk, first)
+    _no_room_for(talk, second)
+    first.locks.pop(lock.number)
+    first.last_lock = lock.number - 1
+    _room_for(talk, second, 4.0 + lock.hold, "PONG shows that the GIVE was lost")
