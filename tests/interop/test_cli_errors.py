@@ -44,6 +44,7 @@ CASES = [
     ("worker work:number", r"work:number is of type int; expected a function, a mapping"),
     ("worker work:too_many", r"takes \(one, two, three\); expected f\(payload\)"),
     ("worker raises:f", r"cannot import raises: ZeroDivisionError: .*raises.py:1\)"),
+    ("worker wrong:f", r"cannot import wrong: SyntaxError: .*\(wrong.py, line 1\)$"),
     ("worker lacks:f", r"cannot import lacks: No module named 'nowhere'"),
     ("worker work:quiet --pool process", r"cannot be sent to worker processes .*top of a module"),
     ("worker work:shout --resource gpu", r"--resource 'gpu': expected NAME=AMOUNT"),
@@ -67,6 +68,7 @@ CASES = [
         r"without security: .*; make keys with `wmp keys NAME` and add --secret NAME.key_secret",
     ),
     ("map --bind inproc://x work.py", r"inproc reaches only nodes of the same process; use ipc:"),
+    ("map --bind ipc://nowhere/x work.py", r"there is no folder nowhere; make it first$"),
     ("map --bind nonsense work.py", r"cannot bind to 'nonsense': expected tcp://HOST:PORT"),
     ("map --bind tcp://127.0.0.1:99999 work.py", r"a port is at most 65535"),
     ("map --need gpu=x work.py", r"--need 'gpu=x': expected NAME=AMOUNT"),
@@ -83,6 +85,7 @@ CASES = [
 def folder(tmp_path):
     (tmp_path / "work.py").write_text(textwrap.dedent(WORK))
     (tmp_path / "raises.py").write_text("1 / 0\n")
+    (tmp_path / "wrong.py").write_text("def f(:\n")
     (tmp_path / "lacks.py").write_text("import nowhere\n")
     (tmp_path / "ready.py").write_text(
         "import wmp\nworker = wmp.Worker('ipc://x', handlers=bytes.upper)\n"

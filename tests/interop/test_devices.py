@@ -167,6 +167,7 @@ def test_what_a_definition_says_is_what_it_means(folder):
         ("", "there is no [device] table; expected at least one"),
         ("device = 1", "device is 1; expected a table [device], or several [[device]]"),
         ("device = []", "device is []; expected a table [device], or several [[device]]"),
+        (GOOD, "bind is a key of a device; write [device] above it"),
         ("[devise]", "devise is not a known key; did you mean device"),
         (f"[device]\n{GOOD}conect = 1", "device.conect is not a known key; did you mean connect"),
         (f"[device]\n{GOOD}zzz = 1", "device.zzz is not a known key; expected bind, connect,"),

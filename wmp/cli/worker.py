@@ -245,8 +245,9 @@ def _load(target: str) -> Any:
 
 
 def _where(error: Exception) -> str:
-    frames = traceback.extract_tb(error.__traceback__)
-    return f" ({frames[-1].filename}:{frames[-1].lineno})" if frames else ""
+    """The user's line that raised it; a syntax error names it itself."""
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    return "" if isinstance(error, SyntaxError) else f" ({last.filename}:{last.lineno})"
 
 
 def _refuse_own_flags(context: click.Context, target: str) -> None:

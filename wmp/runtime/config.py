@@ -76,6 +76,9 @@ def load_devices(path: str | os.PathLike[str]) -> tuple[DeviceDefinition, ...]:
     path = Path(path)
     document = _read(path)
     top = _Table(path, "", document)
+    stray = [key for key in document if key in attrs.fields_dict(DeviceDefinition)]
+    if stray:
+        raise ConfigError(f"{path}: {stray[0]} is a key of a device; write [device] above it")
     top.only(("device",))
     found = document.get("device")
     match found:

@@ -459,7 +459,12 @@ def _bind(socket: zmq.Socket[bytes], endpoint: str) -> str:
                 f"cannot bind to {endpoint}: permission denied; choose a port above 1023 "
                 "or a path that you may write"
             ) from error
-        if error.errno in (errno.ENOENT, errno.EINVAL, errno.ENAMETOOLONG, errno.ENOTDIR):
+        if error.errno in (errno.ENOENT, errno.ENOTDIR):
+            folder = os.path.dirname(endpoint.removeprefix("ipc://"))
+            raise ConfigError(
+                f"cannot bind to {endpoint}: there is no folder {folder}; make it first"
+            ) from error
+        if error.errno in (errno.EINVAL, errno.ENAMETOOLONG):
             raise ConfigError(f"cannot bind to {endpoint}: {error.strerror.lower()}") from error
         raise TransportError(f"cannot bind to {endpoint}: {error.strerror.lower()}") from error
     bound = socket.get(zmq.LAST_ENDPOINT)
