@@ -13,7 +13,7 @@ import pytest
 
 from tests.interop.programs import TIMEOUT
 from tests.interop.programs import wmp as program
-from wmp.cli import show
+from wmp.cli import chaos, show
 from wmp.cli.main import main
 
 pytestmark = pytest.mark.interop
@@ -174,15 +174,19 @@ def test_everything_is_killed_in_turn_and_nothing_is_lost():
     assert said.endswith("8 processes were killed (SIGKILL) and started again; seed 5\n")
 
 
-def test_chaos_finds_a_wrong_result_too(monkeypatch, capfd):
+def test_chaos_finds_what_is_wrong_and_what_comes_twice(monkeypatch, capfd):
     names = show.source_files(12)
     wrong = Path(names[7]).read_bytes()
 
     def count(data):
         return [-1, "nothing"] if data == wrong else real(data)
 
-    real = show.count
+    def give(course, manager, files):
+        give_one(course, manager, files | {0})  # both managers have it now
+
+    real, give_one = show.count, chaos.Chaos._give
     monkeypatch.setattr(show, "count", count)
+    monkeypatch.setattr(chaos.Chaos, "_give", give)
     arguments = ["--chaos", "--files", "12", "--workers", "1", "--seed", "1"]
     monkeypatch.setattr(sys, "argv", ["wmp", "demo", *arguments])
     with pytest.raises(SystemExit) as raised:
@@ -191,7 +195,9 @@ def test_chaos_finds_a_wrong_result_too(monkeypatch, capfd):
 
     assert raised.value.code == 1, said
     assert f"wmp: {names[7]}: " in said.err
-    assert "11 of 12 results are what was computed here; lost: 0, duplicates: 0" in said.out
+    assert f"wmp: {names[0]}: a second result came\n" in said.err
+    found = re.search(r"11 of 12 results are what .* here; lost: 0, duplicates: (\d)", said.out)
+    assert int(found[1]) > 0
 
 
 @needs_proc

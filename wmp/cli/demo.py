@@ -192,7 +192,6 @@ def _print_table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
 
 def _print_verdict(show: Show) -> None:
     total = len(show.names)
-    equal = total - len(show.wrong)
     print(
         f"{total} files, {show.size / 1e6:.1f} MB in {show.seconds:.1f} s: "
         f"{total / show.seconds:.0f} jobs/s, {show.size / 1e6 / show.seconds:.0f} MB/s"
@@ -207,9 +206,10 @@ def _print_verdict(show: Show) -> None:
         )
     if show.kill and show.victim is None:
         print("nobody was killed: the jobs had ended before; give it more files")
+    lost, twice = total - len(show.seen), show.seen.total() - len(show.seen)
     print(
-        f"{equal} of {total} results are what was computed here; lost: {total - len(show.seen)}, "
-        f"duplicates: {sum(show.seen.values()) - len(show.seen)}"
+        f"{len(show.right)} of {total} results are what was computed here; "
+        f"lost: {lost}, duplicates: {twice}"
     )
 
 

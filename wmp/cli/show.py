@@ -80,6 +80,8 @@ class Show:
     size: int = 0
     """Bytes of the files whose results came."""
     seen: Counter[int] = field(factory=Counter)
+    right: set[str] = field(factory=set)
+    """Files of which a result came that is the one computed here."""
     done: Counter[str] = field(factory=Counter)
     """Jobs by worker."""
     again: int = 0
@@ -220,7 +222,9 @@ class Show:
         data = Path(name).read_bytes()
         self.size += len(data)
         expected = count(data)
-        if came != expected:
+        if came == expected:
+            self.right.add(name)
+        else:
             self.wrong.append(f"{name}: {came} came, {expected} was expected")
 
     def _say(self, text: str) -> None:

@@ -74,6 +74,9 @@ class SimulatedWorld:
     its lines, as if its process had been killed. The program that submits survives its manager:
     what has no result yet it submits again to the next one.
 
+    Only the network's time is simulated: a handler that sleeps does so, and ``time.time()`` is what
+    it is. Write handlers that are told what to wait for, or give them little to wait for.
+
     What a handler keeps in memory outlives the simulated process that it ran in, unless it is
     made by ``factory``.
 

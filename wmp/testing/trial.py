@@ -83,8 +83,8 @@ def simulate(
     Args:
         test: Has a parameter ``world``, which is a :class:`~wmp.testing.simulated.SimulatedWorld`.
         seeds: How many worlds, or the seeds themselves.
-        faults: What may go wrong: names of faults as ``python -m wmp.testing`` lists them, or
-            single words of them (``"kill"``). All by default.
+        faults: What may go wrong: names of faults (:class:`wmp.testing.faults.Fault`), or single
+            words of them (``"kill"``). All by default.
         codec: Of payloads and results: ``"bytes"`` or ``"cbor"``.
 
     Raises:
