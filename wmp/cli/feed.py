@@ -71,18 +71,41 @@ def inputs(files: Sequence[str], lines: bool) -> Iterator[Input]:
 
 
 def _lines(name: str) -> Iterator[Input]:
-    number, rest = 0, b""
+    number = 1
     label = "stdin" if name == _STDIN else name
+    rest = _Line()
     try:
         for chunk in _chunks(name):
-            *whole, rest = (rest + chunk).split(b"\n")
-            for line in whole:
-                number += 1
-                yield Input(f"{label}:{number}", line)
+            *ends, begin = chunk.split(b"\n")
+            for end in ends:
+                rest.add(end)
+                yield rest.input(f"{label}:{number}")
+                number, rest = number + 1, _Line()
+            rest.add(begin)
     except OSError as error:
         yield Input(label, b"", f"cannot be read: {(error.strerror or '').lower()}")
-    if rest:
-        yield Input(f"{label}:{number + 1}", rest)
+    if rest.size:
+        yield rest.input(f"{label}:{number}")
+
+
+class _Line:
+    """A line whose end is still to come; of one that is too large only the size is kept."""
+
+    def __init__(self) -> None:
+        self.size = 0
+        self._parts: list[bytes] = []
+
+    def add(self, part: bytes) -> None:
+        self.size += len(part)
+        if self.size > Limits.PAYLOAD:
+            self._parts.clear()
+        else:
+            self._parts.append(part)
+
+    def input(self, name: str) -> Input:
+        if self.size > Limits.PAYLOAD:
+            return Input(name, b"", _TOO_LARGE)
+        return Input(name, b"".join(self._parts))
 
 
 def _chunks(name: str) -> Iterator[bytes]:

@@ -69,7 +69,14 @@ class JobHost(Protocol):
 
 
 class RunningJob:
-    """The job that a handler is working on; given to handlers that take a second argument."""
+    """The job that a handler is working on; given to handlers that take a second argument.
+
+    Attributes:
+        id: The job's number within its manager.
+        attempt: Which attempt this is, from 1: after the first it may have been done before.
+        manager: Identity of the manager that it came from.
+        role: For which of the worker's roles.
+    """
 
     # A plain class with slots: one is made per job, and attrs adds nothing here.
     __slots__ = (

@@ -123,7 +123,7 @@ def make_settings(
 class Node:
     """Sockets and driver of one machine, from ``start`` to ``stop``.
 
-    All methods are called on the loop on which the node was started, except ``post``.
+    All methods are called on the loop on which the node was started.
 
     Args:
         name: For log lines and errors, ``"manager"`` for example.
