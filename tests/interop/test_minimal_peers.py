@@ -1,0 +1,364 @@
+"""The peers in examples/ written from the specification alone: among themselves, and with ours."""
+
+import json
+import queue
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import pytest
+import zmq
+
+ROOT = Path(__file__).parent.parent.parent
+EXAMPLES, VECTORS = ROOT / "examples", ROOT / "specs" / "vectors"
+PATIENCE = 40  # seconds that nothing takes
+JOBS = 2000
+
+sys.path.insert(0, str(EXAMPLES))
+import minimal_messages as wire  # noqa: E402
+from minimal_messages import Message  # noqa: E402
+
+sys.path.remove(str(EXAMPLES))
+pytestmark = pytest.mark.interop
+
+
+class Program:
+    """A process of ours, its lines of stdout, and what it said on stderr."""
+
+    def __init__(self, *command: object, cwd: Path = ROOT) -> None:
+        pipe = subprocess.PIPE
+        words = [str(word) for word in command]
+        self.process = subprocess.Popen(
+            words, stdin=pipe, stdout=pipe, stderr=pipe, text=True, cwd=cwd
+        )
+        self.lines: queue.Queue[str] = queue.Queue()
+        self.complaints: list[str] = []
+        self.threads = [
+            threading.Thread(target=self._read_stdout),
+            threading.Thread(target=self._read_stderr),
+        ]
+        for thread in self.threads:
+            thread.start()
+
+    def _read_stdout(self) -> None:
+        assert self.process.stdout
+        for line in self.process.stdout:
+            self.lines.put(line.rstrip("\n"))
+
+    def _read_stderr(self) -> None:
+        assert self.process.stderr
+        for line in self.process.stderr:
+            self.complaints.append(line)
+
+    def tell(self, *lines: str) -> None:
+        assert self.process.stdin
+        self.process.stdin.write("".join(f"{line}\n" for line in lines))
+        self.process.stdin.flush()
+
+    def line(self) -> str:
+        return self.lines.get(timeout=PATIENCE)
+
+    def ends(self, number: int) -> dict[str, str]:
+        """So many lines `ended NAME …`, by name: each once."""
+        found: dict[str, str] = {}
+        while len(found) < number:
+            word, name, end = self.line().split(" ", 2)
+            assert (word, name in found) == ("ended", False), (word, name, end)
+            found[name] = end
+        return found
+
+    def stop(self, number: int = signal.SIGTERM) -> int:
+        self.process.send_signal(number)
+        return self.process.wait(PATIENCE)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.process.kill()
+        self.process.wait(PATIENCE)
+        for thread in self.threads:
+            thread.join(PATIENCE)
+        for stream in (self.process.stdin, self.process.stdout, self.process.stderr):
+            try:
+                assert stream
+                stream.close()
+            except BrokenPipeError:
+                pass
+        said = "".join(self.complaints)
+        assert kind or "Traceback" not in said, said
+
+
+def minimal(kind: str, *words: object) -> Program:
+    return Program(sys.executable, EXAMPLES / f"minimal_{kind}.py", *words)
+
+
+def wmp(name: str, *words: object, cwd: Path = ROOT) -> Program:
+    return Program(Path(sys.executable).parent / name, *words, cwd=cwd)
+
+
+@pytest.fixture
+def endpoint() -> str:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return f"tcp://127.0.0.1:{free.getsockname()[1]}"
+
+
+another = endpoint  # a second one
+
+
+@pytest.fixture
+def handlers(tmp_path: Path) -> Path:
+    """A folder in which `wmp worker` finds the same roles."""
+    (tmp_path / "handlers.py").write_text(
+        "import time\n"
+        "def echo(payload): return payload\n"
+        "def fail(payload): raise RuntimeError('always')\n"
+        "def slow(payload): time.sleep(int(payload) / 1000); return payload\n"
+        "table = {'echo': echo, 'fail': fail, 'slow': slow}\n"
+    )
+    return tmp_path
+
+
+# --- golden messages ---
+
+
+def value(it: Any) -> Any:
+    """What JSON of the vectors stands for."""
+    if isinstance(it, dict):
+        if "hex" in it:
+            return bytes.fromhex(it["hex"])
+        return {value(key): value(item) for key, item in it["map"]}
+    return [value(item) for item in it] if isinstance(it, list) else it
+
+
+def vectors(name: str) -> list[Any]:
+    found = json.loads((VECTORS / f"{name}.json").read_text())
+    return [pytest.param(vector, id=vector["name"]) for vector in found]
+
+
+def message_of(vector: dict[str, Any]) -> Message:
+    said = vector["message"]
+    fields = {key: value(item) for key, item in said["fields"]}
+    columns = {key: value(column) for key, column in said.get("columns", {}).items()}
+    command = getattr(wire, said["command"])
+    return Message(command, value(said["to"]), value(said["from"]), fields, columns)
+
+
+def frames_of(vector: dict[str, Any]) -> list[bytes]:
+    return [bytes.fromhex(frame) for frame in vector["frames"]]
+
+
+@pytest.mark.parametrize("vector", vectors("valid") + vectors("tolerated"))
+def test_the_minimal_codec_takes_what_is_valid(vector: dict[str, Any]) -> None:
+    wanted, got = message_of(vector), wire.decode(frames_of(vector))
+    wanted.fields = {key: item for key, item in wanted.fields.items() if key in wire.FIELDS}
+    wanted.columns = {key: x for key, x in wanted.columns.items() if key in wire.ENTRIES}
+    assert got == wanted
+
+
+@pytest.mark.parametrize("vector", vectors("valid"))
+def test_the_minimal_codec_makes_the_same_bytes(vector: dict[str, Any]) -> None:
+    assert wire.encode(message_of(vector)) == frames_of(vector)
+
+
+@pytest.mark.parametrize("vector", vectors("invalid"))
+def test_the_minimal_codec_refuses_what_is_not(vector: dict[str, Any]) -> None:
+    with pytest.raises(wire.Refused) as refused:
+        wire.decode(frames_of(vector))
+    assert refused.value.code == vector["error"]
+    assert refused.value.back == value(vector["from"])[::-1]
+    assert refused.value.command == vector["command"]
+
+
+# --- the peers ---
+
+
+def do_every_kind(manager: Program) -> None:
+    """Thousands of jobs, one that fails, one that is cancelled, large ones and an empty one."""
+    large = b"large".hex() * 20_000
+    manager.tell(*(f"submit e{n} echo {n:08x}" for n in range(JOBS)))
+    manager.tell("submit f fail 00", "submit empty echo -", "submit s slow 313030")
+    manager.tell(f"submit large echo {large}")
+    ends = manager.ends(JOBS + 4)
+    assert all(ends[f"e{n}"] == f"ok {n:08x}" for n in range(JOBS))
+    assert ends["f"].startswith("error ")
+    assert (ends["empty"], ends["s"], ends["large"]) == ("ok -", "ok 313030", f"ok {large}")
+
+
+def test_minimal_manager_and_minimal_worker(endpoint: str) -> None:
+    with minimal("manager", endpoint) as manager, minimal("worker", endpoint) as worker:
+        do_every_kind(manager)
+        manager.tell("submit c slow 3939393939", "submit t slow 3939393939 timeout=300")
+        manager.tell("submit late nobody 00", "cancel late", "submit u echo 00 colour=red")
+        assert manager.line() == "ended late cancelled -"
+        assert manager.line() == "unknown u colour"
+        assert manager.line() == "ended t timeout -"
+        manager.tell("cancel c", "submit after echo 01")
+        assert manager.ends(2) == {"c": "cancelled -", "after": "ok 01"}
+        assert (worker.stop(), manager.stop()) == (0, 0)
+        assert manager.complaints == worker.complaints == []
+
+
+def test_minimal_manager_and_our_worker(endpoint: str, handlers: Path) -> None:
+    words = ("worker", "handlers:table", "--connect", endpoint, "--slots", 4)
+    with minimal("manager", endpoint) as manager, wmp("wmp", *words, cwd=handlers) as worker:
+        do_every_kind(manager)
+        assert (worker.stop(), manager.stop()) == (0, 0)
+        assert manager.complaints == []
+
+
+def test_our_map_and_minimal_worker(endpoint: str) -> None:
+    words = ("map", "--bind", endpoint, "--role", "echo")
+    with wmp("wmp", *words) as mapping, minimal("worker", endpoint, "--slots", 8) as worker:
+        mapping.tell(*(f"line {n}" for n in range(JOBS)))
+        assert mapping.process.stdin
+        mapping.process.stdin.close()
+        assert [mapping.line() for _ in range(JOBS)] == [f"line {n}" for n in range(JOBS)]
+        assert mapping.process.wait(PATIENCE) == 0
+        assert worker.stop() == 0
+        assert worker.complaints == []
+
+
+def test_both_through_a_device(endpoint: str, another: str, handlers: Path) -> None:
+    words = ("worker", "handlers:table", "--connect", another)
+    with (
+        wmp("wmp-device", "--bind", another, "--connect", endpoint),
+        minimal("manager", endpoint) as manager,
+    ):
+        with minimal("worker", another) as worker:
+            do_every_kind(manager)
+            assert worker.stop() == 0
+        with wmp("wmp", *words, cwd=handlers) as worker:
+            do_every_kind(manager)
+            assert worker.stop() == 0
+        assert manager.complaints == []
+
+
+# --- a side that dies ---
+
+
+@pytest.mark.parametrize("whose", ["minimal", "ours"])
+def test_a_killed_worker_loses_no_job_of_the_minimal_manager(
+    endpoint: str, handlers: Path, whose: str
+) -> None:
+    def start() -> Program:
+        if whose == "minimal":
+            return minimal("worker", endpoint, "--identity", "one")
+        words = ("--connect", endpoint, "--slots", 4, "--identity", "one")
+        return wmp("wmp", "worker", "handlers:table", *words, cwd=handlers)
+
+    with minimal("manager", endpoint) as manager:
+        with start() as worker:
+            manager.tell(*(f"submit s{n} slow 313030" for n in range(8)))
+            manager.tell(*(f"submit e{n} echo {n:08x}" for n in range(JOBS)))
+            first = manager.ends(2)
+            worker.stop(signal.SIGKILL)
+        with start():
+            ends = {**first, **manager.ends(JOBS + 6)}
+    assert len(ends) == JOBS + 8
+    assert all(end.startswith("ok ") for end in ends.values())
+
+
+def test_a_killed_minimal_worker_loses_no_job_of_our_manager(endpoint: str) -> None:
+    words = ("map", "--bind", endpoint, "--role", "echo")
+    with wmp("wmp", *words) as mapping:
+        with minimal("worker", endpoint, "--identity", "one") as worker:
+            mapping.tell(*(f"line {n}" for n in range(JOBS)))
+            first = mapping.line()
+            worker.stop(signal.SIGKILL)
+        with minimal("worker", endpoint, "--identity", "one"):
+            assert mapping.process.stdin
+            mapping.process.stdin.close()
+            lines = [first, *(mapping.line() for _ in range(JOBS - 1))]
+            assert lines == [f"line {n}" for n in range(JOBS)]
+            assert mapping.process.wait(PATIENCE) == 0
+
+
+@pytest.mark.parametrize("whose", ["minimal", "ours"])
+def test_workers_find_a_minimal_manager_that_was_killed(
+    endpoint: str, handlers: Path, whose: str
+) -> None:
+    words = ("worker", "handlers:table", "--connect", endpoint, "--slots", 4)
+    start = minimal("worker", endpoint) if whose == "minimal" else wmp("wmp", *words, cwd=handlers)
+    with start:
+        for _ in range(2):
+            with minimal("manager", endpoint) as manager:
+                manager.tell("submit s slow 393939", "submit e echo 00")
+                assert manager.ends(1)["e"] == "ok 00"
+                manager.stop(signal.SIGKILL)
+        with minimal("manager", endpoint) as manager:
+            manager.tell("submit e echo 01")
+            assert manager.ends(1) == {"e": "ok 01"}
+
+
+def test_the_minimal_worker_finds_our_manager_that_was_killed(endpoint: str) -> None:
+    words = ("map", "--bind", endpoint, "--role", "echo")
+    with minimal("worker", endpoint):
+        for end in (signal.SIGKILL, signal.SIGTERM):
+            with wmp("wmp", *words) as mapping:
+                mapping.tell("a line")
+                assert mapping.line() == "a line"
+                mapping.stop(end)
+
+
+def test_the_older_of_two_with_one_identity_stops(endpoint: str) -> None:
+    with (
+        minimal("manager", endpoint) as manager,
+        minimal("worker", endpoint, "--identity", "one") as older,
+    ):
+        manager.tell("submit a echo 01")
+        assert manager.line() == "ended a ok 01"
+        with minimal("worker", endpoint, "--identity", "one"):
+            assert older.process.wait(PATIENCE) == 1
+            manager.tell("submit b echo 02")
+            assert manager.line() == "ended b ok 02"
+    assert [line for line in older.complaints if "was started again" in line]
+
+
+# --- what cannot be understood ---
+
+
+def refusals(peer: zmq.Socket[bytes], route: list[bytes]) -> None:
+    """Every invalid message is answered by its ERROR, except an ERROR."""
+    for vector in (parameter.values[0] for parameter in vectors("invalid")):
+        if not vector["frames"] or vector["command"] == wire.ERROR:
+            continue
+        peer.send_multipart([*route, *frames_of(vector)])
+        while True:
+            assert peer.poll(PATIENCE * 1000), vector["name"]
+            answer = wire.decode(peer.recv_multipart()[len(route) :])
+            if answer.command == wire.ERROR:
+                break
+        assert answer.fields["code"] == vector["error"], vector["name"]
+        assert answer.to == value(vector["from"])[::-1], vector["name"]
+
+
+def test_the_minimal_manager_survives_what_is_malformed(
+    endpoint: str, context: zmq.Context[zmq.Socket[bytes]]
+) -> None:
+    with minimal("manager", endpoint) as manager, context.socket(zmq.DEALER) as stranger:
+        stranger.connect(endpoint)
+        refusals(stranger, [])
+        with minimal("worker", endpoint):
+            do_every_kind(manager)
+
+
+def test_the_minimal_worker_survives_what_is_malformed(
+    context: zmq.Context[zmq.Socket[bytes]],
+) -> None:
+    with context.socket(zmq.ROUTER) as stranger:
+        stranger.setsockopt(zmq.ROUTER_MANDATORY, 1)
+        port = stranger.bind_to_random_port("tcp://127.0.0.1")
+        with minimal("worker", f"tcp://127.0.0.1:{port}") as worker:
+            route, *_ = stranger.recv_multipart()
+            refusals(stranger, [route])
+            assert worker.stop() == 0
+            assert worker.complaints == []
