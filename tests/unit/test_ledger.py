@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -9,8 +10,8 @@ import pytest
 from wmp.actions import End, Notify, Resolve
 from wmp.errors import ClosedError, JobCancelled, JobTimeout, QueueFull, WorkerLost
 from wmp.events import Cancelled, Submitted
-from wmp.message import Frame, Kind
-from wmp.runtime.ledger import Ledger, Order, Status, error_of, pack, value_of
+from wmp.message import Kind
+from wmp.runtime.ledger import Ended, Ledger, Order, Status, error_of, pack, value_of
 
 ORDER = Order(Kind(), 0, None, 3)
 
@@ -26,8 +27,9 @@ class Keeper:
     def given(self, first: int, count: int) -> None:
         self.ids.extend(range(first, first + count))
 
-    def settle(self, id: int, end: End, payload: Frame, attempts: int) -> None:
-        self.ended[id] = (end, bytes(payload), attempts)
+    def settle(self, rows: Sequence[Ended]) -> None:
+        for id, end, payload, attempts in rows:
+            self.ended[id] = (end, bytes(payload), attempts)
 
     def progress(self, id: int, status: Status) -> None:
         self.reports.append(status)

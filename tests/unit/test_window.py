@@ -85,7 +85,7 @@ def test_results_come_in_order_whatever_order_they_end_in() -> None:
     world.end([ids[0]])
     assert world.wakes == 1
 
-    assert [window.take() for _ in ids] == [str(id).encode() for id in ids]
+    assert window.take() == [str(id).encode() for id in ids]
     assert window.finished
 
 
@@ -96,12 +96,34 @@ def test_taking_makes_room_in_good_parts() -> None:
     ids = list(world.jobs())
     world.end(ids)
 
-    window.take()
     fill(window)
     assert len(pulled) == 8
-    window.take()
+    assert len(window.take()) == 2
     fill(window)
     assert len(pulled) == 10
+
+
+def test_one_end_too_few_stops_the_taking() -> None:
+    world = World()
+    window = world.window([b"a", b"b", b"c"])
+    fill(window)
+    ids = list(world.jobs())
+    assert window.take() == []
+    world.end([ids[0], ids[2]])
+
+    assert window.take() == [str(ids[0]).encode()]
+    assert window.take() == []
+    assert window.waits
+
+
+def test_the_consumer_is_woken_once_for_all_that_ended_together() -> None:
+    world = World()
+    window = world.window([b"a", b"b", b"c"])
+    fill(window)
+
+    world.end(world.jobs())
+
+    assert world.wakes == 1
 
 
 def test_a_failure_is_raised_in_its_place() -> None:
@@ -112,7 +134,7 @@ def test_a_failure_is_raised_in_its_place() -> None:
     world.end([ids[1]], End.LOST, b"w1\ngone")
     world.end([ids[0]])
 
-    assert window.take() == str(ids[0]).encode()
+    assert window.take() == [str(ids[0]).encode()]
     with pytest.raises(WorkerLost, match="gone"):
         window.take()
 
@@ -242,10 +264,9 @@ def test_bytes_are_bounded_as_well_as_jobs() -> None:
     assert len(pulled) == 16
     ids = list(world.jobs())
     world.end(ids)
-    for _ in ids[:8]:
-        window.take()
+    assert len(window.take()) == 16
     fill(window)
-    assert len(pulled) == 24
+    assert len(pulled) == 32
     one = Window(
         world.ledger,
         [bytes(5000), b""],

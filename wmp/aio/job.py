@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from typing import Any
 
-from wmp.actions import End
-from wmp.errors import DecodeError, JobCancelled, JobFailed
-from wmp.message import Frame
-from wmp.runtime.ledger import Ledger, Status, error_of, value_of
+from wmp.errors import JobCancelled
+from wmp.runtime.ledger import Ended, Ledger, Status, results_of
 
 __all__ = ["Job"]
 
@@ -145,15 +143,11 @@ class Job:
         """Learn the job's number."""
         self.id = first
 
-    def settle(self, id: int, end: End, payload: Frame, attempts: int) -> None:
+    def settle(self, rows: Sequence[Ended]) -> None:
         """Learn how the job ended."""
-        if end is End.OK:
-            try:
-                self._value = value_of(payload, self._codec)
-            except DecodeError as error:
-                self._error = JobFailed("DecodeError", f"the result is broken: {error}", job_id=id)
-        else:
-            self._error = error_of(id, end, payload, attempts)
+        values, self._error = results_of(rows, self._codec)
+        if values:
+            self._value = values[0]
         self._finish()
 
     def fail(self, id: int, error: Exception) -> None:

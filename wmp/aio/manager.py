@@ -295,11 +295,10 @@ class Manager(Base[ManagerSettings]):
                     await asyncio.sleep(0)
                     if window.ready():
                         break
-                taken = 0
-                while window.ready() and taken < window.BURST:
-                    yield window.take()
-                    taken += 1
-                if taken:
+                values = window.take()
+                if values:
+                    for value in values:
+                        yield value
                     continue
                 if window.starved:
                     await self._room()

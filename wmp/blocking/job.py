@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import concurrent.futures
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from wmp.actions import End
-from wmp.errors import DecodeError, JobCancelled, JobFailed
-from wmp.message import Frame
-from wmp.runtime.ledger import Ledger, Status, error_of, value_of
+from wmp.errors import JobCancelled
+from wmp.runtime.ledger import Ended, Ledger, Status, results_of
 from wmp.runtime.portal import Portal
 
 __all__ = ["Job"]
@@ -86,19 +84,13 @@ class Job(concurrent.futures.Future[Any]):
         """Learn the job's number."""
         self.id = first
 
-    def settle(self, id: int, end: End, payload: Frame, attempts: int) -> None:
+    def settle(self, rows: Sequence[Ended]) -> None:
         """Learn how the job ended."""
-        if end is not End.OK:
-            self.set_exception(error_of(id, end, payload, attempts))
-            return
-        try:
-            value = value_of(payload, self._codec)
-        except DecodeError as error:
-            self.set_exception(
-                JobFailed("DecodeError", f"the result is broken: {error}", job_id=id)
-            )
+        values, error = results_of(rows, self._codec)
+        if error is None:
+            self.set_result(values[0])
         else:
-            self.set_result(value)
+            self.set_exception(error)
 
     def fail(self, id: int, error: Exception) -> None:
         """Learn that the manager ended first."""

@@ -153,11 +153,9 @@ class Manager(Base[aio.Manager]):
                 while window.fill():
                     if window.ready():
                         break
-                taken = 0
-                while window.ready() and taken < window.BURST:
-                    yield window.take()
-                    taken += 1
-                if taken:
+                values = window.take()
+                if values:
+                    yield from values
                     continue
                 self._portal.check_thread()
                 if window.starved:

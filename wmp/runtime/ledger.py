@@ -9,8 +9,10 @@ from __future__ import annotations
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
-from typing import Protocol
+from collections.abc import Callable, Iterable, Sequence
+from itertools import groupby, repeat
+from operator import itemgetter
+from typing import Any, Final, Protocol
 
 from attrs import frozen
 
@@ -30,7 +32,17 @@ from wmp.errors import (
 from wmp.events import Cancelled, Submitted
 from wmp.message import Frame, Kind, Limits
 
-__all__ = ["Ledger", "Order", "Owner", "Status", "error_of", "pack", "value_of"]
+__all__ = [
+    "Ended",
+    "Ledger",
+    "Order",
+    "Owner",
+    "Status",
+    "error_of",
+    "pack",
+    "results_of",
+    "value_of",
+]
 
 logger = logging.getLogger("wmp")
 
@@ -57,14 +69,18 @@ class Order:
     retries: int
 
 
+Ended = tuple[int, End | Exception, Frame, int]
+"""(number, end, payload, attempts) of a job that ended; an exception where its manager did."""
+
+
 class Owner(Protocol):
     """Who waits for jobs. The driver calls all but ``given``; none may block or raise."""
 
     def given(self, first: int, count: int) -> None:
         """Learn the numbers of the jobs just handed in, before anything can happen to them."""
 
-    def settle(self, id: int, end: End, payload: Frame, attempts: int) -> None:
-        """Learn how a job ended."""
+    def settle(self, rows: Sequence[Ended]) -> None:
+        """Learn how jobs ended: one or more, in the order of their ends."""
 
     def progress(self, id: int, status: Status) -> None:
         """Learn what a job's handler reported."""
@@ -241,17 +257,17 @@ class Ledger:
 
     def resolve(self, action: Resolve) -> None:
         """Tell the owners of these jobs how they ended."""
-        pop = self._owners.pop
-        freed = 0
         if self._key_of:
             self._forget_keys(action.ids)
-        for id, end, payload, attempts in zip(
-            action.ids, action.ends, action.payloads, action.attempts, strict=True
-        ):
-            owner = pop(id, None)
+        owners = map(self._owners.pop, action.ids, repeat(None))
+        rows = zip(action.ids, action.ends, action.payloads, action.attempts, strict=True)
+        freed = 0
+        # The jobs of a map end by the hundreds, one after the other: it is told once.
+        for owner, group in groupby(zip(owners, rows, strict=True), _OWNER):
             if owner is not None:
-                freed += 1
-                owner.settle(id, end, payload, attempts)
+                ended = list(map(_ROW, group))
+                freed += len(ended)
+                owner.settle(ended)
         if freed:
             self._wake(freed)
 
@@ -297,6 +313,10 @@ class Ledger:
         if cause is not None and not isinstance(cause, ClosedError):
             error.__cause__ = cause
         return error
+
+
+_OWNER: Final = itemgetter(0)
+_ROW: Final = itemgetter(1)
 
 
 def pack(payload: object, codec_name: str, limit: int = Limits.PAYLOAD) -> Frame:
@@ -348,6 +368,24 @@ def value_of(payload: Frame, codec_name: str) -> object:
     if codec_name == "cbor":
         return codec.unpack_value(payload)
     return payload if type(payload) is bytes else bytes(payload)
+
+
+def results_of(rows: Iterable[Ended], codec_name: str) -> tuple[list[Any], Exception | None]:
+    """Turn ends into what submitters get: the results up to the first job that did not end
+    well, and its error, None when all did."""
+    values: list[Any] = []
+    for id, end, payload, attempts in rows:
+        if isinstance(end, Exception):
+            return values, end
+        if end is not End.OK:
+            return values, error_of(id, end, payload, attempts)
+        try:
+            values.append(value_of(payload, codec_name))
+        except DecodeError as error:
+            broken = JobFailed("DecodeError", f"the result is broken: {error}", job_id=id)
+            broken.__cause__ = error
+            return values, broken
+    return values, None
 
 
 def error_of(id: int, end: End, payload: Frame, attempts: int) -> JobError:

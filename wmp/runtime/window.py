@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
+from operator import itemgetter
+from typing import Any, Final
 
-from wmp.actions import End
-from wmp.errors import ClosedError, DecodeError, JobFailed, QueueFull
+from wmp.errors import ClosedError, QueueFull
 from wmp.message import Frame, Limits
-from wmp.runtime.ledger import Ledger, Order, Status, error_of, pack, value_of
+from wmp.runtime.ledger import Ended, Ledger, Order, Status, pack, results_of
 
 __all__ = ["Window"]
 
@@ -29,7 +30,8 @@ _BYTES = 256 << 20
 _PARTS = 8
 """Parts in which those bytes are handed in, so that new ones come while old ones are done."""
 
-_Ended = tuple[End | Exception, Frame, int]
+_BURST = 256
+"""Results taken between two looks at the inputs, at most: a look costs as much as a few of them."""
 
 
 class Window:
@@ -75,13 +77,10 @@ class Window:
         self._top_up = max(1, min(in_flight // 4, ledger.limit // 4, _CHUNK))
         self._wake = wake
         self._ids: deque[int] = deque()
-        self._ended: dict[int, _Ended] = {}
+        self._ended: dict[int, Ended] = {}
         self._chunk: list[Frame] = []
         self._error: BaseException | None = None
         self._abandoned = False
-
-    BURST = 64
-    """Results taken between two looks at the inputs: a look costs as much as a result."""
 
     # -- the consumer's side ----------------------------------------------------------------
 
@@ -161,27 +160,29 @@ class Window:
         """Whether the next result in order has yet to come."""
         return bool(self._ids) and self._ids[0] not in self._ended
 
-    def take(self) -> Any:
-        """Return the next result in order; ``waits`` must be false, and something in flight.
+    def take(self) -> list[Any]:
+        """Return the results that are next in order and there; not all at once, maybe none.
 
         Raises:
-            JobError: The job of that place did not end well.
+            JobError: The next job did not end well.
             ClosedError: The manager closed before it ended.
         """
-        id = self._ids.popleft()
-        if id == self._parts[0][0]:
+        ids, ended = self._ids, self._ended
+        rows: list[Ended] = []
+        for id in islice(ids, min(_BURST, self._top_up)):
+            row = ended.get(id)
+            if row is None:
+                break
+            rows.append(row)
+        values, error = results_of(rows, self._codec)
+        for row in rows[: len(values) or 1]:
+            del ended[row[0]]
+            ids.popleft()
+        while self._parts and (not ids or self._parts[0][0] < ids[0]):
             self._bytes -= self._parts.popleft()[1]
-        end, payload, attempts = self._ended.pop(id)
-        if end is End.OK:
-            try:
-                return value_of(payload, self._codec)
-            except DecodeError as error:
-                raise JobFailed(
-                    "DecodeError", f"the result is broken: {error}", job_id=id
-                ) from error
-        if isinstance(end, Exception):
-            raise end
-        raise error_of(id, end, payload, attempts)
+        if error is not None and not values:
+            raise error
+        return values
 
     def ready(self) -> bool:
         """Tell whether ``take`` has something to return."""
@@ -205,12 +206,11 @@ class Window:
         """Learn the numbers of a chunk."""
         self._ids.extend(range(first, first + count))
 
-    def settle(self, id: int, end: End, payload: Frame, attempts: int) -> None:
-        """Keep an end until its place comes."""
-        if self._abandoned:
-            return
-        self._ended[id] = (end, payload, attempts)
-        self._nudge(id)
+    def settle(self, rows: Sequence[Ended]) -> None:
+        """Keep ends until their places come."""
+        if not self._abandoned:
+            self._ended.update(zip(map(_NUMBER, rows), rows, strict=True))
+            self._nudge()
 
     def progress(self, id: int, status: Status) -> None:
         """Nobody asked."""
@@ -218,15 +218,17 @@ class Window:
     def fail(self, id: int, error: Exception) -> None:
         """Keep an error until its place comes."""
         if not self._abandoned:
-            self._ended[id] = (error, b"", 0)
-            self._nudge(id)
+            self._ended[id] = (id, error, b"", 0)
+            self._nudge()
 
-    def _nudge(self, id: int) -> None:
+    def _nudge(self) -> None:
         # The consumer empties its signal before it looks at what ended: a head that it changed
         # meanwhile was therefore there to be seen.
-        ids = self._ids
         try:
-            if ids[0] == id:
+            if self._ids[0] in self._ended:
                 self._wake()
         except IndexError:
             pass
+
+
+_NUMBER: Final = itemgetter(0)
