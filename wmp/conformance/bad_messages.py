@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from attrs import evolve, frozen
@@ -118,9 +118,10 @@ def bad_columns(good: Message) -> Iterator[Bad]:
     head, frame, *rest = codec.encode(good)
     full = dict(enumerate_columns(good))
 
-    def bad(rule: str, what: str, changed: dict[int, Any], *payloads: bytes) -> Bad:
+    def bad(rule: str, what: str, changed: Mapping[Any, Any], *payloads: bytes) -> Bad:
         # The encoder of a head's fields takes any map: it writes this one as well.
-        made = bytes(codec.encode(evolve(good, fields=dict(changed), columns=None))[0])
+        fields = dict(changed)
+        made = bytes(codec.encode(evolve(good, fields=fields, columns=None))[0])
         empty = len(bytes(codec.encode(evolve(good, fields={}, columns=None))[0])) - 1
         return Bad(rule, what, [head, made[empty:], *payloads])
 
@@ -170,12 +171,13 @@ def too_much(good: Message) -> Iterator[Bad]:
     yield Bad("WMP-2.10", "17 hops", list(codec.encode(long)), (ErrorCode.LIMIT, ErrorCode.LOOP))
     name = evolve(good, source=(b"i" * 256, good.source[1]))
     yield Bad("WMP-1.1", "an identity of 256 bytes", list(codec.encode(name)), EITHER)
-    for what, fields in (
+    bigger: list[tuple[str, dict[int | str, Any]]] = [
         ("a role of 256 bytes", {7: ["r" * 256]}),
         ("257 roles", {7: [f"r{number}" for number in range(257)]}),
         ("a label of 1025 bytes", {25: "l" * 1025}),
         ("a resource's name of 256 bytes", {8: {"r" * 256: 1}}),
-    ):
+    ]
+    for what, fields in bigger:
         changed = evolve(good, fields={**good.fields, **fields})
         yield Bad("WMP-2.10", what, list(codec.encode(changed)), LIMIT)
 

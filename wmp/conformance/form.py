@@ -12,7 +12,7 @@ from typing import Any
 from wmp.conformance.case import Broken
 from wmp.message import Frame
 
-__all__ = ["FIELDS", "check_form", "read_cbor"]
+__all__ = ["FIELDS", "check_form", "check_head", "read_cbor"]
 
 _UINT, _TEXT, _BOOL = "unsigned integer", "text", "boolean"
 _TEXTS, _AMOUNTS, _PEER = "array of text", "map of text to unsigned", "[bytes, unsigned]"
@@ -82,6 +82,19 @@ def check_form(frames: Sequence[Frame]) -> None:
     Raises:
         Broken: It is not as it must be; by the rule that says so.
     """
+    command, directed = check_head(frames)
+    _check_columns(command, directed, frames)
+
+
+def check_head(frames: Sequence[Frame]) -> tuple[int, bool]:
+    """Hold the head of a message against WMP-2.1 to 2.7: all that a device makes of it.
+
+    Returns:
+        The command, and whether there is a ``to``.
+
+    Raises:
+        Broken: It is not as it must be; by the rule that says so.
+    """
     if not frames:
         raise Broken("WMP-2.1", "a message without frames")
     first = bytes(frames[0])
@@ -101,7 +114,7 @@ def check_form(frames: Sequence[Frame]) -> None:
     elif to != [] or command not in (1, 9, 12):
         raise Broken("WMP-2.6", f"command {command} without a 'to'")
     _check_fields(command, fields)
-    _check_columns(command, bool(to), frames)
+    return command, bool(to)
 
 
 def _check_path(path: Any, name: str) -> None:

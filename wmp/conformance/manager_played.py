@@ -86,6 +86,8 @@ class PlayedManager(Opponent):
     """(owner, id, attempt) to the outcome that it was answered with."""
     expected: set[tuple[Peer, int, int]] = field(factory=set)
     """Entries of DONE that may come for jobs that are not given (CANCEL)."""
+    lost: dict[tuple[Peer, int], str] = field(factory=dict)
+    """Jobs that must not be answered any more, with the rule that says so."""
     last_id: int = 0
     owner: Peer | None = None
     """Whose jobs it gives; None for its own."""
@@ -145,11 +147,19 @@ class PlayedManager(Opponent):
             if known is not None:
                 known.want -= 1
                 known.window = min(known.window, known.want)
+            self.lost.pop((owner, id), None)
             self.given[owner, id] = Given(id, attempt, payload, windowed, needs)
         if known is not None and not (more and known.want > 0):
             self._close(lock)
         self.say(Command.TAKE, columns, lock=lock, role=role, needs=needs, manager=owner, **fields)
         return list(ids)
+
+    def expects(self, id: int, payload: bytes) -> None:
+        """A TAKE of this job is about to be sent, by bytes."""
+        owner = self.identity, self.epoch
+        self.given[owner, id] = Given(id, 1, payload, True, {"slots": 1})
+        for number in list(self.locks):
+            self._close(number)
 
     def no(self, lock: int, **fields: Any) -> None:
         """NO."""
@@ -172,13 +182,20 @@ class PlayedManager(Opponent):
     def new_session(self) -> None:
         """Begin another session: what the worker had of the old one is lost (WMP-7.6)."""
         session = self.session + 1
-        self._lose()
+        self._lose("WMP-7.6")
         self.forget_session()
         self.session = session
         self.ready = self.credit = 0
 
+    def lose(self, rule: str, *ids: int) -> None:
+        """These jobs must not be answered, because of ``rule``."""
+        for id in ids:
+            owner = self.owner or (self.identity, self.epoch)
+            self.given.pop((owner, id), None)
+            self.lost[owner, id] = rule
+
     def restart(self) -> None:
-        self._lose()
+        self._lose("WMP-9.7")
         self.ready = self.credit = self.last_lock = 0
         Opponent.restart(self)
         self.session = 1
@@ -227,7 +244,13 @@ class PlayedManager(Opponent):
         return self.take(lock.number, *payloads, role=role, **fields)
 
     def done_of(
-        self, id: int, outcome: int | None = 0, *, within: float | None = None, rule: str = ""
+        self,
+        id: int,
+        outcome: int | None = 0,
+        *,
+        within: float | None = None,
+        rule: str = "",
+        what: str = "",
     ) -> bytes:
         """Wait until a job is answered; returns its payload.
 
@@ -240,7 +263,7 @@ class PlayedManager(Opponent):
             within=within,
             where=lambda heard: id in [job for job, _ in heard.jobs],
             rule=rule,
-            what=f"job {id} must be answered",
+            what=what or f"job {id} must be answered",
         )
         row = [job for job, _ in heard.jobs].index(id)
         if len(heard.jobs) > 1:
@@ -363,6 +386,9 @@ class PlayedManager(Opponent):
                 del self.given[owner, id]
             elif key in self.expected:
                 self.expected.discard(key)
+            elif (owner, id) in self.lost:
+                rule = self.lost[owner, id]
+                raise Broken(rule, f"job {id} is answered, which nobody waits for any more")
             elif key in self.answered:
                 raise Broken("WMP-6.6", f"job {id}, attempt {attempt}, is answered twice")
             elif any((owner, id) in other.given for other in self._book.managers):
@@ -372,7 +398,9 @@ class PlayedManager(Opponent):
             self.answered[key] = outcome
 
     def drop_timed_out(self) -> None:
-        """Forget locks that the worker has released by now (WMP-4.11)."""
+        """Forget what the worker has given up by now (WMP-4.11, 9.14)."""
+        if self.last_said + self.expire <= self.talk.now + 1e-6:
+            self._lose("WMP-9.14")
         for lock in list(self.locks.values()):
             if self.talk.now >= lock.at + lock.hold + 5.0 - self.talk.wire.grace - 1e-6:
                 self._close(lock.number)
@@ -382,9 +410,10 @@ class PlayedManager(Opponent):
         if lock is not None:
             lock.open = False
 
-    def _lose(self) -> None:
+    def _lose(self, rule: str) -> None:
         for number in list(self.locks):
             self._close(number)
+        self.lost.update(dict.fromkeys(self.given, rule))
         self.given.clear()
         self.answered.clear()
         self.expected.clear()

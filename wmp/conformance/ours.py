@@ -52,6 +52,8 @@ class _Ours:
 
     machine: Any
     ended: bool = False
+    later: deque[Any] = field(factory=deque)
+    """Events that follow from actions."""
 
     def start(self, now: float) -> Sends:
         return ()
@@ -78,23 +80,24 @@ class _Ours:
         return codec.decode(frames)
 
     def handle(self, event: Any, now: float) -> Sends:
-        """Let the machine take an event; return what it sends."""
+        """Let the machine take an event, and what follows from it; return what it sends."""
         sends: list[tuple[int | bytes, Sequence[Frame] | None]] = []
-        self.act(self.machine.handle(event, now), now, sends)
+        self.later.append(event)
+        while self.later:
+            for action in self.machine.handle(self.later.popleft(), now):
+                match action:
+                    case Send(link, message):
+                        sends.append((link, codec.encode(message)))
+                    case Reconnect(link):
+                        sends.append((link, None))
+                        self.later.append(Connected(link))
+                    case Halt():
+                        self.ended = True
+                    case _:
+                        self.act(action, now)
         return sends
 
-    def act(self, actions: Sequence[Any], now: float, sends: list[Any]) -> None:
-        """Do what a machine asks for."""
-        for action in actions:
-            match action:
-                case Send(link, message):
-                    sends.append((link, codec.encode(message)))
-                case Halt():
-                    self.ended = True
-                case _:
-                    self.other(action, now, sends)
-
-    def other(self, action: Any, now: float, sends: list[Any]) -> None:
+    def act(self, action: Any, now: float) -> None:
         """Do what only one kind of machine asks for."""
 
 
@@ -127,7 +130,7 @@ class OurManager(_Ours):
         ends, self._ends = self._ends, []
         return ends
 
-    def other(self, action: Any, now: float, sends: list[Any]) -> None:
+    def act(self, action: Any, now: float) -> None:
         match action:
             case Resolve(ids, ends, payloads, _):
                 for id, end, payload in zip(ids, ends, payloads, strict=True):
@@ -143,7 +146,6 @@ class _Lane:
     run: Run
     ids: deque[int]
     due: float = 0.0
-    interrupted: bool = False
 
 
 @define(eq=False)
@@ -176,76 +178,66 @@ class OurWorker(_Ours):
         return min(dues, default=None)
 
     def tick(self, now: float) -> Sends:
-        sends: list[Any] = []
         for number, lane in list(self._lanes.items()):
-            if number in self._lanes and lane.due <= now:
-                sends += self._finish(number, lane, now)
-        due = self.machine.deadline()
-        if due is not None and due <= now:
-            sends += self.handle(Ticked(), now)
-        return sends
+            if lane.due <= now:
+                outcome, payload = self._outcome(lane)
+                self._end(number, lane, outcome, payload, now)
+        # Also when nothing else is due: a look at the clock is always allowed.
+        return self.handle(Ticked(), now)
 
-    def other(self, action: Any, now: float, sends: list[Any]) -> None:
+    def act(self, action: Any, now: float) -> None:
         match action:
             case Run():
                 lane = self._lanes[action.lane] = _Lane(action, deque(action.ids))
-                self._begin(lane, now, sends)
+                self._begin(lane, now)
             case Recall(number, ids):
-                waiting = [id for id in list(self._lanes[number].ids)[1:] if id in ids]
-                for id in waiting:
-                    self._lanes[number].ids.remove(id)
+                lane = self._lanes[number]
+                waiting = self._take_back(lane, ids)
                 if waiting:
-                    sends += self.handle(Recalled(number, waiting), now)
+                    self.later.append(Recalled(number, waiting))
             case Interrupt(number, ids):
                 if (running := self._lanes.get(number)) is not None:
-                    self._interrupt(number, running, ids, now, sends)
-            case Reconnect(link):
-                sends.append((link, None))
-                sends += self.handle(Connected(link), now)
+                    self._interrupt(number, running, ids, now)
 
-    def _begin(self, lane: _Lane, now: float, sends: list[Any]) -> None:
-        """Start the first job of a lane; ``echo`` and its kind end at the next tick."""
-        lane.interrupted = False
+    def _begin(self, lane: _Lane, now: float) -> None:
+        """Start the first job of a lane; all but ``slow`` end at the next tick."""
         lane.due = now
         if lane.run.kind.role == "slow":
-            lane.due += int(bytes(self._payload(lane)) or b"0") / 1000
-            sends += self.handle(Reported(lane.run.lane, lane.ids[0], 0.0, "begun"), now)
+            lane.due += int(self._payload(lane) or b"0") / 1000
+            self.later.append(Reported(lane.run.lane, lane.ids[0], 0.0, "begun"))
 
     def _payload(self, lane: _Lane) -> bytes:
         return bytes(lane.run.payloads[list(lane.run.ids).index(lane.ids[0])])
 
-    def _finish(self, number: int, lane: _Lane, now: float) -> Sends:
-        payload, outcome = self._payload(lane), Outcome.OK
+    def _outcome(self, lane: _Lane) -> tuple[Outcome, bytes]:
         match lane.run.kind.role:
             case "fail":
-                outcome = Outcome.ERROR
-                payload = codec.pack_error("Failed", "as it was told to", "")
+                return Outcome.ERROR, codec.pack_error("Failed", "as it was told to", "")
             case "die":
-                outcome, payload = Outcome.LOST, b"what ran it died"
-        return self._end(number, lane, outcome, payload, now)
+                return Outcome.LOST, b"what ran it died"
+        return Outcome.OK, self._payload(lane)
 
-    def _end(
-        self, number: int, lane: _Lane, outcome: Outcome, payload: bytes, now: float
-    ) -> list[Any]:
-        id = lane.ids.popleft()
-        sends: list[Any] = []
+    def _end(self, number: int, lane: _Lane, outcome: Outcome, payload: bytes, now: float) -> None:
+        self.later.append(Finished(number, [lane.ids.popleft()], [outcome], [payload]))
         if lane.ids:
-            self._begin(lane, now, sends)
+            self._begin(lane, now)
         else:
             del self._lanes[number]
-        return [*self.handle(Finished(number, [id], [outcome], [payload]), now), *sends]
 
-    def _interrupt(
-        self, number: int, lane: _Lane, ids: Sequence[int], now: float, sends: list[Any]
-    ) -> None:
+    def _take_back(self, lane: _Lane, ids: Sequence[int]) -> list[int]:
+        """Take jobs that have not begun off a lane."""
         waiting = [id for id in list(lane.ids)[1:] if id in ids]
         for id in waiting:
             lane.ids.remove(id)
+        return waiting
+
+    def _interrupt(self, number: int, lane: _Lane, ids: Sequence[int], now: float) -> None:
+        waiting = self._take_back(lane, ids)
         if waiting:
             outcomes, payloads = [Outcome.CANCELLED] * len(waiting), [b""] * len(waiting)
-            sends += self.handle(Finished(number, waiting, outcomes, payloads), now)
-        if lane.ids and lane.ids[0] in ids:
-            sends += self._end(number, lane, Outcome.CANCELLED, b"", now)
+            self.later.append(Finished(number, waiting, outcomes, payloads))
+        if lane.ids[0] in ids:
+            self._end(number, lane, Outcome.CANCELLED, b"", now)
 
 
 @define(eq=False)

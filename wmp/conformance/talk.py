@@ -160,25 +160,29 @@ class Talk:
 
     def send(self, who: str, connection: Connection, frames: Sequence[Frame]) -> None:
         """Send frames as they are."""
-        message: Message | None = None
-        try:
-            message = codec.decode(frames)
-        except DecodeError:
-            pass
+        message = self.read(frames)
         self.lines.append(
             Line(self.now, who, ">", tuple(frames), message, describe(message, frames))
         )
         self.wire.send(connection, frames)
+
+    def read(self, frames: Sequence[Frame]) -> Message | None:
+        """Read frames; None when they are no message."""
+        try:
+            return codec.decode(frames)
+        except DecodeError:
+            return None
+
+    def check_form(self, frames: Sequence[Frame]) -> None:
+        """Hold what the testee says against section 2."""
+        check_form(frames)
 
     def remark(self, text: str) -> None:
         """Note something in the conversation."""
         self.lines.append(Line(self.now, "", "#", text=text))
 
     def _hear(self, connection: Connection, frames: Sequence[Frame]) -> None:
-        try:
-            message: Message | None = codec.decode(frames)
-        except DecodeError:
-            message = None
+        message = self.read(frames)
         hearers = [
             player
             for player in self.players
@@ -188,7 +192,7 @@ class Talk:
         self.lines.append(
             Line(self.now, names, "<", tuple(frames), message, describe(message, frames))
         )
-        check_form(frames)
+        self.check_form(frames)
         if message is None:
             raise Broken("WMP-2.4", "what it says is no message")
         if not hearers:

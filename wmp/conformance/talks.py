@@ -10,10 +10,12 @@ from attrs import define, field
 
 from wmp import codec
 from wmp.conformance.case import Broken
+from wmp.conformance.form import check_head
 from wmp.conformance.manager_played import PlayedManager, WorkerBook
 from wmp.conformance.talk import Heard, Talk
 from wmp.conformance.wire import Connection
 from wmp.conformance.worker_played import ManagerBook, PlayedWorker
+from wmp.errors import DecodeError
 from wmp.message import Columns, Command, Field, Frame, Message, Path
 
 __all__ = ["EPOCH", "DeviceTalk", "ManagerTalk", "Neighbor", "WorkerTalk"]
@@ -224,6 +226,15 @@ class Neighbor:
 @define(eq=False)
 class DeviceTalk(Talk):
     """The testee is a device; the kit plays what is above and below."""
+
+    def read(self, frames: Sequence[Frame]) -> Message | None:
+        try:
+            return codec.peek(frames)
+        except DecodeError:
+            return None
+
+    def check_form(self, frames: Sequence[Frame]) -> None:
+        check_head(frames)  # what follows is not the device's
 
     def above(self, endpoint: int = 0) -> Neighbor:
         """A manager at one of the device's upstream endpoints."""

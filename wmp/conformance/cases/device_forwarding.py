@@ -2,17 +2,268 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from wmp import codec
 from wmp.conformance.case import case
-from wmp.conformance.talks import DeviceTalk
-from wmp.message import Command
+from wmp.conformance.talks import DeviceTalk, Neighbor
+from wmp.message import Columns, Command, ErrorCode, Message, Path
 
-__all__ = ["discovery_goes_everywhere"]
+__all__ = [
+    "a_hop_is_not_believed",
+    "directions",
+    "discovery_from_above",
+    "discovery_goes_everywhere",
+    "each_to_its_own",
+    "each_upstream_its_own",
+    "loops_end",
+    "nothing_is_changed",
+    "nothing_is_remembered",
+    "sides",
+    "there_and_back",
+    "what_cannot_be_passed_on",
+    "wrong_hops",
+]
 
 
-@case("WMP-8.1", links=2)
+def _device(path: Path) -> tuple[Any, Any, Any]:
+    """The hop that the device has appended to a ``from``: identity, epoch, local id."""
+    return path[-3], path[-2], path[-1]
+
+
+def _pair(talk: DeviceTalk) -> tuple[Neighbor, Neighbor, Path, Path]:
+    below, (above, *_) = talk.joined()
+    down, up = talk.route(above, below)
+    return below, above, down, up
+
+
+@case("WMP-8.1", "WMP-1.4", links=2)
 def discovery_goes_everywhere(talk: DeviceTalk) -> None:
     """READY and PING without ``to`` from below go to every upstream."""
     below, above = talk.joined(2)
     below.say(Command.READY, ready=1, credit=1, roles=["echo"], resources={"slots": 1})
     for one in above:
-        one.expect(Command.READY)
+        heard = one.expect(Command.READY)
+        talk.check(heard.message.source[:2] == below.path, f"from {heard.message.source!r}")
+
+
+@case("WMP-8.1", "WMP-8.9")
+def discovery_from_above(talk: DeviceTalk) -> None:
+    """READY and PING from above are of the wrong direction."""
+    below, (above,) = talk.joined()
+    room: dict[str, Any] = {"ready": 1, "credit": 1, "roles": ["r"], "resources": {"slots": 1}}
+    said: dict[Command, dict[str, Any]] = {Command.PING: {}, Command.READY: room}
+    for command, fields in said.items():
+        above.say(command, **fields)
+        above.error(ErrorCode.DIRECTION, "WMP-10.4")
+        below.never(command, what="it came from above")
+
+
+@case("WMP-8.2", "WMP-8.3", "WMP-2.5")
+def there_and_back(talk: DeviceTalk) -> None:
+    """A message follows its ``to``, loses the device's hop there and gains it in ``from``."""
+    below, above = talk.below(), talk.above()
+    below.say(Command.PING, label="up")
+    ping = above.expect(Command.PING, rule="WMP-8.1")
+    source = ping.message.source
+    talk.check(len(source) == 5, f"from is {source!r}: sender, then one hop of three", "WMP-8.3")
+    talk.check(source[:2] == below.path, f"from begins with {source[:2]!r}", "WMP-8.3")
+    talk.check(isinstance(source[4], bytes), f"the local id is {source[4]!r}", "WMP-8.3")
+    above.say(Command.PONG, to=ping.message.answer_to, expire=6000, session=1)
+    pong = below.expect(Command.PONG)
+    talk.check(pong.message.to == below.path[::-1], f"to is {pong.message.to!r} on arrival")
+    back = pong.message.source
+    talk.check(len(back) == 5 and back[:2] == above.path, f"from is {back!r}", "WMP-8.3")
+    talk.check(isinstance(back[4], int), f"the local id of a DEALER is {back[4]!r}", "WMP-8.3")
+    talk.check(_device(back)[:2] == _device(source)[:2], "its hop has two names", "WMP-8.3")
+    below.say(Command.BYE, to=back[::-1], session=1, ack=0)
+    bye = above.expect(Command.BYE)
+    talk.check(bye.message.to == above.path[::-1], f"to is {bye.message.to!r} on arrival")
+
+
+@case("WMP-8.2")
+def each_to_its_own(talk: DeviceTalk) -> None:
+    """What is for one connection goes to that one, and to no other."""
+    below, above, down, _ = _pair(talk)
+    other = talk.below("other")
+    theirs, _ = talk.route(above, other)
+    above.say(Command.PONG, to=theirs, expire=6000, session=7)
+    heard = other.expect(Command.PONG)
+    talk.check(heard["session"] == 7, "another message arrives")
+    below.never(Command.PONG, what="it was for another connection")
+    above.say(Command.PONG, to=down, expire=6000, session=8)
+    below.expect(Command.PONG)
+
+
+@case("WMP-8.2", "WMP-8.3", links=2)
+def each_upstream_its_own(talk: DeviceTalk) -> None:
+    """What is for one upstream goes to that one."""
+    below, above = talk.joined(2)
+    ups = [talk.route(one, below)[1] for one in above]
+    for one in above:
+        talk.settle()
+        one.inbox.clear()
+    for index, up in enumerate(ups):
+        below.say(Command.PING, to=up, label=f"to {index}")
+        heard = above[index].expect(Command.PING)
+        talk.check(heard["label"] == f"to {index}", f"{heard['label']!r} arrives there")
+        above[1 - index].never(Command.PING, what="it was for the other upstream")
+
+
+@case("WMP-8.3", "WMP-12.2")
+def a_hop_is_not_believed(talk: DeviceTalk) -> None:
+    """The hop is what the device's own socket saw, whatever the message claims."""
+    below, above, down, _ = _pair(talk)
+    forged = (b"somebody", 1, b"before", 2, b"\x00forged")
+    below.say(Command.PING, source=forged, label="forged")
+    heard = above.expect(Command.PING)
+    source = heard.message.source
+    talk.check(source[:5] == forged, f"from is {source!r}: what came before is kept")
+    talk.check(
+        source[5:] == (down[2], down[1], down[0]),
+        f"its own hop is {source[5:]!r}, before {down[2::-1]!r}",
+        "WMP-12.2",
+    )
+    above.say(Command.PONG, to=heard.message.answer_to, expire=6000, session=1)
+    back = below.expect(Command.PONG, rule="WMP-12.2")
+    talk.check(back.message.to == forged[::-1], f"to is {back.message.to!r} on arrival")
+
+
+@case("WMP-8.4", "WMP-2.3", profile="device")
+def nothing_is_changed(talk: DeviceTalk) -> None:
+    """Fields, columns and payloads pass as they came, known or not."""
+    below, above, down, up = _pair(talk)
+    fields: dict[int | str, Any] = {
+        0: 9,
+        2: 1,
+        10: "echo",
+        11: {"slots": 1},
+        12: 4,
+        16: (b"owner", 3),
+        1000: [1, {"a": b"b"}],
+        "x": 2.5,
+    }
+    columns = Columns([1, 2], [1, 1], payloads=[b"small", bytes(5000)])
+    for side, to, receiver, command in (
+        (above, down, below, Command.TAKE),
+        (below, up, above, Command.DONE),
+    ):
+        frames = codec.encode(Message(command, to, side.path, fields, columns))
+        more = [frames[0], b"\xa1\x17\x01", b"not", b"read"]
+        for sent in (frames, more):
+            side.raw(*sent)
+            heard = receiver.expect(command)
+            head = codec.peek(heard.frames)
+            same = dict(head.fields) == dict(codec.peek(sent).fields)
+            talk.check(same, f"fields are {dict(head.fields)!r} on arrival")
+            behind = [bytes(frame) for frame in heard.frames[1:]]
+            talk.check(
+                behind == [bytes(frame) for frame in sent[1:]], "what follows the head is changed"
+            )
+
+
+@case("WMP-8.5")
+def loops_end(talk: DeviceTalk) -> None:
+    """What has passed this device, or 16 devices, is dropped with ERROR loop."""
+    below, above, down, _ = _pair(talk)
+    device = (down[2], down[1], b"\x00earlier")
+    below.say(Command.PING, source=(*below.path, *device), label="round")
+    below.error(ErrorCode.LOOP, "WMP-8.5")
+    hops = tuple(item for n in range(16) for item in (b"d%d" % n, 1, b"\x00"))
+    below.say(Command.PING, source=(*below.path, *hops), label="too far")
+    below.error(ErrorCode.LOOP, "WMP-8.5")
+    above.never(Command.PING, what="it must not go on")
+    below.say(Command.PING, source=(*below.path, *hops[:-3]), label="far")
+    above.expect(Command.PING)
+
+
+@case("WMP-8.6")
+def wrong_hops(talk: DeviceTalk) -> None:
+    """Another device's hop is misrouted; an older epoch of this one unreachable."""
+    below, above, down, up = _pair(talk)
+    for side, to in ((above, down), (below, up)):
+        command, fields = _said(side)
+        side.say(command, to=(to[0], to[1], b"another", *to[3:]), **fields)
+        side.error(ErrorCode.MISROUTED, "WMP-8.6")
+        side.say(command, to=to[3:], **fields)
+        side.error(ErrorCode.MISROUTED, "WMP-8.6")
+        side.say(command, to=(to[0], _older(to[1]), *to[2:]), **fields)
+        side.error(ErrorCode.UNREACHABLE, "WMP-8.6")
+
+
+def _older(epoch: Any) -> int:
+    older: int = epoch - 1
+    return older
+
+
+def _said(side: Neighbor) -> tuple[Command, dict[str, Any]]:
+    if side.side == "taken":
+        return Command.PONG, {"expire": 6000, "session": 1}
+    return Command.BYE, {}
+
+
+@case("WMP-8.7")
+def nothing_is_remembered(talk: DeviceTalk) -> None:
+    """Whatever was said before, a message goes where its ``to`` says: also DONE first."""
+    below, above, down, up = _pair(talk)
+    done = Columns([5], [1], outcomes=[0], payloads=[b"r"])
+    owner = (b"owner", 3)
+    for _ in range(2):
+        below.say(Command.DONE, done, to=up, number=1, session=1, manager=owner)
+        above.expect(Command.DONE, rule="WMP-8.7")
+    above.say(Command.NO, to=down, number=4, session=1, lock=99)
+    below.expect(Command.NO, rule="WMP-8.7")
+    below.say(Command.BYE, to=up)
+    above.expect(Command.BYE, rule="WMP-8.7")
+    above.say(Command.PONG, to=down, expire=6000, session=1)
+    below.expect(Command.PONG, rule="WMP-8.7")
+
+
+@case("WMP-8.8", "WMP-1.6")
+def what_cannot_be_passed_on(talk: DeviceTalk) -> None:
+    """A message for a connection that is gone is answered ERROR unreachable."""
+    _, above, _, _ = _pair(talk)
+    gone = talk.below("gone")
+    down, _ = talk.route(above, gone)
+    assert gone.connection is not None
+    talk.wire.hang_up(gone.connection)
+    talk.wait(2 * talk.wire.grace)
+    above.say(Command.PONG, to=down, expire=6000, session=1)
+    error = above.error(ErrorCode.UNREACHABLE, "WMP-8.8")
+    talk.check(
+        error.message.to == above.path[::-1], f"ERROR goes to {error.message.to!r}", "WMP-8.8"
+    )
+    above.say(Command.ERROR, to=down, code="unknown")
+    above.never(Command.ERROR, rule="WMP-10.3", what="an ERROR is answered")
+
+
+@case("WMP-8.9")
+def sides(talk: DeviceTalk) -> None:
+    """A local id of the wrong side is misrouted: nothing leaves on the side it came from."""
+    below, above, down, up = _pair(talk)
+    other = talk.below("other")
+    theirs, _ = talk.route(above, other)
+    below.say(Command.BYE, to=(theirs[0], *up[1:3], *theirs[3:]))
+    below.error(ErrorCode.MISROUTED, "WMP-8.9")
+    other.never(Command.BYE, what="it came from below")
+    above.say(Command.PONG, to=(up[0], *down[1:]), expire=6000, session=1)
+    above.error(ErrorCode.MISROUTED, "WMP-8.9")
+    above.never(Command.PONG, what="it came from above")
+
+
+@case("WMP-10.4", profile="device")
+def directions(talk: DeviceTalk) -> None:
+    """Managers' commands do not come from below, nor workers' from above."""
+    below, above, down, up = _pair(talk)
+    below.say(Command.PONG, to=up, expire=6000, session=1)
+    below.error(ErrorCode.DIRECTION, "WMP-10.4")
+    above.never(Command.PONG, what="a manager's command from below")
+    above.say(Command.BYE, to=down)
+    above.error(ErrorCode.DIRECTION, "WMP-10.4")
+    below.never(Command.BYE, what="a worker's command from above")
+    for frames, code in (
+        (b"\x85\x02\x09\x80\x82\x41x\x01\xa0", ErrorCode.VERSION),
+        (b"\x85\x01\x18\x63\x80\x82\x41x\x01\xa0", ErrorCode.COMMAND),
+    ):
+        below.raw(frames)
+        below.error(code, "WMP-10.4")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 from attrs import evolve
 
@@ -42,7 +43,12 @@ __all__ = [
 
 def _give(worker: PlayedWorker, lock: int) -> Message:
     """A GIVE that would be answered."""
-    fields = {Field.ROLES: ["echo"], Field.NEEDS: {"slots": 1}, Field.LOCK: lock, Field.WANT: 1}
+    fields: dict[int | str, Any] = {
+        Field.ROLES: ["echo"],
+        Field.NEEDS: {"slots": 1},
+        Field.LOCK: lock,
+        Field.WANT: 1,
+    }
     return Message(Command.GIVE, worker.to, worker.path, fields)
 
 
@@ -102,7 +108,11 @@ def unknown_keys(talk: ManagerTalk) -> None:
     worker = talk.met()
     name = talk.submit()
     give = _give(worker, 1)
-    strange = {1000: {"deep": [1, 2.5, None]}, 27: b"later", "application": "own"}
+    strange: dict[int | str, Any] = {
+        1000: {"deep": [1, 2.5, None]},
+        27: b"later",
+        "application": "own",
+    }
     number = worker.give(1)
     (job,) = worker.taken(number)
     talk.submit()
@@ -155,7 +165,7 @@ def somebody_else(talk: ManagerTalk) -> None:
 
 
 def _done(worker: PlayedWorker, id: int, attempt: int) -> Message:
-    fields = {
+    fields: dict[int | str, Any] = {
         Field.NUMBER: worker.number + 1,
         Field.ACK: worker.received,
         Field.SESSION: worker.session,
@@ -334,9 +344,9 @@ def command_version_direction(talk: ManagerTalk) -> None:
 
 
 def _for_workers(worker: PlayedWorker) -> list[Message]:
-    stream = {Field.NUMBER: 1, Field.SESSION: 1}
-    wake = {Field.COUNT: 1, Field.ROLE: "echo", Field.NEEDS: {"slots": 1}}
-    manager = {**stream, Field.MANAGER: worker.testee}
+    stream: dict[int | str, Any] = {Field.NUMBER: 1, Field.SESSION: 1}
+    wake: dict[int | str, Any] = {Field.COUNT: 1, Field.ROLE: "echo", Field.NEEDS: {"slots": 1}}
+    manager: dict[int | str, Any] = {**stream, Field.MANAGER: worker.testee}
     return [
         Message(Command.WAKE, worker.to, worker.path, wake),
         Message(Command.NO, worker.to, worker.path, {**stream, Field.LOCK: 1}),

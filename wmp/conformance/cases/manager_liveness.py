@@ -57,7 +57,7 @@ def silence_gives_a_worker_up(talk: ManagerTalk) -> None:
     worker, other = talk.met(), talk.met()
     expire = talk.book.expire
     name = talk.submit(retries=5)
-    (job,) = worker.take()
+    worker.take()
     worker.ready(5)
     worker.lively = False
     old = worker.session

@@ -140,7 +140,7 @@ def forgotten_session(talk: ManagerTalk) -> None:
     """PING with ``to`` and without session opens a new one; leases of the old are lost."""
     worker, other = talk.met(), talk.met()
     name = talk.submit(retries=5)
-    (job,) = worker.take()
+    worker.take()
     old = worker.session
     worker.forget_manager()
     pong = worker.expect(Command.PONG)

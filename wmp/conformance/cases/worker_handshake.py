@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 from wmp.conformance.case import case
 from wmp.conformance.manager_played import PlayedManager
 from wmp.conformance.talks import WorkerTalk
@@ -211,7 +213,7 @@ def ready_backs_off(talk: WorkerTalk) -> None:
     talk.wait(40.0)
     times = [h.at - began for h in first.inbox if h.command is Command.READY and not h.message.to]
     talk.check(len(times) <= 9, f"READY is repeated {len(times)} times in 40 units")
-    gaps = [after - before for before, after in zip(times, times[1:], strict=False)]
+    gaps = [after - before for before, after in itertools.pairwise(times)]
     for number, gap in enumerate(gaps, 1):
         least = min(16.0, 0.4 * 2**number) - talk.wire.grace
         talk.check(gap >= least, f"repeat {number + 1} comes {gap:.2f} units after the one before")

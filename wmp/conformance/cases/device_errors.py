@@ -1,0 +1,155 @@
+"""What a device must refuse and survive (sections 2 and 10)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from attrs import evolve
+
+from wmp import codec
+from wmp.conformance.bad_messages import bad_heads, too_much
+from wmp.conformance.case import case
+from wmp.conformance.talks import DeviceTalk
+from wmp.message import Command, ErrorCode, Field, Message
+
+__all__ = [
+    "a_connection_is_no_identity",
+    "above_the_limits",
+    "errors_are_not_answered",
+    "garbage",
+    "long_identities",
+    "no_head",
+    "no_path",
+    "no_plain_cbor",
+    "no_receiver",
+    "nothing_is_evaluated",
+    "unknown_codes_pass",
+    "wrong_types",
+]
+
+_ANY = (Command.READY, Command.PING)
+
+
+def _ready() -> Message:
+    fields: dict[int | str, Any] = {Field.READY: 1, Field.CREDIT: 1}
+    fields |= {Field.ROLES: ["r"], Field.RESOURCES: {"slots": 1}}
+    return Message(Command.READY, (), (b"below", 5000), fields)
+
+
+def _refused(talk: DeviceTalk, rule: str) -> None:
+    below, (above,) = talk.joined()
+    for one in (*bad_heads(_ready()), *too_much(_ready())):
+        if one.rule != rule:
+            continue
+        talk.remark(f"{one.what}:")
+        below.raw(*one.frames)
+        error = below.expect(Command.ERROR, rule=rule)
+        talk.check(
+            error["code"] in one.codes,
+            f"{one.what} is answered by ERROR {error['code']!r}, expected {one.codes[0]!r}",
+            rule,
+        )
+        above.never(*_ANY, rule=rule, what=f"{one.what} is passed on")
+
+
+@case("WMP-2.1", profile="device")
+def no_head(talk: DeviceTalk) -> None:
+    """What has no array of five for a head is refused."""
+    _refused(talk, "WMP-2.1")
+
+
+@case("WMP-2.2", profile="device")
+def no_plain_cbor(talk: DeviceTalk) -> None:
+    """Tags, indefinite lengths, duplicate keys, deep nesting and rests are refused."""
+    _refused(talk, "WMP-2.2")
+
+
+@case("WMP-2.4", profile="device")
+def wrong_types(talk: DeviceTalk) -> None:
+    """A registered key with a value of the wrong type is malformed."""
+    _refused(talk, "WMP-2.4")
+
+
+@case("WMP-2.5", profile="device")
+def no_path(talk: DeviceTalk) -> None:
+    """What has no path for a ``from`` is refused."""
+    _refused(talk, "WMP-2.5")
+
+
+@case("WMP-2.6", profile="device")
+def no_receiver(talk: DeviceTalk) -> None:
+    """What must have a ``to``, and has none, is refused."""
+    below, (above,) = talk.joined()
+    below.raw(*codec.encode(Message(Command.BYE, (), below.path, {})))
+    below.error(ErrorCode.MALFORMED, "WMP-2.6")
+    above.never(Command.BYE, what="it has no receiver")
+
+
+@case("WMP-2.10", profile="device")
+def above_the_limits(talk: DeviceTalk) -> None:
+    """What is longer or more than the limits is refused."""
+    _refused(talk, "WMP-2.10")
+
+
+@case("WMP-1.1", profile="device")
+def long_identities(talk: DeviceTalk) -> None:
+    """An identity above 255 bytes is refused."""
+    _refused(talk, "WMP-1.1")
+
+
+@case("WMP-1.5", "WMP-1.8", profile="device")
+def a_connection_is_no_identity(talk: DeviceTalk) -> None:
+    """Two workers behind one connection pass, each under its own name."""
+    below, (above,) = talk.joined()
+    ready = _ready()
+    for name in (b"one", b"two"):
+        below.raw(*codec.encode(evolve(ready, source=(name, 1))))
+        heard = above.expect(Command.READY)
+        talk.check(heard.message.source[0] == name, f"from {heard.message.source!r}")
+
+
+@case("WMP-10.1", "WMP-10.2", profile="device")
+def garbage(talk: DeviceTalk) -> None:
+    """Whatever arrives, from either side, it goes on, and answers where it can."""
+    below, (above,) = talk.joined()
+    for side in (below, above):
+        for frames in (
+            [b""],
+            [b"", b"", b""],
+            [b"GET / HTTP/1.1\r\n\r\n"],
+            [100_000 * b"\x81"],
+            [b"\x5b\xff\xff\xff\xff\xff\xff\xff\xff"],
+            [bytes(range(256))],
+        ):
+            side.raw(*frames)
+            error = side.expect(Command.ERROR, rule="WMP-10.2")
+            talk.check(not error.message.to, "ERROR has a receiver, for noise", "WMP-10.2")
+
+
+@case("WMP-10.3", profile="device")
+def errors_are_not_answered(talk: DeviceTalk) -> None:
+    """No ERROR is answered by ERROR."""
+    below, (above,) = talk.joined()
+    for side in (below, above):
+        side.say(Command.ERROR, code=ErrorCode.MALFORMED)
+        side.say(Command.ERROR, to=(1, b"somebody"), code=ErrorCode.MALFORMED)
+        side.say(Command.ERROR, to=(b"\x00", 1, b"another", 1, b"x"), code="unknown")
+        side.raw(b"\x85\x01\x0c\x80\x80\xa0")
+        side.never(Command.ERROR, what="an ERROR is answered")
+
+
+@case("WMP-10.6", profile="device")
+def unknown_codes_pass(talk: DeviceTalk) -> None:
+    """An ERROR with an unknown code passes like any other."""
+    below, (above,) = talk.joined()
+    down, up = talk.route(above, below)
+    above.say(Command.ERROR, to=down, code="of a later version")
+    below.error("of a later version")
+    below.say(Command.ERROR, to=up, code="of a later version")
+    above.error("of a later version")
+
+
+@case("WMP-12.3", profile="device")
+def nothing_is_evaluated(talk: DeviceTalk) -> None:
+    """Tags that would construct something are refused."""
+    _refused(talk, "WMP-12.3")

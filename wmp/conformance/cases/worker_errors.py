@@ -1,0 +1,307 @@
+"""What a worker must refuse, ignore and answer (sections 2 and 10)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from attrs import evolve
+
+from wmp import codec
+from wmp.conformance.bad_messages import Bad, bad_columns, bad_heads, too_much
+from wmp.conformance.case import case
+from wmp.conformance.cases.worker_handshake import slowly
+from wmp.conformance.manager_played import PlayedManager
+from wmp.conformance.talks import WorkerTalk
+from wmp.message import Columns, Command, ErrorCode, Field, Message
+
+__all__ = [
+    "a_single_value",
+    "above_the_limits",
+    "bad_columns_are_refused",
+    "command_version_direction",
+    "errors_are_not_answered",
+    "errors_find_their_way",
+    "garbage",
+    "no_head",
+    "no_path",
+    "no_plain_cbor",
+    "no_receiver",
+    "nothing_is_evaluated",
+    "payload_frames",
+    "payload_outside",
+    "somebody_else",
+    "unknown_code",
+    "unknown_keys",
+    "wrong_types",
+]
+
+
+def _take(manager: PlayedManager, id: int = 900) -> Message:
+    """A TAKE that would be run."""
+    fields: dict[int | str, Any] = {
+        Field.NUMBER: manager.number + 1,
+        Field.ACK: manager.received,
+        Field.SESSION: manager.session,
+        Field.ROLE: "echo",
+        Field.NEEDS: {"slots": 1},
+        Field.LOCK: max(1, manager.last_lock),
+        Field.MANAGER: (manager.identity, manager.epoch),
+    }
+    columns = Columns([id], [1], payloads=[b"refuse me"])
+    return Message(Command.TAKE, manager.to, manager.path, fields, columns)
+
+
+def _refused(talk: WorkerTalk, manager: PlayedManager, bad: Iterable[Bad], rule: str) -> None:
+    """Each is answered by the right ERROR, and nothing of it is acted on."""
+    for one in bad:
+        if one.rule != rule:
+            continue
+        talk.remark(f"{one.what}:")
+        manager.raw(*one.frames)
+        error = manager.expect(
+            Command.ERROR, rule=rule, what=f"{one.what} must be refused, and answered (WMP-10.2)"
+        )
+        talk.check(
+            error["code"] in one.codes,
+            f"{one.what} is answered by ERROR {error['code']!r}, expected {one.codes[0]!r}",
+            rule,
+        )
+        manager.never(Command.DONE, rule=rule, what=f"{one.what} acts")
+
+
+def _refused_takes(talk: WorkerTalk, rule: str) -> None:
+    manager, _ = talk.met(), talk.met()
+    lock = manager.woken(1)
+    manager.lose(rule, 900)
+    take = _take(manager)
+    _refused(talk, manager, bad_heads(take), rule)
+    _refused(talk, manager, bad_columns(take), rule)
+    (job,) = manager.take(lock.number, b"still there?")
+    manager.done_of(job, rule="WMP-10.1")
+
+
+@case("WMP-2.1")
+def no_head(talk: WorkerTalk) -> None:
+    """What has no array of five for a head is refused."""
+    _refused_takes(talk, "WMP-2.1")
+
+
+@case("WMP-2.2")
+def no_plain_cbor(talk: WorkerTalk) -> None:
+    """Tags, indefinite lengths, duplicate keys, deep nesting and rests are refused."""
+    _refused_takes(talk, "WMP-2.2")
+
+
+@case("WMP-2.3")
+def unknown_keys(talk: WorkerTalk) -> None:
+    """Keys and columns that it does not know are ignored."""
+    manager, _ = talk.met(), talk.met()
+    manager.woken(1)
+    take = _take(manager, 3)
+    strange: dict[int | str, Any] = {1000: {"deep": [1, 2.5, None]}, "application": "own"}
+    head, columns = codec.encode(evolve(take, fields={**take.fields, **strange}))
+    data = bytes(columns)
+    more = bytes((data[0] + 1,)) + data[1:] + b"\x17\x81\x65extra"
+    manager.number += 1
+    manager.expects(3, b"refuse me")
+    manager.raw(head, more)
+    answer = manager.done_of(3, what="a TAKE with keys and columns of a later version")
+    talk.check(answer == b"refuse me", f"echo answers {answer!r}")
+
+
+@case("WMP-2.4")
+def wrong_types(talk: WorkerTalk) -> None:
+    """A registered key with a value of the wrong type is malformed."""
+    _refused_takes(talk, "WMP-2.4")
+
+
+@case("WMP-2.5")
+def no_path(talk: WorkerTalk) -> None:
+    """What has no path for a ``from`` is refused."""
+    _refused_takes(talk, "WMP-2.5")
+
+
+@case("WMP-2.6")
+def no_receiver(talk: WorkerTalk) -> None:
+    """What must have a ``to``, and has none, is refused."""
+    _refused_takes(talk, "WMP-2.6")
+
+
+@case("WMP-2.7", "WMP-9.6")
+def somebody_else(talk: WorkerTalk) -> None:
+    """A message for somebody else is misrouted; for an older epoch, superseded."""
+    manager, _ = talk.met(), talk.met()
+    assert manager.testee is not None
+    identity, epoch = manager.testee
+    manager.woken(1)
+    manager.lose("WMP-2.7", 900)
+    take = _take(manager)
+    for to, code in (
+        ((epoch, b"somebody"), ErrorCode.MISROUTED),
+        ((epoch + 1, identity), ErrorCode.MISROUTED),
+        ((b"\x00local", 9, b"device", epoch, identity), ErrorCode.MISROUTED),
+        ((epoch - 1, identity), ErrorCode.SUPERSEDED),
+    ):
+        manager.raw(*codec.encode(evolve(take, to=to)))
+        error = manager.expect(Command.ERROR)
+        talk.check(error["code"] == code, f"to {to!r}: ERROR {error['code']!r}, expected {code!r}")
+        talk.check(error.message.to == manager.path[::-1], "ERROR has no receiver", "WMP-10.2")
+        manager.never(Command.DONE, what="it was not for this worker")
+
+
+@case("WMP-2.8")
+def bad_columns_are_refused(talk: WorkerTalk) -> None:
+    """Columns that are missing, ragged or of wrong types are refused."""
+    _refused_takes(talk, "WMP-2.8")
+
+
+@case("WMP-2.8", slots=3)
+def a_single_value(talk: WorkerTalk) -> None:
+    """A single value in a column stands for k equal entries."""
+    manager, _ = talk.met(), talk.met()
+    manager.woken(3)
+    head = codec.encode(_take(manager))[0]
+    manager.number += 1
+    for id in (1, 2, 3):
+        manager.expects(id, bytes((64 + id,)))
+    columns = b"\xa3\x01\x83\x01\x02\x03\x02\x01\x05\x83\x41A\x41B\x41C"
+    manager.raw(head, columns)
+    for id in (1, 2, 3):
+        answer = manager.done_of(id, None)
+        outcome = manager.answered[(manager.identity, manager.epoch), id, 1]
+        good = outcome == 2 or answer == bytes((64 + id,))  # there may be room for fewer
+        talk.check(good, f"echo answers {answer!r} to job {id}")
+
+
+@case("WMP-2.9")
+def payload_frames(talk: WorkerTalk) -> None:
+    """As many payload frames as nulls; a payload may travel either way."""
+    _refused_takes(talk, "WMP-2.9")
+
+
+@case("WMP-2.9")
+def payload_outside(talk: WorkerTalk) -> None:
+    """A small payload in a frame of its own is a payload like any other."""
+    manager, _ = talk.met(), talk.met()
+    manager.woken(1)
+    head = codec.encode(_take(manager))[0]
+    manager.number += 1
+    manager.expects(1, b"outside")
+    manager.raw(head, b"\xa3\x01\x81\x01\x02\x81\x01\x05\x81\xf6", b"outside")
+    answer = manager.done_of(1)
+    talk.check(answer == b"outside", f"echo answers {answer!r}")
+
+
+@case("WMP-2.10", "WMP-1.1")
+def above_the_limits(talk: WorkerTalk) -> None:
+    """What is longer or more than the limits is refused."""
+    manager, _ = talk.met(), talk.met()
+    pong: dict[int | str, Any] = {
+        Field.EXPIRE: talk.ms(6.0),
+        Field.SESSION: manager.session,
+        Field.LABEL: "m",
+    }
+    bad = list(too_much(Message(Command.PONG, manager.to, manager.path, pong)))
+    hops = manager.path[:2] + 17 * (b"device", 1, b"\x00")
+    manager.listens_to(hops)
+    manager.listens_to((b"i" * 256, manager.epoch))
+    kept = [one for one in bad if "role" not in one.what and "resource" not in one.what]
+    for rule in ("WMP-2.10", "WMP-1.1"):
+        _refused(talk, manager, kept, rule)
+
+
+@case("WMP-10.1")
+def garbage(talk: WorkerTalk) -> None:
+    """Whatever arrives, it goes on."""
+    manager, _ = talk.met(), talk.met()
+    (job,) = manager.run(slowly(talk, 0.5), role="slow")
+    good = [bytes(frame) for frame in codec.encode(_take(manager))]
+    manager.lose("WMP-10.1", 900)
+    for frames in (
+        [b""],
+        [b"", b"", b""],
+        [b"\x00"],
+        [b"GET / HTTP/1.1\r\n\r\n"],
+        [good[0][:-3], good[1]],
+        [good[0], good[1][:-3]],
+        [good[1], good[0]],
+        [b"\x85\x01\x04\x80\x80\xa0", b"\xa0"],
+        [100_000 * b"\x81"],
+        [b"\x5b\xff\xff\xff\xff\xff\xff\xff\xff"],
+        [b"\x9b\xff\xff\xff\xff\xff\xff\xff\xff"],
+        [good[0], *5000 * [b""]],
+        [bytes(range(256))],
+    ):
+        manager.raw(*frames)
+    manager.done_of(job, within=2.0 + talk.wire.grace, rule="WMP-10.1")
+
+
+@case("WMP-10.2")
+def errors_find_their_way(talk: WorkerTalk) -> None:
+    """ERROR goes along the reversed ``from``, or to the neighbor when that cannot be read."""
+    talk.met()
+    manager = talk.met()
+    manager.say(
+        Command.WAKE, to=(1, b"somebody"), count=1, role="echo", needs={}, session=None, ack=None
+    )
+    error = manager.expect(Command.ERROR)
+    talk.check(error.message.to == manager.path[::-1], f"ERROR goes to {error.message.to!r}")
+    manager.raw(b"not a message")
+    error = manager.expect(Command.ERROR)
+    talk.check(not error.message.to, f"ERROR goes to {error.message.to!r}, expected nobody")
+
+
+@case("WMP-10.3")
+def errors_are_not_answered(talk: WorkerTalk) -> None:
+    """No ERROR is answered by ERROR, not even a broken one."""
+    manager = talk.met()
+    manager.error(ErrorCode.MALFORMED, to=(1, b"somebody"))
+    manager.error(ErrorCode.UNKNOWN, about=int(Command.DONE), about_number=7)
+    manager.error(ErrorCode.MISROUTED, to=())
+    manager.say(Command.ERROR, text="without a code")
+    manager.say(Command.ERROR, code=7)
+    manager.raw(b"\x85\x01\x0c\x80\x80\xa0")
+    manager.never(Command.ERROR, during=1.0, what="an ERROR is answered")
+
+
+@case("WMP-10.4")
+def command_version_direction(talk: WorkerTalk) -> None:
+    """Unknown commands, other versions and commands for managers have codes of their own."""
+    manager, _ = talk.met(), talk.met()
+    lock = manager.woken(1)
+    manager.lose("WMP-10.4", 900)
+    _refused(talk, manager, bad_heads(_take(manager)), "WMP-10.4")
+    room: dict[int | str, Any] = {4: 1, 5: 1, 7: ["echo"], 8: {"slots": 1}}
+    give: dict[int | str, Any] = {7: ["echo"], 11: {"slots": 1}, 12: 1, 13: 1}
+    for command, fields in (
+        (Command.READY, room),
+        (Command.GIVE, give),
+        (Command.PING, {}),
+        (Command.BYE, {}),
+    ):
+        manager.raw(*codec.encode(Message(command, manager.to, manager.path, fields)))
+        error = manager.expect(Command.ERROR)
+        talk.check(
+            error["code"] == ErrorCode.DIRECTION,
+            f"{command.name} is answered by ERROR {error['code']!r}, expected 'direction'",
+        )
+    (job,) = manager.take(lock.number, b"still there?")
+    manager.done_of(job, rule="WMP-10.1")
+
+
+@case("WMP-10.6")
+def unknown_code(talk: WorkerTalk) -> None:
+    """An ERROR with an unknown code is ignored."""
+    manager, _ = talk.met(), talk.met()
+    (job,) = manager.run(slowly(talk, 0.5), role="slow")
+    manager.error("of a later version", about_peer=manager.testee)
+    manager.error("of a later version", about_peer=(manager.identity, manager.epoch))
+    manager.never(Command.ERROR, what="an ERROR is answered", rule="WMP-10.3")
+    manager.done_of(job, within=0.5 + talk.wire.grace)
+
+
+@case("WMP-12.3")
+def nothing_is_evaluated(talk: WorkerTalk) -> None:
+    """Tags that would construct something are refused."""
+    _refused_takes(talk, "WMP-12.3")

@@ -1,0 +1,295 @@
+"""Liveness, epochs, goodbye (section 9), asked of a worker."""
+
+from __future__ import annotations
+
+import itertools
+
+from wmp.conformance.case import case
+from wmp.conformance.cases.worker_handshake import fill, slowly
+from wmp.conformance.manager_played import PlayedManager
+from wmp.conformance.talks import WorkerTalk
+from wmp.message import Command, ErrorCode
+
+__all__ = [
+    "a_link_that_is_not_silent",
+    "goodbye",
+    "goodbye_after_work",
+    "held_jobs",
+    "interval_of_a_manager",
+    "looking_for_managers",
+    "newer_epoch",
+    "older_epoch",
+    "pings_during_a_job",
+    "pings_in_silence",
+    "pings_in_traffic",
+    "silent_link",
+    "silent_manager",
+    "superseded",
+    "superseded_others",
+    "unreachable",
+]
+
+
+def _gaps(
+    talk: WorkerTalk, manager: PlayedManager, during: float, *commands: Command
+) -> list[float]:
+    """Times between what the manager hears, for a while; pings only, or whatever."""
+    talk.settle()
+    began = talk.now
+    manager.inbox.clear()
+    talk.wait(during)
+    heard = [h.at for h in manager.inbox if not commands or h.command in commands]
+    times = [began, *heard, talk.now]
+    return [after - before for before, after in itertools.pairwise(times)]
+
+
+@case("WMP-9.1")
+def pings_in_silence(talk: WorkerTalk) -> None:
+    """A manager hears something at least once an interval."""
+    manager, _ = talk.met(), talk.met()
+    longest = max(_gaps(talk, manager, 8.0))
+    most = 1.0 + talk.wire.grace + 1e-6
+    talk.check(longest <= most, f"nothing is said for {longest:.2f} units, with an interval of 1")
+
+
+@case("WMP-9.1")
+def interval_of_a_manager(talk: WorkerTalk) -> None:
+    """The interval is at most a third of the manager's ``expire``."""
+    manager, _ = talk.met(expire=1.5), talk.met()
+    manager.pong()
+    longest = max(_gaps(talk, manager, 4.0))
+    most = 0.5 + talk.wire.grace + 1e-6
+    talk.check(longest <= most, f"nothing is said for {longest:.2f} units, `expire` is 1.5")
+
+
+@case("WMP-9.1")
+def pings_in_traffic(talk: WorkerTalk) -> None:
+    """Every third interval there is a PING, whatever was said."""
+    manager = talk.met()
+    talk.settle()
+    manager.inbox.clear()
+    began = talk.now
+    for _ in range(22):
+        if manager.locks:
+            (job,) = manager.take(next(iter(manager.locks)), b"busy")
+            manager.done_of(job)
+        else:
+            (job,) = manager.run(b"busy")
+            manager.done_of(job)
+        talk.wait(0.3)
+    pings = [h.at for h in manager.inbox if h.command is Command.PING and h.message.to]
+    times = [began, *pings, talk.now]
+    longest = max(after - before for before, after in itertools.pairwise(times))
+    talk.check(
+        longest <= 3.0 + talk.wire.grace + 1e-6, f"no PING for {longest:.2f} units of traffic"
+    )
+
+
+@case("WMP-9.1")
+def looking_for_managers(talk: WorkerTalk) -> None:
+    """On a link where no manager is known it sends PING without ``to``."""
+    manager = talk.manager(answers=False)
+    manager.expect(
+        Command.PING,
+        within=talk.wire.patience + 1.5,
+        where=lambda heard: not heard.message.to,
+    )
+    talk.over = True
+
+
+@case("WMP-9.4")
+def silent_link(talk: WorkerTalk) -> None:
+    """A silent link gets a new socket: after three intervals, then with backoff."""
+    manager = talk.manager(answers=False)
+    first = manager.expect(Command.READY, within=talk.wire.patience)
+    began = talk.now
+    old = first.connection
+    times = []
+    for within in (4.0, 5.0, 6.0):
+        connection = old
+        heard = manager.expect(
+            Command.READY,
+            within=within + 2 * talk.wire.grace,
+            where=lambda heard, old=connection: heard.connection != old,  # type: ignore[misc]
+            what="everything behind the link has been silent for three intervals",
+        )
+        manager.expect(
+            Command.PING,
+            within=1.0 + talk.wire.grace,
+            where=lambda heard, new=heard.connection: heard.connection == new,  # type: ignore[misc]
+        )
+        old = heard.connection
+        times.append(heard.at)
+    least = 2.5 - talk.wire.grace
+    talk.check(times[0] - began >= least, f"it was replaced after {times[0] - began:.2f} units")
+    manager.answers = True
+    manager.pong()
+    talk.settle()
+
+
+@case("WMP-9.4")
+def a_link_that_is_not_silent(talk: WorkerTalk) -> None:
+    """A link behind which anybody is heard keeps its socket."""
+    manager = talk.met()
+    quiet = talk.met("quiet")
+    quiet.answers = False
+    manager.clear()
+    connection = manager.connection
+    talk.wait(12.0)
+    talk.check(manager.connection == connection, "its socket was replaced")
+
+
+@case("WMP-9.5")
+def pings_during_a_job(talk: WorkerTalk) -> None:
+    """Liveness does not wait for user code."""
+    manager, _ = talk.met(), talk.met()
+    manager.run(slowly(talk, 4.0), role="slow")
+    longest = max(_gaps(talk, manager, 3.5))
+    most = 1.0 + talk.wire.grace + 1e-6
+    talk.check(longest <= most, f"nothing is said for {longest:.2f} units while a job runs")
+
+
+@case("WMP-9.6")
+def older_epoch(talk: WorkerTalk) -> None:
+    """A message of an older epoch is answered ERROR superseded, and not acted on."""
+    manager, _ = talk.met(), talk.met()
+    old = (manager.identity, manager.epoch - 1)
+    source = (*old, *manager.hops)
+    manager.listens_to(source)
+    manager.say(
+        Command.WAKE, source=source, count=1, role="echo", needs={"slots": 1}, session=9, ack=0
+    )
+    error = manager.expect(Command.ERROR)
+    talk.check(error["code"] == ErrorCode.SUPERSEDED, f"ERROR {error['code']!r}")
+    about = error["about_peer"]
+    talk.check(about is not None and tuple(about) == old, f"it is about {about!r}")
+    manager.never(Command.GIVE, where=manager.is_open, what="an older epoch woke it")
+    (job,) = manager.run()
+    manager.done_of(job)
+
+
+@case("WMP-9.7")
+def newer_epoch(talk: WorkerTalk) -> None:
+    """A newer epoch of a manager starts anew: no DONE for the older, READY for the newer."""
+    manager, _ = talk.met(), talk.met()
+    (job,) = manager.run(slowly(talk, 1.0), role="slow")
+    talk.wait(0.2)
+    before = manager.ready
+    manager.restart()
+    manager.pong()
+    ready = manager.expect(Command.READY, within=1.5 + talk.wire.grace)
+    talk.check(ready["ready"] > before, f"READY {ready['ready']} is not new")
+    manager.never(Command.DONE, during=3.0, what=f"job {job} was of the older epoch")
+    (job,) = manager.run(b"anew")
+    done = manager.expect(Command.DONE)
+    talk.check(done["number"] == 1, f"numbering goes on at {done['number']}")
+
+
+@case("WMP-9.8")
+def superseded(talk: WorkerTalk) -> None:
+    """A worker that is told about its own epoch stops."""
+    manager = talk.met()
+    talk.over = talk.wire.may_end = True
+    manager.error(ErrorCode.SUPERSEDED, about_peer=manager.testee)
+    talk.until(
+        lambda: talk.wire.ended, 5.0 + talk.wire.patience, "WMP-9.8", "it goes on, though replaced"
+    )
+
+
+@case("WMP-9.8")
+def superseded_others(talk: WorkerTalk) -> None:
+    """About another epoch of its own it goes on; about a manager's it forgets that epoch."""
+    manager, _ = talk.met(), talk.met()
+    assert manager.testee is not None
+    identity, epoch = manager.testee
+    manager.error(ErrorCode.SUPERSEDED, about_peer=(identity, epoch - 1))
+    (job,) = manager.run(slowly(talk, 1.0), role="slow")
+    talk.wait(0.2)
+    manager.error(ErrorCode.SUPERSEDED, about_peer=(manager.identity, manager.epoch))
+    manager.lose("WMP-9.8", job)
+    manager.answers = False
+    manager.never(Command.DONE, during=3.0, what=f"job {job} was of an epoch that is forgotten")
+
+
+@case("WMP-9.9")
+def held_jobs(talk: WorkerTalk) -> None:
+    """A directed PING may list the jobs that are held; then it lists all of them."""
+    manager, _ = talk.met(), talk.met()
+    (job,) = manager.run(slowly(talk, 4.0), role="slow")
+    manager.inbox.clear()
+    ping = manager.expect(
+        Command.PING, within=2.0 + talk.wire.grace, where=lambda heard: bool(heard.message.to)
+    )
+    if ping["idle"]:
+        talk.check(False, "PING says idle, and a job is held", "WMP-6.6")
+    if not ping.jobs:
+        talk.inform("its PING lists no jobs")
+        return
+    talk.check(ping.jobs == [(job, 1)], f"PING lists {ping.jobs}, held is {job}", "WMP-6.6")
+    talk.inform("its PING lists the jobs held")
+
+
+@case("WMP-9.10")
+def goodbye(talk: WorkerTalk) -> None:
+    """A worker that ends says BYE to every manager that it knows."""
+    first, second = talk.met(), talk.met()
+    talk.over = True
+    talk.wire.drain()
+    for manager in (first, second):
+        manager.expect(Command.BYE, within=5.0 + talk.wire.grace)
+
+
+@case("WMP-9.10")
+def goodbye_after_work(talk: WorkerTalk) -> None:
+    """A worker that ends finishes or hands back what it holds, and then says BYE."""
+    manager, _ = talk.met(), talk.met()
+    (job,) = manager.run(slowly(talk, 1.0), role="slow")
+    talk.wait(0.2)
+    talk.over = True
+    talk.wire.drain()
+    manager.expect(Command.BYE, within=8.0 + talk.wire.grace)
+    key = (manager.identity, manager.epoch), job, 1
+    talk.check(key in manager.answered, f"BYE, and job {job} was not answered")
+
+
+@case("WMP-9.12")
+def unreachable(talk: WorkerTalk) -> None:
+    """ERROR unreachable drops the route, not the jobs: DONE comes by the next one."""
+    manager, _ = talk.met(), talk.met("other")
+    (job,) = manager.run(slowly(talk, 1.0), role="slow")
+    talk.wait(0.2)
+    manager.answers = False
+    manager.error(
+        ErrorCode.UNREACHABLE,
+        source=(b"between", 7),
+        about=int(Command.PING),
+        about_peer=(manager.identity, manager.epoch),
+    )
+    talk.wait(1.5)
+    manager.inbox.clear()
+    manager.answers = True
+    manager.move(hops=(b"another", 9, 4))
+    manager.pong()
+    if not any(id == job for _, id, _ in manager.answered):
+        manager.done_of(job)
+
+
+@case("WMP-9.14")
+def silent_manager(talk: WorkerTalk) -> None:
+    """A manager that is silent for its ``expire`` is given up: no DONE, its room is free."""
+    manager, other = talk.met(), talk.met("other")
+    fill(talk, manager, 30.0)
+    other.wake(1)
+    manager.answers = False
+    silent = manager.last_said
+    lock = other.lock(
+        manager.expire + 1.5 + 3 * talk.wire.grace,
+        what="the manager whose jobs run has been silent for `expire`",
+    )
+    took = talk.now - silent
+    talk.check(
+        took >= manager.expire - talk.wire.grace - 1e-6, f"it was given up after {took:.2f} units"
+    )
+    (job,) = other.take(lock.number, b"instead")
+    other.done_of(job)
+    manager.never(Command.DONE, what="its jobs were given up")

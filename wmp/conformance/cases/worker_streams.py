@@ -1,0 +1,213 @@
+"""Numbered streams and sessions (section 7), asked of a worker."""
+
+from __future__ import annotations
+
+from wmp.conformance.case import case
+from wmp.conformance.cases.worker_handshake import slowly
+from wmp.conformance.talks import WorkerTalk
+from wmp.message import Command
+
+__all__ = [
+    "ack_of_the_future",
+    "acks_are_told",
+    "duplicate_is_dropped",
+    "forgotten_session",
+    "gap_is_asked_for_once",
+    "newer_session",
+    "no_way_back",
+    "older_session",
+    "results_are_kept",
+    "sent_again_on_a_new_route",
+    "sent_again_when_asked",
+    "sent_again_with_age",
+]
+
+
+@case("WMP-7.1")
+def duplicate_is_dropped(talk: WorkerTalk) -> None:
+    """A TAKE that comes twice is taken once."""
+    manager, _ = talk.met(), talk.met()
+    (job,) = manager.run(b"once")
+    take = manager.number
+    manager.repeat(take)
+    manager.done_of(job)
+    manager.repeat(take)
+    manager.never(Command.DONE, again=False, during=1.0, what="the TAKE is a duplicate")
+    (job,) = manager.run(b"twice")
+    manager.repeat(take)
+    manager.done_of(job)
+
+
+@case("WMP-7.1")
+def gap_is_asked_for_once(talk: WorkerTalk) -> None:
+    """A number behind a gap is dropped and answered by PING with ``again``, once a gap."""
+    manager, _ = talk.met(), talk.met()
+    lock = manager.woken(1)
+    number = manager.number
+    for ahead in (2, 3):
+        manager.take(999, b"behind the gap", ids=[90 + ahead], number=number + ahead)
+    manager.lose("WMP-7.1", 92, 93)
+    ping = manager.expect(Command.PING, where=lambda heard: bool(heard["again"]))
+    talk.check(ping["ack"] == number, f"ack is {ping['ack']}, expected {number}")
+    manager.never(
+        Command.PING, where=lambda heard: bool(heard["again"]), what="the gap was told already"
+    )
+    manager.never(Command.DONE, what="a job from behind the gap is answered")
+    (job,) = manager.take(lock.number, b"in order", ids=[50])
+    answer = manager.done_of(job)
+    talk.check(answer == b"in order", f"echo answers {answer!r}")
+
+
+@case("WMP-7.2")
+def acks_are_told(talk: WorkerTalk) -> None:
+    """What the worker says to a manager carries the ack of what it received."""
+    manager, _ = talk.met(), talk.met()
+    for _ in range(3):
+        (job,) = manager.run()
+        done = manager.expect(Command.DONE, where=lambda h, job=job: h.jobs[0][0] == job)  # type: ignore[misc]
+        talk.check(done["ack"] == manager.number, f"ack {done['ack']}, expected {manager.number}")
+
+
+@case("WMP-7.3")
+def sent_again_when_asked(talk: WorkerTalk) -> None:
+    """``again`` has what is not acknowledged sent again from ack + 1."""
+    manager, _ = talk.met(), talk.met()
+    manager.says_ack = 0
+    (job,) = manager.run(b"question")
+    manager.done_of(job)
+    manager.pong(again=True)
+    manager.expect(Command.DONE, again=True, number=1)
+
+
+@case("WMP-7.3", "WMP-9.12")
+def sent_again_on_a_new_route(talk: WorkerTalk) -> None:
+    """What is not acknowledged is sent again when the route changes."""
+    manager, _ = talk.met(), talk.met()
+    manager.says_ack = 0
+    (job,) = manager.run(b"question")
+    manager.done_of(job)
+    manager.move(hops=(b"another", 9, 4))
+    manager.pong()
+    done = manager.expect(Command.DONE, again=True, number=1)
+    talk.check(done.message.to == manager.path[::-1], f"DONE goes to {done.message.to!r}")
+
+
+@case("WMP-7.3")
+def sent_again_with_age(talk: WorkerTalk) -> None:
+    """What is not acknowledged for ``resend`` is sent again, and no more once it is."""
+    manager, _ = talk.met(), talk.met()
+    manager.says_ack = 0
+    (job,) = manager.run(b"question")
+    manager.done_of(job)
+    manager.expect(Command.DONE, again=True, number=1, within=3.5 + talk.wire.grace)
+    manager.says_ack = None
+    manager.pong()
+    manager.clear()
+    manager.never(Command.DONE, during=4.0, what="it is acknowledged")
+
+
+@case("WMP-7.4")
+def ack_of_the_future(talk: WorkerTalk) -> None:
+    """An ack for a number never sent is ignored: what is sent later is kept."""
+    manager, _ = talk.met(), talk.met()
+    manager.says_ack = 99
+    manager.pong()
+    manager.says_ack = 0
+    (job,) = manager.run(b"question")
+    manager.done_of(job)
+    manager.says_ack = 99
+    manager.pong()
+    manager.says_ack = 0
+    manager.pong(again=True)
+    manager.expect(Command.DONE, again=True, number=1)
+
+
+@case("WMP-7.6")
+def newer_session(talk: WorkerTalk) -> None:
+    """A newer session ends the old one: no DONE for its jobs, its locks are free."""
+    manager, other = talk.met(), talk.met()
+    manager.run(slowly(talk, 1.0), role="slow")
+    talk.wait(0.2)
+    manager.new_session()
+    manager.pong()
+    manager.never(Command.DONE, during=3.0, what="its job belongs to a session that is over")
+    manager.run(b"of the new session")
+    done = manager.expect(Command.DONE)
+    talk.check(done["session"] == manager.session, f"DONE is of session {done['session']}")
+    talk.check(done["number"] == 1, f"the new session begins at number {done['number']}")
+    lock = manager.woken(1)
+    manager.new_session()
+    manager.pong()
+    talk.check(lock.number not in manager.locks, "the kit is broken")
+    other.wake(1)
+    other.lock(what="the other's lock was of a session that is over")
+
+
+@case("WMP-7.6")
+def older_session(talk: WorkerTalk) -> None:
+    """A message of an older session is dropped."""
+    manager, _ = talk.met(), talk.met()
+    (job,) = manager.run()
+    manager.done_of(job)
+    manager.new_session()
+    manager.pong()
+    manager.take(999, b"from before", ids=[77], session=manager.session - 1, number=2, ack=1)
+    manager.lose("WMP-7.6", 77)
+    manager.never(Command.DONE, during=1.0, what="its TAKE was of a session that is over")
+    (job,) = manager.run(b"of the new session", ids=[78])
+    manager.done_of(job)
+
+
+@case("WMP-7.8")
+def forgotten_session(talk: WorkerTalk) -> None:
+    """A number above 1 of a manager that is not known: PING without session, and no more."""
+    known = talk.met()
+    stranger = talk.manager("stranger")
+    stranger.number = 4
+    stranger.take(999, b"whose?", ids=[9])
+    stranger.lose("WMP-7.8", 9)
+    ping = stranger.expect(Command.PING, where=lambda heard: bool(heard.message.to))
+    talk.check(ping["session"] is None, f"PING names session {ping['session']}")
+    stranger.never(Command.DONE, during=1.0, what="it knows no session of this manager")
+    stranger.new_session()
+    stranger.pong()
+    stranger.echoes("WMP-7.8", within=12.0)
+    talk.check(known.testee == stranger.testee, "two names", "WMP-1.1")
+
+
+@case("WMP-7.8", profile="liveness")
+def no_way_back(talk: WorkerTalk) -> None:
+    """A session in which numbers were used is not entered again once it was forgotten."""
+    manager, other = talk.met(), talk.met()
+    (job,) = manager.run()
+    manager.done_of(job)
+    manager.answers = False
+    talk.wait(manager.expire + 1.0 + 2 * talk.wire.grace)
+    talk.check(other.answers, "the kit is broken")
+    manager.clear()
+    manager.pong()
+    ping = manager.expect(Command.PING, where=lambda heard: bool(heard.message.to))
+    talk.check(ping["session"] is None, "PING names a session that was forgotten")
+    manager.take(999, b"do not", ids=[40])
+    manager.pong()
+    manager.take(999, b"do not", ids=[41])
+    manager.lose("WMP-7.8", 40, 41)
+    manager.never(Command.DONE, again=False, during=1.0, what="the session was forgotten")
+    manager.new_session()
+    manager.answers = True
+    manager.pong()
+    manager.echoes(within=12.0)
+
+
+@case("WMP-7.9")
+def results_are_kept(talk: WorkerTalk) -> None:
+    """A DONE is kept until its ack, however long that takes."""
+    manager, _ = talk.met(), talk.met()
+    manager.says_ack = 0
+    (job,) = manager.run(b"keep me")
+    manager.done_of(job)
+    talk.wait(10.0)
+    manager.clear()
+    manager.pong(again=True)
+    done = manager.expect(Command.DONE, again=True, number=1)
+    talk.check(done.payloads == [b"keep me"], f"it says {done.payloads} now")
