@@ -18,6 +18,7 @@ from wmp.core.manager import Manager
 from wmp.core.offers import Offers
 from wmp.core.post import Post
 from wmp.core.queues import Queue
+from wmp.core.stream import Stream
 from wmp.message import Command, Field, Outcome
 
 Patch = pytest.MonkeyPatch
@@ -280,6 +281,11 @@ def lost_at_the_worker(patch: Patch) -> None:
 def handing_back(patch: Patch) -> None:
     """WMP-6.11: a job that its worker hands back counts as cancelled."""
     patch.setitem(jobs.TRANSITIONS, (State.LEASED, Input.RETURN), State.ENDED)
+
+
+def takes_that_never_left(patch: Patch) -> None:
+    """WMP-6.17: a lease counts although its TAKE never left."""
+    patch.setattr(Stream, "left", lambda self, number: True)
 
 
 def refusals_are_free(patch: Patch) -> None:

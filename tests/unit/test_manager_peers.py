@@ -356,6 +356,39 @@ def test_an_unreachable_worker_loses_route_and_credit_but_no_lease(manager, work
     assert (again.command, again.columns) == (Command.TAKE, take.columns)
 
 
+ENDS = {
+    "it left": (0, ["silence"], End.LOST),
+    "it never left": (1, ["silence"], None),
+    "it never left, and left over the next route": (1, ["new route", "silence"], End.LOST),
+    "it left, and did not over the next route": (
+        0,
+        ["new route", "undelivered", "silence"],
+        End.LOST,
+    ),
+    "it never left over two routes": (1, ["new route", "undelivered", "silence"], None),
+}
+
+
+@pytest.mark.rule("WMP-6.17")
+@pytest.mark.parametrize(("undelivered", "then", "end"), ENDS.values(), ids=ENDS)
+def test_a_lease_whose_take_never_left_costs_no_retry(manager, worker, undelivered, then, end):
+    manager.handle(Submitted([1], [b"a"], Kind(), retries=0), 0.0)
+    (take,) = sent(worker.give(1), Command.TAKE)
+    resolved = []
+    for what in ["undelivered"] * undelivered + then:
+        match what:
+            case "undelivered":
+                actions = manager.handle(Undelivered(worker.link, take), 0.0)
+            case "new route":
+                worker.link = b"new"
+                actions = worker.ping(ack=0)
+            case _:
+                actions = manager.handle(Ticked(), 100.0)
+        resolved += [end for action in actions for end in getattr(action, "ends", ())]
+    assert resolved == ([] if end is None else [end])
+    assert manager.statistics().queued == (end is None)
+
+
 def test_an_unreachable_report_about_an_old_route_changes_nothing(manager, worker):
     worker.ready(5)
     (pong,) = sent(worker.ping())

@@ -240,8 +240,8 @@ class Dispatch:
         self._offer_all(changed.values(), now)
 
     def _lose(self, worker: RemoteWorker, job: Job, cause: str) -> bool:
-        """Void one lease; tell whether the job is queued again (WMP-6.4, 6.15)."""
-        job.lost += 1
+        """Void one lease; tell whether the job is queued again (WMP-6.4, 6.15, 6.17)."""
+        job.lost += worker.stream.left(job.take)
         cancelling = job.state is State.CANCELLING
         if self.queues.requeue(job, Input.SPEND if job.lost > job.retries else Input.LOSE):
             return True

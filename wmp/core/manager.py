@@ -385,6 +385,9 @@ class Manager:
     def _undelivered(self, link: Link, message: Message, now: float) -> None:
         self._post.drop("undelivered", link, message)
         worker = self._workers.get(message.receiver or b"")
+        fields = message.fields
+        if worker is not None and fields.get(Field.SESSION) == worker.stream.session:
+            worker.stream.returned(fields.get(Field.NUMBER, 0))
         if worker is not None and worker.link == link and worker.path == message.to:
             self._lose_route(worker, now)
 
@@ -395,11 +398,11 @@ class Manager:
 
     def _new_session(self, worker: RemoteWorker, now: float) -> None:
         """The worker has forgotten us: number anew, its leases are lost (WMP-7.5)."""
+        self._dispatch.lose(worker, "the worker forgot this manager", now)
         self._sessions += 1
         worker.stream = Stream(self._sessions)
         worker.ready = 0
         self._timers.clear(("resend", worker.identity))
-        self._dispatch.lose(worker, "the worker forgot this manager", now)
 
     def _forget(self, worker: RemoteWorker, cause: str, now: float) -> None:
         """The worker is gone (WMP-9.3, 9.7, 9.11)."""

@@ -173,7 +173,9 @@ def stream_shape(
         pen.times.append(message.sent_at)
         fields, columns = message.fields, message.columns
         shape = _fields_shape(pen, message.command, fields, manager, worker, session)
-        kept.append((message.command, shape, columns and _columns_shape(columns)))
+        # How often it left decides what a manager counts, and nothing at a worker.
+        sends = message.sends if at_manager and message.command is Command.TAKE else 0
+        kept.append((message.command, shape, columns and _columns_shape(columns), sends))
     # A gap that was asked for before the last message in order means nothing any more.
     return tuple(kept), stream._asked == stream.received + 1
 

@@ -58,6 +58,8 @@ class Post:
         """Number, keep and send (TAKE, NO, CANCEL)."""
         kept = worker.stream.push(command, fields, columns, now, size)
         self.timers.arm(("resend", worker.identity), now + self.resend)
+        if worker.link is not None:
+            kept.sends = 1
         self._send(worker, command, kept.fields, columns)
 
     def replay(self, worker: RemoteWorker, now: float) -> None:
@@ -65,6 +67,7 @@ class Post:
         if worker.link is None:
             return
         for kept in worker.stream.replay(now):
+            kept.sends = min(kept.sends + 1, 2)
             self._send(worker, kept.command, kept.fields, kept.columns)
 
     def _send(

@@ -40,6 +40,8 @@ class Kept:
     sent_at: float
     size: int
     """Payload bytes."""
+    sends: int = 0
+    """How often it was sent: 0, 1, or 2 for more. What did not leave the first time counts as 0."""
 
 
 @define(eq=False)
@@ -76,6 +78,17 @@ class Stream:
         self.kept.append(kept)
         self.size += size
         return kept
+
+    def left(self, number: int) -> bool:
+        """Whether a message that was pushed may have left (WMP-6.17)."""
+        return number <= self.acked or self.kept[number - self.acked - 1].sends > 0
+
+    def returned(self, number: int) -> None:
+        """A message did not leave, says the socket."""
+        if self.acked < number <= self.sent:
+            kept = self.kept[number - self.acked - 1]
+            if kept.sends == 1:
+                kept.sends = 0
 
     def acknowledge(self, number: int) -> bool:
         """Drop what ``number`` acknowledges; False when it is nothing new (WMP-7.2, 7.4)."""

@@ -23,7 +23,7 @@ def outline_records(history: History, witness: Witness) -> Outline:
             leases = []
             for id, (attempt, number) in contact.leases.items():
                 pen.place((DOWN, me, peer, contact.session), number)
-                leases.append((id, attempt))
+                leases.append((id, attempt, contact.sends.get(number)))
             contacts.append((me, peer, contact.session > 0, tuple(leases)))
     for ids in history.jobs.values():
         pen.ahead += [j.deadline for j in ids.values() if j.deadline is not None]

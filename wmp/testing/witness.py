@@ -12,7 +12,7 @@ from attrs import define, field
 
 from wmp.actions import Resolve, Send
 from wmp.core.settings import ManagerSettings
-from wmp.events import Cancelled, Received, Submitted, Ticked
+from wmp.events import Cancelled, Received, Submitted, Ticked, Undelivered
 from wmp.message import Columns, Command, Field, Message, Outcome, Peer
 from wmp.testing.invariants import History
 
@@ -32,6 +32,9 @@ class _Contact:
     """Highest number received in order."""
     leases: dict[int, tuple[int, int]] = field(factory=dict)
     """Job to (attempt, number of its TAKE)."""
+    sends: dict[int, int] = field(factory=dict)
+    """Number of each TAKE that holds leases to how often it was sent: what its socket refused
+    the first time does not count, and 2 is more."""
 
 
 @define(eq=False)
@@ -53,6 +56,8 @@ class Witness:
             sender = message.sender
             if not message.to or message.to == me[::-1]:
                 self._heard(me, contacts, message, now)
+        elif isinstance(event, Undelivered):
+            self._returned(contacts, event.message)
         elif isinstance(event, Submitted):
             if event.timeout is not None:
                 for id in event.ids:
@@ -71,8 +76,16 @@ class Witness:
                 rows = zip(action.ids, action.ends, action.payloads, action.attempts, strict=True)
                 for id, end, payload, attempt in rows:
                     self.history.resolved(me, id, end, bytes(payload), attempt, sender, now)
-                    if sender is not None and sender[0] in contacts:
-                        contacts[sender[0]].leases.pop(id, None)
+                if sender is not None:
+                    self.settled(me, sender[0], action.ids)
+
+    def settled(self, me: Peer, identity: bytes, ids: Sequence[int]) -> None:
+        """A message of a worker ended these jobs: it holds no lease of them any more."""
+        contact = self._contacts.get(me, {}).get(identity)
+        if contact is not None:
+            for id in ids:
+                contact.leases.pop(id, None)
+            self._tidy(contact)
 
     def worker_did(self, me: Peer, actions: Sequence[object]) -> None:
         """A worker handled an event."""
@@ -142,8 +155,12 @@ class Witness:
             self._lose(me, contact)
             contact.session, contact.number, contact.received = session, 0, 0
         number = message.fields.get(Field.NUMBER)
-        if number is None or number <= contact.number:
-            return  # not numbered, or sent again
+        if number is None:
+            return
+        if number <= contact.number:
+            if number in contact.sends:
+                contact.sends[number] = min(contact.sends[number] + 1, 2)
+            return
         contact.number = number
         columns = message.columns
         if message.command is Command.TAKE and columns is not None:
@@ -151,14 +168,34 @@ class Witness:
             for id, attempt in zip(columns.ids, columns.attempts, strict=True):
                 self.history.granted(me, id, attempt, worker)
                 contact.leases[id] = (attempt, number)
+            contact.sends[number] = 1
 
     def _lose(self, me: Peer, contact: _Contact) -> None:
         for id in tuple(contact.leases):
             self._over(me, contact, id)
 
+    def _returned(self, contacts: dict[bytes, _Contact], message: Message) -> None:
+        """A manager's own socket refused a message."""
+        contact = contacts.get(message.receiver or b"")
+        if contact is None or message.fields.get(Field.SESSION) != contact.session:
+            return
+        number = message.fields.get(Field.NUMBER, 0)
+        if contact.sends.get(number) == 1:
+            contact.sends[number] = 0
+
     def _over(self, me: Peer, contact: _Contact, id: int, *, counts: bool = True) -> None:
-        attempt, _ = contact.leases.pop(id)
-        self.history.lost(me, id, attempt, counts=counts)
+        attempt, number = contact.leases.pop(id)
+        left = contact.sends.get(number, 1) > 0
+        self.history.lost(me, id, attempt, counts=counts and left)
+        self._tidy(contact)
+
+    @staticmethod
+    def _tidy(contact: _Contact) -> None:
+        """Forget TAKEs of which no lease is left, now and then."""
+        if len(contact.sends) <= 8 + 2 * len(contact.leases):
+            return
+        held = {number for _, number in contact.leases.values()}
+        contact.sends = {n: sends for n, sends in contact.sends.items() if n in held}
 
 
 def _rows(columns: Columns) -> list[tuple[int, int, int]]:
