@@ -14,6 +14,7 @@ import pytest
 
 import wmp
 import wmp.aio
+from tests.unit.posts import no_threads
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -120,6 +121,20 @@ for number, job in enumerate(jobs):
 
 def test_callbacks_are_called_at_exit_too() -> None:
     assert run(AT_EXIT) == (0, "0\n1\n2", "")
+
+
+def test_callbacks_and_the_end_of_a_manager_do_without_threads() -> None:
+    called: list[wmp.Job] = []
+    manager = wmp.Manager()
+    manager.start()
+    job = manager.submit(b"nobody does it")
+    job.add_done_callback(called.append)
+
+    with no_threads():
+        manager.close(0.0)
+
+    assert called == [job]
+    assert isinstance(job.exception(0), wmp.ClosedError)
 
 
 def test_callbacks_are_called_before_close_returns_and_after_it() -> None:

@@ -5,10 +5,11 @@ Handlers stand at the top of a module, so that worker processes find them.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import queue
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from wmp.actions import Run
@@ -91,6 +92,16 @@ def run(
     ids = range(first, first + len(payloads))
     kind = Kind(role=role, codec=codec)
     return Run(number, kind, (b"manager", 1), ids, [3] * len(ids), deadlines, payloads)
+
+
+@contextlib.contextmanager
+def no_threads() -> Iterator[None]:
+    """Have the system give no more threads: their stacks would not fit into the address space."""
+    before = threading.stack_size(1 << 47)
+    try:
+        yield
+    finally:
+        threading.stack_size(before)
 
 
 def gone(pid: int) -> bool:

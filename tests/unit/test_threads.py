@@ -1,33 +1,20 @@
 """Where the system gives no more threads, nothing hangs and nothing is lost.
 
-The system really gives none here: their stacks would be larger than the address space. That is
-also how it is after the end of the main thread, from Python 3.12 on.
+From Python 3.12 on that is how it is after the end of the main thread.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-import wmp
-from tests.unit.posts import LOST, OK, Opener, Posts, run, until_open, upper
+from tests.unit.posts import LOST, OK, Opener, Posts, no_threads, run, until_open, upper
 from wmp.runtime.handlers import RunningJob
 from wmp.runtime.threads import aside, start_thread
-
-
-@contextlib.contextmanager
-def no_threads() -> Iterator[None]:
-    before = threading.stack_size(1 << 47)
-    try:
-        yield
-    finally:
-        threading.stack_size(before)
 
 
 def test_a_thread_is_a_daemon_with_a_name_and_none_where_there_is_none() -> None:
@@ -109,17 +96,3 @@ def test_results_and_reports_come_without_the_thread_that_looks_after_them(
         fifo.write_bytes(b"second")
         assert posts.results(2, [2]) == [(OK, b"second")]
     assert posts.report().text == str(os.getpid())
-
-
-def test_callbacks_and_the_end_of_a_manager_do_without_threads() -> None:
-    called: list[wmp.Job] = []
-    manager = wmp.Manager()
-    manager.start()
-    job = manager.submit(b"nobody does it")
-    job.add_done_callback(called.append)
-
-    with no_threads():
-        manager.close(0.0)
-
-    assert called == [job]
-    assert isinstance(job.exception(0), wmp.ClosedError)
