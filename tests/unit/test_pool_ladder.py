@@ -59,8 +59,8 @@ def tidy(payload: bytes, job: RunningJob) -> bytes:
     """Leave a note when it is made to end."""
     if not payload:
         return b"%d" % os.getpid()
-    job.report(text=str(os.getpid()))
     try:
+        job.report(text=str(os.getpid()))  # from here on SIGTERM may come
         threading.Event().wait()
     finally:
         Path(payload.decode()).write_text("tidied up")
@@ -69,8 +69,8 @@ def tidy(payload: bytes, job: RunningJob) -> bytes:
 
 def cling(payload: bytes, job: RunningJob) -> bytes:
     """Have a result although SIGTERM came."""
-    job.report(text=str(os.getpid()))
     try:
+        job.report(text=str(os.getpid()))  # from here on SIGTERM may come
         threading.Event().wait()
     except SystemExit:
         pass
