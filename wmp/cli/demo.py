@@ -80,8 +80,9 @@ def demo(
     In the end every result is compared with the one computed here: exit code 0 if all are
     equal, 1 if not.
 
-    With --chaos everything is killed (SIGKILL) twice while the jobs run, managers and the device
-    as well, and started again. What a manager held when it was killed is submitted again.
+    With --chaos everything is killed (SIGKILL) in turn, managers and the device as well, and
+    started again under its name; twice, if there are files enough. What a manager held when it was
+    killed is submitted again.
     """
     if chaos and no_kill:
         raise ConfigError("--chaos kills, --no-kill does not: give one of them")

@@ -88,6 +88,7 @@ def _manage(config: dict[str, Any], orders: Iterator[dict[str, Any]]) -> None:
     manager = _bound(
         lambda: Manager(
             config["bind"],
+            identity=config["label"].replace(" ", "-"),
             label=config["label"],
             codec="cbor",
             expire=config["expire"],
@@ -161,6 +162,7 @@ def _pass_on(config: dict[str, Any], orders: Iterator[dict[str, Any]]) -> None:
         lambda: Device(
             bind=config["bind"],
             connect=config["connect"],
+            identity=config["label"].replace(" ", "-"),
             label=config["label"],
             journal=config["journal"],
         )
@@ -187,6 +189,7 @@ def _work(config: dict[str, Any], orders: Iterator[dict[str, Any]]) -> None:
         handlers={ROLE: handle},
         slots=config["slots"],
         window=config["window"],
+        identity=config["label"].replace(" ", "-"),
         label=config["label"],
         ping=config["ping"],
         journal=config["journal"],
