@@ -115,7 +115,6 @@ TABLES: Final[Mapping[str, Table]] = {
             "one line of a journal that could be read",
             *(_c(c.name, _TYPES[c.type], c.doc) for c in journal.COLUMNS),
             _c("file", "string", "name of the segment"),
-            _c("time", "timestamp", "when, on the common clock"),
         ),
         _table(
             "bad_lines",
@@ -145,9 +144,9 @@ TABLES: Final[Mapping[str, Table]] = {
             _c("clock", "bigint", "µs: add this to `at` to get µs since 1970 on the common clock"),
             _c("clock_error", "bigint", "µs by which that may be wrong; null: it stands alone, "
                "and its own wall clock is believed"),
-            _c("end", "string", "`stop` (in good order), `halt` (by itself), or null: it was "
-               "killed, or runs still"),
-            _c("reason", "string", "which exception halted it"),
+            _c("end", "string", "`stop` (in good order), `close` (at once, whatever there was to "
+               "do), `halt` (by an error), or null: it was killed, or runs still"),
+            _c("reason", "string", "which error halted it"),
         ),
         _table(
             "missing_nodes",
@@ -298,6 +297,7 @@ TABLES: Final[Mapping[str, Table]] = {
             _c("done", "timestamp", "the last DONE of its jobs sent"),
             _c("answer", "string", "TAKE, NO, timeout, forget; null: none yet"),
             _c("jobs", "bigint", "jobs that came"),
+            _c("device", "string", "the device next to the worker; null: there was none"),
         ),
         _table(
             "violations",

@@ -1,0 +1,101 @@
+"""Leases of jobs: granted by a manager, taken, run and answered by a worker."""
+
+from __future__ import annotations
+
+from functools import reduce
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from wmp.message import Outcome
+from wmp.spark.events import of_jobs
+from wmp.spark.executions import outcome_name
+
+__all__ = ["attempts"]
+
+_MARKS = ("granted", "received", "done", "accepted", "lost")
+_LEASE = ("owner", "owner_epoch", "job", "attempt")
+
+
+def attempts(events: DataFrame, executions: DataFrame) -> DataFrame:
+    """The table ``attempts``, with monotonic times in µs: those of the manager's clock are
+    ``granted``, ``accepted`` and ``lost``, the others of the worker's."""
+    command, what = F.col("command"), F.col("what")
+    mine = (F.col("node") == F.col("owner")) & (F.col("epoch") == F.col("owner_epoch"))
+    take, done = command == "TAKE", command == "DONE"
+    sent, received = what == "send", what == "received"
+    lines = (
+        events.where(
+            F.col("ids").isNotNull() & ((take | done) & (sent | received) | (what == "note"))
+        )
+        .withColumn("owner_epoch", F.coalesce("owner_epoch", F.col("epoch")))
+        .withColumn("owner", F.coalesce("owner", F.col("node")))
+    )
+    rows = of_jobs(
+        lines.select(
+            "owner", "owner_epoch", "ids", "attempts", "outcomes", "n", "at", "role", "lock", "via",
+            "reason",
+            F.when(take, F.col("target")).otherwise(F.col("source")).alias("worker"),
+            F.when(take, F.col("target_epoch")).otherwise(F.col("source_epoch"))
+            .alias("worker_epoch"),
+            F.when(what == "note", F.when(mine, F.lit("lost")))
+            .when(take & sent & mine, F.lit("granted"))
+            .when(take & received, F.lit("received"))
+            .when(done & sent, F.lit("done"))
+            .when(done & received & mine, F.lit("accepted"))
+            .alias("mark"),
+        ).where(F.col("mark").isNotNull()),
+        "attempts",
+        "outcomes",
+    ).withColumnRenamed("attempts", "attempt")  # fmt: skip
+
+    def first(mark: str, value: Column) -> Column:
+        return F.min(F.when(F.col("mark") == mark, value))
+
+    granted = F.struct("n", "worker", "worker_epoch", "role", "lock", "via")
+    leases = rows.groupBy(*_LEASE).agg(
+        first("granted", granted).alias("grant"),
+        *(first(mark, F.col("at")).alias(mark) for mark in _MARKS),
+        F.coalesce(first("accepted", F.col("outcomes")), first("done", F.col("outcomes")))
+        .alias("outcome"),
+        first("lost", F.col("reason")).alias("noted"),
+        F.min("worker").alias("worker"),
+        F.min("worker_epoch").alias("worker_epoch"),
+    )  # fmt: skip
+    runs = executions.groupBy(*_LEASE).agg(
+        F.min("handed").alias("started"),
+        F.min("ended").alias("finished"),
+        F.min("lane").alias("lane"),
+        F.min("handler").alias("handler"),
+        F.min("role").alias("run_role"),
+    )
+    given_back = {
+        Outcome.REFUSED: "refused",
+        Outcome.CANCELLED: "handed back",
+        Outcome.LOST: "lost at the worker",
+    }
+    said = reduce(
+        lambda column, pair: column.when(F.col("outcome") == int(pair[0]), F.lit(pair[1])),
+        given_back.items(),
+        F.when(F.lit(False), F.lit("")),
+    )
+    over = F.col("accepted").isNotNull() & (F.col("outcome") > int(Outcome.ERROR))
+    return leases.join(runs, list(_LEASE), "left").select(
+        *_LEASE,
+        F.coalesce("grant.worker", "worker").alias("worker"),
+        F.coalesce("grant.worker_epoch", "worker_epoch").alias("worker_epoch"),
+        F.coalesce("grant.role", "run_role").alias("role"),
+        "grant.lock",
+        "grant.via",
+        "granted",
+        "received",
+        "started",
+        "finished",
+        "done",
+        "accepted",
+        "lost",
+        "lane",
+        outcome_name(F.col("outcome")).alias("outcome"),
+        F.when(F.col("noted").isNotNull(), F.col("noted")).when(over, said).alias("cause"),
+        "handler",
+    )

@@ -1,0 +1,181 @@
+"""Rules that single lines of a node can show to be broken, without the story of a job or lock."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
+
+__all__ = ["checks", "double_booking", "lane_spans"]
+
+_PROCESS: Final = ("node", "epoch")
+
+
+def checks(events: DataFrame, processes: DataFrame) -> DataFrame:
+    """All that is found, as :data:`wmp.spark.histories.FOUND`."""
+    found = double_booking(events)
+    for one in (
+        _streams(events),
+        _numbers_of_ready(events),
+        _credit(events),
+        _newest_epoch(events, processes),
+    ):
+        found = found.unionByName(one)
+    return found
+
+
+def _found(rows: DataFrame, name: str, detail: Column, worker: Column | None = None) -> DataFrame:
+    """Rows with node, epoch, n and at become violations of that name."""
+    none = F.lit(None)
+    return rows.select(
+        F.lit("violation").alias("kind"),
+        none.cast("string").alias("owner"),
+        none.cast("bigint").alias("owner_epoch"),
+        none.cast("bigint").alias("job"),
+        F.lit(name).alias("name"),
+        detail.alias("detail"),
+        none.cast("bigint").alias("attempt"),
+        (worker if worker is not None else none).cast("string").alias("worker"),
+        (F.col("epoch") if worker is not None else none).cast("bigint").alias("worker_epoch"),
+        none.cast("bigint").alias("lock"),
+        "node",
+        "epoch",
+        "n",
+        "at",
+        F.array(F.struct("node", "epoch", "n")).alias("lines"),
+    )
+
+
+def lane_spans(events: DataFrame) -> DataFrame:
+    """Lanes of workers: what each takes, from its run (``n``, ``at``) until its last job is over
+    (``last_n``, ``last_at``; null when some of them are not)."""
+    run = F.col("what") == "run"
+    size = F.size("ids")
+    lines = events.where(F.col("what").isin("run", "finished", "recalled"))
+    spans = lines.groupBy(*_PROCESS, "lane").agg(
+        F.min(F.when(run, F.col("n"))).alias("n"),
+        F.min(F.when(run, F.col("at"))).alias("at"),
+        F.min_by("needs", F.when(run, F.col("n"))).alias("needs"),
+        F.sum(F.when(run, size)).alias("jobs"),
+        F.sum(F.when(~run, size)).alias("over"),
+        F.max(F.when(~run, F.col("n"))).alias("last_n"),
+        F.max(F.when(~run, F.col("at"))).alias("last_at"),
+    )
+    whole = F.coalesce(F.col("over"), F.lit(0)) >= F.col("jobs")
+    return spans.where(F.col("n").isNotNull()).select(
+        *_PROCESS,
+        "lane",
+        "n",
+        "at",
+        "needs",
+        F.when(whole, F.col("last_n")).alias("last_n"),
+        F.when(whole, F.col("last_at")).alias("last_at"),
+    )
+
+
+def double_booking(events: DataFrame) -> DataFrame:
+    """Started jobs never exceed a worker's resources (WMP-4.1)."""
+    have = (
+        events.where((F.col("what") == "start") & F.col("resources").isNotNull())
+        .select(*_PROCESS, F.explode("resources").alias("resource", "have"))
+        .distinct()
+    )
+    spans = lane_spans(events).select(
+        *_PROCESS, "n", "at", "last_n", "last_at", F.explode("needs").alias("resource", "amount")
+    )
+    begin = spans.select(*_PROCESS, "resource", "n", "at", F.col("amount").alias("change"))
+    end = spans.where(F.col("last_n").isNotNull()).select(
+        *_PROCESS, "resource", F.col("last_n").alias("n"), F.col("last_at").alias("at"),
+        (-F.col("amount")).alias("change"),
+    )  # fmt: skip
+    so_far = Window.partitionBy(*_PROCESS, "resource").orderBy("n")
+    taken = begin.unionByName(end).withColumn("taken", F.sum("change").over(so_far))
+    over = (
+        taken.where(F.col("change") > 0)
+        .join(F.broadcast(have), [*_PROCESS, "resource"], "left")
+        .where(F.col("taken") > F.coalesce("have", F.lit(0)))
+    )
+    detail = F.format_string(
+        "%s runs jobs that need %d %s, it has %d",
+        "node", "taken", "resource", F.coalesce("have", F.lit(0).cast("bigint")),
+    )  # fmt: skip
+    return _found(over, "no double booking", detail, F.col("node"))
+
+
+def _streams(events: DataFrame) -> DataFrame:
+    """Numbers start at 1 in a session and grow by 1 (WMP-7.1)."""
+    sent = events.where((F.col("what") == "send") & F.col("number").isNotNull())
+    # A device passes numbers on and has no stream: it has not made the message.
+    own = sent.where((F.col("source") == F.col("node")) & (F.col("source_epoch") == F.col("epoch")))
+    before = (
+        Window.partitionBy(*_PROCESS, "target", "target_epoch", "session")
+        .orderBy("n")
+        .rowsBetween(Window.unboundedPreceding, -1)
+    )
+    last = F.coalesce(F.max("number").over(before), F.lit(0))
+    gaps = own.withColumn("last", last).where(F.col("number") > F.col("last") + 1)
+    detail = F.format_string("%s has number %d, %d was the last", "command", "number", "last")
+    return _found(gaps, "WMP-7.1", detail)
+
+
+def _numbers_of_ready(events: DataFrame) -> DataFrame:
+    """A READY has no lower number than one before (WMP-3.2)."""
+    sent = events.where(
+        (F.col("what") == "send")
+        & (F.col("command") == "READY")
+        & (F.col("source") == F.col("node"))
+        & (F.col("source_epoch") == F.col("epoch"))
+    )
+    before = Window.partitionBy(*_PROCESS).orderBy("n")
+    lower = sent.withColumn("last", F.lag("ready").over(before)).where(
+        F.col("ready") < F.col("last")
+    )
+    detail = F.format_string("READY has number %d, %d was the last", "ready", "last")
+    return _found(lower, "WMP-3.2", detail, F.col("node"))
+
+
+def _credit(events: DataFrame) -> DataFrame:
+    """A manager wakes a worker for no more jobs than it remembers credit (WMP-3.4)."""
+    what, command = F.col("what"), F.col("command")
+    ready = (what == "received") & (command == "READY") & F.col("reason").isNull()
+    wake = (what == "send") & (command == "WAKE") & (F.col("source") == F.col("node"))
+    lines = events.where(ready | wake)
+    managers = events.where((what == "start") & (F.col("kind") == "manager")).select(*_PROCESS)
+    ours = lines.join(F.broadcast(managers.distinct()), list(_PROCESS), "left_semi").select(
+        *_PROCESS, "n", "at", "command", "count",
+        F.when(wake, F.col("target")).otherwise(F.col("source")).alias("peer"),
+        F.when(wake, F.col("target_epoch")).otherwise(F.col("source_epoch")).alias("peer_epoch"),
+        F.when(ready, F.col("credit")).alias("credit"),
+    )  # fmt: skip
+    pair = (*_PROCESS, "peer", "peer_epoch")
+    so_far = Window.partitionBy(*pair).orderBy("n")
+    since = Window.partitionBy(*pair, "turn").orderBy("n")
+    said = (
+        ours.withColumn("turn", F.count("credit").over(so_far))
+        .withColumn("had", F.coalesce(F.max("credit").over(since), F.lit(0).cast("bigint")))
+        .withColumn("used", F.coalesce(F.sum("count").over(since), F.lit(0).cast("bigint")))
+    )
+    over = said.where((F.col("command") == "WAKE") & (F.col("used") > F.col("had")))
+    told = "%d jobs were offered to %s, its READY has credit %d"
+    detail = F.format_string(told, "used", "peer", "had")
+    return _found(over, "WMP-3.4", detail)
+
+
+def _newest_epoch(events: DataFrame, processes: DataFrame) -> DataFrame:
+    """Of two processes of one identity the older stops, and only it (WMP-9.8)."""
+    newest = Window.partitionBy("node")
+    known = processes.withColumn("newest", F.max("epoch").over(newest))
+    stopped = known.where((F.col("reason") == "Superseded") & (F.col("epoch") == F.col("newest")))
+    went_on = known.where((F.col("end") == "stop") & (F.col("epoch") < F.col("newest"))).join(
+        events.where(F.col("what") == "halt").select(*_PROCESS), list(_PROCESS), "left_anti"
+    )
+    last = events.groupBy(*_PROCESS).agg(F.max("n").alias("n"))
+    rows = (
+        stopped.withColumn("why", F.lit(" stopped as replaced, and is the newest"))
+        .unionByName(went_on.withColumn("why", F.lit(" did not stop for its newer epoch")))
+        .join(last, list(_PROCESS))
+        .withColumn("at", F.col("last"))
+    )
+    who = F.concat_ws(":", "node", F.col("epoch").cast("string"))
+    return _found(rows, "the newest epoch lives", F.concat(who, "why"))

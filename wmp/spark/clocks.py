@@ -1,0 +1,118 @@
+"""How far clocks are apart, by the messages between them, and one clock for all.
+
+Two processes send each other messages. The least difference seen one way is the offset of the
+clocks plus the fastest trip, the other way it is the fastest trip less the offset. When the fastest
+trips take the same time, half of the difference of the two is the offset; when they do not, it
+is wrong by at most half of their sum.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import defaultdict
+
+from attrs import frozen
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from wmp.spark.links import _process
+from wmp.spark.processes import Process
+
+__all__ = ["Clock", "Offset", "clocks", "offsets"]
+
+
+def offsets(pairs: DataFrame, processes: DataFrame) -> DataFrame:
+    """The table ``offsets``, from :func:`wmp.spark.links.pairs`."""
+    one_way = pairs.groupBy("sent_process", "received_process").agg(
+        F.min(F.col("received_at") - F.col("sent_at")).alias("least"),
+        F.count("*").alias("messages"),
+    )
+    named = processes.select(_process().alias("process"), "node", "epoch")
+    sender = named.toDF("sent_process", "node", "epoch")
+    receiver = named.toDF("received_process", "peer", "peer_epoch")
+    both = one_way.join(F.broadcast(sender), "sent_process").join(
+        F.broadcast(receiver), "received_process"
+    )
+    way = both.select("node", "epoch", "peer", "peer_epoch", "least", "messages")
+    back = way.toDF("peer", "peer_epoch", "node", "epoch", "backward", "answers")
+    half = F.lit(2)
+    return (
+        way.withColumnRenamed("least", "forward")
+        .join(back, ["node", "epoch", "peer", "peer_epoch"])
+        .where(F.struct("node", "epoch") < F.struct("peer", "peer_epoch"))
+        .select(
+            "node",
+            "epoch",
+            "peer",
+            "peer_epoch",
+            "forward",
+            "backward",
+            (F.col("messages") + F.col("answers")).alias("messages"),
+            F.floor((F.col("forward") - F.col("backward")) / half).alias("offset"),
+            F.ceil((F.col("forward") + F.col("backward")) / half).alias("error"),
+        )
+    )
+
+
+@frozen
+class Offset:
+    """What a row of ``offsets`` says."""
+
+    node: tuple[str, int]
+    peer: tuple[str, int]
+    offset: int
+    error: int
+    messages: int
+
+
+@frozen
+class Clock:
+    """How a process's monotonic clock becomes the common one."""
+
+    clock: int
+    """µs to add."""
+    error: int | None
+    """µs; None for a clock that is believed without a comparison."""
+
+
+def clocks(found: list[Process], pairs: list[Offset]) -> dict[tuple[str, int], Clock]:
+    """One clock for all: a shortest path from the process with the most messages to each other.
+
+    Args:
+        found: All processes that wrote journals.
+        pairs: The table ``offsets``.
+
+    Returns:
+        The clock of each process.
+    """
+    said: dict[tuple[str, int], int] = defaultdict(int)
+    near: dict[tuple[str, int], list[tuple[tuple[str, int], int, int]]] = defaultdict(list)
+    hosts = {process.key: process.host for process in found}
+    walls = {process.key: process.wall for process in found}
+    for pair in pairs:
+        if pair.node not in walls or pair.peer not in walls:
+            continue
+        offset, error = pair.offset, max(pair.error, 0)
+        same = hosts[pair.node] is not None and hosts[pair.node] == hosts[pair.peer]
+        if same and abs(offset) <= error:
+            offset = error = 0  # one machine has one monotonic clock
+        said[pair.node] += pair.messages
+        said[pair.peer] += pair.messages
+        near[pair.node].append((pair.peer, offset, error))
+        near[pair.peer].append((pair.node, -offset, error))
+    told: dict[tuple[str, int], Clock] = {}
+    # Whoever shares no pair with the first makes another beginning, by its own wall clock.
+    for beginning in sorted(walls, key=lambda process: (-said[process], process)):
+        if beginning in told:
+            continue
+        reach = [(0, beginning, walls[beginning])]
+        while reach:
+            error, process, clock = heapq.heappop(reach)
+            if process in told:
+                continue
+            alone = process == beginning and told
+            told[process] = Clock(clock, None if alone else error)
+            for peer, offset, more in near[process]:
+                if peer not in told:
+                    heapq.heappush(reach, (error + more, peer, clock - offset))
+    return told

@@ -1,0 +1,84 @@
+"""Monotonic times of processes become timestamps on the common clock."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+__all__ = ["attempts", "conversations", "executions", "jobs", "locks", "on_common_clock", "wakes"]
+
+
+def on_common_clock(
+    frame: DataFrame, nodes: DataFrame, times: Mapping[str, Sequence[str]]
+) -> DataFrame:
+    """Turn µs of monotonic clocks into timestamps.
+
+    Args:
+        frame: With processes in columns ``x`` and ``x_epoch``.
+        nodes: The table of that name.
+        times: For each ``x`` which columns are on its clock. Where there is no journal of ``x``
+            there is no time either.
+    """
+    clocks = nodes.select("node", "epoch", "clock")
+    for who, names in times.items():
+        clock = clocks.toDF(who, f"{who}_epoch", "_clock")
+        frame = frame.join(F.broadcast(clock), [who, f"{who}_epoch"], "left")
+        for name in names:
+            frame = frame.withColumn(name, F.timestamp_micros(F.col(name) + F.col("_clock")))
+        frame = frame.drop("_clock")
+    return frame
+
+
+def jobs(frame: DataFrame, nodes: DataFrame) -> DataFrame:
+    """The table ``jobs``."""
+    return on_common_clock(frame, nodes, {"owner": ("submitted", "asked", "ended")})
+
+
+def attempts(frame: DataFrame, nodes: DataFrame) -> DataFrame:
+    """The table ``attempts``, with its durations: those on one clock by that clock."""
+    lengths = {
+        "lane_wait": ("started", "received"),
+        "done_wait": ("done", "finished"),
+        "lease": ("accepted", "granted"),
+    }
+    for name, (last, first) in lengths.items():
+        frame = frame.withColumn(name, F.col(last) - F.col(first))
+    # A DONE that answers for a newer lease than the one that was run says nothing of waiting.
+    for name in ("lane_wait", "done_wait"):
+        frame = frame.withColumn(name, F.when(F.col(name) >= 0, F.col(name)))
+    timed = on_common_clock(
+        frame,
+        nodes,
+        {
+            "owner": ("granted", "accepted", "lost"),
+            "worker": ("received", "started", "finished", "done"),
+        },
+    )
+    trips = {"take_trip": ("received", "granted"), "done_trip": ("accepted", "done")}
+    for name, (last, first) in trips.items():
+        timed = timed.withColumn(name, F.unix_micros(last) - F.unix_micros(first))
+    return timed
+
+
+def executions(frame: DataFrame, nodes: DataFrame) -> DataFrame:
+    """The table ``executions``."""
+    return on_common_clock(frame, nodes, {"worker": ("handed", "began", "ended")})
+
+
+def locks(frame: DataFrame, nodes: DataFrame) -> DataFrame:
+    """The table ``locks``."""
+    return on_common_clock(frame, nodes, {"worker": ("given", "answered", "closed")})
+
+
+def wakes(frame: DataFrame, nodes: DataFrame) -> DataFrame:
+    """The table ``wakes``."""
+    return on_common_clock(frame, nodes, {"worker": ("received",)})
+
+
+def conversations(frame: DataFrame, nodes: DataFrame) -> DataFrame:
+    """The table ``conversations``."""
+    return on_common_clock(
+        frame, nodes, {"worker": ("ready", "woken", "given", "answered", "done")}
+    )

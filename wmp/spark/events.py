@@ -1,0 +1,118 @@
+"""Lines become events, or are counted with the reason why not."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from functools import reduce
+from operator import or_
+from typing import Any, Final
+
+import pyarrow
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from wmp.journal.schema import COLUMNS, LINES, VERSION, what_is_wrong
+from wmp.spark.schema import CORRUPT, journal_ddl
+
+__all__ = ["UNKNOWN_VERSION", "bad_lines", "events", "of_jobs", "parse"]
+
+UNKNOWN_VERSION: Final = "the journal is of a version that is not known"
+"""How the error of a line of another version begins."""
+
+_HEAD: Final = ("node", "epoch", "n", "step", "at", "wall", "what")
+_EXAMPLE: Final = 200
+
+
+def parse(lines: DataFrame) -> DataFrame:
+    """Lines as :func:`wmp.spark.journals.read_lines` has them, with the columns of the schema.
+
+    Empty lines are left out. What is no line of the schema has nulls.
+
+    Raises:
+        SparkRuntimeException: (when the frame is read) a line has a version that is not known;
+            the text has ``UNKNOWN_VERSION``.
+    """
+    options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT}
+    read = lines.where(F.length(F.trim("value")) > 0).select(
+        "file", "value", F.from_json("value", journal_ddl(), options).alias("line")
+    )
+    version = F.col("line.v")
+    says = F.concat(
+        F.lit(f"{UNKNOWN_VERSION}: "), version.cast("string"), F.lit(" in "), "file",
+        F.lit(f"; this release reads version {VERSION}: use the one that wrote it"),
+    )  # fmt: skip
+    # In the filter, where no optimizer can leave it out.
+    known = F.when(version.isNull() | (version == VERSION), True).otherwise(F.raise_error(says))
+    return read.where(known).select("file", "value", "line.*")
+
+
+def _is_bad() -> Column:
+    missing = [F.col(name).isNull() for name in ("v", *_HEAD)]
+    for what, needed in LINES.items():
+        if needed:
+            absent = reduce(or_, (F.col(name).isNull() for name in needed))
+            missing.append((F.col("what") == what) & absent)
+    return F.col(CORRUPT).isNotNull() | reduce(or_, missing)
+
+
+def events(parsed: DataFrame) -> DataFrame:
+    """The table ``events``: the lines that could be read."""
+    names = [column.name for column in COLUMNS]
+    return parsed.where(~_is_bad()).select(*names, "file")
+
+
+def bad_lines(parsed: DataFrame) -> DataFrame:
+    """The table ``bad_lines``: the others, counted by reason."""
+    return (
+        parsed.where(_is_bad())
+        .select("file", "value")
+        .mapInArrow(_reasons, "file string, reason string, example string")
+        .groupBy("file", "reason")
+        .agg(F.count("*").alias("lines"), F.min("example").alias("example"))
+    )
+
+
+def _reasons(batches: Iterator[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
+    """Runs at a worker: asks the schema itself what is wrong."""
+    for batch in batches:
+        values = batch.column(1).to_pylist()
+        columns = [
+            batch.column(0),
+            pyarrow.array([_reason(value) for value in values], pyarrow.string()),
+            pyarrow.array([value[:_EXAMPLE] for value in values], pyarrow.string()),
+        ]
+        yield pyarrow.RecordBatch.from_arrays(columns, names=["file", "reason", "example"])
+
+
+def _reason(value: str) -> str:
+    try:
+        line: Any = json.loads(value)
+    except ValueError:
+        torn = value.startswith("{") and not value.rstrip().endswith("}")
+        return "torn" if torn else "garbage"
+    if not isinstance(line, dict):
+        return "garbage"
+    return what_is_wrong(line) or "not as the schema has it"
+
+
+def of_jobs(lines: DataFrame, *arrays: str) -> DataFrame:
+    """One row for each job of a line, instead of arrays: ``job``, and the named ones.
+
+    A single entry stands for all, and a column that is absent is null in each. The row's place
+    in its line is ``place``, from 0.
+    """
+    size = F.size("ids")
+    whole = []
+    for name in arrays:
+        column = F.col(name)
+        one = F.array_repeat(F.get(column, F.lit(0)), size)
+        whole.append(F.when(F.size(column) > 1, column).otherwise(one).alias(name))
+    rest = [name for name in lines.columns if name not in ("ids", *arrays)]
+    zipped = F.posexplode(F.arrays_zip(F.col("ids").alias("ids"), *whole))
+    return lines.select(*rest, zipped.alias("place", "_row")).select(
+        *rest,
+        "place",
+        F.col("_row.ids").alias("job"),
+        *(F.col(f"_row.{n}").alias(n) for n in arrays),
+    )

@@ -1,0 +1,122 @@
+"""What happened to jobs, one row a fact: exploded from the lines of managers and workers."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from wmp.core.stream import Arrival
+from wmp.message import ERROR_CODES
+from wmp.spark.events import of_jobs
+
+__all__ = ["COLUMNS", "facts", "unheeded"]
+
+COLUMNS: Final = (
+    "owner", "owner_epoch", "job", "side", "node", "epoch", "n", "at", "fact", "attempt", "peer",
+    "peer_epoch", "value", "session", "number", "word",
+)  # fmt: skip
+"""``side`` is 0 for what the manager wrote and 1 for what a worker did; ``fact`` is what happened.
+
+========= ==== ===================== ===================== ==================== ===================
+fact      side peer                  value                 word                 number
+========= ==== ===================== ===================== ==================== ===================
+accepted  0                          retries                                    deadline, µs
+asked     0
+granted   0    the worker                                                       of its TAKE
+lost      0    the worker            1: counts
+resolved  0    whose DONE it was                           the end
+taken     1    the manager                                                      of its TAKE
+run       1    the manager           the lane
+finished  1                          the outcome
+recalled  1
+cancel    1    the manager           1: only unstarted                          of its CANCEL
+answered  1    the manager           the outcome                                of its DONE
+forgotten 1    the manager
+========= ==== ===================== ===================== ==================== ===================
+
+``granted`` and ``lost`` are not from here but from :mod:`wmp.spark.leases`.
+"""
+
+_UNHEEDED: Final = ("old session", "unknown session", *(a.value for a in Arrival), *ERROR_CODES)
+
+
+def unheeded() -> tuple[str, ...]:
+    """Reasons for which a worker ignores the whole of a message of a manager."""
+    return _UNHEEDED
+
+
+def facts(events: DataFrame, executions: DataFrame) -> DataFrame:
+    """All facts but those of leases, with ``COLUMNS``.
+
+    Args:
+        events: The table of that name.
+        executions: By :func:`wmp.spark.executions.executions`; they say whose job a lane ended.
+    """
+    what, command = F.col("what"), F.col("command")
+    own = what.isin("submitted", "cancelled", "resolve")
+    heeded = F.coalesce(~F.col("reason").isin(*_UNHEEDED), F.lit(True))
+    mine = (F.col("node") == F.col("owner")) & (F.col("epoch") == F.col("owner_epoch"))
+    fact = (
+        F.when(what == "submitted", "accepted")
+        .when(what == "cancelled", "asked")
+        .when(what == "resolve", "resolved")
+        .when((what == "received") & (command == "TAKE") & heeded, "taken")
+        .when((what == "received") & (command == "CANCEL") & heeded, "cancel")
+        .when((what == "send") & (command == "DONE"), "answered")
+        .when((what == "note") & F.col("owner").isNotNull(), "forgotten")
+        .when(what == "run", "run")
+    )
+    lines = events.where(F.col("ids").isNotNull() & ~F.coalesce(mine, F.lit(False))).select(
+        F.when(own, F.col("node")).otherwise(F.col("owner")).alias("owner"),
+        F.when(own, F.col("epoch")).otherwise(F.col("owner_epoch")).alias("owner_epoch"),
+        F.when(own, 0).otherwise(1).alias("side"),
+        "node", "epoch", "n", "at",
+        fact.alias("fact"),
+        F.coalesce(
+            F.when(command.isin("TAKE", "CANCEL") | (what == "resolve"), F.col("source")),
+            F.when(command == "DONE", F.col("target")),
+            F.col("about_peer"),
+        ).alias("peer"),
+        F.coalesce(
+            F.when(command.isin("TAKE", "CANCEL") | (what == "resolve"), F.col("source_epoch")),
+            F.when(command == "DONE", F.col("target_epoch")),
+            F.col("about_epoch"),
+        ).alias("peer_epoch"),
+        F.coalesce("retries", "lane", F.col("unstarted").cast("bigint")).alias("value"),
+        "session",
+        F.coalesce("number", F.col("at") + F.col("timeout")).alias("number"),
+        "ids", "attempts", "outcomes", "ends",
+    ).where(F.col("fact").isNotNull())  # fmt: skip
+    rows = of_jobs(lines, "attempts", "outcomes", "ends")
+    from_lines = rows.select(
+        *COLUMNS[:9],
+        F.col("attempts").alias("attempt"),
+        "peer",
+        "peer_epoch",
+        F.coalesce("outcomes", "value").alias("value"),
+        "session",
+        "number",
+        F.col("ends").alias("word"),
+    )
+    return from_lines.unionByName(_ends(events, executions))
+
+
+def _ends(events: DataFrame, executions: DataFrame) -> DataFrame:
+    """What lanes told, which name no owner: that of the run is theirs."""
+    key = ["node", "epoch", "lane", "job"]
+    lines = events.where(F.col("what").isin("finished", "recalled")).select(
+        "node", "epoch", "lane", "n", "at", F.col("what").alias("fact"), "ids", "outcomes"
+    )
+    run = executions.select(
+        F.col("worker").alias("node"), F.col("worker_epoch").alias("epoch"), "lane", "job",
+        "owner", "owner_epoch", "attempt",
+    )  # fmt: skip
+    nothing = F.lit(None)
+    return of_jobs(lines, "outcomes").join(run, key).select(
+        "owner", "owner_epoch", "job", F.lit(1).alias("side"), "node", "epoch", "n", "at", "fact",
+        "attempt", nothing.cast("string").alias("peer"), nothing.cast("bigint").alias("peer_epoch"),
+        F.col("outcomes").alias("value"), nothing.cast("bigint").alias("session"),
+        nothing.cast("bigint").alias("number"), nothing.cast("string").alias("word"),
+    )  # fmt: skip

@@ -1,0 +1,257 @@
+"""Each job's history, held against what must hold of every history, and against the tables.
+
+The claims are those of the simulations, made by their own code (:mod:`wmp.testing.invariants`);
+the tables are those that the machines consult (:mod:`wmp.core.jobs`, :mod:`wmp.core.taken`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+import pyarrow
+from attrs import define, field
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from wmp.actions import End
+from wmp.core import jobs, taken
+from wmp.core.jobs import Input, State
+from wmp.core.taken import JobInput, JobState
+from wmp.message import Outcome, Peer
+from wmp.spark.arrow import schema_of, to_batch
+from wmp.spark.facts import COLUMNS
+from wmp.testing.invariants import History, Violation
+
+__all__ = ["FOUND", "histories"]
+
+FOUND: Final = (
+    "kind string, owner string, owner_epoch bigint, job bigint, name string, detail string, "
+    "attempt bigint, worker string, worker_epoch bigint, lock bigint, node string, epoch bigint, "
+    "n bigint, at bigint, lines array<struct<node:string,epoch:bigint,n:bigint>>"
+)
+"""What a look at histories finds: of kind ``state``, where ``name`` is the last state of a job or
+lock, and of kind ``violation``, where it is what was broken, with the line in which it showed."""
+
+_ARROW: Final = schema_of(FOUND)
+_ROWS: Final = 8192
+_MOST_LINES: Final = 200
+_ROUNDED: Final = 2
+"""µs: times were rounded."""
+_ANY: Final = {End.OK: b"", End.ERROR: b""}
+"""What handlers make is not in a journal: all results count as the same."""
+
+
+def histories(facts: DataFrame, processes: DataFrame) -> DataFrame:
+    """Judge each job; ``FOUND``.
+
+    Args:
+        facts: Of all jobs, with those of leases.
+        processes: By :func:`wmp.spark.processes.processes`.
+    """
+    ends = processes.select(
+        F.col("node").alias("owner"),
+        F.col("epoch").alias("owner_epoch"),
+        F.col("end").alias("over"),
+    )
+    rows = facts.join(F.broadcast(ends), ["owner", "owner_epoch"], "left")
+    key = ["owner", "owner_epoch", "job"]
+    return (
+        rows.select(*COLUMNS, "over")
+        .repartition(*key)
+        .sortWithinPartitions(*key, "side", "node", "epoch", "n", "fact")
+        .mapInArrow(_fold, FOUND)
+    )
+
+
+def _fold(batches: Iterator[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
+    """Runs at a worker of Spark; a job may reach over several batches."""
+    key: tuple[Any, ...] | None = None
+    rows: list[tuple[Any, ...]] = []
+    out: list[tuple[Any, ...]] = []
+    for batch in batches:
+        for row in zip(*(column.to_pylist() for column in batch.columns), strict=True):
+            if row[:3] != key:
+                if rows:
+                    _Judge(rows).judge(out)
+                    if len(out) >= _ROWS:
+                        yield to_batch(out, _ARROW)
+                        out = []
+                key, rows = row[:3], []
+            rows.append(row)
+    if rows:
+        _Judge(rows).judge(out)
+    if out:
+        yield to_batch(out, _ARROW)
+
+
+@define(eq=False)
+class _Held:
+    """A job at one process of a worker."""
+
+    state: JobState = JobState.ABSENT
+    attempt: int = 0
+    due: int = 0
+    """Answers that it owes."""
+    answers: set[tuple[int, int]] = field(factory=set)
+    """(session, number) of its DONEs: equal ones are the same, sent again."""
+
+
+@define(eq=False)
+class _Judge:
+    """One job, and all facts of it: its manager's first, then each worker's."""
+
+    rows: list[tuple[Any, ...]]
+    history: History = field(factory=History)
+    state: State = State.QUEUED
+    accepted: bool = False
+    _broken: list[tuple[str, str, tuple[Any, ...]]] = field(factory=list)
+    _held: dict[tuple[str, int], _Held] = field(factory=dict)
+
+    def judge(self, out: list[tuple[Any, ...]]) -> None:
+        """Append what is found."""
+        first = self.rows[0]
+        owner, self.accepted = (first[0].encode(), first[1]), first[8] == "accepted"
+        over, job = first[16], first[2]
+        if not self.accepted:
+            # Nobody knows what its manager did: only what its workers did can be judged.
+            self.history.accepted(owner, job, _ANY)
+        history: History | None = self.history
+        alive = over == "stop"
+        for row in self.rows:
+            if row[3] == 1 and not (alive and self.accepted):
+                self.history.died(owner)  # it cannot have written down all that it knew
+            if history is not None:
+                try:
+                    self._tell(history, owner, row)
+                except Violation as violation:
+                    self._broken.append((violation.name, violation.detail, row))
+                    history = None  # what follows from it is no news
+            wrong = None
+            if row[3] == 1:
+                wrong = self._at_worker(row)
+            elif history is not None and self.accepted:
+                wrong = self._at_manager(row)
+            if wrong is not None:
+                self._broken.append((*wrong, row))
+        if history is not None and alive:
+            try:
+                history.finish()
+            except Violation as violation:
+                self._broken.append((violation.name, violation.detail, self.rows[-1]))
+        self._report(out)
+
+    def _tell(self, history: History, owner: Peer, row: tuple[Any, ...]) -> None:
+        """The facts of a job, as its history is told them."""
+        job, (_, node, epoch, _, at, fact, attempt, peer, peer_epoch, value) = row[2], row[3:13]
+        match fact:
+            case "accepted":
+                history.accepted(owner, job, _ANY, value)
+                if row[14] is not None:
+                    history.limited(owner, job, row[14] - _ROUNDED)
+            case "asked":
+                history.asked(owner, job)
+            case "granted" if self.accepted:
+                history.granted(owner, job, attempt, (peer.encode(), peer_epoch))
+            case "lost" if self.accepted:
+                history.lost(owner, job, attempt, counts=bool(value))
+            case "resolved" if self.accepted:
+                by = None if peer is None else (peer.encode(), peer_epoch)
+                history.resolved(owner, job, End(row[15]), b"", attempt, by, at)
+            case "run":
+                history.begun((node.encode(), epoch), owner, job, attempt)
+            case "answered":
+                history.answered((node.encode(), epoch), owner, job, attempt, value)
+
+    def _at_manager(self, row: tuple[Any, ...]) -> tuple[str, str] | None:
+        """Move along the table of jobs; what is wrong when it knows no such step."""
+        fact, value = row[8], row[12]
+        match fact:
+            case "granted":
+                return self._step(Input.GRANT)
+            case "lost" if self.state in (State.LEASED, State.CANCELLING):
+                known = self.history.jobs[row[0].encode(), row[1]][row[2]]
+                if not value:
+                    return self._step(Input.RETURN)
+                return self._step(Input.SPEND if known.spent > known.retries else Input.LOSE)
+            case "asked" if (self.state, Input.CANCEL) in jobs.TRANSITIONS:
+                return self._step(Input.CANCEL)
+            case "resolved":
+                end = End(row[15])
+                if end in (End.OK, End.ERROR):
+                    return self._step(Input.RESULT)
+                if end is End.TIMEOUT:
+                    return self._step(Input.EXPIRE)
+                if self.state is not State.ENDED:
+                    return "WMP-6.1", f"told {end.value} while {self.state.name.lower()}"
+        return None
+
+    def _step(self, what: Input) -> tuple[str, str] | None:
+        state = jobs.TRANSITIONS.get((self.state, what))
+        if state is None:
+            return "WMP-6.1", f"{what.name.lower()} while {self.state.name.lower()}"
+        self.state = state
+        return None
+
+    def _at_worker(self, row: tuple[Any, ...]) -> tuple[str, str] | None:
+        """Move along the worker's table of jobs; what is wrong when it knows no such step."""
+        (_, node, epoch, _, _, fact, attempt, _, _, value, session, number) = row[3:15]
+        held = self._held.setdefault((node, epoch), _Held())
+        match fact:
+            case "taken":
+                if held.state is JobState.ABSENT:
+                    held.due += 1
+                    held.attempt = attempt
+                held.attempt = max(held.attempt, attempt)
+                held.state = taken.TRANSITIONS[held.state, JobInput.TAKE]
+            case "run":
+                state = taken.TRANSITIONS.get((held.state, JobInput.START))
+                if state is None:
+                    return "WMP-6.6", f"handed to a lane while {held.state.name.lower()}"
+                held.state = state
+            case "finished" | "recalled":
+                what = JobInput.FINISH if fact == "finished" else JobInput.RECALLED
+                held.state = taken.TRANSITIONS.get((held.state, what), held.state)
+            case "cancel":
+                if held.state is JobState.ABSENT or held.attempt != attempt:
+                    held.due += 1  # not held: answered at once
+                else:
+                    what = JobInput.UNSTARTED if value else JobInput.CANCEL
+                    held.state = taken.TRANSITIONS.get((held.state, what), held.state)
+            case "forgotten":
+                held.state, held.due = JobState.ABSENT, 0
+            case "answered":
+                if (session, number) in held.answers:
+                    return None
+                held.answers.add((session, number))
+                held.due -= 1
+                if held.state is JobState.PARKED and held.attempt == attempt:
+                    held.state = JobState.ABSENT  # refused, expired or handed back
+                if held.due < 0:
+                    said = Outcome(value).name.lower()
+                    return (
+                        "WMP-6.6",
+                        f"attempt {attempt} answered {said}, which was asked of nobody",
+                    )
+        return None
+
+    def _report(self, out: list[tuple[Any, ...]]) -> None:
+        owner, epoch, job = self.rows[0][:3]
+        none = (None,) * 10
+        if self.accepted:
+            out.append(("state", owner, epoch, job, self.state.name.lower(), *none))
+        if not self._broken:
+            return
+        seen = {(row[4], row[5], row[6]): None for row in self.rows[-_MOST_LINES:]}
+        lines = [{"node": node, "epoch": e, "n": n} for node, e, n in seen]
+        for name, detail, row in self._broken:
+            if row[3] == 1:
+                worker, worker_epoch = row[4], row[5]
+            else:
+                worker, worker_epoch = row[10], row[11]
+            out.append(
+                (
+                    "violation", owner, epoch, job, name, detail, row[9], worker, worker_epoch,
+                    None, row[4], row[5], row[6], row[7], lines,
+                )
+            )  # fmt: skip

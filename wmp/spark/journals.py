@@ -1,0 +1,98 @@
+"""Reading journals: the one place where the pipeline opens files that are not its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Final
+
+import pyarrow
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from wmp.errors import ConfigError
+from wmp.journal.schema import SUFFIX
+
+__all__ = ["LINES", "find_segments", "read_lines"]
+
+LINES: Final = "file string, value string"
+"""What is read: the name of a segment, and one line of it."""
+
+_BATCH: Final = 4096
+
+
+def find_segments(paths: Sequence[str | Path]) -> list[str]:
+    """The segments that these files and directories hold, dotted ones included, sorted.
+
+    A segment that is there twice, by its name, counts once: the one that is finished, else the
+    longer one. What has a scheme (``s3://…``) is left to Spark, and comes back as it is.
+
+    Raises:
+        ConfigError: A path is not there.
+    """
+    far: list[str] = []
+    near: dict[str, tuple[tuple[bool, int], str]] = {}
+    for path in map(str, paths):
+        if "://" in path:
+            far.append(path)
+            continue
+        for file in _files(Path(path)):
+            name = file.name.removeprefix(".")
+            rank = (not file.name.startswith("."), file.stat().st_size)
+            if name not in near or rank > near[name][0]:
+                near[name] = rank, str(file.resolve())
+    return sorted(far) + sorted(file for _, file in near.values())
+
+
+def _files(path: Path) -> Iterable[Path]:
+    if path.is_file():
+        return [path]
+    if path.is_dir():
+        return sorted(file for file in path.rglob(f"*{SUFFIX}") if file.is_file())
+    raise ConfigError(f"there is no journal at {path}: no such file or directory")
+
+
+def read_lines(spark: SparkSession, segments: Sequence[str]) -> DataFrame:
+    """All lines of segments, as ``LINES``.
+
+    Args:
+        spark: Where.
+        segments: From :func:`find_segments`; none make an empty frame.
+    """
+    # Spark's own reader passes over names that begin with a dot, whatever it is told.
+    dotted = [segment for segment in segments if segment.rpartition("/")[2].startswith(".")]
+    plain = [segment for segment in segments if segment not in set(dotted)]
+    frames = []
+    if plain:
+        reader = spark.read.option("recursiveFileLookup", True).option("lineSep", "\n")
+        text = reader.text(plain, wholetext=False)
+        frames.append(text.select(F.col("_metadata.file_name").alias("file"), "value"))
+    if dotted:
+        names = spark.createDataFrame([(name,) for name in dotted], "path string")
+        frames.append(names.repartition(len(dotted)).mapInArrow(_lines_of, LINES))
+    if not frames:
+        return spark.createDataFrame([], LINES)
+    first, *rest = frames
+    for frame in rest:
+        first = first.unionAll(frame)
+    return first
+
+
+def _lines_of(batches: Iterator[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
+    """Runs at a worker: the lines of files, a batch at a time."""
+    for batch in batches:
+        for path in batch.column(0).to_pylist():
+            name, lines = path.rpartition("/")[2], []
+            with open(path, "rb") as file:
+                for line in file:
+                    lines.append(line.rstrip(b"\n").decode(errors="replace"))
+                    if len(lines) == _BATCH:
+                        yield _batch(name, lines)
+                        lines = []
+            if lines:
+                yield _batch(name, lines)
+
+
+def _batch(name: str, lines: list[str]) -> pyarrow.RecordBatch:
+    columns = [pyarrow.array([name] * len(lines)), pyarrow.array(lines, pyarrow.string())]
+    return pyarrow.RecordBatch.from_arrays(columns, names=["file", "value"])

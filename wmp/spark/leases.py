@@ -1,0 +1,159 @@
+"""Leases as a manager's messages tell of them: granted, and over for a cause.
+
+What a manager was told, and so what it may do, is worked out by the witness of the simulations,
+from lines instead of events: for each manager and worker in the order of the manager's lines.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+import pyarrow
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from wmp.actions import Send
+from wmp.core.settings import ManagerSettings
+from wmp.events import Received, Ticked, Undelivered
+from wmp.message import Columns, Command, Field, Message, Peer
+from wmp.spark.arrow import schema_of, to_batch
+from wmp.testing.invariants import History
+from wmp.testing.witness import Witness
+
+__all__ = ["FACTS", "leases"]
+
+FACTS: Final = (
+    "owner string, owner_epoch bigint, job bigint, side int, node string, epoch bigint, n bigint, "
+    "at bigint, fact string, attempt bigint, peer string, peer_epoch bigint, value bigint, "
+    "session bigint, number bigint, word string"
+)
+"""The columns of facts, in Spark's words."""
+
+_ARROW: Final = schema_of(FACTS)
+_LINES: Final = ("received", "send", "undelivered", "note", "resolve")
+_READ: Final = (
+    "node", "epoch", "other", "n", "at", "what", "command", "other_epoch", "mine", "session",
+    "number", "ack", "ids", "attempts", "outcomes", "expire",
+)  # fmt: skip
+_NOBODY: Final = ManagerSettings(identity=b"", epoch=0)
+_ROWS: Final = 8192
+_SLACK: Final = 2
+"""µs: times were rounded."""
+
+
+def leases(events: DataFrame, processes: DataFrame) -> DataFrame:
+    """The facts ``granted`` and ``lost``."""
+    what = F.col("what")
+    managers = processes.where(F.col("kind") == "manager").select(
+        "node", "epoch", F.col("settings")["expire"].alias("expire")
+    )
+    other, other_epoch = (
+        F.when(what.isin("send", "undelivered"), F.col(f"target{end}"))
+        .when(what == "note", F.col(f"about_{'epoch' if end else 'peer'}"))
+        .otherwise(F.col(f"source{end}"))
+        for end in ("", "_epoch")
+    )
+    mine = (F.col("target") == F.col("node")) & (F.col("target_epoch") == F.col("epoch"))
+    told = events.where(what.isin(*_LINES)).select(
+        *(name for name in _READ if name not in ("other", "other_epoch", "mine", "expire")),
+        other.alias("other"),
+        other_epoch.alias("other_epoch"),
+        mine.alias("mine"),
+    )
+    heard = told.where(F.col("other").isNotNull() & F.col("other_epoch").isNotNull())
+    rows = heard.join(F.broadcast(managers), ["node", "epoch"]).select(*_READ)
+    return (
+        rows.repartition("node", "epoch", "other")
+        .sortWithinPartitions("node", "epoch", "other", "n")
+        .mapInArrow(_fold, FACTS)
+    )
+
+
+class _Recorder(History):
+    """Takes down what a witness tells a history, instead of judging it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.told: list[tuple[str, Peer, int, int, Peer | None, bool]] = []
+
+    def granted(self, owner: Peer, id: int, attempt: int, worker: Peer) -> None:
+        self.told.append(("granted", owner, id, attempt, worker, False))
+
+    def lost(self, owner: Peer, id: int, attempt: int, *, counts: bool = True) -> None:
+        self.told.append(("lost", owner, id, attempt, None, counts))
+
+
+def _fold(batches: Iterator[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
+    """Runs at a worker of Spark; a pair may reach over several batches."""
+    pair: tuple[Any, ...] | None = None
+    recorder = _Recorder()
+    witness = Witness(recorder)
+    settings = _NOBODY
+    out: list[tuple[Any, ...]] = []
+    for batch in batches:
+        for row in zip(*(column.to_pylist() for column in batch.columns), strict=True):
+            node, epoch, other, n, at = row[:5]
+            if (node, epoch, other) != pair:
+                pair = node, epoch, other
+                witness = Witness(recorder)
+                expire = (row[15] or _NOBODY.expire) * 1e6
+                settings = ManagerSettings(
+                    identity=node.encode(), epoch=epoch, expire=expire - _SLACK
+                )
+            _tell(witness, settings, row)
+            if recorder.told:
+                for fact, _, job, attempt, worker, counts in recorder.told:
+                    peer, peer_epoch = worker or (None, None)
+                    out.append(
+                        (
+                            node, epoch, job, 0, node, epoch, n, at, fact, attempt,
+                            peer and peer.decode(), peer_epoch, int(counts), None, row[10], None,
+                        )
+                    )  # fmt: skip
+                recorder.told.clear()
+                if len(out) >= _ROWS:
+                    yield to_batch(out, _ARROW)
+                    out = []
+    if out:
+        yield to_batch(out, _ARROW)
+
+
+def _tell(witness: Witness, settings: ManagerSettings, row: tuple[Any, ...]) -> None:
+    """Let the witness see one line."""
+    (_, _, other, _, at, what, command, other_epoch, mine, session, number, ack, ids, attempts,
+     outcomes, _) = row  # fmt: skip
+    if what == "note":
+        # It says why leases are over. The one cause that no message tells is silence: the
+        # witness looks at the clock as well, and sees for itself.
+        witness.manager_did(settings, Ticked(), (), at)
+        return
+    me: Peer = (settings.identity, settings.epoch)
+    peer: Peer = (other.encode(), other_epoch)
+    if what == "resolve":
+        witness.settled(me, peer[0], ids)
+        return
+    columns = None
+    if ids is not None:
+        columns = Columns(ids, _all(attempts, ids) or (), outcomes=_all(outcomes, ids))
+    fields: dict[int | str, Any] = {}
+    for key, value in ((Field.SESSION, session), (Field.NUMBER, number), (Field.ACK, ack)):
+        if value is not None:
+            fields[key] = value
+    known = Command[command]
+    if what == "send" or what == "undelivered":
+        message = Message(known, (peer[1], peer[0]), me, fields, columns)
+        if what == "send":
+            witness.manager_did(settings, None, (Send(0, message),), at)
+        else:
+            witness.manager_did(settings, Undelivered(0, message), (), at)
+    elif mine is not False:  # None: it is for all
+        message = Message(known, me[::-1] if mine else (), peer, fields, columns)
+        witness.manager_did(settings, Received(0, message), (), at)
+
+
+def _all(values: list[int] | None, ids: list[int]) -> list[int] | None:
+    """One entry stands for all."""
+    if values is None:
+        return None
+    return values if len(values) == len(ids) else values * len(ids)

@@ -1,0 +1,81 @@
+"""Both ends of a connection: which line of one journal is which line of another."""
+
+from __future__ import annotations
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+__all__ = ["links", "pairs"]
+
+_MESSAGE = ("command", "source", "source_epoch", "target", "target_epoch", "session", "number")
+
+
+def _process() -> Column:
+    """A process as a number: cheaper to aggregate than text, and as good as unique."""
+    return F.xxhash64("node", "epoch")
+
+
+def pairs(events: DataFrame) -> DataFrame:
+    """Messages that were sent once and received once on a connection, by their two lines.
+
+    A message is known by its place in a stream, its lock (GIVE) or its own number (READY);
+    others have nothing by which both ends could know them. What was sent again, repeated on the
+    way or fanned out to several is left out: which is which could only be guessed.
+    """
+    key = F.coalesce(
+        "number",
+        F.when(F.col("command") == "GIVE", F.col("lock")),
+        F.when(F.col("command") == "READY", F.col("ready")),
+    )
+    sent = F.col("what") == "send"
+    numbered = (
+        events.where(F.col("what").isin("send", "received") & key.isNotNull())
+        .withColumn("number", key)
+        .withColumn("again", F.coalesce("want", F.lit(-1)) == 0)  # the withdrawal of a lock
+    )
+    ends = [("sent", sent), ("received", ~sent)]
+    once = [F.count(F.when(side, 1)).alias(f"{name}_lines") for name, side in ends]
+    lines = [
+        F.max(F.when(side, value)).alias(f"{name}_{column}")
+        for name, side in ends
+        for column, value in (("process", _process()), ("n", F.col("n")), ("at", F.col("at")))
+    ]
+    via = F.max(F.concat_ws("\n", "via")).alias("via")
+    return (
+        numbered.groupBy(*_MESSAGE, "hops", "again")
+        .agg(*once, *lines, via)
+        .where((F.col("sent_lines") == 1) & (F.col("received_lines") == 1))
+        .drop("sent_lines", "received_lines", "again")
+    )
+
+
+def links(pairs: DataFrame, nodes: DataFrame) -> DataFrame:
+    """The table ``links``: the pairs with the names of both ends, times on the common clock."""
+    known = nodes.select(_process().alias("process"), "node", "epoch", "clock")
+    named = pairs
+    for end, role in (("sent", "sender"), ("received", "receiver")):
+        side = known.select(
+            F.col("process").alias(f"{end}_process"),
+            F.col("node").alias(role),
+            F.col("epoch").alias(f"{role}_epoch"),
+            (F.col("clock")).alias(f"{end}_clock"),
+        )
+        named = named.join(F.broadcast(side), f"{end}_process")
+    sent = F.col("sent_at") + F.col("sent_clock")
+    received = F.col("received_at") + F.col("received_clock")
+    return named.select(
+        *_MESSAGE,
+        "hops",
+        F.when(F.col("via") != "", F.split("via", "\n")).alias("via"),
+        "sender",
+        "sender_epoch",
+        "sent_n",
+        "sent_at",
+        F.timestamp_micros(sent).alias("sent"),
+        "receiver",
+        "receiver_epoch",
+        "received_n",
+        "received_at",
+        F.timestamp_micros(received).alias("received"),
+        (received - sent).alias("trip"),
+    )

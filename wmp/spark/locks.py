@@ -1,0 +1,211 @@
+"""Locks of workers, moved along the table that workers consult (:mod:`wmp.core.locks`)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+import pyarrow
+from attrs import define, field
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from wmp.core.locks import TRANSITIONS, LockInput, LockState
+from wmp.spark.arrow import schema_of, to_batch
+from wmp.spark.facts import unheeded
+
+__all__ = ["FOUND", "lock_states", "lock_violations", "locks"]
+
+FOUND: Final = (
+    "worker string, worker_epoch bigint, lock bigint, manager string, manager_epoch bigint, "
+    "roles array<string>, want bigint, hold bigint, given bigint, answered bigint, closed bigint, "
+    "state string, answer string, withdrawn boolean, jobs bigint, late bigint, "
+    "broken array<struct<name:string,detail:string,node:string,epoch:bigint,n:bigint,at:bigint>>, "
+    "lines array<struct<node:string,epoch:bigint,n:bigint>>"
+)
+"""The table ``locks``, with times in µs of the worker's monotonic clock, and what was broken."""
+
+_ARROW: Final = schema_of(FOUND)
+_ROWS: Final = 8192
+_READ: Final = (
+    "node", "epoch", "lock", "n", "at", "what", "command", "peer", "peer_epoch", "role", "roles",
+    "want", "hold", "more", "jobs", "session", "number", "reason",
+)  # fmt: skip
+
+
+def lock_states(events: DataFrame) -> DataFrame:
+    """Each lock of each worker; ``FOUND``."""
+    what, command = F.col("what"), F.col("command")
+    heeded = F.coalesce(~F.col("reason").isin(*unheeded()), F.lit(True))
+    answer = (what == "received") & command.isin("TAKE", "NO") & heeded
+    give = (what == "send") & (command == "GIVE")
+    note = (what == "note") & F.col("locks").isNotNull()
+    workers = events.where((what == "start") & (F.col("kind") == "worker")).select("node", "epoch")
+    rows = (
+        events.where(answer | give | note)
+        .join(F.broadcast(workers.distinct()), ["node", "epoch"], "left_semi")
+        .withColumn("lock", F.explode(F.when(note, F.col("locks")).otherwise(F.array("lock"))))
+        .withColumn("peer", F.coalesce("about_peer", F.when(give, F.col("target")), "source"))
+        .withColumn(
+            "peer_epoch",
+            F.coalesce("about_epoch", F.when(give, F.col("target_epoch")), "source_epoch"),
+        )
+        .withColumn("jobs", F.when(command == "TAKE", F.size("ids")))
+    )
+    key = ["node", "epoch", "lock"]
+    return (
+        rows.select(*_READ)
+        .repartition(*key)
+        .sortWithinPartitions(*key, "n")
+        .mapInArrow(_fold, FOUND)
+    )
+
+
+def locks(states: DataFrame) -> DataFrame:
+    """The table ``locks``, with monotonic times."""
+    return states.where(F.col("given").isNotNull()).drop("broken", "lines")
+
+
+def lock_violations(states: DataFrame) -> DataFrame:
+    """What of :func:`lock_states` was wrong, as :data:`wmp.spark.histories.FOUND`."""
+    broken = states.where(F.size("broken") > 0).select("*", F.explode("broken").alias("one"))
+    none = F.lit(None)
+    return broken.select(
+        F.lit("violation").alias("kind"),
+        none.cast("string").alias("owner"),
+        none.cast("bigint").alias("owner_epoch"),
+        none.cast("bigint").alias("job"),
+        "one.name",
+        "one.detail",
+        none.cast("bigint").alias("attempt"),
+        "worker",
+        "worker_epoch",
+        "lock",
+        "one.node",
+        "one.epoch",
+        "one.n",
+        "one.at",
+        "lines",
+    )
+
+
+@define(eq=False)
+class _Lock:
+    """One lock number of one process."""
+
+    key: tuple[Any, ...]
+    state: LockState = LockState.UNUSED
+    give: tuple[Any, ...] | None = None
+    answered: int | None = None
+    closed: int | None = None
+    answer: str | None = None
+    withdrawn: bool = False
+    left: int = 0
+    """Jobs that may still come."""
+    jobs: int = 0
+    late: int = 0
+    lines: list[tuple[str, int, int]] = field(factory=list)
+    broken: list[tuple[str, str, int, int]] = field(factory=list)
+    _seen: set[tuple[int, int]] = field(factory=set)
+
+    def see(self, row: tuple[Any, ...]) -> None:
+        """One line about it."""
+        n, at, what, command = row[3:7]
+        self.lines.append((row[0], row[1], n))
+        if what == "note":
+            self._step(LockInput(row[17]), at)
+        elif command == "GIVE":
+            self._given(row)
+        else:
+            if (row[15], row[16]) in self._seen:
+                return  # sent again
+            self._seen.add((row[15], row[16]))
+            if self.answered is None:
+                self.answered = at
+            if self.state is LockState.UNUSED:
+                self._break("WMP-4.13", f"{command} for a lock that was never given", n, at)
+            elif command == "NO":
+                self._step(LockInput.NO, at)
+            else:
+                self._taken(row)
+
+    def _given(self, row: tuple[Any, ...]) -> None:
+        n, at, want, hold = row[3], row[4], row[11], row[12]
+        if want == 0:
+            self.withdrawn = True
+            self._step(LockInput.WITHDRAW, at)
+            return
+        what = LockInput.HOLD if hold else LockInput.GIVE
+        if (self.state, what) not in TRANSITIONS:
+            self._break("WMP-4.1", "a lock number was given again", n, at)
+            return
+        self.give, self.left = row, want
+        self._step(what, at)
+
+    def _taken(self, row: tuple[Any, ...]) -> None:
+        n, at, role, more, jobs = row[3], row[4], row[9], row[13], row[14]
+        give = self.give
+        assert give is not None
+        if role not in give[10]:
+            self._break("WMP-4.6", f"TAKE of role {role}, GIVE named {', '.join(give[10])}", n, at)
+        if self.state is LockState.CLOSED:
+            self.late += jobs
+        self.jobs += jobs
+        self.left -= jobs
+        if self.left < 0:
+            wanted = f"{self.jobs} jobs came, {give[11]} were wanted"
+            self._break("WMP-4.6", wanted, n, at)
+        self._step(LockInput.MORE if more else LockInput.TAKE, at)
+
+    def _step(self, what: LockInput, at: int) -> None:
+        state = TRANSITIONS.get((self.state, what))
+        if state is None:
+            return
+        self.state = state
+        if what in (LockInput.TAKE, LockInput.MORE):
+            self.answer = "TAKE"
+        if state is LockState.CLOSED:
+            self.closed = at
+            if self.answer is None:
+                self.answer = "NO" if what is LockInput.NO else what.value
+
+    def _break(self, name: str, detail: str, n: int, at: int) -> None:
+        self.broken.append((name, detail, n, at))
+
+    def report(self) -> tuple[Any, ...]:
+        """Its row."""
+        node, epoch, number = self.key
+        give = self.give
+        who = (give[7], give[8], give[10], give[11], give[12] or 0, give[4]) if give else _NOBODY
+        broken = [
+            {"name": name, "detail": detail, "node": node, "epoch": epoch, "n": n, "at": at}
+            for name, detail, n, at in self.broken
+        ]
+        lines = [{"node": a, "epoch": b, "n": c} for a, b, c in self.lines] if broken else []
+        return (
+            node, epoch, number, *who, self.answered, self.closed, self.state.value, self.answer,
+            self.withdrawn, self.jobs, self.late, broken, lines,
+        )  # fmt: skip
+
+
+_NOBODY: Final = (None,) * 6
+
+
+def _fold(batches: Iterator[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
+    """Runs at a worker of Spark; a lock may reach over several batches."""
+    lock: _Lock | None = None
+    out: list[tuple[Any, ...]] = []
+    for batch in batches:
+        for row in zip(*(column.to_pylist() for column in batch.columns), strict=True):
+            if lock is None or row[:3] != lock.key:
+                if lock is not None:
+                    out.append(lock.report())
+                    if len(out) >= _ROWS:
+                        yield to_batch(out, _ARROW)
+                        out = []
+                lock = _Lock(row[:3])
+            lock.see(row)
+    if lock is not None:
+        out.append(lock.report())
+    if out:
+        yield to_batch(out, _ARROW)

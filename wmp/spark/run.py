@@ -1,0 +1,192 @@
+"""From journals to tables, all of it: read, transform, write, one table after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Final
+
+from attrs import frozen
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from wmp.errors import ConfigError
+from wmp.spark import common_clock, handshakes, phases, processes, shares, summary
+from wmp.spark import violations as findings
+from wmp.spark.attempts import attempts
+from wmp.spark.checks import checks
+from wmp.spark.clocks import Offset, clocks, offsets
+from wmp.spark.events import UNKNOWN_VERSION, bad_lines, events, parse
+from wmp.spark.executions import executions
+from wmp.spark.facts import facts
+from wmp.spark.histories import histories
+from wmp.spark.jobs import jobs
+from wmp.spark.journals import find_segments, read_lines
+from wmp.spark.leases import leases
+from wmp.spark.links import links, pairs
+from wmp.spark.locks import lock_states, lock_violations, locks
+from wmp.spark.processes import Process
+from wmp.spark.tables import Tables
+
+__all__ = ["STEPS", "Result", "build", "build_from"]
+
+Progress = Callable[[str, int, int], None]
+"""Told before each step: what is made, how many steps are done, how many there are."""
+
+STEPS: Final = (
+    "events", "bad_lines", "nodes", "missing_nodes", "links", "offsets", "executions", "attempts",
+    "locks", "violations", "violation_events", "jobs", "wakes", "conversations", "phases",
+    "latency", "histogram", "utilisation", "fairness", "activity", "requeues", "device_hops",
+    "drops", "summary",
+)  # fmt: skip
+"""The tables, in the order in which they are made."""
+
+
+@frozen
+class Result:
+    """What came of a run."""
+
+    tables: Tables
+    violations: int
+    """Certain ones."""
+    uncertain: int
+    """Those that gaps in the journals may explain."""
+    summary: dict[str, float]
+    """The table of that name: name to value."""
+
+
+def build(
+    spark: SparkSession,
+    journals: Sequence[str | Path],
+    out: str | Path,
+    *,
+    progress: Progress | None = None,
+) -> Result:
+    """Read journals and write all tables.
+
+    Args:
+        spark: Any session: :func:`wmp.spark.session.start_session` makes one.
+        journals: Files and directories.
+        out: Directory or URL in which the tables are made; those that are there are replaced.
+        progress: Told of each step before it begins.
+
+    Raises:
+        ConfigError: A journal is not there, or of a version that is not known.
+    """
+    return build_from(spark, read_lines(spark, find_segments(journals)), out, progress=progress)
+
+
+def build_from(
+    spark: SparkSession, lines: DataFrame, out: str | Path, *, progress: Progress | None = None
+) -> Result:
+    """As :func:`build`, of lines as :func:`wmp.spark.journals.read_lines` has them."""
+    run = _Run(Tables(spark, str(out)), progress)
+    try:
+        run.read(parse(lines))
+    except Exception as error:
+        told = str(error)
+        if UNKNOWN_VERSION not in told:
+            raise
+        begin = told.index(UNKNOWN_VERSION)
+        raise ConfigError(told[begin:].splitlines()[0].strip().rstrip("'\"")) from None
+    run.rebuild()
+    run.verify()
+    run.measure()
+    return run.result()
+
+
+class _Run:
+    """The steps; each works on tables that are on disk already."""
+
+    def __init__(self, tables: Tables, progress: Progress | None) -> None:
+        self.tables = tables
+        self.progress = progress
+        self.done = 0
+
+    def read(self, parsed: DataFrame) -> None:
+        """Lines to events, and who wrote them, on one clock."""
+        self.events = self.write("events", events(parsed))
+        self.write("bad_lines", bad_lines(parsed))
+        known = self.tables.write("_processes", processes.processes(self.events))
+        self.processes = F.broadcast(known)
+        both = self.tables.write("_pairs", pairs(self.events))
+        compared = self.write("offsets", offsets(both, known))
+        found = [
+            Process((row.node, row.epoch), row.host, row.wall)
+            for row in known.select("node", "epoch", "host", "wall").collect()
+        ]
+        seen = [
+            Offset((r.node, r.epoch), (r.peer, r.peer_epoch), r.offset, r.error, r.messages)
+            for r in compared.collect()
+        ]
+        spark = self.tables.spark
+        self.nodes = self.write("nodes", processes.nodes(spark, known, clocks(found, seen)))
+        self.write("missing_nodes", processes.missing_nodes(self.events, known))
+        self.links = self.write("links", links(both, self.nodes))
+
+    def rebuild(self) -> None:
+        """What happened to lanes, leases and locks, on the clocks of their nodes."""
+        self.lanes = self.tables.write("_executions", executions(self.events))
+        self.leases = self.tables.write("_attempts", attempts(self.events, self.lanes))
+        self.states = self.tables.write("_locks", lock_states(self.events))
+        self.kept = locks(self.states)
+        self.write("executions", common_clock.executions(self.lanes, self.nodes))
+        self.attempts = self.write("attempts", common_clock.attempts(self.leases, self.nodes))
+        self.locks = self.write("locks", common_clock.locks(self.kept, self.nodes))
+
+    def verify(self) -> None:
+        """What was wrong."""
+        told = facts(self.events, self.lanes).unionByName(leases(self.events, self.processes))
+        judged = self.tables.write("_histories", histories(told, self.processes))
+        found = judged.unionByName(lock_violations(self.states)).unionByName(
+            checks(self.events, self.processes)
+        )
+        self.violations = self.write("violations", findings.violations(found, self.nodes))
+        story = findings.violation_events(self.violations, self.events, self.nodes)
+        self.write("violation_events", story)
+        states = judged.where(F.col("kind") == "state").select(
+            "owner", "owner_epoch", "job", F.col("name").alias("state")
+        )
+        known = jobs(self.events, self.leases, self.lanes, states)
+        self.jobs = self.write("jobs", common_clock.jobs(known, self.nodes))
+
+    def measure(self) -> None:
+        """How long, how much, how fair."""
+        turns = self.tables.write("_turns", handshakes.turns(self.events))
+        self.wakes = self.write(
+            "wakes", common_clock.wakes(handshakes.wakes(turns, self.kept), self.nodes)
+        )
+        talks = handshakes.conversations(turns, self.kept, self.leases)
+        self.talks = self.write("conversations", common_clock.conversations(talks, self.nodes))
+        samples = self.write("phases", phases.phases(self.jobs, self.attempts, self.talks))
+        self.write("latency", phases.latency(samples))
+        self.write("histogram", phases.histogram(samples))
+        length = shares.stretch(self._seconds())
+        self.write("utilisation", shares.utilisation(self.events, self.nodes, length))
+        self.write("fairness", shares.fairness(self.events, self.leases))
+        self.write("activity", shares.activity(self.jobs, length))
+        self.write("requeues", shares.requeues(self.attempts))
+        self.write("device_hops", shares.device_hops(self.links))
+        self.drops = self.write("drops", processes.drops(self.events))
+        self.write("summary", summary.summary(self.tables))
+
+    def result(self) -> Result:
+        """What came of it."""
+        rows = self.tables.read("summary").collect()
+        numbers = {row.name: row.value for row in rows}
+        certain = int(numbers["violations"])
+        return Result(self.tables, certain, int(numbers["uncertain violations"]), numbers)
+
+    def write(self, name: str, frame: DataFrame) -> DataFrame:
+        """Write a table, and tell so."""
+        if self.progress is not None:
+            self.progress(name, self.done, len(STEPS))
+        self.done += 1
+        return self.tables.write(name, frame)
+
+    def _seconds(self) -> float:
+        """From the first line of all to the last."""
+        row = self.nodes.agg(
+            F.max(F.unix_micros("last")) - F.min(F.unix_micros("first"))
+        ).collect()[0]
+        return (row[0] or 0) / 1e6

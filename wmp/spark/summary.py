@@ -1,0 +1,95 @@
+"""Numbers about the whole."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from wmp.spark.schema import TABLES
+from wmp.spark.tables import Tables
+
+__all__ = ["NUMBERS", "summary"]
+
+_SPAN: Final = "(max(unix_micros({last})) - min(unix_micros({first}))) / 1e6"
+
+NUMBERS: Final[Mapping[str, Mapping[str, tuple[str, str]]]] = {
+    "nodes": {
+        "nodes": ("count(*)", "processes that wrote a journal"),
+        "managers": ("count_if(kind = 'manager')", "of them managers"),
+        "workers": ("count_if(kind = 'worker')", "of them workers"),
+        "devices": ("count_if(kind = 'device')", "of them devices"),
+        "lines": ("sum(lines)", "lines read"),
+        "lines missing": ("sum(missing)", "lines that were numbered and could not be read"),
+        "without an end": ("count_if(end is null)", "processes killed, or running still"),
+        "seconds": (
+            _SPAN.format(first="first", last="last"),
+            "s from the first line to the last",
+        ),
+        "clock error": ("max(clock_error)", "µs by which the common clock may be wrong"),
+    },
+    "missing_nodes": {
+        "nodes missing": ("count(*)", "processes that others tell of and that left no journal"),
+    },
+    "bad_lines": {"bad lines": ("sum(lines)", "lines that could not be read")},
+    "jobs": {
+        "jobs": ("count(*)", "jobs submitted"),
+        **{
+            f"jobs {end}": (f"count_if(end = '{end}')", f"of them ended {end}")
+            for end in ("ok", "error", "cancelled", "timeout", "lost")
+        },
+        "jobs open": ("count_if(end is null)", "of them without a known end"),
+        "jobs tried again": ("count_if(attempts > 1)", "of them with more than one lease"),
+        "jobs per second": (
+            f"count(ended) / nullif({_SPAN.format(first='submitted', last='ended')}, 0)",
+            "ends a second, from the first submission to the last end",
+        ),
+    },
+    "attempts": {
+        "leases": ("count(granted)", "leases granted"),
+        "leases over": ("count(cause)", "of them over without a result"),
+    },
+    "wakes": {
+        "wakes": ("count(*)", "WAKEs received by workers"),
+        "wakes wasted": ("count_if(wasted)", "of them no job came of"),
+    },
+    "locks": {
+        "locks": ("count(*)", "GIVEs sent"),
+        "locks taken": ("count_if(answer = 'TAKE')", "of them answered TAKE"),
+        "locks refused": ("count_if(answer = 'NO')", "of them answered NO"),
+        "locks timed out": ("count_if(answer = 'timeout')", "of them never answered"),
+        "jobs late": ("sum(late)", "jobs that came when their lock was closed"),
+    },
+    "violations": {
+        "violations": ("count_if(certain)", "certain violations"),
+        "uncertain violations": (
+            "count_if(not certain)",
+            "violations that gaps in the journals may explain",
+        ),
+    },
+    "drops": {"drops": ("sum(lines)", "messages ignored, whole or in part")},
+}
+"""Table to name to its aggregate in SQL and its meaning."""
+
+
+def summary(tables: Tables) -> DataFrame:
+    """The table ``summary``, of tables that are written already; what there is not counts as 0."""
+    rows = []
+    for table, numbers in NUMBERS.items():
+        values = [F.expr(value).cast("double").alias(name) for name, (value, _) in numbers.items()]
+        each = [
+            F.struct(
+                F.lit(name).alias("name"),
+                F.coalesce(F.col(f"`{name}`"), F.lit(0.0)).alias("value"),
+                F.lit(doc).alias("doc"),
+            )
+            for name, (_, doc) in numbers.items()
+        ]
+        one = tables.read(table).agg(*values)
+        rows.append(one.select(F.explode(F.array(*each)).alias("row")).select("row.*"))
+    whole = rows[0]
+    for part in rows[1:]:
+        whole = whole.unionByName(part)
+    return whole.select(*(column.name for column in TABLES["summary"].columns))
