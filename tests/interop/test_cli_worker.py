@@ -177,6 +177,22 @@ def test_a_worker_gives_up_no_manager_that_is_there_and_ends_behind_the_last(fol
         assert "no manager has answered at ipc://first for 0.3 s" in worker.stderr
 
 
+def test_the_time_that_worker_processes_take_to_start_is_no_waiting(manager, folder):
+    (folder / "slow.py").write_text(
+        "import multiprocessing, time\n"
+        "if multiprocessing.parent_process() is not None:\n"
+        "    time.sleep(1.0)\n"
+        "from work import shout\n"
+        "def handle(payload):\n"
+        "    return shout(payload)\n"
+    )
+    argv = ("worker", "slow:handle", "--connect", "ipc://first", "--pool", "process")
+    with program(*argv, "--wait", "0.5") as worker:
+        assert manager.submit(b"hello", timeout=TIMEOUT).result() == b"HELLO"
+        worker.signal(signal.SIGTERM)
+        assert worker.ends() == 0
+
+
 def wait_for(path):
     until = time.monotonic() + TIMEOUT
     while not path.exists():
