@@ -68,7 +68,7 @@ def test_the_first_screen_runs(folder):
         assert (manager.stdout, manager.stderr) == (expected, "")
         worker.send_signal(signal.SIGTERM)
         _, complaint = worker.communicate(timeout=15)
-        # It says that nobody answers before the manager is there, and that it has gone after that.
+        # It says that nobody answers before the manager is there.
         lines = [line for line in complaint.splitlines() if b"; trying on" not in line]
         assert (worker.returncode, lines) == (0, [])
     finally:

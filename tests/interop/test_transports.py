@@ -16,6 +16,7 @@ import zmq
 import zmq.auth
 
 import wmp
+from tests.interop.faults import Part, wait_until
 from tests.interop.peers import Peer
 from wmp.message import Command
 
@@ -144,17 +145,58 @@ def test_a_manager_that_was_there_has_gone(caplog: pytest.LogCaptureFixture) -> 
         (endpoint,) = manager.endpoints
         heard = Heard(f"the manager at {endpoint} has gone; trying on")
         logging.getLogger("wmp").addHandler(heard)
-        worker = wmp.Worker(endpoint, handlers=bytes.upper, transport=transport)
+        worker = wmp.Worker(endpoint, handlers=bytes.upper, transport=transport, ping=0.05)
         worker.start()
         try:
             assert manager.submit(b"a").result(WAIT) == b"A"
             manager.close()
             assert heard.wait(WAIT)
+            # It is said once, however often the socket is replaced meanwhile.
+            dealers = worker._inner._node.driver._dealers
+            first = dealers[0]
+            known = {first}
+
+            def replaced() -> bool:
+                known.add(dealers.get(0, first))
+                return len(known) == 3
+
+            wait_until(replaced, "its socket is replaced twice")
         finally:
             logging.getLogger("wmp").removeHandler(heard)
             worker.close()
 
     assert not any("nobody answers" in record.getMessage() for record in caplog.records)
+    # It has ended in peace: everything was answered.
+    assert {record.levelno for record in caplog.records} == {logging.INFO}
+    assert sum("has gone" in record.getMessage() for record in caplog.records) == 1
+
+
+def test_a_manager_that_goes_with_a_job_under_way_is_a_warning(tmp_path: Path) -> None:
+    manager = Part("manager", tmp_path)
+    bind = {"bind": ["tcp://127.0.0.1:*"], "options": {"identity": "m", "expire": 0.5}}
+    begun, end = threading.Event(), threading.Event()
+
+    def work(payload: bytes) -> bytes:
+        begun.set()
+        end.wait(WAIT)
+        return payload
+
+    try:
+        ((endpoint,),) = manager.start(managers=[bind])["bound"]
+        heard = Heard(f"the manager at {endpoint} has gone; trying on")
+        logging.getLogger("wmp").addHandler(heard)
+        transport = wmp.Transport(reconnect=0.01, reconnect_max=0.02)
+        with wmp.Worker(endpoint, handlers=work, transport=transport):
+            manager.tell(manager=0, submit=[1], role="default")
+            assert begun.wait(WAIT)
+            manager.kill()
+            assert heard.wait(WAIT)
+            end.set()
+        assert heard.level == logging.WARNING
+    finally:
+        end.set()
+        logging.getLogger("wmp").removeHandler(heard)
+        manager.kill()
 
 
 def test_files_of_ipc_go_with_who_bound_them(
@@ -177,10 +219,12 @@ class Heard(logging.Handler):
     def __init__(self, text: str) -> None:
         super().__init__()
         self._text = text
+        self.level = logging.NOTSET
         self._event = threading.Event()
 
     def emit(self, record: logging.LogRecord) -> None:
         if self._text in record.getMessage():
+            self.level = record.levelno
             self._event.set()
 
     def wait(self, timeout: float) -> bool:

@@ -216,7 +216,7 @@ class Worker(Server[WorkerSettings]):
                 pool.start()
             machine = Machine(settings, len(self._node.connect))
             self._pool, self._machine = pool, machine
-            self._node.start(machine, work=self._work, tells=True)
+            self._node.start(machine, work=self._work, tells=True, owed=self._owed)
         except BaseException:
             self._starting = False
             self._machine = self._pool = None
@@ -300,6 +300,16 @@ class Worker(Server[WorkerSettings]):
             if type(event) is Finished:
                 event = within_limit(event, self._node.transport.payload)
             driver.post(event)
+
+    def _owed(self, link: int) -> bool:
+        """Whether a manager behind a link has jobs or locks of this worker, or results to
+        acknowledge. One that ends in peace answers all of it first."""
+        machine = self._machine
+        assert machine is not None
+        says = machine.statistics()
+        return bool(says.unacknowledged) or any(
+            row.held or row.locks for row in says.managers if row.link == link
+        )
 
     def _work(self, action: Run | Recall | Interrupt) -> None:
         assert self._pool is not None

@@ -120,6 +120,8 @@ class Driver:
         parks: Whether a message for a full pipe is kept for a while (end nodes) or counts as
             undelivered at once (devices, WMP-1.6).
         tells: Whether the machine wants to know when its links connect (workers).
+        owed: Whether a manager behind a link has not answered everything yet: one that goes
+            then did not end in peace.
         gate: The allow list's handler, if there is one.
         recorder: Writes the node's journal, if it has one.
     """
@@ -136,6 +138,7 @@ class Driver:
         decode: Callable[[Sequence[Frame]], Message] = codec.decode,
         parks: bool = True,
         tells: bool = False,
+        owed: Callable[[int], bool] | None = None,
         gate: Gate | None = None,
         recorder: Recorder | None = None,
     ) -> None:
@@ -149,6 +152,7 @@ class Driver:
         self._reopen = reopen
         self._decode = decode
         self._tells = tells
+        self._owed = owed
         self._gate = gate
         self._recorder = recorder
         self._router = next((port for port in ports if port.index is None), None)
@@ -502,7 +506,9 @@ class Driver:
                     port.warned = True
                     # A device is a manager to those below it.
                     text = "the manager at %s has gone" if port.met else "nobody answers at %s"
-                    logger.warning(f"%s: {text}; trying on", self.name, port.name)
+                    peace = port.met and self._owed is not None and not self._owed(port.index)
+                    level = logging.INFO if peace else logging.WARNING
+                    logger.log(level, f"%s: {text}; trying on", self.name, port.name)
             else:
                 reason = describe(event, value)
                 if reason is not None:
@@ -521,9 +527,9 @@ class Driver:
             # Streams go back to what was acknowledged when the link is there again.
             self._count("reconnected", f"{lost} messages of the old socket dropped")
         del self._dealers[link]
-        self._open_again(link, logging.ERROR)
+        self._open_again(link, old, logging.ERROR)
 
-    def _open_again(self, link: int, level: int) -> None:
+    def _open_again(self, link: int, old: Port, level: int) -> None:
         """Open a DEALER anew, and if that fails try again every second: it worked before."""
         if not self.running or self._loop is None or self._reopen is None:
             return
@@ -531,8 +537,10 @@ class Driver:
             port = self._reopen(link)
         except WMPError as error:
             logger.log(level, "%s: cannot reopen link %d: %s", self.name, link, error)
-            self._loop.call_later(1.0, self._open_again, link, logging.DEBUG)
+            self._loop.call_later(1.0, self._open_again, link, old, logging.DEBUG)
             return
+        # The same place: what was said about it is not said again.
+        port.met, port.warned = old.met, old.warned
         self._dealers[link] = port
         self._watch(port)
 

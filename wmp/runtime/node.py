@@ -190,6 +190,7 @@ class Node:
         decode: Callable[[Sequence[Frame]], Message] = codec.decode,
         parks: bool = True,
         tells: bool = False,
+        owed: Callable[[int], bool] | None = None,
     ) -> Driver:
         """Open the sockets and begin to serve, on the running loop.
 
@@ -240,6 +241,7 @@ class Node:
             decode=decode,
             parks=parks,
             tells=tells,
+            owed=owed,
             gate=gate,
             recorder=self._recorder,
         )
