@@ -20,7 +20,7 @@ from __future__ import annotations
 import atexit
 import logging
 from collections import deque
-from threading import Event, Lock, Thread
+from threading import Lock, Thread
 from time import monotonic
 from typing import Any, Final
 
@@ -34,18 +34,13 @@ from wmp.runtime.pools.held import NEVER, HeldLane
 from wmp.runtime.pools.lane import PoolEvent, Post
 from wmp.runtime.pools.local import cancelled, lost
 from wmp.runtime.pools.spawn import Child, pack_handlers
+from wmp.runtime.pools.succession import Succession
 from wmp.runtime.pools.upkeep import KILL_AFTER, Upkeep
 from wmp.runtime.pools.watch import Watch
 
 __all__ = ["ProcessExecutor"]
 
 _log = logging.getLogger(__name__)
-
-_START_TIMEOUT: Final = 60.0
-"""Seconds for the first child to import what its handlers need."""
-
-_BACKOFF: Final = (0.0, 0.2, 1.0, 5.0)
-"""Seconds before the next child when that many in a row died before they were ready."""
 
 _LEAVE: Final = 5.0
 """Seconds that a child has to end after its last job: other threads may keep a process alive."""
@@ -72,12 +67,7 @@ class ProcessExecutor:
         self._queue: deque[HeldLane] = deque()
         """Lanes that wait for a child."""
         self._children: list[Child] = []
-        self._failures = 0
-        """Children in a row that died before they were ready."""
-        self._respawn_at: float | None = None
-        self._first = Event()
-        """The first child is ready, or never will be."""
-        self._problem: str | None = None
+        self._succession = Succession()
         self._stop_at: float | None = None
         self._term_at = NEVER
         self._asleep_until = 0.0
@@ -100,10 +90,8 @@ class ProcessExecutor:
         atexit.register(self._at_exit)
         self._thread = Thread(target=self._serve, name="wmp-processes", daemon=True)
         self._thread.start()
-        if not self._first.wait(_START_TIMEOUT):
-            self._problem = f"no worker process was ready within {_START_TIMEOUT:g} s"
-        if self._problem is not None:
-            problem = self._problem
+        problem = self._succession.wait_for_first()
+        if problem is not None:
             self.stop()
             self.close(1.0)
             raise ConfigError(problem)
@@ -235,7 +223,8 @@ class ProcessExecutor:
 
     def _serve(self) -> None:
         assert self._watch is not None
-        self._respawn_at = monotonic()
+        succession = self._succession
+        succession.ended(monotonic())
         while True:
             now = monotonic()
             if self._stop_at is not None:
@@ -248,19 +237,19 @@ class ProcessExecutor:
                     self._term_at = NEVER
                     for child in self._children:
                         child.condemn(ANY, NEVER)
-            elif self._respawn_at is not None and now >= self._respawn_at:
-                self._respawn_at = None
+            elif now >= succession.at:
+                succession.at = NEVER
                 self._spawn()
             self._attend(now)
             for child, file in self._watch.wait(self._children, self._patience(now)):
                 if child in self._children:  # else it died earlier in this round
                     self._look(child, file)
-        self._first.set()
+        succession.close()
         self._watch.close()
 
     def _patience(self, now: float) -> float | None:
         with self._lock:
-            times = [self._stop_at, self._respawn_at, self._term_at]
+            times = [self._stop_at, self._succession.at, self._term_at]
             for child in self._children:
                 times.append(child.kill_at)
                 if child.lane is not None and child.kill_at is None:
@@ -355,8 +344,7 @@ class ProcessExecutor:
             case ("last",):
                 with self._lock:
                     child.retiring = True
-                    if self._respawn_at is None:
-                        self._respawn_at = monotonic()  # its successor is ready before it leaves
+                    self._succession.ended(monotonic())  # the next is ready before it leaves
                 return
             case ("left", _):
                 with self._lock:
@@ -374,9 +362,8 @@ class ProcessExecutor:
             case ("ready",):
                 with self._lock:
                     child.ready = True
-                    self._failures = 0
                     self._feed()
-                self._first.set()
+                self._succession.came_up()
                 return
             case ("failed", text):
                 child.problem = f"a worker process could not load the handlers: {text}; " + _ADVICE
@@ -402,7 +389,7 @@ class ProcessExecutor:
         if self._stopping():
             return
         if child.ready:
-            self._respawn_at = monotonic()
+            self._succession.ended(monotonic())
         else:
             self._failed(
                 child.problem
@@ -442,14 +429,10 @@ class ProcessExecutor:
 
     def _failed(self, problem: str) -> None:
         """A child did not come up: try again later; for how long may lanes wait?"""
-        if not self._first.is_set():
-            self._problem = problem
-            self._first.set()
-        self._failures += 1
-        self._respawn_at = monotonic() + _BACKOFF[min(self._failures, len(_BACKOFF) - 1)]
+        hopeless = self._succession.failed(problem, monotonic())
         events = []
         with self._lock:
-            if self._failures >= len(_BACKOFF) and not any(c.ready for c in self._children):
+            if hopeless and not any(child.ready for child in self._children):
                 for lane in self._queue:
                     events.append(lost(lane.number, list(lane.jobs), problem))
                     self._lanes.pop(lane.number, None)
