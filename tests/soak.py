@@ -23,6 +23,7 @@ import tempfile
 import time
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Callable, Sequence
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -77,6 +78,7 @@ def say(text: str) -> None:
 def schedules(options: argparse.Namespace) -> Figures:
     """Play seeded worlds in virtual time."""
     tally, said = Tally(), time.monotonic()
+    until = said + 60 * options.minutes
     for report in reports(options.seeds, processes=options.jobs):
         tally.add(report)
         if report.violation is not None:
@@ -84,10 +86,12 @@ def schedules(options: argparse.Namespace) -> Figures:
         if time.monotonic() - said > 30:
             said = time.monotonic()
             say(f"{tally.schedules} of {len(options.seeds)} worlds")
+        if time.monotonic() > until:
+            break
     figures = tally.as_dict()
     failed = figures.pop("failed")
     del figures["longest_wait"]
-    seeds = f"{options.seeds.start}:{options.seeds.stop}"
+    seeds = f"{options.seeds.start}:{options.seeds.start + tally.schedules}"
     return {"seeds": [seeds], **figures, "broken": [one["replay"] for one in failed]}
 
 
@@ -269,6 +273,7 @@ def parser() -> argparse.ArgumentParser:
     choices = [*PARTS, "report"]
     add("parts", nargs="*", metavar="PART", help=f"{', '.join(choices)} (default: all but report)")
     add("--seeds", type=parse_seeds, default=range(WANTED["schedules"]), help="of schedules")
+    add("--minutes", type=float, default=inf, help="stop playing schedules after so many")
     add("--worlds", type=_worlds, default=list(WORLDS), help=f"of states: {'; '.join(WORLDS)}")
     add("--kills", type=_count, default=WANTED["kills"], help="how many")
     add("--seed", type=_count, default=None, help="of the order of kills (default: any)")

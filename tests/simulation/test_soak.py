@@ -1,0 +1,73 @@
+"""The long run, made short: its pieces add up, what is broken is told, wrong usage is refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests import soak
+from wmp.testing.invariants import History
+
+
+def run(*arguments: str) -> int:
+    return soak.main([*arguments, "--jobs", "1"])
+
+
+def test_pieces_add_up(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    into = ("--into", str(tmp_path / "figures.jsonl"))
+    assert run("schedules", "--seeds", "0:6", *into) == 0
+    assert run("schedules", "--seeds", "6:12", *into) == 0
+    for _ in range(2):  # its states are the same ones the second time
+        assert run("states", "--worlds", "heirs", *into) == 0
+    capsys.readouterr()
+
+    assert run("report", "--json", *into) == 0
+    pieces = json.loads(capsys.readouterr().out)
+    assert run("schedules", "--seeds", "0:12", "--json") == 0
+    whole = json.loads(capsys.readouterr().out)
+    assert pieces["schedules"]["seeds"] == ["0:6", "6:12"]
+    for same in ("schedules", "events", "messages", "jobs", "ends", "faults", "violations"):
+        assert pieces["schedules"][same] == whole["schedules"][same]
+    assert pieces["in all"]["schedules"] == 12
+    assert pieces["in all"]["states"] == pieces["states"]["worlds"]["heirs"]["states"] > 1000
+
+    assert run("report", *into) == 0
+    told = capsys.readouterr().out
+    assert "(a whole run: 100,000)" in told
+    assert "heirs  states 3," in told
+
+
+def test_what_is_broken_is_told_and_makes_the_exit_status(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(History, "waits", lambda self: ["job 1 of nobody"])
+    assert run("schedules", "--seeds", "3") == 1
+    told = capsys.readouterr()
+    assert "every job ends: job 1 of nobody never did" in told.err
+    assert told.out.splitlines()[-1] == "python -m wmp.testing --seeds 3 --trace"
+
+
+def test_a_piece_that_is_out_of_time_says_how_far_it_came(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert run("schedules", "--seeds", "5:5000", "--minutes", "0.001", "--json") == 0
+    told = json.loads(capsys.readouterr().out)["schedules"]
+    assert told["seeds"] == [f"5:{5 + told['schedules']}"]
+    assert 1 <= told["schedules"] < 100
+
+
+@pytest.mark.parametrize(
+    "arguments", [["everything"], ["schedules", "--seeds", "x"], ["states", "--worlds", "none"]]
+)
+def test_wrong_usage_is_told(arguments: list[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        run(*arguments)
+    assert ended.value.code == 2
+
+
+def test_the_largest_worlds_are_bounded_and_the_others_emptied() -> None:
+    bounded = {name: how.states for name, (_, how) in soak.WORLDS.items() if how.states}
+    assert set(soak.WORLDS) > set(bounded) > {"small"}
+    assert sum(bounded.values()) >= soak.WANTED["states"]
