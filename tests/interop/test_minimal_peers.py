@@ -1,29 +1,40 @@
-"""The peers in examples/ written from the specification alone: among themselves, and with ours."""
+"""Peers written from the specification alone (examples/minimal/), by themselves and with ours."""
 
+import importlib.util
 import json
+import os
 import queue
+import re
+import shutil
 import signal
 import socket
 import subprocess
 import sys
 import threading
 from pathlib import Path
-from types import TracebackType
+from types import ModuleType, TracebackType
 from typing import Any, Self
 
 import pytest
 import zmq
 
 ROOT = Path(__file__).parent.parent.parent
-EXAMPLES, VECTORS = ROOT / "examples", ROOT / "specs" / "vectors"
+EXAMPLES, VECTORS = ROOT / "examples" / "minimal", ROOT / "specs" / "vectors"
 PATIENCE = 40  # seconds that nothing takes
 JOBS = 2000
 
-sys.path.insert(0, str(EXAMPLES))
-import minimal_messages as wire  # noqa: E402
-from minimal_messages import Message  # noqa: E402
 
-sys.path.remove(str(EXAMPLES))
+def load(path: Path) -> ModuleType:
+    """A module that is in no package."""
+    found = importlib.util.spec_from_file_location(f"minimal_{path.stem}", path)
+    assert found
+    assert found.loader
+    module = sys.modules[found.name] = importlib.util.module_from_spec(found)
+    found.loader.exec_module(module)
+    return module
+
+
+wire = load(EXAMPLES / "messages.py")
 pytestmark = pytest.mark.interop
 
 
@@ -97,11 +108,26 @@ class Program:
 
 
 def minimal(kind: str, *words: object) -> Program:
-    return Program(sys.executable, EXAMPLES / f"minimal_{kind}.py", *words)
+    return Program(sys.executable, EXAMPLES / f"{kind}.py", *words)
 
 
 def wmp(name: str, *words: object, cwd: Path = ROOT) -> Program:
     return Program(Path(sys.executable).parent / name, *words, cwd=cwd)
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Path:
+    """A folder with the worker for Node.js and the package that it needs."""
+    if not shutil.which("node"):
+        pytest.skip("node is not installed")
+    source = ROOT / "examples" / "javascript"
+    packages = Path(os.environ.get("WMP_NODE_MODULES", source / "node_modules"))
+    if not (packages / "zeromq").is_dir():
+        pytest.skip("no zeromq: `npm install` in examples/javascript, or WMP_NODE_MODULES=FOLDER")
+    for path in (source / "package.json", *source.glob("*.mjs")):
+        shutil.copy(path, tmp_path)
+    (tmp_path / "node_modules").symlink_to(packages.resolve())
+    return tmp_path
 
 
 @pytest.fixture
@@ -144,12 +170,12 @@ def vectors(name: str) -> list[Any]:
     return [pytest.param(vector, id=vector["name"]) for vector in found]
 
 
-def message_of(vector: dict[str, Any]) -> Message:
+def message_of(vector: dict[str, Any]) -> Any:
     said = vector["message"]
     fields = {key: value(item) for key, item in said["fields"]}
     columns = {key: value(column) for key, column in said.get("columns", {}).items()}
     command = getattr(wire, said["command"])
-    return Message(command, value(said["to"]), value(said["from"]), fields, columns)
+    return wire.Message(command, value(said["to"]), value(said["from"]), fields, columns)
 
 
 def frames_of(vector: dict[str, Any]) -> list[bytes]:
@@ -240,6 +266,42 @@ def test_both_through_a_device(endpoint: str, another: str, handlers: Path) -> N
             do_every_kind(manager)
             assert worker.stop() == 0
         assert manager.complaints == []
+
+
+def test_minimal_manager_and_the_worker_for_node(endpoint: str, node: Path) -> None:
+    words = ("node", node / "worker.mjs", endpoint, "--slots", 8, "--identity", "one")
+    with minimal("manager", endpoint) as manager:
+        with Program(*words) as worker:
+            do_every_kind(manager)
+            manager.tell("submit c slow 3939393939", "submit e echo 00")
+            assert manager.line() == "ended e ok 00"
+            manager.tell("cancel c")
+            assert manager.line() == "ended c cancelled -"
+            manager.tell(*(f"submit e{n} echo {n:08x}" for n in range(JOBS)))
+            first = manager.ends(2)
+            worker.stop(signal.SIGKILL)
+        with Program(*words) as worker:
+            ends = {**first, **manager.ends(JOBS - 2)}
+            assert ends == {f"e{n}": f"ok {n:08x}" for n in range(JOBS)}
+            assert worker.stop() == 0
+            assert worker.complaints == []
+
+
+def test_our_map_and_the_worker_for_node_through_a_device(
+    endpoint: str, another: str, node: Path
+) -> None:
+    with (
+        wmp("wmp-device", "--bind", another, "--connect", endpoint),
+        wmp("wmp", "map", "--bind", endpoint, "--role", "echo") as mapping,
+        Program("node", node / "worker.mjs", another) as worker,
+    ):
+        mapping.tell(*(f"line {n}" for n in range(JOBS)))
+        assert mapping.process.stdin
+        mapping.process.stdin.close()
+        assert [mapping.line() for _ in range(JOBS)] == [f"line {n}" for n in range(JOBS)]
+        assert mapping.process.wait(PATIENCE) == 0
+        assert worker.stop() == 0
+        assert worker.complaints == []
 
 
 # --- a side that dies ---
@@ -351,14 +413,28 @@ def test_the_minimal_manager_survives_what_is_malformed(
             do_every_kind(manager)
 
 
-def test_the_minimal_worker_survives_what_is_malformed(
-    context: zmq.Context[zmq.Socket[bytes]],
+@pytest.mark.parametrize("language", ["python", "javascript"])
+def test_the_minimal_workers_survive_what_is_malformed(
+    language: str, request: pytest.FixtureRequest, context: zmq.Context[zmq.Socket[bytes]]
 ) -> None:
     with context.socket(zmq.ROUTER) as stranger:
         stranger.setsockopt(zmq.ROUTER_MANDATORY, 1)
         port = stranger.bind_to_random_port("tcp://127.0.0.1")
-        with minimal("worker", f"tcp://127.0.0.1:{port}") as worker:
+        if language == "python":
+            command = (sys.executable, EXAMPLES / "worker.py")
+        else:
+            command = ("node", request.getfixturevalue("node") / "worker.mjs")
+        with Program(*command, f"tcp://127.0.0.1:{port}") as worker:
             route, *_ = stranger.recv_multipart()
             refusals(stranger, [route])
             assert worker.stop() == 0
             assert worker.complaints == []
+
+
+def test_they_are_small_and_share_nothing_with_wmp() -> None:
+    for path in EXAMPLES.glob("*.py"):
+        text = path.read_text()
+        assert not re.search(r"^\s*(import|from) wmp", text, re.MULTILINE), path
+        assert len(text.splitlines()) < (200 if path.stem in ("worker", "manager") else 250), path
+    text = (ROOT / "examples" / "javascript" / "worker.mjs").read_text()
+    assert len(text.splitlines()) < 250

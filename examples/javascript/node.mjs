@@ -1,0 +1,149 @@
+// What a worker of WMP/1 does before it looks at what a message wants: links, routes, sessions and their numbers.
+
+import { Dealer } from "zeromq";
+import { ERROR, PING, Refused, decodeMessage, encode, encodeMessage } from "./messages.mjs";
+
+export const EXPIRE = 6, RESEND = 3, PATIENCE = 32; // units
+const WAITING = 10_000; // messages
+export const hex = (bytes) => Buffer.from(bytes).toString("hex");
+export const same = (one, other) => encode(one).equals(encode(other));
+const sizeOf = (columns) => (columns?.payloads ?? []).reduce((sum, payload) => sum + payload.length, 0);
+
+export class Link { // the DEALER to one endpoint: sends one message after the other, drops when too many wait
+  constructor(endpoint, receive) { Object.assign(this, { endpoint, receive, heard: Date.now(), patience: 0 }); this.connect(); }
+
+  connect() {
+    this.socket?.close();
+    this.socket = new Dealer({ linger: 1000, sendHighWaterMark: WAITING, receiveHighWaterMark: WAITING,
+      maxMessageSize: 1 << 28, heartbeatInterval: 1000, heartbeatTimeout: 5000 });
+    [this.waiting, this.sending] = [[], false];
+    this.socket.connect(this.endpoint);
+    this.listen(this.socket);
+  }
+
+  async listen(socket) {
+    for await (const frames of socket) { [this.heard, this.patience] = [Date.now(), 0]; this.receive(this, frames); }
+  }
+
+  async send(message) {
+    if (this.waiting.length < WAITING) this.waiting.push(encodeMessage(message));
+    if (this.sending) return;
+    const socket = this.socket;
+    this.sending = true;
+    while (socket === this.socket && this.waiting.length) await socket.send(this.waiting.shift()).catch(() => {});
+    if (socket === this.socket) this.sending = false;
+  }
+
+  replaceIfSilent(interval, unit) { // at once after three intervals, then ever later (WMP-9.4)
+    if (Date.now() < this.heard + Math.max(3 * interval, this.patience)) return false;
+    [this.heard, this.patience] = [Date.now(), Math.min(Math.max(unit, 2 * this.patience), PATIENCE * unit)];
+    this.connect();
+    return true;
+  }
+}
+
+/** Knows managers by identity. A subclass has `acts` by command, `forget(manager)` and `end(status, text)`. */
+export class Node {
+  constructor(identity, unit) {
+    Object.assign(this, { identity, unit, epoch: Date.now(), greeted: 0 });
+    this.me = [identity, this.epoch];
+    [this.managers, this.epochs, this.left] = [new Map(), new Map(), new Map()]; // left: sessions not to enter again
+  }
+
+  // --- sending ---
+
+  send(manager, command, fields = {}, columns) {
+    const { stream } = manager;
+    const acks = stream ? { session: stream.session, ack: stream.received } : {};
+    manager.link?.send({ command, to: manager.to, from: this.me, fields: { ...fields, ...acks }, columns });
+  }
+
+  sendNumbered(manager, command, fields, columns) { // and keep it until its ack
+    const { stream } = manager;
+    if (!stream) return;
+    const kept = { number: ++stream.sent, at: Date.now(), command, fields: { ...fields, number: stream.sent }, columns };
+    stream.unacknowledged.push(kept);
+    stream.size += sizeOf(columns);
+    this.send(manager, command, kept.fields, columns);
+  }
+
+  resend(manager) { // from ack + 1, in order (WMP-7.3)
+    for (const kept of manager.stream?.unacknowledged ?? []) {
+      kept.at = Date.now();
+      this.send(manager, kept.command, kept.fields, kept.columns);
+    }
+  }
+
+  complain(link, to, code, command, more = {}) { // never about an ERROR (WMP-10.3)
+    const about = command === null || command === undefined ? {} : { about: command };
+    if (command !== ERROR) link.send({ command: ERROR, to, from: this.me, fields: { code, ...about, ...more } });
+  }
+
+  // --- receiving ---
+
+  receive(link, frames) {
+    let message;
+    try { message = decodeMessage(frames); } catch (refused) {
+      if (!(refused instanceof Refused)) throw refused;
+      return this.complain(link, refused.back, refused.code, refused.command, { text: refused.message });
+    }
+    const { command, to, from, fields } = message, back = [...from].reverse(), [identity, epoch] = from, key = hex(identity);
+    const act = this.acts[command];
+    if (command === ERROR) return this.error(fields);
+    if (!act) return this.complain(link, back, "direction", command);
+    if (!same(to, [this.epoch, this.identity])) { // WMP-2.7
+      const older = to.length === 2 && same(to[1], this.identity) && to[0] < this.epoch;
+      return this.complain(link, back, older ? "superseded" : "misrouted", command, older ? { about_peer: [to[1], to[0]] } : {});
+    }
+    const newest = this.epochs.get(key) ?? 0;
+    if (epoch < newest) return this.complain(link, back, "superseded", command, { about_peer: [identity, epoch] });
+    if (epoch > newest) this.part(key);
+    this.epochs.set(key, epoch);
+    const manager = this.managers.get(key) ?? { key, epoch, to: [], expire: EXPIRE * this.unit, ready: this.greeted, served: 0, locks: new Map() };
+    this.managers.set(key, manager);
+    const moved = manager.link !== link || !same(manager.to, back);
+    Object.assign(manager, { link, to: back, heard: Date.now() });
+    const current = this.inSession(manager, fields), { stream } = manager;
+    if (current && stream && fields.session === stream.session) this.acknowledge(stream, fields.ack ?? 0);
+    if (moved || (current && fields.again)) this.resend(manager);
+    if (!current) return;
+    if (stream && fields.number !== undefined && fields.number !== stream.received + 1) { // WMP-7.1
+      const gap = fields.number > stream.received && !stream.gap;
+      stream.gap ||= gap;
+      return gap ? this.send(manager, PING, { again: true }) : undefined;
+    }
+    if (stream && fields.number !== undefined) Object.assign(stream, { received: fields.number, gap: false });
+    act.call(this, manager, message, link);
+  }
+
+  inSession(manager, { session, number = 0 }) {
+    const { stream } = manager;
+    if (session === undefined || (stream && session <= stream.session)) return session === undefined || session === stream.session;
+    if (session <= (this.left.get(`${manager.key} ${manager.epoch}`) ?? 0) || (!stream && number > 1)) { // WMP-7.8
+      if (number) this.send(manager, PING);
+      return !number;
+    }
+    if (stream) this.forget(manager);
+    manager.stream = { session, sent: 0, received: 0, gap: false, unacknowledged: [], size: 0 };
+    return true;
+  }
+
+  acknowledge(stream, ack) {
+    while (ack <= stream.sent && stream.unacknowledged[0]?.number <= ack) stream.size -= sizeOf(stream.unacknowledged.shift().columns);
+  }
+
+  part(key) {
+    const manager = this.managers.get(key);
+    this.managers.delete(key);
+    if (manager) this.forget(manager);
+  }
+
+  error({ code, about_peer: about }) {
+    if (!about) return;
+    if (code === "superseded" && same(about, this.me)) this.end(1, `identity ${hex(this.identity)} was started again: this one stops`);
+    const manager = this.managers.get(hex(about[0]));
+    if (manager?.epoch !== about[1]) return;
+    if (code === "superseded") this.part(manager.key);
+    if (code === "unreachable") manager.link = null;
+  }
+}

@@ -1,0 +1,201 @@
+#!/usr/bin/env node
+// A worker of WMP/1 for Node.js, written from specs/wmp.md alone: node worker.mjs tcp://127.0.0.1:5555[,tcp://…]
+// Options: --slots 4, --identity NAME, --unit 1000 (milliseconds in place of a second).
+// Its roles: echo returns the payload, fail always fails, slow takes as many milliseconds as its payload says.
+
+import { randomBytes } from "node:crypto";
+import { parseArgs } from "node:util";
+import { BYE, CANCEL, CANCELLED, DONE, FAILED, GIVE, NO, OK, PING, PONG, READY, REFUSED, TAKE, WAKE, encode } from "./messages.mjs";
+import { Link, Node, RESEND, hex } from "./node.mjs";
+
+const LOCK_TIMEOUT = 5, SEARCH = 10, BATCH = 1000, MOST_KEPT = 1 << 28; // units, pings, jobs, bytes
+const ROLES = {
+  echo: async (payload) => payload,
+  fail: async () => { throw new Error("this role always fails"); },
+  slow: (payload, signal) => new Promise((resolve, reject) => {
+    const milliseconds = Number(payload.toString() || NaN);
+    if (!(milliseconds >= 0)) throw new TypeError("the payload is no number of milliseconds");
+    const timer = setTimeout(resolve, milliseconds, payload);
+    signal.addEventListener("abort", () => { clearTimeout(timer); reject(signal.reason); });
+  }),
+};
+
+
+class Worker extends Node {
+  constructor(endpoints, slots, identity, unit) {
+    super(identity, unit);
+    Object.assign(this, { slots, ready: 0, lock: 0, pings: 0, pingAt: 0, ending: false, jobs: new Map(), answers: new Map() });
+    this.acts = { [WAKE]: this.wake, [TAKE]: this.take, [NO]: this.no, [CANCEL]: this.cancel, [PONG]: this.pong };
+    this.links = endpoints.map((endpoint) => new Link(endpoint, (link, frames) => this.receive(link, frames)));
+    this.timer = setInterval(() => this.tick(), Math.min(20, unit / 20));
+    this.tick();
+  }
+
+  sayReady(credit, manager) { // to one manager, or without a receiver to all behind the links
+    this.ready += 1;
+    const fields = { ready: this.ready, credit, roles: Object.keys(ROLES), resources: { slots: this.slots } };
+    for (const one of manager ? [manager] : this.managers.values()) one.ready = this.ready;
+    if (manager) return this.send(manager, READY, fields);
+    this.greeted = this.ready;
+    for (const link of this.links) link.send({ command: READY, to: [], from: this.me, fields });
+  }
+
+  // --- room ---
+
+  room() {
+    let used = 0, kept = 0;
+    for (const job of this.jobs.values()) used += job.slots;
+    for (const { locks, stream } of this.managers.values()) {
+      for (const lock of locks.values()) used += lock.slots * lock.jobs;
+      kept += stream?.size ?? 0;
+    }
+    return this.ending || kept > MOST_KEPT ? 0 : Math.max(0, this.slots - used);
+  }
+
+  slotsFor(needs) { // one at least, too many if it is impossible
+    const others = [...needs].some(([resource, amount]) => resource !== "slots" && amount > 0);
+    return others ? this.slots + 1 : Math.max(1, Number(needs.get("slots") ?? 0));
+  }
+
+  shareRoom(grew) { // first to those with a WAKE, the one served least recently before all (WMP-3.10)
+    for (const manager of [...this.managers.values()].sort((one, other) => one.served - other.served)) {
+      if (!manager.wake || !manager.link) continue;
+      const { count, role, needs } = manager.wake, slots = this.slotsFor(needs);
+      const want = Math.min(Number(count), Math.floor(this.room() / slots));
+      if (!want) continue;
+      this.lock += 1;
+      manager.locks.set(this.lock, { slots, jobs: want, until: Date.now() + LOCK_TIMEOUT * this.unit });
+      this.send(manager, GIVE, { lock: this.lock, want, roles: [role], needs });
+      [manager.wake, manager.served] = [null, this.lock];
+    }
+    if (grew && this.room()) this.sayReady(this.room());
+  }
+
+  // --- what managers say ---
+
+  wake(manager, { fields }) {
+    manager.wake = fields;
+    this.shareRoom(false);
+    if (manager.wake) this.sayReady(0, manager); // and it stays pending (WMP-3.9)
+  }
+
+  take(manager, { fields, columns }) {
+    const { ids, attempts, payloads, left } = columns, slots = this.slotsFor(fields.needs), lock = manager.locks.get(fields.lock);
+    if (lock && fields.more && lock.jobs > ids.length) lock.jobs -= ids.length; else manager.locks.delete(fields.lock);
+    ids.forEach((id, at) => {
+      const name = `${hex(encode(fields.manager))} ${id}`, held = this.jobs.get(name), attempt = attempts[at];
+      const job = { manager, owner: fields.manager, id, attempt, slots, control: new AbortController() };
+      if (held) { if (attempt > held.attempt) Object.assign(held, { attempt, manager }); } // WMP-4.14
+      else if (!Object.hasOwn(ROLES, fields.role) || slots > this.room()) this.answer(job, REFUSED, Buffer.from("no such role, or no room"));
+      else if (left && left[at] === 0) this.answer(job, CANCELLED);
+      else { this.jobs.set(name, job); this.run(name, job, ROLES[fields.role], payloads[at]); }
+    });
+    this.shareRoom(true); // before any DONE of these (WMP-3.11)
+  }
+
+  no(manager, { fields, from, command }, link) {
+    const known = manager.locks.delete(fields.lock) || fields.lock <= this.lock;
+    if (!known) this.complain(link, [...from].reverse(), "unknown", command, { about_number: fields.number });
+  }
+
+  cancel(manager, { fields, columns }) {
+    columns.ids.forEach((id, at) => {
+      const job = this.jobs.get(`${hex(encode(fields.manager))} ${id}`);
+      if (job?.attempt !== columns.attempts[at]) this.answer({ manager, owner: fields.manager, id, attempt: columns.attempts[at] }, CANCELLED);
+      else if (!fields.unstarted) job.control.abort();
+    });
+  }
+
+  pong(manager, { fields }) {
+    const room = this.room();
+    manager.expire = Number(fields.expire);
+    const differs = fields.ready !== manager.ready || (fields.credit ?? 0) < room;
+    if (differs && !manager.wake && !manager.locks.size) this.sayReady(room, manager);
+  }
+
+  forget(manager) { // its locks, and its jobs, for which no DONE is sent (WMP-7.6, WMP-9.14)
+    const { stream, key } = manager;
+    if (stream && stream.sent + stream.received > 0) this.left.set(`${key} ${manager.epoch}`, stream.session);
+    Object.assign(manager, { stream: null, wake: null, locks: new Map() });
+    for (const [name, job] of this.jobs) if (job.manager === manager) { job.control.abort(); this.jobs.delete(name); }
+    for (const name of this.answers.keys()) if (name.startsWith(key)) this.answers.delete(name);
+    this.pings = 0;
+  }
+
+  // --- jobs ---
+
+  async run(name, job, handler, payload) {
+    let outcome = OK, result;
+    try { result = await handler(payload, job.control.signal); } catch (error) {
+      outcome = job.control.signal.aborted ? CANCELLED : FAILED;
+      result = outcome === FAILED ? encode([error.name, error.message, error.stack ?? ""]) : Buffer.alloc(0);
+    }
+    if (this.jobs.get(name) !== job) return; // its manager is forgotten
+    this.jobs.delete(name);
+    this.answer(job, outcome, result);
+  }
+
+  answer({ manager, owner, id, attempt }, outcome, payload = Buffer.alloc(0)) { // sent with others of this turn
+    const name = `${manager.key} ${hex(encode(owner))}`;
+    if (!this.answers.has(name)) this.answers.set(name, { manager, owner, rows: [] });
+    this.answers.get(name).rows.push([id, attempt, outcome, payload]);
+    this.flushing ||= setImmediate(() => { this.flushing = null; this.flush(); this.shareRoom(true); });
+  }
+
+  flush() {
+    for (const { manager, owner, rows } of this.answers.values()) {
+      while (rows.length) {
+        const batch = rows.splice(0, BATCH), column = (at) => batch.map((row) => row[at]);
+        const columns = { ids: column(0), attempts: column(1), outcomes: column(2), payloads: column(3) };
+        this.sendNumbered(manager, DONE, { manager: owner }, columns);
+      }
+    }
+    this.answers.clear();
+  }
+
+  // --- time ---
+
+  tick() {
+    const now = Date.now();
+    let grew = false, interval = this.unit;
+    for (const manager of [...this.managers.values()]) {
+      interval = Math.min(interval, manager.expire / 3);
+      for (const [number, lock] of manager.locks) if (now > lock.until) grew = manager.locks.delete(number);
+      if (now > manager.stream?.unacknowledged[0]?.at + RESEND * this.unit) this.resend(manager);
+      if (now > manager.heard + manager.expire) this.part(manager.key);
+    }
+    if (this.links.filter((link) => link.replaceIfSilent(interval, this.unit)).length) this.pings = 0;
+    this.shareRoom(grew);
+    if (now < this.pingAt && this.pings) return;
+    if (!this.pings) this.sayReady(this.room()); // there is a new link, or somebody is to be found again
+    const known = [...this.managers.values()].map((manager) => manager.link);
+    for (const link of this.links) {
+      if (!known.includes(link) || this.pings % SEARCH === 0) link.send({ command: PING, to: [], from: this.me, fields: {} });
+    }
+    for (const manager of this.managers.values()) this.send(manager, PING);
+    this.pingAt = now + interval;
+    this.pings += 1;
+  }
+
+  async end(status, text) { // hand back what is held, and say BYE (WMP-9.10)
+    this.ending = true;
+    if (text) console.error(text);
+    for (const job of this.jobs.values()) this.answer(job, CANCELLED);
+    this.jobs.clear();
+    this.flush();
+    if (!status) for (const manager of this.managers.values()) this.send(manager, BYE);
+    clearInterval(this.timer);
+    setTimeout(() => process.exit(status), 200); // what is still to be written is written by then
+  }
+}
+
+try {
+  const options = { slots: { type: "string", default: "4" }, identity: { type: "string" }, unit: { type: "string", default: "1000" } };
+  const { values, positionals: [endpoints] } = parseArgs({ options, allowPositionals: true });
+  const identity = values.identity ? Buffer.from(values.identity) : randomBytes(16);
+  const worker = new Worker(endpoints.split(","), Number(values.slots), identity, Number(values.unit));
+  for (const signal of ["SIGTERM", "SIGINT"]) process.on(signal, () => worker.end(0));
+} catch (error) {
+  console.error(`worker.mjs tcp://HOST:PORT[,…] [--slots N] [--identity NAME] [--unit MS]: ${error.message}`);
+  process.exit(2);
+}

@@ -1,0 +1,52 @@
+"""A worker's connections: one DEALER for each endpoint, replaced when nothing comes over it."""
+
+import time
+from collections.abc import Callable
+
+import zmq
+from messages import Message, encode
+
+SILENCE, PATIENCE = 3, 32  # ping intervals before a link is replaced, units at most between two
+
+
+class Link:
+    """One connection."""
+
+    def __init__(self, endpoint: str, open_socket: Callable[[int], "zmq.Socket[bytes]"]) -> None:
+        self.endpoint, self.open_socket = endpoint, open_socket
+        self.heard, self.patience = time.monotonic(), 0.0
+        self.connect()
+
+    def connect(self) -> None:
+        """A new socket."""
+        self.socket = self.open_socket(zmq.DEALER)
+        self.socket.connect(self.endpoint)
+
+    def receive(self) -> list[list[bytes]]:
+        """What has come."""
+        messages: list[list[bytes]] = []
+        try:
+            while len(messages) < 1000:
+                messages.append(self.socket.recv_multipart(zmq.DONTWAIT))
+        except zmq.Again:
+            pass
+        if messages:
+            self.heard, self.patience = time.monotonic(), 0.0
+        return messages
+
+    def send(self, message: Message) -> None:
+        """To whoever is behind it, unless it is full."""
+        try:
+            self.socket.send_multipart(encode(message), zmq.DONTWAIT)
+        except zmq.Again:
+            pass
+
+    def replace_if_silent(self, interval: float, unit: float) -> bool:
+        """At once after three intervals, then ever later (WMP-9.4)."""
+        now = time.monotonic()
+        if now < self.heard + max(SILENCE * interval, self.patience):
+            return False
+        self.heard, self.patience = now, min(max(unit, 2 * self.patience), PATIENCE * unit)
+        self.socket.close(linger=0)
+        self.connect()
+        return True

@@ -1,0 +1,229 @@
+"""What a worker and a manager of WMP/1 do alike, written from `specs/wmp.md` alone.
+
+Names, routes, sessions and their numbers, and what is refused before either looks at a message.
+"""
+
+import argparse
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterable
+from typing import Any, ClassVar, Generic, TypeVar
+
+import zmq
+from messages import ERROR, NAMES, PAYLOAD, Message, Refused, decode, encode
+from stream import Peer, size_of
+
+RESEND, EXPIRE, BATCH = 3, 6, 1000  # units, units, jobs in a message
+
+
+class Superseded(Exception):
+    """Somebody with this identity started later."""
+
+
+P = TypeVar("P", bound=Peer)
+
+
+class Node(Generic[P]):
+    """One end. It has a method for each command that it receives."""
+
+    receives: ClassVar[tuple[int, ...]]
+    heeds_strangers: ClassVar[bool] = False  # whether a peer that it does not know may supersede it
+
+    def __init__(self, identity: bytes | None, unit: float) -> None:
+        self.unit = unit  # seconds: 1, unless everything is to go faster
+        self.epoch = time.time_ns() // 1_000_000  # greater at every start (WMP-1.1)
+        self.me: list[Any] = [identity or os.urandom(16), self.epoch]
+        self.context = zmq.Context()
+        self.peers: dict[bytes, P] = {}
+        self.epochs: dict[bytes, int] = {}  # the newest heard of each identity (WMP-9.6)
+        self.ending = False
+
+    def socket(self, kind: int) -> "zmq.Socket[bytes]":
+        """With bounds for what it holds, and heartbeats below the protocol's (WMP-1.7)."""
+        socket = self.context.socket(kind)
+        socket.set(zmq.LINGER, 1000)
+        socket.set(zmq.SNDHWM, 10_000)
+        socket.set(zmq.RCVHWM, 10_000)
+        socket.set(zmq.MAXMSGSIZE, PAYLOAD)
+        socket.set(zmq.HEARTBEAT_IVL, 1000)
+        socket.set(zmq.HEARTBEAT_TIMEOUT, 5000)
+        return socket
+
+    # --- what a subclass says ---
+
+    def transmit(self, connection: Any, frames: list[bytes]) -> None:
+        """Send without waiting; may raise `zmq.ZMQError`."""
+        raise NotImplementedError
+
+    def meet(self, identity: bytes, epoch: int) -> P:
+        """A record of a peer that was not known."""
+        raise NotImplementedError
+
+    def forget(self, peer: P) -> None:
+        """Drop what belongs to the record, which is dropped already."""
+        raise NotImplementedError
+
+    def in_session(self, peer: P, message: Message) -> bool:
+        """Whether a message may be acted on, by its session."""
+        raise NotImplementedError
+
+    def ask_again(self, peer: P) -> None:
+        """A gap was seen."""
+        raise NotImplementedError
+
+    # --- sending ---
+
+    def post(self, connection: Any, message: Message) -> bool:
+        """Never block (WMP-1.6): numbered messages are sent again, PONG tells of the others."""
+        try:
+            self.transmit(connection, encode(message))
+        except zmq.ZMQError as error:
+            return error.errno == zmq.EAGAIN
+        return True
+
+    def send(self, peer: P, command: int, fields: Any = (), columns: Any = ()) -> None:
+        """With the ack of what came (WMP-7.2)."""
+        fields = dict(fields)
+        if peer.stream:
+            fields |= {"session": peer.stream.session, "ack": peer.stream.received}
+        message = Message(command, peer.to, self.me, fields, dict(columns))
+        if peer.connection is not None and not self.post(peer.connection, message):
+            self.unreachable(peer)
+
+    def send_numbered(self, peer: P, command: int, fields: Any, columns: Any = ()) -> None:
+        """And keep it until its ack."""
+        if peer.stream:
+            peer.stream.sent += 1
+            fields, columns = {**fields, "number": peer.stream.sent}, dict(columns)
+            kept = [time.monotonic(), peer.stream.sent, command, fields, columns]
+            peer.stream.unacknowledged.append(kept)
+            peer.stream.size += size_of(columns)
+            self.send(peer, command, fields, columns)
+
+    def send_jobs(self, peer: P, command: int, fields: Any, names: str, rows: list[Any]) -> None:
+        """Numbered messages about jobs, their rows turned into columns."""
+        for start in range(0, len(rows), BATCH):
+            columns: Iterable[Any] = map(list, zip(*rows[start : start + BATCH], strict=True))
+            columns = zip(names.split(), columns, strict=True)
+            self.send_numbered(peer, command, fields, columns)
+
+    def resend(self, peer: P) -> None:
+        """All from ack + 1, in order (WMP-7.3)."""
+        for kept in list(peer.stream.unacknowledged) if peer.stream else ():
+            kept[0] = time.monotonic()
+            self.send(peer, *kept[2:])
+
+    def complain(self, connection: Any, about: Message | Refused, code: str, **more: Any) -> None:
+        """Answer with ERROR, but never an ERROR (WMP-10.2, WMP-10.3)."""
+        to = about.back if isinstance(about, Refused) else about.sender[::-1]
+        fields: dict[str, Any] = {"code": code, **more}
+        if about.command is not None:
+            fields["about"] = about.command
+        if isinstance(about, Message) and "number" in about.fields:
+            fields["about_number"] = about.fields["number"]
+        if about.command != ERROR:
+            self.post(connection, Message(ERROR, to, self.me, fields))
+
+    # --- receiving ---
+
+    def receive(self, connection: Any, frames: list[bytes]) -> None:
+        """Check a message, and hand it to the method of its command."""
+        try:
+            message = decode(frames)
+        except Refused as refused:
+            return self.complain(connection, refused, refused.code, text=str(refused)[:200])
+        fields, (identity, epoch) = message.fields, message.sender[:2]
+        if message.command == ERROR:
+            return self.error(message)
+        if message.command not in self.receives:
+            return self.complain(connection, message, "direction")
+        if message.to and message.to != self.me[::-1]:  # WMP-2.7
+            older = message.to[1:] == self.me[:1] and message.to[0] < self.epoch
+            code, about = ("superseded", message.to[::-1]) if older else ("misrouted", self.me)
+            return self.complain(connection, message, code, about_peer=about)
+        if epoch < self.epochs.get(identity, 0):  # WMP-9.6
+            return self.complain(connection, message, "superseded", about_peer=[identity, epoch])
+        if epoch > self.epochs.get(identity, 0):  # WMP-9.7
+            self.part(identity)
+        self.epochs[identity] = epoch
+        peer = self.peers[identity] = self.peers.get(identity) or self.meet(identity, epoch)
+        moved = (peer.connection, peer.to) != (connection, message.sender[::-1])
+        peer.connection, peer.to, peer.heard = connection, message.sender[::-1], time.monotonic()
+        current = self.in_session(peer, message)
+        if current and peer.stream and fields.get("session") == peer.stream.session:
+            peer.stream.acknowledge(fields.get("ack", 0))
+        if moved or (current and fields.get("again")):
+            self.resend(peer)
+        if current and peer.stream and "number" in fields:
+            current, gap = peer.stream.accept(fields["number"])
+            if gap:
+                self.ask_again(peer)
+        if current:
+            getattr(self, NAMES[message.command])(peer, message)
+
+    def error(self, message: Message) -> None:
+        """A newer self, or a peer that is older or cannot be reached (WMP-9.8, WMP-9.12)."""
+        identity, epoch = about = message.fields.get("about_peer", [b"", 0])
+        code, peer = message.fields["code"], self.peers.get(identity)
+        heeded = self.heeds_strangers or message.sender[0] in self.peers
+        if code == "superseded" and [about, message.to] == [self.me, self.me[::-1]] and heeded:
+            raise Superseded(f"identity {identity.hex()} was started again: this one stops")
+        if peer and peer.epoch == epoch and code == "superseded":
+            self.part(identity)
+        if peer and peer.epoch == epoch and code == "unreachable":
+            self.unreachable(peer)
+
+    def unreachable(self, peer: P) -> None:
+        """No route and no credit, but no more than that (WMP-9.12)."""
+        peer.connection, peer.credit = None, 0
+
+    def part(self, identity: bytes) -> None:
+        """Forget a peer."""
+        peer = self.peers.pop(identity, None)
+        if peer:
+            self.forget(peer)
+
+    def tick(self) -> None:
+        """Send again what waits too long for its ack; give up who is silent."""
+        now = time.monotonic()
+        for peer in list(self.peers.values()):
+            kept = peer.stream.unacknowledged if peer.stream else None
+            if kept and now > kept[0][0] + RESEND * self.unit:
+                self.resend(peer)
+            if now > peer.heard + peer.expire:
+                self.part(peer.identity)
+
+    def turn(self) -> None:
+        """Wait a little for messages, and receive them."""
+        raise NotImplementedError
+
+    def leave(self) -> None:
+        """What there is to say at the end."""
+
+    def run(self) -> None:
+        """Until a signal says that it is enough."""
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: setattr(self, "ending", True))
+        try:
+            while not self.ending:
+                self.turn()
+                self.tick()
+            self.leave()
+        except Superseded as error:
+            sys.exit(str(error))
+        finally:
+            self.context.destroy(linger=1000)
+
+
+def run(
+    parser: argparse.ArgumentParser, make: Callable[[argparse.Namespace, float], Node[P]]
+) -> None:
+    """A program: its arguments, the node that they make, and exit code 2 for a bad address."""
+    parser.add_argument("--unit", type=int, default=1000, help="milliseconds in place of a second")
+    given = parser.parse_args()
+    try:
+        make(given, given.unit / 1000).run()
+    except zmq.ZMQError as error:
+        parser.error(str(error))

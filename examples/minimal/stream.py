@@ -1,0 +1,50 @@
+"""What is remembered of a peer of WMP/1, and the numbered streams to and from it (§1, §7)."""
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass
+class Stream:
+    """A session with a peer: what was numbered and sent to it, and how far it was received."""
+
+    session: int
+    sent: int = 0
+    received: int = 0
+    gap: bool = False
+    unacknowledged: deque[list[Any]] = field(default_factory=deque)  # [when, number, …]
+    size: int = 0  # bytes of payloads in there
+
+    def acknowledge(self, ack: int) -> None:
+        """Drop what the peer has (WMP-7.2, WMP-7.4)."""
+        while ack <= self.sent and self.unacknowledged and self.unacknowledged[0][1] <= ack:
+            self.size -= size_of(self.unacknowledged.popleft()[-1])
+
+    def accept(self, number: int) -> tuple[bool, bool]:
+        """Whether it is the next number, and whether it is the first to show a gap (WMP-7.1)."""
+        if number == self.received + 1:
+            self.received, self.gap = number, False
+            return True, False
+        first = number > self.received and not self.gap
+        self.gap = self.gap or first
+        return False, first
+
+
+def size_of(columns: dict[str, list[Any]]) -> int:
+    """Bytes of payloads."""
+    return sum(map(len, columns.get("payloads", ())))
+
+
+@dataclass
+class Peer:
+    """What is remembered of a peer, whatever the route to it (WMP-1.8)."""
+
+    identity: bytes
+    epoch: int
+    expire: float
+    connection: Any = None  # the latest one heard; None: no route
+    to: list[Any] = field(default_factory=list)
+    heard: float = 0.0
+    stream: Stream | None = None
+    credit: int = 0  # of a worker: what is left of it

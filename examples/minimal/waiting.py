@@ -1,0 +1,140 @@
+"""The jobs of `manager.py`: queued, leased, ended once; stdin tells it, stdout is told."""
+
+import math
+import os
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from heapq import heapify, heappop, heappush
+from typing import Any
+
+from stream import Peer
+
+RETRIES = 3  # lost leases that a job survives, unless it is told otherwise
+
+
+@dataclass
+class Job:
+    """A job from submit to its end."""
+
+    name: str
+    role: str
+    payload: bytes
+    priority: int = 0
+    retries: int = RETRIES
+    timeout: float = 0  # milliseconds; 0: none
+    deadline: float = 0.0
+    attempt: int = 0
+    worker: Peer | None = None  # who has the lease
+    take: int = 0  # number of the TAKE that brought it
+    cancelling: bool = False
+
+    def left(self) -> int | None:
+        """Milliseconds to the deadline, rounded up (WMP-6.7)."""
+        late = int((time.monotonic() - self.deadline) * 1000 // 1)
+        return max(0, -late) if self.timeout else None
+
+
+class Queue:
+    """All jobs that have no end yet."""
+
+    def __init__(self, stop: Callable[[Any, int, int], None]) -> None:
+        self.stop = stop  # tells a worker to stop a job's attempt
+        self.line = b""
+        self.jobs: dict[int, Job] = {}
+        self.numbers: dict[str, int] = {}  # by name
+        self.waiting: dict[str, list[tuple[int, int]]] = {}  # by role: (-priority, number)
+        self.last = 0
+
+    def read(self) -> bool:
+        """Do what stdin says; whether there may be more to come."""
+        octets = os.read(0, 1 << 16)
+        *lines, self.line = (self.line + octets).split(b"\n")
+        for line in lines:
+            words = line.decode(errors="replace").split(" ")
+            try:
+                (self.submit if words.pop(0) == "submit" else self.cancel)(*words)
+            except (TypeError, ValueError) as error:
+                print(f"not understood: {line!r} ({error})", file=sys.stderr, flush=True)
+        return octets != b""
+
+    def submit(self, name: str, role: str, payload: str, *options: str) -> None:
+        """A line of stdin: `submit NAME ROLE HEX`, and options."""
+        given: dict[str, Any] = {}
+        for option in options:
+            word, _, amount = option.partition("=")
+            if word not in ("retries", "priority", "timeout"):
+                return print("unknown", name, word, flush=True)
+            given[word] = int(amount)
+        job = Job(name, role, bytes.fromhex(payload.replace("-", "")), **given)
+        job.deadline = time.monotonic() + job.timeout / 1000
+        self.last += 1
+        self.jobs[self.last], self.numbers[name] = job, self.last
+        self.wait(self.last)
+
+    def wait(self, number: int) -> None:
+        """In the order of submission, so first of all if it was leased (WMP-6.4, WMP-6.13)."""
+        job = self.jobs[number]
+        heappush(self.waiting.setdefault(job.role, []), (-job.priority, number))
+
+    def lease(self, role: str, worker: Any, take: int) -> tuple[int, int, int | None, bytes]:
+        """The next of a role, as a row of TAKE."""
+        number = heappop(self.waiting[role])[1]
+        job = self.jobs[number]
+        job.attempt, job.worker, job.take = job.attempt + 1, worker, take
+        worker.leases.add(number)
+        return number, job.attempt, job.left(), job.payload
+
+    def release(self, number: int) -> Job:
+        """End the lease, or the waiting."""
+        job = self.jobs[number]
+        worker: Any = job.worker
+        if worker:
+            worker.leases.discard(number)
+        else:
+            self.waiting[job.role].remove((-job.priority, number))
+            heapify(self.waiting[job.role])
+        job.worker = None
+        return job
+
+    def lose(self, number: int, cause: bytes, spend: bool = True) -> None:
+        """A lease is over without a result."""
+        job = self.release(number)
+        job.retries -= spend
+        self.wait(number)
+        if job.cancelling:
+            self.end(number, "cancelled")
+        elif job.retries < 0:
+            self.end(number, "lost", cause)
+
+    def lose_missing(self, worker: Any, held: Any = (), last: float = math.inf) -> None:
+        """Leases of what a worker does not hold, of TAKEs that it has received (WMP-9.13)."""
+        for number in sorted(worker.leases):
+            job = self.jobs[number]
+            if (number, job.attempt) not in held and job.take <= last:
+                self.lose(number, b"the worker is gone, or has it no more")
+
+    def end(self, number: int, word: str, payload: bytes = b"") -> None:
+        """The one end that a job has (WMP-6.3)."""
+        job = self.release(number)
+        del self.jobs[number], self.numbers[job.name]
+        print("ended", job.name, word, payload.hex() or "-", flush=True)
+
+    def cancel(self, name: str) -> None:
+        """A line of stdin: at once when it waits, else when its worker says so."""
+        number = self.numbers.get(name, 0)
+        job = self.jobs.get(number)
+        if job and job.worker and not job.cancelling:
+            job.cancelling = True
+            self.stop(job.worker, number, job.attempt)
+        elif job and not job.worker:
+            self.end(number, "cancelled")
+
+    def end_late(self) -> None:
+        """Jobs whose deadline has passed end here and now (WMP-6.8)."""
+        for number in [number for number, job in self.jobs.items() if job.left() == 0]:
+            job = self.jobs[number]
+            if job.worker:
+                self.stop(job.worker, number, job.attempt)
+            self.end(number, "timeout")
