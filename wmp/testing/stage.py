@@ -25,8 +25,9 @@ from wmp.events import Reported, Submitted
 from wmp.message import Frame, Outcome, Peer
 from wmp.runtime.handlers import Served
 from wmp.runtime.ledger import Status
+from wmp.testing.episode import Deaths, draw_episode
 from wmp.testing.execution import Burnt, Fuse, Host, SimulatedRunningJob, execute
-from wmp.testing.faults import MESSAGE_FAULTS, STRIKES, Fault, Faults, Strike
+from wmp.testing.faults import Fault, Faults, Strike
 from wmp.testing.invariants import History, Violation
 from wmp.testing.network import Action, Lane
 from wmp.testing.order import SimulatedJob
@@ -43,8 +44,6 @@ MANAGER = "manager"
 
 _KILLS = 2
 """Times that handlers of one job are killed in the middle at most: it would be lost in the end."""
-_LINES = 16
-"""A handler that is to be ended in the middle runs fewer lines than that."""
 _RETRY = 0.1
 """Seconds after which a fault that hit nobody strikes again."""
 _EVENTS = 400
@@ -109,7 +108,7 @@ class Stage(World):
     """(manager, id) to the job."""
     _handed: SimulatedJob | None = field(default=None, init=False)
     """The job that is being handed in."""
-    _kill_rates: dict[Fault, float] = field(factory=dict, init=False)
+    _deaths: Deaths = field(factory=Deaths, init=False)
     _runner: asyncio.Runner | None = field(default=None, init=False)
     _at_work: bool = field(default=False, init=False)
     _topology: Random = field(init=False)
@@ -284,34 +283,18 @@ class Stage(World):
 
     def _break(self) -> None:
         """Draw what goes wrong from now on."""
-        draw, workers = self._faults, [n for n in self.topology.workers if not n.endswith("+")]
+        workers = [name for name in self.topology.workers if not name.endswith("+")]
         slots = sum(self.topology.workers[name].resources.get("slots", 1) for name in workers)
         longest = max((self._takes[name][1] for name in workers), default=0.0)
         work = sum(not job.done() for job in self.jobs) * longest / max(1, slots)
-        until = self.now + min(60.0, 0.5 + draw.uniform(0.2, 1.0) * work)
-        chosen = [fault for fault in Fault if fault in self.kinds]
-        # Half of the worlds are easy to read: one kind of fault, or two.
-        few = draw.sample(chosen, min(len(chosen), draw.choice((1, 1, 2, 3, 5, 8))))
-        strikes = [
-            Strike(
-                draw.uniform(self.now, until), fault, draw.random(), draw.random(), draw.random()
-            )
-            for fault in few
-            if fault in STRIKES
-            for _ in range(draw.choice((1, 1, 2, 3)))
-        ]
-        rate = draw.choice((0.01, 0.05, 0.2))
-        rates = {fault: rate for fault in MESSAGE_FAULTS if fault in few}
-        rate = draw.choice((0.1, 0.3, 0.6))
-        kills = (Fault.KILL_WORKER, Fault.KILL_HANDLER)
-        self._kill_rates = {fault: rate for fault in kills if fault in few}
         skew = self.faults.skew
+        self.faults = draw_episode(self.kinds, self.now, work, skew, self._faults)
+        self._deaths = Deaths.of(self.faults, self._faults)
         if skew:
             self.counts[Fault.CLOCK_SKEW] = len(skew)
-        self.faults = Faults(until, frozenset(few), tuple(strikes), rates, skew)
         if workers:
-            self.topology = evolve(self.topology, double=draw.choice(workers))
-        for blow in strikes:
+            self.topology = evolve(self.topology, double=self._faults.choice(workers))
+        for blow in self.faults.strikes:
             self.at(blow.at, self._strike, blow)
         self.mended = False
 
@@ -434,10 +417,11 @@ class Stage(World):
             return
         served = self._served[name][run.kind.role]
         job, attempt = self._held[run.manager, id], run.attempts[row]
-        death = self._draw_death(job)
-        fuse = None
-        if death is not None and self._handlers.random() < 0.6:
-            fuse = Fuse(served.call, int(_LINES * self._handlers.random() ** 2))
+        drawn = self._deaths.draw(self._handlers)
+        if self.mended or job.killed >= _KILLS:
+            drawn = None
+        death, lines = drawn or (None, None)
+        fuse = None if lines is None else Fuse(served.call, lines)
 
         def report(fraction: float | None, text: str | None) -> None:
             if self._current(name, lane, id):
@@ -465,14 +449,6 @@ class Stage(World):
                 return
         assert death is not None
         self._kill(name, lane, id, job, death)
-
-    def _draw_death(self, job: SimulatedJob) -> Fault | None:
-        """Whether what runs a job dies in the middle of it or right after it, and what."""
-        luck, which = self._handlers.random(), self._handlers.random()
-        kinds = list(self._kill_rates)
-        if not kinds or self.mended or job.killed >= _KILLS or luck >= self._kill_rates[kinds[0]]:
-            return None
-        return kinds[int(which * len(kinds))]
 
     def _kill(self, name: str, lane: Lane, id: int, job: SimulatedJob, death: Fault) -> None:
         job.killed += 1

@@ -1,0 +1,79 @@
+"""What goes wrong in one episode of a simulated world, and what a single call of a handler suffers.
+
+Drawn from random streams that are given. A world in which a test fails is to be read by somebody,
+so many episodes have one kind of fault or two.
+"""
+
+from __future__ import annotations
+
+from random import Random
+
+from attrs import define, field
+
+from wmp.testing.faults import MESSAGE_FAULTS, STRIKES, Fault, Faults, Strike
+
+__all__ = ["Deaths", "draw_episode"]
+
+_LONGEST = 60.0
+"""Simulated seconds of faults, at most."""
+_LINES = 16
+"""A handler that is ended in the middle runs fewer lines than that."""
+
+
+def draw_episode(
+    chosen: frozenset[Fault],
+    now: float,
+    work: float,
+    skew: dict[str, tuple[float, float]],
+    draw: Random,
+) -> Faults:
+    """Draw the faults from ``now`` on.
+
+    Args:
+        chosen: What may go wrong.
+        now: Simulated seconds.
+        work: How long the jobs that wait take about: faults strike while they run.
+        skew: The clocks that are wrong; they stay so.
+        draw: Where chance comes from.
+    """
+    until = now + min(_LONGEST, 0.5 + draw.uniform(0.2, 1.0) * work)
+    # In the order of the list: that of a set differs from process to process.
+    known = [fault for fault in Fault if fault in chosen]
+    few = draw.sample(known, min(len(known), draw.choice((1, 1, 2, 3, 5, 8))))
+    strikes = tuple(
+        Strike(draw.uniform(now, until), fault, draw.random(), draw.random(), draw.random())
+        for fault in few
+        if fault in STRIKES
+        for _ in range(draw.choice((1, 1, 2, 3)))
+    )
+    rate = draw.choice((0.01, 0.05, 0.2))
+    rates = {fault: rate for fault in MESSAGE_FAULTS if fault in few}
+    return Faults(until, frozenset(few), strikes, rates, skew)
+
+
+@define(eq=False)
+class Deaths:
+    """Who ends in the middle of a handler or right after it, before its result gets away."""
+
+    rate: float = 0.0
+    kinds: tuple[Fault, ...] = field(default=())
+
+    @staticmethod
+    def of(faults: Faults, draw: Random) -> Deaths:
+        """Draw how likely that is in an episode."""
+        kinds = (Fault.KILL_WORKER, Fault.KILL_HANDLER)
+        rate = draw.choice((0.1, 0.3, 0.6))
+        return Deaths(rate, tuple(fault for fault in kinds if fault in faults.kinds))
+
+    def draw(self, draw: Random) -> tuple[Fault, int | None] | None:
+        """Draw for one call: None lets it live.
+
+        Returns:
+            What ends, and how many lines of the handler are run before; None for all.
+        """
+        luck, which, middle, lines = (draw.random() for _ in range(4))
+        if not self.kinds or luck >= self.rate:
+            return None
+        kind = self.kinds[int(which * len(self.kinds))]
+        # Most handlers are short.
+        return kind, int(_LINES * lines**2) if middle < 0.6 else None
