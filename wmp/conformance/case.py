@@ -120,6 +120,16 @@ class Result:
     script: Sequence[Any] = field(default=())
     """What was drawn, as JSON values: replays it."""
 
+    @property
+    def breaks(self) -> tuple[str, ...]:
+        """The rules that do not hold: what was seen to break, and what the case is about.
+
+        They differ when something that must always be so was broken on the way.
+        """
+        if self.verdict not in (Verdict.FAILED, Verdict.NON_STRICT):
+            return ()
+        return tuple(dict.fromkeys((self.rule, self.case.rules[0])))
+
 
 CASES: Final[dict[str, Case]] = {}
 """Every case by its id, in the order of definition."""

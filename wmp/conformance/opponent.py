@@ -80,6 +80,7 @@ class Opponent:
 
     def restart(self) -> None:
         """Start again: the same identity, a newer epoch, nothing remembered."""
+        self.talk.settle()  # what is on its way is for the older one
         self.epoch += 1
         self._paths = {self.path}
         self.forget_session()
@@ -185,7 +186,7 @@ class Opponent:
         if number <= self.received:
             heard.again = True
             if before != said:
-                raise Broken("WMP-7.3", f"number {number} is not what it was the first time")
+                raise Broken("WMP-7.1", f"number {number} was something else the first time")
         elif number == self.received + 1:
             self.received = number
         else:

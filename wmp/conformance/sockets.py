@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Sequence
+from math import ceil
 from typing import Any
 
 import zmq
@@ -77,6 +78,7 @@ class SocketWire:
     _poller: zmq.Poller = field(factory=zmq.Poller, init=False)
     _arrived: deque[tuple[Connection, Sequence[Frame]]] = field(factory=deque, init=False)
     _ends: list[End] = field(factory=list, init=False)
+    _submitted: set[str] = field(factory=set, init=False)
     _unknown: str = field(default="", init=False)
     _bound: str = field(default="", init=False)
     _dialled: int = field(default=0, init=False)
@@ -169,21 +171,25 @@ class SocketWire:
 
     def receive(self, until: float) -> tuple[Connection, Sequence[Frame]] | None:
         while not self._arrived:
-            left = (until - self.now()) * self.unit / 1000
-            events = dict(self._poller.poll(max(0, round(left * 1000))))
-            self._collect(events)
-            if self._arrived:
-                break
-            if self._process is not None and self._process.output in events:
-                if self._hear():
-                    return None  # before its time: the submitter was told something
-                if self._process.ended:
-                    self._poller.unregister(self._process.output)
-                    if not self.may_end:
-                        raise Broken("WMP-10.1", "it has ended by itself")
-            if left <= 0:
-                return None
+            told = self._wait(until)
+            if not self._arrived and (told or self.now() >= until):
+                return None  # perhaps before its time: the submitter was told something
         return self._arrived.popleft()
+
+    def _wait(self, until: float) -> bool:
+        """Wait for messages or lines; whether the submitter was told something."""
+        left = (until - self.now()) * self.unit
+        events = dict(self._poller.poll(max(0, ceil(left))))
+        self._collect(events)
+        if self._process is None or self._process.output not in events:
+            return False
+        if self._hear():
+            return True
+        if self._process.ended:
+            self._poller.unregister(self._process.output)
+            if not self.may_end:
+                raise Broken("WMP-10.1", "it has ended by itself")
+        return False
 
     def _collect(self, events: dict[Any, int]) -> None:
         for index, router in enumerate(self._routers):
@@ -204,6 +210,10 @@ class SocketWire:
         }
         told = "".join(f" {key}={value}" for key, value in options.items() if value is not None)
         self._tell(f"submit {job.name} {job.role} {job.payload.hex() or '-'}{told}")
+        # What is said next over a socket must not overtake the line.
+        until = self.now() + self.grace
+        while job.name not in self._submitted and self.now() < until:
+            self._wait(until)
 
     def cancel(self, name: str) -> None:
         self._tell(f"cancel {name}")
@@ -227,6 +237,8 @@ class SocketWire:
         heard = False
         for line in self._process.lines():
             match line.split():
+                case ["submitted", name]:
+                    self._submitted.add(name)
                 case ["ended", name, outcome, data] if outcome in _OUTCOMES:
                     self._ends.append(End(name, outcome, _bytes(data)))
                     heard = True

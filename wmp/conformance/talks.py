@@ -218,7 +218,7 @@ class Neighbor:
         Raises:
             Broken: It did not come.
         """
-        heard = self.expect(Command.ERROR, rule=rule or "WMP-10.2")
+        heard = self.expect(Command.ERROR, rule=rule)
         self.talk.check(heard["code"] == code, f"ERROR {heard['code']!r}, expected {code!r}", rule)
         return heard
 

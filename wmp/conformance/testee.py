@@ -89,6 +89,7 @@ async def _manage(bind: Sequence[str], unit: int) -> None:
                 job = jobs[name] = manager.submit_nowait(
                     payload, role=role, on_status=lambda status: tell(name, status), **chosen
                 )
+                print("submitted", name)
                 job.add_done_callback(lambda job: ended(name, job))
             case ["cancel", name] if name in jobs:
                 jobs[name].cancel()

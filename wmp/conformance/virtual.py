@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol, runtime_checkable
 
 from attrs import define, field
@@ -85,7 +85,7 @@ class VirtualWire:
     _dialled: int = 0
 
     def __attrs_post_init__(self) -> None:
-        self._collect(self.testee.start(self._now))
+        self._call(self.testee.start)
 
     def now(self) -> float:
         return self._now
@@ -109,7 +109,7 @@ class VirtualWire:
             link = connection.endpoint
             if connection != self._taken(link):
                 return
-        self._collect(self.testee.receive(link, tuple(frames), self._now))
+        self._call(self.testee.receive, link, tuple(frames))
 
     def receive(self, until: float) -> tuple[Connection, Sequence[Frame]] | None:
         still = 0
@@ -124,16 +124,16 @@ class VirtualWire:
             if still > _MOST_TICKS:
                 raise Broken("WMP-10.1", f"its deadline stays at {due:.3f}, however often it ticks")
             self._now = max(self._now, due)
-            self._collect(self.testee.tick(self._now))
+            self._call(self.testee.tick)
         return self._arrived.popleft()
 
     def submit(self, job: Job) -> None:
         assert isinstance(self.testee, ManagerTestee)
-        self._collect(self.testee.submit(job, self._now))
+        self._call(self.testee.submit, job)
 
     def cancel(self, name: str) -> None:
         assert isinstance(self.testee, ManagerTestee)
-        self._collect(self.testee.cancel(name, self._now))
+        self._call(self.testee.cancel, name)
 
     def ends(self) -> list[End]:
         assert isinstance(self.testee, ManagerTestee)
@@ -142,7 +142,7 @@ class VirtualWire:
     def drain(self) -> None:
         assert isinstance(self.testee, WorkerTestee)
         self.may_end = True
-        self._collect(self.testee.drain(self._now))
+        self._call(self.testee.drain)
 
     @property
     def ended(self) -> bool:
@@ -153,6 +153,19 @@ class VirtualWire:
 
     def _taken(self, index: int) -> Connection:
         return Connection("taken", index, b"%d" % self._replaced.get(index, 0))
+
+    def _call(self, method: Callable[..., Sends], *arguments: object) -> None:
+        """Let the testee act, and take what it sends.
+
+        Raises:
+            Broken: It raised (WMP-10.1).
+        """
+        try:
+            sends = method(*arguments, self._now)
+        except Exception as error:  # Whatever it is: the testee is what is judged.
+            text = f"it raised {type(error).__name__}: {error}"
+            raise Broken("WMP-10.1", text) from error
+        self._collect(sends)
 
     def _collect(self, sends: Sends) -> None:
         for link, frames in sends:
@@ -165,7 +178,7 @@ class VirtualWire:
                 if connection := self._open.get(bytes(link)):
                     self._arrived.append((connection, frames))
                 else:
-                    self._collect(self.testee.undelivered(link, frames, self._now))
+                    self._call(self.testee.undelivered, link, frames)
 
 
 def _routing_id(connection: Connection) -> bytes:

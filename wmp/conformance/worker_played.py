@@ -77,6 +77,8 @@ class PlayedWorker(Opponent):
     lock: int = 0
     _readies: list[_Ready] = field(factory=list)
     _locks: dict[int, _Lock] = field(factory=dict)
+    _older: int = 0
+    """The last session of an older epoch."""
 
     # -- saying
 
@@ -194,6 +196,7 @@ class PlayedWorker(Opponent):
         self.ready_number = self.lock = 0
         self._readies.clear()
         self._locks.clear()
+        self._older = max(self._older, self.session)
         Opponent.restart(self)
 
     def forget_manager(self) -> None:
@@ -210,6 +213,16 @@ class PlayedWorker(Opponent):
         """GIVE and wait for what comes, without READY; returns the jobs, none for NO."""
         lock = self.give(want, **fields)
         return self.taken(lock, within=within)
+
+    def one(self, rule: str = "WMP-4.4") -> Held:
+        """GIVE for one job, and wait for it.
+
+        Raises:
+            Broken: The answer is NO.
+        """
+        jobs = self.take(1)
+        self.talk.check(len(jobs) == 1, f"{self.name} gets no job, though one waits", rule)
+        return jobs[0]
 
     def taken(self, lock: int, within: float | None = None, rule: str = "") -> list[Held]:
         """Wait for the answer to a GIVE: the jobs of all its TAKEs until the lock is closed."""
@@ -262,6 +275,8 @@ class PlayedWorker(Opponent):
 
     def understand(self, heard: Heard) -> None:
         session = heard["session"]
+        if session is not None and session <= self._older:
+            raise Broken("WMP-9.7", f"session {session} is that of an older epoch")
         if session is not None and session > self.session:
             if self.session:
                 self._lose_all()
@@ -357,7 +372,10 @@ class PlayedWorker(Opponent):
         book.expire = heard["expire"] / self.talk.wire.unit
         ready, lock = heard["ready"], heard["lock"]
         if ready is not None and ready > self.ready_number:
-            raise Broken("WMP-9.2", f"PONG remembers READY {ready}, which was never said")
+            others = [p for p in self.talk.players if p is not self]
+            taken = any(getattr(p, "connection", None) == self.connection for p in others)
+            rule = "WMP-1.5" if taken else "WMP-9.2"
+            raise Broken(rule, f"PONG remembers READY {ready}, which {self.name} never said")
         if lock is not None and lock > self.lock:
             raise Broken("WMP-9.2", f"PONG has seen lock {lock}, which was never given")
         for remembered in self._readies:

@@ -49,7 +49,7 @@ def _refused(talk: DeviceTalk, rule: str) -> None:
             f"{one.what} is answered by ERROR {error['code']!r}, expected {one.codes[0]!r}",
             rule,
         )
-        above.never(*_ANY, rule=rule, what=f"{one.what} is passed on")
+    above.never(*_ANY, rule=rule, what="one of these is passed on")
 
 
 @case("WMP-2.1", profile="device")
@@ -153,3 +153,25 @@ def unknown_codes_pass(talk: DeviceTalk) -> None:
 def nothing_is_evaluated(talk: DeviceTalk) -> None:
     """Tags that would construct something are refused."""
     _refused(talk, "WMP-12.3")
+
+
+@case("WMP-10.2", profile="device")
+def errors_find_their_way(talk: DeviceTalk) -> None:
+    """ERROR goes along the reversed ``from`` when that can be read."""
+    below, _ = talk.joined()
+    path = (*below.path, b"before", 3, b"\x00\x01")
+    below.say(Command.BYE, to=(1, b"somebody"), source=path)
+    error = below.expect(Command.ERROR)
+    talk.check(error.message.to == path[::-1], f"ERROR goes to {error.message.to!r}")
+
+
+@case("WMP-2.3", profile="device")
+def unknown_keys(talk: DeviceTalk) -> None:
+    """Keys that it does not know are passed on."""
+    below, (above,) = talk.joined()
+    ready = _ready()
+    fields: dict[int | str, Any] = {**ready.fields, 1000: [1, {"a": 2.5}], "own": b"x"}
+    below.raw(*codec.encode(evolve(ready, fields=fields)))
+    heard = above.expect(Command.READY)
+    passed = {key: heard.message.fields.get(key) for key in (1000, "own")}
+    talk.check(passed == {1000: [1, {"a": 2.5}], "own": b"x"}, f"{passed} arrives")

@@ -37,7 +37,38 @@ def _pair(talk: DeviceTalk) -> tuple[Neighbor, Neighbor, Path, Path]:
     return below, above, down, up
 
 
-@case("WMP-8.1", "WMP-1.4", links=2)
+@case("WMP-1.4", links=2)
+def a_socket_for_each_upstream(talk: DeviceTalk) -> None:
+    """Each upstream has a connection of its own, by which it is heard and answered."""
+    below, above = talk.below(), [talk.above(number) for number in range(2)]
+    for one in above:
+        below.say(Command.PING, label=one.name)
+        heard = one.expect(
+            Command.PING,
+            within=talk.wire.patience,
+            where=lambda heard, name=one.name: heard["label"] == name,  # type: ignore[misc]
+        )
+        one.say(Command.PONG, to=heard.message.answer_to, expire=6000, session=1)
+        below.expect(Command.PONG)
+
+
+@case("WMP-1.6", "WMP-8.8")
+def nobody_else_is_affected(talk: DeviceTalk) -> None:
+    """What cannot be sent to one peer is reported, and the others get theirs."""
+    below, above, down, _ = _pair(talk)
+    gone = talk.below("gone")
+    lost, _ = talk.route(above, gone)
+    assert gone.connection is not None
+    talk.wire.hang_up(gone.connection)
+    talk.wait(2 * talk.wire.grace)
+    for to in (lost, down, lost, down):
+        above.say(Command.PONG, to=to, expire=6000, session=1)
+    for _ in range(2):
+        above.error(ErrorCode.UNREACHABLE)
+        below.expect(Command.PONG)
+
+
+@case("WMP-8.1", links=2)
 def discovery_goes_everywhere(talk: DeviceTalk) -> None:
     """READY and PING without ``to`` from below go to every upstream."""
     below, above = talk.joined(2)
@@ -219,7 +250,7 @@ def nothing_is_remembered(talk: DeviceTalk) -> None:
     below.expect(Command.PONG, rule="WMP-8.7")
 
 
-@case("WMP-8.8", "WMP-1.6")
+@case("WMP-8.8")
 def what_cannot_be_passed_on(talk: DeviceTalk) -> None:
     """A message for a connection that is gone is answered ERROR unreachable."""
     _, above, _, _ = _pair(talk)

@@ -67,8 +67,9 @@ def _refused(talk: ManagerTalk, worker: PlayedWorker, bad: Iterable[Bad], rule: 
             f"{one.what} is answered by ERROR {error['code']!r}, expected {one.codes[0]!r}",
             rule,
         )
-        worker.never(Command.TAKE, Command.NO, Command.WAKE, rule=rule, what=f"{one.what} acts")
-        worker.inbox.clear()
+        acts = {heard.command for heard in worker.inbox} & {Command.TAKE, Command.NO}
+        talk.check(not acts, f"{one.what} is acted on, and refused", rule)
+    worker.never(Command.TAKE, Command.NO, Command.WAKE, rule=rule, what="one of these acts")
 
 
 def _refused_gives(talk: ManagerTalk, rule: str) -> None:
@@ -150,6 +151,7 @@ def somebody_else(talk: ManagerTalk) -> None:
     identity, epoch = worker.testee
     talk.submit()
     give = _give(worker, 1)
+    worker.promise(1, 1, hold=1e6)
     for to, code in (
         ((epoch, b"somebody"), ErrorCode.MISROUTED),
         ((epoch + 1, identity), ErrorCode.MISROUTED),
@@ -178,7 +180,7 @@ def _done(worker: PlayedWorker, id: int, attempt: int) -> Message:
 def _refused_dones(talk: ManagerTalk, rule: str) -> None:
     worker = talk.met()
     name = talk.submit()
-    (job,) = worker.take()
+    job = worker.one()
     _refused(talk, worker, bad_columns(_done(worker, job.id, job.attempt)), rule)
     talk.not_ended(name, rule)
     worker.done(job)
@@ -217,7 +219,7 @@ def payload_frames(talk: ManagerTalk) -> None:
     _refused_dones(talk, "WMP-2.9")
     worker = talk.met()
     name = talk.submit()
-    (job,) = worker.take()
+    job = worker.one()
     head = codec.encode(_done(worker, job.id, job.attempt))[0]
     id = bytes((job.id,)) if job.id < 24 else b"\x18" + bytes((job.id,))
     worker.number += 1
@@ -279,7 +281,7 @@ def garbage(talk: ManagerTalk) -> None:
     """Whatever arrives, it goes on."""
     worker = talk.met()
     name = talk.submit()
-    (job,) = worker.take()
+    job = worker.one()
     good = [bytes(frame) for frame in codec.encode(_done(worker, job.id, job.attempt))]
     for frames in (
         [b""],
@@ -360,7 +362,7 @@ def another_owner(talk: ManagerTalk) -> None:
     """A DONE that names an owner for which it does not forward is ERROR unknown."""
     worker = talk.met()
     name = talk.submit()
-    (job,) = worker.take()
+    job = worker.one()
     columns = Columns([job.id], [job.attempt], outcomes=[0], payloads=[b"somebody's"])
     worker.say(Command.DONE, columns, manager=(b"somebody", 1))
     error = worker.expect(Command.ERROR)
@@ -375,7 +377,7 @@ def a_job_never_given_out(talk: ManagerTalk) -> None:
     """An entry with a number never given out is ERROR unknown; the others count."""
     worker = talk.met()
     name = talk.submit()
-    (job,) = worker.take()
+    job = worker.one()
     columns = Columns(
         [job.id + 1000, job.id],
         [1, job.attempt],
@@ -395,7 +397,7 @@ def unknown_code(talk: ManagerTalk) -> None:
     """An ERROR with an unknown code is ignored."""
     worker = talk.met()
     name = talk.submit()
-    (job,) = worker.take()
+    job = worker.one()
     worker.error("of a later version", about_peer=(worker.identity, worker.epoch))
     worker.error("of a later version", about_peer=worker.testee)
     worker.never(Command.ERROR, what="an ERROR is answered", rule="WMP-10.3")

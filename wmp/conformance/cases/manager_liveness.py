@@ -81,7 +81,7 @@ def a_word_is_enough(talk: ManagerTalk) -> None:
     """A worker that says anything within ``expire`` is not given up."""
     worker, other = talk.met(), talk.met()
     name = talk.submit()
-    (job,) = worker.take()
+    job = worker.one()
     talk.wait(2.5 * talk.book.expire)
     talk.check(not other.take(), "the job of a worker that is alive is given away", "WMP-6.4")
     worker.done(job)
@@ -93,7 +93,7 @@ def older_epoch(talk: ManagerTalk) -> None:
     """A message of an older epoch is answered ERROR superseded, and not acted on."""
     worker = talk.met()
     name = talk.submit()
-    (job,) = worker.take()
+    job = worker.one()
     old = (worker.identity, worker.epoch - 1)
     worker.listens_to(old)
     for command in (Command.BYE, Command.PING):
@@ -137,7 +137,10 @@ def superseded_by_a_stranger(talk: ManagerTalk) -> None:
     stranger = talk.worker("stranger", testee=worker.testee, lively=False)
     stranger.error(ErrorCode.SUPERSEDED, about_peer=worker.testee)
     worker.error(ErrorCode.SUPERSEDED, about_peer=(worker.testee[0], worker.testee[1] - 1))
+    talk.wire.may_end = True
     talk.settle()
+    talk.check(not talk.wire.ended, "it has stopped, and nobody who may has told it to")
+    talk.wire.may_end = False
     worker.ping()
     worker.expect(Command.PONG, what="nobody who may has told it that it was replaced")
 
@@ -164,7 +167,7 @@ def goodbye(talk: ManagerTalk) -> None:
     lock = other.give(1, hold=4.0)
     talk.settle()
     worker.bye()
-    jobs = other.taken(lock)
+    jobs = other.taken(lock, rule="WMP-9.11")
     talk.check(len(jobs) == 1, "its lease is not queued again at once")
     other.done(*jobs)
     talk.end_of(name)
@@ -178,7 +181,7 @@ def unreachable(talk: ManagerTalk) -> None:
     device = (b"device", 3, b"\x00\x01\x02")
     worker, other = talk.met("behind", hops=device), talk.met()
     name = talk.submit()
-    (job,) = worker.take()
+    job = worker.one()
     worker.ready(5)
     worker.lively = False
     worker.error(
@@ -248,7 +251,7 @@ def list_from_before(talk: ManagerTalk) -> None:
     """A job whose TAKE was not yet received is not lost for not being listed."""
     worker, other = talk.met(), talk.met()
     name = talk.submit()
-    (job,) = worker.take()
+    job = worker.one()
     worker.says_ack = 0
     worker.say(Command.PING, idle=True)
     talk.settle()

@@ -46,7 +46,7 @@ def gap_is_asked_for_once(talk: ManagerTalk) -> None:
     """A number behind a gap is dropped and answered by PONG with ``again``, once a gap."""
     worker = talk.met()
     name = talk.submit()
-    (job,) = worker.take()
+    job = worker.one()
     columns = Columns([job.id], [job.attempt], outcomes=[0], payloads=[b"behind the gap"])
     for number in (3, 4):
         worker.say(Command.DONE, columns, manager=worker.testee, number=number)
@@ -82,7 +82,7 @@ def sent_again_on_a_new_route(talk: ManagerTalk) -> None:
     worker.give(1, roles=["nothing"])
     worker.expect(Command.NO)
     talk.submit()
-    (job,) = worker.take()
+    job = worker.one()
     worker.move(talk.wire.dial())
     worker.ping()
     worker.expect(Command.NO, again=True, number=1)
@@ -170,7 +170,7 @@ def other_session(talk: ManagerTalk) -> None:
     """A DONE of another session is dropped and answered by PONG with the current one."""
     worker = talk.met()
     name = talk.submit()
-    (job,) = worker.take()
+    job = worker.one()
     columns = Columns([job.id], [job.attempt], outcomes=[0], payloads=[b"of another session"])
     worker.say(
         Command.DONE, columns, manager=worker.testee, session=worker.session + 7, number=1, ack=0

@@ -67,7 +67,7 @@ def _refused(talk: WorkerTalk, manager: PlayedManager, bad: Iterable[Bad], rule:
             f"{one.what} is answered by ERROR {error['code']!r}, expected {one.codes[0]!r}",
             rule,
         )
-        manager.never(Command.DONE, rule=rule, what=f"{one.what} acts")
+    manager.never(Command.DONE, rule=rule, what="one of these acts")
 
 
 def _refused_takes(talk: WorkerTalk, rule: str) -> None:
@@ -106,7 +106,7 @@ def unknown_keys(talk: WorkerTalk) -> None:
     manager.number += 1
     manager.expects(3, b"refuse me")
     manager.raw(head, more)
-    answer = manager.done_of(3, what="a TAKE with keys and columns of a later version")
+    answer = manager.done_of(3, rule="WMP-2.3", what="a TAKE with keys of a later version")
     talk.check(answer == b"refuse me", f"echo answers {answer!r}")
 
 

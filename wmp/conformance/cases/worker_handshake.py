@@ -101,6 +101,18 @@ def answers_follow_the_latest_route(talk: WorkerTalk) -> None:
     talk.check(done.message.to == manager.path[::-1], f"DONE goes to {done.message.to!r}")
 
 
+@case("WMP-1.8")
+def jobs_survive_a_route(talk: WorkerTalk) -> None:
+    """What is remembered of a manager does not go with the route."""
+    manager, _ = talk.met(), talk.met()
+    manager.run(slowly(talk, 1.0), role="slow")
+    for number in (4, 5, 6):
+        manager.move(hops=(b"another", 9, number))
+        manager.pong()
+        talk.wait(0.2)
+    manager.done_of(1, within=1.0 + talk.wire.grace, rule="WMP-1.8")
+
+
 @case("WMP-3.1")
 def ready_at_first(talk: WorkerTalk) -> None:
     """READY without ``to``, with credit, roles and resources, when it connects."""

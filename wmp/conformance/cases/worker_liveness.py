@@ -271,7 +271,7 @@ def unreachable(talk: WorkerTalk) -> None:
     manager.move(hops=(b"another", 9, 4))
     manager.pong()
     if not any(id == job for _, id, _ in manager.answered):
-        manager.done_of(job)
+        manager.done_of(job, rule="WMP-9.12")
 
 
 @case("WMP-9.14")

@@ -1,0 +1,204 @@
+"""Broken peers: this project's machines, each bent in one plausible way.
+
+An animal is a good testee behind a bend: a function that changes what it hears, what it says,
+or the frames it writes; or a switch that takes a safeguard out of the machine itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+from attrs import define, evolve, field, frozen
+
+from wmp import codec
+from wmp.codec import CodecLimits
+from wmp.conformance.virtual import Sends
+from wmp.conformance.wire import End, Job, Terms
+from wmp.errors import DecodeError
+from wmp.message import Frame, Message
+
+_LIMITS = CodecLimits(hops=99)
+Patch = pytest.MonkeyPatch
+Link = int | bytes
+
+
+@define(eq=False)
+class Bend:
+    """Nothing is bent here; an animal replaces one of these methods."""
+
+    terms: Terms = field(factory=Terms)
+    now: float = 0.0
+
+    def hears(self, link: Link, message: Message) -> Message | None:
+        """What the machine is told of a message that arrived; None for nothing."""
+        return message
+
+    def says(self, link: Link, message: Message) -> Message | Sequence[Message] | None:
+        """What is sent of what the machine says."""
+        return message
+
+    def goes(self, link: Link, message: Message) -> Link:
+        """Over which link it is sent."""
+        return link
+
+    def writes(self, frames: Sequence[Frame]) -> Sequence[Frame]:
+        """The frames of what is said."""
+        return frames
+
+    def reads(self, frames: Sequence[Frame]) -> Sequence[Frame] | None:
+        """The frames that arrived; None for nothing."""
+        return frames
+
+    def ends(self, ends: list[End]) -> list[End]:
+        """What the submitter is told."""
+        return ends
+
+    def job(self, job: Job) -> Job:
+        """What the submitter hands in."""
+        return job
+
+    def sleeps(self, testee: Any) -> bool:
+        """Whether its timers rest."""
+        return False
+
+
+@define(eq=False)
+class Bent:
+    """A testee behind a bend."""
+
+    testee: Any
+    bend: Bend
+    device: bool = False
+
+    @property
+    def ended(self) -> bool:
+        return bool(self.testee.ended)
+
+    def start(self, now: float) -> Sends:
+        return self._out(self.testee.start(now), now)
+
+    def receive(self, link: Link, frames: Sequence[Frame], now: float) -> Sends:
+        self.bend.now = now
+        read = self.bend.reads(frames)
+        if read is None:
+            return ()
+        frames = read
+        try:
+            message = self._read(frames)
+        except DecodeError:
+            return self._out(self.testee.receive(link, frames, now), now)
+        heard = self.bend.hears(link, message)
+        if heard is None:
+            return ()
+        if heard is not message:
+            frames = codec.encode(heard)
+        return self._out(self.testee.receive(link, frames, now), now)
+
+    def undelivered(self, link: Link, frames: Sequence[Frame], now: float) -> Sends:
+        return self._out(self.testee.undelivered(link, frames, now), now)
+
+    def deadline(self) -> float | None:
+        if self.bend.sleeps(self.testee):
+            lanes = [lane.due for lane in self.testee._lanes.values()]
+            return min(lanes, default=None)
+        due: float | None = self.testee.deadline()
+        return due
+
+    def tick(self, now: float) -> Sends:
+        if self.bend.sleeps(self.testee):
+            now = max(now, self.testee.deadline() or now)
+        return self._out(self.testee.tick(now), now)
+
+    def submit(self, job: Job, now: float) -> Sends:
+        return self._out(self.testee.submit(self.bend.job(job), now), now)
+
+    def cancel(self, name: str, now: float) -> Sends:
+        return self._out(self.testee.cancel(name, now), now)
+
+    def ends(self) -> list[End]:
+        return self.bend.ends(self.testee.ends())
+
+    def drain(self, now: float) -> Sends:
+        return self._out(self.testee.drain(now), now)
+
+    def _read(self, frames: Sequence[Frame]) -> Message:
+        return codec.peek(frames, _LIMITS) if self.device else codec.decode(frames, _LIMITS)
+
+    def _out(self, sends: Sends, now: float) -> Sends:
+        self.bend.now = now
+        out: list[tuple[Link, Sequence[Frame] | None]] = []
+        for link, frames in sends:
+            if frames is None:
+                out.append((link, None))
+                continue
+            message = self._read(frames)
+            said = self.bend.says(link, message)
+            if said is None:
+                continue
+            for one in [said] if isinstance(said, Message) else said:
+                made = frames if one is message else codec.encode(one)
+                out.append((self.bend.goes(link, one), self.bend.writes(made)))
+        return out
+
+
+@frozen
+class Animal:
+    """One broken peer."""
+
+    name: str
+    rule: str
+    """What it breaks."""
+    testee: str
+    bend: type[Bend] = Bend
+    switch: Callable[[Patch], None] | None = None
+    make: Callable[[Terms], Any] | None = None
+    """What is bent, instead of the good one."""
+
+
+ZOO: list[Animal] = []
+
+
+def bent(testee: str, rule: str) -> Callable[[type[Bend]], type[Bend]]:
+    """Put a bend into the zoo."""
+
+    def add(bend: type[Bend]) -> type[Bend]:
+        define(eq=False, slots=False)(bend)
+        ZOO.append(Animal(_words(bend.__name__), rule, testee, bend))
+        return bend
+
+    return add
+
+
+def switched(testee: str, rule: str, switch: Callable[[Patch], None], name: str = "") -> None:
+    """Put a machine without one of its safeguards into the zoo."""
+    ZOO.append(Animal(name or f"without {switch.__name__}", rule, testee, switch=switch))
+
+
+def made(testee: str, rule: str, name: str, make: Callable[[Terms], Any]) -> None:
+    """Put a machine with settings that no machine should have into the zoo."""
+    ZOO.append(Animal(name, rule, testee, make=make))
+
+
+def _words(name: str) -> str:
+    return "".join(f" {c.lower()}" if c.isupper() else c for c in name).strip()
+
+
+def changed(message: Message, **fields: Any) -> Message:
+    """A message with other fields, by name; None takes one away."""
+    from wmp.message import Field
+
+    keys = dict(message.fields)
+    for name, value in fields.items():
+        key = getattr(Field, name.upper())
+        keys.pop(key, None)
+        if value is not None:
+            keys[key] = value
+    return evolve(message, fields=keys)
+
+
+def columned(message: Message, **columns: Any) -> Message:
+    """A message with other columns."""
+    assert message.columns is not None
+    return evolve(message, columns=evolve(message.columns, **columns))

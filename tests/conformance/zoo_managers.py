@@ -1,0 +1,469 @@
+"""Managers that are broken, each in one way."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from attrs import evolve
+
+from tests.ablation import manager_side, worker_side
+from tests.conformance.zoo_common import ERRORS, FORMS
+from tests.conformance.zoo import Bend, Link, bent, changed, columned, made, switched
+from wmp import balance
+from wmp.conformance.ours import OurManager
+from wmp.conformance.wire import End, Job, Terms
+from wmp.core.manager import Manager
+from wmp.core.settings import ManagerSettings
+from wmp.message import Columns, Command, ErrorCode, Field, Message, Outcome
+
+M = "manager"
+C = Command
+
+
+# -- who and where
+
+
+@bent(M, "WMP-1.1")
+class CallsItselfAnotherNameToEachWorker(Bend):
+    def says(self, link: Link, message: Message) -> Message:
+        worker = message.to[-1] if message.to else b""
+        return evolve(message, source=(b"manager-" + bytes(worker), *message.source[1:]))  # type: ignore[arg-type]
+
+    def hears(self, link: Link, message: Message) -> Message:
+        return evolve(message, to=(*message.to[:-1], b"manager")) if message.to else message
+
+
+@bent(M, "WMP-1.2")
+class AnswersWhereItFirstHeard(Bend):
+    def __attrs_post_init__(self) -> None:
+        self.first: dict[Any, Link] = {}
+
+    def hears(self, link: Link, message: Message) -> Message:
+        self.first.setdefault(message.sender[0], link)
+        return message
+
+    def goes(self, link: Link, message: Message) -> Link:
+        return self.first.get(message.receiver, link)
+
+
+class _TakesConnectionsForIdentities(Bend):
+    def __attrs_post_init__(self) -> None:
+        self.last: dict[Link, Any] = {}
+
+    def hears(self, link: Link, message: Message) -> Message:
+        self.last[link] = message.source
+        assert isinstance(link, bytes)
+        return evolve(message, source=(link, *message.source[1:2]))
+
+    def says(self, link: Link, message: Message) -> Message:
+        return evolve(message, to=self.last[link][::-1]) if message.to else message
+
+
+bent(M, "WMP-1.5")(_TakesConnectionsForIdentities)
+
+
+@bent(M, "WMP-1.8")
+class ForgetsReadyWithTheConnection(Bend):
+    def __attrs_post_init__(self) -> None:
+        self.first: dict[Any, Link] = {}
+
+    def says(self, link: Link, message: Message) -> Message:
+        if self.first.setdefault(message.receiver, link) != link and message.command is C.PONG:
+            return changed(message, ready=None, credit=None)
+        return message
+
+
+for rule, bend in (*FORMS, *ERRORS):
+    bent(M, rule)(bend)
+
+
+# -- READY and WAKE
+
+switched(M, "WMP-3.3", manager_side.ready_dedupe, "consumes READY twice")
+
+
+@bent(M, "WMP-3.3")
+class KeepsTheFirstReady(Bend):
+    def __attrs_post_init__(self) -> None:
+        self.known: set[Any] = set()
+
+    def hears(self, link: Link, message: Message) -> Message | None:
+        if message.command is C.READY:
+            if message.sender in self.known:
+                return None
+            self.known.add(message.sender)
+        return message
+
+
+@bent(M, "WMP-3.4")
+class WakesForMoreThanTheCredit(Bend):
+    def says(self, link: Link, message: Message) -> Message:
+        return changed(message, count=99) if message.command is C.WAKE else message
+
+
+@bent(M, "WMP-3.4")
+class BelievesThatEverybodyHasAllRoles(Bend):
+    def hears(self, link: Link, message: Message) -> Message:
+        if message.command is C.READY:
+            return changed(message, roles=["echo", "other", "still"])
+        return message
+
+
+switched(M, "WMP-3.5", manager_side.wake_bound, "wakes everybody for one job")
+switched(M, "WMP-3.5", manager_side.wake_timeout, "wakes nobody else when no GIVE comes")
+
+
+@bent(M, "WMP-3.6")
+class ForgetsJobsThatWaitedBefore(Bend):
+    """READY while jobs wait is not looked at."""
+
+    def says(self, link: Link, message: Message) -> Message | None:
+        return None if message.command is C.WAKE else message
+
+
+made(
+    M,
+    "WMP-3.7",
+    "wakes by name",
+    lambda terms: OurManager(
+        machine=Manager(
+            ManagerSettings(identity=b"manager", epoch=1000),
+            lambda jobs, offers: sorted(offers, key=lambda offer: offer.identity),
+        )
+    ),
+)
+
+
+@bent(M, "WMP-3.14")
+class ThinksThatCreditZeroIsNothingNew(Bend):
+    def hears(self, link: Link, message: Message) -> Message | None:
+        none = message.command is C.READY and message.fields[Field.CREDIT] == 0
+        return None if none else message
+
+
+# -- GIVE, TAKE, NO
+
+
+@bent(M, "WMP-4.3")
+class ServesOnlyWhoSaidReady(Bend):
+    def __attrs_post_init__(self) -> None:
+        self.credit: dict[Any, int] = {}
+
+    def hears(self, link: Link, message: Message) -> Message:
+        if message.command is C.READY:
+            self.credit[message.sender] = message.fields[Field.CREDIT]
+        if message.command is C.GIVE and not self.credit.get(message.sender):
+            return changed(message, roles=["nothing"])
+        return message
+
+
+switched(M, "WMP-4.4", manager_side.hold_end, "never answers what is left of a held GIVE")
+switched(M, "WMP-4.5", manager_side.lock_dedupe, "serves a GIVE twice")
+
+
+@bent(M, "WMP-4.5")
+class IgnoresWithdrawals(Bend):
+    def hears(self, link: Link, message: Message) -> Message | None:
+        withdrawal = message.command is C.GIVE and message.fields[Field.WANT] == 0
+        return None if withdrawal else message
+
+
+@bent(M, "WMP-4.6")
+class GivesMoreThanIsWanted(Bend):
+    def hears(self, link: Link, message: Message) -> Message:
+        if message.command is C.GIVE and message.fields[Field.WANT]:
+            return changed(message, want=message.fields[Field.WANT] + 5)
+        return message
+
+
+@bent(M, "WMP-4.6")
+class GivesWhatNeedsMore(Bend):
+    def hears(self, link: Link, message: Message) -> Message:
+        return changed(message, needs={"slots": 9}) if message.command is C.GIVE else message
+
+
+@bent(M, "WMP-4.7")
+class NamesTheWorkerAsOwner(Bend):
+    def says(self, link: Link, message: Message) -> Message:
+        if message.command is C.TAKE:
+            return changed(message, manager=message.to[:-3:-1])
+        return message
+
+
+made(
+    M,
+    "WMP-5.3",
+    "answers a held GIVE too late",
+    lambda terms: OurManager(
+        machine=Manager(
+            ManagerSettings(identity=b"manager", epoch=1000, reply_margin=0.0), balance.any_worker
+        )
+    ),
+)
+
+
+@bent(M, "WMP-5.3")
+class DoesNotKeepGives(Bend):
+    def hears(self, link: Link, message: Message) -> Message:
+        return changed(message, hold=None) if message.command is C.GIVE else message
+
+
+# -- jobs
+
+
+@bent(M, "WMP-6.1")
+class CountsNoAttempts(Bend):
+    def __attrs_post_init__(self) -> None:
+        self.real: dict[int, int] = {}
+
+    def says(self, link: Link, message: Message) -> Message:
+        if message.command is not C.TAKE:
+            return message
+        columns = message.columns
+        assert columns is not None
+        self.real.update(zip(columns.ids, columns.attempts, strict=True))
+        return columned(message, attempts=[1] * len(columns.ids))
+
+    def hears(self, link: Link, message: Message) -> Message:
+        if message.command is not C.DONE:
+            return message
+        assert message.columns is not None
+        ids = message.columns.ids
+        return columned(message, attempts=[self.real.get(id, 1) for id in ids])
+
+
+switched(M, "WMP-6.2", manager_side.fencing, "accepts a stale attempt")
+
+
+@bent(M, "WMP-6.3")
+class TellsEveryEndTwice(Bend):
+    def ends(self, ends: list[End]) -> list[End]:
+        return [*ends, *ends]
+
+
+@bent(M, "WMP-6.3")
+class EndsAJobAtItsFirstDone(Bend):
+    def __attrs_post_init__(self) -> None:
+        self.told: list[End] = []
+
+    def hears(self, link: Link, message: Message) -> Message:
+        if message.command is C.DONE and message.columns is not None:
+            for id in message.columns.ids:
+                self.told.append(End(f"job-{id}", "ok", b"whatever"))
+        return message
+
+    def ends(self, ends: list[End]) -> list[End]:
+        told, self.told = self.told, []
+        return [*ends, *told]
+
+
+switched(M, "WMP-6.4", manager_side.lost_leases, "does not queue a lost lease again")
+switched(M, "WMP-6.15", manager_side.retries, "retries for ever")
+switched(M, "WMP-6.17", manager_side.retries, "counts no lost lease")
+switched(M, "WMP-6.5", manager_side.refusal_memory, "gives a job back to who refused it")
+
+
+class _CountsRefusals(Bend):
+    outcome = Outcome.REFUSED
+
+    def hears(self, link: Link, message: Message) -> Message:
+        columns = message.columns
+        if message.command is C.DONE and columns is not None:
+            outcomes = [
+                Outcome.LOST if one == self.outcome else one for one in columns.outcomes or ()
+            ]
+            return columned(message, outcomes=outcomes)
+        return message
+
+
+@bent(M, "WMP-6.5")
+class CountsRefusals(_CountsRefusals):
+    pass
+
+
+@bent(M, "WMP-6.11")
+class CountsWhatIsHandedBack(_CountsRefusals):
+    outcome = Outcome.CANCELLED
+
+
+@bent(M, "WMP-6.15")
+class TakesLostForRefused(Bend):
+    def hears(self, link: Link, message: Message) -> Message:
+        columns = message.columns
+        if message.command is C.DONE and columns is not None:
+            outcomes = [3 if one == Outcome.LOST else one for one in columns.outcomes or ()]
+            return columned(message, outcomes=outcomes)
+        return message
+
+
+@bent(M, "WMP-6.7")
+class TellsNoDeadline(Bend):
+    def says(self, link: Link, message: Message) -> Message:
+        return columned(message, left=None) if message.command is C.TAKE else message
+
+
+@bent(M, "WMP-6.7")
+class TellsADeadlineInSeconds(Bend):
+    def says(self, link: Link, message: Message) -> Message:
+        if message.command is C.TAKE and message.columns is not None and message.columns.left:
+            return columned(message, left=[(one or 0) // 1000 for one in message.columns.left])
+        return message
+
+
+@bent(M, "WMP-6.8")
+class CancelsSomethingElse(Bend):
+    def says(self, link: Link, message: Message) -> Message:
+        if message.command is C.CANCEL and message.columns is not None:
+            return columned(message, ids=[id + 100 for id in message.columns.ids])
+        return message
+
+
+@bent(M, "WMP-6.8")
+class KnowsNoDeadlines(Bend):
+    def job(self, job: Job) -> Job:
+        return evolve(job, timeout=None)
+
+
+switched(M, "WMP-6.12", manager_side.cancelling, "gives a cancelled job again")
+switched(M, "WMP-6.12", manager_side.ended_in_the_queue, "gives a job that was cancelled")
+
+
+@bent(M, "WMP-6.13")
+class LastInFirstOut(Bend):
+    def __attrs_post_init__(self) -> None:
+        self.count = 0
+
+    def job(self, job: Job) -> Job:
+        self.count += 1
+        return evolve(job, priority=self.count)
+
+
+@bent(M, "WMP-6.13")
+class KnowsNoPriorities(Bend):
+    def job(self, job: Job) -> Job:
+        return evolve(job, priority=0)
+
+
+# -- streams and sessions
+
+switched(M, "WMP-7.1", worker_side.stream_dedupe, "takes a duplicate")
+switched(M, "WMP-7.1", worker_side.stream_order, "takes what is behind a gap")
+
+
+@bent(M, "WMP-7.1")
+class NumbersEverythingOne(Bend):
+    def says(self, link: Link, message: Message) -> Message:
+        return changed(message, number=1) if Field.NUMBER in message.fields else message
+
+
+@bent(M, "WMP-7.2")
+class AcknowledgesNothing(Bend):
+    def says(self, link: Link, message: Message) -> Message:
+        return changed(message, ack=0) if Field.ACK in message.fields else message
+
+
+switched(M, "WMP-7.3", manager_side.replay_by_manager, "sends nothing again on a new route")
+switched(M, "WMP-7.3", manager_side.resend_by_manager, "sends nothing again with age")
+switched(M, "WMP-7.3", manager_side.again_to_manager, "sends nothing again when asked")
+switched(M, "WMP-7.4", worker_side.ack_bound, "believes an ack of the future")
+switched(M, "WMP-7.5", manager_side.new_session, "keeps a session that was forgotten")
+switched(M, "WMP-7.5", manager_side.leases_of_the_old_session, "keeps leases of an old session")
+switched(M, "WMP-7.7", manager_side.session_of_results, "takes results of another session")
+
+
+# -- liveness
+
+switched(M, "WMP-9.2", manager_side.pong, "answers no PING")
+
+
+@bent(M, "WMP-9.2")
+class SaysNothingOfReady(Bend):
+    def says(self, link: Link, message: Message) -> Message:
+        if message.command is C.PONG:
+            return changed(message, ready=None, credit=None)
+        return message
+
+
+switched(M, "WMP-9.3", manager_side.expiry, "never gives a worker up")
+switched(M, "WMP-9.6", manager_side.older_epoch, "listens to an older epoch")
+switched(M, "WMP-9.7", manager_side.newer_epoch, "takes a newer epoch for the older")
+
+
+@bent(M, "WMP-9.8")
+class GoesOnThoughReplaced(Bend):
+    def hears(self, link: Link, message: Message) -> Message | None:
+        return None if message.command is C.ERROR else message
+
+
+@bent(M, "WMP-9.8")
+class StopsForAnybody(Bend):
+    def __attrs_post_init__(self) -> None:
+        self.known: Any = None
+
+    def hears(self, link: Link, message: Message) -> Message:
+        if message.command is C.PING and self.known is None:
+            self.known = message.source
+        if message.command is C.ERROR:
+            return evolve(message, source=self.known, to=(1000, b"manager"))
+        return message
+
+
+switched(M, "WMP-9.11", manager_side.goodbye, "is deaf to BYE")
+
+
+@bent(M, "WMP-9.12")
+class KeepsTheCreditOfALostRoute(Bend):
+    def hears(self, link: Link, message: Message) -> Message | None:
+        return None if message.command is C.ERROR else message
+
+
+@bent(M, "WMP-9.12")
+class TakesUnreachableForGoodbye(Bend):
+    def hears(self, link: Link, message: Message) -> Message:
+        about = message.fields.get(Field.ABOUT_PEER)
+        if message.command is C.ERROR and about is not None:
+            return Message(C.BYE, (1000, b"manager"), tuple(about), {})
+        return message
+
+
+switched(M, "WMP-9.13", manager_side.reconciliation, "does not read the list of held jobs")
+
+
+@bent(M, "WMP-6.4")
+class ReadsListsWithoutTheirAck(Bend):
+    def hears(self, link: Link, message: Message) -> Message:
+        return changed(message, ack=99) if Field.IDLE in message.fields else message
+
+
+# -- errors
+
+
+@bent(M, "WMP-10.5")
+class TakesResultsOfOthersForItsOwn(Bend):
+    def hears(self, link: Link, message: Message) -> Message:
+        if message.command is C.DONE:
+            return changed(message, manager=(b"manager", 1000))
+        return message
+
+
+@bent(M, "WMP-10.5")
+class DropsAllForOneUnknownJob(Bend):
+    def hears(self, link: Link, message: Message) -> Message:
+        columns = message.columns
+        if message.command is C.DONE and columns is not None and max(columns.ids) > 900:
+            row = list(columns.ids).index(max(columns.ids))
+            only = Columns(
+                [columns.ids[row]], [1], outcomes=[0], payloads=[(columns.payloads or [b""])[row]]
+            )
+            return evolve(message, columns=only)
+        return message
+
+
+@bent(M, "WMP-10.6")
+class TakesUnknownCodesForGoodbye(Bend):
+    def hears(self, link: Link, message: Message) -> Message:
+        if message.command is C.ERROR and "later" in message.fields.get(Field.CODE, ""):
+            return Message(C.BYE, (1000, b"manager"), message.source, {})
+        return message
+
+

@@ -1,0 +1,451 @@
+"""Workers that are broken, each in one way."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from attrs import evolve
+
+from tests.ablation import worker_side
+from tests.conformance.zoo import Bend, Link, Patch, bent, changed, columned, made, switched
+from tests.conformance.zoo_common import ERRORS, FORMS
+from wmp.conformance.ours import ROLES, OurWorker
+from wmp.conformance.wire import Terms
+from wmp.core.bench import Bench
+from wmp.core.room import Room
+from wmp.core.settings import WorkerSettings
+from wmp.core.worker import Worker
+from wmp.message import Command, ErrorCode, Field, Message, Outcome
+
+W = "worker"
+C = Command
+
+for rule, bend in (*FORMS, *ERRORS):
+    bent(W, rule)(bend)
+
+
+def worker(terms: Terms, **settings: Any) -> OurWorker:
+    chosen = WorkerSettings(
+        identity=b"worker",
+        epoch=2000,
+        roles=ROLES,
+        resources={"slots": terms.slots},
+        **settings,
+    )
+    return OurWorker(machine=Worker(chosen, terms.endpoints))
+
+
+# -- who and where
+
+
+@bent(W, "WMP-1.1")
+class CallsItselfAnotherNameToEachManager(Bend):
+    def says(self, link: Link, message: Message) -> Message:
+        to = bytes(message.to[-1]) if message.to else b""  # type: ignore[arg-type]
+        return evolve(message, source=(b"worker-" + to, *message.source[1:]))
+
+    def hears(self, link: Link, message: Message) -> Message:
+        return evolve(message, to=(*message.to[:-1], b"worker")) if message.to else message
+
+
+@bent(W, "WMP-1.3")
+class SaysEverythingOnItsFirstLink(Bend):
+    def goes(self, link: Link, message: Message) -> Link:
+        return 0
+
+
+@bent(W, "WMP-1.5")
+class AnswersByTheFirstRoute(Bend):
+    """A manager is whom it met first on that route, whatever it hears later."""
+
+    def __attrs_post_init__(self) -> None:
+        self.first: dict[Any, Any] = {}
+
+    def hears(self, link: Link, message: Message) -> Message:
+        self.first.setdefault(message.sender, message.source[::-1])
+        return message
+
+    def says(self, link: Link, message: Message) -> Message:
+        if len(message.to) < 2:
+            return message
+        return evolve(message, to=self.first.get(message.to[:-3:-1], message.to))
+
+
+@bent(W, "WMP-1.8")
+class ForgetsJobsWithTheRoute(Bend):
+    def __attrs_post_init__(self) -> None:
+        self.routes: dict[Any, Any] = {}
+
+    def hears(self, link: Link, message: Message) -> Message:
+        route = self.routes.setdefault(message.sender, message.source)
+        if route != message.source and message.command is C.PONG:
+            self.routes[message.sender] = message.source
+            about = message.sender
+            fields: dict[int | str, Any] = {
+                Field.CODE: ErrorCode.SUPERSEDED,
+                Field.ABOUT_PEER: about,
+            }
+            return Message(C.ERROR, (2000, b"worker"), message.source, fields)
+        return message
+
+
+# -- READY and WAKE
+
+
+@bent(W, "WMP-3.1")
+class SaysNoRolesAtFirst(Bend):
+    def says(self, link: Link, message: Message) -> Message:
+        return changed(message, roles=[]) if message.command is C.READY else message
+
+
+@bent(W, "WMP-3.2")
+class NumbersEveryReadyOne(Bend):
+    def says(self, link: Link, message: Message) -> Message:
+        return changed(message, ready=1) if message.command is C.READY else message
+
+
+@bent(W, "WMP-3.2")
+class NumbersTheSameReadyAnewOnEachLink(Bend):
+    def __attrs_post_init__(self) -> None:
+        self.number = 0
+
+    def says(self, link: Link, message: Message) -> Message:
+        if message.command is not C.READY:
+            return message
+        self.number += 1
+        return changed(message, ready=self.number)
+
+
+@bent(W, "WMP-3.8")
+class SleepsThroughWake(Bend):
+    def hears(self, link: Link, message: Message) -> Message | None:
+        return None if message.command is C.WAKE else message
+
+
+switched(W, "WMP-3.9", worker_side.pending_wake, "forgets a WAKE that comes while it is busy")
+
+
+@bent(W, "WMP-3.9")
+class DoesNotSayThatItIsBusy(Bend):
+    def says(self, link: Link, message: Message) -> Message | None:
+        busy = message.command is C.READY and message.fields[Field.CREDIT] == 0
+        return None if busy else message
+
+
+switched(W, "WMP-3.10", worker_side.turns, "serves who was served last")
+
+
+@bent(W, "WMP-3.11")
+class TellsOfRoomAfterTheWork(Bend):
+    def __attrs_post_init__(self) -> None:
+        self.busy = False
+
+    def hears(self, link: Link, message: Message) -> Message:
+        self.busy = self.busy or message.command is C.TAKE
+        return message
+
+    def says(self, link: Link, message: Message) -> Message | None:
+        if message.command is C.DONE:
+            self.busy = False
+        return None if self.busy and message.command in (C.READY, C.GIVE) else message
+
+
+switched(W, "WMP-3.12", worker_side.ready_backoff, "repeats READY without backoff")
+switched(W, "WMP-3.13", worker_side.ready_by_pong, "does not read what PONG remembers")
+
+# -- locks
+
+switched(W, "WMP-4.1", worker_side.resources_check, "counts no resources")
+
+
+@bent(W, "WMP-4.1")
+class BeginsLocksAtOneAgain(Bend):
+    def says(self, link: Link, message: Message) -> Message:
+        return changed(message, lock=1) if message.command is C.GIVE else message
+
+
+def lock_by_number(patch: Patch) -> None:
+    """WMP-4.8: a lock is looked up by its number alone."""
+    no = Room.no
+
+    def anybodys(self: Room, upstream: Any, link: int, message: Any, now: float) -> None:
+        number = message.fields[Field.LOCK]
+        for other in self.board.upstreams.values():
+            if number in other.locks:
+                upstream = other
+        no(self, upstream, link, message, now)
+
+    patch.setattr(Room, "no", anybodys)
+
+
+def owner_of_jobs(patch: Patch) -> None:
+    """WMP-4.8: a job is its number, whoever owns it."""
+    take = Bench.take
+
+    def own(self: Bench, upstream: Any, link: int, message: Any, now: float) -> None:
+        fields = {**message.fields, Field.MANAGER: (upstream.identity, upstream.epoch)}
+        take(self, upstream, link, evolve(message, fields=fields), now)
+
+    patch.setattr(Bench, "take", own)
+
+
+def no_release(patch: Patch) -> None:
+    """WMP-4.10: NO is noted, and the lock stays."""
+    patch.setattr(Room, "no", lambda self, upstream, link, message, now: None)
+
+
+switched(W, "WMP-4.8", lock_by_number)
+switched(W, "WMP-4.8", owner_of_jobs, "forgets the manager identity on DONE")
+
+
+@bent(W, "WMP-4.9")
+class AlwaysExpectsMore(Bend):
+    def hears(self, link: Link, message: Message) -> Message:
+        return changed(message, more=True) if message.command is C.TAKE else message
+
+
+@bent(W, "WMP-4.9")
+class NeverExpectsMore(Bend):
+    def hears(self, link: Link, message: Message) -> Message:
+        return changed(message, more=None) if message.command is C.TAKE else message
+
+
+switched(W, "WMP-4.10", no_release, "ignores NO")
+switched(W, "WMP-4.11", worker_side.lock_timeout, "never unlocks")
+
+
+def drops_late_takes(patch: Patch) -> None:
+    """WMP-4.12: a TAKE whose lock is gone is not looked at."""
+    take = Bench.take
+
+    def strict(self: Bench, upstream: Any, link: int, message: Any, now: float) -> None:
+        if message.fields[Field.LOCK] in upstream.locks:
+            take(self, upstream, link, message, now)
+
+    patch.setattr(Bench, "take", strict)
+
+
+switched(W, "WMP-4.12", drops_late_takes)
+
+
+@bent(W, "WMP-4.13")
+class SaysNothingOfLocksNeverGiven(Bend):
+    def says(self, link: Link, message: Message) -> Message | None:
+        unknown = message.fields.get(Field.CODE) == ErrorCode.UNKNOWN
+        return None if unknown else message
+
+
+@bent(W, "WMP-4.13")
+class TakesEveryNoWithoutLockForAnError(Bend):
+    def __attrs_post_init__(self) -> None:
+        self.seen: set[Any] = set()
+
+    def hears(self, link: Link, message: Message) -> Message:
+        if message.command is C.NO:
+            key = message.sender, message.fields[Field.LOCK]
+            if key in self.seen:
+                return changed(message, lock=1 << 40)
+            self.seen.add(key)
+        return message
+
+
+switched(W, "WMP-4.14", worker_side.held_already, "takes a job twice")
+
+
+@bent(W, "WMP-4.15")
+class FailsJobsOfUnknownRoles(Bend):
+    def says(self, link: Link, message: Message) -> Message:
+        columns = message.columns
+        if message.command is C.DONE and columns is not None:
+            outcomes = [1 if one == Outcome.REFUSED else one for one in columns.outcomes or ()]
+            return columned(message, outcomes=outcomes)
+        return message
+
+
+# -- held GIVE
+
+
+def holds_whatever_waits(patch: Patch) -> None:
+    """WMP-5.2: a freed place goes into a held GIVE, whoever else was woken."""
+
+    def serve(self: Room, spare: Any, now: float) -> None:
+        for upstream in self.board.upstreams.values():
+            if self.of(self.usual, spare) and upstream.wake is None:
+                self._lock(
+                    upstream, self.settings.roles, self.usual, 1, spare, now, self.settings.hold
+                )
+
+    patch.setattr(Room, "_serve", serve)
+
+
+def never_withdraws(patch: Patch) -> None:
+    """WMP-5.4: held GIVEs stay open whoever shows up."""
+    patch.setattr(Room, "withdraw", lambda self, upstream, now: None)
+
+
+switched(W, "WMP-5.2", holds_whatever_waits)
+switched(W, "WMP-5.4", never_withdraws)
+switched(W, "WMP-5.5", worker_side.lost_give, "waits for the answer to a GIVE that was lost")
+
+# -- jobs
+
+
+@bent(W, "WMP-6.6")
+class AnswersToTheWrongOwner(Bend):
+    def says(self, link: Link, message: Message) -> Message:
+        return changed(message, manager=(b"x", 1)) if message.command is C.DONE else message
+
+
+@bent(W, "WMP-6.6")
+class ForgetsTheAttempt(Bend):
+    def says(self, link: Link, message: Message) -> Message:
+        if message.command is C.DONE and message.columns is not None:
+            return columned(message, attempts=[1] * len(message.columns.ids))
+        return message
+
+
+@bent(W, "WMP-6.7")
+class KnowsNoDeadlines(Bend):
+    def hears(self, link: Link, message: Message) -> Message:
+        return columned(message, left=None) if message.command is C.TAKE else message
+
+
+def no_cancel(patch: Patch) -> None:
+    """WMP-6.10: CANCEL is not answered."""
+    patch.setattr(Bench, "cancel", lambda self, upstream, message: None)
+
+
+switched(W, "WMP-6.10", no_cancel, "is deaf to CANCEL")
+
+
+@bent(W, "WMP-6.10")
+class CancelsWhatHasBegun(Bend):
+    """``unstarted`` is not read."""
+
+    def hears(self, link: Link, message: Message) -> Message:
+        return changed(message, unstarted=None) if message.command is C.CANCEL else message
+
+
+@bent(W, "WMP-6.14")
+class CallsADeathAnError(Bend):
+    def says(self, link: Link, message: Message) -> Message:
+        columns = message.columns
+        if message.command is C.DONE and columns is not None:
+            outcomes = [1 if one == Outcome.LOST else one for one in columns.outcomes or ()]
+            return columned(message, outcomes=outcomes)
+        return message
+
+
+# -- streams and sessions
+
+switched(W, "WMP-7.1", worker_side.stream_dedupe, "takes a duplicate")
+switched(W, "WMP-7.1", worker_side.stream_order, "takes what is behind a gap")
+
+
+@bent(W, "WMP-7.2")
+class AcknowledgesNothing(Bend):
+    def says(self, link: Link, message: Message) -> Message:
+        return changed(message, ack=0) if Field.ACK in message.fields else message
+
+
+switched(W, "WMP-7.3", worker_side.replay_by_worker, "sends nothing again on a new route")
+switched(W, "WMP-7.3", worker_side.resend_by_worker, "never resends")
+switched(W, "WMP-7.3", worker_side.again_to_worker, "sends nothing again when asked")
+switched(W, "WMP-7.4", worker_side.ack_bound, "believes an ack of the future")
+switched(W, "WMP-7.6", worker_side.old_session, "keeps what was of an old session")
+switched(W, "WMP-7.6", worker_side.message_of_old_session, "acts on an old session")
+switched(W, "WMP-7.8", worker_side.forgotten_session, "enters a session that it had forgotten")
+switched(W, "WMP-7.8", worker_side.forgotten_number, "forgets which session it had forgotten")
+
+
+@bent(W, "WMP-7.9")
+class KeepsResultsForAWhileOnly(Bend):
+    def __attrs_post_init__(self) -> None:
+        self.since: dict[Any, float] = {}
+
+    def says(self, link: Link, message: Message) -> Message | None:
+        if message.command is C.DONE:
+            key = message.to, message.fields[Field.SESSION], message.fields[Field.NUMBER]
+            if self.now - self.since.setdefault(key, self.now) > 5:
+                return None
+        return message
+
+
+# -- liveness
+
+made(W, "WMP-9.1", "pings every four units", lambda terms: worker(terms, ping=4.0))
+
+
+@bent(W, "WMP-9.1")
+class PingsOnlyInSilence(Bend):
+    def __attrs_post_init__(self) -> None:
+        self.last: dict[Any, float] = {}
+
+    def says(self, link: Link, message: Message) -> Message | None:
+        before = self.last.get(message.to, -9.0)
+        if message.command is C.PING and message.to and self.now - before < 0.99:
+            return None
+        self.last[message.to] = self.now
+        return message
+
+
+switched(W, "WMP-9.4", worker_side.silent_link, "never replaces a silent link")
+
+
+@bent(W, "WMP-9.5")
+class SleepsWhileItWorks(Bend):
+    def sleeps(self, testee: Any) -> bool:
+        return bool(testee._lanes)
+
+
+switched(W, "WMP-9.6", worker_side.older_epoch, "listens to an older epoch")
+switched(W, "WMP-9.7", worker_side.newer_epoch, "takes a newer epoch for the older")
+
+
+@bent(W, "WMP-9.8")
+class GoesOnThoughReplaced(Bend):
+    def hears(self, link: Link, message: Message) -> Message | None:
+        return None if message.command is C.ERROR else message
+
+
+@bent(W, "WMP-9.10")
+class LeavesWithoutAWord(Bend):
+    def says(self, link: Link, message: Message) -> Message | None:
+        return None if message.command is C.BYE else message
+
+
+@bent(W, "WMP-9.10")
+class LeavesWithItsJobs(Bend):
+    def __attrs_post_init__(self) -> None:
+        self.leaving = False
+
+    def says(self, link: Link, message: Message) -> Message | Sequence[Message] | None:
+        if message.command is C.READY and message.fields[Field.CREDIT] == 0 and not message.to:
+            self.leaving = True
+        return None if self.leaving and message.command is C.DONE else message
+
+
+@bent(W, "WMP-9.12")
+class TakesUnreachableForTheEnd(Bend):
+    def hears(self, link: Link, message: Message) -> Message:
+        if message.fields.get(Field.CODE) == ErrorCode.UNREACHABLE:
+            return changed(message, code=ErrorCode.SUPERSEDED)
+        return message
+
+
+switched(W, "WMP-9.14", worker_side.expiry, "never gives a manager up")
+
+
+@bent(W, "WMP-10.4")
+class PutsUpWithItsOwnCommands(Bend):
+    def says(self, link: Link, message: Message) -> Message | None:
+        return None if message.fields.get(Field.CODE) == ErrorCode.DIRECTION else message
+
+
+@bent(W, "WMP-10.6")
+class TakesUnknownCodesForSuperseded(Bend):
+    def hears(self, link: Link, message: Message) -> Message:
+        if "later" in message.fields.get(Field.CODE, ""):
+            return changed(message, code=ErrorCode.SUPERSEDED)
+        return message
