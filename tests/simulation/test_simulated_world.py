@@ -211,6 +211,7 @@ def test_what_a_handler_raises_comes_back():
     for name, type_name in ((b"value", "ValueError"), (b"exit", "SystemExit")):
         with pytest.raises(JobFailed, match=f"{type_name}: no"):
             world.submit(name).result()
+        assert f"calls the handler, attempt 1: it raises {type_name}: no\n" in world.account()
 
 
 def test_what_ends_the_test_ends_it_from_a_handler_too():

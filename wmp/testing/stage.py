@@ -19,6 +19,7 @@ from random import Random
 from attrs import define, evolve, field
 
 from wmp.actions import End, Notify, Resolve
+from wmp.codec import unpack_error
 from wmp.core.settings import WorkerSettings
 from wmp.errors import ConfigError
 from wmp.events import Reported, Submitted
@@ -44,6 +45,8 @@ MANAGER = "manager"
 
 _KILLS = 2
 """Times that handlers of one job are killed in the middle at most: it would be lost in the end."""
+_SHOWN = 80
+"""Characters of an error that are told."""
 _RETRY = 0.1
 """Seconds after which a fault that hit nobody strikes again."""
 _EVENTS = 400
@@ -442,7 +445,7 @@ class Stage(World):
             job.cut += 1
             self.tell(f"{what}: it is ended {fuse.place}", job)
         else:
-            self.tell(f"{what}: {_shown(outcome)}", job)
+            self.tell(f"{what}: {_shown(outcome, result)}", job)
             if death is None:
                 self.history.made(run.manager, id, attempt, outcome, result)
                 self.after(rest, self._finish, name, lane, id, outcome, result)
@@ -487,5 +490,10 @@ class Stage(World):
         return sorted(jobs, key=lambda job: (not job.cut, -job.runs, job.number))
 
 
-def _shown(outcome: Outcome) -> str:
-    return {Outcome.OK: "it returns", Outcome.ERROR: "it raises"}.get(outcome, "it gives up")
+def _shown(outcome: Outcome, result: Frame) -> str:
+    if outcome is Outcome.OK:
+        return "it returns"
+    if outcome is Outcome.CANCELLED:
+        return "it gives up"
+    type_name, text, _ = unpack_error(result)
+    return f"it raises {type_name}: {text[:_SHOWN]}"
