@@ -72,6 +72,7 @@ class Queue:
         self.last += 1
         self.jobs[self.last], self.numbers[name] = job, self.last
         self.wait(self.last)
+        print("submitted", name, flush=True)
 
     def wait(self, number: int) -> None:
         """In the order of submission, so first of all if it was leased (WMP-6.4, WMP-6.13)."""

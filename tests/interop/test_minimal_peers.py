@@ -72,7 +72,10 @@ class Program:
         self.process.stdin.flush()
 
     def line(self) -> str:
-        return self.lines.get(timeout=PATIENCE)
+        """The next one that is no receipt."""
+        while (line := self.lines.get(timeout=PATIENCE)).startswith("submitted "):
+            pass
+        return line
 
     def ends(self, number: int) -> dict[str, str]:
         """So many lines `ended NAME …`, by name: each once."""
