@@ -8,9 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from wmp.events import Received
+from wmp.journal.author import Author
 from wmp.journal.names import name_of_peer
 from wmp.journal.schema import what_is_wrong
-from wmp.journal.scribe import Author, Scribe
+from wmp.journal.scribe import Scribe
 from wmp.message import Command, Field, Message
 from wmp.testing.strategies import identities, messages, names
 

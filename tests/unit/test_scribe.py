@@ -35,10 +35,11 @@ from wmp.events import (
     Ticked,
     Undelivered,
 )
-from wmp.journal import scribe as scribe_module
+from wmp.journal.author import Author
 from wmp.journal.names import name_of_file, name_of_peer
+from wmp.journal.parts import TOLD
 from wmp.journal.schema import LINES, what_is_wrong
-from wmp.journal.scribe import Author, Scribe
+from wmp.journal.scribe import Scribe
 from wmp.message import Columns, Command, Field, Kind, Message, Outcome
 
 ME = ("w", 7)
@@ -152,7 +153,7 @@ def test_a_message_tells_its_head_its_way_and_the_columns_of_its_jobs(scribe):
 def test_every_field_of_a_head_is_told():
     known = {value for name, value in vars(Field).items() if name.isupper()}
 
-    assert known == scribe_module._FIELDS.keys() | {Field.NEEDS}
+    assert known == TOLD
 
 
 def test_a_device_tells_the_way_that_is_behind_and_ahead(scribe):

@@ -25,8 +25,9 @@ from attrs import field, frozen
 
 from wmp.core.settings import DeviceSettings, ManagerSettings, WorkerSettings
 from wmp.errors import ConfigError
+from wmp.journal.author import Author
 from wmp.journal.names import name_of_file
-from wmp.journal.scribe import Author, Scribe
+from wmp.journal.scribe import Scribe
 from wmp.runtime.checks import check_count, check_seconds
 from wmp.runtime.threads import start_thread
 

@@ -1,0 +1,215 @@
+"""Parts of lines: values as JSON, and the fields of a head, by templates.
+
+A head of the same keys is written by the same template: most fields are integers, which it
+takes as they are, and what is the same from message to message is made into JSON once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from json.encoder import encode_basestring_ascii as quote
+from typing import Any, Final
+
+from attrs import define, field
+
+from wmp.journal.names import name_of_peer
+from wmp.message import Command, Field, Frame
+
+__all__ = [
+    "REMEMBERED",
+    "TEXT",
+    "TOLD",
+    "Heads",
+    "array",
+    "array_of_texts",
+    "column",
+    "object_of",
+    "peer_of",
+    "reason_of",
+    "size_of",
+]
+
+TEXT: Final = 200
+"""Characters of a text for people."""
+
+REMEMBERED: Final = 4096
+"""Paths, templates and the like that are kept at most."""
+
+
+def size_of(payloads: Sequence[Frame]) -> int:
+    """Bytes of payloads together."""
+    return sum(map(len, payloads))
+
+
+def array(values: Sequence[int]) -> str:
+    """Integers as an array. The text of a list is JSON, and the fastest there is."""
+    return str(values if type(values) is list else list(values))
+
+
+def column(values: Sequence[Any], entry: Callable[[Any], str] | None = None) -> str:
+    """A column: an array, of a single entry when all are equal.
+
+    Args:
+        values: Its entries.
+        entry: Makes JSON of one that is no plain integer.
+    """
+    if not values:
+        return "[]"
+    first = values[0]
+    if len(values) == 1 or values.count(first) == len(values):
+        return f"[{first if entry is None else entry(first)}]"
+    return array(values) if entry is None else f"[{','.join(map(entry, values))}]"
+
+
+def array_of_texts(values: Sequence[str]) -> str:
+    """Texts as an array."""
+    return f"[{','.join(map(quote, values))}]"
+
+
+def object_of(values: Mapping[str, float]) -> str:
+    """Numbers by name as an object."""
+    return f"{{{','.join(f'{quote(name)}:{value}' for name, value in values.items())}}}"
+
+
+def peer_of(name: str, peer: Sequence[Any]) -> str:
+    """(identity, epoch) as two columns."""
+    return f'"{name}":{quote(name_of_peer(peer[0]))},"{name}_epoch":{peer[1]}'
+
+
+def reason_of(reason: str, detail: str) -> str:
+    """Why, behind other columns."""
+    text = f',"reason":{quote(reason)}'
+    return f'{text},"text":{quote(detail[:TEXT])}' if detail else text
+
+
+_NAMES: Final[Mapping[int, str]] = {
+    Field.NUMBER: "number",
+    Field.ACK: "ack",
+    Field.SESSION: "session",
+    Field.AGAIN: "again",
+    Field.READY: "ready",
+    Field.CREDIT: "credit",
+    Field.WINDOW: "window",
+    Field.ROLES: "roles",
+    Field.RESOURCES: "resources",
+    Field.COUNT: "count",
+    Field.ROLE: "role",
+    Field.NEEDS: "needs",
+    Field.LOCK: "lock",
+    Field.WANT: "want",
+    Field.HOLD: "hold",
+    Field.MORE: "more",
+    Field.CODEC: "codec",
+    Field.UNSTARTED: "unstarted",
+    Field.EXPIRE: "expire",
+    Field.CODE: "code",
+    Field.TEXT: "text",
+    Field.ABOUT: "about",
+    Field.ABOUT_NUMBER: "about_number",
+    Field.LABEL: "label",
+    Field.IDLE: "idle",
+}
+"""Fields that make a column of their own."""
+
+_PEERS: Final[Mapping[int, tuple[str, str]]] = {
+    Field.MANAGER: ("owner", "owner_epoch"),
+    Field.ABOUT_PEER: ("about_peer", "about_epoch"),
+}
+"""Fields that make two: of an identity and of an epoch."""
+
+TOLD: Final = _NAMES.keys() | _PEERS.keys()
+"""Keys of the fields that lines tell; applications' own are not told."""
+
+_Make = Callable[[Any], str]
+
+
+@define(eq=False)
+class Heads:
+    """Writes the fields of heads, and remembers how."""
+
+    _templates: dict[tuple[int | str, ...], tuple[str, tuple[tuple[int, _Make], ...]]] = field(
+        factory=dict
+    )
+    """Keys to a template for ``%``, and which values need to be made into JSON first."""
+    _amounts: dict[tuple[tuple[str, int], ...], str] = field(factory=dict)
+
+    def text(self, fields: Mapping[int | str, Any]) -> str:
+        """The columns of these fields, each behind a comma."""
+        keys = tuple(fields)
+        known = self._templates.get(keys)
+        if known is None:
+            if len(self._templates) >= REMEMBERED:
+                self._templates.clear()
+            known = self._templates[keys] = self._template(keys)
+        template, makes = known
+        values = list(fields.values())
+        for place, make in makes:
+            values[place] = make(values[place])
+        return template % tuple(values)
+
+    def needs(self, needs: tuple[tuple[str, int], ...]) -> str:
+        """Resource to amount, as an object."""
+        text = self._amounts.get(needs)
+        if text is None:
+            if len(self._amounts) >= REMEMBERED:
+                self._amounts.clear()
+            text = self._amounts[needs] = object_of(dict(needs))
+        return text
+
+    def _template(self, keys: tuple[int | str, ...]) -> tuple[str, tuple[tuple[int, _Make], ...]]:
+        parts, makes = [], []
+        for place, key in enumerate(keys):
+            if key in _PEERS:
+                parts.append(f',"{_PEERS[key][0]}":%s')  # type: ignore[index]
+                makes.append((place, self._peer_maker(_PEERS[key][1])))  # type: ignore[index]
+            elif key not in _NAMES:
+                parts.append("%s")
+                makes.append((place, _nothing))
+            else:
+                parts.append(f',"{_NAMES[key]}":%s')  # type: ignore[index]
+                if key == Field.NEEDS:
+                    makes.append((place, lambda value: self.needs(tuple(value.items()))))
+                elif key in _MAKES:
+                    makes.append((place, _MAKES[key]))  # type: ignore[index]
+        return "".join(parts), tuple(makes)
+
+    def _peer_maker(self, epoch: str) -> _Make:
+        """What follows the name of an identity's column: it, and the epoch's column."""
+
+        def make(value: Sequence[Any]) -> str:
+            return f'{quote(name_of_peer(value[0]))},"{epoch}":{value[1]}'
+
+        def remembered(value: Sequence[Any]) -> str:
+            peer = (value[0], value[1])
+            text = known.get(peer)
+            if text is None:
+                if len(known) >= REMEMBERED:
+                    known.clear()
+                text = known[peer] = make(peer)
+            return text
+
+        known: dict[tuple[bytes, int], str] = {}
+        return remembered
+
+
+def _nothing(value: object) -> str:
+    return ""
+
+
+def _truth(value: bool) -> str:
+    return "true" if value else "false"
+
+
+def _command(number: int) -> str:
+    return quote(Command(number).name if 1 <= number <= len(Command) else str(number))
+
+
+_MAKES: Final[Mapping[int, _Make]] = {
+    **dict.fromkeys((Field.AGAIN, Field.MORE, Field.UNSTARTED, Field.IDLE), _truth),
+    **dict.fromkeys((Field.ROLE, Field.CODEC, Field.CODE, Field.LABEL), quote),
+    Field.TEXT: lambda value: quote(value[:TEXT]),
+    Field.ROLES: array_of_texts,
+    Field.RESOURCES: object_of,
+    Field.ABOUT: _command,
+}
+"""How values are made into JSON that are no integers."""
