@@ -1,0 +1,135 @@
+"""A world's journals say all that its witness saw: nothing that the invariants need is missing."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.simulation.journal_back import steps
+from wmp.core.settings import ManagerSettings
+from wmp.events import Submitted
+from wmp.journal.reading import Line, Reader, find_segments, strands
+from wmp.message import Peer
+from wmp.testing.__main__ import main
+from wmp.testing.invariants import History
+from wmp.testing.journals import Journals
+from wmp.testing.witness import Witness
+from wmp.testing.world import World
+
+SEEDS = range(0, 120, 4)
+
+FACTS = ("limited", "asked", "granted", "lost", "answered", "resolved")
+"""What a witness tells a history of its own accord; the world tells it the rest."""
+
+
+class Noted(History):
+    """A history that notes what it is told, by whom it is about."""
+
+    def __init__(self, *, passes: bool) -> None:
+        super().__init__()
+        self.passes = passes
+        """Whether it is held to the invariants as well."""
+        self.facts: dict[Peer, list[tuple[Any, ...]]] = defaultdict(list)
+
+
+def noting(name: str):
+    def fact(self: Noted, peer: Peer, *more: Any, **named: Any) -> None:
+        told = list(more)
+        if name == "resolved":
+            del told[2]  # no payload is in a journal
+        self.facts[peer].append((name, *told, *named.items()))
+        if self.passes:
+            getattr(History, name)(self, peer, *more, **named)
+
+    return fact
+
+
+for name in FACTS:
+    setattr(Noted, name, noting(name))
+
+
+def play(seed: int, folder: Path) -> tuple[World, Noted]:
+    """A world with journals, and the facts that its own witness told."""
+    world = World(seed=seed, journals=Journals(folder))
+    noted = Noted(passes=True)
+    world.history = world.witness.history = noted
+    report = world.play()
+    assert report.violation is None, f"seed {seed}: {report.violation}"
+    return world, noted
+
+
+def read(folder: Path) -> dict[tuple[str, Peer], list[Line]]:
+    """The lines of each epoch of each node."""
+    reader, found = Reader(), {}
+    for strand in strands(find_segments([folder])):
+        lines = [line for segment in strand for line in reader.read(segment)]
+        found[lines[0]["kind"], (lines[0]["node"].encode(), lines[0]["epoch"])] = lines
+    assert not reader.bad
+    return found
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_witness_of_the_journals_tells_what_a_witness_of_the_world_told(seed, tmp_path):
+    _, live = play(seed, tmp_path)
+
+    later = Noted(passes=False)
+    witness = Witness(later)
+    submitted = 0
+    for (kind, me), lines in read(tmp_path).items():
+        if kind == "manager":
+            expire = lines[0]["settings"]["expire"]
+            settings = ManagerSettings(identity=me[0], epoch=me[1], expire=expire)
+            for now, event, actions in steps(lines):
+                submitted += len(event.ids) if isinstance(event, Submitted) else 0
+                # A deadline may be a µs earlier, rounded.
+                witness.manager_did(settings, event, actions, now + 2e-6)
+        elif kind == "worker":
+            for _, _, actions in steps(lines):
+                witness.worker_did(me, actions)
+
+    def about(facts: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+        # Times are rounded to the µs in a journal.
+        return [
+            tuple(pytest.approx(one, abs=1e-5) if isinstance(one, float) else one for one in fact)
+            for fact in facts
+        ]
+
+    assert submitted == sum(map(len, live.jobs.values()))
+    assert later.facts.keys() == live.facts.keys()
+    for peer, facts in live.facts.items():
+        assert later.facts[peer] == about(facts), f"{peer} in seed {seed}"
+
+
+def test_worlds_by_program_write_a_folder_each(tmp_path, capsys):
+    assert main(["--seeds", "3:6", "--journal", str(tmp_path)]) == 0
+    capsys.readouterr()
+
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["seed-3", "seed-4", "seed-5"]
+    for folder in tmp_path.iterdir():
+        nodes = read(folder)
+        assert {kind for kind, _ in nodes} >= {"manager", "worker"}
+        for lines in nodes.values():
+            assert lines[0]["what"] == "start"
+            assert [line["n"] for line in lines] == [*range(len(lines))]
+    assert main(["--seeds", "3:6", "--journal", str(tmp_path)]) == 2
+    assert "has journals of worlds already" in capsys.readouterr().err
+
+
+def test_journals_do_not_change_a_world(tmp_path):
+    with_them = World(seed=17, journals=Journals(tmp_path)).play()
+
+    assert with_them.digest == World(seed=17).play().digest
+
+
+def test_whoever_is_killed_does_not_stop_in_good_order(tmp_path):
+    ends = set()
+    for seed in range(8):
+        play(seed, tmp_path / str(seed))
+        for lines in read(tmp_path / str(seed)).values():
+            ends.add((lines[-1]["what"] == "stop", any(x["what"] == "halt" for x in lines)))
+
+    assert (False, False) in ends, "nobody was killed"
+    assert (True, False) in ends, "nobody lived to the end"
