@@ -8,13 +8,13 @@ import signal
 import sys
 from pathlib import Path
 
-from benchmarks import device, fairness, growth, ours
+from benchmarks import device, fairness, growth, journal, ours
 from benchmarks.figure import FULL, QUICK, TINY, Bench, Skip, stderr
 from benchmarks.peers.cases import GROUP as PEERS
 from benchmarks.raw import Raw
 from benchmarks.report import as_json, draw, table
 
-GROUPS = (*ours.GROUPS, "peers", "growth", "fairness")
+GROUPS = (*ours.GROUPS, "journal", "peers", "growth", "fairness")
 
 
 def _groups(text: str) -> list[str]:
@@ -54,6 +54,8 @@ def main(arguments: list[str] | None = None) -> None:
                 bench.run(case)
             if group == "device":
                 device.measure(bench)
+            elif group == "journal":
+                journal.measure(bench)
     if "growth" in groups:
         growth.measure(bench, tiny=options.tiny)
     if "fairness" in groups:

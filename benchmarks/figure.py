@@ -24,6 +24,8 @@ __all__ = [
     "Contender",
     "Scale",
     "Skip",
+    "beside",
+    "quiet",
     "raw_name",
     "stderr",
     "summary",
@@ -85,11 +87,13 @@ def summary(samples: Sequence[float], unit: str, **more: Any) -> dict[str, Any]:
     }
 
 
-def _beside(
+def beside(
     samples: Sequence[float], unit: str, units: Sequence[float], against: str, **more: Any
 ) -> dict[str, Any]:
-    # Of each repeat to the echo just before it, and the median of those: a machine that is
-    # slower for a while is slower for both.
+    """Samples, and each of them beside the one of another just before it.
+
+    A machine that is slower for a while is slower for both: the median of the ratios says more.
+    """
     # A clock of CPU time may not have moved in a run as short as --tiny makes it.
     ratios = [sample / max(one, 1e-9) for sample, one in zip(samples, units, strict=True)]
     return summary(
@@ -166,7 +170,7 @@ class Bench:
         name = raw_name(size)
         if name not in self._units:
             through(self._raw.map, payloads[:100])
-        with _quiet():
+        with quiet():
             rate = len(payloads) / through(self._raw.map, payloads)
         self._keep(name, rate, "jobs/s", jobs=len(payloads), size=SIZES[size])
         return rate
@@ -192,9 +196,9 @@ class Bench:
         samples, units = [], []
         for _ in range(self.scale.repeats):
             units.append(self.unit(size))
-            with _quiet():
+            with quiet():
                 samples.append(len(payloads) / through(contender.map, payloads))
-        self.figures[name] = _beside(
+        self.figures[name] = beside(
             samples, "jobs/s", units, raw_name(size), jobs=len(payloads), size=SIZES[size]
         )
         self.say(name)
@@ -223,7 +227,7 @@ class Bench:
             units.append(self.unit_latency())
             found.append(_singles(contender, payloads))
         for word, unit in _UNITS.items():
-            self.figures[f"{name}_{word}"] = _beside(
+            self.figures[f"{name}_{word}"] = beside(
                 [one[word] for one in found],
                 unit,
                 [one[word] for one in units],
@@ -239,7 +243,7 @@ _UNITS = {"p50": "µs", "p99": "µs", "cpu": "µs CPU"}
 
 
 def _singles(contender: Contender, payloads: Sequence[bytes]) -> dict[str, float]:
-    with _quiet():
+    with quiet():
         start = process_time()
         times = one_by_one(contender.one, payloads)
         cpu = process_time() - start
@@ -252,9 +256,9 @@ def _singles(contender: Contender, payloads: Sequence[bytes]) -> dict[str, float
 
 
 @contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    # What earlier cases left is collected before the clock starts; the collector stays on,
-    # as it does in anybody's program.
+def quiet() -> Iterator[None]:
+    """What earlier cases left is collected before the clock starts; the collector stays on, as it
+    does in anybody's program."""
     gc.collect()
     yield
 

@@ -63,6 +63,19 @@ def test_figures_are_verified_and_written_by_name(tmp_path):
             assert name in found.stdout
 
 
+def test_journals_are_measured_beside_the_same_without(tmp_path):
+    path = tmp_path / "figures.json"
+
+    found = run("--tiny", "--only", "journal", "--json", str(path))
+
+    assert found.returncode == 0, found.stderr
+    assert "the journals took" in found.stderr
+    figures = json.loads(path.read_text(encoding="utf-8"))
+    for name in ("map_100", "map_10k", "single"):
+        assert figures[f"journal_{name}"]["ratio"] > 0
+        assert figures[f"journal_{name}_cpu"]["unit"] == "µs CPU"
+
+
 @pytest.mark.slow
 def test_growth_and_fairness_run(tmp_path):
     path = tmp_path / "figures.json"
