@@ -7,14 +7,14 @@ from typing import Any
 from attrs import evolve
 
 from tests.ablation import manager_side, worker_side
-from tests.conformance.zoo_common import ERRORS, FORMS
 from tests.conformance.zoo import Bend, Link, bent, changed, columned, made, switched
+from tests.conformance.zoo_common import ERRORS, FORMS
 from wmp import balance
 from wmp.conformance.ours import OurManager
-from wmp.conformance.wire import End, Job, Terms
+from wmp.conformance.wire import End, Job
 from wmp.core.manager import Manager
 from wmp.core.settings import ManagerSettings
-from wmp.message import Columns, Command, ErrorCode, Field, Message, Outcome
+from wmp.message import Columns, Command, Field, Message, Outcome
 
 M = "manager"
 C = Command
@@ -465,5 +465,3 @@ class TakesUnknownCodesForGoodbye(Bend):
         if message.command is C.ERROR and "later" in message.fields.get(Field.CODE, ""):
             return Message(C.BYE, (1000, b"manager"), message.source, {})
         return message
-
-

@@ -60,8 +60,7 @@ def cases_for(
 def run_all(factory: Factory, cases: Iterable[Case]) -> Iterator[Result]:
     """Play cases, each with a testee of its own, in virtual time."""
     for case in cases:
-        terms = terms_of(case)
-        yield play(case, VirtualWire(factory(terms), terms.endpoints))
+        yield play(case, VirtualWire(factory(terms_of(case))))
 
 
 def _check(testee: str, factory: Factory, profiles: Collection[str], strict: bool) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -84,8 +85,8 @@ class PlayedManager(Opponent):
     """Jobs not answered yet, by (owner, id)."""
     answered: dict[tuple[Peer, int, int], int] = field(factory=dict)
     """(owner, id, attempt) to the outcome that it was answered with."""
-    expected: set[tuple[Peer, int, int]] = field(factory=set)
-    """Entries of DONE that may come for jobs that are not given (CANCEL)."""
+    expected: Counter[tuple[Peer, int, int]] = field(factory=Counter)
+    """Entries of DONE that may come for jobs that are not given (CANCEL), and how often."""
     lost: dict[tuple[Peer, int], str] = field(factory=dict)
     """Jobs that must not be answered any more, with the rule that says so."""
     last_id: int = 0
@@ -148,6 +149,9 @@ class PlayedManager(Opponent):
                 known.want -= 1
                 known.window = min(known.window, known.want)
             self.lost.pop((owner, id), None)
+            if (before := self.given.get((owner, id))) is not None:
+                # It may have been answered before this one arrives.
+                self.expected[owner, id, before.attempt] += 1
             self.given[owner, id] = Given(id, attempt, payload, windowed, needs)
         if known is not None and not (more and known.want > 0):
             self._close(lock)
@@ -172,7 +176,7 @@ class PlayedManager(Opponent):
         for id in ids:
             held = self.given.get((owner, id))
             if held is None or held.attempt != attempt:
-                self.expected.add((owner, id, attempt))
+                self.expected[owner, id, attempt] += 1
         self.say(Command.CANCEL, Columns(list(ids), [attempt] * len(ids)), manager=owner, **fields)
 
     def error(self, code: str, **fields: Any) -> None:
@@ -181,6 +185,7 @@ class PlayedManager(Opponent):
 
     def new_session(self) -> None:
         """Begin another session: what the worker had of the old one is lost (WMP-7.6)."""
+        self.talk.settle()  # what is on its way is of the old session
         session = self.session + 1
         self._lose("WMP-7.6")
         self.forget_session()
@@ -195,6 +200,7 @@ class PlayedManager(Opponent):
             self.lost[owner, id] = rule
 
     def restart(self) -> None:
+        self.talk.settle()  # what is on its way is for the older one
         self._lose("WMP-9.7")
         self.ready = self.credit = self.last_lock = 0
         Opponent.restart(self)
@@ -384,8 +390,8 @@ class PlayedManager(Opponent):
             held = self.given.get((owner, id))
             if held is not None and held.attempt == attempt:
                 del self.given[owner, id]
-            elif key in self.expected:
-                self.expected.discard(key)
+            elif self.expected[key]:
+                self.expected[key] -= 1
             elif (owner, id) in self.lost:
                 rule = self.lost[owner, id]
                 raise Broken(rule, f"job {id} is answered, which nobody waits for any more")

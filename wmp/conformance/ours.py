@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Self
 
 from attrs import define, field
 
@@ -113,6 +113,11 @@ class OurManager(_Ours):
     _names: dict[int, str] = field(factory=dict)
     _ends: list[End] = field(factory=list)
 
+    @classmethod
+    def of(cls, terms: Terms) -> Self:
+        """Make one; a manager needs to be told nothing."""
+        return cls()
+
     def submit(self, job: Job, now: float) -> Sends:
         id = len(self._names) + 1
         self._names[id] = job.name
@@ -155,12 +160,12 @@ class OurWorker(_Ours):
     _lanes: dict[int, _Lane] = field(factory=dict)
 
     @classmethod
-    def of(cls, terms: Terms) -> OurWorker:
+    def of(cls, terms: Terms) -> Self:
         """Make one."""
         settings = WorkerSettings(
             identity=b"worker", epoch=2000, roles=ROLES, resources={"slots": terms.slots}
         )
-        return cls(Worker(settings, terms.endpoints))
+        return cls(machine=Worker(settings, terms.endpoints))
 
     def start(self, now: float) -> Sends:
         sends: list[Any] = []
@@ -245,7 +250,7 @@ class OurDevice(_Ours):
     """``wmp.core.device`` as a testee."""
 
     @classmethod
-    def of(cls, terms: Terms) -> OurDevice:
+    def of(cls, terms: Terms) -> Self:
         """Make one."""
         return cls(
             Device(DeviceSettings(identity=b"device", epoch=3000, upstreams=terms.endpoints))

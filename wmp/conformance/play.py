@@ -49,6 +49,7 @@ def judge(case: Case, talk: Talk, script: Callable[[], None]) -> Result:
     wire = talk.wire
     verdict, rule, text = Verdict.OK, case.rules[0], ""
     try:
+        wire.start()
         script()
         if talk.said:
             verdict, text = Verdict.INFORMATIONAL, talk.said

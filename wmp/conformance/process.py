@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import shlex
 import signal
 import subprocess
@@ -14,6 +15,8 @@ from typing import IO
 from attrs import define, field
 
 __all__ = ["Process", "fill"]
+
+_PATIENCE = 5.0
 
 
 def fill(command: str, words: Mapping[str, str]) -> list[str]:
@@ -60,6 +63,8 @@ class Process:
         except OSError:
             self._errors.close()
             raise
+        assert self._child.stdin is not None
+        os.set_blocking(self._child.stdin.fileno(), False)
         os.set_blocking(self.output, False)
 
     @property
@@ -74,12 +79,14 @@ class Process:
         return self._child.poll() is not None
 
     def tell(self, line: str) -> None:
-        """Write a line to its stdin; nothing when it has gone."""
+        """Write a line to its stdin; what it does not read for some seconds is left out."""
         assert self._child.stdin is not None
-        try:
-            self._child.stdin.write(line.encode() + b"\n")
-        except OSError:
-            pass
+        pipe, data = self._child.stdin.fileno(), line.encode() + b"\n"
+        while data and select.select([], [pipe], [], _PATIENCE)[1]:
+            try:
+                data = data[os.write(pipe, data) :]
+            except OSError:
+                return
 
     def lines(self) -> list[str]:
         """What it has written since the last call, whole lines only."""

@@ -143,6 +143,9 @@ class SocketWire:
 
     # -- messages
 
+    def start(self) -> None:
+        """Nothing: it runs since this wire was made."""
+
     def dial(self) -> Connection:
         self._dialled += 1
         dealer = self._socket(zmq.DEALER)

@@ -227,6 +227,8 @@ class Neighbor:
 class DeviceTalk(Talk):
     """The testee is a device; the kit plays what is above and below."""
 
+    _routes: int = 0
+
     def read(self, frames: Sequence[Frame]) -> Message | None:
         try:
             return codec.peek(frames)
@@ -262,11 +264,18 @@ class DeviceTalk(Talk):
 
     def route(self, above: Neighbor, below: Neighbor) -> tuple[Path, Path]:
         """(``to`` for what goes down, ``to`` for what goes up), as the device makes them."""
-        below.say(Command.PING, label="down")
-        down = above.expect(Command.PING, rule="WMP-8.1").message.source[::-1]
-        above.say(Command.PONG, to=down, expire=6000, session=1)
-        up = below.expect(Command.PONG, rule="WMP-8.2").message.source[::-1]
-        return down, up
+        self._routes += 1
+        label = f"route {self._routes}"
+
+        def fits(heard: Heard) -> bool:
+            return bool(heard["label"] == label)
+
+        below.say(Command.PING, label=label)
+        ping = above.expect(Command.PING, where=fits, rule="WMP-8.1")
+        down = ping.message.source[::-1]
+        above.say(Command.PONG, to=down, expire=6000, session=1, label=label)
+        pong = below.expect(Command.PONG, where=fits, rule="WMP-8.2")
+        return down, pong.message.source[::-1]
 
     def still_works(self) -> None:
         """A message passes up, and its answer down.

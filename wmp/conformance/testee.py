@@ -107,7 +107,7 @@ async def _manage(bind: Sequence[str], unit: int) -> None:
     async with manager:
         over = _until_told_to_end()
         loop = asyncio.get_running_loop()
-        reader = asyncio.StreamReader()
+        reader = asyncio.StreamReader(limit=1 << 28)
         await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
 
         async def listen() -> None:

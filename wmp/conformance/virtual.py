@@ -72,8 +72,6 @@ class VirtualWire:
     """A :class:`~wmp.conformance.wire.Wire` to a :class:`Testee`."""
 
     testee: Testee
-    endpoints: int = 0
-    """How many DEALERs it has."""
     unit: int = 1000
     grace: float = 0.0
     patience: float = 0.0
@@ -84,11 +82,15 @@ class VirtualWire:
     _open: dict[bytes, Connection] = field(factory=dict)
     _dialled: int = 0
 
-    def __attrs_post_init__(self) -> None:
-        self._call(self.testee.start)
+    _started: bool = False
 
     def now(self) -> float:
         return self._now
+
+    def start(self) -> None:
+        if not self._started:
+            self._started = True
+            self._call(self.testee.start)
 
     def dial(self) -> Connection:
         self._dialled += 1

@@ -90,6 +90,9 @@ class Wire(Protocol):
     def now(self) -> float:
         """Units since the testee was started."""
 
+    def start(self) -> None:
+        """Let the testee begin; once."""
+
     def dial(self) -> Connection:
         """Open a connection to the testee's ROUTER (manager, device)."""
 

@@ -77,6 +77,8 @@ class PlayedWorker(Opponent):
     lock: int = 0
     _readies: list[_Ready] = field(factory=list)
     _locks: dict[int, _Lock] = field(factory=dict)
+    _forgotten: int = 0
+    """The session that was forgotten, until the next is heard."""
     _older: int = 0
     """The last session of an older epoch."""
 
@@ -181,6 +183,7 @@ class PlayedWorker(Opponent):
 
     def bye(self) -> None:
         """BYE: everything held is the manager's again."""
+        self.talk.settle()  # what is on its way was said before
         self.say(Command.BYE)
         self._lose_all()
         self._locks.clear()
@@ -192,6 +195,7 @@ class PlayedWorker(Opponent):
         self.say(Command.ERROR, code=code, **fields)
 
     def restart(self) -> None:
+        self.talk.settle()  # what is on its way is for the older one
         self._lose_all()
         self.ready_number = self.lock = 0
         self._readies.clear()
@@ -201,9 +205,9 @@ class PlayedWorker(Opponent):
 
     def forget_manager(self) -> None:
         """Forget session, locks and jobs, and say so by PING without session (WMP-7.8)."""
+        self.talk.settle()  # what is on its way is of the old session
         self._lose_all()
-        self._locks.clear()
-        self._readies.clear()
+        self._forgotten = self.session
         self.forget_session()
         self.ping()
 
@@ -278,9 +282,11 @@ class PlayedWorker(Opponent):
         if session is not None and session <= self._older:
             raise Broken("WMP-9.7", f"session {session} is that of an older epoch")
         if session is not None and session > self.session:
-            if self.session:
+            # Where no number was used the manager stays in the session (WMP-7.5).
+            if (self.session or self._forgotten) and session != self._forgotten:
                 self._lose_all()
                 self._locks.clear()
+            self._forgotten = 0
             self.forget_session()
             self.session = session
             self._check_stream(heard)

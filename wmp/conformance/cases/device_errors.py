@@ -16,6 +16,7 @@ __all__ = [
     "a_connection_is_no_identity",
     "above_the_limits",
     "errors_are_not_answered",
+    "errors_find_their_way",
     "garbage",
     "long_identities",
     "no_head",
@@ -24,6 +25,7 @@ __all__ = [
     "no_receiver",
     "nothing_is_evaluated",
     "unknown_codes_pass",
+    "unknown_keys",
     "wrong_types",
 ]
 

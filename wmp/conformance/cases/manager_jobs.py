@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from wmp.conformance.case import case
 from wmp.conformance.talks import ManagerTalk
-from wmp.conformance.worker_played import Held, PlayedWorker
 from wmp.message import Columns, Command, Outcome
 
 __all__ = [
@@ -245,7 +244,7 @@ def deadline_at_a_worker(talk: ManagerTalk) -> None:
     talk.hear_ends()
 
 
-@case("WMP-6.9", profile="status-cancel")
+@case("WMP-6.9", "WMP-6.3", profile="status-cancel")
 def status_is_no_result(talk: ManagerTalk) -> None:
     """STATUS of a job that is held does not end it."""
     worker = talk.met()

@@ -14,6 +14,7 @@ __all__ = [
     "a_socket_for_each_manager",
     "answers_follow_the_latest_route",
     "fill",
+    "jobs_survive_a_route",
     "one_identity",
     "one_number_for_one_ready",
     "pending_wake_does_not_age",

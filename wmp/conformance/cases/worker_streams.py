@@ -151,7 +151,7 @@ def older_session(talk: WorkerTalk) -> None:
     manager.done_of(job)
     manager.new_session()
     manager.pong()
-    manager.take(999, b"from before", ids=[77], session=manager.session - 1, number=2, ack=1)
+    manager.take(999, b"from before", ids=[77], session=manager.session - 1, number=1, ack=0)
     manager.lose("WMP-7.6", 77)
     manager.never(Command.DONE, during=1.0, what="its TAKE was of a session that is over")
     (job,) = manager.run(b"of the new session", ids=[78])
@@ -192,7 +192,12 @@ def no_way_back(talk: WorkerTalk) -> None:
     manager.pong()
     manager.take(999, b"do not", ids=[41])
     manager.lose("WMP-7.8", 40, 41)
-    manager.never(Command.DONE, again=False, during=1.0, what="the session was forgotten")
+    manager.never(Command.DONE, again=False, during=1.5, what="the session was forgotten")
+    manager.never(
+        Command.PING,
+        where=lambda heard: heard["session"] == manager.session,
+        what="it has entered a session that it had forgotten",
+    )
     manager.new_session()
     manager.answers = True
     manager.pong()

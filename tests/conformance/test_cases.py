@@ -1,0 +1,123 @@
+"""The kit's cases: this project's machines pass them all, and every rule has one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.conformance import zoo_devices, zoo_managers, zoo_workers  # noqa: F401 - they fill it
+from tests.conformance.zoo import ZOO
+from wmp.conformance import (
+    Nonconforming,
+    Verdict,
+    check_device,
+    check_manager,
+    check_worker,
+)
+from wmp.conformance.case import Case
+from wmp.conformance.check import cases_for, run_all
+from wmp.conformance.ours import OurDevice, OurManager, OurWorker
+from wmp.conformance.rules import PROFILES, RULES
+from wmp.conformance.unseen import UNSEEN
+from wmp.conformance.wire import End, Terms
+
+TESTEES: dict[str, Any] = {
+    "manager": OurManager.of,
+    "worker": OurWorker.of,
+    "device": OurDevice.of,
+}
+EVERY = [case for testee in TESTEES for case in cases_for(testee)]
+
+
+@pytest.mark.parametrize("case", EVERY, ids=lambda case: case.id)
+def test_this_project_conforms(case: Case) -> None:
+    (result,) = run_all(TESTEES[case.testee], [case])
+
+    assert result.verdict in (Verdict.OK, Verdict.INFORMATIONAL), Nonconforming(result)
+
+
+def test_a_whole_kind_is_checked_at_once() -> None:
+    check_manager(OurManager.of, strict=True)
+    check_worker(OurWorker.of, strict=True)
+    check_device(OurDevice.of, strict=True)
+
+
+@pytest.mark.parametrize("testee", TESTEES)
+def test_every_rule_has_a_case_or_a_reason(testee: str) -> None:
+    cases = {rule for case in cases_for(testee) for rule in case.rules}
+    bare = [r.id for r in RULES.values() if r.binds(testee) and r.id not in cases]
+
+    assert sorted(bare) == sorted(rule for kind, rule in UNSEEN if kind == testee)
+
+
+@pytest.mark.parametrize("testee", TESTEES)
+def test_every_rule_that_binds_catches_a_broken_peer(testee: str) -> None:
+    animals = {animal.rule for animal in ZOO if animal.testee == testee}
+    seen = [r for r in RULES.values() if r.binds(testee) and (testee, r.id) not in UNSEEN]
+
+    assert [r.id for r in seen if r.level != "may" and r.id not in animals] == []
+
+
+def test_rules_are_those_of_the_specification() -> None:
+    assert all(rule in RULES for case in EVERY for rule in case.rules)
+    assert {rule.profile for rule in RULES.values()} <= set(PROFILES)
+    assert {case.profile for case in EVERY} <= set(PROFILES)
+
+
+def test_a_case_says_what_it_is_about() -> None:
+    for case in EVERY:
+        assert case.about.endswith("."), case.id
+        assert any(RULES[rule].binds(case.testee) for rule in case.rules), case.id
+
+
+class Forgetful(OurManager):
+    """Tells its submitters that all is well, and nothing else."""
+
+    def ends(self) -> list[End]:
+        return [End(end.name, "ok", b"") for end in OurManager.ends(self)]
+
+
+def test_a_failure_is_a_conversation_that_can_be_read() -> None:
+    with pytest.raises(Nonconforming) as caught:
+        check_manager(lambda terms: Forgetful())
+
+    text = str(caught.value)
+    assert "the submitter was told b''" in text
+    assert "in manager/" in text
+    assert "w1 → manager" in text
+    assert "manager → w1" in text
+    assert "TAKE number=1" in text
+    assert caught.value.result.verdict is Verdict.FAILED
+
+
+def test_what_is_not_spoken_is_not_asked() -> None:
+    profiles = ("core",)
+    asked = {case.profile for case in cases_for("worker", profiles)}
+
+    assert asked == {"core"}
+    check_worker(lambda terms: OurWorker.of(terms), profiles)
+
+
+def test_a_testee_that_raises_is_told_so() -> None:
+    class Fragile(OurWorker):
+        def receive(self, *arguments: Any) -> Any:
+            raise ZeroDivisionError("oh")
+
+    (result,) = run_all(Fragile.of, cases_for("worker")[:1])
+
+    assert result.verdict is Verdict.FAILED
+    assert result.rule == "WMP-10.1"
+    assert "ZeroDivisionError: oh" in result.text
+
+
+def test_terms_are_what_a_case_needs() -> None:
+    seen: list[Terms] = []
+
+    def make(terms: Terms) -> OurWorker:
+        seen.append(terms)
+        return OurWorker.of(terms)
+
+    for case in cases_for("worker"):
+        list(run_all(make, [case]))
+        assert (seen[-1].slots, seen[-1].endpoints) == (case.slots, case.links)

@@ -1,0 +1,86 @@
+"""Find a conversation in which a testee breaks a rule, and make it short."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from attrs import evolve
+from hypothesis import HealthCheck, Phase, given, seed, settings
+from hypothesis import strategies as st
+from hypothesis.errors import Flaky
+
+from wmp.conformance.case import Case, Result, Verdict
+from wmp.conformance.moves import MOVES, Move, drawn_case
+from wmp.conformance.play import play
+from wmp.conformance.wire import Wire
+
+__all__ = ["draw", "moves", "play_moves"]
+
+_EXAMPLES = 100
+
+
+def moves(testee: str, most: int = 30) -> st.SearchStrategy[list[list[Any]]]:
+    """Draw what is said to a kind of testee."""
+    number = st.integers(0, 9)
+    move = st.tuples(st.sampled_from(MOVES[testee]), number, number, number).map(list)
+    return st.lists(move, max_size=most)
+
+
+def play_moves(testee: str, script: Sequence[Move], wire: Callable[[Case], Wire]) -> Result:
+    """Play one conversation that was drawn before."""
+    case = drawn_case(testee, script)
+    return evolve(play(case, wire(case)), script=[list(move) for move in script])
+
+
+def draw(
+    testee: str,
+    wire: Callable[[Case], Wire],
+    *,
+    examples: int = _EXAMPLES,
+    most: int = 30,
+    number: int = 0,
+) -> Result:
+    """Draw conversations until one breaks a rule, then the shortest that does.
+
+    Args:
+        testee: manager, worker or device.
+        wire: Starts a testee for a case.
+        examples: How many are drawn.
+        most: How many moves each has at most.
+        number: The seed: the same one draws the same conversations.
+
+    Returns:
+        The failure with its ``script``; else the last conversation.
+    """
+    results: list[Result] = []
+
+    @settings(
+        max_examples=examples,
+        database=None,
+        deadline=None,
+        print_blob=False,
+        suppress_health_check=list(HealthCheck),
+        phases=(Phase.generate, Phase.shrink),
+        report_multiple_bugs=False,
+    )
+    @seed(number)
+    @given(moves(testee, most))
+    def search(script: list[list[Any]]) -> None:
+        result = play_moves(testee, script, wire)
+        if result.verdict in (Verdict.FAILED, Verdict.NON_STRICT, Verdict.UNCLEAN):
+            failures.append(result)
+            raise _Found(result.rule)
+        results[:] = [result]
+
+    failures: list[Result] = []
+    try:
+        search()
+    except (_Found, Flaky, ExceptionGroup):
+        # Hypothesis plays the shortest one last; one that does not fail again is still a failure.
+        return evolve(failures[-1], seed=number)
+    return evolve(results[-1], seed=number)
+
+
+class _Found(AssertionError):
+    """A rule was broken."""
