@@ -214,7 +214,7 @@ def tell_all(found: Figures) -> None:
     for part, figures in found.items():
         print(part)
         for name, value in figures.items():
-            if isinstance(value, dict):
+            if isinstance(value, dict) and value:
                 print(f"  {name}")
                 width = max(map(len, value), default=0)
                 for key, count in sorted(value.items(), key=_by_count):
@@ -237,7 +237,7 @@ def _by_count(row: tuple[str, Any]) -> tuple[int, str]:
 
 def _plain(value: Any) -> str:
     if isinstance(value, dict):
-        return ", ".join(f"{key} {_plain(one)}" for key, one in value.items())
+        return ", ".join(f"{key} {_plain(one)}" for key, one in value.items()) or "none"
     if isinstance(value, list):
         return " ".join(map(str, value))
     return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
