@@ -1,0 +1,87 @@
+"""From the lines alone, a worker's locks and jobs can be followed from step to step."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Sequence
+
+import pytest
+from attrs import define, field
+
+from tests.simulation.journal_mirror import Mirror
+from wmp.core.worker import Worker
+from wmp.journal.author import Author
+from wmp.journal.scribe import Scribe
+from wmp.message import Peer
+from wmp.testing.network import Action
+from wmp.testing.world import World
+
+SEEDS = range(0, 100, 4)
+
+
+@define(eq=False, kw_only=True)
+class Watched(World):
+    """A world that holds each worker against what its lines say of it, step by step."""
+
+    mirrors: dict[Peer, tuple[Scribe, Mirror]] = field(factory=dict, init=False)
+    looks: Counter[str] = field(factory=Counter, init=False)
+
+    def handled(self, name: str, event: object, actions: Sequence[Action]) -> None:
+        node = self.nodes[name]
+        if isinstance(node, Worker):
+            self._look(name, node, event, actions)
+        super().handled(name, event, actions)
+
+    def _look(self, name: str, node: Worker, event: object, actions: Sequence[Action]) -> None:
+        me = self.peer(name)
+        if me not in self.mirrors:
+            self.mirrors[me] = Scribe(Author.of(node.settings)), Mirror()
+        scribe, mirror = self.mirrors[me]
+        mirror.step([json.loads(line) for line in scribe.step(event, actions, 0, 0)])
+        board = node._board
+        open_locks = {
+            (upstream.peer, number): (lock.state, lock.want)
+            for upstream in board.upstreams.values()
+            for number, lock in upstream.locks.items()
+        }
+        assert mirror.locks == open_locks, f"seed {self.seed}, {name}"
+        held = {
+            (owner, job): (state, taken.attempts[job])
+            for upstream in board.upstreams.values()
+            for owner, taken in upstream.taken.items()
+            for job, state in taken.states.items()
+        }
+        told = {
+            (owner, job): row for owner, jobs in mirror.jobs.items() for job, row in jobs.items()
+        }
+        # An answer for which there was no way is told when it is sent.
+        unsent = {
+            (upstream.peer, job)
+            for upstream in board.upstreams.values()
+            if upstream.stream is not None
+            for kept in upstream.stream.kept
+            if kept.columns is not None
+            for job in kept.columns.ids
+        }
+        assert held.items() <= told.items(), f"seed {self.seed}, {name}"
+        assert told.keys() - held.keys() <= unsent, f"seed {self.seed}, {name}"
+        self.looks["locks"] += len(open_locks)
+        self.looks["jobs"] += len(held)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_locks_and_jobs_of_workers_follow_the_tables(seed):
+    world = Watched(seed=seed)
+
+    report = world.play()
+
+    assert report.violation is None, f"seed {seed}: {report.violation.__cause__!r}"
+
+
+def test_there_was_something_to_follow():
+    worlds = [Watched(seed=seed) for seed in range(6)]
+    for world in worlds:
+        world.play()
+
+    assert min(sum((world.looks for world in worlds), Counter()).values()) > 100
