@@ -9,36 +9,17 @@ to do; lines on stdout, `ended NAME ok HEX` for example, what became of it (`spe
 import argparse
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from typing import Any
 
 import messages as wire
 import zmq
 from messages import Message
-from node import BATCH, EXPIRE, Node, run
-from stream import Peer, Stream
+from node import EXPIRE, Node, run
+from stream import Stream
 from waiting import Queue
+from workers import NEEDS, Give, Policy, Worker
 
-WAKE_TIMEOUT = 0.25  # units
-NEEDS = {"slots": 1}  # of every job
-
-
-@dataclass
-class Worker(Peer):
-    """What a manager remembers of a worker."""
-
-    ready: int = 0  # number of the last READY, 0: none
-    roles: list[str] = field(default_factory=list)
-    resources: dict[str, int] = field(default_factory=dict)
-    offered: int = 0  # the oldest offers go first
-    lock: int = 0  # the last that was served
-    woken: dict[str, int] = field(default_factory=dict)  # jobs by role, not answered yet
-    leases: set[int] = field(default_factory=set)
-
-
-def fits(amounts: dict[str, int]) -> bool:
-    """Whether a job needs no more than this."""
-    return all(amounts.get(resource, 0) >= amount for resource, amount in NEEDS.items())
+MARGIN = 0.5  # units before the end of `hold` at which a GIVE is answered
 
 
 class Manager(Node[Worker]):
@@ -53,7 +34,7 @@ class Manager(Node[Worker]):
         self.router.bind(endpoint)
         self.inputs: list[Any] = [self.router, 0]
         self.queue = Queue(self.stop)
-        self.unanswered: dict[str, tuple[float, int]] = {}  # WAKEs of a role: since, and stretch
+        self.policy = Policy(unit)
         self.session = self.offers = 0
 
     def transmit(self, connection: bytes, frames: list[bytes]) -> None:
@@ -66,32 +47,41 @@ class Manager(Node[Worker]):
         if fields["ready"] > worker.ready:  # the newest replaces the older (WMP-3.3)
             worker.offered = self.offers = self.offers + 1
             worker.ready, worker.credit = fields["ready"], fields["credit"]
+            worker.asked += 1
             worker.roles, worker.resources, worker.woken = fields["roles"], fields["resources"], {}
 
     def give(self, worker: Worker, message: Message) -> None:
-        """Answered at once, whatever its `hold` (WMP-4.4)."""
-        fields, roles = message.fields, message.fields.get("roles", ())
-        for role in worker.woken.keys() & {*roles}:
-            del worker.woken[role]
-            self.unanswered.pop(role, None)  # somebody comes
-        if fields["lock"] <= worker.lock or not worker.stream:  # served already (WMP-4.5)
-            return
-        worker.lock, waiting = fields["lock"], self.queue.waiting
-        firsts = [(waiting[role][0], role) for role in roles if waiting.get(role)]
-        if fields["want"] and firsts and fits(fields["needs"]):
-            role, take = min(firsts)[1], worker.stream.sent + 1
-            count = min(fields["want"], len(waiting[role]), BATCH)
-            rows = [self.queue.lease(role, worker, take) for _ in range(count)]
-            fields = {"lock": worker.lock, "role": role, "needs": NEEDS, "manager": self.me}
+        fields, lock, hold = message.fields, message.fields["lock"], message.fields.get("hold", 0)
+        self.policy.comes(worker, fields.get("roles", []))
+        if lock > worker.lock:
+            worker.lock, worker.asked = lock, worker.asked + 1
+            until = time.monotonic() + hold / 1000 - min(MARGIN * self.unit, hold / 2000)
+            roles, needs = fields.get("roles", []), fields.get("needs", {})
+            worker.gives[lock] = Give(fields["want"], roles, needs, until)
+        elif lock in worker.gives and not fields["want"]:  # withdrawn (WMP-4.5)
+            worker.gives[lock].want = 0
+        self.serve(worker)
+
+    def serve(self, worker: Worker) -> None:
+        """Answer its open GIVEs as there are jobs, and with NO in time (WMP-4.4, WMP-5.3)."""
+        for lock, give in list(worker.gives.items()):
+            role, rows = self.queue.lease(worker, give)
+            give.want -= len(rows)
+            more = give.want > 0 and time.monotonic() < give.until
+            fields = {"lock": lock, "role": role, "needs": NEEDS, "manager": self.me, "more": more}
             self.send_jobs(worker, wire.TAKE, fields, "ids attempts left payloads", rows)
-        else:
-            self.send_numbered(worker, wire.NO, {"lock": worker.lock})
+            if not more:
+                del worker.gives[lock]
+                if not rows:
+                    self.send_numbered(worker, wire.NO, {"lock": lock})
 
     def done(self, worker: Worker, message: Message) -> None:
         for number, outcome, payload in self.rows(worker, message, "outcomes", "payloads"):
             if outcome in (wire.OK, wire.FAILED):
                 self.queue.end(number, "ok" if outcome == wire.OK else "error", payload)
             else:  # refused and handed back cost nothing (WMP-6.5, WMP-6.11)
+                job = self.queue.jobs[number]
+                job.refused = (worker.identity, worker.asked) if outcome == wire.REFUSED else None
                 self.queue.lose(number, payload, spend=outcome == wire.LOST)
 
     def status(self, worker: Worker, message: Message) -> None:
@@ -137,7 +127,7 @@ class Manager(Node[Worker]):
     def forget(self, peer: Worker) -> None:
         """Lose its leases, and go on in a session greater than every one before (WMP-7.5)."""
         self.session += 1
-        peer.stream = Stream(self.session)
+        peer.stream, peer.asked, peer.gives = Stream(self.session), peer.asked + 1, {}
         self.queue.lose_missing(peer)
 
     def in_session(self, peer: Worker, message: Message) -> bool:
@@ -153,33 +143,23 @@ class Manager(Node[Worker]):
     def ask_again(self, peer: Worker) -> None:
         self.pong(peer, again=True)
 
+    def unreachable(self, peer: Worker) -> None:
+        super().unreachable(peer)
+        for give in peer.gives.values():
+            give.want = 0  # answered NO (WMP-9.12)
+
     def stop(self, worker: Worker, number: int, attempt: int) -> None:
         rows, fields = [(number, attempt)], {"manager": self.me}
         self.send_jobs(worker, wire.CANCEL, fields, "ids attempts", rows)
 
-    def wake(self, role: str, waiting: int) -> None:
-        """As many jobs as wait, and ever more while nobody comes (WMP-3.5, WMP-3.6)."""
-        now = time.monotonic()
-        since, stretch = self.unanswered.get(role, (now, 1))
-        if now > since + WAKE_TIMEOUT * self.unit:
-            self.unanswered[role] = since, stretch = now, min(2 * stretch, 1 << 20)
-        workers = [worker for worker in self.peers.values() if role in worker.roles]
-        room = waiting * stretch - sum(worker.woken.get(role, 0) for worker in workers)
-        able = [x for x in workers if x.credit and role not in x.woken and fits(x.resources)]
-        for index, worker in enumerate(sorted(able, key=lambda worker: worker.offered)):
-            count = min(worker.credit, -(-room // (len(able) - index)))
-            if count > 0 and worker.connection is not None:
-                worker.credit, worker.woken[role], room = worker.credit - count, count, room - count
-                self.unanswered.setdefault(role, (now, 1))
-                self.send(worker, wire.WAKE, {"count": count, "role": role, "needs": NEEDS})
-        if not any(role in worker.woken for worker in workers):
-            self.unanswered.pop(role, None)
-
     def tick(self) -> None:
         super().tick()
         self.queue.end_late()
+        for worker in sorted(self.peers.values(), key=lambda worker: worker.offered):
+            self.serve(worker)
         for role, waiting in self.queue.waiting.items():
-            self.wake(role, len(waiting))
+            for worker, count in self.policy.wake(role, len(waiting), list(self.peers.values())):
+                self.send(worker, wire.WAKE, {"count": count, "role": role, "needs": NEEDS})
 
     def turn(self) -> None:
         if 0 in zmq.select(self.inputs, [], [], 0.02)[0] and not self.queue.read():

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 from typing import Any
 
-from stream import Peer
+from node import BATCH
+from workers import Give, Worker, fits
 
 RETRIES = 3  # lost leases that a job survives, unless it is told otherwise
 
@@ -26,9 +27,10 @@ class Job:
     timeout: float = 0  # milliseconds; 0: none
     deadline: float = 0.0
     attempt: int = 0
-    worker: Peer | None = None  # who has the lease
+    worker: Worker | None = None  # who has the lease
     take: int = 0  # number of the TAKE that brought it
     cancelling: bool = False
+    refused: tuple[bytes, int] | None = None  # by whom, and how often it had asked by then
 
     def left(self) -> int | None:
         """Milliseconds to the deadline, rounded up (WMP-6.7)."""
@@ -79,20 +81,30 @@ class Queue:
         job = self.jobs[number]
         heappush(self.waiting.setdefault(job.role, []), (-job.priority, number))
 
-    def lease(self, role: str, worker: Any, take: int) -> tuple[int, int, int | None, bytes]:
-        """The next of a role, as a row of TAKE."""
-        number = heappop(self.waiting[role])[1]
-        job = self.jobs[number]
-        job.attempt, job.worker, job.take = job.attempt + 1, worker, take
-        worker.leases.add(number)
-        return number, job.attempt, job.left(), job.payload
+    def lease(self, worker: Worker, give: Give) -> tuple[str, list[Any]]:
+        """What an open GIVE may have: a role, and rows of a TAKE (WMP-4.6, WMP-6.13)."""
+        firsts = [(self.waiting[role][0], role) for role in give.roles if self.waiting.get(role)]
+        role, skipped = min(firsts)[1] if firsts else "", []
+        rows: list[Any] = []
+        take = worker.stream.sent + 1 if worker.stream else 0
+        while fits(give.needs) and self.waiting.get(role) and len(rows) < min(give.want, BATCH):
+            number = heappop(self.waiting[role])[1]
+            job = self.jobs[number]
+            if job.refused == (worker.identity, worker.asked):  # WMP-6.5
+                skipped.append(number)
+                continue
+            job.attempt, job.worker, job.take = job.attempt + 1, worker, take
+            worker.leases.add(number)
+            rows.append((number, job.attempt, job.left(), job.payload))
+        for number in skipped:
+            self.wait(number)
+        return role, rows
 
     def release(self, number: int) -> Job:
         """End the lease, or the waiting."""
         job = self.jobs[number]
-        worker: Any = job.worker
-        if worker:
-            worker.leases.discard(number)
+        if job.worker:
+            job.worker.leases.discard(number)
         else:
             self.waiting[job.role].remove((-job.priority, number))
             heapify(self.waiting[job.role])

@@ -1,0 +1,72 @@
+"""What a manager remembers of its workers, and which of them it wakes."""
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from stream import Peer
+
+WAKE_TIMEOUT = 0.25  # units
+NEEDS = {"slots": 1}  # of every job
+
+
+def fits(amounts: dict[str, int]) -> bool:
+    """Whether a job needs no more than this."""
+    return all(amounts.get(resource, 0) >= amount for resource, amount in NEEDS.items())
+
+
+@dataclass
+class Give:
+    """A GIVE that is not answered to its end."""
+
+    want: int
+    roles: list[str]
+    needs: dict[str, int]
+    until: float
+
+
+@dataclass
+class Worker(Peer):
+    """One worker."""
+
+    ready: int = 0  # number of the last READY, 0: none
+    roles: list[str] = field(default_factory=list)
+    resources: dict[str, int] = field(default_factory=dict)
+    offered: int = 0  # the oldest offers go first
+    asked: int = 0  # how often it said READY or GIVE, or began a session (WMP-6.5)
+    lock: int = 0  # the last that was served
+    gives: dict[int, Give] = field(default_factory=dict)  # by lock
+    woken: dict[str, int] = field(default_factory=dict)  # jobs by role, not answered yet
+    leases: set[int] = field(default_factory=set)
+
+
+class Policy:
+    """As many jobs are asked for as wait, and ever more while nobody comes (WMP-3.5, WMP-3.6)."""
+
+    def __init__(self, unit: float) -> None:
+        self.timeout = WAKE_TIMEOUT * unit
+        self.unanswered: dict[str, tuple[float, int]] = {}  # by role: since when, and stretch
+
+    def comes(self, worker: Worker, roles: list[str]) -> None:
+        """A GIVE answers WAKEs for its roles."""
+        for role in worker.woken.keys() & {*roles}:
+            del worker.woken[role]
+            self.unanswered.pop(role, None)
+
+    def wake(self, role: str, waiting: int, peers: list[Worker]) -> Iterator[tuple[Worker, int]]:
+        """Whom to wake for a role, and for how many jobs: an equal share for all that may come."""
+        now = time.monotonic()
+        since, stretch = self.unanswered.get(role, (now, 1))
+        if now > since + self.timeout:
+            self.unanswered[role] = since, stretch = now, min(2 * stretch, 1 << 20)
+        workers = [worker for worker in peers if role in worker.roles]
+        room = waiting * stretch - sum(worker.woken.get(role, 0) for worker in workers)
+        able = [x for x in workers if x.credit and role not in x.woken and fits(x.resources)]
+        for index, worker in enumerate(sorted(able, key=lambda worker: worker.offered)):
+            count = min(worker.credit, -(-room // (len(able) - index)))
+            if count > 0 and worker.connection is not None:
+                worker.credit, worker.woken[role], room = worker.credit - count, count, room - count
+                self.unanswered.setdefault(role, (now, 1))
+                yield worker, count
+        if not any(role in worker.woken for worker in workers):
+            self.unanswered.pop(role, None)
