@@ -1,12 +1,13 @@
 """Prove that the core install is enough: run with the Python of an environment without extras.
 
 It has attrs, cbor2, pyzmq and ``wmp`` itself, nothing else; both APIs import; and jobs go from a
-manager to a worker and back over a real socket.
+manager to a worker and back over a real socket, with journals that can be read.
 """
 
 from __future__ import annotations
 
 import sys
+import tempfile
 from importlib.metadata import distributions
 
 EXPECTED = {"attrs", "cbor2", "pyzmq", "wmp"}
@@ -27,10 +28,21 @@ def main() -> int:
     import wmp
     import wmp.aio
 
-    with wmp.Manager() as manager, wmp.Worker(*manager.endpoints, handlers=upper):
-        results = list(manager.map([b"one", b"two", b"three"], timeout=20))
-    if results != [b"ONE", b"TWO", b"THREE"]:
-        print(f"wrong results: {results}", file=sys.stderr)
+    from wmp.journal.reading import Reader, find_segments
+
+    with tempfile.TemporaryDirectory() as folder:
+        with (
+            wmp.Manager(journal=folder) as manager,
+            wmp.Worker(*manager.endpoints, handlers=upper, journal=folder),
+        ):
+            results = list(manager.map([b"one", b"two", b"three"], timeout=20))
+        if results != [b"ONE", b"TWO", b"THREE"]:
+            print(f"wrong results: {results}", file=sys.stderr)
+            return 1
+        reader = Reader()
+        kinds = {line["what"] for path in find_segments([folder]) for line in reader.read(path)}
+    if reader.bad or not kinds >= {"start", "submitted", "run", "resolve", "stop"}:
+        print(f"a wrong journal: {sorted(kinds)}, {dict(reader.bad)}", file=sys.stderr)
         return 1
     print(f"the core install is enough: {', '.join(sorted(found))}")
     return 0
