@@ -22,6 +22,7 @@
 from __future__ import annotations
 
 import concurrent.futures
+from typing import Any
 
 __all__ = [
     "ClosedError",
@@ -43,7 +44,17 @@ __all__ = [
 
 
 class WMPError(Exception):
-    """Root of everything this library raises on purpose."""
+    """Root of everything this library raises on purpose. It travels between processes whole."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle what it has become, not what it was made of: that may take other arguments."""
+        return _again, (type(self), self.args), self.__dict__
+
+
+def _again(kind: type[WMPError], args: tuple[Any, ...]) -> WMPError:
+    error: WMPError = kind.__new__(kind)
+    error.args = args
+    return error
 
 
 class ProtocolError(WMPError):
