@@ -356,8 +356,8 @@ def test_workers_find_a_minimal_manager_that_was_killed(
     with start:
         for _ in range(2):
             with minimal("manager", endpoint) as manager:
-                manager.tell("submit s slow 393939", "submit e echo 00")
-                assert manager.ends(1)["e"] == "ok 00"
+                manager.tell("submit s slow 3939393939", "submit e echo 00")
+                assert manager.ends(1) == {"e": "ok 00"}
                 manager.stop(signal.SIGKILL)
         with minimal("manager", endpoint) as manager:
             manager.tell("submit e echo 01")
