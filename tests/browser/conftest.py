@@ -1,0 +1,132 @@
+"""A browser for tests: headless Chromium that opens a page, looks at it and says what it sees."""
+
+from __future__ import annotations
+
+import html
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from attrs import frozen
+
+REQUIRED = os.environ.get("WMP_REQUIRE_BROWSER", "") not in ("", "0")
+NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
+HERE = Path(__file__).parent
+PATIENCE = 90  # seconds that nothing takes
+FLAGS = (
+    "--headless",
+    "--no-sandbox",  # it is given our own pages alone, and root has no sandbox
+    "--disable-gpu",
+    "--disable-dev-shm-usage",
+    "--disable-quic",
+    "--no-first-run",
+    "--no-default-browser-check",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-default-apps",
+    "--disable-extensions",
+    "--disable-sync",
+    "--metrics-recording-only",
+    "--hide-scrollbars",
+    # Nothing on any network: what a page does not bring along, it does not get.
+    "--host-resolver-rules=MAP * ~NOTFOUND",
+    "--proxy-server=127.0.0.1:9",
+)
+_ANSWER = re.compile(r'<html[^>]* data-answer="([^"]*)"')
+
+
+@frozen
+class Browser:
+    """Opens a page, as often as it is asked to, each time anew."""
+
+    program: str
+    folder: Path
+    """Where it may write."""
+
+    def dom(self, page: Path) -> str:
+        """What the page has become after its scripts have run, as HTML."""
+        return self._run("--dump-dom", page.resolve().as_uri())
+
+    def ask(self, page: Path, expression: str) -> Any:
+        """The value of an expression of JavaScript in the page, once it is loaded.
+
+        It must be possible as JSON; its last word may be a function's call: ``(() => { … })()``.
+        """
+        script = (
+            "<script>(() => { let answer;"
+            f" try {{ answer = {{value: {expression}}} }}"
+            " catch (error) { answer = {error: String(error)} }"
+            " document.documentElement.dataset.answer = JSON.stringify(answer) })()</script>"
+        )
+        copy = self.folder / "asked.html"
+        text = page.read_text(encoding="utf-8")
+        before, body, after = text.rpartition("</body>")
+        copy.write_text(before + script + body + after if body else text + script, encoding="utf-8")
+        found = _ANSWER.search(self.dom(copy))
+        assert found, f"the page let no script run: {expression}"
+        answer = json.loads(html.unescape(found[1]))
+        assert "error" not in answer, answer
+        return answer.get("value")
+
+    def picture(self, page: Path, png: Path, width: int = 1200, height: int = 900) -> Path:
+        """What it looks like; returns ``png``."""
+        png.unlink(missing_ok=True)
+        self._run(f"--window-size={width},{height}", f"--screenshot={png}", page.resolve().as_uri())
+        assert png.is_file(), f"{self.program} made no picture of {page}"
+        return png
+
+    def _run(self, *words: str) -> str:
+        profile = self.folder / "profile"
+        process = subprocess.Popen(
+            [self.program, *FLAGS, f"--user-data-dir={profile}", *words],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env={**os.environ, "HOME": str(self.folder)},
+            start_new_session=True,  # it has children, and they end with it
+        )
+        try:
+            seen, said = process.communicate(timeout=PATIENCE)
+        finally:
+            try:
+                os.killpg(process.pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+            process.wait()
+        assert process.returncode == 0, said.decode(errors="replace")[-2000:]
+        return seen.decode()
+
+
+def find() -> str | None:
+    """The program, or None; ``WMP_BROWSER`` names another."""
+    named = os.environ.get("WMP_BROWSER")
+    for name in (named,) if named else NAMES:
+        if program := shutil.which(name):
+            return program
+    return None
+
+
+@pytest.fixture
+def browser(tmp_path: Path) -> Browser:
+    program = find()
+    if program is None:
+        reason = f"no browser: none of {', '.join(NAMES)} is on PATH; WMP_BROWSER names another"
+        if REQUIRED:
+            pytest.fail(f"WMP_REQUIRE_BROWSER is set, and there is {reason}")
+        pytest.skip(reason)
+    folder = tmp_path / "browser"
+    folder.mkdir()
+    return Browser(program, folder)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if HERE in item.path.parents:
+            item.add_marker(pytest.mark.interop)
+            item.add_marker(pytest.mark.timeout(300))
