@@ -42,7 +42,7 @@ export class Link { // the DEALER to one endpoint: sends one message after the o
   }
 }
 
-/** Knows managers by identity. A subclass has `acts` by command, `forget(manager)` and `end(status, text)`. */
+/** Knows managers by identity. A subclass has `acts` by command, `flush()`, `forget(manager)` and `end(status, text)`. */
 export class Node {
   constructor(identity, unit) {
     Object.assign(this, { identity, unit, epoch: Date.now(), greeted: 0 });
@@ -113,6 +113,7 @@ export class Node {
       return gap ? this.send(manager, PING, { again: true }) : undefined;
     }
     if (stream && fields.number !== undefined) Object.assign(stream, { received: fields.number, gap: false });
+    this.flush(); // a place is free when its DONE has gone
     act.call(this, manager, message, link);
   }
 

@@ -165,6 +165,7 @@ class Worker extends Node {
       if (now > manager.heard + manager.expire) this.part(manager.key);
     }
     if (this.links.filter((link) => link.replaceIfSilent(interval, this.unit)).length) this.pings = 0;
+    this.flush();
     this.shareRoom(grew);
     if (now < this.pingAt && this.pings) return;
     if (!this.pings) this.sayReady(this.room()); // there is a new link, or somebody is to be found again
