@@ -12,7 +12,8 @@ import pytest
 from tests.browser.conftest import Browser
 
 PAGE = """<!doctype html><html><head><title>A page</title></head><body style="background: #a00">
-<p id="said"></p><script>document.getElementById("said").textContent = "said by " + "a script"</script>
+<p id="said"></p>
+<script>document.getElementById("said").textContent = "said by " + "a script"</script>
 <img src="{elsewhere}/picture.svg"></body></html>
 """
 
