@@ -3,11 +3,24 @@
 A *case* is a script for one rule or a few (:mod:`wmp.conformance.case`), written against a
 *conversation* (:mod:`wmp.conformance.talk`) in which the kit plays the other side, correctly
 and badly. The same script runs over two *wires* (:mod:`wmp.conformance.wire`): to a sans-I/O
-implementation in this process, in virtual time, and to a live peer over sockets.
+implementation in this process, in virtual time, and to a live peer over sockets. Beside the
+cases, conversations are drawn (:mod:`wmp.conformance.draw`), and the shortest that breaks a
+rule is told.
+
+In Python, :func:`check_manager`, :func:`check_worker`, :func:`check_device` and
+:func:`check_codec` hold an implementation against all of it; :mod:`wmp.conformance.ours` shows
+how one is adapted. Needs the extra ``conformance``.
 """
 
-from wmp.conformance.case import Broken, Case, Line, Result, Unimplemented, Verdict
-from wmp.conformance.check import Nonconforming, check_device, check_manager, check_worker
+from __future__ import annotations
+
+import importlib
+import typing
+
+if typing.TYPE_CHECKING:
+    from wmp.conformance.case import Broken, Case, Line, Result, Unimplemented, Verdict
+    from wmp.conformance.check import Nonconforming, check_device, check_manager, check_worker
+    from wmp.conformance.codec_check import check_codec
 
 __all__ = [
     "Broken",
@@ -17,7 +30,26 @@ __all__ = [
     "Result",
     "Unimplemented",
     "Verdict",
+    "check_codec",
     "check_device",
     "check_manager",
     "check_worker",
 ]
+
+# Looked up when first asked for: a testee of this package must not wait for Hypothesis.
+_HOMES: typing.Final = {
+    "Nonconforming": "check",
+    "check_codec": "codec_check",
+    "check_device": "check",
+    "check_manager": "check",
+    "check_worker": "check",
+}
+
+
+def __getattr__(name: str) -> typing.Any:
+    if name not in __all__:
+        raise AttributeError(f"module 'wmp.conformance' has no attribute {name!r}")
+    home = importlib.import_module(f"wmp.conformance.{_HOMES.get(name, 'case')}")
+    value = getattr(home, name)
+    globals()[name] = value
+    return value

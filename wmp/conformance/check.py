@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Collection, Iterable, Iterator
 
 from wmp.conformance import cases
 from wmp.conformance.case import CASES, Case, Result, Verdict
+from wmp.conformance.draw import draw
 from wmp.conformance.play import play, terms_of
 from wmp.conformance.render import conversation
 from wmp.conformance.rules import PROFILES
@@ -39,6 +41,7 @@ class Nonconforming(AssertionError):
             f"{result.rule}: {result.text}\n"
             f"in {case.id} ({', '.join(case.rules)}): {case.about}\n"
             f"{conversation(result.lines, case.testee)}"
+            + (f"\nseed {result.seed}, moves: {json.dumps(result.script)}" if result.script else "")
         )
         self.result = result
 
@@ -46,63 +49,93 @@ class Nonconforming(AssertionError):
 def cases_for(
     testee: str, profiles: Collection[str] = PROFILES, rules: Collection[str] = ()
 ) -> list[Case]:
-    """The cases for a kind of testee; of some rules only, when any are named."""
+    """The cases for a kind of testee, by their rules; of some only, when any are named."""
     cases.load()
-    return [
+    found = [
         case
         for case in CASES.values()
         if case.testee == testee
         and case.profile in profiles
         and (not rules or not set(rules).isdisjoint(case.rules))
     ]
+    return sorted(found, key=lambda case: case.rule.order)
 
 
 def run_all(factory: Factory, cases: Iterable[Case]) -> Iterator[Result]:
     """Play cases, each with a testee of its own, in virtual time."""
     for case in cases:
-        yield play(case, VirtualWire(factory(terms_of(case))))
+        yield play(case, _virtual(factory, case))
 
 
-def _check(testee: str, factory: Factory, profiles: Collection[str], strict: bool) -> None:
+def _check(
+    testee: str, factory: Factory, profiles: Collection[str], strict: bool, examples: int, seed: int
+) -> None:
     bad = (Verdict.FAILED, Verdict.UNCLEAN, *((Verdict.NON_STRICT,) if strict else ()))
     for result in run_all(factory, cases_for(testee, profiles)):
         if result.verdict in bad:
             raise Nonconforming(result)
+    if examples and set(profiles) >= set(PROFILES) - {"secure", "device"}:
+        # What is drawn speaks all of the protocol.
+        result = draw(testee, lambda case: _virtual(factory, case), examples=examples, number=seed)
+        if result.verdict in bad:
+            raise Nonconforming(result)
+
+
+def _virtual(factory: Factory, case: Case) -> VirtualWire:
+    return VirtualWire(factory(terms_of(case)))
 
 
 def check_manager(
-    factory: Factory, profiles: Collection[str] = PROFILES, *, strict: bool = False
+    factory: Factory,
+    profiles: Collection[str] = PROFILES,
+    *,
+    strict: bool = False,
+    examples: int = 100,
+    seed: int = 0,
 ) -> None:
-    """Hold a manager against every case; see :class:`~wmp.conformance.virtual.ManagerTestee`.
+    """Hold a manager against every case, and against conversations that are drawn.
 
     Args:
-        factory: Makes a manager that has just been started.
+        factory: Makes a manager (:class:`~wmp.conformance.virtual.ManagerTestee`) that has just
+            been started.
         profiles: What it speaks; what it does not speak is not asked.
         strict: Whether a SHOULD counts as a MUST.
+        examples: How many conversations are drawn, where it speaks all profiles.
+        seed: The same one draws the same conversations.
 
     Raises:
-        Nonconforming: It breaks a rule.
+        Nonconforming: It breaks a rule; with the shortest conversation found in which it does.
     """
-    _check("manager", factory, profiles, strict)
+    _check("manager", factory, profiles, strict, examples, seed)
 
 
 def check_worker(
-    factory: Factory, profiles: Collection[str] = PROFILES, *, strict: bool = False
+    factory: Factory,
+    profiles: Collection[str] = PROFILES,
+    *,
+    strict: bool = False,
+    examples: int = 100,
+    seed: int = 0,
 ) -> None:
-    """Hold a worker against every case; see :func:`check_manager`.
+    """Hold a worker against all of it; see :func:`check_manager`.
 
     Raises:
         Nonconforming: It breaks a rule.
     """
-    _check("worker", factory, profiles, strict)
+    _check("worker", factory, profiles, strict, examples, seed)
 
 
 def check_device(
-    factory: Factory, profiles: Collection[str] = PROFILES, *, strict: bool = False
+    factory: Factory,
+    profiles: Collection[str] = PROFILES,
+    *,
+    strict: bool = False,
+    examples: int = 100,
+    seed: int = 0,
 ) -> None:
-    """Hold a device against every case; see :func:`check_manager`.
+    """Hold a device against all of it; see :func:`check_manager`.
 
     Raises:
         Nonconforming: It breaks a rule.
     """
-    _check("device", factory, profiles, strict)
+    _check("device", factory, profiles, strict, examples, seed)

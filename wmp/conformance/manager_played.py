@@ -185,7 +185,7 @@ class PlayedManager(Opponent):
 
     def new_session(self) -> None:
         """Begin another session: what the worker had of the old one is lost (WMP-7.6)."""
-        self.talk.settle()  # what is on its way is of the old session
+        self.settle()  # what is on its way is of the old session
         session = self.session + 1
         self._lose("WMP-7.6")
         self.forget_session()
@@ -200,7 +200,7 @@ class PlayedManager(Opponent):
             self.lost[owner, id] = rule
 
     def restart(self) -> None:
-        self.talk.settle()  # what is on its way is for the older one
+        self.settle()  # what is on its way is for the older one
         self._lose("WMP-9.7")
         self.ready = self.credit = self.last_lock = 0
         Opponent.restart(self)

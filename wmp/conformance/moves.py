@@ -60,9 +60,8 @@ class _Managed:
     def move(self, name: str, *numbers: int) -> None:
         one, two, three = (*numbers, 0, 0, 0)[:3]
         worker = self.workers[one % 2]
-        if name not in ("submit", "cancel", "wait") and worker.name in self.gone:
-            if name != "restart":
-                return
+        if worker.name in self.gone and name not in ("submit", "cancel", "wait", "restart"):
+            return
         getattr(self, f"_{name}")(worker, two, three)
 
     def end(self) -> None:

@@ -48,6 +48,7 @@ class Opponent:
     last_said: float = -inf
     _seen: dict[tuple[int, int], Any] = field(factory=dict)
     _paths: set[Path] = field(factory=set)
+    _past: set[Path] = field(factory=set)
 
     def __attrs_post_init__(self) -> None:
         self._paths.add(self.path)
@@ -80,7 +81,7 @@ class Opponent:
 
     def restart(self) -> None:
         """Start again: the same identity, a newer epoch, nothing remembered."""
-        self.talk.settle()  # what is on its way is for the older one
+        self._past |= self._paths
         self.epoch += 1
         self._paths = {self.path}
         self.forget_session()
@@ -91,6 +92,16 @@ class Opponent:
         self.session = self.number = self.received = 0
         self.sent.clear()
         self._seen.clear()
+
+    def was_for(self, message: Message) -> bool:
+        """Whether a message is for an older epoch of this peer: it was on its way."""
+        return message.to[::-1] in self._past
+
+    def settle(self) -> None:
+        """Let what is on its way arrive, and say nothing meanwhile."""
+        lively, self.lively = self.lively, False
+        self.talk.settle()
+        self.lively = lively
 
     def is_for(self, connection: Connection, message: Message) -> bool:
         if self.connection is None or connection.endpoint != self.connection.endpoint:

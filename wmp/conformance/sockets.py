@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import time
 from collections import deque
 from collections.abc import Sequence
@@ -124,9 +125,9 @@ class SocketWire:
 
     def _free_port(self) -> str:
         """An address that was free a moment ago."""
-        with self._socket(zmq.ROUTER) as probe:
-            probe.bind(_ANY)
-            return _address(probe)
+        # Not by ZeroMQ, whose sockets go on listening for a moment after they were closed.
+        with socket.create_server(("127.0.0.1", 0)) as probe:
+            return f"tcp://127.0.0.1:{probe.getsockname()[1]}"
 
     # -- time
 

@@ -72,6 +72,9 @@ class Player(Protocol):
     def is_for(self, connection: Connection, message: Message) -> bool:
         """Whether a message of the testee is for this peer."""
 
+    def was_for(self, message: Message) -> bool:
+        """Whether it was for this peer before it started again."""
+
     def hear(self, connection: Connection, frames: Sequence[Frame], message: Message) -> None:
         """Take it in; answer what keeps the connection alive.
 
@@ -202,6 +205,8 @@ class Talk:
 
     def _nobody(self, connection: Connection, message: Message) -> None:
         known = [p for p in self.players if getattr(p, "connection", None) == connection]
+        if any(player.was_for(message) for player in self.players):
+            return
         if message.to and known:
             raise Broken(
                 "WMP-2.5",

@@ -135,6 +135,9 @@ class Neighbor:
             return connection.side == "taken" and connection.endpoint == self.endpoint
         return connection == self.connection
 
+    def was_for(self, message: Message) -> bool:
+        return False
+
     def hear(self, connection: Connection, frames: Sequence[Frame], message: Message) -> None:
         self.connection = connection
         self.inbox.append(Heard(self.talk.now, connection, message, frames))

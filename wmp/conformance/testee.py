@@ -114,9 +114,14 @@ async def _manage(bind: Sequence[str], unit: int) -> None:
             while line := await reader.readline():
                 obey(line.decode())
 
-        listening = asyncio.create_task(listen())
-        await over.wait()
-        listening.cancel()
+        tasks = [
+            asyncio.create_task(listen()),
+            asyncio.create_task(over.wait()),
+            asyncio.create_task(manager._node.wait_ended()),
+        ]
+        await asyncio.wait(tasks[1:], return_when=asyncio.FIRST_COMPLETED)
+        for task in tasks:
+            task.cancel()
         await manager.close(0)
 
 

@@ -111,15 +111,31 @@ class PlayedWorker(Opponent):
                 fields["idle"] = True
         self.say(Command.PING, columns, to=to, **fields)
 
+    def ask(self, **fields: Any) -> Heard:
+        """PING, and wait for the PONG that answers it.
+
+        Raises:
+            Broken: There is none.
+        """
+        self.settle()
+        self.inbox = [heard for heard in self.inbox if heard.command is not Command.PONG]
+        self.ping(**fields)
+        return self.expect(Command.PONG, rule="WMP-9.2")
+
     def meet(self) -> Heard:
         """PING whoever is there and wait for its PONG.
 
         Raises:
             Broken: There is none (WMP-9.2).
         """
-        self.ping(to=())
-        patience = max(self.talk.wire.grace, self.talk.wire.patience)
-        return self.expect(Command.PONG, within=patience, rule="WMP-9.2")
+        self.inbox = [heard for heard in self.inbox if heard.command is not Command.PONG]
+        until = self.talk.now + max(self.talk.wire.grace, self.talk.wire.patience)
+        while True:
+            self.ping(to=())
+            left = until - self.talk.now
+            if (pong := self.hears(Command.PONG, within=min(1.0, left))) is not None:
+                return pong
+            self.talk.check(self.talk.now < until, "no PING is answered", "WMP-9.2")
 
     def give(self, want: int = 1, *, hold: float = 0.0, **fields: Any) -> int:
         """GIVE under the next lock unless ``lock`` is given; returns the lock."""
@@ -183,7 +199,7 @@ class PlayedWorker(Opponent):
 
     def bye(self) -> None:
         """BYE: everything held is the manager's again."""
-        self.talk.settle()  # what is on its way was said before
+        self.settle()  # what is on its way was said before
         self.say(Command.BYE)
         self._lose_all()
         self._locks.clear()
@@ -195,7 +211,7 @@ class PlayedWorker(Opponent):
         self.say(Command.ERROR, code=code, **fields)
 
     def restart(self) -> None:
-        self.talk.settle()  # what is on its way is for the older one
+        self.settle()  # what is on its way is for the older one
         self._lose_all()
         self.ready_number = self.lock = 0
         self._readies.clear()
@@ -205,10 +221,11 @@ class PlayedWorker(Opponent):
 
     def forget_manager(self) -> None:
         """Forget session, locks and jobs, and say so by PING without session (WMP-7.8)."""
-        self.talk.settle()  # what is on its way is of the old session
+        self.settle()  # what is on its way is of the old session
         self._lose_all()
         self._forgotten = self.session
         self.forget_session()
+        self.inbox = [heard for heard in self.inbox if heard.command is not Command.PONG]
         self.ping()
 
     # -- whole flows

@@ -55,8 +55,7 @@ def answers_follow_the_latest_route(talk: ManagerTalk) -> None:
     worker.expect(Command.PONG)
     old = worker.connection
     worker.move(talk.wire.dial(), hops=(b"device", 3, b"\x00\x01\x02"))
-    worker.ping()
-    pong = worker.expect(Command.PONG)
+    pong = worker.ask()
     talk.check(pong.connection != old, "PONG goes to the connection of before")
     talk.check(pong.message.to == worker.path[::-1], f"PONG goes to {pong.message.to!r}")
     talk.submit()
@@ -72,12 +71,10 @@ def a_connection_is_no_identity(talk: ManagerTalk) -> None:
     second = talk.met(connection=first.connection, hops=(b"device", 3, b"\x00\x02"))
     talk.check(first.session != 0 and second.session != 0, "no session", "WMP-7.5")
     first.ready(2)
-    second.ping()
-    pong = second.expect(Command.PONG)
+    pong = second.ask()
     talk.check(pong["ready"] is None, "the READY of one is remembered of the other")
     first.move(talk.wire.dial(), hops=())
-    first.ping()
-    pong = first.expect(Command.PONG)
+    pong = first.ask()
     talk.check(pong["ready"] == 1, "its READY is forgotten with its connection", "WMP-1.8")
 
 
@@ -101,8 +98,7 @@ def newest_ready_replaces(talk: ManagerTalk) -> None:
     worker.ready(3, ready=5)
     worker.ready(4, ready=6, roles=["other"])
     worker.ready(9, ready=4)
-    worker.ping()
-    pong = worker.expect(Command.PONG)
+    pong = worker.ask()
     talk.check(pong["ready"] == 6, f"PONG remembers READY {pong['ready']}, expected 6")
     talk.check(pong["credit"] == 4, f"PONG remembers credit {pong['credit']}, expected 4")
     talk.submit(role="echo")
@@ -131,8 +127,7 @@ def wake_where_it_fits(talk: ManagerTalk) -> None:
     talk.check(woken > 0, "nobody is woken, though one is eligible", "WMP-3.6")
     for worker in (other, poor, busy):
         worker.never(Command.WAKE, what="it is not eligible")
-    fit.ping()
-    pong = fit.expect(Command.PONG)
+    pong = fit.ask()
     left = pong["credit"]
     talk.check(left == 2 - woken, f"of credit 2, {left} is left after WAKE for {woken}")
 

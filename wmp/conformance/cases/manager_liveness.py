@@ -27,8 +27,7 @@ __all__ = [
 def pong_says_what_is_remembered(talk: ManagerTalk) -> None:
     """PONG names READY, credit and lock, and what there is none of is absent."""
     worker = talk.met()
-    worker.ping()
-    pong = worker.expect(Command.PONG)
+    pong = worker.ask()
     for name in ("ready", "lock"):
         talk.check(pong[name] is None, f"PONG has {name} {pong[name]}, and there was none")
     talk.check(pong["session"] >= 1, f"session {pong['session']}")
@@ -36,8 +35,7 @@ def pong_says_what_is_remembered(talk: ManagerTalk) -> None:
     worker.ready(3)
     worker.give(1)
     worker.expect(Command.NO, rule="WMP-4.4")
-    worker.ping()
-    pong = worker.expect(Command.PONG)
+    pong = worker.ask()
     for name, value in (("ready", 1), ("credit", 3), ("lock", worker.lock)):
         talk.check(pong[name] == value, f"PONG has {name} {pong[name]}, expected {value}")
 
@@ -69,8 +67,7 @@ def silence_gives_a_worker_up(talk: ManagerTalk) -> None:
     other.done(*again)
     talk.end_of(name)
     worker.lively = True
-    worker.ping(to=())
-    pong = worker.expect(Command.PONG)
+    pong = worker.ask(to=())
     talk.check(pong["ready"] is None, "its READY is remembered")
     talk.check(pong["session"] > old, f"session {pong['session']} after {old}")
     worker.expect(Command.PONG, within=1.5)
@@ -141,8 +138,7 @@ def superseded_by_a_stranger(talk: ManagerTalk) -> None:
     talk.settle()
     talk.check(not talk.wire.ended, "it has stopped, and nobody who may has told it to")
     talk.wire.may_end = False
-    worker.ping()
-    worker.expect(Command.PONG, what="nobody who may has told it that it was replaced")
+    worker.ask()
 
 
 @case("WMP-9.8")
@@ -197,8 +193,7 @@ def unreachable(talk: ManagerTalk) -> None:
     other.done(*other.take())
     worker.lively = True
     worker.move(talk.wire.dial(), hops=())
-    worker.ping()
-    pong = worker.expect(Command.PONG)
+    pong = worker.ask()
     talk.check(not pong["credit"], f"credit {pong['credit']} is remembered")
     worker.done(job)
     talk.end_of(name)

@@ -68,8 +68,7 @@ def acks_are_told(talk: ManagerTalk) -> None:
     for count in range(1, 4):
         talk.submit()
         worker.done(*worker.take())
-        worker.ping()
-        pong = worker.expect(Command.PONG)
+        pong = worker.ask()
         talk.check(pong["ack"] == count, f"PONG says ack {pong['ack']}, expected {count}")
         worker.clear()
 
@@ -172,6 +171,7 @@ def other_session(talk: ManagerTalk) -> None:
     name = talk.submit()
     job = worker.one()
     columns = Columns([job.id], [job.attempt], outcomes=[0], payloads=[b"of another session"])
+    worker.clear()
     worker.say(
         Command.DONE, columns, manager=worker.testee, session=worker.session + 7, number=1, ack=0
     )
