@@ -185,6 +185,35 @@ def test_a_folder_that_cannot_be_is_bad_use(tmp_path, argv):
     assert code == 2
 
 
+def test_a_demo_records_itself(tmp_path):
+    with program("demo", "--files", "150", "--journal", "journal", "-q", cwd=tmp_path) as demo:
+        assert demo.ends() == 0, demo.stderr
+
+    folder = tmp_path / "journal"
+    nodes = read(folder)
+    kinds = Counter(line["kind"] for lines in nodes.values() for line in lines if not line["n"])
+    assert kinds == {"manager": 2, "device": 1, "worker": 4}
+    assert len([path for path in folder.iterdir() if path.name.startswith(".")]) == 1
+    ends = [line for line in nodes["manager"] if line["what"] == "resolve"]
+    assert sum(len(line["ids"]) for line in ends) == 150
+    lost = [line for line in nodes["manager"] if line["what"] == "note"]
+    assert {line["reason"] for line in lost} == {"silence"}
+
+
+def test_a_device_that_is_written_down_names_its_folder(tmp_path):
+    file = tmp_path / "device.toml"
+    good = '[device]\nbind = "ipc://below"\nconnect = "ipc://above"\n'
+    for text, code, said in (
+        ("journal = 5", 2, "device.journal is 5"),
+        ('journal = "j"', 0, "j\n"),
+    ):
+        file.write_text(good + text)
+        with device_program("check", "device.toml", cwd=tmp_path) as running:
+            assert running.ends() == code
+            assert said in running.stderr + running.stdout.decode()
+    assert not (tmp_path / "j").exists(), "to check is to do nothing"
+
+
 @pytest.fixture
 def journal(tmp_path) -> Path:
     folder = tmp_path / "journal"

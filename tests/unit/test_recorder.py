@@ -159,6 +159,35 @@ def test_a_full_disk_costs_lines_which_are_counted_and_nothing_else(tmp_path, ca
     assert "no space left" in said.message.lower()
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
+def test_a_segment_that_cannot_be_begun_is_tried_again(tmp_path):
+    """A file without its first line says nothing of who wrote it: there is none."""
+
+    class Narrow(Journal):
+        def open(self, path: Path) -> int:
+            FILES.append(Journal.open(self, path))
+            if len(FILES) == 3:
+                full = os.open("/dev/full", os.O_WRONLY)
+                os.dup2(full, FILES[2])
+                os.close(full)
+            return FILES[-1]
+
+    def lose(recorder: Recorder) -> None:
+        until(lambda: recorder.lost == 1)
+        assert len(list(tmp_path.iterdir())) == 2
+
+    def first(recorder: Recorder) -> None:
+        until(lambda: any("ids" in line for line in read(tmp_path)))
+
+    journal = Narrow(tmp_path, segment_bytes=1, flush=0.0)
+    record(journal, Cancelled((1,)), first, Cancelled((2,)), lose, Cancelled((3,)))
+
+    lines = read(tmp_path)
+    assert [line["segment"] for line in lines if line["what"] == "start"][:3] == [1, 2, 3]
+    assert [line["ids"] for line in lines if "ids" in line] == [[1], [3]]
+    assert all(path.stat().st_size for path in tmp_path.iterdir())
+
+
 def test_what_was_written_of_lines_when_the_disk_got_full_is_taken_back(tmp_path, monkeypatch):
     """Else the next line would stand behind half of another one."""
     write, calls = os.write, []
