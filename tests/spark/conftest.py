@@ -15,7 +15,8 @@ HERE = Path(__file__).parent
 
 CONFS = {
     # C1 alone starts in half of the time, and nothing here runs long enough to gain by more.
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC "
+    "-XX:ReservedCodeCacheSize=160m",
     "spark.driver.memory": "1g",
     "spark.sql.shuffle.partitions": "2",
     "spark.default.parallelism": "2",
@@ -42,7 +43,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if HERE in item.path.parents:
             item.add_marker(pytest.mark.spark)
-            item.add_marker(pytest.mark.timeout(300))
+            item.add_marker(pytest.mark.timeout(900))  # a fixture may be all of a pipeline
 
 
 @pytest.hookimpl(hookwrapper=True)

@@ -9,7 +9,7 @@ from operator import or_
 from typing import Any, Final
 
 import pyarrow
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, Observation
 from pyspark.sql import functions as F
 
 from wmp.journal.schema import COLUMNS, LINES, VERSION, what_is_wrong
@@ -56,10 +56,18 @@ def _is_bad() -> Column:
     return F.col(CORRUPT).isNotNull() | reduce(or_, missing)
 
 
-def events(parsed: DataFrame) -> DataFrame:
-    """The table ``events``: the lines that could be read."""
+def events(parsed: DataFrame, bad: Observation | None = None) -> DataFrame:
+    """The table ``events``: the lines that could be read.
+
+    Args:
+        parsed: By :func:`parse`.
+        bad: Gets ``lines``, how many there were that could not, once the table was made.
+    """
     names = [column.name for column in COLUMNS]
-    return parsed.where(~_is_bad()).select(*names, "file")
+    judged = parsed.withColumn("_bad", _is_bad())
+    if bad is not None:
+        judged = judged.observe(bad, F.count_if("_bad").alias("lines"))
+    return judged.where(~F.col("_bad")).select(*names, "file")
 
 
 def bad_lines(parsed: DataFrame) -> DataFrame:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 import pyarrow
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
 from wmp.actions import Send
@@ -38,6 +38,8 @@ _READ: Final = (
 )  # fmt: skip
 _NOBODY: Final = ManagerSettings(identity=b"", epoch=0)
 _ROWS: Final = 8192
+_WAITED: Final = 100_000
+"""µs: a node that wrote nothing for so long had nothing to do."""
 _SLACK: Final = 2
 """µs: times were rounded."""
 
@@ -61,12 +63,43 @@ def leases(events: DataFrame, processes: DataFrame) -> DataFrame:
         other_epoch.alias("other_epoch"),
         mine.alias("mine"),
     )
-    heard = told.where(F.col("other").isNotNull() & F.col("other_epoch").isNotNull())
-    rows = heard.join(F.broadcast(managers), ["node", "epoch"]).select(*_READ)
+    known = told.where(F.col("other").isNotNull() & F.col("other_epoch").isNotNull())
+    rows = known.join(F.broadcast(managers), ["node", "epoch"]).select(*_READ)
     return (
-        rows.repartition("node", "epoch", "other")
+        rows.unionByName(_silences(events, rows), allowMissingColumns=True)
+        .repartition("node", "epoch", "other")
         .sortWithinPartitions("node", "epoch", "other", "n")
         .mapInArrow(_fold, FACTS)
+    )
+
+
+def _silences(events: DataFrame, rows: DataFrame) -> DataFrame:
+    """Rows of kind ``tick``: a manager that wrote something when a worker had been silent for
+    ``expire``, and then waited, must have looked at its clock.
+
+    It may have been stopped just as long; but then it finds everything at once when it goes on.
+    """
+    pair = ["node", "epoch", "other", "other_epoch"]
+    order = Window.partitionBy(*pair).orderBy("n")
+    heard = rows.where((F.col("what") == "received") & F.coalesce("mine", F.lit(True)))
+    due = F.col("at") + F.coalesce("expire", F.lit(_NOBODY.expire)) * 1_000_000
+    gaps = (
+        heard.select(*pair, "n", due.cast("bigint").alias("due"), "expire",
+                     F.lead("n").over(order).alias("next_n"),
+                     (F.lead("at").over(order) - _WAITED).alias("until"))
+        .where(F.col("due") < F.col("until"))
+        .withColumnRenamed("n", "last_n")
+    )  # fmt: skip
+    line = events.select("node", "epoch", "n", "at")
+    between = (F.col("n") > F.col("last_n")) & (F.col("n") < F.col("next_n"))
+    timely = F.col("at").between(F.col("due"), F.col("until"))
+    return (
+        line.join(F.broadcast(gaps), ["node", "epoch"])
+        .where(between & timely)
+        .groupBy(*pair, "last_n", "expire")
+        .agg(F.max("n").alias("n"), F.max("at").alias("at"))
+        .drop("last_n")
+        .withColumn("what", F.lit("tick"))
     )
 
 
@@ -123,8 +156,8 @@ def _tell(witness: Witness, settings: ManagerSettings, row: tuple[Any, ...]) -> 
     """Let the witness see one line."""
     (_, _, other, _, at, what, command, other_epoch, mine, session, number, ack, ids, attempts,
      outcomes, _) = row  # fmt: skip
-    if what == "note":
-        # It says why leases are over. The one cause that no message tells is silence: the
+    if what == "note" or what == "tick":
+        # A note says why leases are over. The one cause that no message tells is silence: the
         # witness looks at the clock as well, and sees for itself.
         witness.manager_did(settings, Ticked(), (), at)
         return

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from attrs import frozen
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
 from wmp.errors import ConfigError
@@ -105,8 +105,10 @@ class _Run:
 
     def read(self, parsed: DataFrame) -> None:
         """Lines to events, and who wrote them, on one clock."""
-        self.events = self.write("events", events(parsed))
-        self.write("bad_lines", bad_lines(parsed))
+        bad = Observation()
+        self.events = self.write("events", events(parsed, bad))
+        # Nearly always there are none: then nothing is read twice.
+        self.write("bad_lines", bad_lines(parsed if bad.get["lines"] else parsed.limit(0)))
         known = self.tables.write("_processes", processes.processes(self.events))
         self.processes = F.broadcast(known)
         both = self.tables.write("_pairs", pairs(self.events))
