@@ -8,6 +8,7 @@
 The files are never edited by hand. ``vectors/README.md`` says how to read them. The bytes of
 valid messages (``valid_messages.py``) come from the codec; those of invalid ones are put
 together item by item (``invalid_messages.py``), because no encoder of ours would make them.
+Whole conversations are those of the conformance kit with this project's machines.
 """
 
 from __future__ import annotations
@@ -19,11 +20,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from conversations import conversations
 from invalid_messages import invalid, tolerated
 from valid_messages import valid
 
 from wmp.codec import decode, encode
 from wmp.codec.tables import COLUMN_NAMES
+from wmp.conformance.case import Case, Line
 from wmp.errors import DecodeError
 from wmp.message import FIELD_NAMES, Frame, Message
 
@@ -89,12 +92,44 @@ def files() -> dict[str, list[dict[str, Any]]]:
         odd.append(
             {"name": name, "frames": hexes(parts), "valid": True, "why": why, "message": seen}
         )
-    return {"valid.json": taken, "invalid.json": refused, "tolerated.json": odd}
+    return {
+        "valid.json": taken,
+        "invalid.json": refused,
+        "tolerated.json": odd,
+        "conversations.json": [spoken(*one) for one in conversations()],
+    }
+
+
+def spoken(case: Case, lines: Sequence[Line]) -> dict[str, Any]:
+    """Put a conversation in JSON: who says what to whom, and when."""
+    steps: list[dict[str, Any]] = []
+    for line in lines:
+        step: dict[str, Any] = {"at": round(line.at, 3)}
+        if line.message is None:
+            steps.append({**step, "note": line.text})
+            continue
+        by, to = ([line.who], [case.testee])[:: 1 if line.way == ">" else -1]
+        step |= {"by": " ".join(by), "to": " ".join(to), "frames": hexes(line.frames)}
+        steps.append({**step, "message": readable_message(line.message)})
+    return {
+        "name": case.id,
+        "about": case.about,
+        "rules": list(case.rules),
+        "peer": case.testee,
+        "steps": steps,
+    }
 
 
 def render(vectors: Sequence[dict[str, Any]]) -> str:
     """Give the text of a file: one vector a line, so that a change shows as what it is."""
-    lines = [json.dumps(vector, ensure_ascii=False) for vector in vectors]
+    lines = []
+    for vector in vectors:
+        steps = vector.get("steps")
+        text = json.dumps({**vector, "steps": []} if steps else vector, ensure_ascii=False)
+        if steps:  # of a conversation, one step a line
+            said = ",\n  ".join(json.dumps(step, ensure_ascii=False) for step in steps)
+            text = f"{text.removesuffix('[]}')}[\n  {said}\n]}}"
+        lines.append(text)
     return "[\n" + ",\n".join(lines) + "\n]\n"
 
 

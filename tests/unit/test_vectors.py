@@ -54,6 +54,17 @@ def test_a_valid_message_is_read_and_made_again(vector):
     assert frames[0][:3] == bytes((0x85, 1, Command[vector["message"]["command"]]))
 
 
+@pytest.mark.parametrize("vector", load("conversations.json"))
+def test_every_step_of_a_conversation_is_a_message(vector):
+    said = [step for step in vector["steps"] if "frames" in step]
+
+    assert {vector["peer"]} < {step["by"] for step in said} | {step["to"] for step in said}
+    for step in said:
+        frames = frames_of(step)
+        message = peek(frames) if vector["peer"] == "device" else decode(frames)
+        assert build_vectors.readable_message(message) == step["message"]
+
+
 @pytest.mark.parametrize("vector", load("tolerated.json"))
 def test_an_odd_message_is_read(vector):
     assert build_vectors.readable_message(decode(frames_of(vector))) == vector["message"]

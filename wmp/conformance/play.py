@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 
 from wmp.conformance.case import Broken, Case, Result, Unimplemented, Verdict
 from wmp.conformance.rules import RULES
@@ -63,8 +64,11 @@ def judge(case: Case, talk: Talk, script: Callable[[], None]) -> Result:
     except Unimplemented as reason:
         verdict, text = Verdict.UNIMPLEMENTED, str(reason)
     finally:
-        units = talk.now
+        units, lines = talk.now, tuple(talk.lines)
+        with suppress(Broken, Unimplemented):  # what comes now changes nothing
+            if not wire.ended:
+                talk.farewell()
         complaint = wire.close()
     if complaint and verdict in (Verdict.OK, Verdict.INFORMATIONAL):
         verdict, text = Verdict.UNCLEAN, complaint
-    return Result(case, verdict, rule, text, tuple(talk.lines), units)
+    return Result(case, verdict, rule, text, lines, units)

@@ -193,6 +193,7 @@ class SocketWire:
             self._poller.unregister(self._process.output)
             if not self.may_end:
                 raise Broken("WMP-10.1", "it has ended by itself")
+            return True
         return False
 
     def _collect(self, events: dict[Any, int]) -> None:

@@ -214,6 +214,9 @@ class Talk:
                 "path; an answer's 'to' is the 'from' that it answers, reversed",
             )
 
+    def farewell(self) -> None:
+        """Say what lets the testee end soon: nobody listens any more after this."""
+
     # -- a manager's submitter
 
     def submit(self, payload: bytes | None = None, *, role: str = "echo", **wishes: Any) -> str:

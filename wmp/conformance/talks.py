@@ -96,6 +96,12 @@ class WorkerTalk(Talk):
             self.settle()
         return manager
 
+    def farewell(self) -> None:
+        # Else a worker waits for the acks of its last results.
+        for manager in self.book.managers:
+            if manager.connection is not None and manager.testee is not None:
+                manager.pong()
+
     def still_works(self) -> None:
         """A manager that has just come gets a job done.
 

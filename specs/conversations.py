@@ -1,0 +1,60 @@
+"""Conversations for the vectors: one for each main flow, as the conformance kit has them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+
+from wmp.conformance import cases
+from wmp.conformance.case import CASES, Case, Line, Verdict
+from wmp.conformance.ours import OurDevice, OurManager, OurWorker
+from wmp.conformance.play import play, terms_of
+from wmp.conformance.virtual import Testee, VirtualWire
+from wmp.conformance.wire import Terms
+
+TESTEES: Mapping[str, Callable[[Terms], Testee]] = {
+    "manager": OurManager.of,
+    "worker": OurWorker.of,
+    "device": OurDevice.of,
+}
+
+CHOSEN = (
+    "manager/plain-handshake",
+    "manager/held-give-is-used-and-closed",
+    "manager/handed-back",
+    "manager/cancelled-at-a-worker",
+    "manager/lost-at-the-worker",
+    "manager/goodbye",
+    "manager/stale-attempt",
+    "manager/gap-is-asked-for-once",
+    "manager/sent-again-on-a-new-route",
+    "manager/forgotten-session",
+    "manager/pong-says-what-is-remembered",
+    "manager/missing-from-the-list",
+    "worker/plain-handshake",
+    "worker/held-give",
+    "worker/second-manager",
+    "worker/woken-without-room",
+    "worker/failing-job",
+    "worker/cancel-what-runs",
+    "worker/gap-is-asked-for-once",
+    "worker/newer-session",
+    "worker/goodbye-after-work",
+    "device/there-and-back",
+    "device/loops-end",
+    "device/what-cannot-be-passed-on",
+)
+
+
+def conversations() -> Iterator[tuple[Case, tuple[Line, ...]]]:
+    """Give each flow with what was said in it.
+
+    Raises:
+        AssertionError: The reference implementation does not pass.
+    """
+    cases.load()
+    for id in CHOSEN:
+        case = CASES[id]
+        wire = VirtualWire(TESTEES[case.testee](terms_of(case)))
+        result = play(case, wire, still_works=False)
+        assert result.verdict in (Verdict.OK, Verdict.INFORMATIONAL), (id, result.text)
+        yield case, tuple(result.lines)

@@ -1,0 +1,328 @@
+"""What a run of the kit found out, as a value and as JSON (``specs/conformance.md``)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from attrs import evolve, field, frozen
+
+from wmp.conformance.case import Line, Result, Verdict
+from wmp.conformance.rules import RULES
+from wmp.conformance.unseen import UNSEEN
+from wmp.errors import ConfigError
+
+__all__ = ["BAD", "FORMAT", "VERSION", "Bytes", "Entry", "Report", "Said", "entry_of", "read"]
+
+FORMAT: Final = "wmp-conformance"
+VERSION: Final = 1
+"""Of the JSON. It grows when a reader of the older one would be wrong about the newer."""
+
+BAD: Final = frozenset({Verdict.FAILED, Verdict.UNCLEAN})
+"""Verdicts of which a testee does not conform; with NON-STRICT when it is strict."""
+
+_SHOWN: Final = 512
+"""Bytes of a frame that are kept."""
+_WEIGHT: Final = (
+    Verdict.UNIMPLEMENTED,
+    Verdict.OK,
+    Verdict.INFORMATIONAL,
+    Verdict.NON_STRICT,
+    Verdict.UNCLEAN,
+    Verdict.FAILED,
+)
+"""What counts, of several verdicts on a rule: the last of these."""
+
+
+@frozen
+class Bytes:
+    """One frame."""
+
+    size: int
+    hex: str
+    """Of its first bytes."""
+
+
+@frozen
+class Said:
+    """One line of a conversation; see :class:`~wmp.conformance.case.Line`."""
+
+    at: float
+    who: str
+    way: str
+    text: str
+    frames: tuple[Bytes, ...] = ()
+
+
+@frozen
+class Entry:
+    """What became of one case."""
+
+    case: str
+    about: str
+    rules: tuple[str, ...]
+    profile: str
+    verdict: Verdict
+    breaks: tuple[str, ...] = ()
+    """The rules that do not hold."""
+    text: str = ""
+    seconds: float = 0.0
+    seed: int | None = None
+    moves: Sequence[Sequence[Any]] = ()
+    """What was drawn; empty for a script."""
+    lines: Sequence[Said] = ()
+    """The conversation, of what did not just pass."""
+    stderr: str = ""
+    """The end of what the testee wrote there."""
+
+    @property
+    def drawn(self) -> bool:
+        """Whether it is a conversation that was drawn."""
+        return self.case.endswith("/drawn")
+
+
+@frozen
+class Report:
+    """One testee, held against cases."""
+
+    testee: str
+    """manager, worker or device."""
+    name: str
+    """What people call the implementation."""
+    command: str | None = None
+    endpoint: str | None = None
+    unit: int = 1000
+    strict: bool = False
+    seed: int = 0
+    examples: int = 0
+    profiles: tuple[str, ...] = ()
+    began: str = ""
+    """When, as ISO 8601."""
+    seconds: float = 0.0
+    kit: str = ""
+    """Version of the kit."""
+    whole: bool = True
+    """Whether every case was played that there is for this kind of testee."""
+    entries: tuple[Entry, ...] = field(default=())
+
+    @property
+    def bad(self) -> tuple[Entry, ...]:
+        """The entries of which it does not conform."""
+        bad = BAD | {Verdict.NON_STRICT} if self.strict else BAD
+        return tuple(entry for entry in self.entries if entry.verdict in bad)
+
+    @property
+    def conforms(self) -> bool:
+        """Whether no rule is broken that counts."""
+        return not self.bad
+
+    def count(self, verdict: Verdict) -> int:
+        """How many cases ended so."""
+        return sum(entry.verdict is verdict for entry in self.entries)
+
+    def rules(self) -> dict[str, tuple[Verdict | None, str]]:
+        """(verdict, case or reason) of every rule that binds this kind of testee.
+
+        None: it was not looked at, and why.
+        """
+        found: dict[str, tuple[Verdict | None, str]] = {}
+        for rule in RULES.values():
+            if rule.binds(self.testee):
+                found[rule.id] = None, UNSEEN.get((self.testee, rule.id), "not looked at")
+        for entry in self.entries:
+            for rule_id, verdict in _judged(entry):
+                before = found.get(rule_id, (None, ""))[0]
+                if before is None or _WEIGHT.index(before) < _WEIGHT.index(verdict):
+                    found[rule_id] = verdict, entry.case
+        return found
+
+    def replay(self, entry: Entry, file: str | None = None) -> str:
+        """The command that plays an entry again.
+
+        Args:
+            entry: Which.
+            file: Where this report was written as JSON, None when it was not.
+        """
+        words = ["wmp-conformance", self.testee]
+        if file is not None:
+            return " ".join([*words, "--replay", quote(file), "--case", entry.case])
+        for option, value in (("--command", self.command), ("--endpoint", self.endpoint)):
+            if value is not None:
+                words += [option, quote(value)]
+        words += ["--unit", str(self.unit), "--case", entry.case]
+        if entry.drawn:
+            words += ["--seed", str(self.seed), "--examples", str(self.examples)]
+        return " ".join([*words, *(["--strict"] if self.strict else [])])
+
+    def dumps(self) -> str:
+        """As JSON."""
+        return json.dumps(_plain(self), indent=1, ensure_ascii=False) + "\n"
+
+
+def quote(text: str) -> str:
+    """As a shell's word; braces need no quotes where there is a blank."""
+    if text and all(letter.isalnum() or letter in "-_./:=@%+," for letter in text):
+        return text
+    return "'" + text.replace("'", "'\"'\"'") + "'"
+
+
+def _judged(entry: Entry) -> Iterable[tuple[str, Verdict]]:
+    """(rule, verdict) that an entry shows."""
+    if entry.breaks:
+        # Of the other rules of the case it shows nothing: it came to its end early.
+        return [(rule, entry.verdict) for rule in entry.breaks]
+    if entry.verdict in (Verdict.UNCLEAN, Verdict.INFORMATIONAL):
+        return [(rule, entry.verdict if not at else Verdict.OK) for at, rule in _ranked(entry)]
+    return [(rule, entry.verdict) for rule in entry.rules]
+
+
+def _ranked(entry: Entry) -> Iterable[tuple[int, str]]:
+    return enumerate(entry.rules)
+
+
+def entry_of(result: Result, seconds: float, stderr: str = "") -> Entry:
+    """What a report keeps of a result."""
+    case = result.case
+    kept = () if result.verdict in (Verdict.OK, Verdict.UNIMPLEMENTED) else result.lines
+    return Entry(
+        case=case.id,
+        about=case.about,
+        rules=case.rules,
+        profile=case.profile,
+        verdict=result.verdict,
+        breaks=result.breaks,
+        text=result.text,
+        seconds=round(seconds, 3),
+        seed=result.seed,
+        moves=tuple(tuple(move) for move in result.script) if result.breaks else (),
+        lines=tuple(map(_said, kept)),
+        stderr=stderr if kept else "",
+    )
+
+
+def _said(line: Line) -> Said:
+    frames = tuple(Bytes(len(frame), bytes(frame[:_SHOWN]).hex()) for frame in line.frames)
+    return Said(round(line.at, 3), line.who, line.way, line.text, frames)
+
+
+def _plain(report: Report) -> dict[str, Any]:
+    """As JSON values."""
+    return {
+        "format": FORMAT,
+        "version": VERSION,
+        **{name: getattr(report, name) for name in _HEAD},
+        "profiles": list(report.profiles),
+        "conforms": report.conforms,
+        "counts": {verdict.value: report.count(verdict) for verdict in Verdict},
+        "rules": {
+            rule: {"verdict": verdict.value if verdict else None, "by": by}
+            for rule, (verdict, by) in report.rules().items()
+        },
+        "cases": [_plain_entry(entry) for entry in report.entries],
+    }
+
+
+_HEAD: Final = (
+    "kit",
+    "testee",
+    "name",
+    "command",
+    "endpoint",
+    "unit",
+    "strict",
+    "seed",
+    "examples",
+    "began",
+    "seconds",
+    "whole",
+)
+
+
+def _plain_entry(entry: Entry) -> dict[str, Any]:
+    plain: dict[str, Any] = {
+        "case": entry.case,
+        "about": entry.about,
+        "rules": list(entry.rules),
+        "profile": entry.profile,
+        "verdict": entry.verdict.value,
+        "seconds": entry.seconds,
+    }
+    if entry.text:
+        plain["text"] = entry.text
+    if entry.breaks:
+        plain["breaks"] = list(entry.breaks)
+    if entry.seed is not None:
+        plain["seed"] = entry.seed
+    if entry.moves:
+        plain["moves"] = [list(move) for move in entry.moves]
+    if entry.stderr:
+        plain["stderr"] = entry.stderr
+    if entry.lines:
+        plain["conversation"] = [
+            {
+                "at": line.at,
+                "who": line.who,
+                "way": line.way,
+                "text": line.text,
+                "frames": [{"size": frame.size, "hex": frame.hex} for frame in line.frames],
+            }
+            for line in entry.lines
+        ]
+    return plain
+
+
+def read(path: Path) -> Report:
+    """Read a report that was written as JSON.
+
+    Raises:
+        ConfigError: There is none, or of another version.
+    """
+    try:
+        plain = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"cannot read {path}: {error.strerror}") from None
+    except ValueError as error:
+        raise ConfigError(f"{path} is no JSON: {error}") from None
+    if not isinstance(plain, dict) or plain.get("format") != FORMAT:
+        raise ConfigError(f"{path} is no report of wmp-conformance; expected what --json writes")
+    if plain.get("version") != VERSION:
+        raise ConfigError(
+            f"{path} is a report of version {plain.get('version')}; this kit reads {VERSION}"
+        )
+    try:
+        head = Report(**{name: plain[name] for name in _HEAD})
+        return evolve(
+            head,
+            profiles=tuple(plain["profiles"]),
+            entries=tuple(_read_entry(entry) for entry in plain["cases"]),
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise ConfigError(f"{path} is no whole report: {type(error).__name__} {error}") from None
+
+
+def _read_entry(plain: Mapping[str, Any]) -> Entry:
+    return Entry(
+        case=plain["case"],
+        about=plain["about"],
+        rules=tuple(plain["rules"]),
+        profile=plain["profile"],
+        verdict=Verdict(plain["verdict"]),
+        breaks=tuple(plain.get("breaks", ())),
+        text=plain.get("text", ""),
+        seconds=plain["seconds"],
+        seed=plain.get("seed"),
+        moves=tuple(tuple(move) for move in plain.get("moves", ())),
+        lines=tuple(
+            Said(
+                line["at"],
+                line["who"],
+                line["way"],
+                line["text"],
+                tuple(Bytes(frame["size"], frame["hex"]) for frame in line["frames"]),
+            )
+            for line in plain.get("conversation", ())
+        ),
+        stderr=plain.get("stderr", ""),
+    )
