@@ -68,7 +68,9 @@ def test_every_file_of_the_standard_library_is_counted_once_and_right():
         in said
     )
     # It held leases when it died, and they were given to others.
-    requeued = int(re.search(r"requeued: (\d+) \(silence", said)[1])
+    found = re.search(r"requeued: (\d+) \(.*silence", said)
+    assert found, said
+    requeued = int(found[1])
     again = int(re.search(r"second attempt: (\d+)", said)[1])
     assert 1 <= again <= requeued
     rows = re.findall(r"^(worker \d)  the (managers|device)\s+(\d+) ", said, re.MULTILINE)
