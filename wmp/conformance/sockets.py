@@ -7,25 +7,34 @@ import time
 from collections import deque
 from collections.abc import Sequence
 from math import ceil
+from threading import Event
 from typing import Any
 
 import zmq
-from attrs import define, field, frozen
+from attrs import define, evolve, field, frozen
 
-from wmp.conformance.case import Broken, Case, Unimplemented
-from wmp.conformance.play import terms_of
+from wmp.conformance.case import Broken, Case, Result, Unimplemented, Verdict
+from wmp.conformance.play import play, terms_of
 from wmp.conformance.process import Process, fill
 from wmp.conformance.wire import Connection, End, Job, Terms
 from wmp.message import Frame
 
-__all__ = ["Live", "SocketWire"]
+__all__ = ["Live", "SocketWire", "Stopped"]
 
 _ANY = "tcp://127.0.0.1:*"
 _LEAST_GRACE = 0.3
 """Seconds that "at once" may take at least: another process on a busy machine."""
 _START = 15.0
 """Seconds that a testee may take to start."""
+_SURE, _SLOWER = 1000, 3
+"""Milliseconds of a unit at which a failure is believed; how much slower it is tried again."""
+_LOOK = 100
+"""Milliseconds after which it is looked whether the kit shall end."""
 _OUTCOMES = frozenset({"ok", "error", "cancelled", "timeout", "lost"})
+
+
+class Stopped(BaseException):
+    """The kit was told to end: no verdict."""
 
 
 @frozen
@@ -37,12 +46,14 @@ class Live:
         command: What starts it (``specs/testee.md``); None when it runs already.
         endpoint: Where it listens or the kit shall listen; None for a free port.
         unit: Milliseconds of its unit, which ``{unit}`` in the command becomes.
+        over: Set from any thread, it ends every conversation, and what was started for it.
     """
 
     testee: str
     command: str | None = None
     endpoint: str | None = None
     unit: int = 1000
+    over: Event = field(factory=Event, eq=False)
 
     @property
     def own_unit(self) -> int:
@@ -62,6 +73,29 @@ class Live:
         if terms.slots > 1 and case.testee == "worker" and "{slots}" not in command:
             raise Unimplemented("the command has no {slots}, and the case needs more than one")
         return SocketWire(self, terms)
+
+    def play(self, case: Case) -> Result:
+        """Start it for a case and play that; what fails is played again more slowly.
+
+        On a machine that is busy an answer may come late, which breaks no rule: a failure
+        counts when it comes back at a pace at which that cannot be the reason.
+
+        Raises:
+            OSError: It cannot be run.
+        """
+        result = self._play_once(case)
+        if result.verdict in (Verdict.FAILED, Verdict.NON_STRICT) and self.own_unit < _SURE:
+            slower = evolve(self, unit=min(_SURE, _SLOWER * self.own_unit))
+            again = slower._play_once(case)
+            return again if again.verdict is not Verdict.UNIMPLEMENTED else result
+        return result
+
+    def _play_once(self, case: Case) -> Result:
+        try:
+            wire = self.wire(case)
+        except Unimplemented as reason:
+            return Result(case, Verdict.UNIMPLEMENTED, case.rules[0], str(reason))
+        return play(case, wire)
 
 
 @define(eq=False)
@@ -182,8 +216,10 @@ class SocketWire:
 
     def _wait(self, until: float) -> bool:
         """Wait for messages or lines; whether the submitter was told something."""
+        if self.live.over.is_set():
+            raise Stopped
         left = (until - self.now()) * self.unit
-        events = dict(self._poller.poll(max(0, ceil(left))))
+        events = dict(self._poller.poll(max(0, min(ceil(left), _LOOK))))
         self._collect(events)
         if self._process is None or self._process.output not in events:
             return False
@@ -276,7 +312,8 @@ class SocketWire:
     def close(self) -> str:
         try:
             if self._process is not None:
-                self.complaint = self._process.close(5.0 + 5.0 * self.unit / 1000)
+                patience = 0.5 if self.live.over.is_set() else 5.0 + 5.0 * self.unit / 1000
+                self.complaint = self._process.close(patience)
                 self._said = self._process.said()
         finally:
             self._close_sockets()

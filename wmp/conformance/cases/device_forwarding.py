@@ -42,12 +42,11 @@ def _pair(talk: DeviceTalk) -> tuple[Neighbor, Neighbor, Path, Path]:
 @case("WMP-1.4", links=2)
 def a_socket_for_each_upstream(talk: DeviceTalk) -> None:
     """Each upstream has a connection of its own, by which it is heard and answered."""
-    below, above = talk.below(), [talk.above(number) for number in range(2)]
+    below, above = talk.joined(2)
     for one in above:
         below.say(Command.PING, label=one.name)
         heard = one.expect(
             Command.PING,
-            within=talk.wire.patience,
             where=lambda heard, name=one.name: heard["label"] == name,  # type: ignore[misc]
         )
         one.say(Command.PONG, to=heard.message.answer_to, expire=6000, session=1)
@@ -95,7 +94,7 @@ def discovery_from_above(talk: DeviceTalk) -> None:
 @case("WMP-8.2", "WMP-8.3", "WMP-2.5")
 def there_and_back(talk: DeviceTalk) -> None:
     """A message follows its ``to``, loses the device's hop there and gains it in ``from``."""
-    below, above = talk.below(), talk.above()
+    below, (above,) = talk.joined()
     below.say(Command.PING, label="up")
     ping = above.expect(Command.PING, rule="WMP-8.1")
     source = ping.message.source

@@ -1,0 +1,92 @@
+"""The kit over sockets: this project's programs as testees, each a process of its own.
+
+A few cases of each kind here; all of them with ``WMP_CONFORMANCE=full`` (``tox -e conformance``).
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import pytest
+
+from wmp.conformance import Nonconforming, Unimplemented, Verdict
+from wmp.conformance.case import CASES, Case
+from wmp.conformance.check import cases_for
+from wmp.conformance.draw import draw
+from wmp.conformance.sockets import Live
+
+FULL = os.environ.get("WMP_CONFORMANCE") == "full"
+UNIT = 200
+TESTEE = f"{sys.executable} -m wmp.conformance.testee"
+LIVE = {
+    "manager": Live("manager", f"{TESTEE} manager --bind {{endpoint}} --unit {{unit}}", unit=UNIT),
+    "worker": Live(
+        "worker",
+        f"{TESTEE} worker --connect {{endpoint}} --unit {{unit}} --slots {{slots}}",
+        unit=UNIT,
+    ),
+    "device": Live("device", f"{TESTEE} device --bind {{bind}} --connect {{connect}}", unit=UNIT),
+}
+SOME = (
+    "manager/plain-handshake",
+    "manager/silence-gives-a-worker-up",
+    "manager/garbage",
+    "manager/sent-again-on-a-new-route",
+    "manager/superseded",
+    "worker/plain-handshake",
+    "worker/a-socket-for-each-manager",
+    "worker/silent-link",
+    "worker/goodbye-after-work",
+    "worker/superseded",
+    "device/discovery-goes-everywhere",
+    "device/what-cannot-be-passed-on",
+)
+CHOSEN = [case for kind in LIVE for case in cases_for(kind) if FULL or case.id in SOME]
+
+pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]
+
+
+@pytest.mark.parametrize("case", CHOSEN, ids=lambda case: case.id)
+def test_this_project_conforms(case: Case) -> None:
+    result = LIVE[case.testee].play(case)
+
+    assert result.verdict in (Verdict.OK, Verdict.INFORMATIONAL), Nonconforming(result)
+
+
+@pytest.mark.parametrize("kind", LIVE)
+def test_what_is_drawn_is_played_over_sockets_too(kind: str) -> None:
+    found = draw(kind, LIVE[kind].wire, examples=20 if FULL else 2, most=12, number=5)
+
+    assert found.verdict is Verdict.OK, Nonconforming(found)
+
+
+def test_a_testee_that_ends_by_itself_has_failed() -> None:
+    live = Live("worker", f"{sys.executable} -c pass {{endpoint}}")
+    result = live.play(CASES["worker/plain-handshake"])
+
+    assert (result.verdict, result.rule) == (Verdict.FAILED, "WMP-10.1")
+    assert "ended by itself" in result.text
+
+
+def test_a_testee_that_ends_badly_is_unclean() -> None:
+    ends_badly = (
+        "import signal, subprocess, sys; p = subprocess.Popen(sys.argv[1:]);"
+        "signal.signal(signal.SIGTERM, lambda *_: p.terminate()); p.wait(); sys.exit(3)"
+    )
+    command = LIVE["device"].command
+    assert command is not None
+    live = Live("device", f'{sys.executable} -c "{ends_badly}" {command}', unit=UNIT)
+    result = live.play(CASES["device/there-and-back"])
+
+    assert result.verdict is Verdict.UNCLEAN, result.text
+    assert "status 3" in result.text
+
+
+def test_a_command_without_slots_cannot_have_two() -> None:
+    live = Live("worker", f"{TESTEE} worker --connect {{endpoint}}")
+    case = next(case for case in cases_for("worker") if case.slots > 1)
+
+    with pytest.raises(Unimplemented, match="slots"):
+        live.wire(case)
+    assert live.play(case).verdict is Verdict.UNIMPLEMENTED
