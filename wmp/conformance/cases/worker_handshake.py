@@ -34,7 +34,11 @@ def slowly(talk: WorkerTalk, units: float) -> bytes:
 
 
 def fill(talk: WorkerTalk, manager: PlayedManager, units: float) -> list[int]:
-    """Give slow jobs until the worker has no room; returns their ids."""
+    """Give slow jobs until the worker has no room; returns their ids.
+
+    They go on for ``units`` after that, and while a script twice lets everything settle.
+    """
+    units += 3 * talk.wire.grace
     talk.check("slow" in talk.book.roles, "READY does not offer the role 'slow'", "WMP-3.1")
     jobs: list[int] = []
     for _ in range(64):
@@ -151,7 +155,7 @@ def woken_without_room(talk: WorkerTalk) -> None:
     if ready.command is Command.READY:
         talk.check(ready["credit"] == 0, f"READY of credit {ready['credit']} without room")
         talk.check(bool(ready.message.to), "READY of credit 0 goes to everybody")
-    second.lock(2.5 + 4 * talk.wire.grace, what="its WAKE is pending, and there is room")
+    second.lock(2.5 + 6 * talk.wire.grace, what="its WAKE is pending, and there is room")
 
 
 @case("WMP-3.9")
@@ -160,7 +164,7 @@ def pending_wake_does_not_age(talk: WorkerTalk) -> None:
     first, second = talk.met(), talk.met()
     fill(talk, first, 8.0)
     second.wake(1)
-    second.lock(8.5 + 4 * talk.wire.grace, what="its WAKE is pending, and there is room")
+    second.lock(8.5 + 6 * talk.wire.grace, what="its WAKE is pending, and there is room")
 
 
 @case("WMP-3.10")

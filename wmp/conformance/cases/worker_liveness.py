@@ -172,14 +172,15 @@ def older_epoch(talk: WorkerTalk) -> None:
 def newer_epoch(talk: WorkerTalk) -> None:
     """A newer epoch of a manager starts anew: no DONE for the older, READY for the newer."""
     manager, _ = talk.met(), talk.met()
-    (job,) = manager.run(slowly(talk, 1.0), role="slow")
+    (job,) = manager.run(slowly(talk, 1.0 + 3 * talk.wire.grace), role="slow")
     talk.wait(0.2)
     before = manager.ready
     manager.restart()
     manager.pong()
     ready = manager.expect(Command.READY, within=1.5 + talk.wire.grace)
     talk.check(ready["ready"] > before, f"READY {ready['ready']} is not new")
-    manager.never(Command.DONE, during=3.0, what=f"job {job} was of the older epoch")
+    late = 3.0 + 3 * talk.wire.grace
+    manager.never(Command.DONE, during=late, what=f"job {job} was of the older epoch")
     (job,) = manager.run(b"anew")
     done = manager.expect(Command.DONE)
     talk.check(done["number"] == 1, f"numbering goes on at {done['number']}")

@@ -203,7 +203,7 @@ def late_take_without_room(talk: WorkerTalk) -> None:
     fill(talk, first, 3.0)
     jobs = second.take(lock.number, b"late", b"later")
     for job in jobs:
-        second.done_of(job, None, within=4.0 + talk.wire.grace, rule="WMP-4.12")
+        second.done_of(job, None, within=4.0 + 6 * talk.wire.grace, rule="WMP-4.12")
         outcome = second.answered[(second.identity, second.epoch), job, 1]
         talk.check(outcome in (0, 2), f"it ends as {outcome}, expected refused, or ok")
 
@@ -278,7 +278,7 @@ def no_held_give_while_another_waits(talk: WorkerTalk) -> None:
     second.clear()
     first.clear()
     second.wake(1)
-    second.lock(2.0 + 2 * talk.wire.grace, "WMP-3.9")
+    second.lock(2.0 + 6 * talk.wire.grace, "WMP-3.9")
     for heard in first.inbox:
         held = heard.command is Command.GIVE and heard["want"] and heard["hold"]
         talk.check(not held, "a held GIVE goes to one while another's WAKE is pending")

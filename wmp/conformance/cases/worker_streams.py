@@ -126,11 +126,15 @@ def ack_of_the_future(talk: WorkerTalk) -> None:
 def newer_session(talk: WorkerTalk) -> None:
     """A newer session ends the old one: no DONE for its jobs, its locks are free."""
     manager, other = talk.met(), talk.met()
-    manager.run(slowly(talk, 1.0), role="slow")
+    manager.run(slowly(talk, 1.0 + 3 * talk.wire.grace), role="slow")
     talk.wait(0.2)
     manager.new_session()
     manager.pong()
-    manager.never(Command.DONE, during=3.0, what="its job belongs to a session that is over")
+    manager.never(
+        Command.DONE,
+        during=3.0 + 3 * talk.wire.grace,
+        what="its job belongs to a session that is over",
+    )
     manager.run(b"of the new session")
     done = manager.expect(Command.DONE)
     talk.check(done["session"] == manager.session, f"DONE is of session {done['session']}")
