@@ -23,6 +23,7 @@ import tempfile
 import time
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Callable, Sequence
+from functools import partial
 from math import inf
 from pathlib import Path
 from typing import Any
@@ -95,9 +96,9 @@ def schedules(options: argparse.Namespace) -> Figures:
     return {"seeds": [seeds], **figures, "broken": [one["replay"] for one in failed]}
 
 
-def _explored(name: str) -> tuple[str, Figures, str | None]:
+def _explored(name: str, seconds: float) -> tuple[str, Figures, str | None]:
     plan, how = WORLDS[name]
-    explored = explore(plan, how)
+    explored = explore(plan, evolve(how, seconds=seconds))
     figures = {
         "states": explored.states,
         "transitions": explored.transitions,
@@ -112,7 +113,8 @@ def states(options: argparse.Namespace) -> Figures:
     """Visit the states of small worlds."""
     worlds, broken = {}, []
     with multiprocessing.get_context("spawn").Pool(options.jobs) as pool:
-        for name, figures, wrong in pool.imap_unordered(_explored, options.worlds):
+        one = partial(_explored, seconds=60 * options.minutes)
+        for name, figures, wrong in pool.imap_unordered(one, options.worlds):
             worlds[name] = figures
             say(f"{name}: {figures}")
             if wrong is not None:
@@ -273,7 +275,12 @@ def parser() -> argparse.ArgumentParser:
     choices = [*PARTS, "report"]
     add("parts", nargs="*", metavar="PART", help=f"{', '.join(choices)} (default: all but report)")
     add("--seeds", type=parse_seeds, default=range(WANTED["schedules"]), help="of schedules")
-    add("--minutes", type=float, default=inf, help="stop playing schedules after so many")
+    add(
+        "--minutes",
+        type=float,
+        default=inf,
+        help="stop after so many: all schedules, or each world",
+    )
     add("--worlds", type=_worlds, default=list(WORLDS), help=f"of states: {'; '.join(WORLDS)}")
     add("--kills", type=_count, default=WANTED["kills"], help="how many")
     add("--seed", type=_count, default=None, help="of the order of kills (default: any)")

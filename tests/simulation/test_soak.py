@@ -57,6 +57,11 @@ def test_a_piece_that_is_out_of_time_says_how_far_it_came(
     assert told["seeds"] == [f"5:{5 + told['schedules']}"]
     assert 1 <= told["schedules"] < 100
 
+    assert run("states", "--worlds", "tiny", "--minutes", "0.001", "--json") == 0
+    tiny = json.loads(capsys.readouterr().out)["states"]["worlds"]["tiny"]
+    assert 1 <= tiny["states"] < 5_000
+    assert not tiny["emptied"]
+
 
 @pytest.mark.parametrize(
     "arguments", [["everything"], ["schedules", "--seeds", "x"], ["states", "--worlds", "none"]]

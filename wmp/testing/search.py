@@ -15,6 +15,7 @@ import gc
 from collections import deque
 from collections.abc import Iterator
 from enum import Enum
+from math import inf
 from random import Random
 from time import perf_counter
 from typing import Final
@@ -53,6 +54,8 @@ class Exploration:
 
     states: int | None = None
     """Stop after so many; None for all."""
+    seconds: float = inf
+    """Stop after so long, wherever that is."""
     order: Order = Order.BREADTH
     seed: int = 0
     """Of the order ``MIXED``."""
@@ -115,8 +118,9 @@ class _Search:
         frontier = deque([_Node(first, 0, ())])
         violation: Violation | None = None
         way: _Way = ()
-        most = self.how.states
-        while frontier and violation is None and (most is None or len(self.seen) < most):
+        most = inf if self.how.states is None else self.how.states
+        until = begin + self.how.seconds
+        while frontier and violation is None and len(self.seen) < most and perf_counter() < until:
             node = self._next(frontier)
             violation, way = next(self._successors(node, frontier), (None, ()))
         moves = _indices(way)
