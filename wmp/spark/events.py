@@ -67,6 +67,10 @@ def events(parsed: DataFrame, bad: Observation | None = None) -> DataFrame:
     judged = parsed.withColumn("_bad", _is_bad())
     if bad is not None:
         judged = judged.observe(bad, F.count_if("_bad").alias("lines"))
+    run = F.sequence(F.get("ids", F.lit(0)), "last")
+    judged = judged.withColumn(
+        "ids", F.when(F.col("last").isNotNull(), run).otherwise(F.col("ids"))
+    )
     return judged.where(~F.col("_bad")).select(*names, "file")
 
 

@@ -34,7 +34,7 @@ Progress = Callable[[str, int, int], None]
 """Told before each step: what is made, how many steps are done, how many there are."""
 
 STEPS: Final = (
-    "events", "bad_lines", "nodes", "missing_nodes", "links", "offsets", "executions", "attempts",
+    "events", "bad_lines", "offsets", "nodes", "missing_nodes", "links", "executions", "attempts",
     "locks", "violations", "violation_events", "jobs", "wakes", "conversations", "phases",
     "latency", "histogram", "utilisation", "fairness", "activity", "requeues", "device_hops",
     "drops", "summary",
@@ -87,8 +87,8 @@ def build_from(
         told = str(error)
         if UNKNOWN_VERSION not in told:
             raise
-        begin = told.index(UNKNOWN_VERSION)
-        raise ConfigError(told[begin:].splitlines()[0].strip().rstrip("'\"")) from None
+        said = told[told.index(UNKNOWN_VERSION) :].partition(" SQLSTATE")[0]
+        raise ConfigError(said.splitlines()[0]) from None
     run.rebuild()
     run.verify()
     run.measure()

@@ -1,0 +1,192 @@
+"""How fast journals become tables: ``python -m benchmarks.pipeline --lines 1000000 --cores 1,2``.
+
+The journal is that of a fleet of our own machines in virtual time, two managers and eight
+workers, half of them behind a device, without faults. More lines are more such fleets. Each
+number of cores is a process of its own, which starts Spark, makes all tables of a small journal
+to warm up, and then those of the whole. Where others use the machine read the CPU seconds, of
+Java and the Python workers together.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from attrs import define
+
+from wmp.balance import least_recently_used
+from wmp.core.device import Device
+from wmp.core.manager import Manager
+from wmp.core.settings import DeviceSettings, ManagerSettings, WorkerSettings
+from wmp.core.worker import Worker
+from wmp.testing.journals import Journals
+from wmp.testing.network import Network, Pipe
+
+FLEET = 250_000
+"""Lines of one fleet, about."""
+STEP = 5e-6
+"""Seconds that each message takes."""
+BATCH = 16
+"""Jobs handed in at once."""
+
+
+@define(eq=False)
+class Fleet(Network):
+    """Machines whose every step goes into journals, and takes a little time."""
+
+    journals: Journals = None  # type: ignore[assignment]
+
+    def deliver(self, pipe: Pipe) -> None:
+        """Let time pass."""
+        self.now += STEP
+        super().deliver(pipe)
+
+    def handled(self, name: str, event: object, actions: Sequence[Any]) -> None:
+        """Write it down."""
+        self.journals.step(name, self.nodes[name].settings, event, actions, self.now)
+
+
+def record(folder: Path, lines: int, number: int) -> None:
+    """Write the journals of one fleet."""
+    fleet = Fleet(journals=Journals(folder))
+    managers = [f"m{number}.{index}" for index in range(2)]
+    for name in managers:
+        settings = ManagerSettings(identity=name.encode(), epoch=1, label=name)
+        fleet.add(name, Manager(settings, least_recently_used))
+    device = f"d{number}"
+    fleet.add(
+        device, Device(DeviceSettings(identity=device.encode(), epoch=1, upstreams=2)), managers
+    )
+    for index in range(8):
+        name = f"w{number}.{index}"
+        above = managers if index % 2 else [device]
+        options = WorkerSettings(
+            identity=name.encode(), epoch=1, label=name, hold=0.0, resources={"slots": 2}
+        )
+        fleet.add(name, Worker(options, len(above)), above)
+        fleet.connect(name)
+    fleet.settle()
+    written = 0
+    while written < lines:
+        for name in managers:
+            fleet.submit(name, [b"payload"] * BATCH)
+        fleet.settle()
+        fleet.advance(fleet.now + 0.01)
+        written = sum(scribe.lines for scribe, _, _ in fleet.journals._open.values())
+    fleet.journals.close(fleet.alive)
+
+
+def make(folder: Path, lines: int) -> int:
+    """Write journals of about so many lines; returns how many there are."""
+    fleets = max(1, round(lines / FLEET))
+    for number in range(fleets):
+        record(folder, lines // fleets, number)
+    return sum(path.read_bytes().count(b"\n") for path in folder.iterdir())
+
+
+def cpu_seconds(root: int) -> float:
+    """CPU seconds of a process and all below it, with those that have ended."""
+    ticks, children, left = 0, {}, [root]
+    for entry in os.listdir("/proc"):
+        if entry.isdecimal():
+            try:
+                text = Path(f"/proc/{entry}/stat").read_text()
+            except OSError:
+                continue
+            fields = text.rpartition(")")[2].split()
+            children.setdefault(int(fields[1]), []).append(int(entry))
+            if int(entry) == root:
+                ticks += sum(map(int, fields[11:15]))
+    left = children.get(root, [])
+    while left:
+        process = left.pop()
+        left += children.get(process, [])
+        try:
+            fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        ticks += sum(map(int, fields[11:15]))
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
+def measure(journal: Path, warm: Path, cores: int) -> dict[str, Any]:
+    """Make all tables; runs in a process of its own."""
+    from wmp.spark.run import build
+    from wmp.spark.session import start_session
+
+    spark = start_session(f"local[{cores}]")
+    java = spark.sparkContext._gateway.proc.pid  # type: ignore[union-attr]
+    steps: list[tuple[str, float]] = []
+    with tempfile.TemporaryDirectory() as out:
+        build(spark, [warm], f"{out}/warm")
+        before, start = cpu_seconds(java), time.perf_counter()
+
+        def progress(name: str, done: int, count: int) -> None:
+            steps.append((name, time.perf_counter() - start))
+
+        result = build(spark, [journal], f"{out}/tables", progress=progress)
+        seconds, cpu = time.perf_counter() - start, cpu_seconds(java) - before
+    spark.stop()
+    ends = [at for _, at in steps[1:]] + [seconds]
+    return {
+        "cores": cores,
+        "lines": int(result.summary["lines"]),
+        "jobs": int(result.summary["jobs"]),
+        "violations": result.violations + result.uncertain,
+        "seconds": seconds,
+        "cpu": cpu,
+        "steps": {name: end - at for (name, at), end in zip(steps, ends, strict=True)},
+    }
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the program."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.pipeline", description=__doc__)
+    parser.add_argument("--lines", type=int, default=1_000_000)
+    parser.add_argument("--cores", default="1,2", help="numbers of cores, with commas")
+    parser.add_argument("--json", type=Path, help="write the figures there")
+    parser.add_argument("--one", nargs=3, help=argparse.SUPPRESS)
+    options = parser.parse_args(arguments)
+    if options.one:
+        journal, warm, cores = options.one
+        print(json.dumps(measure(Path(journal), Path(warm), int(cores))))
+        return 0
+    figures = []
+    with tempfile.TemporaryDirectory() as folder:
+        journal, warm = Path(folder) / "journal", Path(folder) / "warm"
+        start = time.perf_counter()
+        make(warm, 20_000)
+        lines = make(journal, options.lines)
+        size = sum(path.stat().st_size for path in journal.iterdir())
+        print(
+            f"{lines} lines, {size / 1e6:.0f} MB, recorded in {time.perf_counter() - start:.0f} s",
+            file=sys.stderr,
+        )
+        for cores in options.cores.split(","):
+            command = [sys.executable, "-m", "benchmarks.pipeline", "--one", journal, warm, cores]
+            ran = subprocess.run(list(map(str, command)), stdout=subprocess.PIPE, check=True)
+            figure = json.loads(ran.stdout.splitlines()[-1])
+            figures.append(figure)
+            seconds, cpu = figure["seconds"], figure["cpu"]
+            print(
+                f"{cores} cores: {seconds:.1f} s, {lines / seconds:,.0f} lines/s; "
+                f"CPU {cpu:.1f} s, {1e6 * cpu / lines:.1f} µs a line; "
+                f"{figure['jobs']} jobs, {figure['violations']} violations"
+            )
+            for name, seconds in figure["steps"].items():
+                print(f"    {name:<18}{seconds:8.2f} s")
+    if options.json:
+        options.json.write_text(json.dumps(figures, indent=2))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,191 @@
+"""Journals as they are found: torn, mixed with garbage, in pieces, of other versions, or none."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from pyspark.sql import functions as F
+
+from tests.spark.worlds import play, save
+from wmp.errors import ConfigError
+from wmp.spark.events import bad_lines, events, parse
+from wmp.spark.journals import find_segments, read_lines
+from wmp.spark.run import STEPS, build
+from wmp.spark.schema import TABLES
+
+SEED = 11
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory):
+    return play(SEED, tmp_path_factory.mktemp("world"))
+
+
+def by_process(lines):
+    found: dict[str, list[str]] = {}
+    for line in lines:
+        row = json.loads(line)
+        found.setdefault(f"{row['node']}-{row['epoch']}", []).append(line)
+    return found
+
+
+@pytest.fixture(scope="module")
+def damaged(spark, world, tmp_path_factory):
+    """A journal with all that can be wrong with one that can still be read; what it makes."""
+    folder = tmp_path_factory.mktemp("damaged")
+    journal = folder / "journal"
+    (journal / "deeper").mkdir(parents=True)
+    parts = by_process(world.lines)
+    workers = sorted(name for name in parts if ".w" in name)
+    managers = sorted(name for name in parts if ".m" in name)
+    # A worker whose journal is gone.
+    gone = workers[-1]
+    del parts[gone]
+    for name, lines in parts.items():
+        # Whoever was killed left a file with a dot.
+        save(journal / f".{name}-000001.jsonl", lines)
+    # One is there twice, the finished one in another folder.
+    twice = managers[0]
+    save(journal / "deeper" / f"{twice}-000001.jsonl", parts[twice])
+    # One lost a line in the middle, and its end is torn.
+    hurt = workers[0]
+    lines = [line for line in parts[hurt] if json.loads(line)["n"] != 5]
+    torn = lines[-1][: len(lines[-1]) // 2]
+    (journal / f".{hurt}-000001.jsonl").write_text("\n".join([*lines[:-1], torn]))
+    row = json.loads(parts[twice][1])
+    save(
+        journal / "strange-1-000001.jsonl",
+        [
+            "hello",
+            "",
+            "[1, 2]",
+            json.dumps({**row, "n": "many"}),
+            json.dumps({name: value for name, value in row.items() if name != "at"}),
+            json.dumps({**row, "what": "run", "n": 10**6}),
+            json.dumps({**row, "what": "dance", "n": 1, "node": "stranger", "shoes": [2]}),
+            '{"v": 1, "node": "m1"',
+        ],
+    )
+    result = build(spark, [journal], folder / "tables")
+    return result, {"gone": gone, "twice": twice, "hurt": hurt, "parts": parts}
+
+
+def test_bad_lines_are_counted_by_reason(damaged):
+    result, known = damaged
+    rows = result.tables.read("bad_lines").collect()
+    counted = {(row.file, row.reason): row.lines for row in rows}
+
+    assert counted == {
+        ("strange-1-000001.jsonl", "garbage"): 2,
+        ("strange-1-000001.jsonl", "torn"): 1,
+        ("strange-1-000001.jsonl", "n is not integer"): 1,
+        ("strange-1-000001.jsonl", "no at"): 1,
+        ("strange-1-000001.jsonl", "run without lane"): 1,
+        (f".{known['hurt']}-000001.jsonl", "torn"): 1,
+    }
+    assert result.summary["bad lines"] == 7
+
+
+def test_everything_else_is_read_once(damaged):
+    result, known = damaged
+    lines = {
+        f"{row.node}-{row.epoch}": (row.lines, row.missing)
+        for row in result.tables.read("nodes").collect()
+    }
+    expected = {name: (len(part), 0) for name, part in known["parts"].items()}
+    expected[known["hurt"]] = (len(known["parts"][known["hurt"]]) - 2, 1)
+    strange = next(name for name in lines if name.startswith("stranger"))
+    expected[strange] = (1, 0)
+
+    assert lines == expected
+    files = {row.file for row in result.tables.read("events").select("file").distinct().collect()}
+    assert f"{known['twice']}-000001.jsonl" in files
+    assert f".{known['twice']}-000001.jsonl" not in files
+
+
+def test_a_missing_journal_is_told_and_blamed_on_nobody(damaged):
+    result, known = damaged
+    missing = {f"{row.node}-{row.epoch}" for row in result.tables.read("missing_nodes").collect()}
+
+    assert missing == {known["gone"]}
+    certain = result.tables.read("violations").where("certain").collect()
+    assert certain == []
+    assert result.violations == 0
+
+
+def test_an_empty_journal_makes_empty_tables(spark, tmp_path):
+    (tmp_path / "journal").mkdir()
+    told = []
+    result = build(spark, [tmp_path / "journal"], tmp_path / "tables",
+                   progress=lambda *step: told.append(step))  # fmt: skip
+
+    assert result.violations == result.uncertain == 0
+    assert told == [(name, done, len(STEPS)) for done, name in enumerate(STEPS)]
+    for name in TABLES:
+        if name != "summary":
+            assert result.tables.read(name).count() == 0, name
+    assert result.summary["jobs"] == 0
+
+
+@pytest.mark.parametrize("hidden", ["", "."])
+def test_another_version_is_an_error_that_names_it(spark, world, tmp_path, hidden):
+    later = json.dumps({**json.loads(world.lines[0]), "v": 2})
+    save(tmp_path / f"{hidden}later-1-000001.jsonl", [*world.lines[:5], later])
+
+    with pytest.raises(ConfigError) as raised:
+        build(spark, [tmp_path], tmp_path / "tables")
+
+    assert str(raised.value) == (
+        "the journal is of a version that is not known: 2 in "
+        f"{hidden}later-1-000001.jsonl; this release reads version 1: use the one that wrote it"
+    )
+
+
+def test_a_path_that_is_not_there_is_said(tmp_path):
+    with pytest.raises(ConfigError, match="no such file or directory"):
+        find_segments([tmp_path / "nowhere"])
+
+
+def test_segments_are_those_that_are_finished_or_longer(tmp_path):
+    for folder, name, text in (
+        ("a", "m-1-000001.jsonl", "x"),
+        ("a", ".m-1-000001.jsonl", "xxxx"),
+        ("a", ".w-1-000001.jsonl", "x"),
+        ("b", ".w-1-000001.jsonl", "xx"),
+        ("b", "notes.txt", "x"),
+    ):
+        (tmp_path / folder).mkdir(exist_ok=True)
+        (tmp_path / folder / name).write_text(text)
+
+    assert find_segments([tmp_path / "a", tmp_path / "b", "s3://far/away"]) == [
+        "s3://far/away",
+        str(tmp_path / "a" / "m-1-000001.jsonl"),
+        str(tmp_path / "b" / ".w-1-000001.jsonl"),
+    ]
+
+
+def test_how_a_journal_was_cut_makes_no_difference(spark, world, tmp_path):
+    """One segment or many, dotted or not, in any order: the same events."""
+    (tmp_path / "one").mkdir()
+    save(tmp_path / "one" / "all-1-000001.jsonl", world.lines)
+    (tmp_path / "many").mkdir()
+    for number in range(7):
+        hidden = "." if number % 2 else ""
+        save(tmp_path / "many" / f"{hidden}all-1-{number:06}.jsonl", world.lines[number::7])
+    maps = ("needs", "resources", "settings")  # Spark does not compare maps
+    frames = [
+        events(parse(read_lines(spark, find_segments([tmp_path / name])))).drop("file", *maps)
+        for name in ("one", "many")
+    ]
+
+    assert frames[0].count() == len(world.lines)
+    assert frames[0].exceptAll(frames[1]).count() == frames[1].exceptAll(frames[0]).count() == 0
+
+
+def test_lines_of_the_schema_alone_are_good(spark, world, tmp_path):
+    save(tmp_path / "all-1-000001.jsonl", world.lines)
+    parsed = parse(read_lines(spark, find_segments([tmp_path])))
+
+    assert bad_lines(parsed).count() == 0
+    assert parsed.where(F.col("v").isNull()).count() == 0
