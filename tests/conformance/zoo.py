@@ -59,6 +59,10 @@ class Bend:
         """What the submitter hands in."""
         return job
 
+    def learns(self) -> bool:
+        """Whether it is told that a message could not be sent."""
+        return True
+
     def sleeps(self, testee: Any) -> bool:
         """Whether its timers rest."""
         return False
@@ -97,6 +101,8 @@ class Bent:
         return self._out(self.testee.receive(link, frames, now), now)
 
     def undelivered(self, link: Link, frames: Sequence[Frame], now: float) -> Sends:
+        if not self.bend.learns():
+            return ()
         return self._out(self.testee.undelivered(link, frames, now), now)
 
     def deadline(self) -> float | None:

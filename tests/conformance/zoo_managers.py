@@ -296,6 +296,12 @@ class TakesLostForRefused(Bend):
         return message
 
 
+@bent(M, "WMP-6.17")
+class TakesWhatItCouldNotSendForSent(Bend):
+    def learns(self) -> bool:
+        return False
+
+
 @bent(M, "WMP-6.7")
 class TellsNoDeadline(Bend):
     def says(self, link: Link, message: Message) -> Message:

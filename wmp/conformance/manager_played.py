@@ -174,9 +174,8 @@ class PlayedManager(Opponent):
         """CANCEL."""
         owner = self.owner or (self.identity, self.epoch)
         for id in ids:
-            held = self.given.get((owner, id))
-            if held is None or held.attempt != attempt:
-                self.expected[owner, id, attempt] += 1
+            # One for a job that is not held; and where a DONE crosses this, a second (WMP-6.10).
+            self.expected[owner, id, attempt] += 1
         self.say(Command.CANCEL, Columns(list(ids), [attempt] * len(ids)), manager=owner, **fields)
 
     def error(self, code: str, **fields: Any) -> None:
@@ -272,7 +271,8 @@ class PlayedManager(Opponent):
             what=what or f"job {id} must be answered",
         )
         row = [job for job, _ in heard.jobs].index(id)
-        if len(heard.jobs) > 1:
+        heard.asked.add(id)
+        if not heard.asked.issuperset(job for job, _ in heard.jobs):
             self.inbox.append(heard)  # its other entries may be asked for
         if outcome is not None and heard.outcomes[row] != outcome:
             raise Broken(rule, f"job {id} ended as {heard.outcomes[row]}, expected {int(outcome)}")

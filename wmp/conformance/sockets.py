@@ -113,6 +113,7 @@ class SocketWire:
     _poller: zmq.Poller = field(factory=zmq.Poller, init=False)
     _arrived: deque[tuple[Connection, Sequence[Frame]]] = field(factory=deque, init=False)
     _ends: list[End] = field(factory=list, init=False)
+    _drained: bool = field(default=False, init=False)
     _submitted: set[str] = field(factory=set, init=False)
     _unknown: str = field(default="", init=False)
     _bound: str = field(default="", init=False)
@@ -227,7 +228,7 @@ class SocketWire:
             return True
         if self._process.ended:
             self._poller.unregister(self._process.output)
-            if not self.may_end:
+            if not self.may_end and not self._drained:
                 raise Broken("WMP-10.1", "it has ended by itself")
             return True
         return False
@@ -293,7 +294,7 @@ class SocketWire:
         return heard
 
     def drain(self) -> None:
-        self.may_end = True
+        self._drained = True
         if self._process is None:
             raise Unimplemented("no command, so that it cannot be asked to end")
         self._process.terminate()

@@ -35,6 +35,8 @@ class Heard:
     frames: Sequence[Frame]
     again: bool = False
     """A numbered message that was heard before."""
+    asked: set[int] = field(factory=set)
+    """Jobs in it that a script has asked for."""
 
     @property
     def command(self) -> Command:

@@ -29,6 +29,7 @@ __all__ = [
     "stale_attempt",
     "status_is_no_result",
     "time_left",
+    "what_never_left_costs_nothing",
 ]
 
 
@@ -155,6 +156,23 @@ def retries_are_used_up(talk: ManagerTalk) -> None:
         worker.meet()
     talk.end_of(name, "lost")
     talk.check(not worker.take(), "a job that has ended is given again")
+
+
+@case("WMP-6.17")
+def what_never_left_costs_nothing(talk: ManagerTalk) -> None:
+    """A lease whose TAKE could not be sent does not count against the retries."""
+    worker, other = talk.met(), talk.met()
+    worker.give(1, hold=talk.book.expire + 4.0)
+    talk.settle()
+    worker.lively = False
+    assert worker.connection is not None
+    talk.wire.hang_up(worker.connection)
+    talk.wait(2 * talk.wire.grace)
+    name = talk.submit(retries=0)
+    talk.wait(talk.book.expire + talk.wire.grace)
+    talk.not_ended(name)
+    other.done(other.one())
+    talk.end_of(name)
 
 
 @case("WMP-6.5")
