@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from wmp.events import Received
 from wmp.journal.author import Author
 from wmp.journal.names import name_of_peer
+from wmp.journal.reading import whole
 from wmp.journal.schema import what_is_wrong
 from wmp.journal.scribe import Scribe
 from wmp.message import Command, Field, Message
@@ -63,6 +64,7 @@ def test_every_message_makes_a_line_that_says_what_it_says(message: Message):
     assert text.isascii()
     assert "\n" not in text
     assert what_is_wrong(line) is None
+    line = whole(line)
     assert Command[line["command"]] is message.command
     for key, name in NUMBERS.items():
         assert line.get(name) == message.fields.get(key)

@@ -12,6 +12,7 @@ from attrs import define, field
 from tests.simulation.journal_mirror import Mirror
 from wmp.core.worker import Worker
 from wmp.journal.author import Author
+from wmp.journal.reading import whole
 from wmp.journal.scribe import Scribe
 from wmp.message import Peer
 from wmp.testing.network import Action
@@ -38,7 +39,7 @@ class Watched(World):
         if me not in self.mirrors:
             self.mirrors[me] = Scribe(Author.of(node.settings)), Mirror()
         scribe, mirror = self.mirrors[me]
-        mirror.step([json.loads(line) for line in scribe.step(event, actions, 0, 0)])
+        mirror.step([whole(json.loads(line)) for line in scribe.step(event, actions, 0, 0)])
         board = node._board
         open_locks = {
             (upstream.peer, number): (lock.state, lock.want)

@@ -38,6 +38,7 @@ from wmp.events import (
 from wmp.journal.author import Author
 from wmp.journal.names import name_of_file, name_of_peer
 from wmp.journal.parts import TOLD
+from wmp.journal.reading import whole
 from wmp.journal.schema import LINES, what_is_wrong
 from wmp.journal.scribe import Scribe
 from wmp.message import Columns, Command, Field, Kind, Message, Outcome
@@ -91,6 +92,29 @@ def lines(scribe: Scribe, event: object, *actions: object) -> list[dict]:
     made = [json.loads(line) for line in scribe.step(event, actions, 1_000, 2_000)]
     assert not [wrong for line in made if (wrong := what_is_wrong(line))]
     return made
+
+
+@pytest.mark.parametrize(
+    ("ids", "told", "last"),
+    [
+        ([], [], None),
+        ([7], [7], None),
+        ((7, 8, 9), [7, 8, 9], None),
+        (range(7, 11), [7], 10),
+        ([7, 8, 9, 10], [7], 10),
+        ((7, 8, 9, 10), [7], 10),
+        ([7, 9, 8, 10], [7, 9, 8, 10], None),
+        ([7, 7, 9, 10], [7, 7, 9, 10], None),
+        ([10, 9, 8, 7], [10, 9, 8, 7], None),
+        (range(7, 15, 2), [7, 9, 11, 13], None),
+    ],
+)
+def test_of_consecutive_jobs_the_first_and_the_last_are_told(scribe, ids, told, last):
+    (line,) = lines(scribe, Cancelled(ids))
+
+    assert (line["ids"], line.get("last")) == (told, last)
+    assert whole(line)["ids"] == list(ids)
+    assert "last" not in line
 
 
 def test_there_is_a_sample_of_every_event_and_action():

@@ -13,6 +13,7 @@ from typing import Any, Final
 from attrs import define, field
 
 from wmp.journal.names import name_of_peer
+from wmp.journal.schema import MOST_JOBS
 from wmp.message import Command, Field, Frame
 
 __all__ = [
@@ -23,6 +24,7 @@ __all__ = [
     "array",
     "array_of_texts",
     "column",
+    "jobs_of",
     "object_of",
     "peer_of",
     "reason_of",
@@ -31,6 +33,9 @@ __all__ = [
 
 TEXT: Final = 200
 """Characters of a text for people."""
+
+_RUN: Final = 4
+"""Fewer numbers than that are told as they are."""
 
 REMEMBERED: Final = 4096
 """Paths, templates and the like that are kept at most."""
@@ -44,6 +49,21 @@ def size_of(payloads: Sequence[Frame]) -> int:
 def array(values: Sequence[int]) -> str:
     """Integers as an array. The text of a list is JSON, and the fastest there is."""
     return str(values if type(values) is list else list(values))
+
+
+def jobs_of(ids: Sequence[int]) -> str:
+    """Numbers of jobs, as columns: most are consecutive, and then two numbers say them all."""
+    count = len(ids)
+    if count < _RUN or count > MOST_JOBS:
+        return f'"ids":{array(ids)}'
+    first, last = ids[0], ids[-1]
+    if type(ids) is range:
+        consecutive = ids.step == 1
+    elif last - first != count - 1:
+        consecutive = False
+    else:
+        consecutive = (ids if type(ids) is list else list(ids)) == list(range(first, last + 1))
+    return f'"ids":[{first}],"last":{last}' if consecutive else f'"ids":{array(ids)}'
 
 
 def column(values: Sequence[Any], entry: Callable[[Any], str] | None = None) -> str:

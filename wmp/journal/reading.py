@@ -18,7 +18,7 @@ from attrs import define, field
 from wmp.errors import ConfigError
 from wmp.journal.schema import SUFFIX, VERSION, what_is_wrong
 
-__all__ = ["Line", "Reader", "find_segments", "strands"]
+__all__ = ["Line", "Reader", "find_segments", "strands", "whole"]
 
 Line = Mapping[str, Any]
 """One line, by the names of its columns."""
@@ -50,6 +50,14 @@ def find_segments(paths: Iterable[str | Path]) -> list[Path]:
         else:
             raise ConfigError(f"there is no {path}; expected a journal, a folder or a file of one")
     return sorted(found, key=_order)
+
+
+def whole(line: dict[str, Any]) -> Line:
+    """The same line with the numbers of all its jobs in ``ids``."""
+    last = line.pop("last", None)
+    if last is not None:
+        line["ids"] = list(range(line["ids"][0], last + 1))
+    return line
 
 
 def strands(segments: Iterable[Path]) -> list[list[Path]]:
@@ -123,7 +131,7 @@ class Reader:
         if wrong is not None:
             self.bad[wrong] += 1
             return None
-        return line
+        return whole(line)
 
 
 def _split(segment: Path) -> Iterator[tuple[bytes, bool]]:

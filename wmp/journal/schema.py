@@ -16,13 +16,16 @@ from typing import Any, Final
 
 from attrs import frozen
 
-__all__ = ["COLUMNS", "LINES", "SUFFIX", "VERSION", "Column", "Type", "what_is_wrong"]
+__all__ = ["COLUMNS", "LINES", "MOST_JOBS", "SUFFIX", "VERSION", "Column", "Type", "what_is_wrong"]
 
 VERSION: Final = 1
 """Of this schema, the first column of every line."""
 
 SUFFIX: Final = ".jsonl"
 """How the name of a segment ends; while it is written its name begins with a dot."""
+
+MOST_JOBS: Final = 1 << 24
+"""Jobs that one line can be about."""
 
 _MOST: Final = 2**63 - 1
 
@@ -118,8 +121,10 @@ COLUMNS: Final[tuple[Column, ...]] = (
     Column("label", _T, "READY PING PONG, start", "what people call the node"),
     Column("idle", _B, "PING", "no job is held for the receiver"),
     # -- jobs
-    Column("ids", Type.INTEGERS, _JOBS, "numbers of the jobs, of their owner; the lines submitted "
-           "and cancelled may have many"),
+    Column("ids", Type.INTEGERS, _JOBS, "numbers of the jobs, of their owner; of consecutive ones "
+           "only the first, and `last`"),
+    Column("last", _I, _JOBS, "the last of consecutive numbers, of which `ids` has the first; "
+           "absent when `ids` has all"),
     Column("attempts", Type.INTEGERS, "TAKE DONE STATUS CANCEL PING, run, resolve, note",
            "which lease of each job; a single entry stands for all"),
     Column("left", Type.INTEGERS, "TAKE", "ms until each job's deadline, null without; a single "
@@ -209,6 +214,11 @@ def what_is_wrong(line: Mapping[str, Any]) -> str | None:
     for name in LINES.get(line["what"], ()):
         if name not in line:
             return f"{line['what']} without {name}"
+    last = line.get("last")
+    if last is not None:
+        ids = line.get("ids")
+        if ids is None or len(ids) != 1 or not 0 < last - ids[0] < MOST_JOBS:
+            return "last is not of ids"
     return None
 
 

@@ -50,6 +50,7 @@ from wmp.journal.parts import (
     array,
     array_of_texts,
     column,
+    jobs_of,
     peer_of,
     reason_of,
     size_of,
@@ -126,20 +127,20 @@ class Scribe:
                 limit = event.timeout
                 within = "" if limit is None else f',"timeout":{round(limit * 1e6)}'
                 text = (
-                    f'submitted",{self._kind(event.kind)},"ids":{array(event.ids)},'
+                    f'submitted",{self._kind(event.kind)},{jobs_of(event.ids)},'
                     f'"priority":{event.priority}{within},"retries":{event.retries}'
                 )
             case Cancelled(ids):
-                text = f'cancelled","ids":{array(ids)}'
+                text = f'cancelled",{jobs_of(ids)}'
             case Connected(link):
                 text = f'connected",{self._link(link)}'
             case Finished(lane, ids, outcomes, _):
                 text = (
-                    f'finished","lane":{lane},"ids":{self._jobs(ids)},'
+                    f'finished","lane":{lane},{self._jobs(ids)},'
                     f'"outcomes":{column(outcomes, _integer)}'
                 )
             case Recalled(lane, ids):
-                text = f'recalled","lane":{lane},"ids":{self._jobs(ids)}'
+                text = f'recalled","lane":{lane},{self._jobs(ids)}'
             case Reported():
                 text = f'reported","lane":{event.lane},"ids":[{event.id}]'
             case _:
@@ -150,17 +151,17 @@ class Scribe:
         match action:
             case Resolve(ids, ends, _, attempts):
                 return (
-                    f'resolve"{by},"ids":{self._jobs(ids)},"attempts":{column(attempts)},'
+                    f'resolve"{by},{self._jobs(ids)},"attempts":{column(attempts)},'
                     f'"ends":{column(ends, _ENDS.__getitem__)}'
                 )
             case Run():
                 return (
                     f'run","lane":{action.lane},{self._kind(action.kind)},'
                     f"{peer_of('owner', action.manager)},"
-                    f'"ids":{self._jobs(action.ids)},"attempts":{column(action.attempts)}'
+                    f'{self._jobs(action.ids)},"attempts":{column(action.attempts)}'
                 )
             case Recall(lane, ids) | Interrupt(lane, ids):
-                return f'{_what(action)}","lane":{lane},"ids":{array(ids)}'
+                return f'{_what(action)}","lane":{lane},{jobs_of(ids)}'
             case Drop(reason, link, message, detail):
                 text = 'drop"'
                 if message is not None and link is not None:
@@ -219,7 +220,7 @@ class Scribe:
         return f'{text},"bytes":{size_of(message.frames)}' if message.frames else text
 
     def _columns(self, columns: Columns) -> str:
-        text = f',"ids":{self._jobs(columns.ids)},"attempts":{column(columns.attempts)}'
+        text = f',{self._jobs(columns.ids)},"attempts":{column(columns.attempts)}'
         if columns.left is not None:
             text += f',"left":{column(columns.left, _or_null)}'
         if columns.outcomes is not None:
@@ -229,10 +230,10 @@ class Scribe:
         return text
 
     def _jobs(self, ids: Sequence[int]) -> str:
-        """Numbers of jobs; the same ones are often told twice in a step."""
+        """Columns of jobs' numbers; the same ones are often told twice in a step."""
         jobs = ids if type(ids) is list else list(ids)
         if jobs != self._ids:
-            self._ids, self._ids_text = jobs, str(jobs)
+            self._ids, self._ids_text = jobs, jobs_of(jobs)
         return self._ids_text
 
     def _link(self, link: Link) -> str:
@@ -276,7 +277,7 @@ def _note(note: Note) -> str:
     if note.locks:
         text += f',"locks":{array(note.locks)}'
     if note.ids:
-        text += f',"ids":{array(note.ids)},"attempts":{column(note.attempts)}'
+        text += f',{jobs_of(note.ids)},"attempts":{column(note.attempts)}'
     return text
 
 
