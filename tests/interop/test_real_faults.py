@@ -375,21 +375,26 @@ def test_nothing_is_lost_while_everything_is_killed_in_turn(
 
 
 @pytest.mark.timeout(90)
-@pytest.mark.rule("WMP-9.1", "WMP-9.7")
+@pytest.mark.rule("WMP-9.1", "WMP-9.7", "WMP-9.12")
+@pytest.mark.parametrize("known", [True, False], ids=["the same identity", "a new one"])
 def test_an_idle_worker_works_within_three_intervals_of_its_managers_return(
-    tmp_path: Path, parts: Callable[..., Part]
+    tmp_path: Path, parts: Callable[..., Part], known: bool
 ) -> None:
+    config = manager_config("m")
     rows: dict[int, str] = {}
     manager = parts("manager", lambda words: rows.update({r[0]: r[2] for r in words["done"]}))
     worker = parts("worker")
-    manager.start(**manager_config("m"))
+    manager.start(**config)
     options = {**WORKER_OPTIONS, "label": "w"}
     worker.start(connect=[ipc("m")], options=options, log=str(tmp_path / "log"))
     took = []
     for index in range(4):
         wait_until(lambda: manager.ask()["workers"] == [["w"]], "the worker is there, idle")
         manager.kill()
-        back = manager.start(**manager_config("m"))["at"]
+        if not known:
+            # Nor may the worker wait until it gives the old one up.
+            config["managers"][0]["options"] |= {"identity": f"m{index}", "expire": 60.0}
+        back = manager.start(**config)["at"]
         manager.tell(manager=0, submit=[index], role="work")
         wait_until(lambda index=index: index in rows, "the job is done")
         works = float(begun(tmp_path)[-1][-1])

@@ -330,6 +330,48 @@ def test_a_lock_whose_give_did_not_arrive_is_released(worker, manager):
 
 
 @pytest.mark.rule("WMP-9.12")
+def test_locks_of_a_manager_end_when_another_answers_in_its_place(worker, manager):
+    (run,) = runs(give(manager))
+    manager.wake(1)
+    worker.handle(Connected(0), 0.1)
+    successor = ScriptedManager(worker, identity=b"m2", now=0.2)
+
+    successor.pong()
+
+    assert worker.statistics().free == {"slots": 1}
+    old, new = worker.statistics().managers
+    assert (old.reachable, old.held, new.reachable) == (False, 1, True)
+    manager.now, manager.hops = 0.3, (b"d", 1, 0)  # it lives, elsewhere
+    manager.pong()
+    assert sent(finish(worker, run, now=0.3), Command.DONE)
+
+
+@pytest.mark.rule("WMP-9.12")
+@pytest.mark.parametrize("hops", [(), (b"d", 1, 0)])
+def test_locks_stay_when_the_same_manager_answers_or_another_behind_a_device(worker, manager, hops):
+    manager.wake(1)
+    worker.handle(Connected(0), 0.1)
+    if not hops:
+        manager.pong()
+    ScriptedManager(worker, identity=b"m2", hops=hops, now=0.2).pong()
+
+    assert worker.statistics().locks == 1
+    assert worker.statistics().managers[0].reachable
+
+
+@pytest.mark.rule("WMP-9.12", "WMP-2.7")
+def test_misrouted_about_a_manager_ends_its_locks_and_route_and_keeps_its_jobs(worker, manager):
+    give(manager)
+    manager.wake(1)
+
+    manager.error("misrouted", about=(b"m1", 1))
+
+    assert worker.statistics().free == {"slots": 1}
+    assert not worker.statistics().managers[0].reachable
+    assert worker.statistics().held == 1
+
+
+@pytest.mark.rule("WMP-9.12")
 def test_what_was_not_delivered_is_sent_again_when_the_link_is_back(worker, manager):
     (run,) = runs(give(manager))
     (done,) = sent(finish(worker, run), Command.DONE)

@@ -12,7 +12,7 @@ from wmp.actions import Send
 from wmp.errors import DecodeError
 from wmp.message import Command, Field, Limits, Link, Message, Path, Peer
 
-__all__ = ["about", "garbled", "refusal"]
+__all__ = ["about", "garbled", "refusal", "whom"]
 
 
 def refusal(
@@ -45,6 +45,14 @@ def about(message: Message) -> Peer | None:
     """Whom a received ERROR is about, None when it does not say."""
     peer = message.fields.get(Field.ABOUT_PEER)
     return None if peer is None else (peer[0], peer[1])
+
+
+def whom(message: Message) -> Peer | None:
+    """Whom a message was meant for, None when it does not say."""
+    match message.to:
+        case (*_, int(epoch), bytes(identity)):
+            return identity, epoch
+    return None
 
 
 def _error(

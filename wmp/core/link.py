@@ -33,6 +33,9 @@ class Link:
     pinged: float = 0.0
     """When PING without ``to`` last went out on it."""
     pings: int = 0
+    doubted: tuple[bytes, ...] = ()
+    """Managers that were its other end when it was made anew: whoever answers there now may be
+    somebody else (WMP-9.12)."""
     replaced: int = 0
     """How often in a row its socket was replaced without a word since."""
 

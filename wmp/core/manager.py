@@ -380,7 +380,8 @@ class Manager:
             text = f"epoch {to[0]} of this manager was replaced by {self._me[1]}"
             self._refuse(link, message, ErrorCode.SUPERSEDED, text, old)
         else:
-            self._refuse(link, message, ErrorCode.MISROUTED, "this manager is not the receiver")
+            text, peer = "this manager is not the receiver", answer.whom(message)
+            self._refuse(link, message, ErrorCode.MISROUTED, text, peer)
 
     def _undelivered(self, link: Link, message: Message, now: float) -> None:
         self._post.drop("undelivered", link, message)

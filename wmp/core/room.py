@@ -181,7 +181,7 @@ class Room:
             self._forget_lock(upstream, lock)
 
     def close_all(self, upstream: Upstream) -> None:
-        """The manager's session is lost, and its locks with it (WMP-7.6)."""
+        """Its locks are lost: with its session (WMP-7.6), or its place to another (WMP-9.12)."""
         for lock in list(upstream.locks.values()):
             self.close(upstream, lock, LockInput.FORGET)
 

@@ -82,6 +82,11 @@ class Upstream:
         return self.identity, self.epoch
 
     @property
+    def direct(self) -> bool:
+        """Whether its route has no device in it: it is the other end of its link."""
+        return self.path is not None and len(self.path) == 2
+
+    @property
     def held(self) -> int:
         """How many of its jobs are here and not answered."""
         return sum(map(len, self.taken.values()))

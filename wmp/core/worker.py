@@ -212,6 +212,8 @@ class Worker:
         self._changed = True  # a route may have come back, and results gone: look anyway
         path = message.answer_to
         moved = upstream.link != link.index or upstream.path != path
+        if link.doubted and not message.hops:
+            self._succeed(link, upstream)
         upstream.link, upstream.path = link.index, path
         entry = sessions.enter(board, upstream, link, message, now)
         if entry is sessions.Entry.NEWER:
@@ -289,7 +291,7 @@ class Worker:
             board.refuse(link.index, message, ErrorCode.SUPERSEDED, text, peer)
         else:
             text = "this worker is not the receiver"
-            board.refuse(link.index, message, ErrorCode.MISROUTED, text)
+            board.refuse(link.index, message, ErrorCode.MISROUTED, text, answer.whom(message))
 
     def _error(self, link: Link, message: Message, now: float) -> None:
         """A peer or a device says that something of ours went wrong (spec §10)."""
@@ -311,14 +313,24 @@ class Worker:
             )
         elif code == ErrorCode.SUPERSEDED and upstream is not None:
             self._forget(upstream, now)
-        elif code == ErrorCode.UNREACHABLE and upstream is not None and upstream.link == link.index:
-            upstream.path = None  # WMP-9.12: until it is heard again
-            upstream.announced = 0
+        elif upstream is None or upstream.link != link.index:
+            return
+        elif code == ErrorCode.MISROUTED:
+            self._replaced(upstream)
+            self._changed = True
+        elif code == ErrorCode.UNREACHABLE:
+            self._unreachable(upstream)
             lock = upstream.locks.get(fields.get(Field.ABOUT_NUMBER, 0))
             if lock is not None and fields.get(Field.ABOUT) == Command.GIVE:
                 self._room.close(upstream, lock, LockInput.FORGET)
             self._check_link(link, now)
             self._changed = True
+
+    @staticmethod
+    def _unreachable(upstream: Upstream) -> None:
+        """No way to it is known until it is heard again; its session goes on (WMP-9.12)."""
+        upstream.path = None
+        upstream.announced = 0
 
     # -- links, sessions, time
 
@@ -326,11 +338,29 @@ class Worker:
         link.connected = True
         link.heard = now
         self._room.connected(link)
-        for upstream in self._board.behind(link):
+        behind = self._board.behind(link)
+        link.doubted = tuple([u.identity for u in behind if u.direct])
+        for upstream in behind:
             self._board.replay(upstream, now)
         link.pinged = now
         self._board.timers.set(("link", link.index), min(self._board.link_due(link)))
         self._changed = True
+
+    def _succeed(self, link: Link, upstream: Upstream) -> None:
+        """This manager is the other end of a link that was made anew (WMP-9.12)."""
+        for identity in link.doubted:
+            other = self._board.upstreams.get(identity)
+            if other is None or other is upstream:
+                continue
+            if other.link == link.index and other.direct:
+                self._replaced(other)
+        link.doubted = ()
+
+    def _replaced(self, upstream: Upstream) -> None:
+        """Where it was is somebody else: it is elsewhere or nowhere, and its GIVEs must not keep
+        the room from its successor (WMP-9.12)."""
+        self._unreachable(upstream)
+        self._room.close_all(upstream)
 
     def _lose(self, upstream: Upstream) -> None:
         """The session is over: its locks, jobs and answers are lost (WMP-7.6)."""

@@ -66,7 +66,7 @@ def outline_worker(worker: Worker) -> Outline:
         pen.past.append((link.pinged, 3 * interval))
         # Every PING and READY has a jitter of its own, by its number.
         pings = link.pings if settings.jitter else 0
-        links.append((link.connected, link.replaced, pings))
+        links.append((link.connected, link.replaced, pings, link.doubted))
     upstreams = list(board.upstreams.values())
     lock: Series = ("lock", me)
     shape = (

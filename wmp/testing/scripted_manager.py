@@ -85,9 +85,12 @@ class ScriptedManager:
                     self.received += 1
 
     def meet(self) -> list[WorkerAction]:
-        """Connect the link and agree on a session, as a manager does that is just there."""
-        actions = self.worker.handle(Connected(self.link), self.now)
-        self.note(actions)
+        """Agree on a session, as a manager does that is just there. Of several on one link, which
+        are behind a device then, the first connects it."""
+        actions: list[WorkerAction] = []
+        if all(row.link != self.link for row in self.worker.statistics().managers):
+            actions = self.worker.handle(Connected(self.link), self.now)
+            self.note(actions)
         return actions + self.pong() + self.pong()
 
     def pong(self, **changes: Any) -> list[WorkerAction]:
