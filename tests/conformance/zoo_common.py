@@ -133,6 +133,18 @@ class WritesAPayloadFrameTooMany(Bend):
         return frames if len(frames) == 1 else [*frames, b"one more"]
 
 
+class WritesLargePayloadsInsideTheColumns(Bend):
+    """A SHOULD: the verdict is NON-STRICT."""
+
+    def writes(self, frames: Sequence[Frame]) -> Sequence[Frame]:
+        if len(frames) != 3:
+            return frames
+        head, columns, payload = map(bytes, frames)
+        size = len(payload)
+        initial = b"\x59" + size.to_bytes(2) if size < 1 << 16 else b"\x5a" + size.to_bytes(4)
+        return [head, columns.replace(b"\x05\x81\xf6", b"\x05\x81" + initial + payload)]
+
+
 class StopsAtNoise(Bend):
     def reads(self, frames: Sequence[Frame]) -> Sequence[Frame]:
         if bytes(frames[0][:1]) != b"\x85":
@@ -186,6 +198,7 @@ FORMS: tuple[tuple[str, type[Bend]], ...] = (
     ("WMP-2.8", ForgetsTheAttempts),
     ("WMP-2.9", IgnoresPayloadFramesTooMany),
     ("WMP-2.9", WritesAPayloadFrameTooMany),
+    ("WMP-2.9", WritesLargePayloadsInsideTheColumns),
     ("WMP-2.10", HasAnotherCodeForLimits),
     ("WMP-12.3", IgnoresTags),
 )

@@ -409,6 +409,22 @@ class GoesOnThoughReplaced(Bend):
         return None if message.command is C.ERROR else message
 
 
+@bent(W, "WMP-9.9")
+class SaysThatItIsIdleWhileItWorks(Bend):
+    def says(self, link: Link, message: Message) -> Message:
+        if message.command is C.PING and message.columns is not None:
+            return changed(evolve(message, columns=None), idle=True)
+        return message
+
+
+@bent(W, "WMP-9.9")
+class ListsOtherJobsThanItHas(Bend):
+    def says(self, link: Link, message: Message) -> Message:
+        if message.command is C.PING and message.columns is not None:
+            return columned(message, ids=[id + 1 for id in message.columns.ids])
+        return message
+
+
 @bent(W, "WMP-9.10")
 class LeavesWithoutAWord(Bend):
     def says(self, link: Link, message: Message) -> Message | None:

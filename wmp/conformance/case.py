@@ -37,12 +37,14 @@ class Broken(AssertionError):
     Attributes:
         rule: Its id.
         text: What was seen and what was expected.
+        level: must, should or may: of the part of the rule that is broken.
     """
 
-    def __init__(self, rule: str, text: str) -> None:
+    def __init__(self, rule: str, text: str, level: str = "") -> None:
         super().__init__(f"{rule}: {text}")
         self.rule = rule
         self.text = text
+        self.level = level or RULES[rule].level
 
 
 class Unimplemented(Exception):

@@ -149,7 +149,7 @@ def _check_fields(command: int, fields: Any) -> None:
     if missing:
         raise Broken("WMP-2.4", f"command {command} lacks {', '.join(missing)}")
     if (0 in fields or 1 in fields) and 2 not in fields:
-        raise Broken("WMP-7.2", "number or ack without the session that they belong to")
+        raise Broken("WMP-7.2", "number or ack without the session that they belong to", "must")
 
 
 def _check_columns(command: int, directed: bool, frames: Sequence[Frame]) -> None:

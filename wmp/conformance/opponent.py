@@ -187,7 +187,8 @@ class Opponent:
         """Hold numbers and acks against section 7."""
         session, number, ack = heard["session"], heard["number"], heard["ack"]
         if ack is not None and session == self.session and ack > self.number:
-            raise Broken("WMP-7.2", f"ack {ack}, but only {self.number} was ever sent")
+            text = f"ack {ack}, but only {self.number} was ever sent"
+            raise Broken("WMP-7.2", text, "must")
         if heard.command not in NUMBERED or session != self.session:
             return
         message = heard.message

@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 
 from wmp.conformance.case import Broken, Case, Result, Unimplemented, Verdict
-from wmp.conformance.rules import RULES
 from wmp.conformance.talk import Talk
 from wmp.conformance.talks import DeviceTalk, ManagerTalk, WorkerTalk
 from wmp.conformance.wire import Terms, Wire
@@ -60,7 +59,7 @@ def judge(case: Case, talk: Talk, script: Callable[[], None]) -> Result:
             "must": Verdict.FAILED,
             "should": Verdict.NON_STRICT,
             "may": Verdict.INFORMATIONAL,
-        }[RULES[rule].level]
+        }[broken.level]
     except Unimplemented as reason:
         verdict, text = Verdict.UNIMPLEMENTED, str(reason)
     finally:

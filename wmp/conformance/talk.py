@@ -287,10 +287,10 @@ class Talk:
         """What an unmet expectation breaks."""
         return self.case.rules[0] if self.case is not None else "WMP-10.1"
 
-    def check(self, good: bool, text: str, rule: str = "") -> None:
-        """Raise :class:`Broken` unless ``good``."""
+    def check(self, good: bool, text: str, rule: str = "", level: str = "") -> None:
+        """Raise :class:`Broken` unless ``good``; ``level`` where a part of a rule has another."""
         if not good:
-            raise Broken(rule or self.first_rule, text)
+            raise Broken(rule or self.first_rule, text, level)
 
     def unimplemented(self, text: str) -> None:
         """The testee does not do what this case is about.

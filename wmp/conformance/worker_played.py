@@ -245,6 +245,26 @@ class PlayedWorker(Opponent):
         self.talk.check(len(jobs) == 1, f"{self.name} gets no job, though one waits", rule)
         return jobs[0]
 
+    def some(self, count: int) -> list[Held]:
+        """GIVE until so many jobs have come; a manager may give them one by one.
+
+        Raises:
+            Broken: The answer is NO, though they wait.
+        """
+        jobs: list[Held] = []
+        while len(jobs) < count:
+            more = self.take(count - len(jobs))
+            self.talk.check(bool(more), f"{len(jobs)} jobs come, where {count} wait", "WMP-4.4")
+            jobs += more
+        return jobs
+
+    def all(self, want: int = 9, **fields: Any) -> list[Held]:
+        """GIVE until the answer is NO."""
+        jobs: list[Held] = []
+        while more := self.take(want, **fields):
+            jobs += more
+        return jobs
+
     def taken(self, lock: int, within: float | None = None, rule: str = "") -> list[Held]:
         """Wait for the answer to a GIVE: the jobs of all its TAKEs until the lock is closed."""
         jobs: list[Held] = []

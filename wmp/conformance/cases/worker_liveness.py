@@ -29,6 +29,9 @@ __all__ = [
     "unreachable",
 ]
 
+_LATE = 0.05
+"""Units that a timer may be late."""
+
 
 def _gaps(
     talk: WorkerTalk, manager: PlayedManager, during: float, *commands: Command
@@ -48,7 +51,7 @@ def pings_in_silence(talk: WorkerTalk) -> None:
     """A manager hears something at least once an interval."""
     manager, _ = talk.met(), talk.met()
     longest = max(_gaps(talk, manager, 8.0))
-    most = 1.0 + talk.wire.grace + 1e-6
+    most = 1.0 + talk.wire.grace + _LATE
     talk.check(longest <= most, f"nothing is said for {longest:.2f} units, with an interval of 1")
 
 
@@ -58,7 +61,7 @@ def interval_of_a_manager(talk: WorkerTalk) -> None:
     manager, _ = talk.met(expire=1.5), talk.met()
     manager.pong()
     longest = max(_gaps(talk, manager, 4.0))
-    most = 0.5 + talk.wire.grace + 1e-6
+    most = 0.5 + talk.wire.grace + _LATE
     talk.check(longest <= most, f"nothing is said for {longest:.2f} units, `expire` is 1.5")
 
 
@@ -81,7 +84,7 @@ def pings_in_traffic(talk: WorkerTalk) -> None:
     times = [began, *pings, talk.now]
     longest = max(after - before for before, after in itertools.pairwise(times))
     talk.check(
-        longest <= 3.0 + talk.wire.grace + 1e-6, f"no PING for {longest:.2f} units of traffic"
+        longest <= 3.0 + talk.wire.grace + _LATE, f"no PING for {longest:.2f} units of traffic"
     )
 
 
@@ -145,7 +148,7 @@ def pings_during_a_job(talk: WorkerTalk) -> None:
     manager, _ = talk.met(), talk.met()
     manager.run(slowly(talk, 4.0), role="slow")
     longest = max(_gaps(talk, manager, 3.5))
-    most = 1.0 + talk.wire.grace + 1e-6
+    most = 1.0 + talk.wire.grace + _LATE
     talk.check(longest <= most, f"nothing is said for {longest:.2f} units while a job runs")
 
 
@@ -222,11 +225,11 @@ def held_jobs(talk: WorkerTalk) -> None:
         Command.PING, within=2.0 + talk.wire.grace, where=lambda heard: bool(heard.message.to)
     )
     if ping["idle"]:
-        talk.check(False, "PING says idle, and a job is held", "WMP-6.6")
+        talk.check(False, "PING says idle, and a job is held", level="must")
     if not ping.jobs:
         talk.inform("its PING lists no jobs")
         return
-    talk.check(ping.jobs == [(job, 1)], f"PING lists {ping.jobs}, held is {job}", "WMP-6.6")
+    talk.check(ping.jobs == [(job, 1)], f"PING lists {ping.jobs}, held is {job}", level="must")
     talk.inform("its PING lists the jobs held")
 
 
