@@ -12,7 +12,7 @@ ROOT = Path(__file__).resolve().parents[2]
 DOCUMENTS = sorted(
     path
     for path in ROOT.rglob("*.md")
-    if not any(part.startswith(".") for part in path.relative_to(ROOT).parts)
+    if not any(part.startswith((".", "node_modules")) for part in path.relative_to(ROOT).parts)
 )
 
 

@@ -176,7 +176,7 @@ def house_files(*suffixes: str) -> Iterator[Path]:
         parts = path.relative_to(ROOT).parts
         hidden = any(part.startswith(".") for part in parts) and parts[0] not in (".ci", ".github")
         built = parts[0] in ("build", "dist") or any(
-            part == "__pycache__" or part.endswith(".egg-info") for part in parts
+            part in ("__pycache__", "node_modules") or part.endswith(".egg-info") for part in parts
         )
         if path.is_file() and not hidden and not built and path.name.endswith(suffixes or ""):
             yield path
