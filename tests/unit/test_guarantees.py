@@ -32,7 +32,8 @@ def test_every_test_it_names_is_there():
 
 
 def test_every_promise_has_a_test():
-    rows = [line for line in PAGE.splitlines() if line.startswith("|") and "---" not in line]
+    promised = PAGE.partition("## Not promised")[0]
+    rows = [line for line in promised.splitlines() if line.startswith("|") and "---" not in line]
     promises = [row for row in rows if "held by" not in row]
     assert len(promises) > 20
     test = re.compile(r"`tests/[\w/.]+::\w+`|the same")
