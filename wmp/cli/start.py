@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib
 import os
 import sys
+from collections.abc import Sequence
 from typing import Final, NoReturn
 
 from wmp.errors import ConfigError, WMPError
@@ -27,6 +28,7 @@ INTERRUPTED: Final = 130
 """Exit code: Ctrl-C, as shells have it."""
 
 _NEEDED: Final = ("click", "rich")
+"""What every program needs."""
 
 
 def complain(program: str, text: str) -> None:
@@ -34,24 +36,28 @@ def complain(program: str, text: str) -> None:
     print(f"{program}: {' '.join(text.split())}", file=sys.stderr, flush=True)
 
 
-def start(program: str, module: str) -> NoReturn:
+def start(
+    program: str, module: str, *, extra: str = "cli", needed: Sequence[str] = _NEEDED
+) -> NoReturn:
     """Run the click command ``program`` of a module and exit.
 
     Args:
         program: Name of the program, which every line begins with.
         module: Where its ``command`` is.
+        extra: What brings the packages that it needs.
+        needed: Their names.
     """
     try:
         command = importlib.import_module(module).command
         click = importlib.import_module("click")
     except ModuleNotFoundError as error:
         missing = (error.name or "").partition(".")[0]
-        if missing not in _NEEDED:
+        if missing not in needed:
             raise
         complain(
             program,
-            f"the programs need {' and '.join(_NEEDED)}, and {missing} is not installed; "
-            "run: pip install 'wmp[cli]'",
+            f"the programs need {' and '.join(needed)}, and {missing} is not installed; "
+            f"run: pip install 'wmp[{extra}]'",
         )
         sys.exit(USAGE)
     except KeyboardInterrupt:

@@ -121,6 +121,8 @@ class Result:
     """Of what was drawn, None for a script."""
     script: Sequence[Any] = field(default=())
     """What was drawn, as JSON values: replays it."""
+    stderr: str = ""
+    """The end of what a live testee wrote there."""
 
     @property
     def breaks(self) -> tuple[str, ...]:

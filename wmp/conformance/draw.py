@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
+from math import inf
 from typing import Any
 
 from attrs import evolve
@@ -18,6 +20,7 @@ from wmp.conformance.wire import Wire
 __all__ = ["draw", "moves", "play_moves"]
 
 _EXAMPLES = 100
+_BAD = (Verdict.FAILED, Verdict.NON_STRICT, Verdict.UNCLEAN)
 
 
 def moves(testee: str, most: int = 30) -> st.SearchStrategy[list[list[Any]]]:
@@ -40,6 +43,8 @@ def draw(
     examples: int = _EXAMPLES,
     most: int = 30,
     number: int = 0,
+    shrinking: float = inf,
+    sure: Callable[[Case], Wire] | None = None,
 ) -> Result:
     """Draw conversations until one breaks a rule, then the shortest that does.
 
@@ -49,6 +54,9 @@ def draw(
         examples: How many are drawn.
         most: How many moves each has at most.
         number: The seed: the same one draws the same conversations.
+        sure: Starts a testee at a pace at which an answer cannot be late because the machine is
+            busy; what fails is played again so, and counts when it fails there.
+        shrinking: Seconds after which a failure is no longer made shorter.
 
     Returns:
         The failure with its ``script``; else the last conversation.
@@ -67,13 +75,20 @@ def draw(
     @seed(number)
     @given(moves(testee, most))
     def search(script: list[list[Any]]) -> None:
+        if time.monotonic() > until[0]:
+            return  # so that nothing shorter is found
         result = play_moves(testee, script, wire)
-        if result.verdict in (Verdict.FAILED, Verdict.NON_STRICT, Verdict.UNCLEAN):
+        if result.verdict in _BAD and sure is not None:
+            result = play_moves(testee, script, sure)
+        if result.verdict in _BAD:
+            if not failures:
+                until[0] = time.monotonic() + shrinking
             failures.append(result)
             raise _Found(result.rule)
         results[:] = [result]
 
     failures: list[Result] = []
+    until = [inf]
     try:
         search()
     except (_Found, Flaky, ExceptionGroup):

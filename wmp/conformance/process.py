@@ -78,6 +78,14 @@ class Process:
         """Whether it has exited."""
         return self._child.poll() is not None
 
+    @property
+    def how(self) -> str:
+        """How it ended, for people."""
+        status = self._child.poll()
+        if status is None:
+            return "and has not ended"
+        return f"with status {status}" if status >= 0 else f"by {signal.Signals(-status).name}"
+
     def tell(self, line: str) -> None:
         """Write a line to its stdin; what it does not read for some seconds is left out."""
         assert self._child.stdin is not None

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from wmp.conformance.case import Line
 from wmp.message import FIELD_NAMES, Frame, Message, Outcome
+
+if TYPE_CHECKING:
+    from wmp.conformance.report import Said
 
 __all__ = ["conversation", "describe"]
 
@@ -56,7 +59,7 @@ def _show(value: Any) -> str:
     return str(value)
 
 
-def conversation(lines: Iterable[Line], testee: str = "testee") -> str:
+def conversation(lines: Iterable[Line | Said], testee: str = "testee") -> str:
     """Give a conversation, a line a message: when, who to whom, what."""
     shown = []
     for line in lines:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -147,10 +148,10 @@ class Report:
         """
         words = ["wmp-conformance", self.testee]
         if file is not None:
-            return " ".join([*words, "--replay", quote(file), "--case", entry.case])
+            return " ".join([*words, "--replay", shlex.quote(file), "--case", entry.case])
         for option, value in (("--command", self.command), ("--endpoint", self.endpoint)):
             if value is not None:
-                words += [option, quote(value)]
+                words += [option, shlex.quote(value)]
         words += ["--unit", str(self.unit), "--case", entry.case]
         if entry.drawn:
             words += ["--seed", str(self.seed), "--examples", str(self.examples)]
@@ -161,28 +162,18 @@ class Report:
         return json.dumps(_plain(self), indent=1, ensure_ascii=False) + "\n"
 
 
-def quote(text: str) -> str:
-    """As a shell's word; braces need no quotes where there is a blank."""
-    if text and all(letter.isalnum() or letter in "-_./:=@%+," for letter in text):
-        return text
-    return "'" + text.replace("'", "'\"'\"'") + "'"
-
-
 def _judged(entry: Entry) -> Iterable[tuple[str, Verdict]]:
     """(rule, verdict) that an entry shows."""
     if entry.breaks:
         # Of the other rules of the case it shows nothing: it came to its end early.
         return [(rule, entry.verdict) for rule in entry.breaks]
     if entry.verdict in (Verdict.UNCLEAN, Verdict.INFORMATIONAL):
-        return [(rule, entry.verdict if not at else Verdict.OK) for at, rule in _ranked(entry)]
+        first, *others = entry.rules
+        return [(first, entry.verdict), *((rule, Verdict.OK) for rule in others)]
     return [(rule, entry.verdict) for rule in entry.rules]
 
 
-def _ranked(entry: Entry) -> Iterable[tuple[int, str]]:
-    return enumerate(entry.rules)
-
-
-def entry_of(result: Result, seconds: float, stderr: str = "") -> Entry:
+def entry_of(result: Result, seconds: float) -> Entry:
     """What a report keeps of a result."""
     case = result.case
     kept = () if result.verdict in (Verdict.OK, Verdict.UNIMPLEMENTED) else result.lines
@@ -198,7 +189,7 @@ def entry_of(result: Result, seconds: float, stderr: str = "") -> Entry:
         seed=result.seed,
         moves=tuple(tuple(move) for move in result.script) if result.breaks else (),
         lines=tuple(map(_said, kept)),
-        stderr=stderr if kept else "",
+        stderr=result.stderr if kept else "",
     )
 
 

@@ -85,17 +85,22 @@ class Live:
         """
         result = self._play_once(case)
         if result.verdict in (Verdict.FAILED, Verdict.NON_STRICT) and self.own_unit < _SURE:
-            slower = evolve(self, unit=min(_SURE, _SLOWER * self.own_unit))
-            again = slower._play_once(case)
+            again = self.slower._play_once(case)
             return again if again.verdict is not Verdict.UNIMPLEMENTED else result
         return result
+
+    @property
+    def slower(self) -> Live:
+        """The same at a slower pace; at one that is slow enough already, the same."""
+        pace = max(self.own_unit, min(_SURE, _SLOWER * self.own_unit))
+        return evolve(self, unit=pace)
 
     def _play_once(self, case: Case) -> Result:
         try:
             wire = self.wire(case)
         except Unimplemented as reason:
             return Result(case, Verdict.UNIMPLEMENTED, case.rules[0], str(reason))
-        return play(case, wire)
+        return evolve(play(case, wire), stderr=wire.stderr)
 
 
 @define(eq=False)
@@ -229,7 +234,7 @@ class SocketWire:
         if self._process.ended:
             self._poller.unregister(self._process.output)
             if not self.may_end and not self._drained:
-                raise Broken("WMP-10.1", "it has ended by itself")
+                raise Broken("WMP-10.1", f"it has ended by itself, {self._process.how}")
             return True
         return False
 

@@ -1,0 +1,70 @@
+"""A report as JUnit XML, which every CI shows: a test case for each case."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Final
+from xml.etree import ElementTree
+
+from wmp.conformance.case import Verdict
+from wmp.conformance.render import conversation
+from wmp.conformance.report import Entry, Report
+
+__all__ = ["junit"]
+
+_NOT_XML: Final = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+
+
+def junit(reports: Sequence[Report], file: str | None = None) -> str:
+    """Write reports as JUnit XML.
+
+    Args:
+        reports: One suite each.
+        file: Where the reports are as JSON, for the commands that replay what failed.
+    """
+    root = ElementTree.Element("testsuites")
+    for report in reports:
+        suite = ElementTree.SubElement(
+            root,
+            "testsuite",
+            name=_clean(f"{report.name} ({report.testee})"),
+            tests=str(len(report.entries)),
+            failures=str(len(report.bad)),
+            errors="0",
+            skipped=str(report.count(Verdict.UNIMPLEMENTED)),
+            time=f"{report.seconds:.3f}",
+            timestamp=report.began,
+        )
+        for entry in report.entries:
+            _add(suite, report, entry, file)
+    ElementTree.indent(root)
+    return ElementTree.tostring(root, encoding="unicode", xml_declaration=True) + "\n"
+
+
+def _add(suite: ElementTree.Element, report: Report, entry: Entry, file: str | None) -> None:
+    kind, _, name = entry.case.partition("/")
+    test = ElementTree.SubElement(
+        suite, "testcase", classname=f"wmp.{kind}", name=name, time=f"{entry.seconds:.3f}"
+    )
+    rules = ", ".join(entry.breaks or entry.rules)
+    said = _clean(f"{entry.verdict.value} {rules}: {entry.text or entry.about}")
+    if entry in report.bad:
+        failure = ElementTree.SubElement(
+            test, "failure", type=entry.verdict.value, message=_clean(f"{rules}: {entry.text}")
+        )
+        failure.text = _clean(
+            f"{entry.about}\n\n{conversation(entry.lines, report.testee)}\n\n"
+            f"play it again: {report.replay(entry, file)}\n"
+        )
+    elif entry.verdict is Verdict.UNIMPLEMENTED:
+        ElementTree.SubElement(test, "skipped", message=_clean(entry.text))
+    elif entry.verdict is not Verdict.OK:
+        ElementTree.SubElement(test, "system-out").text = said
+    if entry.stderr:
+        ElementTree.SubElement(test, "system-err").text = _clean(entry.stderr)
+
+
+def _clean(text: str) -> str:
+    """Without what XML cannot hold."""
+    return _NOT_XML.sub("\ufffd", text)

@@ -1,0 +1,281 @@
+"""The program ``wmp-conformance``: hold a live peer, in any language, against the specification."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from importlib import metadata
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import click
+
+from wmp.cli.options import Command, version, write_examples
+from wmp.cli.start import FAILED
+from wmp.conformance.asked import check, choose, failed, name_of, play_plan, spoken
+from wmp.conformance.badge import badge as make_badge
+from wmp.conformance.junit import junit as make_junit
+from wmp.conformance.page import page as make_page
+from wmp.conformance.report import Report, read
+from wmp.conformance.rules import PROFILES
+from wmp.conformance.run import Plan
+from wmp.conformance.sockets import Live
+from wmp.conformance.terminal import show, show_cases, show_summary
+from wmp.errors import ConfigError
+
+__all__ = ["command", "compare"]
+
+_UNIT: Final = 200
+_EXAMPLES: Final = 20
+
+_F = TypeVar("_F", bound=Callable[..., Any])
+
+
+def _may_write(
+    context: click.Context, parameter: click.Parameter, file: Path | None
+) -> Path | None:
+    """Say before the run, not after it, that a file cannot be written."""
+    if file is not None:
+        try:
+            file.open("a").close()
+        except OSError as error:
+            raise ConfigError(f"cannot write {file}: {error.strerror}") from None
+    return file
+
+
+class _Group(click.Group):
+    def format_epilog(self, context: click.Context, formatter: click.HelpFormatter) -> None:
+        write_examples(self.epilog, formatter)
+
+
+@click.group(
+    cls=_Group,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog="""
+    wmp-conformance worker --command "./my-worker {endpoint}"
+    wmp-conformance worker --command "./my-worker {endpoint}" --rule WMP-4.9 --json found.json
+    wmp-conformance worker --replay found.json
+    wmp-conformance compare mine.json yours.json --html matrix.html
+    """,
+)
+@version
+def command() -> None:
+    """Hold a peer of the Worker-Manager Protocol against its specification.
+
+    The peer is a program in any language. The kit starts it anew for every case and plays the other
+    side, correctly and badly. specs/testee.md says what such a program must offer.
+    Exit codes: 0 it conforms, 1 it does not, 2 wrong usage.
+    """
+
+
+def _output(name: str, text: str, **settings: Any) -> Callable[[_F], _F]:
+    path = click.Path(dir_okay=False, path_type=Path)
+    return click.option(
+        f"--{name}", type=path, metavar="FILE", help=text, callback=_may_write, **settings
+    )
+
+
+def _outputs(function: _F) -> _F:
+    for name, text in (
+        ("badge", "Write a badge (SVG)."),
+        ("html", "Write a page for people: the rules, each failure with its conversation."),
+        ("junit", "Write JUnit XML: a test case for each case."),
+    ):
+        function = _output(name, text)(function)
+    return function
+
+
+def _make(testee: str) -> click.Command:
+    words = {
+        "manager": "{endpoint} is where it shall bind",
+        "worker": "{endpoint} is where it shall connect to, {slots} how many jobs it may run",
+        "device": "{bind} is where it shall bind, {connect} where to connect to",
+    }[testee]
+    wishes = {
+        "manager": "./my-manager {endpoint} --unit {unit}",
+        "worker": "./my-worker {endpoint} --slots {slots} --unit {unit}",
+        "device": "./my-device {bind} {connect}",
+    }[testee]
+
+    @click.command(
+        name=testee,
+        cls=Command,
+        help=f"Hold a {testee} against the specification.",
+        epilog=f"""
+        wmp-conformance {testee} --command "{wishes}" --html found.html
+        wmp-conformance {testee} --list
+        """,
+    )
+    @click.option("--command", metavar="COMMAND", help=f"Starts it: {words}.")
+    @click.option(
+        "--endpoint", metavar="ADDRESS", help="Of one that runs already, or is to use it."
+    )
+    @click.option(
+        "--unit",
+        type=click.IntRange(10, 60_000),
+        metavar="MS",
+        help=f"One second of the specification's timers, {{unit}} in the command; {_UNIT}, "
+        "or 1000 where the command has no {unit}.",
+    )
+    @click.option("--name", metavar="NAME", help="What the reports call it.")
+    @click.option(
+        "--profile",
+        "profiles",
+        type=click.Choice(PROFILES),
+        multiple=True,
+        help="It speaks the core, this, and no other profile that is not named.",
+    )
+    @click.option(
+        "--without",
+        type=click.Choice(PROFILES[1:]),
+        multiple=True,
+        help="It does not speak this profile.",
+    )
+    @click.option("--strict", is_flag=True, help="A SHOULD that does not hold is a failure, too.")
+    @click.option("--rule", "rules", multiple=True, metavar="WMP-4.3", help="Only this rule.")
+    @click.option("--case", "cases", multiple=True, metavar="ID", help="Only this case.")
+    @click.option("--list", "listing", is_flag=True, help="Show the cases, and play none.")
+    @click.option(
+        "--examples",
+        type=click.IntRange(0, 100_000),
+        metavar="N",
+        help=f"Conversations that are drawn beside the cases; {_EXAMPLES}.",
+    )
+    @click.option(
+        "--seed", type=click.IntRange(0), default=0, show_default=True, help="Of what is drawn."
+    )
+    @click.option(
+        "--at-once",
+        type=click.IntRange(1, 64),
+        metavar="N",
+        help="Cases played at a time; as many as there are processors, up to 4.",
+    )
+    @click.option(
+        "--replay",
+        type=click.Path(exists=True, dir_okay=False, path_type=Path),
+        metavar="FILE",
+        help="Play again what failed in a report that --json wrote.",
+    )
+    @_output("json", "Write a report for programs.")
+    @_outputs
+    def held(**wishes: Any) -> int:
+        return _hold(testee, **wishes)
+
+    return held
+
+
+def _hold(
+    testee: str,
+    *,
+    command: str | None,
+    endpoint: str | None,
+    unit: int | None,
+    name: str | None,
+    profiles: Sequence[str],
+    without: Sequence[str],
+    strict: bool,
+    rules: Sequence[str],
+    cases: Sequence[str],
+    listing: bool,
+    examples: int | None,
+    seed: int,
+    at_once: int | None,
+    replay: Path | None,
+    json: Path | None,
+    **files: Path | None,
+) -> int:
+    chosen, draws = choose(testee, rules, cases)
+    if listing:
+        show_cases(chosen)
+        return 0
+    moves: list[Any] = []
+    if replay is not None:
+        before = read(replay)
+        again = failed(before, testee, replay, cases)
+        command, endpoint = command or before.command, endpoint or before.endpoint
+        unit, name = unit or before.unit, name or before.name
+        strict = strict or before.strict
+        profiles = profiles or before.profiles
+        chosen = [case for case in chosen if case.id in {entry.case for entry in again}]
+        moves = [entry.moves for entry in again if entry.drawn]
+        draws = False
+    check(testee, command, endpoint)
+    live = Live(testee, command, endpoint, unit or _UNIT)
+    speaks = spoken(testee, profiles, without)
+    plan = Plan(
+        live,
+        chosen,
+        (_EXAMPLES if examples is None else examples) if draws else 0,
+        seed,
+        speaks,
+        moves,
+        1 if command is None else at_once or min(4, os.cpu_count() or 1),
+    )
+    report = Report(
+        testee,
+        name or name_of(command, endpoint),
+        command,
+        endpoint,
+        live.own_unit,
+        strict,
+        seed,
+        plan.examples,
+        tuple(one for one in PROFILES if one in speaks),
+        datetime.now(UTC).isoformat(timespec="seconds"),
+        kit=metadata.version("wmp"),
+        whole=not (rules or cases or replay or plan.examples == 0),
+    )
+    report, stopped = play_plan(plan, report)
+    show(report, None if json is None else str(json))
+    if json is not None:
+        json.write_text(report.dumps(), encoding="utf-8")
+    _write([report], None if json is None else str(json), **files)
+    if stopped:
+        return stopped
+    return 0 if report.conforms else FAILED
+
+
+def _write(
+    reports: Sequence[Report],
+    source: str | None,
+    *,
+    html: Path | None = None,
+    junit: Path | None = None,
+    badge: Path | None = None,
+) -> None:
+    if html is not None:
+        html.write_text(make_page(reports, source), encoding="utf-8")
+    if junit is not None:
+        junit.write_text(make_junit(reports, source), encoding="utf-8")
+    if badge is not None:
+        badge.write_text(make_badge(reports[0]), encoding="utf-8")
+
+
+@click.command(
+    cls=Command, epilog="wmp-conformance compare mine.json yours.json --html matrix.html"
+)
+@click.argument(
+    "files",
+    nargs=-1,
+    required=True,
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    metavar="REPORT…",
+)
+@_output("html", "Write the page there.", required=True)
+@_output("junit", "Write JUnit XML: a suite for each report.")
+def compare(files: Sequence[Path], html: Path, junit: Path | None) -> int:
+    """Put several reports on one page: the rules and who keeps them.
+
+    Reports are what --json wrote, of managers, workers and devices alike.
+    """
+    reports = [read(file) for file in files]
+    _write(reports, None, html=html, junit=junit)
+    for report in reports:
+        show_summary(report)
+    return 0 if all(report.conforms for report in reports) else FAILED
+
+
+for _testee in ("manager", "worker", "device"):
+    command.add_command(_make(_testee))
+command.add_command(compare)

@@ -1,0 +1,185 @@
+"""Hold a live testee against cases, several at a time."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from threading import Lock
+
+from attrs import define, evolve, field, frozen
+
+from wmp.conformance.case import CASES, Case, Result, Unimplemented, Verdict
+from wmp.conformance.check import cases_for
+from wmp.conformance.draw import draw, play_moves
+from wmp.conformance.moves import Move, drawn_case
+from wmp.conformance.play import TALKS, judge
+from wmp.conformance.report import Entry, entry_of
+from wmp.conformance.rules import PROFILES
+from wmp.conformance.sockets import Live, SocketWire
+from wmp.conformance.wire import Wire
+
+__all__ = ["Plan", "Run", "begins", "drawn_id", "known", "unspoken"]
+
+_SHRINKING = 60.0
+"""Seconds for making a conversation shorter in which a rule was broken."""
+
+
+def drawn_id(testee: str) -> str:
+    """The id under which conversations that are drawn go for one case."""
+    return drawn_case(testee, ()).id
+
+
+@frozen
+class Plan:
+    """What is to be played.
+
+    Args:
+        live: How to reach the testee.
+        cases: Scripts.
+        examples: How many conversations are drawn; 0 for none.
+        seed: Of what is drawn.
+        profiles: What the testee speaks; a case of another is UNIMPLEMENTED.
+        moves: Conversations that were drawn before, to be played again.
+        at_once: How many cases are played at a time.
+    """
+
+    live: Live
+    cases: Sequence[Case] = ()
+    examples: int = 0
+    seed: int = 0
+    profiles: Collection[str] = PROFILES
+    moves: Sequence[Sequence[Move]] = ()
+    at_once: int = 1
+
+    @property
+    def size(self) -> int:
+        """How many steps :class:`Run` tells of."""
+        return len(self.cases) + self.examples + len(self.moves)
+
+
+def unspoken(case: Case, profiles: Collection[str]) -> Result | None:
+    """What becomes of a case that is not asked; None for one that is."""
+    if case.profile in profiles:
+        return None
+    text = f"it does not speak the profile {case.profile}"
+    return Result(case, Verdict.UNIMPLEMENTED, case.rules[0], text)
+
+
+def begins(live: Live) -> Entry:
+    """Whether the testee can be started and does the simplest thing that it is for.
+
+    Raises:
+        OSError: It cannot be run.
+        ValueError: The command makes no sense.
+    """
+
+    def script(talk: object) -> None:
+        """It starts, and works."""
+
+    case = Case(f"{live.testee}/begins", live.testee, ("WMP-10.1",), script)
+    began = time.monotonic()
+    wire = live.wire(case)
+    talk = TALKS[live.testee](wire, case)
+    result = judge(case, talk, talk.still_works)
+    return entry_of(evolve(result, stderr=wire.stderr), time.monotonic() - began)
+
+
+@define(eq=False)
+class Run:
+    """Plays a plan; iterating gives entries as they come.
+
+    Args:
+        plan: What.
+        tell: Called with the number of steps done, from several threads.
+    """
+
+    plan: Plan
+    tell: Callable[[int], None] = lambda steps: None
+    _done: int = 0
+    _lock: Lock = field(factory=Lock)
+
+    def __iter__(self) -> Iterator[Entry]:
+        """Play it.
+
+        Raises:
+            OSError: The testee cannot be run.
+            ValueError: The command makes no sense.
+        """
+        plan = self.plan
+        with ThreadPoolExecutor(max(1, plan.at_once)) as threads:
+            waiting: list[Future[Entry]] = []
+            try:
+                if plan.examples:  # first, since it takes longest
+                    waiting.append(threads.submit(self._draw))
+                waiting += [threads.submit(self._again, moves) for moves in plan.moves]
+                waiting += [threads.submit(self._play, case) for case in plan.cases]
+                for future in as_completed(waiting):
+                    yield future.result()
+            except BaseException:  # Ctrl-C too: what was started ends before we do
+                plan.live.over.set()
+                threads.shutdown(cancel_futures=True)
+                raise
+
+    def _step(self, steps: int = 1) -> None:
+        with self._lock:
+            self._done += steps
+            self.tell(self._done)
+
+    def _play(self, case: Case) -> Entry:
+        began = time.monotonic()
+        result = unspoken(case, self.plan.profiles) or self.plan.live.play(case)
+        self._step()
+        return entry_of(result, time.monotonic() - began)
+
+    def _again(self, moves: Sequence[Move]) -> Entry:
+        began = time.monotonic()
+        wires = _Wires(self.plan.live)
+        result = play_moves(self.plan.live.testee, moves, wires)
+        self._step()
+        return entry_of(evolve(result, stderr=wires.stderr), time.monotonic() - began)
+
+    def _draw(self) -> Entry:
+        plan, began = self.plan, time.monotonic()
+        wires = _Wires(plan.live, lambda: self._step() if wires.made <= plan.examples else None)
+        try:
+            result = draw(
+                plan.live.testee,
+                wires,
+                examples=plan.examples,
+                number=plan.seed,
+                shrinking=_SHRINKING,
+                sure=plan.live.slower.wire,
+            )
+        except Unimplemented as reason:
+            case = drawn_case(plan.live.testee, ())
+            result = Result(case, Verdict.UNIMPLEMENTED, case.rules[0], str(reason))
+        self._step(max(0, plan.examples - wires.made))
+        return entry_of(result, time.monotonic() - began)
+
+
+@define(eq=False)
+class _Wires:
+    """Starts the testee for each conversation, and remembers the last one that it was."""
+
+    live: Live
+    tell: Callable[[], None] = lambda: None
+    made: int = 0
+    _last: SocketWire | None = None
+
+    def __call__(self, case: Case) -> Wire:
+        self._last = self.live.wire(case)
+        self.made += 1
+        self.tell()
+        return self._last
+
+    @property
+    def stderr(self) -> str:
+        """What the last one wrote."""
+        return "" if self._last is None else self._last.stderr
+
+
+def known(testee: str, id: str) -> Case | None:
+    """A case by its id, with or without the kind of testee."""
+    cases_for(testee)
+    return CASES.get(id) or CASES.get(f"{testee}/{id}")

@@ -1,0 +1,182 @@
+"""What somebody at a terminal sees of a run."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterable, Sequence
+from types import TracebackType
+from typing import Final, Self
+
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
+from rich.progress import Progress as RichProgress
+from rich.table import Table
+
+from wmp.conformance.badge import verdict_in_words
+from wmp.conformance.case import Case, Verdict
+from wmp.conformance.render import conversation
+from wmp.conformance.report import Entry, Report
+from wmp.conformance.rules import RULES
+
+__all__ = ["Progress", "show", "show_cases", "show_summary"]
+
+_STYLES: Final = {
+    Verdict.OK: "green",
+    Verdict.NON_STRICT: "yellow",
+    Verdict.UNIMPLEMENTED: "dim",
+    Verdict.INFORMATIONAL: "cyan",
+    Verdict.FAILED: "bold red",
+    Verdict.UNCLEAN: "magenta",
+}
+_OFTEN: Final = 10.0
+"""Seconds between two lines where there is no terminal."""
+_LINES: Final = 40
+"""Of a conversation, at its end: where it went wrong."""
+_SAID: Final = 8
+"""Lines of a testee's stderr."""
+
+
+class Progress:
+    """A bar on a terminal, and now and then a line elsewhere, on stderr; use it in a ``with``."""
+
+    def __init__(self, total: int) -> None:
+        self._total = total
+        self._bad = 0
+        self._said = time.monotonic()
+        self._done = 0
+        self._bar: RichProgress | None = None
+        if sys.stderr.isatty():
+            self._bar = RichProgress(
+                TextColumn("{task.description}"),
+                BarColumn(bar_width=None),
+                MofNCompleteColumn(),
+                TimeElapsedColumn(),
+                console=Console(stderr=True),
+                transient=True,
+                redirect_stdout=False,
+                redirect_stderr=False,
+            )
+            self._task = self._bar.add_task("starting it", total=total)
+
+    def __enter__(self) -> Self:
+        if self._bar is not None:
+            self._bar.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+
+    def advance(self, done: int) -> None:
+        """So many steps are done."""
+        self._done = done
+        if self._bar is not None:
+            self._bar.update(self._task, completed=done)
+
+    def ended(self, entry: Entry) -> None:
+        """A case has ended."""
+        if entry.breaks or entry.verdict is Verdict.UNCLEAN:
+            self._bad += 1
+            self._print(f"{entry.verdict.value} {', '.join(entry.breaks)} in {entry.case}")
+        if self._bar is not None:
+            self._bar.update(self._task, description=entry.case)
+        elif time.monotonic() - self._said > _OFTEN:
+            self._said = time.monotonic()
+            self._print(f"{self._done} of {self._total}, {self._bad} not well")
+
+    def _print(self, line: str) -> None:
+        if self._bar is not None:
+            self._bar.console.out(line, highlight=False)
+        else:
+            sys.stderr.write(f"{line}\n")
+            sys.stderr.flush()
+
+
+def _console() -> Console:
+    # Where it is no terminal, a table is as wide as what is in it.
+    return Console(highlight=False, width=None if sys.stdout.isatty() else 160)
+
+
+def show(report: Report, file: str | None = None) -> None:
+    """Print what was found out: failures with their conversations, rules by verdict."""
+    console = _console()
+    for entry in report.entries:
+        if entry.breaks or entry.verdict is Verdict.UNCLEAN:
+            _show_failure(console, report, entry, file)
+    if len(report.entries) > 1:
+        console.print(_table(report))
+    show_summary(report)
+
+
+def _show_failure(console: Console, report: Report, entry: Entry, file: str | None) -> None:
+    style = _STYLES[entry.verdict]
+    rules = ", ".join(entry.breaks) or entry.rules[0]
+    console.print(f"[{style}]{entry.verdict.value}[/] {rules} in {entry.case}", soft_wrap=True)
+    for rule in entry.breaks:
+        console.print(f"  {rule} says: {escape(RULES[rule].text)}", soft_wrap=True)
+    console.print(f"  the case: {escape(entry.about)}", soft_wrap=True)
+    console.print(f"  what was seen: [bold]{escape(entry.text)}[/]", soft_wrap=True)
+    left_out = len(entry.lines) - _LINES
+    if left_out > 0:
+        console.print(f"  … {left_out} lines before these; all are in the report (--html, --json)")
+    for line in conversation(entry.lines[-_LINES:], report.testee).splitlines():
+        console.out(f"  {line}", highlight=False)
+    for line in entry.stderr.splitlines()[-_SAID:]:
+        console.out(f"  stderr: {line}", highlight=False)
+    console.print(f"  play it again: {escape(report.replay(entry, file))}\n", soft_wrap=True)
+
+
+def _table(report: Report) -> Table:
+    table = Table(title=f"{report.name}, a {report.testee}", title_justify="left", box=None)
+    table.add_column("verdict")
+    table.add_column("rules", justify="right")
+    table.add_column("cases", justify="right")
+    table.add_column("which", overflow="fold")
+    rules = report.rules()
+    for verdict in reversed(Verdict):
+        found = [rule for rule, (seen, _) in rules.items() if seen is verdict]
+        count = report.count(verdict)
+        if found or count:
+            style = _STYLES[verdict]
+            table.add_row(
+                f"[{style}]{verdict.value}[/]", str(len(found)), str(count), _shortened(found)
+            )
+    unseen = [rule for rule, (seen, _) in rules.items() if seen is None]
+    if unseen:
+        table.add_row("not seen", str(len(unseen)), "", _shortened(unseen))
+    return table
+
+
+def _shortened(rules: Sequence[str]) -> str:
+    """``3.1 3.2 4.1``: the numbers of rules, by section."""
+    return " ".join(rule.removeprefix("WMP-") for rule in rules)
+
+
+def show_summary(report: Report) -> None:
+    """Print what it comes to, in a line."""
+    console = _console()
+    style = "green" if report.conforms else "bold red"
+    part = "" if report.whole else f" ({len(report.entries)} cases, not all there are)"
+    console.print(
+        f"{report.name}, a {report.testee}: [{style}]{verdict_in_words(report)}[/]{part}; "
+        f"unit {report.unit} ms, seed {report.seed}, {report.seconds:.0f} s",
+        soft_wrap=True,
+    )
+
+
+def show_cases(cases: Iterable[Case]) -> None:
+    """Print the cases there are."""
+    table = Table(box=None)
+    for name in ("case", "rules", "profile", "level"):
+        table.add_column(name, no_wrap=True)
+    table.add_column("about", overflow="fold")
+    for case in cases:
+        table.add_row(case.id, " ".join(case.rules), case.profile, case.level, escape(case.about))
+    _console().print(table)
