@@ -9,7 +9,8 @@ policy of one's own is a function of a few lines::
         return sorted(offers, key=lambda offer: not offer.label.startswith("rack-7"))
 
 Policies must be fast, they run for every burst; they must not block. They see at most
-``wake_scan`` offers at once, the oldest first.
+``wake_scan`` offers at once, the oldest first. One that keeps that order says so with
+``@in_order``, and sees no more of them than there are jobs for.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
-from wmp.core.policy import Jobs, Offer, Policy
+from wmp.core.policy import Jobs, Offer, Policy, in_order
 from wmp.errors import ConfigError
 
 __all__ = [
@@ -28,6 +29,7 @@ __all__ = [
     "any_worker",
     "by_name",
     "by_role",
+    "in_order",
     "least_recently_used",
     "most_free",
     "names",
@@ -43,6 +45,7 @@ class Rng(Protocol):
         """A float in [0, 1)."""
 
 
+@in_order
 def any_worker(jobs: Jobs, offers: Sequence[Offer]) -> Sequence[Offer]:
     """Ask as few workers as can take all: the fewest messages, no fairness."""
     chosen: list[Offer] = []
@@ -55,6 +58,7 @@ def any_worker(jobs: Jobs, offers: Sequence[Offer]) -> Sequence[Offer]:
     return chosen
 
 
+@in_order
 def least_recently_used(jobs: Jobs, offers: Sequence[Offer]) -> Sequence[Offer]:
     """Ask those first that have waited longest since they were served."""
     return sorted(offers, key=lambda offer: offer.served)

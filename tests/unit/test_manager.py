@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from wmp.actions import End, Notify, Resolve
-from wmp.balance import least_recently_used, weighted
+from wmp.balance import in_order, least_recently_used, weighted
 from wmp.core.manager import Manager
 from wmp.core.settings import ManagerSettings
 from wmp.events import Cancelled, Submitted, Ticked
@@ -170,6 +170,29 @@ def test_a_policy_that_declines_many_does_not_hide_the_one():
 
     (wake,) = sent(submit(manager, b"job"), Command.WAKE)
     assert wake.receiver == b"last"
+
+
+def test_a_policy_that_keeps_the_order_sees_few_of_many_and_no_other_is_asked_less():
+    def crowd(policy):
+        seen = []
+
+        def watch(jobs, offers):
+            seen.append(len(offers))
+            return policy(jobs, offers)
+
+        manager = Manager(ManagerSettings(identity=b"m", epoch=1), watch)
+        for index in range(100):
+            ScriptedWorker(manager, b"w%d" % index, link=b"l%d" % index).ready(1)
+        if getattr(policy, "in_order", False):
+            in_order(watch)
+        wakes = [sent(submit(manager, *[b"x"] * jobs), Command.WAKE) for jobs in (1, 40)]
+        return seen, [[wake.receiver for wake in some] for some in wakes]
+
+    seen, few = crowd(least_recently_used)
+    assert seen == [8, 64]
+    seen, many = crowd(lambda jobs, offers: least_recently_used(jobs, offers))
+    assert seen == [64, 64]
+    assert few == many
 
 
 def test_credit_is_spread_over_workers_before_windows_are_filled(manager):

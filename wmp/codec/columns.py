@@ -161,7 +161,10 @@ def _uints(column: Any, count: int, lowest: int, name: str) -> list[int]:
 
 def _check_uints(column: list[Any], count: int, lowest: int, name: str) -> None:
     if count < 4:
-        if all(type(entry) is int and lowest <= entry <= UINT_MAX for entry in column):
+        for entry in column:
+            if type(entry) is not int or not lowest <= entry <= UINT_MAX:
+                break
+        else:
             return
     else:
         try:

@@ -57,10 +57,13 @@ def encode(message: Message) -> list[Frame]:
     return frames
 
 
+_BYTES: Final = [bytes((number,)) for number in range(256)]
+
+
 def _initial(major: int, number: int) -> bytes:
     """Give the shortest initial bytes of an item (RFC 8949 section 4.2.1)."""
     if number < 24:
-        return bytes((major | number,))
+        return _BYTES[major | number]
     if number < 0x100:
         return bytes((major | 24, number))
     if number < 0x10000:
@@ -131,13 +134,15 @@ def _fields(fields: Mapping[int | str, Any]) -> bytes:
     parts = [_initial(0xA0, len(fields))]
     keys: list[Any] = list(fields)
     if set(map(type, keys)) == {int}:
+        encode_key: Callable[[Any], bytes] = _int
         keys.sort()
     else:
+        encode_key = _item
         keys.sort(key=_item)  # bytewise: RFC 8949 section 4.2.1
+    encoders = _ENCODERS
     for key in keys:
         value = fields[key]
-        parts.append(_item(key))
-        parts.append(_ENCODERS.get(type(value), _item)(value))
+        parts += encode_key(key), encoders.get(type(value), _item)(value)
     return b"".join(parts)
 
 
@@ -247,6 +252,8 @@ def _uints(values: Sequence[int]) -> bytes:
     """Encode an array of unsigned integers: those of one message are mostly of one width."""
     count = len(values)
     start = _initial(0x80, count)
+    if count == 1 and values[0] >= 0:
+        return start + _int(values[0])
     lowest = min(values)
     if lowest < 0:
         raise ValueError(f"a column of unsigned integers holds {lowest}")

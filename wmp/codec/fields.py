@@ -18,6 +18,15 @@ def checked_path(path: Any, limits: CodecLimits) -> Path:
     if type(path) is not list:
         raise Wrong(f"path is of type {kind_of(path)}, expected an array")
     size = len(path)
+    if size == 2:  # no devices: nearly always, and told in a few steps
+        identity, epoch = path
+        if (
+            type(identity) is bytes
+            and 0 < len(identity) <= limits.identity
+            and type(epoch) is int
+            and 0 <= epoch <= UINT_MAX
+        ):
+            return identity, epoch
     if size % 3 != 2:
         raise Wrong(f"path of {size} items, expected identity, epoch, and three for each device")
     if size > 2:

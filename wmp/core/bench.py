@@ -249,9 +249,11 @@ class Bench:
         if lane is None:
             self.board.drop("unknown lane", detail=f"lane {number} has no jobs left")
             return None, ()
-        known = list(dict.fromkeys(job for job in ids if job in lane.ids))
-        if len(known) < len(ids):
-            self.board.drop("unknown job", detail=f"{len(ids) - len(known)} not on lane {number}")
+        each = dict.fromkeys(ids)
+        if len(each) == len(ids) and each.keys() <= lane.ids.keys():
+            return (lane, ids) if ids else (None, ())
+        known = [job for job in each if job in lane.ids]
+        self.board.drop("unknown job", detail=f"{len(ids) - len(known)} not on lane {number}")
         return (lane, known) if known else (None, ())
 
     def _end(
@@ -306,17 +308,25 @@ class Bench:
         answers[1].extend(attempts)
         answers[2].extend(outcomes)
         answers[3].extend(payloads)
-        self.outcomes.update(outcomes)
-        upstream.done += len(outcomes)
+        first, count = outcomes[0], len(outcomes)
+        if outcomes.count(first) == count:
+            self.outcomes[first] += count  # mostly
+        else:
+            self.outcomes.update(outcomes)
+        upstream.done += count
 
 
 def _parts(payloads: Sequence[Frame]) -> Iterable[tuple[int, int, int]]:
     """Cut results into messages: (first, last + 1, payload bytes) of each."""
+    lengths = list(map(len, payloads))
+    size = sum(lengths)
+    if len(lengths) <= Limits.JOBS and size <= _DONE_BYTES:
+        yield 0, len(lengths), size
+        return
     first = size = 0
-    for row, payload in enumerate(payloads):
-        length = len(payload)
+    for row, length in enumerate(lengths):
         if row > first and (row - first == Limits.JOBS or size + length > _DONE_BYTES):
             yield first, row, size
             first, size = row, 0
         size += length
-    yield first, len(payloads), size
+    yield first, len(lengths), size

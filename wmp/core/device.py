@@ -135,15 +135,21 @@ class Device:
         if message.hops >= self.settings.max_hops:
             text = f"the message has passed {message.hops} devices, the limit"
             return self._refuse(link, message, ErrorCode.LOOP, text)
-        onward = evolve(message, source=(*message.source, *self._me, link))
         if not message.to:
             if command not in _DISCOVERY:
                 return self._refuse(link, message, ErrorCode.MISROUTED, "no receiver in 'to'")
             self._forwarded[command] = self._forwarded.get(command, 0) + self.settings.upstreams
+            onward = self._passed(message, link, ())
             return [Send(upstream, onward) for upstream in range(self.settings.upstreams)]
-        return self._follow(link, message, onward)
+        return self._follow(link, message)
 
-    def _follow(self, link: Link, message: Message, onward: Message) -> list[DeviceAction]:
+    def _passed(self, message: Message, link: Link, to: Path) -> Message:
+        """The message as it leaves: with this device on its path (WMP-8.3)."""
+        source = (*message.source, *self._me, link)
+        columns, frames = message.columns, message.frames
+        return Message(message.command, to, source, message.fields, columns, frames)
+
+    def _follow(self, link: Link, message: Message) -> list[DeviceAction]:
         """Send on to the connection that the first hop of ``to`` names (WMP-8.2)."""
         to = message.to
         if len(to) < 5 or to[2] != self._me[0]:
@@ -161,7 +167,7 @@ class Device:
             text = f"upstream {local} of {self.settings.upstreams} does not exist"
             return self._refuse(link, message, ErrorCode.UNREACHABLE, text, _end(to))
         self._forwarded[message.command] = self._forwarded.get(message.command, 0) + 1
-        return [Send(local, evolve(onward, to=to[3:]))]
+        return [Send(local, self._passed(message, link, to[3:]))]
 
     def _undelivered(self, link: Link, message: Message) -> list[DeviceAction]:
         """Report what could not be passed on to its sender (WMP-8.8)."""

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from math import ceil
-from typing import Any
+from typing import Any, Final
 
 from attrs import define, field
 
 from wmp.actions import End, Note, Notify, Resolve
-from wmp.core.jobs import Input, Job, State
+from wmp.core.jobs import TRANSITIONS, Input, Job, State
 from wmp.core.offers import Offers
 from wmp.core.peers import Give, RemoteWorker, fits
 from wmp.core.post import Post
@@ -50,7 +50,7 @@ class Dispatch:
     last_id: int = 0
     ended: Counter[End] = field(factory=Counter)
     requeued: Counter[str] = field(factory=Counter)
-    _resolved: list[tuple[int, End, Frame, int]] = field(factory=list)
+    _resolved: list[tuple[Job, End, Frame]] = field(factory=list)
 
     # -- from the application
 
@@ -164,9 +164,9 @@ class Dispatch:
 
     def done(self, worker: RemoteWorker, columns: Columns, now: float) -> int:
         """Take results in; returns how many named no current lease (WMP-6.2, 6.3)."""
-        leases, jobs = worker.leases, self.jobs
-        resolved = self._resolved
-        stale, before = 0, len(resolved)
+        leases = worker.leases
+        stale = 0
+        ended: list[tuple[Job, End, Frame]] = []
         back: list[tuple[Job, int, Frame]] = []
         changed: dict[int, Queue] = {}
         outcomes, payloads = columns.outcomes or (), columns.payloads or ()
@@ -178,15 +178,15 @@ class Dispatch:
                 stale += 1
                 continue
             del leases[id]
-            if outcome <= Outcome.ERROR:
-                job.step(Input.RESULT)
-                del jobs[id]
-                if job.deadline is not None:
-                    self.post.timers.clear(("job", id))
-                resolved.append((id, _ENDS[outcome], payload, attempt))
-                continue
-            back.append((job, outcome, payload))
-        worker.done += len(resolved) - before
+            end = _ENDS.get(outcome)
+            if end is None:
+                back.append((job, outcome, payload))
+            else:
+                ended.append((job, end, payload))
+        worker.done += len(ended)
+        for job, _, _ in ended:
+            job.state = _AFTER_RESULT[job.state]
+        self._end_all(ended)
         for job, outcome, payload in reversed(back):  # each goes to the front (WMP-6.13)
             if outcome == Outcome.LOST:
                 cause = "lost at the worker"
@@ -323,11 +323,23 @@ class Dispatch:
 
     def collect(self) -> None:
         """Tell the submitters what ended."""
-        if self._resolved:
-            ids, ends, payloads, attempts = zip(*self._resolved, strict=True)
+        resolved = self._resolved
+        if not resolved:
+            return
+        self._resolved = []
+        ends = tuple([end for _, end, _ in resolved])
+        if ends.count(ends[0]) == len(ends):
+            self.ended[ends[0]] += len(ends)  # mostly: and an End's hash is no C code
+        else:
             self.ended.update(ends)
-            self._resolved.clear()
-            self.post.actions.append(Resolve(ids, ends, payloads, attempts))
+        self.post.actions.append(
+            Resolve(
+                ids=tuple([job.id for job, _, _ in resolved]),
+                ends=ends,
+                payloads=tuple([payload for _, _, payload in resolved]),
+                attempts=tuple([job.attempt for job, _, _ in resolved]),
+            )
+        )
 
     # -- helpers
 
@@ -339,10 +351,10 @@ class Dispatch:
 
     def _next_share(self, worker: RemoteWorker) -> Iterable[Queue]:
         """What a worker with room may get more of, now that it holds fewer jobs."""
-        if worker.credit:
-            yield from self._by_urgency(worker.roles)
+        roles = set(worker.roles) if worker.credit else set()
         for give in worker.gives.values():
-            yield from self._by_urgency(give.roles)
+            roles.update(give.roles)
+        return self._by_urgency(sorted(roles))
 
     def _offer_all(self, queues: Iterable[Queue], now: float) -> None:
         for queue in {id(q): q for q in queues}.values():
@@ -376,19 +388,20 @@ class Dispatch:
         worker = give.worker
         leases = worker.leases
         number = worker.stream.sent + 1
-        timed = False
         for job in jobs:
-            job.step(Input.GRANT)
+            job.state = _GRANTED  # a queue gives out no others than those that are queued
             job.attempt += 1
             job.worker = worker
             job.take = number
-            leases[job.id] = job
-            timed = timed or job.deadline is not None
+        ids = [job.id for job in jobs]
+        leases.update(zip(ids, jobs, strict=True))
+        payloads = [job.payload for job in jobs]
+        timed = [job.deadline for job in jobs].count(None) < len(jobs)
         columns = Columns(
-            ids=[job.id for job in jobs],
+            ids=ids,
             attempts=[job.attempt for job in jobs],
             left=[_left(job, now) for job in jobs] if timed else None,
-            payloads=[job.payload for job in jobs],
+            payloads=payloads,
         )
         kind = queue.kind
         fields: dict[int | str, Any] = {
@@ -402,7 +415,7 @@ class Dispatch:
         if kind.codec:
             fields[Field.CODEC] = kind.codec
         give.window = min(give.window, give.want)
-        size = sum(len(job.payload) for job in jobs)
+        size = sum(map(len, payloads))
         self.post.push(worker, Command.TAKE, fields, columns, now, size)
         self.offers.mark_served(worker)
         self.queues.tidy(queue)
@@ -445,13 +458,24 @@ class Dispatch:
 
     def _end(self, job: Job, end: End, payload: bytes) -> None:
         """Take a job that has reached ENDED out of the books."""
-        del self.jobs[job.id]
-        if job.deadline is not None:
-            self.post.timers.clear(("job", job.id))
-        self._resolved.append((job.id, end, payload, job.attempt))
+        self._end_all([(job, end, payload)])
+
+    def _end_all(self, ended: list[tuple[Job, End, Frame]]) -> None:
+        jobs = self.jobs
+        for job, _, _ in ended:
+            del jobs[job.id]
+            if job.deadline is not None:
+                self.post.timers.clear(("job", job.id))
+        self._resolved += ended
 
 
-_ENDS = (End.OK, End.ERROR)
+# The table's rows that are asked for every job, so that it is not asked a job at a time.
+_GRANTED: Final = TRANSITIONS[State.QUEUED, Input.GRANT]
+_AFTER_RESULT: Final = {
+    state: TRANSITIONS[state, Input.RESULT] for state in (State.LEASED, State.CANCELLING)
+}
+_ENDS = {int(Outcome.OK): End.OK, int(Outcome.ERROR): End.ERROR}
+"""The outcomes that are a job's end, whatever its manager thinks of it."""
 
 
 def _left(job: Job, now: float) -> int | None:

@@ -120,9 +120,11 @@ class Lanes:
                 del self._lines[line.upstream.identity, line.owner, line.kind]
         return runs, expired, spare
 
-    def end(self, lane: Lane, ids: Iterable[int]) -> None:
-        """Jobs of a lane ended; without any left, its resources are free again."""
-        for job in ids:
+    def end(self, lane: Lane, ids: Sequence[int]) -> None:
+        """Jobs of a lane ended, each once; without any left, its resources are free again."""
+        if len(ids) == len(lane.ids):
+            lane.ids.clear()
+        for job in ids if lane.ids else ():
             del lane.ids[job]
         if not lane.ids:
             del self.running[lane.number]
@@ -181,12 +183,17 @@ class Lanes:
     def _run(self, line: Line, fits: int, now: float) -> Run:
         jobs, kind = line.jobs, line.kind
         count = self.pace.bundle(kind.role, len(jobs), fits)
-        entries = [jobs.popleft()]
-        while len(entries) < count and not (jobs[0][1] is not None and jobs[0][1] <= now):
-            entries.append(jobs.popleft())
-        self.parked -= len(entries)
-        ids = [entry[0] for entry in entries]
+        entries = [jobs.popleft() for _ in range(count)]
         deadlines = [entry[1] for entry in entries]
+        timed = deadlines.count(None) < count
+        if timed:
+            # Up to the next job whose time has passed: that one is not started.
+            late = (i for i, at in enumerate(deadlines) if i and at is not None and at <= now)
+            count = next(late, count)
+            jobs.extendleft(reversed(entries[count:]))
+            del entries[count:], deadlines[count:]
+        self.parked -= count
+        ids = [entry[0] for entry in entries]
         self._number += 1
         number = self._number
         self.resources.take(kind.needs)
@@ -199,7 +206,7 @@ class Lanes:
             manager=line.owner,
             ids=ids,
             attempts=line.upstream.taken[line.owner].start(ids),
-            deadlines=deadlines if any(at is not None for at in deadlines) else None,
+            deadlines=deadlines if timed else None,
             payloads=[entry[2] for entry in entries],
         )
 

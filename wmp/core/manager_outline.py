@@ -28,6 +28,7 @@ LEFT_OUT: Final = {
     "Offers.scan": "settings",
     "Offers.on_policy_error": "settings",
     "Offers._places": "the next is above all others anyway",
+    "_Profile.members": "follows from whose profile it is",
     "Post.actions": "empty between two events",
     "Post.dropped": "statistics",
     "Post.resend": "settings",
@@ -139,8 +140,12 @@ def _queue_shape(queue: Queue) -> Hashable:
 
 
 def _offers_shape(offers: Offers) -> Hashable:
-    """The workers with credit, and with open GIVEs, oldest place first."""
+    """The workers with credit, and with open GIVEs, oldest place first; and all that count."""
     profiles = [p for p in offers._profiles.values() if p.credited or p.giving]
     credited = [(place, id) for p in profiles for id, (place, _) in p.credited.items()]
     giving = [(place, id) for p in profiles for id, (place, _) in p.giving.items()]
-    return tuple([id for _, id in sorted(credited)]), tuple([id for _, id in sorted(giving)])
+    return (
+        tuple([id for _, id in sorted(credited)]),
+        tuple([id for _, id in sorted(giving)]),
+        tuple(sorted(offers._profile_of)),
+    )

@@ -26,6 +26,8 @@ def spread(count: int, rooms: Sequence[int]) -> list[int]:
     Returns:
         A share for each room, none above it; their sum is ``count`` or all the room.
     """
+    if len(rooms) == 1:
+        return [min(count, rooms[0])]
     shares = [0] * len(rooms)
     # The smallest rooms first: what they cannot take is then shared by those that can.
     order = sorted(range(len(rooms)), key=lambda index: (rooms[index], -index))
@@ -39,6 +41,9 @@ _LEAST = 8
 """Jobs that may always wait at a worker, within its window: fewer cost a message each."""
 
 _ALL = 1 << 62
+
+_SEEN = 8
+"""Offers that a policy which keeps their order sees at once for a single job."""
 
 _Room = tuple[RemoteWorker, int, int]
 """A worker, what would start there at once, and what it may be given in all."""
@@ -57,8 +62,8 @@ class _Profile:
     """Those with remembered credit."""
     giving: _Line = field(factory=dict)
     """Those with open GIVEs."""
-    members: set[bytes] = field(factory=set)
-    """All of them that can be reached, with or without room. Only ever counted."""
+    members: int = 0
+    """How many there are that can be reached, with or without room."""
 
 
 @define(eq=False)
@@ -66,7 +71,8 @@ class Offers:
     """All offers of a manager's workers.
 
     Invariant: a worker stands in ``credited`` exactly when its credit is above 0, and in
-    ``giving`` exactly when it has an open GIVE. Being served puts it last in both.
+    ``giving`` exactly when it has an open GIVE. Being served puts it last in both. A profile
+    counts whom ``_profile_of`` leads to it, and is forgotten with the last of them.
     """
 
     policy: Policy
@@ -75,12 +81,13 @@ class Offers:
     _profiles: dict[tuple[tuple[str, ...], tuple[tuple[str, int], ...]], _Profile] = field(
         factory=dict
     )
+    _profile_of: dict[bytes, _Profile] = field(factory=dict)
+    """By identity."""
     _places: int = 0
 
     def update(self, worker: RemoteWorker) -> None:
         """Index ``worker`` by its credit and GIVEs as they are now."""
         profile = self._profile(worker)
-        profile.members.add(worker.identity)
         self._places += 1
         for line, stands in ((profile.credited, worker.credit > 0), (profile.giving, worker.gives)):
             if stands:
@@ -90,20 +97,21 @@ class Offers:
 
     def remove(self, worker: RemoteWorker) -> None:
         """Take ``worker`` out; called before its roles or resources change, and at its end."""
-        key = _key(worker)
-        profile = self._profiles.get(key)
+        profile = self._profile_of.pop(worker.identity, None)
         if profile is not None:
             profile.credited.pop(worker.identity, None)
             profile.giving.pop(worker.identity, None)
-            profile.members.discard(worker.identity)
+            profile.members -= 1
             if not profile.members:
-                del self._profiles[key]
+                del self._profiles[_key(worker)]
 
     def mark_served(self, worker: RemoteWorker) -> None:
         """Put ``worker`` behind all others."""
         self._places += 1
         worker.served = self._places
-        profile = self._profile(worker)
+        profile = self._profile_of.get(worker.identity)
+        if profile is None:
+            return
         for line in (profile.credited, profile.giving):
             if line.pop(worker.identity, None) is not None:
                 line[worker.identity] = (self._places, worker)
@@ -117,7 +125,7 @@ class Offers:
             count,
             (
                 (w, max(0, w.credit - w.window), min(w.credit, fair - w.leased))
-                for w in _oldest(p.credited for p in profiles)
+                for w in _oldest([p.credited for p in profiles])
                 if queue.kind not in w.woken and queue.has_for(w.mark)
             ),
         )
@@ -128,7 +136,7 @@ class Offers:
         fair = _fair(queue.waiting, profiles)
 
         def rooms() -> Iterator[_Room]:
-            for worker in _oldest(p.giving for p in profiles):
+            for worker in _oldest([p.giving for p in profiles]):
                 if gives := worker.gives_for(queue):
                     want = sum(give.want for give in gives)
                     window = sum(give.window for give in gives)
@@ -142,11 +150,15 @@ class Offers:
         return min(give.want, max(give.want - give.window, fair - give.worker.leased))
 
     def _profile(self, worker: RemoteWorker) -> _Profile:
-        key = _key(worker)
-        profile = self._profiles.get(key)
+        profile = self._profile_of.get(worker.identity)
         if profile is None:
-            profile = _Profile(frozenset(worker.roles), dict(worker.resources))
-            self._profiles[key] = profile
+            key = _key(worker)
+            profile = self._profiles.get(key)
+            if profile is None:
+                profile = _Profile(frozenset(worker.roles), dict(worker.resources))
+                self._profiles[key] = profile
+            profile.members += 1
+            self._profile_of[worker.identity] = profile
         return profile
 
     def _eligible(self, queue: Queue) -> list[_Profile]:
@@ -162,29 +174,30 @@ class Offers:
     ) -> list[tuple[RemoteWorker, int]]:
         """Let the policy choose among some at a time until there is room for all.
 
-        One that declines whoever stands first must not hide those behind them.
+        One that declines whoever stands first must not hide those behind them. One that asks
+        them as they stand sees few: what a job costs must not grow with those who are idle.
         """
         chosen: list[_Room] = []
         found = 0
-        while found < count and (some := {r[0].identity: r for r in islice(rooms, self.scan)}):
-            workers = [room[0] for room in some.values()]
-            for worker in self._choose(queue, count - found, workers):
-                chosen.append(some[worker.identity])
-                found += max(0, *some[worker.identity][1:])
+        scan = self.scan
+        if getattr(self.policy, "in_order", False):
+            scan = min(scan, max(_SEEN, 2 * count))
+        while found < count and (some := list(islice(rooms, scan))):
+            for room in self._choose(queue, count - found, some):
+                chosen.append(room)
+                found += max(0, room[1], room[2])
         return _share(count, chosen)
 
-    def _choose(self, queue: Queue, count: int, workers: list[RemoteWorker]) -> list[RemoteWorker]:
+    def _choose(self, queue: Queue, count: int, rooms: list[_Room]) -> list[_Room]:
         """Ask the policy; never let a user's function take the manager down."""
-        if not workers:
-            return workers
         jobs = Jobs(queue.kind.role, queue.needs, count)
-        known = {worker.identity: worker for worker in workers}
+        known = {room[0].identity: room for room in rooms}
         try:
-            answer = [offer.identity for offer in self.policy(jobs, tuple(workers))]
+            answer = [offer.identity for offer in self.policy(jobs, tuple([r[0] for r in rooms]))]
             chosen = [known.pop(identity) for identity in answer if identity in known]
         except Exception as error:  # noqa: BLE001 - a user's function; reported, jobs go on
             self.on_policy_error(error)
-            return workers
+            return rooms
         return chosen
 
 
@@ -195,14 +208,19 @@ def _fair(waiting: int, profiles: Sequence[_Profile]) -> int:
     stand idle beside it. A share among all who could do them leaves each of them something,
     and shrinks as the end comes near. Who is alone shares with nobody.
     """
-    workers = sum(len(profile.members) for profile in profiles)
+    workers = sum([profile.members for profile in profiles])
     return max(_LEAST, -(-waiting // workers)) if workers > 1 else _ALL
 
 
-def _oldest(lines: Iterable[_Line]) -> Iterator[RemoteWorker]:
+def _oldest(lines: Sequence[_Line]) -> Iterator[RemoteWorker]:
     """Workers, oldest offer first."""
-    # No two places are equal, so workers are never compared.
-    return (worker for _, worker in heapq.merge(*(line.values() for line in lines)))
+    places: Iterable[tuple[int, RemoteWorker]]
+    if len(lines) == 1:
+        places = lines[0].values()
+    else:
+        # No two places are equal, so workers are never compared.
+        places = heapq.merge(*(line.values() for line in lines))
+    return (worker for _, worker in places)
 
 
 def _share(count: int, rooms: Sequence[_Room]) -> list[tuple[RemoteWorker, int]]:

@@ -23,15 +23,24 @@ class Pace:
     settings: WorkerSettings
     means: dict[str, float] = field(factory=dict)
     """Role to seconds a job."""
+    _windows: dict[int, int] = field(factory=dict)
+    """The window by places, until the next measure: it is asked for several times an event."""
 
     def record(self, role: str, seconds: float, jobs: int) -> None:
         """A lane took ``seconds`` for ``jobs`` jobs."""
         each = max(0.0, seconds) / jobs
         mean = self.means.get(role)
         self.means[role] = each if mean is None else mean + _WEIGHT * (each - mean)
+        self._windows.clear()
 
     def window(self, places: int) -> int:
         """Jobs worth taking beyond what can run at once, on ``places`` places."""
+        window = self._windows.get(places)
+        if window is None:
+            window = self._windows[places] = self._window(places)
+        return window
+
+    def _window(self, places: int) -> int:
         settings = self.settings
         if settings.window is not None:
             return settings.window

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol, TypeAlias
+from typing import Protocol, TypeAlias, TypeVar
 
 from attrs import frozen
 
-__all__ = ["Jobs", "Offer", "Policy"]
+__all__ = ["Jobs", "Offer", "Policy", "in_order"]
 
 
 @frozen
@@ -57,6 +57,19 @@ class Offer(Protocol):
     @property
     def served(self) -> int:
         """When it was last woken or given jobs, as a growing count; 0 for never."""
+
+
+_P = TypeVar("_P", bound="Policy")
+
+
+def in_order(policy: _P) -> _P:
+    """Mark a policy that asks workers in the order in which it sees them, oldest offer first.
+
+    It is shown no more offers than the jobs need, so that what a job costs does not grow with
+    the workers that are idle. A decorator.
+    """
+    policy.in_order = True  # type: ignore[attr-defined]
+    return policy
 
 
 Policy: TypeAlias = Callable[[Jobs, Sequence[Offer]], Sequence[Offer]]

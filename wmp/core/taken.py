@@ -133,8 +133,7 @@ class Taken:
     def start(self, ids: Sequence[int]) -> list[int]:
         """Parked jobs go to a lane; returns their attempts."""
         self.states.update(dict.fromkeys(ids, TRANSITIONS[JobState.PARKED, JobInput.START]))
-        attempts = self.attempts
-        return [attempts[job] for job in ids]
+        return list(map(self.attempts.__getitem__, ids))
 
     def step(self, job: int, what: JobInput) -> JobState | None:
         """Move one job as the table says; its new state, or None when ``what`` is ignored."""
@@ -149,8 +148,6 @@ class Taken:
 
         The table is asked once for each state among them, not once for each job.
         """
-        pop = self.states.pop
-        for state in {pop(job) for job in ids}:
+        for state in set(map(self.states.pop, ids)):
             assert TRANSITIONS[state, what] is JobState.ABSENT
-        forget = self.attempts.pop
-        return [forget(job) for job in ids]
+        return list(map(self.attempts.pop, ids))

@@ -27,6 +27,7 @@ LEFT_OUT: Final = {
     "Lanes._turn": "the next is above all others anyway",
     "Lanes.parked": "follows from the lines",
     "Link.pings": "matters for jitter only",
+    "Pace._windows": "follow from the means",
     "Pace.means": "matter while the window or the size of bundles follows from them",
     "Resources.total": "settings",
     "Room._arrivals": "the next is above all others anyway",
