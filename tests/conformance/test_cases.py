@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import build_rules
 import pytest
 
 from tests.conformance import zoo_devices, zoo_managers, zoo_workers  # noqa: F401 - they fill it
@@ -82,6 +83,14 @@ def test_every_rule_that_binds_catches_a_broken_peer(testee: str) -> None:
     seen = [r for r in RULES.values() if r.binds(testee) and (testee, r.id) not in UNSEEN]
 
     assert [r.id for r in seen if r.level != "may" and r.id not in animals] == []
+
+
+def test_the_rules_of_the_kit_are_up_to_date() -> None:
+    rules = build_rules.parse_rules(build_rules.SPEC.read_text(encoding="utf-8"))
+
+    assert build_rules.KIT.read_text(encoding="utf-8") == build_rules.render_kit(rules), (
+        "stale: run python specs/build_rules.py"
+    )
 
 
 def test_rules_are_those_of_the_specification() -> None:

@@ -450,6 +450,12 @@ class TakesUnreachableForTheEnd(Bend):
         return message
 
 
+@bent(W, "WMP-9.12")
+class WaitsForManagersThatAreElsewhere(Bend):
+    def hears(self, link: Link, message: Message) -> Message | None:
+        return None if message.fields.get(Field.CODE) == ErrorCode.MISROUTED else message
+
+
 switched(W, "WMP-9.14", worker_side.expiry, "never gives a manager up")
 
 

@@ -161,6 +161,11 @@ def somebody_else(talk: ManagerTalk) -> None:
         worker.raw(*codec.encode(evolve(give, to=to)))
         error = worker.expect(Command.ERROR)
         talk.check(error["code"] == code, f"to {to!r}: ERROR {error['code']!r}, expected {code!r}")
+        about = error["about_peer"]
+        talk.check(
+            about is not None and tuple(about) == (to[-1], to[-2]),
+            f"to {to!r}: ERROR about {about!r}, expected the one that is named there",
+        )
         talk.check(error.message.to == worker.path[::-1], "ERROR has no receiver", "WMP-10.2")
         worker.never(Command.TAKE, Command.NO, what="it was not for this manager")
     talk.check(len(worker.take()) == 1, "the GIVE that follows gets no job")

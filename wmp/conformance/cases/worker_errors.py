@@ -146,6 +146,11 @@ def somebody_else(talk: WorkerTalk) -> None:
         manager.raw(*codec.encode(evolve(take, to=to)))
         error = manager.expect(Command.ERROR)
         talk.check(error["code"] == code, f"to {to!r}: ERROR {error['code']!r}, expected {code!r}")
+        about = error["about_peer"]
+        talk.check(
+            about is not None and tuple(about) == (to[-1], to[-2]),
+            f"to {to!r}: ERROR about {about!r}, expected the one that is named there",
+        )
         talk.check(error.message.to == manager.path[::-1], "ERROR has no receiver", "WMP-10.2")
         manager.never(Command.DONE, what="it was not for this worker")
 

@@ -12,11 +12,13 @@ from wmp.message import Command, ErrorCode
 
 __all__ = [
     "a_link_that_is_not_silent",
+    "another_in_its_place",
     "goodbye",
     "goodbye_after_work",
     "held_jobs",
     "interval_of_a_manager",
     "looking_for_managers",
+    "misrouted",
     "newer_epoch",
     "older_epoch",
     "pings_during_a_job",
@@ -276,6 +278,55 @@ def unreachable(talk: WorkerTalk) -> None:
     manager.pong()
     if not any(id == job for _, id, _ in manager.answered):
         manager.done_of(job, rule="WMP-9.12")
+
+
+@case("WMP-9.12")
+def misrouted(talk: WorkerTalk) -> None:
+    """ERROR misrouted about a manager: it is elsewhere, and its locks are released at once."""
+    manager, other = talk.met(), talk.met("other")
+    manager.woken(64)
+    talk.settle()
+    other.clear()
+    other.wake(1)
+    other.expect(Command.READY, where=lambda heard: heard["credit"] == 0, rule="WMP-3.9")
+    manager.answers = False
+    manager.error(
+        ErrorCode.MISROUTED,
+        source=(b"between", 7),
+        about=int(Command.GIVE),
+        about_peer=(manager.identity, manager.epoch),
+    )
+    manager.locks.clear()
+    other.lock(what="the manager that had the lock is elsewhere")
+    talk.over = True
+
+
+@case("WMP-9.12")
+def another_in_its_place(talk: WorkerTalk) -> None:
+    """Another manager over a new connection, without a hop: what was there has gone."""
+    gone = talk.met("gone", hops=())
+    gone.woken(64)
+    talk.settle()
+    gone.answers = False
+    old, began = gone.connection, talk.now
+    new = talk.manager("new", hops=())
+    new.answers = False
+    new.expect(
+        Command.READY,
+        within=4.0 + 2 * talk.wire.grace,
+        where=lambda heard: heard.connection != old,
+        rule="WMP-9.4",
+    )
+    gone.locks.clear()
+    new.answers = True
+    new.pong()
+    new.expect(
+        Command.READY,
+        Command.GIVE,
+        where=lambda heard: bool(heard["credit"] or heard["want"]),
+        what="the lock of the manager that was there before is released",
+    )
+    talk.check(talk.now - began < 5.0 + 3 * talk.wire.grace, "the kit is too slow")
 
 
 @case("WMP-9.14")
