@@ -9,6 +9,7 @@ from wmp.cli.journal import journal
 from wmp.cli.keys import keys
 from wmp.cli.map import map_command
 from wmp.cli.options import version, write_examples
+from wmp.cli.report import report
 from wmp.cli.worker import worker
 
 __all__ = ["command"]
@@ -40,5 +41,5 @@ def command() -> None:
     """
 
 
-for one in (demo, worker, map_command, journal, keys):
+for one in (demo, worker, map_command, journal, report, keys):
     command.add_command(one)

@@ -5,9 +5,17 @@ Everything here is a function from DataFrames to DataFrames, except ``wmp.spark.
 which read and write. Nothing of the library imports it; it needs the extra ``spark``.
 """
 
+from importlib import import_module
 from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
 
 from wmp.errors import ConfigError
+
+if TYPE_CHECKING:
+    from wmp.spark.following import follow
+    from wmp.spark.reporting import Report, report
+
+__all__ = ["Report", "follow", "report"]
 
 for _name in ("pyspark", "pandas", "pyarrow"):
     if find_spec(_name) is None:
@@ -15,3 +23,11 @@ for _name in ("pyspark", "pandas", "pyarrow"):
             f"the pipeline needs pyspark, pandas and pyarrow, and {_name} is not installed; "
             "run: pip install 'wmp[spark]'"
         )
+
+
+def __getattr__(name: str) -> Any:
+    """Load what makes reports when it is asked for: Spark's workers import this as well."""
+    module = {"Report": "reporting", "report": "reporting", "follow": "following"}.get(name)
+    if module is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"wmp.spark.{module}"), name)

@@ -13,14 +13,14 @@ from wmp.spark.schema import TABLES
 
 __all__ = ["activity", "device_hops", "fairness", "requeues", "stretch", "utilisation"]
 
-_STRETCHES: Final = (1, 5, 15, 60, 300, 900, 3600)
+_STRETCHES: Final = (0.05, 0.25, 1, 5, 15, 60, 300, 900, 3600)
 _MOST: Final = 120
 
 
 def stretch(seconds: float) -> int:
     """How long a stretch of time is, in µs, so that there are not too many of them in all."""
     fits = (length for length in _STRETCHES if seconds <= length * _MOST)
-    return next(fits, _STRETCHES[-1]) * 1_000_000
+    return int(next(fits, _STRETCHES[-1]) * 1_000_000)
 
 
 def _stretch_of(micros: Column, length: int) -> Column:

@@ -1,0 +1,176 @@
+"""A report that follows its journals while they grow.
+
+A stream takes in each line once: its source tells places by the byte, its sink, a Parquet table,
+commits whole batches, and a checkpoint keeps both, so that what is killed at any moment goes on
+where it was. The tables are made of what was taken in, by the same steps as of files: they are
+what a report of the same lines would have. That costs as much as such a report, each time, so it
+is done when there is something new, and at most half of the time: a journal of hours is followed,
+one of months is read when it is over.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Final
+
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming import StreamingQuery
+
+from wmp.errors import ConfigError, WMPError
+from wmp.spark.events import UNKNOWN_VERSION
+from wmp.spark.journals import LINES
+from wmp.spark.reporting import Report, check_out, session, write_page
+from wmp.spark.run import Progress, build_from
+from wmp.spark.source import JournalSource
+from wmp.spark.spans import find
+
+__all__ = ["follow"]
+
+_KEPT: Final = "_stream"
+"""Where, beside the tables, what was taken in is kept, and how far."""
+_LOOK: Final = "2 seconds"
+_BYTES: Final = 64 << 20
+_REST: Final = 2.0
+"""s between two reports at least."""
+
+Made = Callable[[Report, int], bool]
+"""Told of each report, with the lines that it is of; whether to go on."""
+
+
+def follow(
+    journals: str | Path | Sequence[str | Path],
+    out: str | Path,
+    made: Made,
+    *,
+    idle: float | None = None,
+    spark: SparkSession | None = None,
+    master: str | None = None,
+    progress: Progress | None = None,
+) -> Report:
+    """Report journals, and again whenever there is more in them.
+
+    Whoever stops it, or kills it, and calls it again with the same directories goes on: no line
+    is lost or counted twice.
+
+    Args:
+        journals: Folders and files; segments that appear there later are followed too.
+        out: As :func:`wmp.spark.report` has it. One at a time may follow into it.
+        made: Told of each report; it ends when that says False.
+        idle: End when for so many s nothing was added, and all is reported. None: never.
+        spark: As :func:`wmp.spark.report` has it.
+        master: As there.
+        progress: As there, of each report anew.
+
+    Returns:
+        The last report.
+
+    Raises:
+        ConfigError: As :func:`wmp.spark.report` does.
+        WMPError: As there; a segment went before all of it was read.
+    """
+    paths = [str(Path(p).resolve()) for p in _several(journals)]
+    find(paths)
+    where = check_out(out)
+    with session(spark, master) as engine:
+        query = _take_in(engine, paths, where / _KEPT)
+        try:
+            return _Follower(engine, query, _several(journals), where, made, progress).run(idle)
+        finally:
+            query.stop()
+
+
+def _several(journals: str | Path | Sequence[str | Path]) -> list[str | Path]:
+    return [journals] if isinstance(journals, (str, Path)) else list(journals)
+
+
+def _take_in(spark: SparkSession, paths: Sequence[str], kept: Path) -> StreamingQuery:
+    """Start the stream: lines to a table that only grows."""
+    spark.dataSource.register(JournalSource)  # also where nothing of ours can be found by name
+    lines = (
+        spark.readStream.format("wmp")
+        .option("lines", "true")
+        .option("maxBytes", str(_BYTES))
+        .option("paths", json.dumps(list(paths)))
+        .load()
+    )
+    return (
+        lines.coalesce(1)  # a file a batch, not one a segment
+        .writeStream.format("parquet")
+        .option("path", str(kept / "lines"))
+        .option("checkpointLocation", str(kept / "checkpoint"))
+        .trigger(processingTime=_LOOK)
+        .start()
+    )
+
+
+class _Follower:
+    """Makes a report whenever there is more."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        query: StreamingQuery,
+        journals: Sequence[str | Path],
+        where: Path,
+        made: Made,
+        progress: Progress | None,
+    ) -> None:
+        self._spark = spark
+        self._query = query
+        self._journals = journals
+        self._where = where
+        self._made = made
+        self._progress = progress
+
+    def run(self, idle: float | None) -> Report:
+        """Go on until it is enough."""
+        last: Report | None = None
+        told, took, ended = -1, 0.0, 0.0
+        quiet = time.monotonic()
+        while True:
+            self._wait()
+            lines = self._taken_in()
+            count = lines.count()
+            now = time.monotonic()
+            if count != told:
+                quiet = now
+                if last is None or now - ended >= max(took, _REST):
+                    result = build_from(self._spark, lines, self._where, progress=self._progress)
+                    last = Report(write_page(self._where, self._journals), result)
+                    ended = quiet = time.monotonic()
+                    told, took = count, ended - now
+                    if not self._made(last, count):
+                        return last
+            elif last is not None and idle is not None and now - quiet >= idle:
+                return last
+
+    def _wait(self) -> None:
+        """Until the stream may have taken in more; what broke it is said here."""
+        try:
+            over = self._query.awaitTermination(1)
+        except StreamingQueryException as error:
+            text = str(error)
+            if UNKNOWN_VERSION in text:
+                raise ConfigError(text[text.index(UNKNOWN_VERSION) :].splitlines()[0]) from None
+            raise WMPError(f"cannot go on following: {_why(text)}") from error
+        if over:
+            raise WMPError("cannot go on following: the stream was stopped")
+        if self._query.lastProgress is None:  # it has not looked yet
+            time.sleep(0.1)
+
+    def _taken_in(self) -> DataFrame:
+        """The lines of all batches that are committed."""
+        path = self._where / _KEPT / "lines"
+        if not (path / "_spark_metadata").is_dir():
+            return self._spark.createDataFrame([], LINES)
+        return self._spark.read.schema(LINES).parquet(str(path))
+
+
+def _why(text: str) -> str:
+    """The line that says most: the last that names an error of ours, else the first."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return next((line for line in reversed(lines) if "Error: " in line), lines[0])

@@ -1,0 +1,111 @@
+"""A report of journals: the tables, and a page that shows them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from attrs import frozen
+from pyspark.sql import SparkSession
+
+from wmp.errors import ConfigError
+from wmp.spark.journals import find_segments
+from wmp.spark.page import page
+from wmp.spark.run import STEPS, Progress, Result, build
+from wmp.spark.session import start_session
+from wmp.spark.shown import look
+
+__all__ = ["PAGE", "Report", "check_out", "report", "session", "write_page"]
+
+PAGE: Final = "report.html"
+"""Name of the page, beside the tables."""
+
+
+@frozen
+class Report:
+    """What came of it."""
+
+    page: Path
+    """The page."""
+    result: Result
+    """The tables, and how many violations are in them."""
+
+
+def report(
+    journals: str | Path | Sequence[str | Path],
+    out: str | Path,
+    *,
+    spark: SparkSession | None = None,
+    master: str | None = None,
+    progress: Progress | None = None,
+) -> Report:
+    """Read journals, write all tables and the page.
+
+    Args:
+        journals: Folders and files, one or several.
+        out: Directory of this machine in which all is made; tables that are there are replaced.
+            On a cluster the executors must see it under the same name, and the journals too.
+        spark: Where it is done. By default the session that is active in this process, else one
+            that is started, and stopped in the end.
+        master: Where that one is started: ``local[2]``, ``spark://host:7077``, …
+        progress: Told of each step before it begins.
+
+    Raises:
+        ConfigError: A journal is not there, or of a version that is not known; there is no Java.
+        WMPError: Spark did not start.
+    """
+    paths = [journals] if isinstance(journals, (str, Path)) else list(journals)
+    where = check_out(out)
+    find_segments(paths)  # what is not there is said before anything is started
+    with session(spark, master) as engine:
+        result = build(engine, paths, where, progress=progress)
+    if progress is not None:
+        progress("page", len(STEPS), len(STEPS) + 1)
+    return Report(write_page(where, paths), result)
+
+
+def write_page(where: Path, journals: Sequence[str | Path]) -> Path:
+    """Write the page of tables in a directory, at once: nobody sees half of it."""
+    text = page(look(where, map(str, journals)))
+    path = where / PAGE
+    half = path.with_name(f".{PAGE}.{os.getpid()}")
+    half.write_text(text, encoding="utf-8")
+    half.replace(path)
+    return path
+
+
+def check_out(out: str | Path) -> Path:
+    """The directory to write to, made if it is not there.
+
+    Raises:
+        ConfigError: It is none, or cannot be made.
+    """
+    if "://" in str(out):
+        raise ConfigError(
+            f"cannot write a page to {out}: expected a directory of this machine "
+            "(wmp.spark.run.build writes tables wherever Spark can)"
+        )
+    where = Path(out).resolve()
+    try:
+        where.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise ConfigError(f"cannot make the directory {out}: {reason}") from error
+    return where
+
+
+@contextmanager
+def session(spark: SparkSession | None, master: str | None) -> Iterator[SparkSession]:
+    """The session that is given or active, else one for as long as this lasts."""
+    found = spark or (SparkSession.getActiveSession() if master is None else None)
+    if found is not None:
+        yield found
+        return
+    started = start_session(master, name="wmp report")
+    try:
+        yield started
+    finally:
+        started.stop()

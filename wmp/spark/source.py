@@ -1,0 +1,246 @@
+"""Journals by name: ``spark.read.format("wmp").load(dir)``, and ``spark.readStream`` the same.
+
+``pyspark_wmp`` lets Spark find it. Rows are the table ``events`` of :mod:`wmp.spark.schema`; what
+is no line of a journal is passed over. With the option ``lines`` they are the lines as they are,
+which :func:`wmp.spark.events.parse` reads, and counts what it cannot.
+
+A stream follows files that grow: a position is a byte of each segment, so that a query that is
+started again goes on exactly where its checkpoint says.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, MutableMapping
+from typing import Any, Final
+
+import pyarrow
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    InputPartition,
+)
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    SupportsTriggerAvailableNow,
+)
+from pyspark.sql.types import StructType
+
+from wmp.errors import ConfigError
+from wmp.journal.schema import COLUMNS, VERSION, Type, what_is_wrong
+from wmp.spark import spans
+from wmp.spark.events import UNKNOWN_VERSION
+from wmp.spark.journals import LINES
+from wmp.spark.schema import ddl
+
+__all__ = ["JournalSource"]
+
+_BATCH: Final = 4096
+_PIECE: Final = 32 << 20
+_OPTIONS: Final = ("path", "paths", "node", "lines", "maxbytes")
+_TYPES: Final = {
+    Type.INTEGER: pyarrow.int64(),
+    Type.TEXT: pyarrow.string(),
+    Type.TRUTH: pyarrow.bool_(),
+    Type.INTEGERS: pyarrow.list_(pyarrow.int64()),
+    Type.TEXTS: pyarrow.list_(pyarrow.string()),
+    Type.AMOUNTS: pyarrow.map_(pyarrow.string(), pyarrow.int64()),
+    Type.NUMBERS: pyarrow.map_(pyarrow.string(), pyarrow.float64()),
+}
+_EVENTS: Final = pyarrow.schema(
+    [*((c.name, _TYPES[c.type]) for c in COLUMNS), ("file", pyarrow.string())]
+)
+_LINES: Final = pyarrow.schema([("file", pyarrow.string()), ("value", pyarrow.string())])
+_MAPS: Final = frozenset(c.name for c in COLUMNS if c.type in (Type.AMOUNTS, Type.NUMBERS))
+_WORDS: Final = {"true": True, "false": False}
+
+# Types are checked without pyspark: its classes are Any then.
+
+
+class JournalSource(DataSource):  # type: ignore[misc]
+    """The format ``wmp``.
+
+    Options, besides the path or paths, each a folder or a file:
+
+    - ``node``: only lines of the node of this identity;
+    - ``lines``: ``true`` for the lines as they are, in columns ``file`` and ``value``;
+    - ``maxBytes``: of a stream, how many bytes a batch takes at most, all segments together.
+    """
+
+    @classmethod
+    def name(cls) -> str:
+        """``wmp``."""
+        return "wmp"
+
+    def schema(self) -> str:
+        """Of the table ``events``, or of lines."""
+        return LINES if _Asked(self.options).lines else ddl("events")
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """All that is there."""
+        return _Batch(_Asked(self.options))
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        """All that is there, and what comes."""
+        return _Stream(_Asked(self.options))
+
+
+class _Asked:
+    """What the options say.
+
+    Raises:
+        ConfigError: One is not known, or lacks what it needs.
+    """
+
+    def __init__(self, options: MutableMapping[str, str]) -> None:
+        given = {name.lower(): value for name, value in dict(options).items()}
+        for name in given:
+            if name not in _OPTIONS:
+                raise ConfigError(
+                    f"the format wmp has no option {name!r}; expected path, node, lines, maxBytes"
+                )
+        self.paths: list[str] = json.loads(given.get("paths", "[]"))
+        if "path" in given:
+            self.paths.append(given["path"])
+        if not self.paths:
+            raise ConfigError('which journal? expected a folder, as in load("journal")')
+        self.paths = [path.removeprefix("file://") for path in self.paths]
+        self.node = given.get("node")
+        word = given.get("lines", "false").lower()
+        if word not in _WORDS:
+            raise ConfigError(f"lines is {word!r}; expected true or false")
+        self.lines = _WORDS[word]
+        if self.lines and self.node is not None:
+            raise ConfigError("node goes without lines: what a line is of, only its columns say")
+        limit = given.get("maxbytes", "0")
+        if not (limit.isascii() and limit.isdecimal()):
+            raise ConfigError(f"maxBytes is {limit!r}; expected a number of bytes")
+        self.limit = int(limit) or None
+
+    def read(self, span: spans.Span) -> Iterator[pyarrow.RecordBatch]:
+        """The rows of a span, in batches."""
+        name = span.path.rpartition("/")[2]
+        rows: list[Any] = []
+        for text in spans.read(span):
+            row: Any = text.decode(errors="replace") if self.lines else self._line(text, name)
+            if row is not None:
+                rows.append(row)
+            if len(rows) == _BATCH:
+                yield from self._batches(rows, name)
+                rows = []
+        yield from self._batches(rows, name)
+
+    def _line(self, text: bytes, name: str) -> Mapping[str, Any] | None:
+        try:
+            line = json.loads(text)
+        except (ValueError, RecursionError):
+            return None
+        if not isinstance(line, dict):
+            return None
+        version = line.get("v")
+        if isinstance(version, int) and version != VERSION:
+            raise ConfigError(
+                f"{UNKNOWN_VERSION}: {version} in {name}; this release reads version {VERSION}: "
+                "use the one that wrote it"
+            )
+        if version is None or what_is_wrong(line) is not None:
+            return None
+        return line if self.node is None or line["node"] == self.node else None
+
+    def _batches(self, rows: list[Any], name: str) -> Iterator[pyarrow.RecordBatch]:
+        if not rows:
+            return
+        file = pyarrow.array([name] * len(rows))
+        if self.lines:
+            yield pyarrow.RecordBatch.from_arrays([file, pyarrow.array(rows)], schema=_LINES)
+            return
+        try:
+            yield _batch(rows, file)
+        except (OverflowError, pyarrow.ArrowInvalid):  # a number of more than 64 bits
+            if len(rows) > 1:
+                middle = len(rows) // 2
+                yield from self._batches(rows[:middle], name)
+                yield from self._batches(rows[middle:], name)
+
+
+def _batch(rows: list[Mapping[str, Any]], file: pyarrow.Array) -> pyarrow.RecordBatch:
+    arrays = []
+    for kind in list(_EVENTS)[:-1]:
+        values = [row.get(kind.name) for row in rows]
+        if kind.name in _MAPS:
+            values = [None if value is None else list(value.items()) for value in values]
+        arrays.append(pyarrow.array(values, kind.type))
+    return pyarrow.RecordBatch.from_arrays([*arrays, file], schema=_EVENTS)
+
+
+class _Part(InputPartition):  # type: ignore[misc]
+    """What one task reads."""
+
+    def __init__(self, span: spans.Span | None) -> None:
+        self.span = span
+
+
+class _Batch(DataSourceReader):  # type: ignore[misc]
+    def __init__(self, asked: _Asked) -> None:
+        self._asked = asked
+
+    def partitions(self) -> list[_Part]:
+        """A part of a segment each; one that is empty if there is none at all."""
+        found = spans.find(self._asked.paths).values()
+        parts = [_Part(s) for path, size in found for s in spans.pieces(path, 0, size, _PIECE)]
+        return parts or [_Part(None)]
+
+    def read(self, partition: InputPartition) -> Iterator[pyarrow.RecordBatch]:
+        """Runs at a worker."""
+        assert isinstance(partition, _Part)
+        return iter(()) if partition.span is None else self._asked.read(partition.span)
+
+
+class _Stream(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]
+    def __init__(self, asked: _Asked) -> None:
+        self._asked = asked
+        self._last: dict[str, tuple[str, int]] | None = None
+        """With the trigger ``availableNow``, what there was when it began."""
+
+    def initialOffset(self) -> dict[str, int]:
+        """Nothing is read yet."""
+        return {}
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        """What ``maxBytes`` says."""
+        limit = self._asked.limit
+        return ReadAllAvailable() if limit is None else ReadMaxBytes(limit)
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        """Look now, and no more."""
+        self._last = spans.find(self._asked.paths)
+
+    def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:
+        """How far the next batch may read."""
+        found = self._last if self._last is not None else spans.find(self._asked.paths)
+        most = limit.max_bytes if isinstance(limit, ReadMaxBytes) else None
+        return spans.advance(start, found, most)
+
+    def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[_Part]:
+        """A part of a segment each."""
+        new = {name: at for name, at in end.items() if at > start.get(name, 0)}
+        if not new:
+            return []
+        found = spans.find(self._asked.paths)
+        return [
+            _Part(span)
+            for name, at in new.items()
+            for span in spans.pieces(
+                found[name][0] if name in found else f"{self._asked.paths[0]}/{name}",
+                start.get(name, 0), at, _PIECE,
+            )
+        ]  # fmt: skip
+
+    def read(self, partition: InputPartition) -> Iterator[pyarrow.RecordBatch]:
+        """Runs at a worker."""
+        assert isinstance(partition, _Part)
+        assert partition.span is not None
+        return self._asked.read(partition.span)
