@@ -441,3 +441,39 @@ def test_what_cannot_be_simulated_is_refused():
         simulate(faults="x")
     with pytest.raises(ConfigError, match="there are no seeds"):
         simulate(seeds=[])
+
+
+# -- worlds in which the observers were wrong once: they accused the machines
+
+
+@pytest.mark.parametrize(
+    "seed",
+    [
+        pytest.param(6915, id="messages are held up for longer than all else takes"),
+        pytest.param(10664, id="the last that is heard of a worker is an error"),
+    ],
+)
+def test_worlds_that_were_accused_wrongly(seed):
+    def handle(payload, job):
+        job.report(0.5)
+        if payload == b"bad":
+            raise ValueError("no")
+        return payload.upper()
+
+    async def other(payload):
+        return payload
+
+    world = SimulatedWorld(seed)
+    world.worker({"default": handle, "a": other}, slots=2)
+    world.worker(handle, count=2)
+    jobs = [world.submit(b"x%d" % number) for number in range(5)]
+    world.submit(b"bad")
+    world.submit(b"c", role="a")
+    world.submit(b"d", timeout=3.0)
+    unwanted = world.submit(b"e")
+    world.run(0.5)
+    unwanted.cancel()
+    world.run()
+    jobs += [world.submit(b"y%d" % number) for number in range(5)]
+    world.run()
+    assert all(job.result() for job in jobs)

@@ -107,6 +107,8 @@ class Witness:
         self, me: Peer, contacts: dict[bytes, _Contact], message: Message, now: float
     ) -> None:
         """What a message of a worker may do to its leases."""
+        if message.command is Command.ERROR:
+            return  # no sign of life: it may come from anybody on the way
         identity, epoch = message.sender
         contact = contacts.get(identity)
         if contact is None:
