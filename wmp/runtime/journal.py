@@ -166,8 +166,12 @@ class Recorder:
         """Bytes put into the buffer so far."""
         self._lost: Counter[str] = Counter()
         """Lines that did not get as far as the writer, by reason."""
+        self._missed = 0
+        """Their sum."""
         self._told: Counter[str] = Counter()
         """How many of the lines that are lost the journal was told of, by reason."""
+        self._lost_told = 0
+        """Their sum."""
         self._ended = False
         self._look_at_clock()
         self._writer = _Writer(journal, author, self._chunks, self._times)
@@ -183,7 +187,7 @@ class Recorder:
         try:
             lines = self._scribe.step(event, actions, at, wall)
         except Exception as error:  # noqa: BLE001 - a defect of ours; the node must go on
-            self._lost["defect"] += 1
+            self._lose(1, "defect")
             self._writer.complain(f"a defect: {error!r}")
             return
         if lines:
@@ -206,7 +210,11 @@ class Recorder:
     @property
     def lost(self) -> int:
         """Lines lost so far."""
-        return self._lost.total() + self._writer.failed
+        return self._missed + self._writer.failed
+
+    def _lose(self, lines: int, reason: str) -> None:
+        self._lost[reason] += lines
+        self._missed += lines
 
     def _beat(self) -> None:
         self._look_at_clock()
@@ -219,10 +227,10 @@ class Recorder:
         size = sum(map(len, lines)) + len(lines)
         waiting = self._put - self._writer.taken
         if waiting + size > self._journal.buffer:
-            self._lost["full buffer"] += len(lines)
+            self._lose(len(lines), "full buffer")
             self._writer.complain("the buffer is full, the disk too slow")
             return
-        if self.lost != self._told.total():
+        if self.lost != self._lost_told:
             lines += self._news(at, wall)
             size = sum(map(len, lines)) + len(lines)
         self._chunks.append(lines)
@@ -233,6 +241,7 @@ class Recorder:
         """Say what was lost since that was last said."""
         counts = {**self._lost, "failed write": self._writer.failed}
         told, self._told = self._told, Counter(counts)
+        self._lost_told = sum(counts.values())
         return [
             self._scribe.lost(count - told[reason], reason, at, wall)
             for reason, count in counts.items()
