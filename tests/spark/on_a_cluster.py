@@ -1,0 +1,80 @@
+"""A program: the pipeline on two executors, of which one is killed while it works.
+
+Usage: ``python on_a_cluster.py JOURNAL OUT``. Prints how many executors were killed.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import time
+from pathlib import Path
+
+from wmp.spark.run import build
+from wmp.spark.session import start_session
+
+KILL_AT = "violations"
+"""The step with the most Python in it."""
+
+
+def executors(driver: int) -> list[int]:
+    """Executor processes that this driver has started."""
+    found = []
+    for entry in os.listdir("/proc"):
+        if entry.isdecimal():
+            try:
+                command = Path(f"/proc/{entry}/cmdline").read_bytes()
+                stat = Path(f"/proc/{entry}/stat").read_text()
+            except OSError:
+                continue
+            parent = int(stat.rpartition(")")[2].split()[1])
+            if parent == driver and b"CoarseGrainedExecutorBackend" in command:
+                found.append(int(entry))
+    return sorted(found)
+
+
+def main() -> int:
+    journal, out = sys.argv[1:]
+    options = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+    confs = {
+        "spark.driver.extraJavaOptions": options,
+        "spark.executor.extraJavaOptions": options,
+        "spark.executor.memory": "1g",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.local.dir": f"{out}-scratch",
+    }
+    spark = start_session("local-cluster[2,1,1024]", confs=confs)
+    context = spark.sparkContext
+    driver = context._gateway.proc.pid
+    killed: list[int] = []
+
+    def kill() -> None:
+        """Once tasks run on both executors, one of them ends."""
+        status = context.statusTracker()
+        while not killed:
+            stages = [status.getStageInfo(stage) for stage in status.getActiveStageIds()]
+            running = sum(stage.numActiveTasks for stage in stages if stage is not None)
+            found = executors(driver)
+            if running and len(found) == 2:
+                os.kill(found[0], signal.SIGKILL)
+                killed.append(found[0])
+            time.sleep(0.02)
+
+    def progress(name: str, done: int, count: int) -> None:
+        if name == KILL_AT:
+            threading.Thread(target=kill, daemon=True).start()
+
+    result = build(spark, [journal], out, progress=progress)
+    deadline = time.monotonic() + 60
+    while not executors(driver) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    print(f"killed {len(killed)}, left {len(set(executors(driver)) - set(killed))}, "
+          f"violations {result.violations}")  # fmt: skip
+    spark.stop()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,43 @@
+"""Two real executors, one of them killed while it works: the same tables as on one machine."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from pyspark.testing import assertDataFrameEqual
+
+from tests.ablation import worker_side
+from tests.spark.worlds import play, write
+from wmp.spark.run import build
+from wmp.spark.schema import TABLES
+from wmp.spark.tables import Tables
+
+
+@pytest.mark.slow
+def test_a_killed_executor_changes_nothing(spark, tmp_path):
+    worlds = [play(seed, tmp_path / "worlds") for seed in (0, 3, 7)]
+    worlds.append(play(28, tmp_path / "worlds", worker_side.stream_dedupe, name="x28"))
+    journal = write(worlds, tmp_path / "journal", segments=4)
+    here = build(spark, [journal], tmp_path / "here")
+
+    ran = subprocess.run(
+        [sys.executable, Path(__file__).with_name("on_a_cluster.py"), journal, tmp_path / "there"],
+        env={
+            **os.environ,
+            "SPARK_WORKER_DIR": str(tmp_path / "work"),
+            "SPARK_LOCAL_IP": "127.0.0.1",
+        },
+        capture_output=True,
+        text=True,
+        timeout=800,
+    )
+
+    assert ran.stdout.startswith("killed 1, left "), ran.stdout + ran.stderr[-3000:]
+    assert here.violations == 1
+    there = Tables(spark, str(tmp_path / "there"))
+    for name in TABLES:
+        assertDataFrameEqual(there.read(name), here.tables.read(name))

@@ -1,0 +1,192 @@
+"""Single transforms on a few lines that are written out."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from pyspark.testing import assertDataFrameEqual
+
+from wmp.spark.arrow import schema_of
+from wmp.spark.checks import double_booking
+from wmp.spark.clocks import Clock, Offset, clocks, offsets
+from wmp.spark.events import events, of_jobs, parse
+from wmp.spark.executions import executions
+from wmp.spark.histories import FOUND
+from wmp.spark.links import pairs
+from wmp.spark.processes import Process, processes
+from wmp.spark.schema import TABLES
+from wmp.spark.shares import stretch
+from wmp.spark.violations import FINDINGS
+from wmp.testing.invariants import INVARIANTS
+
+
+def line(node: str, n: int, at: int, what: str, **columns: object) -> str:
+    head = {"v": 1, "node": node, "epoch": 1, "n": n, "step": n, "at": at, "wall": at + 5}
+    return json.dumps({**head, "what": what, **columns})
+
+
+def read(spark, *lines: str):
+    rows = [("a-1-000001.jsonl", text) for text in lines]
+    return events(parse(spark.createDataFrame(rows, "file string, value string")))
+
+
+def message(command: str, source: str, target: str, **columns: object) -> dict[str, object]:
+    route = {"source": source, "source_epoch": 1, "target": target, "target_epoch": 1}
+    return {"command": command, "link": "#0", "hops": 0, **route, **columns}
+
+
+RUN = {"role": "r", "needs": {"slots": 2}, "owner": "m", "owner_epoch": 1, "bytes": 0}
+
+
+def test_one_entry_stands_for_all(spark):
+    found = of_jobs(
+        read(
+            spark,
+            line("m", 1, 0, "resolve", ids=[4, 5], attempts=[1], ends=["ok", "lost"], bytes=0),
+            line("m", 2, 0, "resolve", ids=[6], attempts=[2], ends=["ok"], bytes=0),
+        ).select("n", "ids", "attempts", "ends", "outcomes"),
+        "attempts", "ends", "outcomes",
+    )  # fmt: skip
+
+    columns = "n bigint, place int, job bigint, attempts bigint, ends string, outcomes bigint"
+    expected = [(1, 0, 4, 1, "ok", None), (1, 1, 5, 1, "lost", None), (2, 0, 6, 2, "ok", None)]
+    assertDataFrameEqual(found, spark.createDataFrame(expected, columns))
+
+
+def test_a_lane_does_one_job_after_the_other(spark):
+    """Two that are told together share the time since its last word."""
+    found = executions(
+        read(
+            spark,
+            line("w", 1, 100, "run", lane=1, ids=[1, 2, 3, 4], attempts=[1, 1, 2, 1], **RUN),
+            line("w", 2, 130, "finished", lane=1, ids=[1], outcomes=[0], bytes=0),
+            line("w", 3, 150, "recalled", lane=1, ids=[4]),
+            line("w", 4, 170, "finished", lane=1, ids=[2, 3], outcomes=[0, 1], bytes=0),
+            line("w", 5, 180, "run", lane=2, ids=[9], attempts=[1], **RUN),
+        )
+    ).select("lane", "job", "attempt", "handed", "began", "ended", "outcome", "handler")
+
+    columns = (
+        "lane bigint, job bigint, attempt bigint, handed bigint, began bigint, ended bigint, "
+        "outcome string, handler bigint"
+    )
+    expected = [
+        (1, 1, 1, 100, 100, 130, "ok", 30),
+        (1, 2, 1, 100, 130, 170, "ok", 20),
+        (1, 3, 2, 100, 150, 170, "error", 20),
+        (1, 4, 1, 100, None, None, "recalled", None),
+        (2, 9, 1, 180, 180, None, None, None),
+    ]
+    assertDataFrameEqual(found, spark.createDataFrame(expected, columns))
+
+
+def test_lanes_that_take_more_than_there_is(spark):
+    start = {"kind": "worker", "segment": 1, "settings": {}, "resources": {"slots": 3}}
+    found = double_booking(
+        read(
+            spark,
+            line("w", 0, 0, "start", **start),
+            line("w", 1, 10, "run", lane=1, ids=[1], attempts=[1], **RUN),
+            line("w", 2, 20, "finished", lane=1, ids=[1], outcomes=[0], bytes=0),
+            line("w", 3, 20, "run", lane=2, ids=[2], attempts=[1], **RUN),
+            line("w", 4, 30, "run", lane=3, ids=[3], attempts=[1], **RUN),
+        )
+    )
+
+    row = found.collect()
+    assert [(r.name, r.n, r.detail) for r in row] == [
+        ("no double booking", 4, "w runs jobs that need 4 slots, it has 3")
+    ]
+
+
+def test_clocks_by_the_messages_between_them(spark):
+    """w is 1000 µs ahead; the fastest trips take 30 there and 50 back."""
+
+    def trip(command, sender, receiver, number, sent, received):
+        told = message(command, sender, receiver, session=1, number=number)
+        return [
+            line(sender, number, sent, "send", **told),
+            line(receiver, number, received, "received", **told),
+        ]
+
+    take = [
+        text
+        for n, at, took in ((1, 0, 30), (2, 100, 90), (3, 200, 45))
+        for text in trip("TAKE", "m", "w", n, at, at + 1000 + took)
+    ]
+    done = [
+        text
+        for n, at, took in ((11, 400, 50), (12, 500, 70))
+        for text in trip("DONE", "w", "m", n, at + 1000, at + took)
+    ]
+    again = [
+        line("w", 20, 1300, "send", **message("DONE", "w", "m", session=1, number=13)),
+        line("w", 21, 1400, "send", **message("DONE", "w", "m", session=1, number=13)),
+        line("m", 30, 401, "received", **message("DONE", "w", "m", session=1, number=13)),
+    ]
+    start = {"kind": "worker", "segment": 1, "settings": {}}
+    lines = read(
+        spark, line("m", 0, 0, "start", **start), line("w", 0, 0, "start", **start),
+        *take, *done, *again,
+    )  # fmt: skip
+    known = processes(lines)
+    found = offsets(pairs(lines), known)
+
+    columns = ", ".join(f"{c.name} {c.type}" for c in TABLES["offsets"].columns)
+    expected = [("m", 1, "w", 1, 1030, -950, 5, 990, 40)]
+    assertDataFrameEqual(found, spark.createDataFrame(expected, columns))
+
+
+M, W, D, ALONE = ("m", 1), ("w", 1), ("d", 1), ("x", 1)
+
+
+def test_one_clock_for_all_over_the_best_chain():
+    found = [Process(M, None, 7), Process(W, None, 0), Process(D, None, 0), Process(ALONE, None, 3)]
+    told = clocks(
+        found,
+        [
+            Offset(D, M, offset=-100, error=5, messages=50),
+            Offset(D, W, offset=30, error=5, messages=50),
+            Offset(M, W, offset=999, error=400, messages=60),
+            Offset(M, ("gone", 1), offset=1, error=1, messages=1),
+        ],
+    )
+
+    # m has the most messages: its wall clock counts, and d is 100 µs ahead of it.
+    assert told == {
+        M: Clock(7, 0),
+        D: Clock(7 - 100, 5),
+        W: Clock(7 - 100 - 30, 10),
+        ALONE: Clock(3, None),
+    }
+
+
+def test_one_machine_has_one_clock():
+    found = [Process(M, "host", 7), Process(W, "host", 9)]
+
+    near = clocks(found, [Offset(M, W, offset=20, error=40, messages=1)])
+    far = clocks(found, [Offset(M, W, offset=50, error=40, messages=1)])
+
+    assert near == {M: Clock(7, 0), W: Clock(7, 0)}
+    assert far[W] == Clock(7 - 50, 40)  # two machines of one name
+
+
+@pytest.mark.parametrize(
+    ("seconds", "length"), [(0, 0.05), (7, 0.25), (120, 1), (121, 5), (7200, 60), (1e9, 3600)]
+)
+def test_stretches_are_few(seconds, length):
+    assert stretch(seconds) == length * 1_000_000
+
+
+def test_schemas_in_the_words_of_both():
+    schema = schema_of(FOUND)
+
+    assert schema.names[-1] == "lines"
+    assert str(schema.field("lines").type.value_type) == (
+        "struct<node: string, epoch: int64, n: int64>"
+    )
+
+
+def test_findings_say_what_invariants_say():
+    assert {name for name in FINDINGS if not name.startswith("WMP-")} < set(INVARIANTS)
