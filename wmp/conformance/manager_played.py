@@ -148,6 +148,9 @@ class PlayedManager(Opponent):
             if known is not None:
                 known.want -= 1
                 known.window = min(known.window, known.want)
+                if windowed and (other := self._lender(known)) is not None:
+                    other.window += 1
+                    windowed = False
             self.lost.pop((owner, id), None)
             if (before := self.given.get((owner, id))) is not None:
                 # It may have been answered before this one arrives.
@@ -157,6 +160,11 @@ class PlayedManager(Opponent):
             self._close(lock)
         self.say(Command.TAKE, columns, lock=lock, role=role, needs=needs, manager=owner, **fields)
         return list(ids)
+
+    def _lender(self, lock: Lock) -> Lock | None:
+        """Another lock, on what of which a job that came for the window may start (WMP-4.2)."""
+        others = (other for other in self.locks.values() if other is not lock and other.locked)
+        return next((other for other in others if other.needs == lock.needs), None)
 
     def expects(self, id: int, payload: bytes) -> None:
         """A TAKE of this job is about to be sent, by bytes."""
