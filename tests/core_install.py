@@ -27,7 +27,6 @@ def main() -> int:
 
     import wmp
     import wmp.aio
-
     from wmp.journal.reading import Reader, find_segments
 
     with tempfile.TemporaryDirectory() as folder:
