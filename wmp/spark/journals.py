@@ -82,7 +82,8 @@ def _lines_of(batches: Iterator[pyarrow.RecordBatch]) -> Iterator[pyarrow.Record
     """Runs at a worker: the lines of files, a batch at a time."""
     for batch in batches:
         for path in batch.column(0).to_pylist():
-            name, lines = path.rpartition("/")[2], []
+            # The dot goes when it is finished; it is the same segment.
+            name, lines = path.rpartition("/")[2].removeprefix("."), []
             with open(path, "rb") as file:
                 for line in file:
                     lines.append(line.rstrip(b"\n").decode(errors="replace"))

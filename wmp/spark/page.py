@@ -192,7 +192,8 @@ def _violations(shown: Shown) -> str:
         for (name, says, certain), count in shown.names.items()
     ]
     parts = [_table(("name", "what it says", "certain", "violations"), rows, left=3)]
-    for place, row in enumerate(shown.tables["violations"]):
+    told: set[str] = set()
+    for row in shown.tables["violations"]:
         story = shown.stories.get(row["violation"], [])
         job = f", job {row['job']} of {row['owner']}" if row["job"] is not None else ""
         lock = f", lock {row['lock']}" if row["lock"] is not None else ""
@@ -201,10 +202,11 @@ def _violations(shown: Shown) -> str:
         unsure = "" if row["certain"] else " <em>gaps may explain it</em>"
         parts.append(
             f'<details class=violation id="v-{escape(row["violation"])}"'
-            f"{' open' if place < 3 else ''}><summary><b>{escape(row['name'])}</b> "
+            f"{'' if row['name'] in told else ' open'}><summary><b>{escape(row['name'])}</b> "
             f"{escape(row['detail'] or '')}<small>at {at}{escape(job)}{lock}{unsure}</small>"
-            f"</summary>{_figures(sequence(row, story, nodes))}</details>"
+            f"</summary>{sequence(row, story, nodes)}</details>"
         )
+        told.add(row["name"])
     more = sum(shown.names.values()) - len(shown.tables["violations"])
     if more > 0:
         parts.append(

@@ -50,7 +50,7 @@ def _axis(sheet: Drawing, low: float, high: float, top: float, bottom: float) ->
     for tick in range(int(span / step) + 1):
         x = _LEFT + tick * step / span * (WIDTH - _LEFT - 10)
         sheet.line(x, top, x, bottom, "grid")
-        sheet.text(x, bottom + 14, f"{tick * step:g} s", "small", "middle")
+        sheet.text(x, bottom + 14, duration(tick * step * 1e6) if tick else "0", "small", "middle")
 
 
 def timeline(shown: Shown) -> str:

@@ -41,9 +41,11 @@ def sequence(violation: Row, story: Sequence[Row], nodes: Mapping[tuple[str, int
     at = {lane: _LEFT + 30 + place * _SPACE for place, lane in enumerate(lanes)}
     lines = [row for row in story if (row["node"], row["epoch"]) in at]
     sheet = Drawing(max(_LEFT + len(lanes) * _SPACE, 700), _TOP + _ROW * len(lines) + 14)
+    labels = {one: name_of(one[0], (nodes.get(one) or {}).get("label")) for one in lanes}
     for lane, x in at.items():
-        known = nodes.get(lane)
-        name = name_of(lane[0], known["label"] if known else None)
+        name = labels[lane]
+        if sum(one == name for one in labels.values()) > 1:
+            name = f"{name} {lane[1]}"  # the same again, after it was started again
         sheet.line(x, _TOP - 12, x, _TOP + _ROW * len(lines) + 8, "life-line")
         sheet.text(x, _TOP - 20, name, "head", "middle", f"{lane[0]} {lane[1]}")
     arrivals = _pairs(lines)
@@ -77,8 +79,12 @@ def sequence(violation: Row, story: Sequence[Row], nodes: Mapping[tuple[str, int
             if ignored:
                 sheet.text(x + 10, y + 4, ignored, look, "start", told)
         else:
+            if row["what"] == "received":
+                sheet.line(x + 34, y, x + 7, y, "arrow faint")
+                words = f"{words} from {name_of(row['source'])}" if row["source"] else words
             sheet.circle(x, y, 4, "dot", title=f"{words} {told}")
-            sheet.text(x + 10, y + 4, clip(f"{words} {told}".strip(), 44), look, "start", told)
+            beside = 42 if row["what"] == "received" else 10
+            sheet.text(x + beside, y + 4, clip(f"{words} {told}".strip(), 42), look, "start", told)
     return sheet.svg(f"What happened around {violation['name']}: {violation['detail']}")
 
 

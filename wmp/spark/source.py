@@ -30,6 +30,7 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from wmp.errors import ConfigError
+from wmp.journal.reading import whole
 from wmp.journal.schema import COLUMNS, VERSION, Type, what_is_wrong
 from wmp.spark import spans
 from wmp.spark.events import UNKNOWN_VERSION
@@ -148,7 +149,10 @@ class _Asked:
             )
         if version is None or what_is_wrong(line) is not None:
             return None
-        return line if self.node is None or line["node"] == self.node else None
+        if self.node is not None and line["node"] != self.node:
+            return None
+        last = line.get("last")
+        return line if last is None else {**whole(line), "last": last}
 
     def _batches(self, rows: list[Any], name: str) -> Iterator[pyarrow.RecordBatch]:
         if not rows:
