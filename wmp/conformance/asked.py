@@ -60,7 +60,7 @@ def failed(before: Report, testee: str, file: Path, cases: Sequence[str]) -> lis
     if before.testee != testee:
         raise ConfigError(f"{file} is about a {before.testee}, not a {testee}")
     named = {id if "/" in id else f"{testee}/{id}" for id in cases}
-    failed = [entry for entry in before.entries if entry.lines or entry in before.bad]
+    failed = [entry for entry in before.entries if entry.unwell]
     found = [entry for entry in failed if not named or entry.case in named]
     if not found:
         raise ConfigError(f"nothing failed in {file}, so there is nothing to play again")
@@ -99,10 +99,11 @@ def check(testee: str, command: str | None, endpoint: str | None) -> None:
 
 
 def spoken(testee: str, profiles: Sequence[str], without: Sequence[str]) -> list[str]:
-    """The profiles that a testee speaks; all, where nothing is said."""
+    """The profiles that a testee speaks, of those that are its affair; all, if none are named."""
+    there = {case.profile for case in cases_for(testee)}
     always = {"core", "device"} if testee == "device" else {"core"}
-    named = set(profiles) | always if profiles else set(PROFILES)
-    return [profile for profile in PROFILES if profile in named and profile not in without]
+    named = set(profiles) | always if profiles else there
+    return [one for one in PROFILES if one in named & there and one not in without]
 
 
 def name_of(command: str | None, endpoint: str | None) -> str:
@@ -136,7 +137,7 @@ def play_plan(plan: Plan, report: Report) -> tuple[Report, int]:
         with progress:
             if plan.size > 1:
                 first = begins(plan.live)
-                if first.breaks:
+                if first.unwell:
                     return evolve(report, entries=(first,), whole=False), 0
             for entry in Run(plan, progress.advance):
                 entries.append(entry)

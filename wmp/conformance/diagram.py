@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 from html import escape
 from typing import Final
@@ -12,10 +13,14 @@ __all__ = ["sequence_diagram"]
 
 _TIME: Final = 70
 _LANE: Final = 330
+"""How far two lines are apart at least."""
+_WIDTH: Final = 660
+"""How far all together are apart at least."""
 _ROW: Final = 30
 _HEAD: Final = 46
-_LETTERS: Final = 44
-"""Of a message beside its arrow; the rest is in its tooltip and in the table of frames."""
+_LETTER: Final = 7.5
+"""Width of a letter. What of a message is too long for its arrow is in its tooltip, and in the
+table of frames."""
 _MOST: Final = 200
 """Lines drawn; the middle of a longer conversation is left out."""
 
@@ -30,7 +35,8 @@ def sequence_diagram(lines: Sequence[Said], testee: str, *, broken: str = "") ->
     """
     lines, left_out = _cut(lines)
     lanes = _lanes(lines, testee)
-    width = _TIME + _LANE * (len(lanes) - 1) + 190
+    width = max(lanes.values()) + 130
+    lane = (max(lanes.values()) - min(lanes.values())) // max(1, len(lanes) - 1)
     rows: list[str] = []
     y = _HEAD + _ROW
     for index, line in enumerate(lines):
@@ -38,11 +44,15 @@ def sequence_diagram(lines: Sequence[Said], testee: str, *, broken: str = "") ->
             rows.append(_remark(f"… {left_out} lines are left out here …", y, width))
             y += _ROW
         rows.append(f'<text class="at" x="{_TIME - 20}" y="{y + 4}">{line.at:.2f}</text>')
-        rows.append(_remark(line.text, y, width) if line.way == "#" else _arrows(line, y, lanes))
+        if line.way == "#":
+            rows.append(_remark(line.text, y, width))
+        else:
+            rows.append(_arrows(line, y, lanes, lane))
         y += _ROW
     if broken:
-        rows.append(_broken(broken, y, width))
-        y += _ROW
+        told = textwrap.wrap(broken, int((width - _TIME - 40) / _LETTER))
+        rows.append(_broken(told, y, width))
+        y += _ROW + 16 * (len(told) - 1)
     heads = "".join(
         f'<line class="life" x1="{x}" y1="{_HEAD - 12}" x2="{x}" y2="{y}"/>'
         f'<text class="head{" testee" if name == testee else ""}" x="{x}" y="{_HEAD - 20}">'
@@ -71,10 +81,11 @@ def _lanes(lines: Sequence[Said], testee: str) -> dict[str, int]:
         if line.way in "<>"
         for name in (line.who.split() if line.way == "<" else [line.who]) or ["?"]
     )
-    return {name: _TIME + 60 + _LANE * at for at, name in enumerate([testee, *names])}
+    lane = max(_LANE, _WIDTH // max(1, len(names)))
+    return {name: _TIME + 60 + lane * at for at, name in enumerate([testee, *(names or [""])])}
 
 
-def _arrows(line: Said, y: int, lanes: dict[str, int]) -> str:
+def _arrows(line: Said, y: int, lanes: dict[str, int], lane: int) -> str:
     """One message; it has several ends when several peers share a connection."""
     names = (line.who.split() if line.way == "<" else [line.who]) or ["?"]
     start = next(iter(lanes.values()))
@@ -87,9 +98,10 @@ def _arrows(line: Said, y: int, lanes: dict[str, int]) -> str:
             f'<line x1="{x1}" y1="{y}" x2="{x2 - tip}" y2="{y}"/>'
             f'<path d="M{x2},{y} l{-tip},-4 v8 z"/>'
         )
-    label = line.text if len(line.text) <= _LETTERS else line.text[: _LETTERS - 1] + "…"
+    most = int((lane - 20) / _LETTER)
+    label = line.text if len(line.text) <= most else line.text[: most - 1] + "…"
     # Over the stretch next to its peer, where no arrow of another's passes.
-    middle = lanes[names[0]] - _LANE // 2
+    middle = lanes[names[0]] - lane // 2
     kind = "from" if line.way == "<" else "to"
     return (
         f'<g class="{kind}"><title>{escape(line.text)}</title>{"".join(drawn)}'
@@ -104,11 +116,13 @@ def _remark(text: str, y: int, width: int) -> str:
     )
 
 
-def _broken(text: str, y: int, width: int) -> str:
-    most = (width - _TIME) // 7
-    label = text if len(text) <= most else text[: most - 1] + "…"
+def _broken(told: Sequence[str], y: int, width: int) -> str:
+    x = _TIME + 10
+    texts = "".join(
+        f'<text x="{x}" y="{y + 3 + 16 * at}">{"" if at else "✗ "}{escape(line)}</text>'
+        for at, line in enumerate(told)
+    )
     return (
-        f'<g class="broken"><title>{escape(text)}</title><rect x="{_TIME}" y="{y - 12}" '
-        f'width="{width - _TIME - 10}" height="22" rx="4"/>'
-        f'<text x="{_TIME + 10}" y="{y + 3}">✗ {escape(label)}</text></g>'
+        f'<g class="broken"><rect x="{_TIME}" y="{y - 12}" width="{width - _TIME - 10}" '
+        f'height="{6 + 16 * len(told)}" rx="4"/>{texts}</g>'
     )

@@ -12,9 +12,12 @@ from wmp.conformance.badge import badge, verdict_in_words
 from wmp.conformance.case import Verdict
 from wmp.conformance.diagram import sequence_diagram
 from wmp.conformance.report import Entry, Report, Said
-from wmp.conformance.rules import RULES, Rule
+from wmp.conformance.rules import RULES
 
 __all__ = ["page"]
+
+_Numbers = dict[tuple[int, str], int]
+"""(column, case) to the number of its conversation."""
 
 _SECTIONS: Final = {
     1: "Peers and sockets",
@@ -57,6 +60,7 @@ def page(reports: Sequence[Report], file: str | None = None) -> str:
     """
     style = resources.files(__package__).joinpath("page.css").read_text(encoding="utf-8")
     script = resources.files(__package__).joinpath("page.js").read_text(encoding="utf-8")
+    numbers = _numbers(reports)
     title = "WMP/1 conformance: " + ", ".join(report.name for report in reports)
     sections = [
         _section(number, at, report, entry, file)
@@ -64,7 +68,7 @@ def page(reports: Sequence[Report], file: str | None = None) -> str:
             (at, report, entry)
             for at, report in enumerate(reports)
             for entry in report.entries
-            if entry.lines
+            if entry.told
         )
     ]
     return f"""<!doctype html>
@@ -85,12 +89,12 @@ def page(reports: Sequence[Report], file: str | None = None) -> str:
 </header>
 <main>
 <section id="summary">
-{"".join(map(_summary, range(len(reports)), reports))}
+{"".join(_summary(at, report, numbers) for at, report in enumerate(reports))}
 </section>
 <section id="rules">
 <h2>Rules</h2>
 {_legend()}
-<div class="wide">{_matrix(reports)}</div>
+<div class="wide">{_matrix(reports, numbers)}</div>
 </section>
 <section id="conversations">
 <h2>Conversations</h2>
@@ -105,11 +109,17 @@ def page(reports: Sequence[Report], file: str | None = None) -> str:
 """
 
 
-def _summary(at: int, report: Report) -> str:
+def _summary(at: int, report: Report, numbers: _Numbers) -> str:
     counts = "".join(
         f'<li class="{_class(verdict)}"><b>{count}</b> {verdict.value}</li>'
         for verdict in _MEANINGS
         if (count := report.count(verdict))
+    )
+    unwell = "".join(
+        f'<li><a href="#conversation-{numbers[at, entry.case]}">'
+        f"{escape(', '.join(entry.breaks) or entry.rules[0])}</a> in {escape(entry.case)}</li>"
+        for entry in report.entries
+        if entry.unwell
     )
     what = report.command or report.endpoint or ""
     good = "good" if report.conforms else "bad"
@@ -118,6 +128,7 @@ def _summary(at: int, report: Report) -> str:
 <p class="verdict">{escape(verdict_in_words(report))}{" (strict)" if report.strict else ""}</p>
 <p>{badge(report).strip().replace('"r"', f'"r{at}"').replace("#r)", f"#r{at})")}</p>
 <ul class="counts">{counts}</ul>
+{f'<ul class="unwell">{unwell}</ul>' if unwell else ""}
 <dl><dt>command</dt><dd><code>{escape(what)}</code></dd>
 <dt>profiles</dt><dd>{escape(", ".join(report.profiles))}</dd>
 <dt>played</dt><dd>{len(report.entries)} cases{"" if report.whole else ", not all there are"};
@@ -141,14 +152,13 @@ def _legend() -> str:
     return f'<form id="legend">{shown}{unseen}</form>'
 
 
-def _matrix(reports: Sequence[Report]) -> str:
+def _matrix(reports: Sequence[Report], numbers: _Numbers) -> str:
     seen = [report.rules() for report in reports]
     heads = "".join(
         f'<th scope="col"><a href="#implementation-{at}">{escape(report.name)}</a>'
         f"<small>{report.testee}</small></th>"
         for at, report in enumerate(reports)
     )
-    numbers = _numbers(reports)
     rows, section = [], 0
     for rule in RULES.values():
         if not any(rule.id in found for found in seen):
@@ -166,7 +176,7 @@ def _matrix(reports: Sequence[Report]) -> str:
         ]
         rows.append(
             f'<tr class="rule" id="{rule.id}"><th scope="row"><a href="#{rule.id}">{rule.id}</a>'
-            f"<small>{rule.profile}</small></th><td>{_rule_text(rule)}</td>{''.join(cells)}</tr>"
+            f"<small>{rule.profile}</small></th><td>{_words(rule.text)}</td>{''.join(cells)}</tr>"
         )
     return (
         f'<table><thead><tr><th scope="col">rule</th><th scope="col">what it says</th>{heads}'
@@ -174,18 +184,17 @@ def _matrix(reports: Sequence[Report]) -> str:
     )
 
 
-def _numbers(reports: Sequence[Report]) -> dict[tuple[int, str], int]:
-    """(column, case) to the number of its conversation."""
+def _numbers(reports: Sequence[Report]) -> _Numbers:
     told = [
         (at, entry.case)
         for at, report in enumerate(reports)
         for entry in report.entries
-        if entry.lines
+        if entry.told
     ]
     return {key: number for number, key in enumerate(told)}
 
 
-def _cell(at: int, seen: tuple[Verdict | None, str], numbers: dict[tuple[int, str], int]) -> str:
+def _cell(at: int, seen: tuple[Verdict | None, str], numbers: _Numbers) -> str:
     verdict, by = seen
     if verdict is None:
         return f'<td class="unseen" title="{escape(by)}">·</td>'
@@ -196,27 +205,29 @@ def _cell(at: int, seen: tuple[Verdict | None, str], numbers: dict[tuple[int, st
     return f'<td class="{_class(verdict)}" title="{escape(by)}">{label}</td>'
 
 
-def _rule_text(rule: Rule) -> str:
-    text = re.sub("`([^`]+)`", r"<code>\1</code>", escape(rule.text, quote=False))
+def _words(text: str) -> str:
+    text = re.sub("`([^`]+)`", r"<code>\1</code>", escape(text, quote=False))
     return re.sub(r"\b(MUST(?: NOT)?|SHOULD(?: NOT)?|MAY)\b", r"<b>\1</b>", text)
 
 
 def _section(number: int, at: int, report: Report, entry: Entry, file: str | None) -> str:
     rules = entry.breaks or entry.rules[:1]
     links = ", ".join(f'<a href="#{rule}">{rule}</a>' for rule in rules)
-    broken = entry.text if entry.breaks or entry.verdict is Verdict.UNCLEAN else ""
-    quotes = "".join(f"<blockquote>{_rule_text(RULES[rule])}</blockquote>" for rule in entry.breaks)
+    broken = entry.text if entry.unwell else ""
+    quotes = "".join(
+        f"<blockquote>{_words(RULES[rule].text)}</blockquote>" for rule in entry.breaks
+    )
     stderr = (
         f"<details><summary>what it wrote on stderr</summary><pre>{escape(entry.stderr)}</pre>"
         "</details>"
         if entry.stderr
         else ""
     )
-    is_open = " open" if entry.breaks or entry.verdict is Verdict.UNCLEAN else ""
+    is_open = " open" if entry.unwell else ""
     kind = _class(entry.verdict)
     return f"""<details class="conversation {kind}" id="conversation-{number}"{is_open}>
 <summary><b class="{kind}">{entry.verdict.value}</b> {escape(entry.case)}
-<small>{escape(report.name)}: {escape(entry.about)}</small></summary>
+<small>{escape(report.name)}: {_words(entry.about)}</small></summary>
 <p>{links}: {escape(entry.text)}</p>{quotes}
 <p>Play it again:</p><pre class="command">{escape(report.replay(entry, file))}</pre>
 <div class="wide">{sequence_diagram(entry.lines, report.testee, broken=broken)}</div>

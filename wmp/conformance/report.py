@@ -79,6 +79,16 @@ class Entry:
     """The end of what the testee wrote there."""
 
     @property
+    def unwell(self) -> bool:
+        """Whether something is wrong, strict or not."""
+        return bool(self.breaks) or self.verdict is Verdict.UNCLEAN
+
+    @property
+    def told(self) -> bool:
+        """Whether there is something to tell about it."""
+        return self.unwell or bool(self.lines)
+
+    @property
     def drawn(self) -> bool:
         """Whether it is a conversation that was drawn."""
         return self.case.endswith("/drawn")
@@ -179,7 +189,7 @@ def entry_of(result: Result, seconds: float) -> Entry:
     kept = () if result.verdict in (Verdict.OK, Verdict.UNIMPLEMENTED) else result.lines
     return Entry(
         case=case.id,
-        about=case.about,
+        about=case.about.replace("``", "`"),
         rules=case.rules,
         profile=case.profile,
         verdict=result.verdict,

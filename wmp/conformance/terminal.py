@@ -82,7 +82,7 @@ class Progress:
 
     def ended(self, entry: Entry) -> None:
         """A case has ended."""
-        if entry.breaks or entry.verdict is Verdict.UNCLEAN:
+        if entry.unwell:
             self._bad += 1
             self._print(f"{entry.verdict.value} {', '.join(entry.breaks)} in {entry.case}")
         if self._bar is not None:
@@ -108,7 +108,7 @@ def show(report: Report, file: str | None = None) -> None:
     """Print what was found out: failures with their conversations, rules by verdict."""
     console = _console()
     for entry in report.entries:
-        if entry.breaks or entry.verdict is Verdict.UNCLEAN:
+        if entry.unwell:
             _show_failure(console, report, entry, file)
     if len(report.entries) > 1:
         console.print(_table(report))
