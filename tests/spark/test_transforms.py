@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from pathlib import Path
 
 import pytest
 from pyspark.testing import assertDataFrameEqual
@@ -15,7 +17,8 @@ from wmp.spark.executions import executions
 from wmp.spark.histories import FOUND
 from wmp.spark.links import pairs
 from wmp.spark.processes import Process, processes
-from wmp.spark.schema import TABLES
+from wmp.spark.run import STEPS
+from wmp.spark.schema import PHASES, TABLES
 from wmp.spark.shares import stretch
 from wmp.spark.violations import FINDINGS
 from wmp.testing.invariants import INVARIANTS
@@ -190,3 +193,23 @@ def test_schemas_in_the_words_of_both():
 
 def test_findings_say_what_invariants_say():
     assert {name for name in FINDINGS if not name.startswith("WMP-")} < set(INVARIANTS)
+
+
+SPEC = (Path(__file__).resolve().parents[2] / "specs" / "pipeline.md").read_text(encoding="utf-8")
+
+
+def rows_of(heading: str) -> list[list[str]]:
+    """The cells of the tables below a heading of the specification."""
+    part = SPEC.partition(f"{heading}\n")[2].partition("\n## ")[0]
+    lines = [text for text in part.splitlines() if text.startswith("| ")]
+    return [[cell.strip() for cell in text.strip("|").split("|")] for text in lines]
+
+
+def test_the_specification_names_what_there_is():
+    tables = [name for row in rows_of("## 1. Tables") for name in re.findall(r"`(\w+)`", row[0])]
+    findings = [row[0] for row in rows_of("## 3. Findings") if row[0] != "name"]
+    phases = [p for row in rows_of("## 4. Phases") for p in row[0].split(", ") if p != "phase"]
+
+    assert sorted(tables) == sorted(TABLES) == sorted(STEPS)
+    assert sorted(findings) == sorted(FINDINGS)
+    assert sorted(phases) == sorted(PHASES)
