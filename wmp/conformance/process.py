@@ -17,6 +17,7 @@ from attrs import define, field
 __all__ = ["Process", "fill"]
 
 _PATIENCE = 5.0
+_MOST_SAID = 4000
 
 
 def fill(command: str, words: Mapping[str, str]) -> list[str]:
@@ -48,9 +49,11 @@ class Process:
     _child: subprocess.Popen[bytes] = field(init=False)
     _errors: IO[bytes] = field(init=False)
     _rest: bytes = b""
+    said: str = ""
+    """The end of what it wrote on stderr, once it has been closed."""
 
     def __attrs_post_init__(self) -> None:
-        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed by said()
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed by close()
         try:
             self._child = subprocess.Popen(
                 self.arguments,
@@ -132,6 +135,10 @@ class Process:
         for pipe in (self._child.stdin, self._child.stdout):
             if pipe is not None:
                 pipe.close()
+        with self._errors as errors:
+            size = errors.seek(0, os.SEEK_END)
+            errors.seek(max(0, size - _MOST_SAID))
+            self.said = errors.read().decode(errors="replace")
         return complaint
 
     def _kill_group(self) -> None:
@@ -142,15 +149,6 @@ class Process:
             pass
         except PermissionError:  # macOS: all that is left is a zombie
             pass
-
-    def said(self, most: int = 4000) -> str:
-        """The end of what it wrote on stderr; closes that."""
-        if self._errors.closed:
-            return ""
-        with self._errors as errors:
-            size = errors.seek(0, os.SEEK_END)
-            errors.seek(max(0, size - most))
-            return errors.read().decode(errors="replace")
 
     def wait_ended(self, seconds: float) -> bool:
         """Wait until it has exited; False when it has not."""
