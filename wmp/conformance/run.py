@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from threading import Lock
+from typing import Any
 
 from attrs import define, evolve, field, frozen
 
@@ -13,10 +14,11 @@ from wmp.conformance.case import CASES, Case, Result, Unimplemented, Verdict
 from wmp.conformance.check import cases_for
 from wmp.conformance.draw import draw, play_moves
 from wmp.conformance.moves import Move, drawn_case
-from wmp.conformance.play import TALKS, judge
+from wmp.conformance.play import play
 from wmp.conformance.report import Entry, entry_of
 from wmp.conformance.rules import PROFILES
 from wmp.conformance.sockets import Live, SocketWire
+from wmp.conformance.talks import DeviceTalk
 from wmp.conformance.wire import Wire
 
 __all__ = ["Plan", "Run", "begins", "drawn_id", "known", "unspoken"]
@@ -74,14 +76,15 @@ def begins(live: Live) -> Entry:
         ValueError: The command makes no sense.
     """
 
-    def script(talk: object) -> None:
+    def script(talk: Any) -> None:
         """It starts, and works."""
+        if isinstance(talk, DeviceTalk):
+            talk.joined()  # gives it the time to start that the others are given anyway
 
     case = Case(f"{live.testee}/begins", live.testee, ("WMP-10.1",), script)
     began = time.monotonic()
     wire = live.wire(case)
-    talk = TALKS[live.testee](wire, case)
-    result = judge(case, talk, talk.still_works)
+    result = play(case, wire)
     return entry_of(evolve(result, stderr=wire.stderr), time.monotonic() - began)
 
 

@@ -1,0 +1,22 @@
+"""A worker for the kit to find fault with: it takes no NO, so that its locks stay (WMP-4.10).
+
+Takes the arguments of ``python -m wmp.conformance.testee worker``; what is written into the file
+PIDS is the number of its process.
+"""
+
+import os
+import sys
+from pathlib import Path
+
+from wmp.conformance import testee
+from wmp.core.room import Room
+
+if file := os.environ.get("PIDS"):
+    with Path(file).open("a") as pids:
+        pids.write(f"{os.getpid()}\n")
+if "--good" in sys.argv:
+    sys.argv.remove("--good")
+else:
+    Room.no = lambda *_: None  # type: ignore[method-assign]
+sys.stderr.write("here I am\n")
+sys.exit(testee.main(["worker", *sys.argv[1:]]))

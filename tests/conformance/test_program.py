@@ -1,0 +1,258 @@
+"""The program ``wmp-conformance``, as somebody with a worker in any language runs it."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from tests.interop.programs import ENVIRON, Program
+
+pytestmark = [pytest.mark.interop, pytest.mark.timeout(240)]
+
+KIT = (sys.executable, "-m", "wmp.conformance.main")
+HERE = Path(__file__).parent
+DEAF = f"{shlex.quote(sys.executable)} {HERE / 'deaf_worker.py'}"
+WORDS = "--connect {endpoint} --unit {unit} --slots {slots}"
+GOOD = f"{DEAF} --good {WORDS}"
+BAD = f"{DEAF} {WORDS}"
+PATIENCE = 200
+
+
+def run(
+    *words: str, cwd: Path, environ: dict[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*KIT, *words],
+        cwd=cwd,
+        env={**ENVIRON, **(environ or {})},
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+    )
+
+
+def test_a_worker_that_conforms(tmp_path: Path) -> None:
+    words = ("--command", GOOD, "--name", "mine", "--case", "plain-handshake", "--case", "drawn")
+    files = ("--json", "o.json", "--junit", "o.xml", "--html", "o.html", "--badge", "o.svg")
+    done = run("worker", *words, "--examples", "2", *files, cwd=tmp_path)
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "mine, a worker: conforms in part (2 cases, not all there are)" in done.stdout
+    report = json.loads((tmp_path / "o.json").read_text())
+    assert (report["format"], report["version"], report["testee"]) == (
+        "wmp-conformance",
+        1,
+        "worker",
+    )
+    assert report["conforms"] is True
+    verdicts = {case["case"]: case["verdict"] for case in report["cases"]}
+    assert verdicts == {"worker/plain-handshake": "OK", "worker/drawn": "OK"}
+    (suite,) = ElementTree.parse(tmp_path / "o.xml").getroot()
+    assert (suite.get("tests"), suite.get("failures")) == ("2", "0")
+    assert "mine" in (tmp_path / "o.html").read_text()
+    assert "conforms in part" in (tmp_path / "o.svg").read_text()
+
+
+def test_a_rule_that_is_broken_is_told_and_played_again(tmp_path: Path) -> None:
+    files = ("--json", "found.json", "--junit", "found.xml", "--html", "found.html")
+    done = run("worker", "--command", BAD, "--rule", "WMP-4.10", *files, cwd=tmp_path)
+
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "WMP-4.10 says: NO MUST release what is left of the lock." in done.stdout
+    assert re.search(r"worker → m1 +GIVE ", done.stdout)
+    assert re.search(r"m1 → worker +NO ", done.stdout)
+    assert "stderr: here I am" in done.stdout
+    again = re.search(r"play it again: (.+)", done.stdout)
+    assert again is not None
+    program, *words = shlex.split(again[1])
+    assert program == "wmp-conformance"
+    assert "--replay" in words
+
+    played = run(*words, cwd=tmp_path)
+    assert played.returncode == 1, played.stdout + played.stderr
+    assert "WMP-4.10 says" in played.stdout
+    assert "1 cases" in played.stdout
+
+    better = run(*words, "--command", GOOD, cwd=tmp_path)
+    assert better.returncode == 0, better.stdout + better.stderr
+
+    failures = list(ElementTree.parse(tmp_path / "found.xml").getroot().iter("failure"))
+    assert failures
+    assert "play it again: wmp-conformance worker --replay found.json" in str(failures[0].text)
+
+
+def test_a_conversation_that_was_drawn_is_played_again(tmp_path: Path) -> None:
+    moves = [["wake", 0, 1, 0], ["no", 0, 0, 0], ["wait", 0, 4, 0]]
+    done = run(
+        "worker", "--command", GOOD, "--case", "plain-handshake", "--json", "o.json", cwd=tmp_path
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    report = json.loads((tmp_path / "o.json").read_text())
+    report["cases"] = [
+        {
+            "case": "worker/drawn",
+            "about": "3 moves that were drawn.",
+            "rules": ["WMP-10.1"],
+            "profile": "core",
+            "verdict": "FAILED",
+            "breaks": ["WMP-10.1"],
+            "seconds": 1.0,
+            "seed": 0,
+            "moves": moves,
+        }
+    ]
+    (tmp_path / "o.json").write_text(json.dumps(report))
+
+    again = run("worker", "--replay", "o.json", "--json", "p.json", cwd=tmp_path)
+
+    assert again.returncode == 0, again.stdout + again.stderr
+    (case,) = json.loads((tmp_path / "p.json").read_text())["cases"]
+    assert (case["case"], case["about"], case["verdict"]) == (
+        "worker/drawn",
+        "3 moves that were drawn.",
+        "OK",
+    )
+
+
+def test_who_does_not_do_the_simplest_thing_is_told_so_at_once(tmp_path: Path) -> None:
+    command = f"{sys.executable} -c 'raise SystemExit(\"no such library\")' {{endpoint}}"
+    done = run("worker", "--command", command, cwd=tmp_path)
+
+    assert done.returncode == 1
+    assert "worker/begins" in done.stdout
+    assert "it has ended by itself, with status 1" in done.stdout
+    assert "stderr: no such library" in done.stdout
+    assert done.stdout.count("play it again") == 1
+
+
+def test_what_it_does_not_speak_is_unimplemented(tmp_path: Path) -> None:
+    words = ("--command", GOOD, "--without", "held-give", "--rule", "WMP-5.1", "--json", "o.json")
+    done = run("worker", *words, cwd=tmp_path)
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    cases = json.loads((tmp_path / "o.json").read_text())["cases"]
+    assert {case["verdict"] for case in cases if case["profile"] == "held-give"} == {
+        "UNIMPLEMENTED"
+    }
+    assert any(case["profile"] == "held-give" for case in cases)
+
+
+def test_reports_are_put_on_one_page(tmp_path: Path) -> None:
+    for name, command in (("good", GOOD), ("deaf", BAD)):
+        words = ("--command", command, "--name", name, "--rule", "WMP-4.10")
+        run("worker", *words, "--json", f"{name}.json", cwd=tmp_path)
+
+    done = run("compare", "good.json", "deaf.json", "--html", "both.html", cwd=tmp_path)
+
+    assert done.returncode == 1
+    assert "good, a worker: conforms in part" in done.stdout
+    assert re.search(r"deaf, a worker: \d+ rules? broken", done.stdout)
+    page = (tmp_path / "both.html").read_text()
+    assert page.count('class="implementation ') == 2
+    assert run("compare", "good.json", "--html", "one.html", cwd=tmp_path).returncode == 0
+
+
+def test_cases_are_listed(tmp_path: Path) -> None:
+    done = run("device", "--list", cwd=tmp_path)
+
+    assert done.returncode == 0
+    assert "device/there-and-back" in done.stdout
+
+
+USAGE = [
+    ("bogus", r"no such command 'bogus'"),
+    ("worker", r"what is to be tested\? add --command"),
+    ("worker --command '{bad}' --rule WMP-99.1", r"there is no rule WMP-99.1"),
+    ("worker --command '{bad}' --rule WMP-1.7", r"no case for a worker is about WMP-1.7: options"),
+    ("worker --command '{bad}' --rule WMP-9.2", r"WMP-9.2: it does not bind a worker"),
+    ("worker --command '{bad}' --case nothing", r"there is no case nothing for a worker.*--list"),
+    ("worker --command ''", r"the command is empty"),
+    ("worker --command 'a \"b'", r"is no command: No closing quotation"),
+    ("worker --command './mine'", r"does not say \{{endpoint\}}"),
+    ("device --command './mine {{bind}}'", r"does not say \{{connect\}}"),
+    ("worker --command './not-there {{endpoint}}'", r"cannot run .*No such file"),
+    ("worker --endpoint 127.0.0.1:5", r"expected tcp://HOST:PORT"),
+    ("worker --command '{bad}' --json no/where.json", r"cannot write no/where.json"),
+    ("worker --command '{bad}' --profile fast", r"'fast' is not one of 'core'"),
+    ("worker --replay junk.json", r"junk.json is no JSON"),
+    ("worker --replay other.json", r"no report of wmp-conformance; expected what --json writes"),
+    ("worker --replay newer.json", r"a report of version 99; this kit reads 1"),
+    ("worker --replay none.json", r"'none.json' does not exist"),
+    ("compare --html x.html", r"missing argument 'REPORT"),
+]
+
+
+@pytest.mark.parametrize(("words", "text"), USAGE, ids=lambda value: str(value)[:40])
+def test_what_is_wrong_is_said_in_one_line(words: str, text: str, tmp_path: Path) -> None:
+    (tmp_path / "junk.json").write_text("no")
+    (tmp_path / "other.json").write_text("{}")
+    (tmp_path / "newer.json").write_text('{"format": "wmp-conformance", "version": 99}')
+    argv = [word.replace("BAD", BAD) for word in shlex.split(words.format(bad="BAD"))]
+    done = run(*argv, cwd=tmp_path)
+
+    assert done.returncode == 2, done.stdout + done.stderr
+    assert re.search(text.format(), done.stderr), done.stderr
+    assert len(done.stderr.splitlines()) == 1, done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("package", ["click", "rich", "hypothesis"])
+def test_without_the_extra_one_line_says_what_to_install(package: str, tmp_path: Path) -> None:
+    code = f"""
+        import sys
+        sys.modules[{package!r}] = None
+        from wmp.conformance.main import main
+        main()
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code), "worker", "--list"],
+        cwd=tmp_path,
+        env=ENVIRON,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+    )
+
+    assert done.returncode == 2
+    assert f"{package} is not installed; run: pip install 'wmp[conformance]'" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+def alive(pid: int) -> bool:
+    """Whether a process is there and has not ended."""
+    try:
+        return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return False
+
+
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="looks for processes in /proc")
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_no_process_is_left_when_it_is_interrupted(
+    number: signal.Signals, code: int, tmp_path: Path
+) -> None:
+    pids = tmp_path / "pids"
+    words = ("worker", "--command", GOOD, "--unit", "1000", "--at-once", "3", "--json", "o.json")
+    with Program(*KIT, *words, cwd=tmp_path, env={"PIDS": str(pids)}) as kit:
+        until = time.monotonic() + PATIENCE
+        # The first one has shown that it works; then three run at once.
+        while not pids.exists() or len(pids.read_text().splitlines()) < 4:
+            assert time.monotonic() < until, kit.stderr
+            assert kit.process.poll() is None, kit.stderr
+            time.sleep(0.05)
+        kit.signal(number)
+        assert kit.ends() == code, kit.stderr
+    started = [int(line) for line in pids.read_text().splitlines()]
+    assert not [pid for pid in started if alive(pid)]
+    assert "Traceback" not in kit.stderr
+    assert json.loads((tmp_path / "o.json").read_text())["whole"] is False
