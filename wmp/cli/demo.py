@@ -5,9 +5,11 @@ from __future__ import annotations
 import secrets
 import signal
 import sys
+import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from types import FrameType
 from typing import Final, NoReturn
 
@@ -20,6 +22,7 @@ from wmp.cli.chaos import Chaos
 from wmp.cli.children import Children
 from wmp.cli.options import VERBOSE, Command, verbose
 from wmp.cli.options import journal as journal_flag
+from wmp.cli.report import make, pipeline
 from wmp.cli.show import Show, source_files
 from wmp.cli.start import FAILED, INTERRUPTED, complain
 from wmp.errors import ConfigError
@@ -40,6 +43,7 @@ _SEEDS: Final = 1_000_000
     wmp demo
     wmp demo --workers 8 --no-kill
     wmp demo --chaos
+    wmp demo --report
     """,
 )
 @click.option(
@@ -60,6 +64,13 @@ _SEEDS: Final = 1_000_000
     help="With --chaos: the order in which they are killed (default: another one each time).",
 )
 @journal_flag
+@click.option(
+    "--report",
+    metavar="[DIR]",
+    is_flag=False,
+    flag_value="wmp-report",
+    help="Write a journal, and make a report of it in DIR (wmp-report unless you say another).",
+)
 @click.option("-q", "--quiet", is_flag=True, help="Print nothing unless something is wrong.")
 @verbose
 @click.pass_context
@@ -71,6 +82,7 @@ def demo(
     chaos: bool,
     seed: int | None,
     journal: str | None,
+    report: str | None,
     quiet: bool,
 ) -> int:
     """See it work: two managers, a device and some workers, all of them processes of this machine.
@@ -90,6 +102,10 @@ def demo(
         raise ConfigError("--seed is for --chaos")
     if workers == 1 and not (no_kill or chaos):
         raise ConfigError("a single worker must not be killed: add --no-kill, or more --workers")
+    if report is not None:
+        pipeline()  # who lacks it shall not have to wait for the end to hear so
+        # One for each demo: a report is of one.
+        journal = journal or str(Path(report) / f"journal-{time.time():.0f}")
     if journal is not None:
         Journal(journal).prepare()
     names = source_files(files)
@@ -117,7 +133,10 @@ def demo(
         _report(show)
     for text in show.wrong:
         complain(_PROGRAM, text)
-    return FAILED if show.wrong else 0
+    code = FAILED if show.wrong else 0
+    if report is not None and journal is not None:
+        code = max(code, make((journal,), report, quiet=quiet))
+    return code
 
 
 @contextmanager

@@ -17,7 +17,7 @@ from wmp.errors import ConfigError
 if TYPE_CHECKING:
     from wmp.spark.reporting import Report
 
-__all__ = ["make", "report"]
+__all__ = ["make", "pipeline", "report"]
 
 _PROGRAM: Final = "wmp"
 
@@ -57,7 +57,7 @@ def report(
     """Read journals, folders or files of them, and write tables (Parquet) and a page to DIR.
 
     The page needs no network and no server: open DIR/report.html. Exit code 1 when something was
-    not right for certain, 2 when there is nothing to read or it cannot be read, else 0.
+    not right for certain, 2 when JOURNAL is not there or of another version, else 0.
 
     With --follow it goes on while journals grow, until Ctrl-C; started again, it goes on where it
     was.
@@ -82,9 +82,9 @@ def make(
     Raises:
         ConfigError: A journal is not there or cannot be read, or the extra is missing.
     """
-    reporting: Any = _pipeline("reporting")
+    spark = pipeline()
     with Bar(_PROGRAM, None, shown=not quiet) as bar:
-        made = reporting.report(journals, out, master=master, progress=_Steps(bar))
+        made = spark.report(journals, out, master=master, progress=_Steps(bar))
     _say(made, as_json)
     return FAILED if made.result.violations else 0
 
@@ -97,7 +97,7 @@ def _follow(
     as_json: bool,
     quiet: bool,
 ) -> int:
-    following: Any = _pipeline("following")
+    spark = pipeline()
     last: Report | None = None
     with Bar(_PROGRAM, None, shown=not quiet) as bar:
 
@@ -113,9 +113,7 @@ def _follow(
             return True
 
         try:
-            last = following.follow(
-                journals, out, made, idle=idle, master=master, progress=_Steps(bar)
-            )
+            last = spark.follow(journals, out, made, idle=idle, master=master, progress=_Steps(bar))
         except KeyboardInterrupt:
             again = f"; the same command goes on from there, {out} has what was reported"
             bar.complain(f"stopped{again if last is not None else ''}")
@@ -126,9 +124,13 @@ def _follow(
     return FAILED if last.result.violations else 0
 
 
-def _pipeline(module: str) -> Any:
-    """A module of the pipeline; the programs do without it as long as nobody asks."""
-    return importlib.import_module(f"wmp.spark.{module}")
+def pipeline() -> Any:
+    """The pipeline; the programs do without it as long as nobody asks.
+
+    Raises:
+        ConfigError: The extra is missing.
+    """
+    return importlib.import_module("wmp.spark")
 
 
 class _Steps:

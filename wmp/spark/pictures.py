@@ -125,7 +125,10 @@ def activity(shown: Shown) -> str:
     for row in rows:
         total[row["role"]] += row["ended"] + row["submitted"]
     roles = sorted(total, key=lambda role: (-total[role], role))[:MOST_ROLES]
-    first, last = min(r["time"] for r in rows), max(r["time"] + r["length"] for r in rows)
+    lives = [row for row in shown.tables["nodes"] if row["first"] is not None]
+    # The same axis as that of the processes above.
+    first = min(r["first"] for r in lives)
+    last = max(max(r["last"] for r in lives), *(r["time"] + r["length"] for r in rows))
     most = max((r["ended"] for r in rows), default=0) or 1
     scale = (WIDTH - _LEFT - 10) / (last - first)
     height = 26
@@ -134,7 +137,8 @@ def activity(shown: Shown) -> str:
     for row in rows:
         if row["role"] not in roles:
             continue
-        x, y = _LEFT + (row["time"] - first) * scale, roles.index(row["role"]) * height + 2
+        x = max(_LEFT + (row["time"] - first) * scale, _LEFT)
+        y = roles.index(row["role"]) * height + 2
         width = row["length"] * scale
         when = datetime.fromtimestamp(row["time"] / 1e6, UTC)
         says = (

@@ -1,0 +1,66 @@
+"""The report of the pipeline, as a browser shows it."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+
+import pytest
+
+if importlib.util.find_spec("pyspark") is None:
+    if os.environ.get("WMP_REQUIRE_SPARK", "") not in ("", "0"):
+        pytest.fail("WMP_REQUIRE_SPARK is set, and pyspark is not installed", pytrace=False)
+    pytest.skip(
+        "pyspark not installed; run: pip install -e '.[test,spark]'", allow_module_level=True
+    )
+
+from tests.spark.pages import EVIL, shown
+from wmp.spark.page import page
+
+pytestmark = pytest.mark.spark
+
+SEEN = """(() => {
+  const box = one => one.getBoundingClientRect(), all = s => [...document.querySelectorAll(s)];
+  return {
+    title: document.title, verdict: document.getElementById('verdict').innerText,
+    colour: getComputedStyle(document.getElementById('verdict')).color,
+    pictures: all('section svg').map(one => [box(one).width > 300, box(one).height > 30]),
+    words: document.body.innerText, images: all('img, script[src], link').length,
+    arrows: all('#violations line.arrow').length, wide: document.documentElement.scrollWidth,
+    bars: all('#phases rect.bar').filter(one => box(one).height > 1).length,
+    rows: all('#processes text.name').map(one => one.lastChild.data),
+  }
+})()"""
+
+
+@pytest.fixture
+def made(tmp_path):
+    path = tmp_path / "report.html"
+    path.write_text(page(shown()), encoding="utf-8")
+    return path
+
+
+def test_a_browser_shows_all_of_it(browser, made):
+    seen = browser.ask(made, SEEN)
+
+    assert seen["title"] == "wmp report"  # and not what a node would have it be
+    assert EVIL in seen["words"]
+    assert seen["images"] == 0
+    assert seen["verdict"] == "1 violation found"
+    assert seen["colour"] in ("rgb(220, 38, 38)", "rgb(248, 113, 113)")  # red, by day and by night
+    assert len(seen["pictures"]) >= 7
+    assert all(wide and high for wide, high in seen["pictures"])
+    assert seen["rows"] == ["m", "d", f"{EVIL[:21]}…", "w1"]
+    assert seen["arrows"] == 1
+    assert seen["bars"] > 13 * 4
+
+
+def test_it_fits_its_window(browser, made):
+    assert browser.ask(made, "document.documentElement.scrollWidth - innerWidth") <= 0
+
+
+def test_it_is_not_an_empty_sheet(browser, made, tmp_path):
+    picture = browser.picture(made, tmp_path / "report.png")
+
+    # One colour would be a few kilobytes.
+    assert picture.stat().st_size > 40_000

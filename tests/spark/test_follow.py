@@ -1,0 +1,116 @@
+"""A report that follows: killed and started again, it has what one of the whole journal has."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from collections import Counter
+from pathlib import Path
+
+import pyarrow.dataset
+import pytest
+
+from wmp.errors import ConfigError
+from wmp.spark import follow, report
+from wmp.spark.schema import TABLES
+from wmp.testing.journals import Journals
+from wmp.testing.world import World
+
+
+def rows(where: Path, table: str) -> Counter[str]:
+    """A table, whatever the order of its rows, and of the entries of maps."""
+    whole = pyarrow.dataset.dataset(where / table, format="parquet").to_table()
+    return Counter(
+        repr([sorted(v) if c.startswith("map") else v for c, v in zip(columns, row, strict=True)])
+        for columns in [[column.type for column in TABLES[table].columns]]
+        for row in (
+            [
+                [] if c.startswith("map") and value is None else value
+                for c, value in zip(columns, each.values(), strict=True)
+            ]
+            for each in whole.to_pylist()
+        )
+    )
+
+
+def kill_in_the_middle(journal: Path, out: Path, batches: int) -> None:
+    """Follow with another process, in small batches, and kill it once so many are committed."""
+    script = f"""
+        from wmp.spark import follow, following
+        from wmp.spark.session import start_session
+        following._BYTES = 20_000
+        following._LOOK = "0 seconds"
+        spark = start_session("local[1]", confs={{"spark.driver.memory": "1g"}})
+        follow({str(journal)!r}, {str(out)!r}, lambda made, lines: True, spark=spark)
+    """
+    process = subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(script)],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(map(str, sys.path))},
+        start_new_session=True,  # Java has to go too
+        stderr=subprocess.PIPE,
+    )
+    committed = out / "_stream" / "lines" / "_spark_metadata" / str(batches - 1)
+    try:
+        while not committed.exists():
+            assert process.poll() is None, process.stderr.read().decode()[-3000:]
+            time.sleep(0.02)
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+
+
+@pytest.mark.slow
+def test_killed_and_started_again_it_has_what_there_is(spark, tmp_path):
+    world = tmp_path / "world"
+    World(seed=8, journals=Journals(world)).play()
+    contents = [(path.name.removeprefix("."), path.read_bytes()) for path in world.iterdir()]
+    journal, out = tmp_path / "journal", tmp_path / "out"
+    journal.mkdir()
+    for name, text in contents:
+        (journal / f".{name}").write_bytes(text[: len(text) * 2 // 3])
+    assert sum(len(text) for _, text in contents) > 100_000  # several batches
+
+    kill_in_the_middle(journal, out, batches=2)
+    for name, text in contents:
+        with (journal / f".{name}").open("ab") as file:
+            file.write(text[len(text) * 2 // 3 :])
+        (journal / f".{name}").rename(journal / name)
+    total = sum(text.count(b"\n") for _, text in contents)
+    seen = []
+
+    def enough(made, lines):
+        seen.append(lines)
+        return lines < total
+
+    last = follow(journal, out, enough, spark=spark)
+
+    assert seen[-1] == total
+    assert last.page.read_text().endswith("</html>")
+    whole = report(journal, tmp_path / "whole", spark=spark)
+    assert last.result.summary == whole.result.summary
+    for table in TABLES:
+        assert rows(out, table) == rows(tmp_path / "whole", table), table
+
+
+def test_it_ends_when_nothing_is_added(spark, tmp_path):
+    (tmp_path / "journal").mkdir()
+
+    last = follow(
+        tmp_path / "journal", tmp_path / "out", lambda made, lines: True, idle=0, spark=spark
+    )
+
+    assert last.result.summary["lines"] == 0
+    assert "The journal is empty" in last.page.read_text()
+
+
+def test_another_version_ends_it_with_a_line(spark, tmp_path):
+    journal = tmp_path / "journal"
+    journal.mkdir()
+    (journal / "a.jsonl").write_text('{"v":99,"node":"a"}\n')
+
+    with pytest.raises(ConfigError, match=r"^the journal is of a version .*: 99 in a\.jsonl; "):
+        follow(journal, tmp_path / "out", lambda made, lines: True, idle=0, spark=spark)
