@@ -471,9 +471,7 @@ class Dispatch:
 
 # The table's rows that are asked for every job, so that it is not asked a job at a time.
 _GRANTED: Final = TRANSITIONS[State.QUEUED, Input.GRANT]
-_AFTER_RESULT: Final = {
-    state: TRANSITIONS[state, Input.RESULT] for state in (State.LEASED, State.CANCELLING)
-}
+_AFTER_RESULT: Final = {state: TRANSITIONS.get((state, Input.RESULT), state) for state in State}
 _ENDS = {int(Outcome.OK): End.OK, int(Outcome.ERROR): End.ERROR}
 """The outcomes that are a job's end, whatever its manager thinks of it."""
 
