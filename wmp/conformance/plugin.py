@@ -75,6 +75,12 @@ def _make_plan(config: pytest.Config) -> Plan:
     )
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Say at once what is wrong with the options."""
+    if config.getoption("--wmp-role", None) is not None:
+        config.stash[_plan] = _make_plan(config)
+
+
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Make a test of each case."""
     if _FIXTURE not in metafunc.fixturenames:
@@ -84,9 +90,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         skip = pytest.mark.skip("which peer? add --wmp-role worker --wmp-command './my-worker …'")
         metafunc.parametrize(_FIXTURE, [pytest.param(None, marks=skip, id="none")])
         return
-    plan = config.stash.get(_plan, None)
-    if plan is None:
-        plan = config.stash[_plan] = _make_plan(config)
+    plan = config.stash[_plan]
     ids = [case.id for case in plan.cases]
     metafunc.parametrize(_FIXTURE, [*ids, *([f"{plan.live.testee}/drawn"] * (plan.examples > 0))])
 

@@ -1,0 +1,97 @@
+"""The kit as a pytest plugin: real runs of pytest, each case a test."""
+
+from __future__ import annotations
+
+import configparser
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.conformance.test_program import BAD, GOOD
+
+pytest_plugins = "pytester"
+pytestmark = [pytest.mark.interop, pytest.mark.timeout(240)]
+
+ROOT = Path(__file__).resolve().parents[2]
+# By its module, so that it is the plugin of this source also where another one is installed.
+PLUGIN = ("-p", "no:wmp-conformance", "-p", "wmp.conformance.plugin", "-p", "no:cacheprovider")
+
+
+@pytest.fixture
+def run(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Run pytest in a process of its own, on the kit."""
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+
+    def run(*options: str) -> pytest.RunResult:
+        return pytester.runpytest_subprocess(*PLUGIN, "--pyargs", "wmp.conformance", *options)
+
+    return run
+
+
+def test_each_case_is_a_test(run: Any) -> None:
+    words = ("--wmp-role", "worker", "--wmp-command", GOOD)
+    result = run("-v", *words, "--wmp-rule", "WMP-4.10", "--wmp-rule", "WMP-3.1")
+
+    outcomes = result.parseoutcomes()
+    assert set(outcomes) == {"passed"}
+    assert outcomes["passed"] >= 2
+    result.stdout.fnmatch_lines(["*test_peer[[]worker/no-releases*] PASSED*"])
+
+
+def test_a_broken_rule_is_a_failure_with_its_conversation(run: Any) -> None:
+    words = ("--wmp-role", "worker", "--wmp-command", BAD, "--wmp-rule", "WMP-4.10")
+    result = run(*words)
+
+    assert result.ret == 1
+    result.stdout.fnmatch_lines(
+        ["FAILED *WMP-4.10*", "*m1 → worker*NO *", "here I am", "play it again: wmp-conformance *"]
+    )
+
+
+def test_what_is_not_spoken_is_skipped(run: Any) -> None:
+    words = ("--wmp-role", "worker", "--wmp-command", GOOD, "--wmp-rule", "WMP-5.1")
+    result = run(*words, "--wmp-without", "held-give", "-rs")
+
+    assert result.ret == 0
+    assert set(result.parseoutcomes()) == {"skipped"}
+    result.stdout.fnmatch_lines(["*UNIMPLEMENTED: it does not speak the profile held-give*"])
+
+
+def test_who_does_not_say_which_peer_is_told(run: Any) -> None:
+    result = run("-rs")
+
+    assert result.ret == 0
+    result.stdout.fnmatch_lines(["*which peer? add --wmp-role worker*"])
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (("--wmp-role", "worker"), "*what is to be tested? add --command*"),
+        (("--wmp-role", "waiter"), "*invalid choice: 'waiter'*"),
+        (
+            ("--wmp-role", "worker", "--wmp-command", GOOD, "--wmp-without", "core"),
+            "*no profile 'core' can be left out; there are columns,*",
+        ),
+        (
+            ("--wmp-role", "worker", "--wmp-command", GOOD, "--wmp-rule", "WMP-99.1"),
+            "*there is no rule WMP-99.1*",
+        ),
+    ],
+)
+def test_bad_options_are_a_usage_error(run: Any, words: tuple[str, ...], text: str) -> None:
+    result = run(*words)
+
+    assert result.ret == 4
+    result.stderr.fnmatch_lines([text])
+    assert "Traceback" not in result.stdout.str() + result.stderr.str()
+
+
+def test_the_plugin_is_an_entry_point() -> None:
+    config = configparser.ConfigParser()
+    config.read(ROOT / "setup.cfg")
+    assert "wmp-conformance = wmp.conformance.plugin" in config["options.entry_points"]["pytest11"]
+    found = {point.value for point in entry_points(group="pytest11")}
+    assert not found or "wmp.testing.plugin" in found
