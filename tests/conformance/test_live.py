@@ -42,7 +42,13 @@ SOME = (
     "device/discovery-goes-everywhere",
     "device/what-cannot-be-passed-on",
 )
-CHOSEN = [case for kind in LIVE for case in cases_for(kind) if FULL or case.id in SOME]
+DIES = "worker/what-runs-it-dies"
+CHOSEN = [
+    case
+    for kind in LIVE
+    for case in cases_for(kind)
+    if (FULL or case.id in SOME) and case.id != DIES
+]
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]
 
@@ -52,6 +58,14 @@ def test_this_project_conforms(case: Case) -> None:
     result = LIVE[case.testee].play(case)
 
     assert result.verdict in (Verdict.OK, Verdict.INFORMATIONAL), Nonconforming(result)
+
+
+def test_what_runs_a_job_may_die() -> None:
+    command = LIVE["worker"].command
+    result = Live("worker", f"{command} --die", unit=UNIT).play(CASES[DIES])
+
+    assert result.verdict is Verdict.OK, Nonconforming(result)
+    assert LIVE["worker"].play(CASES[DIES]).verdict is Verdict.UNIMPLEMENTED
 
 
 @pytest.mark.parametrize("kind", LIVE)

@@ -81,6 +81,8 @@ class PlayedManager(Opponent):
     last_lock: int = 0
     locks: dict[int, Lock] = field(factory=dict)
     """Open ones that this worker has for this manager."""
+    windows: bool = False
+    """Whether any lock had a window."""
     given: dict[tuple[Peer, int], Given] = field(factory=dict)
     """Jobs not answered yet, by (owner, id)."""
     answered: dict[tuple[Peer, int, int], int] = field(factory=dict)
@@ -364,6 +366,7 @@ class PlayedManager(Opponent):
         window = heard["window"] or 0
         if window > want:
             raise Broken("WMP-4.2", f"window {window} of want {want}")
+        self.windows = self.windows or window > 0
         lock = Lock(number, want, window, heard["roles"], heard["needs"], hold, heard.at)
         self.last_lock = max(self.last_lock, number)
         book.locks[number] = self.locks[number] = lock
@@ -378,9 +381,10 @@ class PlayedManager(Opponent):
             locked = running = 0
             for manager in book.managers:
                 manager.drop_timed_out()
-                locked += sum(
-                    lock.locked * lock.needs.get(name, 0) for lock in manager.locks.values()
-                )
+                each = [lock.locked * lock.needs.get(name, 0) for lock in manager.locks.values()]
+                # With a window, a lock may lend its place to a job that waits for another one
+                # of the same manager, and what comes for it then waits in the window.
+                locked += max(each, default=0) if manager.windows else sum(each)
                 running += sum(
                     job.needs.get(name, 0) for job in manager.given.values() if not job.windowed
                 )

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import socket
+import sys
 import time
 from collections import deque
 from collections.abc import Sequence
@@ -21,7 +23,21 @@ from wmp.message import Frame
 
 __all__ = ["Live", "SocketWire", "Stopped"]
 
-_ANY = "tcp://127.0.0.1:*"
+
+def _own_host() -> str:
+    """A loopback address of this process's own, where all of 127/8 is loopback.
+
+    A worker of another test, whose manager has gone, goes on trying its port; the system may
+    have given that to the kit by then.
+    """
+    if not sys.platform.startswith("linux"):
+        return "127.0.0.1"
+    number = os.getpid() % (253 * 253)
+    return f"127.{1 + number // 253}.{1 + number % 253}.7"
+
+
+_HOST = _own_host()
+_ANY = f"tcp://{_HOST}:*"
 _LEAST_GRACE = 0.3
 """Seconds that "at once" may take at least: another process on a busy machine."""
 _START = 15.0
@@ -166,8 +182,8 @@ class SocketWire:
     def _free_port(self) -> str:
         """An address that was free a moment ago."""
         # Not by ZeroMQ, whose sockets go on listening for a moment after they were closed.
-        with socket.create_server(("127.0.0.1", 0)) as probe:
-            return f"tcp://127.0.0.1:{probe.getsockname()[1]}"
+        with socket.create_server((_HOST, 0)) as probe:
+            return f"tcp://{_HOST}:{probe.getsockname()[1]}"
 
     # -- time
 
