@@ -8,6 +8,10 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
+import signal
+import sys
+import threading
 
 import wmp
 from benchmarks.fairness import labor
@@ -36,8 +40,14 @@ def _device(options: argparse.Namespace) -> None:
         device.run()
 
 
+def _end_with_parent() -> None:
+    """Whoever started this holds the other end of standard input, until it is gone or killed."""
+    sys.stdin.buffer.read()
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
 def main() -> None:
-    """Run one node until SIGTERM."""
+    """Run one node until SIGTERM, or until standard input ends."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.node")
     parser.add_argument("kind", choices=("worker", "device"))
     parser.add_argument("endpoints", nargs="+")
@@ -49,6 +59,7 @@ def main() -> None:
     parser.add_argument("--window", type=int)
     parser.add_argument("--settings", default="{}", help="others, as JSON")
     options = parser.parse_args()
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     if options.kind == "worker":
         _worker(options)
     else:
