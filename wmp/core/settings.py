@@ -28,7 +28,7 @@ class ManagerSettings:
     """Age at which an unacknowledged message is sent again."""
     reply_margin: float = 0.5
     """A held GIVE is answered this long before its hold ends (at most half of it)."""
-    bundle: int = 256
+    bundle: int = 512
     """Jobs in one TAKE at most."""
     bundle_bytes: int = 1 << 20
     """Payload bytes in one TAKE at most (one job may exceed it alone)."""
@@ -54,7 +54,7 @@ class WorkerSettings:
     window_max: int = 1024
     lane_time: float = 0.005
     """Jobs are started in bundles that take about this long together."""
-    lane_max: int = 256
+    lane_max: int = 512
     hold: float = 5.0
     """Held GIVE while there is one manager; 0 keeps the plain handshake."""
     lock_timeout: float = 5.0
