@@ -39,14 +39,14 @@ class Jobs:
     """Jobs by owner and number, locks by manager and number (WMP-4.8), answers not sent yet."""
 
     def __init__(self, slots: int) -> None:
-        self.all_slots, self.last_lock = slots, 0
-        self.locks: dict[tuple[bytes, int], list[Any]] = {}  # [slots a job, jobs, until]
+        self.all_slots, self.all, self.last_lock = slots, {"slots": slots}, 0
+        self.locks: dict[tuple[bytes, int], list[Any]] = {}  # [slots, jobs, until, manager]
         self.held: dict[tuple[Owner, int], Job] = {}
         self.answers: dict[tuple[bytes, Owner], list[tuple[int, int, int, bytes]]] = {}
 
     def free(self) -> int:
         """Slots that are neither locked nor in use."""
-        locked = sum(int(slots * jobs) for slots, jobs, _ in self.locks.values())
+        locked = sum(int(slots * jobs) for slots, jobs, *_ in self.locks.values())
         return max(0, self.all_slots - locked - sum(job.slots for job in self.held.values()))
 
     def slots_for(self, needs: dict[str, int]) -> int:
@@ -57,20 +57,23 @@ class Jobs:
     def lock(self, manager: Peer, slots: int, jobs: int, seconds: float) -> int:
         """The number of a new lock for a manager (WMP-4.1)."""
         self.last_lock += 1
-        self.locks[manager.identity, self.last_lock] = [slots, jobs, time.monotonic() + seconds]
+        lock = [slots, jobs, time.monotonic() + seconds, manager]
+        self.locks[manager.identity, self.last_lock] = lock
         return self.last_lock
 
     def unlock(self, manager: Peer, number: int, jobs: int) -> bool:
         """For so many jobs of it; whether there was such a lock (WMP-4.8, WMP-4.9)."""
         lock = self.locks.pop((manager.identity, number), None)
         if lock and jobs < lock[1]:
-            self.locks[manager.identity, number] = [lock[0], lock[1] - jobs, lock[2]]
+            self.locks[manager.identity, number] = [lock[0], lock[1] - jobs, *lock[2:]]
         return lock is not None
 
     def unlock_late(self) -> bool:
-        """Locks to which there was no answer (WMP-4.11); whether there was one."""
+        """Locks without an answer, or a way for it (WMP-4.11, WMP-9.12); whether there was one."""
         before, now = len(self.locks), time.monotonic()
-        self.locks = {key: lock for key, lock in self.locks.items() if lock[2] > now}
+        for key, (_, _, until, manager) in list(self.locks.items()):
+            if until <= now or manager.connection is None:
+                del self.locks[key]
         return len(self.locks) < before
 
     def take(self, manager: Peer, owner: Owner, role: str, slots: int, row: Any) -> None:

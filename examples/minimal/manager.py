@@ -126,9 +126,9 @@ class Manager(Node[Worker]):
 
     def forget(self, peer: Worker) -> None:
         """Lose its leases, and go on in a session greater than every one before (WMP-7.5)."""
+        self.queue.lose_missing(peer)
         self.session += 1
         peer.stream, peer.asked, peer.gives = Stream(self.session), peer.asked + 1, {}
-        self.queue.lose_missing(peer)
 
     def in_session(self, peer: Worker, message: Message) -> bool:
         session, stream = message.fields.get("session"), peer.stream or Stream(0)

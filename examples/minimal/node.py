@@ -30,6 +30,7 @@ class Node(Generic[P]):
 
     receives: ClassVar[tuple[int, ...]]
     heeds_strangers: ClassVar[bool] = False  # whether a peer that it does not know may supersede it
+    lost_by: ClassVar[tuple[str, ...]] = ("unreachable",)  # codes that say: no route
 
     def __init__(self, identity: bytes | None, unit: float) -> None:
         self.unit = unit  # seconds: 1, unless everything is to go faster
@@ -75,13 +76,13 @@ class Node(Generic[P]):
 
     # --- sending ---
 
-    def post(self, connection: Any, message: Message) -> bool:
+    def post(self, connection: Any, message: Message) -> int | None:
         """Never block (WMP-1.6): numbered messages are sent again, PONG tells of the others."""
         try:
             self.transmit(connection, encode(message))
         except zmq.ZMQError as error:
-            return error.errno == zmq.EAGAIN
-        return True
+            return error.errno
+        return 0
 
     def send(self, peer: P, command: int, fields: Any = (), columns: Any = ()) -> None:
         """With the ack of what came (WMP-7.2)."""
@@ -89,8 +90,12 @@ class Node(Generic[P]):
         if peer.stream:
             fields |= {"session": peer.stream.session, "ack": peer.stream.received}
         message = Message(command, peer.to, self.me, fields, dict(columns))
-        if peer.connection is not None and not self.post(peer.connection, message):
-            self.unreachable(peer)
+        if peer.connection is not None:
+            error = self.post(peer.connection, message)
+            if not error and peer.stream:
+                peer.stream.left = max(peer.stream.left, fields.get("number", 0))
+            elif error not in (0, zmq.EAGAIN):
+                self.unreachable(peer)
 
     def send_numbered(self, peer: P, command: int, fields: Any, columns: Any = ()) -> None:
         """And keep it until its ack."""
@@ -141,8 +146,8 @@ class Node(Generic[P]):
             return self.complain(connection, message, "direction")
         if message.to and message.to != self.me[::-1]:  # WMP-2.7
             older = message.to[1:] == self.me[:1] and message.to[0] < self.epoch
-            code, about = ("superseded", message.to[::-1]) if older else ("misrouted", self.me)
-            return self.complain(connection, message, code, about_peer=about)
+            code, named = "superseded" if older else "misrouted", message.to[::-1][:2]
+            return self.complain(connection, message, code, about_peer=named)
         if epoch < self.epochs.get(identity, 0):  # WMP-9.6
             return self.complain(connection, message, "superseded", about_peer=[identity, epoch])
         if epoch > self.epochs.get(identity, 0):  # WMP-9.7
@@ -172,7 +177,7 @@ class Node(Generic[P]):
             raise Superseded(f"identity {identity.hex()} was started again: this one stops")
         if peer and peer.epoch == epoch and code == "superseded":
             self.part(identity)
-        if peer and peer.epoch == epoch and code == "unreachable":
+        if peer and peer.epoch == epoch and code in self.lost_by:
             self.unreachable(peer)
 
     def unreachable(self, peer: P) -> None:

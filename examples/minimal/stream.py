@@ -11,6 +11,7 @@ class Stream:
 
     session: int
     sent: int = 0
+    left: int = 0  # the highest that a socket took
     received: int = 0
     gap: bool = False
     unacknowledged: deque[list[Any]] = field(default_factory=deque)  # [when, number, …]

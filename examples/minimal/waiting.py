@@ -122,11 +122,12 @@ class Queue:
             self.end(number, "lost", cause)
 
     def lose_missing(self, worker: Any, held: Any = (), last: float = math.inf) -> None:
-        """Leases of what a worker does not hold, of TAKEs that it has received (WMP-9.13)."""
+        """Leases of what a worker does not hold, of TAKEs it has received (WMP-9.13, WMP-6.17)."""
         for number in sorted(worker.leases):
             job = self.jobs[number]
             if (number, job.attempt) not in held and job.take <= last:
-                self.lose(number, b"the worker is gone, or has it no more")
+                left = worker.stream and job.take <= worker.stream.left  # else it cost nothing
+                self.lose(number, b"the worker is gone, or has it no more", spend=bool(left))
 
     def end(self, number: int, word: str, payload: bytes = b"") -> None:
         """The one end that a job has (WMP-6.3)."""

@@ -38,6 +38,7 @@ class Worker(Node[Manager]):
 
     receives = (wire.WAKE, wire.TAKE, wire.NO, wire.CANCEL, wire.PONG)
     heeds_strangers = True
+    lost_by = ("unreachable", "misrouted")
 
     def __init__(self, endpoints: list[str], slots: int, name: bytes | None, unit: float) -> None:
         super().__init__(name, unit)
@@ -58,8 +59,7 @@ class Worker(Node[Manager]):
     def say_ready(self, credit: int, to: Manager | None = None) -> None:
         """To one manager, or without a receiver to all that are behind the links."""
         self.ready += 1
-        fields = {"ready": self.ready, "credit": credit, "roles": ROLES}
-        fields["resources"] = {"slots": self.jobs.all_slots}
+        fields = {"ready": self.ready, "credit": credit, "roles": ROLES, "resources": self.jobs.all}
         for manager in [to] if to else self.peers.values():
             manager.ready = self.ready
         if to:

@@ -118,8 +118,13 @@ class Process:
         if not self.ended:
             self._child.terminate()
 
-    def close(self, patience: float) -> str:
-        """End it within ``patience`` seconds; returns what was wrong with its end."""
+    def close(self, patience: float, *, had_to_end: bool = False) -> str:
+        """End it within ``patience`` seconds; returns what was wrong with its end.
+
+        Args:
+            patience: Seconds for it to end.
+            had_to_end: It was to end by itself, with an error: any status will do.
+        """
         ended_before = self.ended
         self.terminate()
         complaint = ""
@@ -129,7 +134,8 @@ class Process:
             complaint = f"it did not end within {patience:g} s of SIGTERM, and was killed"
         self._kill_group()
         status = self._child.wait()
-        if not complaint and status not in (0, -signal.SIGTERM):
+        any_will_do = had_to_end and ended_before and status >= 0
+        if not complaint and not any_will_do and status not in (0, -signal.SIGTERM):
             when = "on its own, " if ended_before else ""
             complaint = f"it ended {when}with status {status}"
         for pipe in (self._child.stdin, self._child.stdout):

@@ -227,10 +227,11 @@ def _hold(
         whole=not (rules or cases or replay or plan.examples == 0),
     )
     report, stopped = play_plan(plan, report)
-    show(report, None if json is None else str(json))
+    source = next((str(file) for file in (json, replay) if file is not None), None)
+    show(report, source)
     if json is not None:
         json.write_text(report.dumps(), encoding="utf-8")
-    _write([report], None if json is None else str(json), **files)
+    _write([report], source, **files)
     if stopped:
         return stopped
     return 0 if report.conforms else FAILED

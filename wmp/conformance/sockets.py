@@ -335,7 +335,7 @@ class SocketWire:
         try:
             if self._process is not None:
                 patience = 0.5 if self.live.over.is_set() else 5.0 + 5.0 * self.unit / 1000
-                self.complaint = self._process.close(patience)
+                self.complaint = self._process.close(patience, had_to_end=self.may_end)
                 self._said = self._process.said
         finally:
             self._close_sockets()

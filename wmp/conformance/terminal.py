@@ -149,7 +149,7 @@ def _table(report: Report) -> Table:
                 f"[{style}]{verdict.value}[/]", str(len(found)), str(count), _shortened(found)
             )
     unseen = [rule for rule, (seen, _) in rules.items() if seen is None]
-    if unseen:
+    if unseen and report.whole:
         table.add_row("not seen", str(len(unseen)), "", _shortened(unseen))
     return table
 
