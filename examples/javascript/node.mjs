@@ -93,7 +93,7 @@ export class Node {
     if (!act) return this.complain(link, back, "direction", command);
     if (!same(to, [this.epoch, this.identity])) { // WMP-2.7
       const older = to.length === 2 && same(to[1], this.identity) && to[0] < this.epoch;
-      return this.complain(link, back, older ? "superseded" : "misrouted", command, older ? { about_peer: [to[1], to[0]] } : {});
+      return this.complain(link, back, older ? "superseded" : "misrouted", command, { about_peer: [to.at(-1), to.at(-2)] });
     }
     const newest = this.epochs.get(key) ?? 0;
     if (epoch < newest) return this.complain(link, back, "superseded", command, { about_peer: [identity, epoch] });
@@ -145,6 +145,6 @@ export class Node {
     const manager = this.managers.get(hex(about[0]));
     if (manager?.epoch !== about[1]) return;
     if (code === "superseded") this.part(manager.key);
-    if (code === "unreachable") manager.link = null;
+    if (code === "unreachable" || code === "misrouted") manager.link = null; // and its locks go with the next tick
   }
 }

@@ -160,7 +160,7 @@ class Worker extends Node {
     let grew = false, interval = this.unit;
     for (const manager of [...this.managers.values()]) {
       interval = Math.min(interval, manager.expire / 3);
-      for (const [number, lock] of manager.locks) if (now > lock.until) grew = manager.locks.delete(number);
+      for (const [number, lock] of manager.locks) if (now > lock.until || !manager.link) grew = manager.locks.delete(number);
       if (now > manager.stream?.unacknowledged[0]?.at + RESEND * this.unit) this.resend(manager);
       if (now > manager.heard + manager.expire) this.part(manager.key);
     }
