@@ -1,0 +1,95 @@
+"""Peers that were written from the specification alone keep the core of it, as the kit sees it.
+
+A few cases of each here; all of them, of every profile, with ``WMP_CONFORMANCE=full``
+(``tox -e conformance``).
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+
+from wmp.conformance import Nonconforming, Verdict
+from wmp.conformance.case import Case
+from wmp.conformance.check import cases_for
+from wmp.conformance.draw import draw
+from wmp.conformance.sockets import Live
+
+FULL = os.environ.get("WMP_CONFORMANCE") == "full"
+UNIT = 200
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+PYTHON = f"{shlex.quote(sys.executable)} {shlex.quote(str(EXAMPLES / 'minimal'))}"
+COMMANDS = {
+    "manager": f"{PYTHON}/manager.py {{endpoint}} --unit {{unit}}",
+    "worker": f"{PYTHON}/worker.py {{endpoint}} --slots {{slots}} --unit {{unit}}",
+    "node": "node worker.mjs {endpoint} --slots {slots} --unit {unit}",
+}
+SOME = (
+    "manager/plain-handshake",
+    "manager/somebody-else",
+    "manager/silence-gives-a-worker-up",
+    "manager/what-never-left-costs-nothing",
+    "manager/garbage",
+    "worker/plain-handshake",
+    "worker/somebody-else",
+    "worker/misrouted",
+    "worker/superseded",
+    "worker/a-job-is-its-owners",
+    "worker/garbage",
+)
+GOOD = (Verdict.OK, Verdict.INFORMATIONAL, Verdict.UNIMPLEMENTED)
+
+pytestmark = [pytest.mark.interop, pytest.mark.timeout(600)]
+
+
+def kind_of(name: str) -> str:
+    return "manager" if name == "manager" else "worker"
+
+
+def live(name: str, folder: Path) -> Live:
+    """How to reach one; the one for Node.js needs the package that it needs."""
+    if name != "node":
+        return Live(name, COMMANDS[name], unit=UNIT)
+    if not shutil.which("node"):
+        pytest.skip("node is not installed")
+    source = EXAMPLES / "javascript"
+    packages = Path(os.environ.get("WMP_NODE_MODULES", source / "node_modules"))
+    if not (packages / "zeromq").is_dir():
+        pytest.skip("no zeromq: `npm install` in examples/javascript, or WMP_NODE_MODULES=FOLDER")
+    for path in (source / "package.json", *source.glob("*.mjs")):
+        shutil.copy(path, folder)
+    (folder / "node_modules").symlink_to(packages.resolve())
+    worker = shlex.quote(str(folder / "worker.mjs"))
+    return Live("worker", COMMANDS[name].replace("worker.mjs", worker), unit=UNIT)
+
+
+CHOSEN = [
+    pytest.param(name, case, id=f"{name}-{case.id}")
+    for name in COMMANDS
+    for case in cases_for(kind_of(name))
+    if FULL or case.id in SOME
+]
+
+
+@pytest.mark.parametrize(("name", "case"), CHOSEN)
+def test_a_minimal_peer_conforms(name: str, case: Case, tmp_path: Path) -> None:
+    result = live(name, tmp_path).play(case)
+
+    assert result.verdict in GOOD, Nonconforming(result)
+    assert result.verdict is not Verdict.UNIMPLEMENTED or case.profile != "core", result.text
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_whatever_is_said_to_a_minimal_peer(name: str, tmp_path: Path) -> None:
+    peer = live(name, tmp_path)
+    examples = 20 if FULL else 2
+    found = draw(
+        peer.testee, peer.wire, examples=examples, most=12, number=5, sure=peer.slower.wire
+    )
+
+    assert found.verdict is Verdict.OK, Nonconforming(found)
