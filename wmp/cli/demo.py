@@ -22,7 +22,7 @@ from wmp.cli.chaos import Chaos
 from wmp.cli.children import Children
 from wmp.cli.options import VERBOSE, Command, verbose
 from wmp.cli.options import journal as journal_flag
-from wmp.cli.report import make, pipeline
+from wmp.cli.report import make, pipeline, say
 from wmp.cli.show import Show, source_files
 from wmp.cli.start import FAILED, INTERRUPTED, complain
 from wmp.errors import ConfigError
@@ -135,7 +135,11 @@ def demo(
         complain(_PROGRAM, text)
     code = FAILED if show.wrong else 0
     if report is not None and journal is not None:
-        code = max(code, make((journal,), report, quiet=quiet))
+        made = make((journal,), report, quiet=quiet)
+        if made.result.violations or not quiet:
+            say(made)
+        if made.result.violations:
+            code = FAILED
     return code
 
 

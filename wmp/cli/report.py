@@ -17,7 +17,7 @@ from wmp.errors import ConfigError
 if TYPE_CHECKING:
     from wmp.spark.reporting import Report
 
-__all__ = ["make", "pipeline", "report"]
+__all__ = ["make", "pipeline", "report", "say"]
 
 _PROGRAM: Final = "wmp"
 
@@ -66,27 +66,23 @@ def report(
         raise ConfigError("--idle is for --follow")
     if follow:
         return _follow(journals, out, master, idle, as_json, quiet)
-    return make(journals, out, master=master, as_json=as_json, quiet=quiet)
+    made = make(journals, out, master=master, quiet=quiet)
+    say(made, as_json=as_json)
+    return FAILED if made.result.violations else 0
 
 
 def make(
-    journals: tuple[str, ...],
-    out: str,
-    *,
-    master: str | None = None,
-    as_json: bool = False,
-    quiet: bool = False,
-) -> int:
-    """Make a report and say what came of it; the exit code.
+    journals: tuple[str, ...], out: str, *, master: str | None = None, quiet: bool = False
+) -> Report:
+    """Make a report, behind a progress bar.
 
     Raises:
         ConfigError: A journal is not there or cannot be read, or the extra is missing.
     """
     spark = pipeline()
     with Bar(_PROGRAM, None, shown=not quiet) as bar:
-        made = spark.report(journals, out, master=master, progress=_Steps(bar))
-    _say(made, as_json)
-    return FAILED if made.result.violations else 0
+        made: Report = spark.report(journals, out, master=master, progress=_Steps(bar))
+    return made
 
 
 def _follow(
@@ -120,7 +116,7 @@ def _follow(
     if last is None:
         return 0
     if not as_json:
-        _say(last, False)
+        say(last)
     return FAILED if last.result.violations else 0
 
 
@@ -146,7 +142,8 @@ class _Steps:
         self._done = done
 
 
-def _say(made: Report, as_json: bool) -> None:
+def say(made: Report, *, as_json: bool = False) -> None:
+    """Print what came of it."""
     if as_json:
         print(_as_json(made))
         return

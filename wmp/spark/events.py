@@ -120,11 +120,11 @@ def of_jobs(lines: DataFrame, *arrays: str) -> DataFrame:
         column = F.col(name)
         one = F.array_repeat(F.get(column, F.lit(0)), size)
         whole.append(F.when(F.size(column) > 1, column).otherwise(one).alias(name))
-    rest = [name for name in lines.columns if name not in ("ids", *arrays)]
     zipped = F.posexplode(F.arrays_zip(F.col("ids").alias("ids"), *whole))
-    return lines.select(*rest, zipped.alias("place", "_row")).select(
-        *rest,
-        "place",
+    # Nothing here asks what the columns are: whoever declares tables must not look at them yet.
+    each = lines.select("*", zipped.alias("place", "_row"))
+    return each.select(
+        F.expr(f"* except ({', '.join(('ids', *arrays, '_row'))})"),
         F.col("_row.ids").alias("job"),
         *(F.col(f"_row.{n}").alias(n) for n in arrays),
     )

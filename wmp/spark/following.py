@@ -36,6 +36,8 @@ _LOOK: Final = "2 seconds"
 _BYTES: Final = 64 << 20
 _REST: Final = 2.0
 """s between two reports at least."""
+_PATIENCE: Final = 60.0
+"""s that a report waits at most for a stream that has more to take in."""
 
 Made = Callable[[Report, int], bool]
 """Told of each report, with the lines that it is of; whether to go on."""
@@ -129,20 +131,23 @@ class _Follower:
     def run(self, idle: float | None) -> Report:
         """Go on until it is enough."""
         last: Report | None = None
-        told, took, ended = -1, 0.0, 0.0
-        quiet = time.monotonic()
+        told, took = -2, 0.0
+        ended = quiet = time.monotonic()
         while True:
             self._wait()
-            lines = self._taken_in()
-            count = lines.count()
             now = time.monotonic()
-            if count != told:
+            if not self._has_settled() and now - ended < _PATIENCE:
+                continue
+            batch = self._batch()
+            if batch != told:
                 quiet = now
                 if last is None or now - ended >= max(took, _REST):
+                    lines = self._taken_in()
+                    count = lines.count()
                     result = build_from(self._spark, lines, self._where, progress=self._progress)
                     last = Report(write_page(self._where, self._journals), result)
                     ended = quiet = time.monotonic()
-                    told, took = count, ended - now
+                    told, took = batch, ended - now
                     if not self._made(last, count):
                         return last
             elif last is not None and idle is not None and now - quiet >= idle:
@@ -159,15 +164,23 @@ class _Follower:
             raise WMPError(f"cannot go on following: {_why(text)}") from error
         if over:
             raise WMPError("cannot go on following: the stream was stopped")
-        if self._query.lastProgress is None:  # it has not looked yet
-            time.sleep(0.1)
+
+    def _has_settled(self) -> bool:
+        """Whether it has looked, and has no work."""
+        status = self._query.status
+        begun = not status["message"].startswith("Initializing")
+        return begun and not status["isTriggerActive"]
+
+    def _batch(self) -> int:
+        """The last batch that is committed, -1 for none."""
+        names = (self._where / _KEPT / "lines" / "_spark_metadata").glob("[0-9]*")
+        return max((int(path.name.partition(".")[0]) for path in names), default=-1)
 
     def _taken_in(self) -> DataFrame:
         """The lines of all batches that are committed."""
-        path = self._where / _KEPT / "lines"
-        if not (path / "_spark_metadata").is_dir():
+        if self._batch() < 0:
             return self._spark.createDataFrame([], LINES)
-        return self._spark.read.schema(LINES).parquet(str(path))
+        return self._spark.read.schema(LINES).parquet(str(self._where / _KEPT / "lines"))
 
 
 def _why(text: str) -> str:

@@ -129,14 +129,14 @@ def _top(shown: Shown) -> str:
     latency = {row["phase"]: row for row in shown.tables["latency"]}.get("total")
     tiles = [
         (amount(n("jobs")), "jobs", f"{amount(n('jobs ok'))} ok"),
-        (amount(round(n("jobs per second"), 1)), "jobs/s", "from first to last"),
+        (amount(n("jobs per second")), "jobs/s", "from first to last"),
         (
             duration(latency["p50"]) if latency else "–",
             "half of the jobs",
             f"99 of 100: {duration(latency['p99'])}" if latency else "",
         ),
         (amount(n("workers")), "workers", _counts(n("managers"), n("devices"))),
-        (amount(n("leases over")), "leases lost", f"{amount(n('jobs tried again'))} jobs again"),
+        (amount(n("leases over")), "leases lost", _jobs_again(n("jobs tried again"))),
         (amount(n("lines")), "lines read", f"{amount(n('bad lines'))} could not be"),
     ]  # fmt: skip
     shows = "".join(
@@ -155,6 +155,10 @@ def _top(shown: Shown) -> str:
 def _counts(managers: float, devices: float) -> str:
     one = "manager" if managers == 1 else "managers"
     return f"{amount(managers)} {one}, {amount(devices)} device{'s' * (devices != 1)}"
+
+
+def _jobs_again(count: float) -> str:
+    return f"{amount(count)} {'job' if count == 1 else 'jobs'} tried again"
 
 
 def _gaps(shown: Shown) -> str:

@@ -1,0 +1,131 @@
+"""`wmp report` and `wmp demo --report`: exit codes, what is said, what is left in the folder."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from tests.ablation.test_worlds import WORLDS
+from tests.spark.worlds import play, save, write
+from wmp.cli.main import main
+from wmp.spark.schema import TABLES
+
+
+@pytest.fixture
+def wmp(spark, monkeypatch, capfd):
+    """Run the program in this process: it finds the session that is here."""
+
+    def run(*words: object) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["wmp", *map(str, words)])
+        with pytest.raises(SystemExit) as left:
+            main()
+        said = capfd.readouterr()
+        return int(left.value.code or 0), said.out, said.err
+
+    return run
+
+
+@pytest.mark.slow
+def test_a_demo_reports_itself(wmp, tmp_path):
+    code, out, err = wmp("demo", "--files", 80, "--report", tmp_path / "report")
+
+    assert code == 0, out + err
+    assert "worker 2 was killed" in err + out
+    assert out.splitlines()[-2] == "violations: 0"
+    assert out.splitlines()[-1] == f"report: {tmp_path / 'report' / 'report.html'}"
+    page = (tmp_path / "report" / "report.html").read_text()
+    assert "No violation found" in page
+    assert "worker 2: killed, or runs still" in page
+    assert {path.name for path in (tmp_path / "report").iterdir()} >= set(TABLES)
+
+
+def test_a_violation_is_exit_code_1_and_json_says_how_many(wmp, tmp_path):
+    switches, _, seeds = WORLDS[0]
+    switches = switches if isinstance(switches, tuple) else (switches,)
+    played = (play(seed, tmp_path / "worlds", *switches) for seed in seeds)
+    broken = next(one for one in played if one.violation)
+    journal = write([broken], tmp_path / "journal")
+
+    code, out, err = wmp("report", journal, "--out", tmp_path / "out", "--json", "-q")
+
+    assert (code, err) == (1, "")
+    told = json.loads(out)
+    assert told["violations"] >= 1
+    assert told["summary"]["lines"] == len(broken.lines)
+    page = (tmp_path / "out" / "report.html").read_text()
+    assert broken.violation.name in page
+    assert 'id="v-' in page
+
+
+def test_an_empty_journal_says_so(wmp, tmp_path):
+    (tmp_path / "journal").mkdir()
+
+    code, out, _ = wmp("report", tmp_path / "journal", "--out", tmp_path / "out")
+
+    assert code == 0
+    assert out.splitlines()[0] == "the journal is empty: there is no line in it"
+    assert "The journal is empty" in (tmp_path / "out" / "report.html").read_text()
+
+
+def test_what_could_not_be_read_is_said_and_shown(wmp, tmp_path):
+    lines = play(3, tmp_path / "worlds").lines
+    save(tmp_path / "journal.jsonl", [*lines[1:], "garbage", lines[-1][:40]])
+
+    code, _, err = wmp("report", tmp_path / "journal.jsonl", "--out", tmp_path / "out", "-q")
+
+    assert code == 0  # what is wrong may be for want of what is missing
+    assert "wmp: 2 lines could not be read; the report says which" in err
+    page = (tmp_path / "out" / "report.html").read_text()
+    assert "<td>garbage</td>" in page
+    assert "<td>torn</td>" in page
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ("nowhere --out out", "wmp: there is no journal at nowhere: no such file or directory"),
+        ("nowhere --out out --follow", "there is no journal at nowhere: no such file"),
+        ("old --out out", "wmp: the journal is of a version that is not known: 99 in a.jsonl;"),
+        ("old --out file", "wmp: cannot make the directory file: file exists"),
+        ("old --out s3://bucket/out", "expected a directory of this machine"),
+        ("old --out out --idle 3", "wmp: --idle is for --follow"),
+        ("old", "wmp: missing option '--out'"),
+        ("", "wmp: missing argument 'JOURNAL…'"),
+    ],
+)
+def test_bad_use_is_one_line_and_exit_code_2(wmp, tmp_path, monkeypatch, words, told):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "old").mkdir()
+    (tmp_path / "old" / "a.jsonl").write_text('{"v":99,"node":"a"}\n')
+    (tmp_path / "file").touch()
+
+    code, out, err = wmp("report", *words.split())
+
+    assert (code, out) == (2, "")
+    assert told in err
+    assert len(err.splitlines()) == 1
+
+
+@pytest.mark.parametrize("command", ["report . --out out", "demo --report out"])
+def test_without_the_extra_it_says_what_to_install(tmp_path, command):
+    script = f"""
+import sys
+sys.modules["pyspark"] = None
+sys.argv = ["wmp", *{command.split()!r}]
+from wmp.cli.main import main
+main()
+"""
+    said = subprocess.run(
+        [sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, timeout=120
+    )
+
+    assert said.returncode == 2
+    assert said.stdout == ""
+    assert said.stderr == (
+        "wmp: the pipeline needs pyspark, pandas and pyarrow, and pyspark is not installed; "
+        "run: pip install 'wmp[spark]'\n"
+    )
+    assert not list(tmp_path.iterdir())
