@@ -124,7 +124,7 @@ RULES: list[tuple[Switch, Callable[..., None], dict[str, Any]]] = [
     (
         worker_side.pending_wake,
         network.test_no_manager_starves,
-        {"managers": 3, "hold": 0.0, "seconds": 1.0},
+        {"managers": 3, "hold": 0.0, "seconds": 1.0, "window": 0},
     ),
     (
         worker_side.turns,

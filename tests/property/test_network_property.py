@@ -145,13 +145,17 @@ TestAdversary.pytestmark = [
 @pytest.mark.parametrize("seconds", [0.001, 1.0, 10.0])
 @pytest.mark.parametrize("hold", [0.0, 5.0])
 @pytest.mark.parametrize("managers", [2, 3, 5])
-def test_no_manager_starves(managers, hold, seconds):
-    """With M managers that always have work, each is served in any 2 M freed places."""
+@pytest.mark.parametrize("window", [0, 8])
+def test_no_manager_starves(managers, hold, seconds, window):
+    """With M managers that always have work, each is served in any 2 M freed places.
+
+    Of a window, a quarter counts as a place.
+    """
     network = Network()
     names = [f"m{index}" for index in range(managers)]
     for name in names:
         network.add(name, manager(name))
-    network.add("w1", worker("w1", managers, hold=hold, window=0), names)
+    network.add("w1", worker("w1", managers, hold=hold, window=window, lane_max=1), names)
     network.connect("w1")
     network.settle()
     for name in names:
@@ -172,6 +176,7 @@ def test_no_manager_starves(managers, hold, seconds):
         served.append(lane.run.manager[0].decode())
         network.finish(name, lane)
 
-    for start in range(len(served) - 2 * managers):
-        window = served[start : start + 2 * managers]
-        assert set(window) == set(names), (start, served)
+    bound = 2 * managers * max(window // 4, 1)
+    # Who comes first may fill the whole window: those places were free, not freed.
+    for start in range(window, len(served) - bound):
+        assert set(served[start : start + bound]) == set(names), (start, served)

@@ -79,7 +79,9 @@ def test_a_message_for_somebody_else_is_misrouted(manager, worker):
     for to in ((7, b"other"), (b"l", 1, b"d", 7, b"m"), (8, b"m")):
         actions = manager.handle(Received(b"link-1", evolve(ping, to=to)), 0.0)
         assert errors(actions) == [ErrorCode.MISROUTED]
-        assert sent(actions)[0].to == (1, b"w1")
+        (error,) = sent(actions)
+        assert error.to == (1, b"w1")
+        assert error.fields[Field.ABOUT_PEER] == (to[-1], to[-2])
     assert state(manager) == before
 
 

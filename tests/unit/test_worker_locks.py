@@ -173,6 +173,22 @@ def test_a_take_whose_lock_is_gone_is_refused_without_room_each_job_of_it():
     assert worker.statistics().locks == 1  # the second one's slot is still its own
 
 
+@pytest.mark.rule("WMP-4.12")
+def test_what_a_take_brings_beyond_its_lock_runs_only_if_there_is_room():
+    worker = make(resources={"slots": 3})
+    first, second = met(worker), met(worker, identity=b"m2")
+    first.wake()
+    second.wake()
+
+    actions = first.take(1, b"1", b"2", b"3")
+
+    # One under the lock, one in the place that is free; the third is the other manager's.
+    assert [id for run in runs(actions) for id in run.ids] == [1, 2]
+    done = one(actions, Command.DONE)
+    assert (done.columns.ids, done.columns.outcomes) == ([3], [Outcome.REFUSED])
+    assert worker.statistics().locks == 1
+
+
 @pytest.mark.rule("WMP-4.13")
 def test_a_no_is_counted_when_late_and_refused_when_the_lock_never_was():
     worker = make()

@@ -26,7 +26,7 @@ INVARIANTS: Mapping[str, str] = {
     "executions": "a job is begun at most once a lease: at most 1 + the leases lost",
     "leases are lost for a cause": (
         "a new attempt is granted only after a refusal, a return, BYE, silence for `expire`, "
-        "a newer epoch, a new session or a list of held jobs without it"
+        "a newer epoch, a new session, a list of held jobs without it or DONE `lost`"
     ),
     "no double booking": "started jobs never exceed a worker's resources",
     "no stale result": "a result is accepted only of the newest attempt, from its holder",
