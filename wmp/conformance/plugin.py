@@ -17,7 +17,7 @@ import pytest
 if TYPE_CHECKING:
     from wmp.conformance.run import Plan
 
-__all__ = ["pytest_addoption", "pytest_generate_tests", "wmp_plan"]
+__all__ = ["pytest_addoption", "pytest_configure", "pytest_generate_tests", "wmp_plan"]
 
 _FIXTURE = "wmp_case"
 _plan: pytest.StashKey[Plan] = pytest.StashKey()
