@@ -27,7 +27,9 @@ def moves(testee: str, most: int = 30) -> st.SearchStrategy[list[list[Any]]]:
     """Draw what is said to a kind of testee."""
     number = st.integers(0, 9)
     move = st.tuples(st.sampled_from(MOVES[testee]), number, number, number).map(list)
-    return st.lists(move, max_size=most)
+    # Lists of lists, for lists alone are mostly of five; each level is made shorter on its own.
+    parts = st.lists(st.lists(move, max_size=most), max_size=most)
+    return parts.map(lambda some: [one for part in some for one in part][:most])
 
 
 def play_moves(testee: str, script: Sequence[Move], wire: Callable[[Case], Wire]) -> Result:

@@ -93,6 +93,7 @@ class PlayedWorker(Opponent):
         if number > self.ready_number:
             self.ready_number = number
             if self.talk.wire.grace == 0:
+                self.settle()
                 self._readies.clear()  # what comes from now on was said after it
             roles, resources = fields["roles"], fields["resources"]
             self._readies.append(_Ready(number, credit, roles, resources))
@@ -322,7 +323,8 @@ class PlayedWorker(Opponent):
             # Where no number was used the manager stays in the session (WMP-7.5).
             if (self.session or self._forgotten) and session != self._forgotten:
                 self._lose_all()
-                self._locks.clear()
+                for lock in self._locks.values():
+                    lock.due = inf  # given before the session began, perhaps
             self._forgotten = 0
             self.forget_session()
             self.session = session
