@@ -62,6 +62,22 @@ def test_devices_work_over_inproc(context: zmq.Context[zmq.Socket[bytes]]) -> No
         assert manager.submit(b"a").result(WAIT) == b"A"
 
 
+@pytest.mark.rule("WMP-1.4")
+def test_a_device_has_one_router_and_a_dealer_for_each_manager_above(context: Any) -> None:
+    with (
+        wmp.Manager("inproc://one", context=context) as one,
+        wmp.Manager("inproc://two", context=context) as two,
+    ):
+        known = len(context.made)
+        above = [*one.endpoints, *two.endpoints]
+        with wmp.Device(bind="inproc://middle", connect=above, context=context) as device:
+            kinds = [made.type for made in context.made[known:]]
+            assert (kinds.count(zmq.ROUTER), kinds.count(zmq.DEALER)) == (1, 2)
+            with wmp.Worker(*device.endpoints, handlers=bytes.upper, context=context):
+                assert one.submit(b"a").result(WAIT) == b"A"
+                assert two.submit(b"b").result(WAIT) == b"B"
+
+
 def test_a_manager_binds_to_several_endpoints(tmp_path: Path) -> None:
     with wmp.Manager("tcp://127.0.0.1:*", f"ipc://{tmp_path}/wmp") as manager:
         assert len(manager.endpoints) == 2

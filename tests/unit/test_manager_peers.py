@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 from attrs import evolve
 
-from wmp.actions import Drop, End, Halt, Send
+from wmp.actions import Drop, End, Halt, Resolve, Send
 from wmp.balance import least_recently_used
 from wmp.core.manager import Manager
 from wmp.core.settings import ManagerSettings
 from wmp.errors import DecodeError, LocalProtocolError, Superseded
 from wmp.events import Closed, Drained, Garbled, Received, Submitted, Ticked, Undelivered
-from wmp.message import Columns, Command, ErrorCode, Field, Kind, Message
+from wmp.message import Columns, Command, ErrorCode, Field, Kind, Message, Outcome
 from wmp.testing.scripted import ScriptedWorker, sent
 
 
@@ -91,6 +91,22 @@ def test_a_message_for_an_older_epoch_of_this_manager_is_superseded(manager, wor
     (error,) = sent(manager.handle(Received(b"link-1", ping), 0.0))
     assert error.fields[Field.CODE] == ErrorCode.SUPERSEDED
     assert error.fields[Field.ABOUT_PEER] == (b"m", 6)
+
+
+@pytest.mark.rule("WMP-2.7", "WMP-9.6")
+def test_a_result_for_the_manager_before_is_superseded_counted_and_told_to_nobody(manager, worker):
+    submit(manager, b"a")
+    worker.give(1)
+    before = state(manager)
+    columns = Columns([1], [1], outcomes=[Outcome.OK], payloads=[b"of a job of the same number"])
+    done = evolve(worker.numbered(Command.DONE, columns), to=(6, b"m"))
+
+    actions = manager.handle(Received(b"link-1", done), 0.0)
+
+    assert errors(actions) == [ErrorCode.SUPERSEDED]
+    assert not any(isinstance(action, Resolve) for action in actions)
+    assert manager.statistics().dropped == {"superseded": 1}
+    assert state(manager) == before
 
 
 # -- §7 numbered streams
