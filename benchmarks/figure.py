@@ -209,7 +209,8 @@ class Bench:
         count = min(16, len(payloads))
         while True:
             some = payloads[:count]
-            rate = count / through(contender.map, some)
+            # The better of two: a moment in which the machine was busy must not decide.
+            rate = count / min(through(contender.map, some) for _ in range(2))
             possible = int(rate * self.scale.seconds)
             if count >= len(payloads) // 4 or count * 4 > possible:
                 return payloads[: max(min(len(payloads), possible), 16)]
