@@ -42,29 +42,33 @@ def test_this_project_conforms(case: Case) -> None:
 
 
 def test_a_whole_kind_is_checked_at_once() -> None:
-    check_manager(OurManager.of, strict=True, examples=40)
-    check_worker(OurWorker.of, strict=True, examples=40)
-    check_device(OurDevice.of, strict=True, examples=40)
+    check_manager(OurManager.of, strict=True, examples=15)
+    check_worker(OurWorker.of, strict=True, examples=15)
+    check_device(OurDevice.of, strict=True, examples=15)
 
 
 class Twice(OurManager):
-    """Tells an end twice, once it has told three: what no short script sees."""
+    """Tells the end of its third job twice: what few scripts see."""
 
     told = 0
 
     def ends(self) -> list[End]:
         ends = OurManager.ends(self)
         self.told += len(ends)
-        return ends * 2 if self.told == 4 else ends
+        return ends * 2 if self.told == 3 else ends
 
 
 def test_what_scripts_do_not_see_is_drawn_and_made_short() -> None:
     found = draw(
-        "manager", lambda case: VirtualWire(Twice.of(terms_of(case))), examples=300, number=3
+        "manager",
+        lambda case: VirtualWire(Twice.of(terms_of(case))),
+        examples=100,
+        most=12,
+        number=3,
     )
 
     assert (found.verdict, found.rule) == (Verdict.FAILED, "WMP-6.3")
-    assert len(found.script) <= 5, "four jobs are enough to see it"
+    assert len(found.script) <= 4, "three jobs are enough to see it"
     again = play_moves("manager", found.script, lambda case: VirtualWire(Twice.of(terms_of(case))))
     assert (again.rule, again.text) == (found.rule, found.text)
 
