@@ -6,6 +6,7 @@ import json
 import re
 import shlex
 import signal
+import socket
 import subprocess
 import sys
 import textwrap
@@ -15,7 +16,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from tests.interop.programs import ENVIRON, Program
+from tests.interop.programs import ENVIRON, ROOT, Program
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(240)]
 
@@ -145,6 +146,7 @@ def test_what_it_does_not_speak_is_unimplemented(tmp_path: Path) -> None:
         "UNIMPLEMENTED"
     }
     assert any(case["profile"] == "held-give" for case in cases)
+    assert re.search(r"\d cases? not played: it does not speak the profile held-give", done.stdout)
 
 
 def test_reports_are_put_on_one_page(tmp_path: Path) -> None:
@@ -256,3 +258,18 @@ def test_no_process_is_left_when_it_is_interrupted(
     assert not [pid for pid in started if alive(pid)]
     assert "Traceback" not in kit.stderr
     assert json.loads((tmp_path / "o.json").read_text())["whole"] is False
+
+
+def test_a_worker_that_runs_already(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        address = f"tcp://127.0.0.1:{probe.getsockname()[1]}"
+    worker = (sys.executable, str(HERE / "deaf_worker.py"), "--good")
+    with Program(*worker, "--connect", address, "--unit", "200", cwd=ROOT) as running:
+        words = ("--endpoint", address, "--unit", "200")
+        cases = ("--case", "plain-handshake", "--case", "no-releases")
+        done = run("worker", *words, *cases, cwd=tmp_path)
+
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert "conforms in part (2 cases" in done.stdout
+        running.signal(signal.SIGTERM)
+        assert running.ends() == 0, running.stderr

@@ -142,6 +142,7 @@ def test_a_badge_says_it_in_two_words() -> None:
     assert verdict_in_words(report(entry())) == "conforms"
     assert verdict_in_words(report(entry(), whole=False)) == "conforms in part"
     assert verdict_in_words(report(FAILED)) == "1 rule broken"
+    assert verdict_in_words(report(entry(verdict=Verdict.UNIMPLEMENTED))) == "nothing seen"
     assert verdict_in_words(report(entry(verdict=Verdict.UNCLEAN))) == "1 rule broken"
     drawn = ElementTree.fromstring(badge(report(FAILED, name="<mine>")))
     assert drawn.get("aria-label") == "WMP/1 worker: 1 rule broken"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from html import escape
 from typing import Final
 
+from wmp.conformance.case import Verdict
 from wmp.conformance.report import Report
 
 __all__ = ["badge", "verdict_in_words"]
@@ -20,6 +21,8 @@ def verdict_in_words(report: Report) -> str:
     if not report.conforms:
         broken = {rule for entry in report.bad for rule in entry.breaks or entry.rules[:1]}
         return f"{len(broken)} rule{'s' * (len(broken) != 1)} broken"
+    if not any(report.count(seen) for seen in (Verdict.OK, Verdict.INFORMATIONAL)):
+        return "nothing seen"
     return "conforms" if report.whole else "conforms in part"
 
 

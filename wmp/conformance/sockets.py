@@ -18,7 +18,7 @@ from attrs import define, evolve, field, frozen
 from wmp.conformance.case import Broken, Case, Result, Unimplemented, Verdict
 from wmp.conformance.play import play, terms_of
 from wmp.conformance.process import Process, fill
-from wmp.conformance.wire import Connection, End, Job, Terms
+from wmp.conformance.wire import EPOCH, Connection, End, Job, Terms
 from wmp.message import Frame
 
 __all__ = ["Live", "SocketWire", "Stopped"]
@@ -44,6 +44,8 @@ _START = 15.0
 """Seconds that a testee may take to start."""
 _SURE, _SLOWER = 1000, 3
 """Milliseconds of a unit at which a failure is believed; how much slower it is tried again."""
+_EXPIRED = 6.5
+"""Units after which nobody is remembered who was silent."""
 _LOOK = 100
 """Milliseconds after which it is looked whether the kit shall end."""
 _OUTCOMES = frozenset({"ok", "error", "cancelled", "timeout", "lost"})
@@ -116,7 +118,8 @@ class Live:
             wire = self.wire(case)
         except Unimplemented as reason:
             return Result(case, Verdict.UNIMPLEMENTED, case.rules[0], str(reason))
-        return evolve(play(case, wire), stderr=wire.stderr)
+        works = self.command is not None or self.testee != "manager"  # else nobody can submit
+        return evolve(play(case, wire, still_works=works), stderr=wire.stderr)
 
 
 @define(eq=False)
@@ -126,6 +129,7 @@ class SocketWire:
     live: Live
     terms: Terms
     may_end: bool = False
+    epoch: int = EPOCH
     unit: int = field(init=False)
     _context: zmq.Context[Any] = field(init=False)
     _process: Process | None = field(default=None, init=False)
@@ -144,6 +148,10 @@ class SocketWire:
 
     def __attrs_post_init__(self) -> None:
         self.unit = self.live.own_unit
+        if self.live.command is None:
+            # It may remember peers of these names, and talks to them until it gives them up.
+            self.live.over.wait(_EXPIRED * self.unit / 1000)
+            self.epoch = time.time_ns() // 1_000_000
         self._context = zmq.Context()
         try:
             self._start()

@@ -13,15 +13,12 @@ from wmp.conformance.case import Broken
 from wmp.conformance.form import check_head
 from wmp.conformance.manager_played import PlayedManager, WorkerBook
 from wmp.conformance.talk import Heard, Talk
-from wmp.conformance.wire import Connection
+from wmp.conformance.wire import EPOCH, Connection
 from wmp.conformance.worker_played import ManagerBook, PlayedWorker
 from wmp.errors import DecodeError
 from wmp.message import Columns, Command, Field, Frame, Message, Path
 
-__all__ = ["EPOCH", "DeviceTalk", "ManagerTalk", "Neighbor", "WorkerTalk"]
-
-EPOCH = 5000
-"""Of the kit's peers."""
+__all__ = ["DeviceTalk", "ManagerTalk", "Neighbor", "WorkerTalk"]
 
 
 @define(eq=False)
@@ -36,7 +33,7 @@ class ManagerTalk(Talk):
         name = name or f"w{len(self.players) + 1}"
         identity = changes.pop("identity", name.encode())
         connection = changes.pop("connection", None) or self.wire.dial()
-        epoch = changes.pop("epoch", EPOCH)
+        epoch = changes.pop("epoch", self.wire.epoch)
         worker = PlayedWorker(self, name, identity, epoch, connection, **changes)
         self.players.append(worker)
         return worker
@@ -81,7 +78,9 @@ class WorkerTalk(Talk):
             changes.setdefault("connection", before[0].connection)
             changes.setdefault("testee", before[0].testee)
         identity = changes.pop("identity", name.encode())
-        manager = PlayedManager(self, name, identity, changes.pop("epoch", EPOCH), **changes)
+        manager = PlayedManager(
+            self, name, identity, changes.pop("epoch", self.wire.epoch), **changes
+        )
         book.managers.append(manager)
         self.players.append(manager)
         return manager

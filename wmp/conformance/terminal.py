@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from types import TracebackType
 from typing import Final, Self
@@ -112,6 +113,7 @@ def show(report: Report, file: str | None = None) -> None:
             _show_failure(console, report, entry, file)
     if len(report.entries) > 1:
         console.print(_table(report))
+    _show_reasons(console, report)
     show_summary(report)
 
 
@@ -131,6 +133,21 @@ def _show_failure(console: Console, report: Report, entry: Entry, file: str | No
     for line in entry.stderr.splitlines()[-_SAID:]:
         console.out(f"  stderr: {line}", highlight=False)
     console.print(f"  play it again: {escape(report.replay(entry, file))}\n", soft_wrap=True)
+
+
+def _show_reasons(console: Console, report: Report) -> None:
+    """Print what was found out otherwise, and why something was not played."""
+    for entry in report.entries:
+        if entry.verdict is Verdict.INFORMATIONAL:
+            style = _STYLES[entry.verdict]
+            console.print(f"[{style}]{entry.rules[0]}[/] {escape(entry.text)}", soft_wrap=True)
+    style = _STYLES[Verdict.UNIMPLEMENTED]
+    why = Counter(e.text for e in report.entries if e.verdict is Verdict.UNIMPLEMENTED)
+    for text, count in why.most_common():
+        plural = "s" * (count != 1)
+        console.print(
+            f"[{style}]{count} case{plural} not played:[/] {escape(text)}", soft_wrap=True
+        )
 
 
 def _table(report: Report) -> Table:

@@ -13,6 +13,7 @@ import argparse
 import asyncio
 import os
 import signal
+import stat
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -106,11 +107,13 @@ async def _manage(bind: Sequence[str], unit: int) -> None:
 
     async with manager:
         over = _until_told_to_end()
-        loop = asyncio.get_running_loop()
-        reader = asyncio.StreamReader(limit=1 << 28)
-        await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
 
         async def listen() -> None:
+            mode = os.fstat(sys.stdin.fileno()).st_mode
+            if not (stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) or sys.stdin.isatty()):
+                return  # nobody is there to say anything
+            loop, reader = asyncio.get_running_loop(), asyncio.StreamReader(limit=1 << 28)
+            await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
             while line := await reader.readline():
                 obey(line.decode())
 

@@ -9,7 +9,7 @@ from typing import Protocol, runtime_checkable
 from attrs import define, field
 
 from wmp.conformance.case import Broken
-from wmp.conformance.wire import Connection, End, Job
+from wmp.conformance.wire import EPOCH, Connection, End, Job
 from wmp.message import Frame
 
 __all__ = ["ManagerTestee", "Sends", "Testee", "VirtualWire", "WorkerTestee"]
@@ -76,6 +76,7 @@ class VirtualWire:
     grace: float = 0.0
     patience: float = 0.0
     may_end: bool = False
+    epoch: int = EPOCH
     _now: float = 0.0
     _arrived: deque[tuple[Connection, Sequence[Frame]]] = field(factory=deque)
     _replaced: dict[int, int] = field(factory=dict)

@@ -16,7 +16,10 @@ from attrs import field, frozen
 
 from wmp.message import Frame
 
-__all__ = ["Connection", "End", "Job", "Terms", "Wire"]
+__all__ = ["EPOCH", "Connection", "End", "Job", "Terms", "Wire"]
+
+EPOCH = 5000
+"""Of the kit's peers, where the testee has just been started."""
 
 
 @frozen
@@ -74,6 +77,8 @@ class Wire(Protocol):
 
     may_end: bool
     """Set by a script: the testee may end by itself."""
+    epoch: int
+    """Of the kit's peers: newer than any that the testee has heard of them before."""
 
     @property
     def unit(self) -> int:
