@@ -72,6 +72,7 @@ def test_an_empty_journal_says_so(wmp, tmp_path):
 
 def test_what_could_not_be_read_is_said_and_shown(wmp, tmp_path):
     lines = play(3, tmp_path / "worlds").lines
+    assert '"what":"start"' in lines[0]
     save(tmp_path / "journal.jsonl", [*lines[1:], "garbage", lines[-1][:40]])
 
     code, _, err = wmp("report", tmp_path / "journal.jsonl", "--out", tmp_path / "out", "-q")
@@ -81,6 +82,7 @@ def test_what_could_not_be_read_is_said_and_shown(wmp, tmp_path):
     page = (tmp_path / "out" / "report.html").read_text()
     assert "<td>garbage</td>" in page
     assert "<td>torn</td>" in page
+    assert "its start" in page
 
 
 @pytest.mark.parametrize(

@@ -74,8 +74,8 @@ def follow(
         ConfigError: As :func:`wmp.spark.report` does.
         WMPError: As there; a segment went before all of it was read.
     """
+    find(_several(journals))  # what is not there is said before anything is started
     paths = [str(Path(p).resolve()) for p in _several(journals)]
-    find(paths)
     where = check_out(out)
     with session(spark, master) as engine:
         query = _take_in(engine, paths, where / _KEPT)

@@ -177,9 +177,11 @@ def _gaps(shown: Shown) -> str:
             "<h3>Processes that left no journal</h3>"
             + _table(("node", "epoch", "lines of others that name it"), gone)
         )
-    torn = [row for row in shown.tables["nodes"] if row["missing"]]
+    torn = [row for row in shown.tables["nodes"] if row["missing"] or row["kind"] is None]
     if torn:
-        rows = [(_name(row), amount(row["missing"])) for row in torn]
+        rows = [
+            (_name(row), amount(row["missing"]) if row["missing"] else "its start") for row in torn
+        ]
         parts.append("<h3>Lines that are missing</h3>" + _table(("node", "lines"), rows))
     if not parts:
         return ""

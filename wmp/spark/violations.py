@@ -69,7 +69,9 @@ def violations(found: DataFrame, nodes: DataFrame) -> DataFrame:
         256,
     ).substr(1, 12)  # fmt: skip
     keyed = broken.withColumn("violation", key).dropDuplicates(["violation"])
-    whole = nodes.select("node", "epoch", (F.col("missing") == 0).alias("whole"))
+    # A `start` has no number, so nobody counts it as missing; without it the kind is unknown.
+    has_all = (F.col("missing") == 0) & F.col("kind").isNotNull()
+    whole = nodes.select("node", "epoch", has_all.alias("whole"))
     concerned = (
         keyed.select("violation", process.alias("process"))
         .where(F.col("process.node").isNotNull())
