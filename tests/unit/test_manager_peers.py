@@ -259,6 +259,39 @@ def test_a_silent_worker_is_given_up(manager, worker):
     assert stats.requeued == {"silence": 1}
 
 
+@pytest.mark.rule("WMP-9.3")
+def test_an_error_is_no_sign_of_life(manager, worker):
+    worker.ready(1)
+    fields = {Field.CODE: ErrorCode.LIMIT}
+    manager.handle(Received(b"l", Message(Command.ERROR, (7, b"m"), (b"w1", 1), fields)), 5.0)
+    manager.handle(Ticked(), 6.0)
+    assert manager.statistics().workers == ()
+
+
+@pytest.mark.rule("WMP-7.5", "WMP-9.11")
+@pytest.mark.parametrize("left", [True, False], ids=["said goodbye", "was silent"])
+@pytest.mark.parametrize("back", ["ready", "ping"])
+def test_a_worker_that_was_forgotten_comes_back_by_ready_or_ping_in_a_new_session(
+    manager, worker, left, back
+):
+    worker.ready(1)
+    if left:
+        worker.bye()
+    else:
+        manager.handle(Ticked(), 6.0)
+        worker.now = 6.0
+
+    assert sent(worker.give(1)) == []
+    assert manager.statistics().workers == ()
+    assert manager.statistics().dropped == {"after goodbye": 1}
+
+    _ = worker.ready(2) if back == "ready" else worker.ping(to=False)
+    (row,) = manager.statistics().workers
+    assert row.identity == b"w1"
+    (pong,) = sent(worker.ping(to=False), Command.PONG)
+    assert pong.fields[Field.SESSION] == 2
+
+
 @pytest.mark.rule("WMP-9.6")
 def test_an_older_epoch_is_superseded_and_not_acted_on(manager):
     new = ScriptedWorker(manager, epoch=5)
@@ -280,7 +313,7 @@ def test_an_epoch_is_remembered_after_its_worker_is_gone(manager):
     assert errors(ScriptedWorker(manager, epoch=4).ready(1)) == [ErrorCode.SUPERSEDED]
 
 
-@pytest.mark.rule("WMP-9.7")
+@pytest.mark.rule("WMP-7.5", "WMP-9.7")
 def test_a_newer_epoch_replaces_the_older(manager):
     old = ScriptedWorker(manager, epoch=4)
     submit(manager, b"a")

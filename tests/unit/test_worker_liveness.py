@@ -150,6 +150,14 @@ def test_a_manager_that_is_silent_for_its_expire_is_given_up(worker, manager):
     worker.check_invariants()
 
 
+@pytest.mark.rule("WMP-9.14")
+def test_an_error_of_a_manager_is_no_sign_of_life(worker, manager):
+    for now, _ in until(worker, 6.0):
+        manager.now = now
+        manager.error("limit")
+    assert worker.statistics().managers == ()
+
+
 def test_a_manager_that_was_given_up_is_met_again(worker, manager):
     list(until(worker, 6.0))
     assert worker.statistics().managers == ()
