@@ -46,6 +46,12 @@ def test_more_than_a_pipe_holds_goes_both_ways(host: Host) -> None:
     assert CommandHandler(["cat"])(data, make_job(host)) == data
 
 
+def test_a_command_that_takes_its_time_gets_all_of_its_input(host: Host, tmp_path: Path) -> None:
+    """Longer than between two looks at the cancelled flag, before it reads."""
+    data = os.urandom(3 << 20)
+    assert CommandHandler(["sh", "-c", "sleep 0.3; cat"])(data, make_job(host)) == data
+
+
 def test_a_command_that_does_not_read_its_input_is_no_error(host: Host) -> None:
     assert CommandHandler(["true"])(b"x" * (1 << 20), make_job(host)) == b""
 

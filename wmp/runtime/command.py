@@ -8,6 +8,7 @@ import shlex
 import shutil
 import signal
 import subprocess
+import tempfile
 from collections.abc import Sequence
 from typing import Final
 
@@ -82,14 +83,18 @@ class CommandHandler:
             CommandFailed: It exited with something else than 0, or the job's time ran out.
             JobCancelled: It was killed because the job was cancelled.
         """
-        process = subprocess.Popen(
-            self.argv,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            start_new_session=True,
-        )
-        given: bytes | None = payload
+        # A file and no pipe: once ``communicate`` was interrupted by its timeout, it does not
+        # write the rest of its input (Python 3.11), and the command would wait for it for ever.
+        with tempfile.TemporaryFile() as given:
+            given.write(payload)
+            given.seek(0)
+            process = subprocess.Popen(
+                self.argv,
+                stdin=given,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                start_new_session=True,
+            )
         try:
             while True:
                 left = job.deadline
@@ -103,11 +108,11 @@ class CommandHandler:
                     raise JobCancelled(f"{shlex.join(self.argv)}: cancelled", job_id=job.id)
                 try:
                     stdout, stderr = process.communicate(
-                        given, timeout=_LOOK if left is None else min(_LOOK, left)
+                        timeout=_LOOK if left is None else min(_LOOK, left)
                     )
                     break
                 except subprocess.TimeoutExpired:
-                    given = None  # it is remembered, and goes on being written
+                    continue
         finally:
             if process.returncode is None:
                 _kill(process)
@@ -134,7 +139,7 @@ def _kill(process: subprocess.Popen[bytes]) -> None:
     # Also when the leader obeyed: others of its group may not have.
     _signal(process, signal.SIGKILL if hasattr(signal, "SIGKILL") else signal.SIGTERM)
     process.wait()
-    for stream in (process.stdin, process.stdout, process.stderr):
+    for stream in (process.stdout, process.stderr):
         if stream is not None:
             with contextlib.suppress(OSError):
                 stream.close()
