@@ -16,7 +16,7 @@ export class Link { // the DEALER to one endpoint: sends one message after the o
     this.socket?.close();
     this.socket = new Dealer({ linger: 1000, sendHighWaterMark: WAITING, receiveHighWaterMark: WAITING,
       maxMessageSize: 1 << 28, heartbeatInterval: 1000, heartbeatTimeout: 5000 });
-    [this.waiting, this.sending] = [[], false];
+    [this.waiting, this.sending, this.fresh] = [[], false, true];
     this.socket.connect(this.endpoint);
     this.listen(this.socket);
   }
@@ -103,6 +103,10 @@ export class Node {
     this.managers.set(key, manager);
     const moved = manager.link !== link || !same(manager.to, back);
     Object.assign(manager, { link, to: back, heard: Date.now() });
+    if (link.fresh && from.length === 2) { // who stood there before has gone, and its locks go with the next tick (WMP-9.12)
+      link.fresh = false;
+      for (const other of this.managers.values()) if (other !== manager && other.link === link && other.to.length === 2) other.link = null;
+    }
     const current = this.inSession(manager, fields), { stream } = manager;
     if (current && stream && fields.session === stream.session) this.acknowledge(stream, fields.ack ?? 0);
     if (moved || (current && fields.again)) this.resend(manager);

@@ -1,12 +1,24 @@
 """A worker's connections: one DEALER for each endpoint, replaced when nothing comes over it."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
 
 import zmq
 from messages import Message, encode
+from stream import Peer
 
 SILENCE, PATIENCE = 3, 32  # ping intervals before a link is replaced, units at most between two
+
+
+@dataclass
+class Manager(Peer):
+    """What a worker remembers of a manager."""
+
+    ready: int = 0  # number of the last READY sent to it
+    wake: dict[str, Any] | None = None  # pending
+    served: int = 0  # the last lock for it
 
 
 class Link:
@@ -21,6 +33,12 @@ class Link:
         """A new socket."""
         self.socket = self.open_socket(zmq.DEALER)
         self.socket.connect(self.endpoint)
+        self.fresh = True  # nobody has been heard over it who stands at its other end
+
+    def others(self, there: Manager, managers: Iterable[Manager]) -> list[Manager]:
+        """Who stood at its other end before the one that does now."""
+        known = [peer for peer in managers if peer.connection is self and peer is not there]
+        return [peer for peer in known if len(peer.to) == 2]  # no device in between
 
     def receive(self) -> list[list[bytes]]:
         """What has come."""

@@ -9,28 +9,17 @@ them keeps this thread; a worker with real work would do it in another one.
 
 import argparse
 import time
-from dataclasses import dataclass
-from typing import Any
 
 import messages as wire
 import zmq
 from jobs import ROLES, Jobs
-from links import Link
+from links import Link, Manager
 from messages import Message
 from node import EXPIRE, Node, run
-from stream import Peer, Stream
+from stream import Stream
 
 PING_INTERVAL, LOCK_TIMEOUT, SEARCH = 1, 5, 10  # units, units, pings
 MOST_KEPT = 1 << 28  # bytes of results without an ack
-
-
-@dataclass
-class Manager(Peer):
-    """What a worker remembers of a manager."""
-
-    ready: int = 0  # number of the last READY sent to it
-    wake: dict[str, Any] | None = None  # pending
-    served: int = 0  # the last lock for it
 
 
 class Worker(Node[Manager]):
@@ -138,6 +127,10 @@ class Worker(Node[Manager]):
         self.jobs.forget(peer)
 
     def in_session(self, peer: Manager, message: Message) -> bool:
+        if peer.connection.fresh and len(message.sender) == 2:  # WMP-9.12
+            peer.connection.fresh = False
+            for gone in peer.connection.others(peer, self.peers.values()):
+                self.unreachable(gone)
         session, number = message.fields.get("session"), message.fields.get("number", 0)
         if session is None or (peer.stream and session <= peer.stream.session):
             return session is None or session == (peer.stream and peer.stream.session)

@@ -37,6 +37,7 @@ SOME = (
     "manager/garbage",
     "worker/plain-handshake",
     "worker/somebody-else",
+    "worker/another-in-its-place",
     "worker/misrouted",
     "worker/superseded",
     "worker/a-job-is-its-owners",
