@@ -242,4 +242,4 @@ def test_a_worker_does_not_wait_for_a_manager_that_was_closed_at_once() -> None:
     manager.close(0)
     began = time.monotonic()
     worker.close(10)
-    assert time.monotonic() - began < 3
+    assert time.monotonic() - began < 8, "it waited for the manager"
