@@ -13,7 +13,7 @@ from wmp.spark.schema import TABLES
 
 __all__ = ["activity", "device_hops", "fairness", "requeues", "stretch", "utilisation"]
 
-_STRETCHES: Final = (0.05, 0.25, 1, 5, 15, 60, 300, 900, 3600)
+_STRETCHES: Final = (0.05, 0.1, 0.25, 1, 5, 15, 60, 300, 900, 3600)
 _MOST: Final = 120
 
 
