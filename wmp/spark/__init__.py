@@ -1,8 +1,9 @@
 """The data pipeline: journals of many nodes become tables, by PySpark (``specs/pipeline.md``).
 
 Everything here is a function from DataFrames to DataFrames, except ``wmp.spark.java`` and
-``wmp.spark.session``, which start Spark, and ``wmp.spark.journals`` and ``wmp.spark.tables``,
-which read and write. Nothing of the library imports it; it needs the extra ``spark``.
+``wmp.spark.session``, which start Spark, ``wmp.spark.journals``, ``wmp.spark.source`` and
+``wmp.spark.tables``, which read and write, and what makes a page of tables: :func:`report`, and
+:func:`follow` while journals grow. Nothing of the library imports it; it needs the extra ``spark``.
 """
 
 from importlib import import_module
