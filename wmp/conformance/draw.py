@@ -58,7 +58,8 @@ def draw(
         number: The seed: the same one draws the same conversations.
         sure: Starts a testee at a pace at which an answer cannot be late because the machine is
             busy; what fails is played again so, and counts when it fails there.
-        shrinking: Seconds after which a failure is no longer made shorter.
+        shrinking: Seconds after which a failure is no longer made shorter; a testee in this
+            process has no such bound.
 
     Returns:
         The failure with its ``script``; else the last conversation.
@@ -71,32 +72,49 @@ def draw(
         deadline=None,
         print_blob=False,
         suppress_health_check=list(HealthCheck),
-        phases=(Phase.generate, Phase.shrink),
+        phases=(Phase.generate, Phase.shrink) if shrinking == inf else (Phase.generate,),
         report_multiple_bugs=False,
     )
     @seed(number)
     @given(moves(testee, most))
     def search(script: list[list[Any]]) -> None:
-        if time.monotonic() > until[0]:
-            return  # so that nothing shorter is found
         result = play_moves(testee, script, wire)
         if result.verdict in _BAD and sure is not None:
             result = play_moves(testee, script, sure)
         if result.verdict in _BAD:
-            if not failures:
-                until[0] = time.monotonic() + shrinking
             failures.append(result)
             raise _Found(result.rule)
         results[:] = [result]
 
     failures: list[Result] = []
-    until = [inf]
     try:
         search()
     except (_Found, Flaky, ExceptionGroup):
         # Hypothesis plays the shortest one last; one that does not fail again is still a failure.
-        return evolve(failures[-1], seed=number)
+        found = failures[-1]
+        if shrinking < inf:
+            found = _shorten(found, testee, wire, time.monotonic() + shrinking)
+        return evolve(found, seed=number)
     return evolve(results[-1], seed=number)
+
+
+def _shorten(found: Result, testee: str, wire: Callable[[Case], Wire], until: float) -> Result:
+    """Leave out what can be left out, the most first: a live testee has time for few tries."""
+    made = sum(line.way == "#" for line in found.lines)  # later moves were never made
+    script, size = list(found.script[:made]), max(1, made // 2)
+    while size:
+        at = 0
+        while at < len(script):
+            if time.monotonic() > until:
+                return found
+            shorter = script[:at] + script[at + size :]
+            result = play_moves(testee, shorter, wire)
+            if result.verdict == found.verdict and result.rule == found.rule:
+                script, found = shorter, result
+            else:
+                at += size
+        size //= 2
+    return found
 
 
 class _Found(AssertionError):

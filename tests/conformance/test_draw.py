@@ -1,0 +1,52 @@
+"""What is drawn and breaks a rule is made short, however little time there is."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+
+from wmp.conformance.case import Case, Verdict
+from wmp.conformance.draw import draw
+from wmp.conformance.ours import OurWorker
+from wmp.conformance.play import terms_of
+from wmp.conformance.virtual import VirtualWire
+from wmp.message import Command
+
+
+class Fragile(OurWorker):
+    """Does not survive CANCEL."""
+
+    def handle(self, event: Any, now: float) -> Any:
+        if getattr(getattr(event, "message", None), "command", None) is Command.CANCEL:
+            raise ZeroDivisionError("oh")
+        return OurWorker.handle(self, event, now)
+
+
+def wire(case: Case) -> VirtualWire:
+    return VirtualWire(Fragile.of(terms_of(case)))
+
+
+@pytest.mark.parametrize("seconds", [30.0, math.inf])
+def test_the_shortest_is_found(seconds: float) -> None:
+    found = draw("worker", wire, examples=200, number=3, shrinking=seconds)
+
+    assert (found.verdict, found.rule, found.seed) == (Verdict.FAILED, "WMP-10.1", 3)
+    assert [name for name, *_ in found.script] == ["cancel"]
+
+
+def test_without_time_it_stays_as_it_was_found() -> None:
+    found = draw("worker", wire, examples=200, number=3, shrinking=0.0)
+
+    assert found.verdict is Verdict.FAILED
+    assert len(found.script) > 1
+
+
+def test_what_does_not_fail_more_slowly_has_not_failed() -> None:
+    def good(case: Case) -> VirtualWire:
+        return VirtualWire(OurWorker.of(terms_of(case)))
+
+    found = draw("worker", wire, examples=60, number=3, sure=good)
+
+    assert found.verdict is Verdict.OK
