@@ -159,6 +159,7 @@ def _matrix(reports: Sequence[Report], numbers: _Numbers) -> str:
         f"<small>{report.testee}</small></th>"
         for at, report in enumerate(reports)
     )
+    many = ' class="many"' if len(reports) > 2 else ""  # marks alone: there is no room for words
     rows, section = [], 0
     for rule in RULES.values():
         if not any(rule.id in found for found in seen):
@@ -179,7 +180,7 @@ def _matrix(reports: Sequence[Report], numbers: _Numbers) -> str:
             f"<small>{rule.profile}</small></th><td>{_words(rule.text)}</td>{''.join(cells)}</tr>"
         )
     return (
-        f'<table><thead><tr><th scope="col">rule</th><th scope="col">what it says</th>{heads}'
+        f'<table{many}><thead><tr><th scope="col">rule</th><th scope="col">what it says</th>{heads}'
         f"</tr></thead><tbody>{''.join(rows)}</tbody></table>"
     )
 
@@ -202,7 +203,7 @@ def _cell(at: int, seen: tuple[Verdict | None, str], numbers: _Numbers) -> str:
     number = numbers.get((at, by))
     if number is not None:
         label = f'<a href="#conversation-{number}">{label}</a>'
-    return f'<td class="{_class(verdict)}" title="{escape(by)}">{label}</td>'
+    return f'<td class="{_class(verdict)}" title="{verdict.value}: {escape(by)}">{label}</td>'
 
 
 def _words(text: str) -> str:
