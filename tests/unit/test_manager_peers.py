@@ -384,6 +384,22 @@ def test_bye_gives_the_leases_back_at_once(manager, worker):
     assert len(manager.statistics().workers) == 1
 
 
+@pytest.mark.rule("WMP-6.17", "WMP-9.11")
+def test_nothing_is_sent_again_to_who_says_goodbye_and_what_never_left_costs_no_retry(
+    manager, worker
+):
+    manager.handle(Submitted([1], [b"a"], Kind(), retries=0), 0.0)
+    (take,) = sent(worker.give(1), Command.TAKE)
+    manager.handle(Undelivered(worker.link, take), 0.0)
+
+    worker.link = b"new"
+    actions = worker.bye()
+
+    assert sent(actions) == []
+    assert not any(isinstance(action, Resolve) for action in actions)
+    assert manager.statistics().queued == 1
+
+
 @pytest.mark.rule("WMP-9.12")
 @pytest.mark.parametrize("how", ["undelivered", "error"])
 def test_an_unreachable_worker_loses_route_and_credit_but_no_lease(manager, worker, how):

@@ -259,7 +259,8 @@ class Manager:
         if worker.link != link or worker.path != path:
             first = worker.link is None and not worker.path
             worker.link, worker.path = link, path
-            if not first:
+            # To who says goodbye nothing is sent again: its leases would count as if it had come.
+            if not first and message.command is not Command.BYE:
                 self._post.replay(worker, now)
         return worker
 
