@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import configparser
-from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
@@ -92,6 +91,22 @@ def test_bad_options_are_a_usage_error(run: Any, words: tuple[str, ...], text: s
 def test_the_plugin_is_an_entry_point() -> None:
     config = configparser.ConfigParser()
     config.read(ROOT / "setup.cfg")
-    assert "wmp-conformance = wmp.conformance.plugin" in config["options.entry_points"]["pytest11"]
-    found = {point.value for point in entry_points(group="pytest11")}
-    assert not found or "wmp.testing.plugin" in found
+
+    points = config["options.entry_points"]["pytest11"]
+    assert "wmp-conformance = wmp.conformance.plugin" in points
+
+
+def test_who_does_not_use_it_does_not_pay_for_it(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    pytester.makepyfile("""
+        import sys
+
+        def test_nothing_is_there():
+            loaded = {name for name in sys.modules if name.startswith("wmp.conformance")}
+            assert loaded == {"wmp.conformance", "wmp.conformance.plugin"}
+        """)
+    result = pytester.runpytest_subprocess(*PLUGIN)
+
+    assert result.parseoutcomes() == {"passed": 1}, result.stdout.str()
