@@ -111,8 +111,6 @@ class Stage(World):
     """(manager, id) to the job."""
     _handed: SimulatedJob | None = field(default=None, init=False)
     """The job that is being handed in."""
-    _held_up: float = field(default=0.0, init=False)
-    """Seconds that the last messages sent under faults took longer."""
     _deaths: Deaths = field(factory=Deaths, init=False)
     _runner: asyncio.Runner | None = field(default=None, init=False)
     _at_work: bool = field(default=False, init=False)
@@ -312,15 +310,6 @@ class Stage(World):
         if self.counts[blow.fault] == before:  # there was nobody whom it could hit
             self.story.pop()
             self.after(_RETRY, self._strike, blow)
-
-    def _mend(self) -> None:
-        super()._mend()
-        self._held_up = max(0.0, max(self._last.values(), default=0.0) - self.now)
-
-    @property
-    def calm(self) -> float:
-        """When all must have found each other again: connections that were held up are slow."""
-        return super().calm + self._held_up
 
     def _settled(self) -> bool:
         if any(not job.done() for job in self.jobs):

@@ -142,6 +142,8 @@ class World(Network):
     """What each clock showed last: it never goes back."""
     _last: dict[Pipe, float] = field(factory=dict, init=False)
     """When the last message on each pipe arrives."""
+    _held_up: float = field(default=0.0, init=False)
+    """Seconds after the faults in which what they held up still arrives."""
     _latency: dict[str, float] = field(factory=dict, init=False)
     _epochs: Counter[bytes] = field(factory=Counter, init=False)
     _at_once: int = field(default=0, init=False)
@@ -239,6 +241,7 @@ class World(Network):
                 self.start(name)
             for link in range(len(self.uplinks[name])):
                 self.attempt(name, link)
+        self._held_up = max(0.0, max(self._last.values(), default=0.0) - self.now)
 
     def _wait(self) -> None:
         """Let everything end that must; raise when it takes longer than it may."""
@@ -256,11 +259,11 @@ class World(Network):
 
     @property
     def calm(self) -> float:
-        """When all nodes must have found each other again after the faults."""
+        """When all must have found each other again: connections that were held up are slow."""
         timers = self.topology.timers
         found = 4 * timers.ping + timers.backoff + max(timers.expire, 6.0) + 1.0
         freed = timers.hold + timers.lock_timeout + 2 * timers.resend
-        return self.faults.until + 1.05 * (found + freed + 4 * timers.trip)
+        return self.faults.until + self._held_up + 1.05 * (found + freed + 4 * timers.trip)
 
     def _patience(self) -> float:
         """How long everything that is left may take, one after the other, READY backed off."""
