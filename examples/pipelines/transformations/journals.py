@@ -1,6 +1,8 @@
-"""Tables of journals, declared: Spark finds out in which order, and what is new.
+"""Tables of journals, declared: Spark finds out in which order, and what can be done at once.
 
 The transforms are those of ``wmp report``. Times in these tables are on the clocks of their nodes.
+What is made of all lines comes from views of the journals, not from the table that grows: Spark
+lists the files of a table once a run, before that run has written to it.
 """
 
 from pyspark import pipelines as dp
@@ -8,34 +10,31 @@ from pyspark.sql import DataFrame, SparkSession
 
 from wmp.spark import shares
 from wmp.spark.attempts import attempts as attempts_of
-from wmp.spark.events import events as events_of
-from wmp.spark.events import parse
 from wmp.spark.executions import executions as executions_of
 from wmp.spark.processes import drops as drops_of
 
 spark = SparkSession.active()
 
 
-@dp.table(comment="each line of the journals, once; a run reads what came since the one before")
-def lines() -> DataFrame:
+@dp.table(comment="every line, once; a run takes in what came since the one before")
+def archive() -> DataFrame:
     """A stream."""
-    stream = spark.readStream.format("wmp").option("lines", "true")
-    return stream.load(spark.conf.get("wmp.journal"))
+    return spark.readStream.format("wmp").load(spark.conf.get("wmp.journal"))
 
 
-@dp.materialized_view(comment="lines, by their columns")
+@dp.temporary_view(comment="the lines that are there now")
 def events() -> DataFrame:
-    """Of lines."""
-    return events_of(parse(spark.read.table("lines")))
+    """Of journals."""
+    return spark.read.format("wmp").load(spark.conf.get("wmp.journal"))
 
 
-@dp.materialized_view(comment="a job in a lane of a worker")
+@dp.temporary_view(comment="a job in a lane of a worker")
 def executions() -> DataFrame:
     """Of events."""
     return executions_of(spark.read.table("events"))
 
 
-@dp.materialized_view(comment="a lease of a job")
+@dp.temporary_view(comment="a lease of a job")
 def attempts() -> DataFrame:
     """Of events and executions."""
     return attempts_of(spark.read.table("events"), spark.read.table("executions"))
