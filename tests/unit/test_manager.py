@@ -612,6 +612,18 @@ def test_who_refuses_again_and_again_is_asked_ever_less_often(manager, worker):
     assert not sent(worker.ready(1), Command.WAKE)  # there is nothing for it yet
 
 
+@pytest.mark.rule("WMP-6.5")
+def test_who_refused_and_has_nothing_new_to_say_is_asked_again_at_its_ping(manager, worker):
+    """Its room is what PONG says: neither READY nor GIVE will come."""
+    submit(manager, b"job")
+    worker.ready(2)
+    assert sent(worker.give(1), Command.TAKE)
+    worker.ready(2)
+    assert not sent(worker.done([1], outcome=Outcome.REFUSED), Command.WAKE)
+
+    assert sent(worker.ping(), Command.WAKE)
+
+
 def test_no_jobs_at_all_are_no_event(manager):
     assert submit(manager) == []
     assert list(manager._dispatch.queues) == []

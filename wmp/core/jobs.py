@@ -104,7 +104,7 @@ class Refusal:
 
     session: int
     said: int
-    """How many READYs and GIVEs of it to wait for, counted by its manager."""
+    """How many READYs, GIVEs and PINGs of it to wait for, counted by its manager."""
     times: int
 
 

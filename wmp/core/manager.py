@@ -338,6 +338,10 @@ class Manager:
                 self._dispatch.lose_leases(worker, missing, "the worker does not hold it", now)
         if fields.get(Field.AGAIN) and fields.get(Field.SESSION) == worker.stream.session:
             self._post.replay(worker, now)
+        if message.to:
+            # Its room may be as it was, and known: it has nothing else to say (WMP-6.5).
+            worker.said += 1
+            self._dispatch.offer_to(worker, now)
         self._pong(worker)
 
     def _pong(self, worker: RemoteWorker, *, again: bool = False) -> None:

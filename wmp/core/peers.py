@@ -58,7 +58,7 @@ class RemoteWorker:
     ready: int = 0
     """Number of the READY remembered; 0 for none."""
     said: int = 0
-    """How often it said that it has room, by READY or GIVE."""
+    """How often it spoke of its room, by READY or GIVE, or was there to do so, by PING."""
     credit: int = 0
     window: int = 0
     roles: tuple[str, ...] = ()
