@@ -226,18 +226,11 @@ def cancelling(patch: Patch) -> None:
 
 def ended_in_the_queue(patch: Patch) -> None:
     """WMP-6.12: a job that was cancelled while it waited is given when its turn comes."""
-    take = Queue.take
 
-    def give(self: Queue, count: int, size: int, worker: Any) -> list[Job]:
-        for line in self._lines.values():
-            for job in line:
-                if job.state is State.ENDED:
-                    job.state = State.QUEUED
-                    self.waiting += 1
-                    self.dead -= 1
-        return take(self, count, size, worker)
+    def stay(self: Queue, job: Job) -> None:
+        job.state = State.QUEUED
 
-    patch.setattr(Queue, "take", give)
+    patch.setattr(Queue, "count_out", stay)
 
 
 def retries(patch: Patch) -> None:

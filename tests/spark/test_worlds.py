@@ -149,7 +149,7 @@ def test_jobs_are_in_the_states_that_their_managers_have_them_in(spark, sound, t
         for name, node in one.world.nodes.items():
             if isinstance(node, Manager) and one.world.alive(name):
                 peer = f"{one.name}.{name_of_peer(node.settings.identity)}", node.settings.epoch
-                held = node._dispatch.jobs
+                held = node._dispatch.all_jobs()
                 known = one.world.history.jobs.get(
                     (node.settings.identity, node.settings.epoch), {}
                 )

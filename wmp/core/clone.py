@@ -9,6 +9,7 @@ own parts, and a class that comes later needs no word here.
 
 from __future__ import annotations
 
+from array import array
 from collections import Counter, OrderedDict, deque
 from collections.abc import Callable
 from types import MethodType
@@ -83,6 +84,10 @@ def _copy_set(value: set[Any], memo: _Memo) -> set[Any]:
     return set(value)  # what is in a set is hashed by value: nothing to copy
 
 
+def _copy_array(value: array[Any], memo: _Memo) -> array[Any]:
+    return value[:]
+
+
 def _copy_tuple(value: tuple[Any, ...], memo: _Memo) -> tuple[Any, ...]:
     for item in value:
         kind = type(item)
@@ -103,6 +108,7 @@ _COPIERS: dict[type, _Copier | None] = {
     deque: _copy_deque,
     set: _copy_set,
     tuple: _copy_tuple,
+    array: _copy_array,
     MethodType: _copy_method,
 }
 """How to copy each type; None for one that is shared. Grows by what is met."""

@@ -38,8 +38,8 @@ _MAX_FACTOR = 1 << 20  # beyond any number of workers; keeps the doubling bounde
 class Dispatch:
     """The job side of a manager.
 
-    Invariant: a job stands in ``jobs`` until it ended; while it is queued it stands in its
-    queue and in no ``leases``, while leased in exactly one worker's ``leases``.
+    Invariant: a job stands in ``jobs`` from its first grant until it ended; while it is queued
+    it stands in its queue and in no ``leases``, while leased in exactly one worker's ``leases``.
     """
 
     settings: ManagerSettings
@@ -47,6 +47,7 @@ class Dispatch:
     offers: Offers
     queues: Queues = field(factory=Queues)
     jobs: dict[int, Job] = field(factory=dict)
+    """The records of jobs that were granted; those of the others are yet to be made."""
     last_id: int = 0
     ended: Counter[End] = field(factory=Counter)
     requeued: Counter[str] = field(factory=Counter)
@@ -60,23 +61,18 @@ class Dispatch:
             return
         queue = self.queues.get(event.kind)
         deadline = None if event.timeout is None else now + event.timeout
-        jobs = [
-            Job(id, payload, queue, event.priority, event.retries, deadline)
-            for id, payload in zip(event.ids, event.payloads, strict=True)
-        ]
         self.last_id = max(self.last_id, event.ids[-1])
-        self.jobs.update(zip(event.ids, jobs, strict=True))
         if deadline is not None:
             for id in event.ids:
                 self.post.timers.set(("job", id), deadline)
-        queue.append(jobs, event.priority)
+        queue.append(event.ids, event.payloads, event.priority, event.retries, deadline)
         self.offer(queue, now)
 
     def cancel(self, ids: Iterable[int], now: float) -> None:
         """The submitter wants no result of these (WMP-6.10, 6.12)."""
         asked: dict[bytes, list[Job]] = {}
         for id in ids:
-            job = self.jobs.get(id)
+            job = self.find(id)
             if job is None:
                 continue
             was = job.state
@@ -92,7 +88,7 @@ class Dispatch:
 
     def expire(self, id: int, now: float) -> None:
         """A job's deadline passed (WMP-6.8)."""
-        job = self.jobs.get(id)
+        job = self.find(id)
         if job is None:
             return
         was, worker = job.state, job.worker
@@ -107,6 +103,26 @@ class Dispatch:
             del worker.leases[id]
             where = worker.label or worker.identity.hex()
             self._end(job, End.TIMEOUT, f"its time passed at worker {where}".encode())
+
+    # -- the jobs that have not ended
+
+    def find(self, id: int) -> Job | None:
+        """The record of a job; one that was never granted has it made for the occasion."""
+        job = self.jobs.get(id)
+        if job is None:
+            batch = self.queues.batches.at(id)
+            return None if batch is None else batch.find(id)
+        return job
+
+    def all_jobs(self) -> dict[int, Job]:
+        """The records of all jobs, by number; to be looked at only."""
+        jobs = {job.id: job for batch in self.queues.batches for job in batch.records()}
+        return jobs | self.jobs
+
+    @property
+    def empty(self) -> bool:
+        """Whether all jobs ended."""
+        return not self.jobs and not self.queues.waiting
 
     # -- from workers
 
@@ -395,6 +411,7 @@ class Dispatch:
             job.take = number
         ids = [job.id for job in jobs]
         leases.update(zip(ids, jobs, strict=True))
+        self.jobs.update(zip(ids, jobs, strict=True))
         payloads = [job.payload for job in jobs]
         timed = [job.deadline for job in jobs].count(None) < len(jobs)
         columns = Columns(
@@ -463,7 +480,7 @@ class Dispatch:
     def _end_all(self, ended: list[tuple[Job, End, Frame]]) -> None:
         jobs = self.jobs
         for job, _, _ in ended:
-            del jobs[job.id]
+            jobs.pop(job.id, None)
             if job.deadline is not None:
                 self.post.timers.clear(("job", job.id))
         self._resolved += ended

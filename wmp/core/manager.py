@@ -157,21 +157,20 @@ class Manager:
             case _:
                 assert_never(event)
         self._dispatch.collect()
-        if self._draining and not self._dispatch.jobs and not self._halted:
+        if self._draining and self._dispatch.empty and not self._halted:
             self._say_goodbye(now)
         return self._post.collect()
 
     def statistics(self) -> ManagerStatistics:
         """A snapshot for people and programs; costs by the number of workers."""
         dispatch = self._dispatch
-        queued = dispatch.queues.waiting
         rows = tuple(
             WorkerRow(w.identity, w.label, w.roles, w.credit, w.leased, w.done)
             for w in self._workers.values()
         )
         return ManagerStatistics(
-            queued=queued,
-            leased=len(dispatch.jobs) - queued,
+            queued=dispatch.queues.waiting,
+            leased=sum(row.leased for row in rows),
             ended=dict(dispatch.ended),
             requeued=dict(dispatch.requeued),
             dropped=dict(self._post.dropped),

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 __all__ = ["LEFT_OUT", "outline_manager"]
 
 LEFT_OUT: Final = {
+    "Batch.first": "follows from its first jobs",
+    "Batches._all": "the same batches as in the lines, with leftovers",
+    "Batches._spent": "leftovers, to be cleared",
     "Dispatch.ended": "statistics",
     "Dispatch.requeued": "statistics",
     "Dispatch._resolved": "empty between two events",
@@ -60,7 +63,7 @@ def outline_manager(manager: Manager) -> Outline:
         tuple(sorted(manager._gone.items())),
         dispatch.last_id,
         tuple([_worker_shape(pen, me, worker) for worker in workers]),
-        tuple([_job_shape(pen, dispatch.jobs[id], manager) for id in sorted(dispatch.jobs)]),
+        tuple([_job_shape(pen, job, manager) for _, job in sorted(dispatch.all_jobs().items())]),
         tuple([_queue_shape(queue) for queue in dispatch.queues]),
         _offers_shape(dispatch.offers),
         ranks([worker.served for worker in workers]),
@@ -133,9 +136,11 @@ def _queue_shape(queue: Queue) -> Hashable:
     lines = []
     for priority, line in sorted(queue._lines.items()):
         # Jobs that ended while they waited are skipped when they surface.
-        ids = tuple([job.id for job in line if job.state is State.QUEUED])
+        ids = [job.id for job in line.back if job.state is State.QUEUED]
+        for batch in line.new:
+            ids += batch.ids
         if ids:
-            lines.append((priority, ids))
+            lines.append((priority, tuple(ids)))
     return queue.kind, queue.waiting, queue.woken, queue.factor, tuple(lines)
 
 

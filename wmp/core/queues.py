@@ -8,59 +8,86 @@ from __future__ import annotations
 
 from bisect import insort
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from attrs import define, field
 
+from wmp.core.batches import Batch, Batches
 from wmp.core.jobs import Input, Job, State
-from wmp.message import Kind
+from wmp.message import Frame, Kind
 
-__all__ = ["Queue", "Queues"]
+__all__ = ["Line", "Queue", "Queues"]
 
 _FEW = 8
 _DEAD = 64
-"""Ended jobs that may stand in the lines of a queue beyond as many as wait there."""
+"""Dead places that may stand in the lines of a queue beyond as many as wait there."""
+
+
+@define(eq=False)
+class Line:
+    """Jobs of one priority: those that came back go first (WMP-6.13)."""
+
+    back: deque[Job] = field(factory=deque)
+    new: deque[Batch] = field(factory=deque)
+
+    def __len__(self) -> int:
+        return len(self.back) + len(self.new)
 
 
 @define(eq=False)
 class Queue:
     """Jobs of one kind, highest priority first, then oldest first (WMP-6.13).
 
-    Jobs that ended while they waited stay in their line until they surface; ``waiting``
-    does not count them.
+    A job that came back and ended while it waited stays in its line until it surfaces, and so
+    does a batch all of whose jobs ended; ``waiting`` does not count them.
     """
 
     kind: Kind
+    batches: Batches
+    """Those of all queues."""
     waiting: int = 0
     woken: int = 0
     """Jobs asked for by WAKEs that were not answered yet."""
     factor: int = 1
     """How many times the waiting jobs may be asked for (WMP-3.5)."""
     dead: int = 0
-    """Jobs that ended while they waited, and still stand in a line."""
+    """Jobs and batches that ended while they waited, and still stand in a line."""
     needs: dict[str, int] = field(init=False)
-    _lines: dict[int, deque[Job]] = field(factory=dict)
+    _lines: dict[int, Line] = field(factory=dict)
     _order: list[int] = field(factory=list)
     """The priorities of ``_lines``, negated, ascending."""
 
     def __attrs_post_init__(self) -> None:
         self.needs = dict(self.kind.needs)
 
-    def append(self, jobs: Iterable[Job], priority: int) -> None:
-        """Add new jobs of one priority behind the others of it."""
-        line = self._line(priority)
-        before = len(line)
-        line.extend(jobs)
-        self.waiting += len(line) - before
+    def append(
+        self,
+        ids: Sequence[int],
+        payloads: Sequence[Frame],
+        priority: int,
+        retries: int,
+        deadline: float | None,
+    ) -> None:
+        """Add new jobs behind the others of their priority."""
+        made = self.batches.add(ids, payloads, self, priority, retries, deadline)
+        if made:
+            self._line(priority).new += made
+        self.waiting += len(ids)
 
     def put_back(self, job: Job) -> None:
         """Add a job before all others of its priority (WMP-6.4)."""
-        self._line(job.priority).appendleft(job)
+        self._line(job.priority).back.appendleft(job)
         self.waiting += 1
 
     def count_out(self, job: Job) -> None:
         """A job ended while it waited; its place is cleared when it surfaces, or with others."""
         self.waiting -= 1
+        batch = None if job.attempt else self.batches.at(job.id)
+        if batch is not None:  # it was never granted
+            batch.remove(job.id)
+            if batch.ids:
+                return
+            self.batches.spent()
         self.dead += 1
         job.payload = b""
         if self.dead > self.waiting + _DEAD:
@@ -69,15 +96,16 @@ class Queue:
     def has_for(self, worker: tuple[bytes, int, int]) -> bool:
         """Whether anything waits that the worker did not refuse; looks at a few jobs at most."""
         return self.waiting > _FEW or any(
-            job.state is State.QUEUED and not job.passes_over(*worker)
+            any(batch.ids for batch in line.new)
+            or any(j.state is State.QUEUED and not j.passes_over(*worker) for j in line.back)
             for line in self._lines.values()
-            for job in line
         )
 
     def head(self) -> tuple[int, int] | None:
         """(negated priority, job id) of the next job, for choosing between queues."""
-        for line in self._live_lines():
-            return -line[0].priority, line[0].id
+        for negated, line in self._live_lines():
+            id = line.back[0].id if line.back else line.new[0].ids[0]
+            return negated, id
         return None
 
     def take(self, count: int, size: int, worker: tuple[bytes, int, int]) -> list[Job]:
@@ -86,10 +114,10 @@ class Queue:
         Jobs that ``worker`` (identity, session, READY) refused stay, in their order.
         """
         taken: list[Job] = []
-        for line in self._live_lines():
-            passed: list[Job] = []
-            while line and len(taken) < count:
-                job = line.popleft()
+        for _, line in self._live_lines():
+            back, new, passed = line.back, line.new, list[Job]()
+            while back and len(taken) < count:
+                job = back.popleft()
                 if job.state is not State.QUEUED:
                     self.dead -= 1
                     continue
@@ -98,37 +126,53 @@ class Queue:
                     continue
                 size -= len(job.payload)
                 if size < 0 and taken:
-                    line.appendleft(job)
+                    back.appendleft(job)
                     break
                 taken.append(job)
-            line.extendleft(reversed(passed))
+            back.extendleft(reversed(passed))
+            while new and len(taken) < count and size >= 0:
+                batch = new[0]
+                if batch.ids:
+                    jobs, size = batch.take(count - len(taken), size, least=not taken)
+                    taken += jobs
+                    if batch.ids:
+                        break
+                    self.batches.spent()
+                else:
+                    self.dead -= 1
+                new.popleft()
             if len(taken) == count or size < 0:
                 break
         self.waiting -= len(taken)
         return taken
 
-    def _line(self, priority: int) -> deque[Job]:
+    def _line(self, priority: int) -> Line:
         line = self._lines.get(priority)
         if line is None:
-            line = self._lines[priority] = deque()
+            line = self._lines[priority] = Line()
             insort(self._order, -priority)
         return line
 
     def _clear(self) -> None:
-        """Take out the jobs that ended: once for as many as there are, so O(1) each."""
-        for priority, line in self._lines.items():
-            self._lines[priority] = deque(job for job in line if job.state is State.QUEUED)
+        """Take out what ended: once for as many as there are, so O(1) each."""
+        for line in self._lines.values():
+            line.back = deque(job for job in line.back if job.state is State.QUEUED)
+            line.new = deque(batch for batch in line.new if batch.ids)
         self.dead = 0
 
-    def _live_lines(self) -> Iterator[deque[Job]]:
-        """The lines whose first job waits, highest priority first; clears the others."""
+    def _live_lines(self) -> Iterator[tuple[int, Line]]:
+        """The lines whose first job waits, by negated priority; clears the others."""
         for negated in tuple(self._order):
             line = self._lines[-negated]
-            while line and line[0].state is not State.QUEUED:
-                line.popleft()
+            back, new = line.back, line.new
+            while back and back[0].state is not State.QUEUED:
+                back.popleft()
                 self.dead -= 1
-            if line:
-                yield line
+            while new and not new[0].ids:
+                new.popleft()
+                self.dead -= 1
+            if back or new:
+                yield negated, line
             else:
                 del self._lines[-negated]
                 self._order.remove(negated)
@@ -138,6 +182,7 @@ class Queue:
 class Queues:
     """All queues of a manager. A queue without jobs and open WAKEs is forgotten."""
 
+    batches: Batches = field(factory=Batches)
     _by_kind: dict[Kind, Queue] = field(factory=dict)
     _by_role: dict[str, dict[Kind, Queue]] = field(factory=dict)
 
@@ -153,7 +198,7 @@ class Queues:
         """The queue of ``kind``, made when there is none."""
         queue = self._by_kind.get(kind)
         if queue is None:
-            queue = self._by_kind[kind] = Queue(kind)
+            queue = self._by_kind[kind] = Queue(kind, self.batches)
             self._by_role.setdefault(kind.role, {})[kind] = queue
         return queue
 

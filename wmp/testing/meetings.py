@@ -57,7 +57,7 @@ class Meetings:
         for name, node in world.nodes.items():
             if not idle or not isinstance(node, Manager) or not world.alive(name):
                 continue
-            waiting = [j for j in node._dispatch.jobs.values() if j.state is State.QUEUED]
+            waiting = [j for j in node._dispatch.all_jobs().values() if j.state is State.QUEUED]
             for worker in idle if waiting else ():
                 settings = world.topology.workers[worker]
                 if name not in world.topology.above(worker):
