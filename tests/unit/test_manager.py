@@ -8,6 +8,7 @@ from wmp.actions import End, Notify, Resolve
 from wmp.balance import in_order, least_recently_used, weighted
 from wmp.core.manager import Manager
 from wmp.core.settings import ManagerSettings
+from wmp.errors import LocalProtocolError
 from wmp.events import Cancelled, Submitted, Ticked
 from wmp.message import Columns, Command, Field, Kind, Outcome
 from wmp.testing.scripted import ScriptedWorker, sent
@@ -622,6 +623,64 @@ def test_who_refused_and_has_nothing_new_to_say_is_asked_again_at_its_ping(manag
     assert not sent(worker.done([1], outcome=Outcome.REFUSED), Command.WAKE)
 
     assert sent(worker.ping(), Command.WAKE)
+
+
+@pytest.mark.rule("WMP-6.13")
+def test_jobs_of_one_queue_keep_their_order_however_they_were_handed_in(manager, worker):
+    for number in range(200):  # retries and priorities that take turns, now and then a burst
+        payloads = [b"x"] * (1 if number % 7 else 300)
+        submit(manager, *payloads, retries=number % 3, priority=number % 2)
+    last = manager._dispatch.last_id
+    manager.handle(Cancelled(range(1, last + 1, 5)), 0.0)
+    jobs = manager._dispatch.all_jobs()
+    expected = sorted(jobs, key=lambda id: (-jobs[id].priority, id))
+
+    taken = []
+    while takes := sent(worker.give(50), Command.TAKE):
+        for take in takes:
+            taken += take.columns.ids
+            worker.done(take.columns.ids, [b""] * len(take.columns.ids))
+
+    assert taken == expected
+    assert len(taken) == last - len(range(1, last + 1, 5))
+    assert manager.statistics().queued == manager.statistics().leased == 0
+
+
+def test_nothing_is_kept_of_batches_whose_jobs_are_gone(manager, worker):
+    submit(manager, b"stays", priority=-1)
+    for number in range(1000):
+        submit(manager, b"goes", retries=number)  # each on terms of its own
+        if number % 2:
+            manager.handle(Cancelled([manager._dispatch.last_id]), 0.0)
+        else:
+            worker.give(1)
+    assert len(list(manager._dispatch.queues.batches)) < 200
+
+
+def test_a_bundle_ends_where_its_bytes_end_also_between_batches():
+    settings = ManagerSettings(identity=b"m", epoch=7, bundle_bytes=10)
+    manager = Manager(settings, least_recently_used)
+    worker = ScriptedWorker(manager)
+    submit(manager, b"1" * 4, b"2" * 4)
+    submit(manager, b"3" * 2, b"4" * 20, b"5", retries=1)  # another batch
+
+    takes = sent(worker.give(9), Command.TAKE)
+
+    sizes = [[len(payload) for payload in take.columns.payloads] for take in takes]
+    assert sizes == [[4, 4, 2], [20], [1]]
+
+
+def test_a_cancelled_job_never_granted_ends_once(manager):
+    submit(manager, b"1", b"2", b"3")
+    actions = manager.handle(Cancelled([2, 2, 9]), 0.0)
+    assert resolved(actions) == [(2, End.CANCELLED, b"")]
+    assert sorted(manager._dispatch.all_jobs()) == [1, 3]
+
+
+def test_a_payload_for_each_job_is_asked_for(manager):
+    with pytest.raises(LocalProtocolError, match="2 jobs submitted with 1 payloads"):
+        manager.handle(Submitted([1, 2], [b"x"], Kind()), 0.0)
+    assert manager.statistics().queued == 0
 
 
 def test_no_jobs_at_all_are_no_event(manager):

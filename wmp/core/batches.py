@@ -120,10 +120,8 @@ class Batches:
     ) -> list[Batch]:
         """Add jobs behind all others; returns the batches that were made for them."""
         last = self._all[-1] if self._all else None
-        if last is None or not last.suits(queue, priority, retries, deadline):
-            place = 0
-        else:
-            place = last.add(ids, payloads)
+        suits = last is not None and last.suits(queue, priority, retries, deadline)
+        place = last.add(ids, payloads) if last is not None and suits else 0
         made = []
         while place < len(ids):
             batch = Batch(queue, priority, retries, deadline, ids[place])
@@ -131,6 +129,11 @@ class Batches:
             made.append(batch)
         self._all += made
         return made
+
+    def find(self, id: int) -> Job | None:
+        """The record of a job, which stays; None when it was granted, or has ended."""
+        batch = self.at(id)
+        return None if batch is None else batch.find(id)
 
     def at(self, id: int) -> Batch | None:
         """The batch where a job stands if it was never granted and has not ended."""

@@ -20,6 +20,7 @@ from wmp.core.peers import Give, RemoteWorker, fits
 from wmp.core.post import Post
 from wmp.core.queues import Queue, Queues
 from wmp.core.settings import ManagerSettings
+from wmp.errors import LocalProtocolError
 from wmp.events import Submitted
 from wmp.message import Columns, Command, Field, Frame, Limits, Message, Outcome
 
@@ -57,6 +58,9 @@ class Dispatch:
 
     def submit(self, event: Submitted, now: float) -> None:
         """Queue k new jobs and offer them."""
+        if len(event.ids) != len(event.payloads):
+            text = f"{len(event.ids)} jobs submitted with {len(event.payloads)} payloads"
+            raise LocalProtocolError(f"{text}; hand in one for each")
         if not event.ids:
             return
         queue = self.queues.get(event.kind)
@@ -108,11 +112,7 @@ class Dispatch:
 
     def find(self, id: int) -> Job | None:
         """The record of a job; one that was never granted has it made for the occasion."""
-        job = self.jobs.get(id)
-        if job is None:
-            batch = self.queues.batches.at(id)
-            return None if batch is None else batch.find(id)
-        return job
+        return self.jobs.get(id) or self.queues.batches.find(id)
 
     def all_jobs(self) -> dict[int, Job]:
         """The records of all jobs, by number; to be looked at only."""
