@@ -66,17 +66,21 @@ class Batch:
         Returns:
             Their records, and the bytes that are left: negative when nothing else fits.
         """
-        ids, payloads = self.ids[:count], self.payloads[:count]
-        sizes = list(accumulate(map(len, payloads)))
-        fit = len(sizes) if sizes[-1] <= size else max(least, bisect_right(sizes, size))
-        left = size - sizes[min(fit, len(sizes) - 1)]
+        payloads = self.payloads[:count]
+        fit, left = len(payloads), size - sum(map(len, payloads))
+        if left < 0:
+            sizes = list(accumulate(map(len, payloads)))
+            fit = max(least, bisect_right(sizes, size))
+            left = size - sizes[min(fit, len(sizes) - 1)]
+            payloads = payloads[:fit]
+        queue, priority, retries, deadline = self.queue, self.priority, self.retries, self.deadline
+        jobs = [
+            Job(id, payload, queue, priority, retries, deadline)
+            for id, payload in zip(self.ids, payloads)  # noqa: B905 - the others stay
+        ]
         del self.ids[:fit]
         self.payloads = self.payloads[fit:]
-        queue, priority, retries, deadline = self.queue, self.priority, self.retries, self.deadline
-        return [
-            Job(id, payload, queue, priority, retries, deadline)
-            for id, payload in zip(ids[:fit], payloads[:fit], strict=True)
-        ], left
+        return jobs, left
 
     def find(self, id: int) -> Job | None:
         """The record of one of the jobs, which stays; None when it is not here."""

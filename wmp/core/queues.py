@@ -115,7 +115,8 @@ class Queue:
         """
         taken: list[Job] = []
         for _, line in self._live_lines():
-            back, new, passed = line.back, line.new, list[Job]()
+            back, new = line.back, line.new
+            passed: list[Job] = []
             while back and len(taken) < count:
                 job = back.popleft()
                 if job.state is not State.QUEUED:
