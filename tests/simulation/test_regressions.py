@@ -16,7 +16,24 @@ from wmp.testing.scripted import ScriptedWorker, sent
 from wmp.testing.scripted_manager import ScriptedManager
 from wmp.testing.world import simulate
 
-SEEDS = [49, 373, 379, 459, 610, 642, 777, 1048, 7953, 7999, 9494, 10404, 11396, 18257, 18348, 22134]
+SEEDS = [
+    49,
+    373,
+    379,
+    459,
+    610,
+    642,
+    777,
+    1048,
+    7953,
+    7999,
+    9494,
+    10404,
+    11396,
+    18257,
+    18348,
+    22134,
+]
 """Worlds that broke an invariant once."""
 
 
