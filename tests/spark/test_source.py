@@ -156,19 +156,22 @@ def test_a_stream_goes_on_where_its_checkpoint_says(spark, world, tmp_path):
 @pytest.mark.slow
 def test_an_installed_package_is_found_by_name(world, tmp_path):
     """A wheel, as users get it, in a Spark of its own that is told nothing."""
-    wheels = tmp_path / "wheels"
-    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "-q"]
-    build = [*pip, "wheel", "--no-deps", "--no-build-isolation", "-w", str(wheels), str(ROOT)]
-    subprocess.run(build, check=True, timeout=300)
-    install = [*pip, "install", "--no-deps", "--target", str(tmp_path / "site"), *wheels.iterdir()]
-    subprocess.run(install, check=True, timeout=300)
+    tree = tmp_path / "tree"  # building writes into it
+    tree.mkdir()
+    for name in ("wmp", "pyspark_wmp"):
+        shutil.copytree(ROOT / name, tree / name)
+    for name in ("setup.cfg", "pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, tree)
+    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "-q", "install"]
+    command = [*pip, "--no-deps", "--target", str(tmp_path / "site"), str(tree)]
+    subprocess.run(command, check=True, timeout=300)
     script = f"""
         import pyspark_wmp
         assert pyspark_wmp.__file__.startswith({str(tmp_path)!r}), pyspark_wmp.__file__
         from wmp.spark.session import start_session
         spark = start_session("local[1]", confs={{"spark.driver.memory": "1g"}})
         print("rows", spark.read.format("wmp").load({str(world)!r}).count())
-        spark.sql("create table journal using wmp options (path {str(world)!r})")
+        spark.sql("create temporary view journal using wmp options (path {str(world)!r})")
         print("by SQL", spark.sql("select count(*) from journal").collect()[0][0])
         spark.stop()
     """
