@@ -1,178 +1,198 @@
-"""A manager of WMP/1 in plain pyzmq and cbor2, written from `specs/wmp.md` alone.
-
-    python manager.py tcp://127.0.0.1:5555
-
-It shares no code with `wmp`. Lines on stdin, `submit NAME ROLE HEX` and `cancel NAME`, tell it what
-to do; lines on stdout, `ended NAME ok HEX` for example, what became of it (`specs/testee.md`).
-"""
+"""A manager of WMP/1, profile `core`, from `specs/wmp.md` alone. Type: submit NAME ROLE HEX."""
 
 import argparse
+import bisect
+import math
+import os
+import signal
+import sys
 import time
-from collections.abc import Iterator
+from collections import deque
+from threading import Thread
+from types import SimpleNamespace
 from typing import Any
 
-import messages as wire
+import cbor2
 import zmq
-from messages import Message
-from node import EXPIRE, Node, run
-from stream import Stream
-from waiting import Queue
-from workers import NEEDS, Give, Policy, Worker
+from messages import FAILED, LOST, OK, REFUSED, decode, encode
 
-MARGIN = 0.5  # units before the end of `hold` at which a GIVE is answered
+EXPIRE, WAKE_TIMEOUT = 6, 0.25  # units
+SLOT = {"slots": 1}  # what a job needs
+RECEIVES = "READY GIVE DONE STATUS PING BYE ERROR"
 
 
-class Manager(Node[Worker]):
-    """Leases jobs to workers that ask."""
-
-    receives = (wire.READY, wire.GIVE, wire.DONE, wire.STATUS, wire.PING, wire.BYE)
+class Manager:
+    """READY, then WAKE while jobs wait; TAKE or NO for a GIVE; a DONE ends a job."""
 
     def __init__(self, endpoint: str, unit: float) -> None:
-        super().__init__(None, unit)
-        self.router = self.socket(zmq.ROUTER)
+        self.me: list[Any] = [os.urandom(16), time.time_ns() // 1_000_000]
+        self.unit, self.session, self.last = unit, 0, 0
+        self.workers, self.jobs = dict[bytes, Any](), dict[int, Any]()
+        self.waiting: list[tuple[int, int]] = []  # (-priority, id)
+        self.pace: dict[str, tuple[float, int]] = {}  # of WAKEs for a role: since, how many fold
+        self.router: Any = zmq.Context.instance().socket(zmq.ROUTER)
         self.router.set(zmq.ROUTER_MANDATORY, 1)
+        self.router.set(zmq.MAXMSGSIZE, 1 << 28)
         self.router.bind(endpoint)
-        self.inputs: list[Any] = [self.router, 0]
-        self.queue = Queue(self.stop)
-        self.policy = Policy(unit)
-        self.session = self.offers = 0
 
-    def transmit(self, connection: bytes, frames: list[bytes]) -> None:
-        self.router.send_multipart([connection, *frames], zmq.DONTWAIT)
+    def send(self, link: bytes, to: Any, command: str, /, *frames: bytes, **fields: Any) -> bool:
+        try:
+            self.router.send_multipart(
+                [link, encode(self.me, to, command, fields), *frames], zmq.DONTWAIT
+            )
+            return True
+        except zmq.ZMQError:  # nobody is there, or does not read
+            return False
 
-    # --- what workers say ---
+    def say(self, worker: Any, command: str, /, *frames: bytes, **fields: Any) -> bool:
+        fields |= {"session": worker.session, "ack": worker.received}
+        fields |= {"number": worker.sent + 1} if command in ("TAKE", "NO") else {}
+        left = self.send(worker.link, worker.to, command, *frames, **fields)
+        worker.sent += left and "number" in fields
+        return left
 
-    def ready(self, worker: Worker, message: Message) -> None:
-        fields = message.fields
-        if fields["ready"] > worker.ready:  # the newest replaces the older (WMP-3.3)
-            worker.offered = self.offers = self.offers + 1
-            worker.ready, worker.credit = fields["ready"], fields["credit"]
-            worker.asked += 1
-            worker.roles, worker.resources, worker.woken = fields["roles"], fields["resources"], {}
+    def submit(self, name: str, role: str, payload: str, *options: str) -> None:
+        given: dict[str, Any] = {"timeout": 0, "retries": 3, "priority": 0, "attempt": 0}
+        given |= {word: int(x) for word, x in (option.split("=") for option in options)}
+        self.last += 1
+        job = self.jobs[self.last] = SimpleNamespace(name=name, role=role, refused=None, **given)
+        job.payload = bytes.fromhex(payload.replace("-", ""))
+        job.deadline = time.monotonic() + (job.timeout or math.inf) / 1000
+        self.wait(self.last)
+        print("submitted", name, flush=True)
 
-    def give(self, worker: Worker, message: Message) -> None:
-        fields, lock, hold = message.fields, message.fields["lock"], message.fields.get("hold", 0)
-        self.policy.comes(worker, fields.get("roles", []))
-        if lock > worker.lock:
-            worker.lock, worker.asked = lock, worker.asked + 1
-            until = time.monotonic() + hold / 1000 - min(MARGIN * self.unit, hold / 2000)
-            roles, needs = fields.get("roles", []), fields.get("needs", {})
-            worker.gives[lock] = Give(fields["want"], roles, needs, until)
-        elif lock in worker.gives and not fields["want"]:  # withdrawn (WMP-4.5)
-            worker.gives[lock].want = 0
-        self.serve(worker)
+    def wait(self, number: int, cost: int = 0, cause: bytes = b"") -> None:
+        job = self.jobs[number]
+        job.worker, job.retries = None, job.retries - cost
+        if job.retries < 0:
+            return self.end(number, "lost", cause)
+        bisect.insort(self.waiting, (-job.priority, number))
 
-    def serve(self, worker: Worker) -> None:
-        """Answer its open GIVEs as there are jobs, and with NO in time (WMP-4.4, WMP-5.3)."""
-        for lock, give in list(worker.gives.items()):
-            role, rows = self.queue.lease(worker, give)
-            give.want -= len(rows)
-            more = give.want > 0 and time.monotonic() < give.until
-            fields = {"lock": lock, "role": role, "needs": NEEDS, "manager": self.me, "more": more}
-            self.send_jobs(worker, wire.TAKE, fields, "ids attempts left payloads", rows)
-            if not more:
-                del worker.gives[lock]
-                if not rows:
-                    self.send_numbered(worker, wire.NO, {"lock": lock})
+    def end(self, number: int, word: str, payload: bytes) -> None:
+        job = self.jobs.pop(number)
+        self.waiting = [one for one in self.waiting if one[1] != number]
+        print("ended", job.name, word, payload.hex() or "-", flush=True)
 
-    def done(self, worker: Worker, message: Message) -> None:
-        for number, outcome, payload in self.rows(worker, message, "outcomes", "payloads"):
-            if outcome in (wire.OK, wire.FAILED):
-                self.queue.end(number, "ok" if outcome == wire.OK else "error", payload)
-            else:  # refused and handed back cost nothing (WMP-6.5, WMP-6.11)
-                job = self.queue.jobs[number]
-                job.refused = (worker.identity, worker.asked) if outcome == wire.REFUSED else None
-                self.queue.lose(number, payload, spend=outcome == wire.LOST)
+    def bye(self, worker: Any, *_: Any) -> None:
+        self.workers.pop(worker.identity)
+        for number in [number for number, job in self.jobs.items() if job.worker is worker]:
+            self.wait(number, 1, b"the worker is gone")
 
-    def status(self, worker: Worker, message: Message) -> None:
-        for number, fraction, text in self.rows(worker, message, "fractions", "texts"):
-            words = (text or "").encode().hex() or "-"
-            print("status", self.queue.jobs[number].name, fraction, words, flush=True)
+    def receive(self, link: bytes, frames: list[bytes]) -> None:
+        command, sender, fields, jobs = decode(self.me, frames, RECEIVES)
+        if not command:
+            self.send(link, sender, "ERROR", **fields)
+        worker = self.meet(link, sender) if command not in ("", "ERROR") else None
+        if worker and "number" in fields:
+            place = fields["session"], fields["number"]
+            command = command if place == (worker.session, worker.received + 1) else "PING"
+            worker.received += command != "PING"
+        if worker and command != "STATUS":  # which is only told
+            getattr(self, command.lower())(worker, fields, jobs)
 
-    def rows(self, worker: Worker, message: Message, *names: str) -> Iterator[tuple[Any, ...]]:
-        """Those about leases that this worker has now (WMP-6.2, WMP-10.5)."""
-        columns, mine = message.columns, message.fields["manager"] == self.me
-        if not mine or max(columns["ids"]) > self.queue.last:
-            self.complain(worker.connection, message, "unknown")
-        nothing = [None] * len(columns["ids"])
-        table = [columns.get(name, nothing) for name in ("ids", "attempts", *names)]
-        for number, attempt, *row in zip(*table, strict=True):
-            job = self.queue.jobs.get(number) if mine else None
-            if job and job.worker is worker and job.attempt == attempt:
-                yield number, *row
-
-    def ping(self, worker: Worker, message: Message) -> None:
-        fields, columns, stream = message.fields, message.columns, worker.stream
-        if stream and stream.session == fields.get("session") and (columns or fields.get("idle")):
-            held = {*zip(columns.get("ids", ()), columns.get("attempts", ()), strict=True)}
-            self.queue.lose_missing(worker, held, fields.get("ack", 0))
-        self.pong(worker)
-
-    def pong(self, worker: Worker, **more: Any) -> None:
-        fields = {"expire": int(EXPIRE * self.unit * 1000), **more}
-        fields |= {"lock": worker.lock} if worker.lock else {}
-        fields |= {"ready": worker.ready, "credit": worker.credit} if worker.ready else {}
-        self.send(worker, wire.PONG, fields)
-
-    def bye(self, worker: Worker, message: Message) -> None:
-        self.part(worker.identity)
-
-    # --- sessions ---
-
-    def meet(self, identity: bytes, epoch: int) -> Worker:
-        worker = Worker(identity, epoch, EXPIRE * self.unit)
-        self.forget(worker)
+    def meet(self, link: bytes, sender: Any) -> Any:
+        """The worker, by identity; a newer epoch is another one, an older one is nobody."""
+        worker, epoch = self.workers.get(sender[0]), sender[1]
+        if worker and epoch < worker.epoch:
+            return None
+        if worker and epoch > worker.epoch:
+            self.bye(worker)
+        if not worker or epoch > worker.epoch:
+            self.session += 1
+            names = ("sent", "received", "ready", "credit", "lock", "offered", "asked")
+            more: Any = {"roles": [], "resources": {}, "woken": {}, **dict.fromkeys(names, 0)}
+            more |= {"identity": sender[0], "epoch": epoch, "session": self.session}
+            worker = self.workers[sender[0]] = SimpleNamespace(**more)
+        worker.link, worker.to, worker.heard = link, sender[::-1], time.monotonic()
         return worker
 
-    def forget(self, peer: Worker) -> None:
-        """Lose its leases, and go on in a session greater than every one before (WMP-7.5)."""
-        self.queue.lose_missing(peer)
-        self.session += 1
-        peer.stream, peer.asked, peer.gives = Stream(self.session), peer.asked + 1, {}
+    def ping(self, worker: Any, *_: Any) -> None:
+        told = {"expire": int(EXPIRE * self.unit * 1000)}
+        told |= {"lock": worker.lock} if worker.lock else {}
+        told |= {"ready": worker.ready, "credit": worker.credit} if worker.ready else {}
+        self.say(worker, "PONG", **told)
 
-    def in_session(self, peer: Worker, message: Message) -> bool:
-        session, stream = message.fields.get("session"), peer.stream or Stream(0)
-        if message.command == wire.PING and message.to and session is None:
-            if stream.sent or stream.received:
-                self.forget(peer)
-        elif "number" in message.fields and session != stream.session:
-            self.pong(peer)  # names the current one (WMP-7.7)
-            return False
-        return True
+    def ready(self, worker: Any, fields: Any, jobs: Any) -> None:
+        if fields["ready"] > worker.ready:  # the newest replaces the older (WMP-3.3)
+            worker.asked, worker.offered, worker.woken = worker.asked + 1, time.monotonic(), {}
+            for name in ("ready", "credit", "roles", "resources"):
+                setattr(worker, name, fields[name])
 
-    def ask_again(self, peer: Worker) -> None:
-        self.pong(peer, again=True)
+    def give(self, worker: Any, fields: Any, jobs: Any) -> None:
+        roles, want = fields.get("roles", []), fields["want"]
+        worker.woken = {role: x for role, x in worker.woken.items() if role not in roles}
+        self.pace = {role: x for role, x in self.pace.items() if role not in roles}
+        if fields["lock"] <= worker.lock:
+            return
+        worker.lock, worker.asked = fields["lock"], worker.asked + 1
+        fit = [n for _, n in self.waiting if self.jobs[n].role in roles]
+        fit = [n for n in fit if self.jobs[n].refused != (worker.identity, worker.asked)]
+        fit = fit[: want if fields.get("needs", {}).get("slots", 0) else 0]
+        for number in fit:  # a TAKE each
+            job, more = self.jobs[number], number != fit[-1]
+            job.attempt += 1
+            rest = 1000 * (job.deadline - time.monotonic())
+            left = max(0, math.ceil(rest)) if job.timeout else None
+            columns = cbor2.dumps({1: [number], 2: job.attempt, 3: left, 5: [None]})
+            take = {"lock": worker.lock, "role": job.role, "needs": SLOT, "manager": self.me}
+            if self.say(worker, "TAKE", columns, job.payload, **take, more=more):
+                self.waiting.remove((-job.priority, number))
+                job.worker = worker
+        if want and not fit:
+            self.say(worker, "NO", lock=worker.lock)
 
-    def unreachable(self, peer: Worker) -> None:
-        super().unreachable(peer)
-        for give in peer.gives.values():
-            give.want = 0  # answered NO (WMP-9.12)
-
-    def stop(self, worker: Worker, number: int, attempt: int) -> None:
-        rows, fields = [(number, attempt)], {"manager": self.me}
-        self.send_jobs(worker, wire.CANCEL, fields, "ids attempts", rows)
+    def done(self, worker: Any, fields: Any, jobs: Any) -> None:
+        mine = [one for one in jobs if fields["manager"] == self.me and one[0] <= self.last]
+        if mine != jobs:
+            self.send(worker.link, worker.to, "ERROR", code="unknown")
+        for number, attempt, outcome, payload in mine:
+            job = self.jobs.get(number)
+            if job and job.worker is worker and job.attempt == attempt:  # WMP-6.2
+                job.refused = (worker.identity, worker.asked) if outcome == REFUSED else None
+                if outcome in (OK, FAILED):
+                    self.end(number, "ok" if outcome == OK else "error", payload)
+                else:
+                    self.wait(number, int(outcome == LOST), payload)  # only that costs (WMP-6.5)
 
     def tick(self) -> None:
-        super().tick()
-        self.queue.end_late()
-        for worker in sorted(self.peers.values(), key=lambda worker: worker.offered):
-            self.serve(worker)
-        for role, waiting in self.queue.waiting.items():
-            for worker, count in self.policy.wake(role, len(waiting), list(self.peers.values())):
-                self.send(worker, wire.WAKE, {"count": count, "role": role, "needs": NEEDS})
-
-    def turn(self) -> None:
-        if 0 in zmq.select(self.inputs, [], [], 0.02)[0] and not self.queue.read():
-            self.inputs.remove(0)
-        try:
-            for _ in range(1000):
-                connection, *frames = self.router.recv_multipart(zmq.DONTWAIT)
-                self.receive(connection, frames)
-        except zmq.Again:
-            pass
+        now, workers = time.monotonic(), [*self.workers.values()]
+        for worker in workers:
+            if now > worker.heard + EXPIRE * self.unit:
+                self.bye(worker)
+        for number in [number for number, job in self.jobs.items() if now > job.deadline]:
+            self.end(number, "timeout", b"")
+        roles = [self.jobs[number].role for _, number in self.waiting]
+        for role in set(roles):  # as many as wait, twice as many if nobody came (WMP-3.5)
+            since, fold = self.pace.get(role, (now, 1))
+            if now > since + WAKE_TIMEOUT * self.unit:
+                self.pace[role] = since, fold = now, min(2 * fold, 1 << 20)
+            room = roles.count(role) * fold - sum(one.woken.get(role, 0) for one in workers)
+            able = [x for x in workers if role in x.roles and role not in x.woken and x.credit]
+            able = [one for one in able if one.resources.get("slots", 0)]
+            for index, one in enumerate(sorted(able, key=lambda one: one.offered)):
+                count = min(one.credit, -(-room // (len(able) - index)))
+                if count > 0:
+                    one.credit, one.woken[role], room = one.credit - count, count, room - count
+                    self.pace.setdefault(role, (now, 1))
+                    self.say(one, "WAKE", count=count, role=role, needs=SLOT)
+            if not any(role in one.woken for one in workers):
+                self.pace.pop(role, None)
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description="a minimal manager of WMP/1")
     parser.add_argument("endpoint", help="to bind")
-    run(parser, lambda given, unit: Manager(given.endpoint, unit))
+    parser.add_argument("--unit", type=int, default=1000, help="milliseconds in place of a second")
+    given = parser.parse_args()
+    manager, lines = Manager(given.endpoint, given.unit / 1000), deque[str]()
+    Thread(target=lines.extend, args=(sys.stdin,), daemon=True).start()
+    signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
+    while True:
+        if manager.router.poll(10):
+            link, *frames = manager.router.recv_multipart()
+            manager.receive(link, frames)
+        while lines:
+            word, *rest = lines.popleft().split() or [""]
+            if word == "submit":
+                manager.submit(*rest)
+        manager.tick()

@@ -1,246 +1,127 @@
-"""WMP/1 messages to frames and back, written from `specs/wmp.md` section 2 alone.
-
-Shares no code with `wmp`. `worker.py` and `manager.py` speak with it.
-"""
+"""Messages of WMP/1 to frames and back, which `worker.py` and `manager.py` do alike."""
 
 import io
 from collections import defaultdict
-from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any
 
 import cbor2
 
-READY, WAKE, GIVE, TAKE, NO, DONE, STATUS, CANCEL, PING, PONG, BYE, ERROR = range(1, 13)
-NAMES = [
-    "", "ready", "wake", "give", "take", "no", "done", "status", "cancel", "ping", "pong", "bye",
+COMMANDS = [
+    "", "READY", "WAKE", "GIVE", "TAKE", "NO", "DONE", "STATUS", "CANCEL", "PING", "PONG", "BYE",
+    "ERROR",
 ]  # fmt: skip
+FIELDS = [
+    "number", "ack", "session", "again", "ready", "credit", "window", "roles", "resources", "count",
+    "role", "needs", "lock", "want", "hold", "more", "manager", "codec", "unstarted", "expire",
+    "code", "text", "about", "about_number", "about_peer", "label", "idle",
+]  # fmt: skip
+KINDS = "pupbpuulmpnmpuubanbuntuuatb"  # of those fields
+CODES = ("version", "command", "direction", "limit", "misrouted", "superseded")
+REQUIRED = {
+    "READY": "ready credit roles resources", "WAKE": "count role needs", "GIVE": "lock want",
+    "TAKE": "number session lock role needs manager", "NO": "number session lock",
+    "DONE": "number session manager", "STATUS": "number session manager", "PING": "", "BYE": "",
+    "CANCEL": "number session manager", "PONG": "expire session", "ERROR": "code",
+}  # fmt: skip
+COLUMNS = {"TAKE": (1, 2, 3, 5), "CANCEL": (1, 2, 3, 5), "DONE": (1, 2, 4, 5)}  # that are read
 OK, FAILED, REFUSED, CANCELLED, LOST = range(5)  # outcomes
-HEAD, COLUMNS, PAYLOAD, JOBS, HOPS, INLINE = 1 << 14, 1 << 24, 1 << 28, 4096, 16, 4096  # WMP-2.10
 
 
-@dataclass
-class Message:
-    """One message. Columns have k entries each; all payloads are in `payloads`."""
-
-    command: int
-    to: list[Any]
-    sender: list[Any]  # its `from`
-    fields: dict[Any, Any]
-    columns: dict[Any, list[Any]] = field(default_factory=dict)
-
-
-class Refused(Exception):
-    """No message: the ERROR's code and text, the way back, and the command that it is about."""
-
-    def __init__(self, code: str, text: str) -> None:
-        super().__init__(text)
-        self.code, self.text = code, text
-        self.back: list[Any] = []
-        self.command: int | None = None
-
-
-def must(holds: bool, text: str, code: str = "malformed") -> bool:
-    """Refuse unless it holds."""
+def must(holds: bool, code: str = "malformed") -> bool:
+    """Refuse a message, by the code of an ERROR, unless it holds."""
     if not holds:
-        raise Refused(code, text)
+        raise ValueError(code)
     return True
 
 
-def _uint(least: int, most: int = (1 << 63) - 1) -> Callable[[Any], bool]:
-    return lambda value: type(value) is int and least <= value <= most  # true is not 1
+IS: dict[str, Any] = {  # kinds of values; true is not 1
+    "u": lambda x: type(x) is int and 0 <= x < 1 << 63,
+    "p": lambda x: IS["u"](x) and x > 0,
+    "b": lambda x: type(x) is bool,
+    "i": lambda x: type(x) is bytes and 0 < len(x) < 256,
+    "h": lambda x: IS["u"](x) or IS["i"](x),
+    "n": lambda x: type(x) is str and must(len(x.encode()) < 256, "limit"),
+    "t": lambda x: type(x) is str and must(len(x.encode()) <= 1024, "limit"),
+    "l": lambda x: type(x) is list and must(len(x) <= 256, "limit") and all(map(IS["n"], x)),
+    "m": lambda x: type(x) is dict and all(map(IS["n"], x)) and all(map(IS["u"], x.values())),
+    "a": lambda x: path(x) and len(x) == 2,
+}
 
 
-def _text(most: int) -> Callable[[Any], bool]:
-    def fits(value: Any) -> bool:
-        return type(value) is str and must(len(value.encode()) <= most, "text too long", "limit")
-
-    return fits
-
-
-def _type(*kinds: type) -> Callable[[Any], bool]:
-    return lambda value: type(value) in kinds
+def path(x: Any) -> bool:
+    """Identity and epoch, then identity, epoch and local id of each device (WMP-2.5)."""
+    kinds = "iu" + "iuh" * 16
+    must(type(x) is list and len(x) % 3 == 2)
+    return must(len(x) <= len(kinds), "limit") and all(IS[kinds[n]](y) for n, y in enumerate(x))
 
 
-def _names(value: Any) -> bool:
-    few = type(value) is list and must(len(value) <= 256, "above 256 names", "limit")
-    return few and all(map(_name, value))
+def parse(frame: bytes, most: int) -> tuple[Any, bool]:
+    """The value in a frame, and whether it is all that is in it (WMP-2.2)."""
+    must(len(frame) <= most, "limit")
+    source, tags = io.BytesIO(frame), defaultdict[int, Any](lambda: lambda *_: must(False))
+    rules: dict[str, Any] = {"allow_indefinite": False, "allow_duplicate_keys": False}
+    value = cbor2.load(source, semantic_decoders=tags, max_depth=16, **rules)
+    return value, source.tell() == len(frame)
 
 
-def _amounts(value: Any) -> bool:
-    return type(value) is dict and _names(list(value)) and all(map(_natural, value.values()))
+def check(head: Any, whole: bool, start: bytes, receives: Any, me: list[Any]) -> dict[str, Any]:
+    """The fields, by their names, of a head that is one, and is for this peer."""
+    must(type(head) is list and len(head) > 0 and type(head[0]) is int)
+    must(head[0] == 1, "version")
+    must(len(head) == 5 and whole and IS["u"](head[1]))
+    _, command, to, sender, keys = head
+    must(command in range(1, 13), "command")
+    must(start == bytes([0x85, 1, command]) and path(sender) and type(keys) is dict)
+    alone = COMMANDS[command] in ("READY", "PING", "ERROR")
+    must(alone if to == [] else type(to) is list and path(to[::-1]))
+    must(all(type(key) is str or IS["u"](key) for key in keys))
+    must(all(IS[kind](keys[key]) for key, kind in enumerate(KINDS) if key in keys))
+    must(COMMANDS[command] in receives, "direction")
+    fields = {name: keys[key] for key, name in enumerate(FIELDS) if key in keys}
+    must(all(name in fields for name in REQUIRED[COMMANDS[command]].split()))
+    older = to[1:] == me[:1] and to[0] < me[1]
+    must(to in ([], me[::-1]), "superseded" if older else "misrouted")
+    return fields
 
 
-def _identity(value: Any) -> bool:
-    return type(value) is bytes and value != b"" and must(len(value) < 256, "too long", "limit")
+def rows(frames: list[bytes], keys: tuple[int, ...]) -> list[Any]:
+    """The columns with these keys, turned into a row for each job, its payload at the end."""
+    table, whole = parse(frames[1], 1 << 24)
+    k, behind = len(table[1]), iter(frames[2:])
+    columns = [x if type(x) is list else [x] * k for x in map(table.get, keys)]
+    must(whole and 0 < k <= 4096 and all(len(x) == k for x in columns))
+    must(all(IS["p"](x) for x in columns[0] + columns[1]))
+    return [(*row, next(behind, b"") if x is None else x) for *row, x in zip(*columns, strict=True)]
 
 
-def _path(value: Any) -> bool:  # identity, epoch, then (identity, epoch, local) of each device
-    if type(value) is not list or len(value) % 3 != 2:
-        return False
-    must(len(value) <= 2 + 3 * HOPS, f"above {HOPS} hops", "limit")
-    ends = all(map(_identity, [value[0], *value[2::3]])) and all(map(_natural, value[3::3]))
-    return ends and _natural(value[1]) and all(_natural(x) or _identity(x) for x in value[4::3])
+def encode(me: list[Any], to: list[Any], command: str, fields: dict[str, Any]) -> bytes:
+    """The head of a message."""
+    keys = {FIELDS.index(name): x for name, x in fields.items()}
+    return cbor2.dumps([1, COMMANDS.index(command), to, me, keys], canonical=True)
 
 
-def _peer(value: Any) -> bool:
-    return type(value) is list and len(value) == 2 and _path(value)
-
-
-_natural, _positive, _name, _words = _uint(0), _uint(1), _text(255), _text(1024)
-_flag, _null = _type(bool), type(None)
-FIELDS: dict[str, Callable[[Any], bool]] = {  # in the order of their keys, from 0
-    "number": _positive, "ack": _natural, "session": _positive, "again": _flag,
-    "ready": _positive, "credit": _natural, "window": _natural, "roles": _names,
-    "resources": _amounts, "count": _positive, "role": _name, "needs": _amounts,
-    "lock": _positive, "want": _natural, "hold": _natural, "more": _flag, "manager": _peer,
-    "codec": _name, "unstarted": _flag, "expire": _natural, "code": _name, "text": _words,
-    "about": _natural, "about_number": _natural, "about_peer": _peer, "label": _words,
-    "idle": _flag,
-}  # fmt: skip
-ENTRIES: dict[str, Callable[[Any], bool]] = {  # of columns, in the order of their keys, from 1
-    "ids": _positive, "attempts": _positive, "left": lambda x: x is None or _natural(x),
-    "outcomes": _uint(OK, LOST), "payloads": _type(bytes, _null), "fractions": _type(float, _null),
-    "texts": _type(str, _null),
-}  # fmt: skip
-REQUIRED = {
-    READY: "ready credit roles resources", WAKE: "count role needs", GIVE: "lock want",
-    TAKE: "number session lock role needs manager ids attempts payloads",
-    NO: "number session lock", DONE: "number session manager ids attempts outcomes payloads",
-    STATUS: "number session manager ids attempts", CANCEL: "number session manager ids attempts",
-    PING: "", PONG: "expire session", BYE: "", ERROR: "code",
-}  # fmt: skip
-
-
-def _parse(frame: bytes) -> tuple[Any, bool]:
-    """The first value in a frame, and whether it is all that is in it (WMP-2.2)."""
-    source = io.BytesIO(frame)
-    tags: dict[int, Any] = defaultdict(lambda: lambda *_: must(False, "a tag"))
+def decode(
+    me: list[Any], frames: list[bytes], receives: str
+) -> tuple[str, Any, dict[str, Any], Any]:
+    """Command, `from`, fields, and rows of the columns that this command has; or, if it
+    is refused, no command, `to` and fields of the ERROR that says so."""
+    head: Any = None
     try:
-        value = cbor2.load(
-            source,
-            semantic_decoders=tags,
-            allow_indefinite=False,
-            allow_duplicate_keys=False,
-            max_depth=16,
+        head, whole = parse(frames[0], 1 << 14)
+        fields, command = check(head, whole, frames[0][:3], receives.split(), me), COMMANDS[head[1]]
+        return (
+            command,
+            head[3],
+            fields,
+            rows(frames, COLUMNS[command]) if command in COLUMNS else [],
         )
-        return value, source.tell() == len(frame)
-    except (cbor2.CBORError, ValueError, TypeError, Refused) as error:
-        raise Refused("malformed", f"not the CBOR of WMP: {error}") from None
-
-
-def _plain(value: Any) -> bool:  # WMP-2.2, WMP-12.3: nothing but these types
-    if type(value) in (list, dict):
-        return all(map(_plain, value if type(value) is list else [*value, *value.values()]))
-    if type(value) is int:
-        return -(1 << 63) <= value < 1 << 63
-    return value is None or type(value) in (bool, float, bytes, str)
-
-
-def decode(frames: list[bytes]) -> Message:
-    """Frames as they came to a message; raises `Refused`, and nothing else."""
-    must(len(frames) > 0, "no frames")
-    head: Any = []
+    except (cbor2.CBORError, ValueError, TypeError, LookupError, AttributeError) as error:
+        code = str(error) if str(error) in CODES else "malformed"
+    head = head if type(head) is list else []
+    about = {"about_peer": head[2][::-1][:2]} if code in ("misrouted", "superseded") else {}
     try:
-        must(len(frames[0]) <= HEAD, f"a head above {HEAD} bytes", "limit")
-        head, whole = _parse(frames[0])
-        must(type(head) is list and len(head) > 0, "a head is an array")
-        return _message(head, whole, frames)
-    except Refused as refused:
-        refused.command = _command(frames[0], head)
-        try:
-            refused.back = head[3][::-1] if type(head) is list and _path(head[3]) else []
-        except (Refused, IndexError):
-            pass
-        raise
-
-
-def _command(frame: bytes, head: Any) -> int | None:  # as far as it can be read
-    if type(head) is list and len(head) > 1:
-        return head[1] if _natural(head[1]) else None
-    return frame[2] if frame[:2] == b"\x85\x01" and len(frame) > 2 and frame[2] < 24 else None
-
-
-def _message(head: list[Any], whole: bool, frames: list[bytes]) -> Message:
-    must(type(head[0]) is int, "a version is a number")
-    must(head[0] == 1, f"version {head[0]}, expected 1", "version")
-    must(len(head) == 5 and whole, "a head is one array of five")
-    _, command, to, sender, fields = head
-    must(_natural(command), "a command is a number")
-    must(command in REQUIRED, f"there is no command {command}", "command")
-    must(len(frames) <= 2 + JOBS, "too many frames", "limit")
-    must(frames[0][:3] == bytes([0x85, 1, command]), "array, version and command take a byte each")
-    must(_path(sender), "from is no path")
-    must(to == [] if not to else type(to) is list and _path(to[::-1]), "to is no path reversed")
-    must(len(to) > 0 or command in (READY, PING, ERROR), "to is empty")
-    must(type(fields) is dict and _plain(fields), "fields are a map of plain values")
-    must(all(type(key) is str or _natural(key) for key in fields), "a key is unsigned or text")
-    known = {word: fields[key] for key, word in enumerate(FIELDS) if key in fields}
-    for word, value in known.items():
-        must(FIELDS[word](value), f"{word} is of another type")
-    columns = _columns(command, to, frames)
-    required = REQUIRED[command] + " roles needs" * (command == GIVE and known.get("want", 0) > 0)
-    for word in required.split():
-        must(word in known or word in columns, f"{word} is missing")
-    return Message(command, to, sender, known, columns)
-
-
-def _columns(command: int, to: list[Any], frames: list[bytes]) -> dict[Any, list[Any]]:
-    needed = "ids" in REQUIRED[command]
-    if len(frames) == 1 and not needed:
-        return {}
-    must(len(frames) > 1 and (needed or (command == PING and to != [])), "columns, or none")
-    must(len(frames[1]) <= COLUMNS, f"columns above {COLUMNS} bytes", "limit")
-    table, whole = _parse(frames[1])
-    must(type(table) is dict and whole and len(table) < 24, "columns are one map of less than 24")
-    for key, column in table.items():
-        must(type(key) is str or _natural(key), "a column's key is unsigned or text")
-        entries = column if type(column) is list else [column]
-        must(all(type(x) not in (list, dict) and _plain(x) for x in entries), "nested")
-    must(type(table.get(1)) is list and len(table[1]) > 0, "ids are an array")
-    must(len(table[1]) <= JOBS, f"above {JOBS} jobs", "limit")
-    known = {word: table[key] for key, word in enumerate(ENTRIES, 1) if key in table}
-    for word, column in known.items():
-        if type(column) is not list and word != "payloads":
-            known[word] = column = [column] * len(table[1])
-        must(type(column) is list and len(column) == len(table[1]), f"{word} are not k")
-        must(all(map(ENTRIES[word], column)), f"{word} has an entry of another type")
-    payloads, behind = known.get("payloads", []), frames[2:]
-    must(payloads.count(None) == len(behind), "not as many payload frames as nulls")
-    must(all(len(frame) <= PAYLOAD for frame in behind), f"above {PAYLOAD} bytes", "limit")
-    if behind:
-        following = iter(behind)
-        known["payloads"] = [next(following) if x is None else x for x in payloads]
-    return known
-
-
-def _value(value: Any) -> bytes:  # maps sorted by their encoded keys (WMP-2.2)
-    if type(value) is dict:
-        pairs = sorted((_value(key), _value(item)) for key, item in value.items())
-        items = [key + item for key, item in pairs]
-    elif type(value) is list and any(type(item) in (list, dict) for item in value):
-        items = [_value(item) for item in value]
-    else:
-        return cbor2.dumps(value, canonical=True)
-    start = bytearray(cbor2.dumps(len(items)))
-    start[0] |= 0xA0 if type(value) is dict else 0x80
-    return bytes(start) + b"".join(items)
-
-
-def encode(message: Message) -> list[bytes]:
-    """A message to frames, deterministically; large payloads in frames of their own."""
-    keys = {word: key for key, word in enumerate(FIELDS)}
-    fields = {keys.get(word, word): value for word, value in message.fields.items()}
-    head = _value([1, message.command, message.to, message.sender, fields])
-    if not message.columns:
-        return [head]
-    keys, table, behind = {word: key for key, word in enumerate(ENTRIES, 1)}, {}, []
-    for word, column in message.columns.items():
-        entries: Any = column
-        if word == "payloads":
-            entries = [payload if len(payload) <= INLINE else None for payload in column]
-            behind = [payload for payload in column if len(payload) > INLINE]
-        elif word != "ids" and all(x == column[0] and type(x) is type(column[0]) for x in column):
-            entries = column[0]
-        table[keys.get(word, word)] = entries
-    return [head, _value(table), *behind]
+        back = head[3][::-1] if path(head[3]) else []
+    except (ValueError, IndexError):
+        back = []
+    broken = frames[0][:3] == b"\x85\x01\x0c" or head[1:2] == [COMMANDS.index("ERROR")]
+    return "ERROR" if broken else "", back, {"code": code, **about}, []

@@ -1,192 +1,192 @@
-"""A worker of WMP/1 in plain pyzmq and cbor2, written from `specs/wmp.md` alone.
+"""A worker of WMP/1, profile `core`, in plain pyzmq and cbor2, from `specs/wmp.md` alone.
 
-    python worker.py tcp://127.0.0.1:5555[,tcp://…] [--slots 4] [--identity NAME]
-
-It shares no code with `wmp`. Its roles: `echo` returns the payload, `fail` always fails, `slow`
-takes as many milliseconds as its payload says, and ends at once when it is cancelled. None of
-them keeps this thread; a worker with real work would do it in another one.
+python worker.py tcp://127.0.0.1:5555[,tcp://…]          your work goes into ROLES
 """
 
 import argparse
+import os
+import signal
 import time
+import traceback
+from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
+from typing import Any
 
-import messages as wire
+import cbor2
 import zmq
-from jobs import ROLES, Jobs
-from links import Link, Manager
-from messages import Message
-from node import EXPIRE, Node, run
-from stream import Stream
+from messages import CANCELLED, FAILED, OK, REFUSED, decode, encode
 
-PING_INTERVAL, LOCK_TIMEOUT, SEARCH = 1, 5, 10  # units, units, pings
-MOST_KEPT = 1 << 28  # bytes of results without an ack
+LOCK_TIMEOUT, PING_INTERVAL = 5, 1  # units
+SLOT = {"slots": 1}  # all that it has, and the most that a job may need
+RECEIVES = "WAKE TAKE NO CANCEL PONG ERROR"
 
 
-class Worker(Node[Manager]):
-    """Says READY and GIVE, does what TAKE brings, and says DONE."""
+def slow(payload: bytes) -> bytes:
+    """Take as many milliseconds as the payload says."""
+    time.sleep(int(payload) / 1000)
+    return payload
 
-    receives = (wire.WAKE, wire.TAKE, wire.NO, wire.CANCEL, wire.PONG)
-    heeds_strangers = True
-    lost_by = ("unreachable", "misrouted")
 
-    def __init__(self, endpoints: list[str], slots: int, name: bytes | None, unit: float) -> None:
-        super().__init__(name, unit)
-        self.jobs, self.room_grew = Jobs(slots), False
-        self.ready, self.greeted, self.pings, self.ping_at = 0, 0, 0, 0.0
-        self.left: dict[tuple[bytes, int], int] = {}  # sessions not to enter again (WMP-7.8)
-        self.links = [Link(endpoint, self.socket) for endpoint in endpoints]
+ROLES: dict[str, Any] = {"echo": bytes, "slow": slow, "fail": lambda payload: bytes(1 // 0)}
 
-    def transmit(self, connection: Link, frames: list[bytes]) -> None:
-        connection.socket.send_multipart(frames, zmq.DONTWAIT)
 
-    # --- room ---
+class Worker:
+    """READY; GIVE for a WAKE; what TAKE brings; DONE. It has one place, and runs one job there."""
 
-    def room(self) -> int:
-        kept = sum(peer.stream.size for peer in self.peers.values() if peer.stream)
-        return self.jobs.free() if kept < MOST_KEPT and not self.ending else 0  # WMP-7.9
+    def __init__(self, endpoints: list[str], unit: float) -> None:
+        self.me: list[Any] = [os.urandom(16), time.time_ns() // 1_000_000]
+        self.unit, self.ready, self.last_lock = unit, 1, 0
+        self.managers: dict[bytes, Any] = {}
+        self.lock: Any = None  # manager, number, until
+        self.job: Any = None  # manager, owner, id, attempt, what runs
+        self.pool = ThreadPoolExecutor(1)
+        self.links: list[Any] = [zmq.Context.instance().socket(zmq.DEALER) for _ in endpoints]
+        for link, endpoint in zip(self.links, endpoints, strict=True):
+            link.set(zmq.MAXMSGSIZE, 1 << 28)
+            link.set(zmq.HEARTBEAT_IVL, 1000)
+            link.connect(endpoint)
+            self.send(link, [], "READY", **self.offer())
 
-    def say_ready(self, credit: int, to: Manager | None = None) -> None:
-        """To one manager, or without a receiver to all that are behind the links."""
-        self.ready += 1
-        fields = {"ready": self.ready, "credit": credit, "roles": ROLES, "resources": self.jobs.all}
-        for manager in [to] if to else self.peers.values():
-            manager.ready = self.ready
-        if to:
-            return self.send(to, wire.READY, fields)
-        self.greeted = self.ready
-        for link in self.links:
-            link.send(Message(wire.READY, [], self.me, fields))
+    def has_room(self) -> bool:
+        return not self.lock and not self.job
 
-    def share_room(self) -> None:
-        """First to those that said WAKE, the one served least recently before all (WMP-3.10)."""
-        for manager in sorted(self.peers.values(), key=lambda manager: manager.served):
-            if manager.wake and manager.connection:
-                slots = self.jobs.slots_for(manager.wake["needs"])
-                if want := min(manager.wake["count"], self.room() // slots):
-                    lock = self.jobs.lock(manager, slots, want, LOCK_TIMEOUT * self.unit)
-                    give = {"lock": lock, "want": want, "roles": [manager.wake["role"]]}
-                    self.send(manager, wire.GIVE, {**give, "needs": manager.wake["needs"]})
-                    manager.wake, manager.served = None, lock
-        if self.room_grew and self.room():
-            self.say_ready(self.room())
-        self.room_grew = False
+    def offer(self) -> dict[str, Any]:
+        credit = int(self.has_room())
+        return {"ready": self.ready, "credit": credit, "roles": [*ROLES], "resources": SLOT}
 
-    # --- what managers say ---
+    def send(self, link: Any, to: Any, command: str, *frames: bytes, **fields: Any) -> None:
+        try:
+            link.send_multipart([encode(self.me, to, command, fields), *frames], zmq.DONTWAIT)
+        except zmq.Again:
+            pass  # who does not read has other worries
 
-    def wake(self, manager: Manager, message: Message) -> None:
-        manager.wake = message.fields
-        self.share_room()
-        if manager.wake:
-            self.say_ready(0, manager)  # and it stays pending (WMP-3.9)
+    def say(self, manager: Any, command: str, /, *frames: bytes, **fields: Any) -> None:
+        if manager.session:
+            fields |= {"session": manager.session, "ack": manager.received}
+        self.send(manager.link, manager.to, command, *frames, **fields)
 
-    def take(self, manager: Manager, message: Message) -> None:
-        fields, columns = message.fields, message.columns
-        count, slots = len(columns["ids"]), self.jobs.slots_for(fields["needs"])
-        self.jobs.unlock(manager, fields["lock"], count if fields.get("more") else wire.JOBS)
-        columns.setdefault("left", [None] * count)
-        names = ("ids", "attempts", "left", "payloads")
-        for row in zip(*(columns[name] for name in names), strict=True):
-            self.jobs.take(manager, tuple(fields["manager"]), fields["role"], slots, row)
-        self.room_grew = True  # what is left is told before any DONE of these (WMP-3.11)
-        self.share_room()
+    def say_ready(self, manager: Any) -> None:
+        self.ready = manager.ready = self.ready + 1
+        self.say(manager, "READY", **self.offer())
 
-    def no(self, manager: Manager, message: Message) -> None:
-        number = message.fields["lock"]
-        if not self.jobs.unlock(manager, number, wire.JOBS) and number > self.jobs.last_lock:
-            self.complain(manager.connection, message, "unknown")
+    def answer(self, job: Any, outcome: int, payload: bytes) -> None:
+        manager, owner, number, attempt, *_ = job
+        manager.sent += 1
+        columns = cbor2.dumps({1: [number], 2: attempt, 4: outcome, 5: [None]})
+        self.say(manager, "DONE", columns, payload, number=manager.sent, manager=owner)
 
-    def cancel(self, manager: Manager, message: Message) -> None:
-        owner, unstarted = tuple(message.fields["manager"]), message.fields.get("unstarted", False)
-        for row in zip(message.columns["ids"], message.columns["attempts"], strict=True):
-            self.jobs.cancel(manager, owner, unstarted, row)
+    def use_room(self) -> None:
+        """For who waits, the one served least recently before all (WMP-3.10); else tell it."""
+        for one in sorted(self.managers.values(), key=lambda one: one.served):
+            if one.wake and one.wake["needs"] in ({}, SLOT) and self.has_room():
+                one.served = self.last_lock = self.last_lock + 1
+                self.lock = one, one.served, time.monotonic() + LOCK_TIMEOUT * self.unit
+                role, needs, one.wake = one.wake["role"], one.wake["needs"], None
+                self.say(one, "GIVE", lock=one.served, want=1, roles=[role], needs=needs)
+        for one in self.managers.values() if self.has_room() else ():
+            self.say_ready(one)
 
-    def pong(self, manager: Manager, message: Message) -> None:
-        fields, room = message.fields, self.room()
-        manager.expire = fields["expire"] / 1000
-        differs = fields.get("ready") != manager.ready or fields.get("credit", 0) < room
-        waits = manager.wake or any(manager.identity == key for key, _ in self.jobs.locks)
-        if differs and not waits:
-            self.say_ready(room, manager)
+    def receive(self, link: Any, frames: list[bytes]) -> None:
+        command, sender, fields, jobs = decode(self.me, frames, RECEIVES)
+        if not command:
+            self.send(link, sender, "ERROR", **fields)
+        elif command != "ERROR":
+            manager = self.meet(link, sender, fields.get("session"))
+            if manager and self.is_next(manager, fields.get("number")):
+                getattr(self, command.lower())(manager, fields, jobs)
 
-    def send_answers(self) -> None:
-        self.room_grew |= self.jobs.over(hand_back=self.ending)
-        for (identity, owner), rows in self.jobs.answers.items():
-            names, fields = "ids attempts outcomes payloads", {"manager": list(owner)}
-            self.send_jobs(self.peers[identity], wire.DONE, fields, names, rows)
-        self.jobs.answers.clear()
+    def meet(self, link: Any, sender: Any, session: int | None) -> Any:
+        """The manager, by identity, unless the message is of an epoch or session that is over."""
+        known = self.managers.get(sender[0])
+        if known and (sender[1], session or known.session) < (known.epoch, known.session):
+            return None
+        if not known or (sender[1], session or 0) > (known.epoch, known.session):
+            self.lock = None if self.lock and self.lock[0] is known else self.lock
+            self.job = None if self.job and self.job[0] is known else self.job
+            numbers = {"epoch": sender[1], "session": session or 0, "sent": 0, "received": 0}
+            numbers |= {"ready": known.ready if known else 1, "served": 0}
+            known = self.managers[sender[0]] = SimpleNamespace(**numbers, wake=None)
+        known.link, known.to = link, sender[::-1]  # the latest way to it (WMP-1.8)
+        return known
 
-    # --- sessions ---
+    def is_next(self, manager: Any, number: int | None) -> bool:
+        if number is not None and number > manager.received + 1:
+            self.say(manager, "PING", again=True)
+        fresh = number == manager.received + 1
+        manager.received += fresh
+        return fresh or number is None
 
-    def meet(self, identity: bytes, epoch: int) -> Manager:
-        return Manager(identity, epoch, EXPIRE * self.unit, ready=self.greeted)
+    def wake(self, manager: Any, fields: Any, jobs: Any) -> None:
+        manager.wake = fields
+        if self.has_room() and fields["needs"] in ({}, SLOT):
+            return self.use_room()
+        self.say_ready(manager)  # and it stays pending (WMP-3.9)
 
-    def forget(self, peer: Manager) -> None:
-        if peer.stream and peer.stream.sent + peer.stream.received:
-            self.left[peer.identity, peer.epoch] = peer.stream.session
-        peer.stream, peer.wake, self.pings = None, None, 0
-        self.jobs.forget(peer)
+    def unlock(self, manager: Any, number: int) -> bool:
+        held = bool(self.lock and self.lock[:2] == (manager, number))
+        self.lock = None if held else self.lock
+        return held
 
-    def in_session(self, peer: Manager, message: Message) -> bool:
-        if peer.connection.fresh and len(message.sender) == 2:  # WMP-9.12
-            peer.connection.fresh = False
-            for gone in peer.connection.others(peer, self.peers.values()):
-                self.unreachable(gone)
-        session, number = message.fields.get("session"), message.fields.get("number", 0)
-        if session is None or (peer.stream and session <= peer.stream.session):
-            return session is None or session == (peer.stream and peer.stream.session)
-        left = self.left.get((peer.identity, peer.epoch), 0)
-        if session <= left or (not peer.stream and number > 1):  # WMP-7.8
-            if number:
-                self.send(peer, wire.PING)
-            return not number
-        if peer.stream:
-            self.forget(peer)
-        peer.stream = Stream(session)
-        return True
+    def take(self, manager: Any, fields: Any, jobs: Any) -> None:
+        self.unlock(manager, fields["lock"])
+        for number, attempt, left, payload in jobs:
+            job = [manager, fields["manager"], number, attempt]
+            if self.job and self.job[1:3] == job[1:3]:  # the higher attempt counts (WMP-4.14)
+                self.job[:4] = job if attempt > self.job[3] else self.job[:4]
+            elif not self.has_room() or fields["role"] not in ROLES:
+                self.answer(job, REFUSED, b"no such role, or no room")
+            elif left == 0:
+                self.answer(job, CANCELLED, b"")
+            else:
+                self.job = [*job, self.pool.submit(ROLES[fields["role"]], payload)]
+        if self.has_room():
+            self.use_room()
 
-    def ask_again(self, peer: Manager) -> None:
-        self.send(peer, wire.PING, {"again": True})
+    def no(self, manager: Any, fields: Any, jobs: Any) -> None:
+        if self.unlock(manager, fields["lock"]):
+            self.use_room()
+        elif fields["lock"] > self.last_lock:
+            self.send(manager.link, manager.to, "ERROR", code="unknown")
+
+    def cancel(self, manager: Any, fields: Any, jobs: Any) -> None:
+        for number, attempt, *_ in jobs:
+            job = [manager, fields["manager"], number, attempt]
+            if not self.job or self.job[1:4] != job[1:]:
+                self.answer(job, CANCELLED, b"")
+
+    def pong(self, manager: Any, fields: Any, jobs: Any) -> None:
+        asks = manager.wake or (self.lock and self.lock[0] is manager)
+        knows = fields.get("ready") == manager.ready and fields.get("credit") >= self.has_room()
+        if not asks and not knows:
+            self.say_ready(manager)
 
     def tick(self) -> None:
-        super().tick()
-        self.room_grew |= self.jobs.unlock_late()
-        expires = [manager.expire / 3 for manager in self.peers.values()]
-        now, interval = time.monotonic(), min([PING_INTERVAL * self.unit, *expires])
-        if sum(link.replace_if_silent(interval, self.unit) for link in self.links):
-            self.pings = 0
-        if now > self.ping_at or self.pings == 0:
-            self.ping_at = now + interval
-            self.ping()
-
-    def ping(self) -> None:
-        """Every manager, and whoever else is behind the links (WMP-3.1, WMP-9.1)."""
-        if self.pings == 0:  # there is a new link, or somebody is to be found again
-            self.say_ready(self.room())
-        known = [manager.connection for manager in self.peers.values()]
-        for link in self.links:
-            if link not in known or self.pings % SEARCH == 0:
-                link.send(Message(wire.PING, [], self.me, {}))
-        for manager in self.peers.values():
-            self.send(manager, wire.PING)
-        self.pings += 1
-
-    def turn(self) -> None:
-        zmq.select([link.socket for link in self.links], [], [], 0.02)
-        for link in self.links:
-            for frames in link.receive():
-                self.receive(link, frames)
-        self.send_answers()
-        self.share_room()
-
-    def leave(self) -> None:
-        self.send_answers()
-        for manager in self.peers.values():
-            self.send(manager, wire.BYE)
+        if self.lock and time.monotonic() > self.lock[2]:
+            self.lock = None
+            self.use_room()
+        if self.job and self.job[4].done():
+            job, self.job = self.job, None
+            error = job[4].exception()
+            told = "".join(traceback.format_exception(error)) if error else ""
+            failure = cbor2.dumps([type(error).__name__, str(error), told])
+            self.answer(job, FAILED if error else OK, failure if error else job[4].result())
+            self.use_room()
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description="a minimal worker of WMP/1")
-    parser.add_argument("endpoints", type=lambda text: text.split(","), help="joined by commas")
-    parser.add_argument("--slots", type=int, default=4, help="jobs at once")
-    parser.add_argument("--identity", type=str.encode, help="instead of random bytes")
-    run(parser, lambda given, unit: Worker(given.endpoints, given.slots, given.identity, unit))
+    parser.add_argument("endpoints", help="joined by commas")
+    parser.add_argument("--unit", type=int, default=1000, help="milliseconds in place of a second")
+    given = parser.parse_args()
+    worker, ping_at = Worker(given.endpoints.split(","), given.unit / 1000), 0.0
+    signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
+    while True:
+        for link in zmq.select(worker.links, [], [], 0.01)[0]:
+            worker.receive(link, link.recv_multipart())
+        worker.tick()
+        if time.monotonic() > ping_at:
+            ping_at = time.monotonic() + PING_INTERVAL * worker.unit
+            for link in worker.links:
+                worker.send(link, [], "PING")
+            for manager in worker.managers.values():
+                worker.say(manager, "PING", idle=not worker.job)  # no DONE is kept

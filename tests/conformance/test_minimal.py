@@ -23,7 +23,7 @@ from wmp.conformance.sockets import Live
 FULL = os.environ.get("WMP_CONFORMANCE") == "full"
 UNIT = 200
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
-PYTHON = f"{shlex.quote(sys.executable)} {shlex.quote(str(EXAMPLES / 'minimal'))}"
+PYTHON = f"{shlex.quote(sys.executable)} {shlex.quote(str(EXAMPLES / 'independent'))}"
 COMMANDS = {
     "manager": f"{PYTHON}/manager.py {{endpoint}} --unit {{unit}}",
     "worker": f"{PYTHON}/worker.py {{endpoint}} --slots {{slots}} --unit {{unit}}",

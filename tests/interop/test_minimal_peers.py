@@ -1,4 +1,4 @@
-"""Peers written from the specification alone (examples/minimal/), by themselves and with ours."""
+"""Peers from the specification alone (examples/independent/), by themselves and with ours."""
 
 import importlib.util
 import json
@@ -19,7 +19,7 @@ import pytest
 import zmq
 
 ROOT = Path(__file__).parent.parent.parent
-EXAMPLES, VECTORS = ROOT / "examples" / "minimal", ROOT / "specs" / "vectors"
+EXAMPLES, VECTORS = ROOT / "examples" / "independent", ROOT / "specs" / "vectors"
 PATIENCE = 40  # seconds that nothing takes
 JOBS = 2000
 

@@ -1,0 +1,178 @@
+"""A manager of WMP/1 in plain pyzmq and cbor2, written from `specs/wmp.md` alone.
+
+    python manager.py tcp://127.0.0.1:5555
+
+It shares no code with `wmp`. Lines on stdin, `submit NAME ROLE HEX` and `cancel NAME`, tell it what
+to do; lines on stdout, `ended NAME ok HEX` for example, what became of it (`specs/testee.md`).
+"""
+
+import argparse
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import messages as wire
+import zmq
+from messages import Message
+from node import EXPIRE, Node, run
+from stream import Stream
+from waiting import Queue
+from workers import NEEDS, Give, Policy, Worker
+
+MARGIN = 0.5  # units before the end of `hold` at which a GIVE is answered
+
+
+class Manager(Node[Worker]):
+    """Leases jobs to workers that ask."""
+
+    receives = (wire.READY, wire.GIVE, wire.DONE, wire.STATUS, wire.PING, wire.BYE)
+
+    def __init__(self, endpoint: str, unit: float) -> None:
+        super().__init__(None, unit)
+        self.router = self.socket(zmq.ROUTER)
+        self.router.set(zmq.ROUTER_MANDATORY, 1)
+        self.router.bind(endpoint)
+        self.inputs: list[Any] = [self.router, 0]
+        self.queue = Queue(self.stop)
+        self.policy = Policy(unit)
+        self.session = self.offers = 0
+
+    def transmit(self, connection: bytes, frames: list[bytes]) -> None:
+        self.router.send_multipart([connection, *frames], zmq.DONTWAIT)
+
+    # --- what workers say ---
+
+    def ready(self, worker: Worker, message: Message) -> None:
+        fields = message.fields
+        if fields["ready"] > worker.ready:  # the newest replaces the older (WMP-3.3)
+            worker.offered = self.offers = self.offers + 1
+            worker.ready, worker.credit = fields["ready"], fields["credit"]
+            worker.asked += 1
+            worker.roles, worker.resources, worker.woken = fields["roles"], fields["resources"], {}
+
+    def give(self, worker: Worker, message: Message) -> None:
+        fields, lock, hold = message.fields, message.fields["lock"], message.fields.get("hold", 0)
+        self.policy.comes(worker, fields.get("roles", []))
+        if lock > worker.lock:
+            worker.lock, worker.asked = lock, worker.asked + 1
+            until = time.monotonic() + hold / 1000 - min(MARGIN * self.unit, hold / 2000)
+            roles, needs = fields.get("roles", []), fields.get("needs", {})
+            worker.gives[lock] = Give(fields["want"], roles, needs, until)
+        elif lock in worker.gives and not fields["want"]:  # withdrawn (WMP-4.5)
+            worker.gives[lock].want = 0
+        self.serve(worker)
+
+    def serve(self, worker: Worker) -> None:
+        """Answer its open GIVEs as there are jobs, and with NO in time (WMP-4.4, WMP-5.3)."""
+        for lock, give in list(worker.gives.items()):
+            role, rows = self.queue.lease(worker, give)
+            give.want -= len(rows)
+            more = give.want > 0 and time.monotonic() < give.until
+            fields = {"lock": lock, "role": role, "needs": NEEDS, "manager": self.me, "more": more}
+            self.send_jobs(worker, wire.TAKE, fields, "ids attempts left payloads", rows)
+            if not more:
+                del worker.gives[lock]
+                if not rows:
+                    self.send_numbered(worker, wire.NO, {"lock": lock})
+
+    def done(self, worker: Worker, message: Message) -> None:
+        for number, outcome, payload in self.rows(worker, message, "outcomes", "payloads"):
+            if outcome in (wire.OK, wire.FAILED):
+                self.queue.end(number, "ok" if outcome == wire.OK else "error", payload)
+            else:  # refused and handed back cost nothing (WMP-6.5, WMP-6.11)
+                job = self.queue.jobs[number]
+                job.refused = (worker.identity, worker.asked) if outcome == wire.REFUSED else None
+                self.queue.lose(number, payload, spend=outcome == wire.LOST)
+
+    def status(self, worker: Worker, message: Message) -> None:
+        for number, fraction, text in self.rows(worker, message, "fractions", "texts"):
+            words = (text or "").encode().hex() or "-"
+            print("status", self.queue.jobs[number].name, fraction, words, flush=True)
+
+    def rows(self, worker: Worker, message: Message, *names: str) -> Iterator[tuple[Any, ...]]:
+        """Those about leases that this worker has now (WMP-6.2, WMP-10.5)."""
+        columns, mine = message.columns, message.fields["manager"] == self.me
+        if not mine or max(columns["ids"]) > self.queue.last:
+            self.complain(worker.connection, message, "unknown")
+        nothing = [None] * len(columns["ids"])
+        table = [columns.get(name, nothing) for name in ("ids", "attempts", *names)]
+        for number, attempt, *row in zip(*table, strict=True):
+            job = self.queue.jobs.get(number) if mine else None
+            if job and job.worker is worker and job.attempt == attempt:
+                yield number, *row
+
+    def ping(self, worker: Worker, message: Message) -> None:
+        fields, columns, stream = message.fields, message.columns, worker.stream
+        if stream and stream.session == fields.get("session") and (columns or fields.get("idle")):
+            held = {*zip(columns.get("ids", ()), columns.get("attempts", ()), strict=True)}
+            self.queue.lose_missing(worker, held, fields.get("ack", 0))
+        self.pong(worker)
+
+    def pong(self, worker: Worker, **more: Any) -> None:
+        fields = {"expire": int(EXPIRE * self.unit * 1000), **more}
+        fields |= {"lock": worker.lock} if worker.lock else {}
+        fields |= {"ready": worker.ready, "credit": worker.credit} if worker.ready else {}
+        self.send(worker, wire.PONG, fields)
+
+    def bye(self, worker: Worker, message: Message) -> None:
+        self.part(worker.identity)
+
+    # --- sessions ---
+
+    def meet(self, identity: bytes, epoch: int) -> Worker:
+        worker = Worker(identity, epoch, EXPIRE * self.unit)
+        self.forget(worker)
+        return worker
+
+    def forget(self, peer: Worker) -> None:
+        """Lose its leases, and go on in a session greater than every one before (WMP-7.5)."""
+        self.queue.lose_missing(peer)
+        self.session += 1
+        peer.stream, peer.asked, peer.gives = Stream(self.session), peer.asked + 1, {}
+
+    def in_session(self, peer: Worker, message: Message) -> bool:
+        session, stream = message.fields.get("session"), peer.stream or Stream(0)
+        if message.command == wire.PING and message.to and session is None:
+            if stream.sent or stream.received:
+                self.forget(peer)
+        elif "number" in message.fields and session != stream.session:
+            self.pong(peer)  # names the current one (WMP-7.7)
+            return False
+        return True
+
+    def ask_again(self, peer: Worker) -> None:
+        self.pong(peer, again=True)
+
+    def unreachable(self, peer: Worker) -> None:
+        super().unreachable(peer)
+        for give in peer.gives.values():
+            give.want = 0  # answered NO (WMP-9.12)
+
+    def stop(self, worker: Worker, number: int, attempt: int) -> None:
+        rows, fields = [(number, attempt)], {"manager": self.me}
+        self.send_jobs(worker, wire.CANCEL, fields, "ids attempts", rows)
+
+    def tick(self) -> None:
+        super().tick()
+        self.queue.end_late()
+        for worker in sorted(self.peers.values(), key=lambda worker: worker.offered):
+            self.serve(worker)
+        for role, waiting in self.queue.waiting.items():
+            for worker, count in self.policy.wake(role, len(waiting), list(self.peers.values())):
+                self.send(worker, wire.WAKE, {"count": count, "role": role, "needs": NEEDS})
+
+    def turn(self) -> None:
+        if 0 in zmq.select(self.inputs, [], [], 0.02)[0] and not self.queue.read():
+            self.inputs.remove(0)
+        try:
+            for _ in range(1000):
+                connection, *frames = self.router.recv_multipart(zmq.DONTWAIT)
+                self.receive(connection, frames)
+        except zmq.Again:
+            pass
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description="a minimal manager of WMP/1")
+    parser.add_argument("endpoint", help="to bind")
+    run(parser, lambda given, unit: Manager(given.endpoint, unit))

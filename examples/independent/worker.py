@@ -1,0 +1,192 @@
+"""A worker of WMP/1 in plain pyzmq and cbor2, written from `specs/wmp.md` alone.
+
+    python worker.py tcp://127.0.0.1:5555[,tcp://…] [--slots 4] [--identity NAME]
+
+It shares no code with `wmp`. Its roles: `echo` returns the payload, `fail` always fails, `slow`
+takes as many milliseconds as its payload says, and ends at once when it is cancelled. None of
+them keeps this thread; a worker with real work would do it in another one.
+"""
+
+import argparse
+import time
+
+import messages as wire
+import zmq
+from jobs import ROLES, Jobs
+from links import Link, Manager
+from messages import Message
+from node import EXPIRE, Node, run
+from stream import Stream
+
+PING_INTERVAL, LOCK_TIMEOUT, SEARCH = 1, 5, 10  # units, units, pings
+MOST_KEPT = 1 << 28  # bytes of results without an ack
+
+
+class Worker(Node[Manager]):
+    """Says READY and GIVE, does what TAKE brings, and says DONE."""
+
+    receives = (wire.WAKE, wire.TAKE, wire.NO, wire.CANCEL, wire.PONG)
+    heeds_strangers = True
+    lost_by = ("unreachable", "misrouted")
+
+    def __init__(self, endpoints: list[str], slots: int, name: bytes | None, unit: float) -> None:
+        super().__init__(name, unit)
+        self.jobs, self.room_grew = Jobs(slots), False
+        self.ready, self.greeted, self.pings, self.ping_at = 0, 0, 0, 0.0
+        self.left: dict[tuple[bytes, int], int] = {}  # sessions not to enter again (WMP-7.8)
+        self.links = [Link(endpoint, self.socket) for endpoint in endpoints]
+
+    def transmit(self, connection: Link, frames: list[bytes]) -> None:
+        connection.socket.send_multipart(frames, zmq.DONTWAIT)
+
+    # --- room ---
+
+    def room(self) -> int:
+        kept = sum(peer.stream.size for peer in self.peers.values() if peer.stream)
+        return self.jobs.free() if kept < MOST_KEPT and not self.ending else 0  # WMP-7.9
+
+    def say_ready(self, credit: int, to: Manager | None = None) -> None:
+        """To one manager, or without a receiver to all that are behind the links."""
+        self.ready += 1
+        fields = {"ready": self.ready, "credit": credit, "roles": ROLES, "resources": self.jobs.all}
+        for manager in [to] if to else self.peers.values():
+            manager.ready = self.ready
+        if to:
+            return self.send(to, wire.READY, fields)
+        self.greeted = self.ready
+        for link in self.links:
+            link.send(Message(wire.READY, [], self.me, fields))
+
+    def share_room(self) -> None:
+        """First to those that said WAKE, the one served least recently before all (WMP-3.10)."""
+        for manager in sorted(self.peers.values(), key=lambda manager: manager.served):
+            if manager.wake and manager.connection:
+                slots = self.jobs.slots_for(manager.wake["needs"])
+                if want := min(manager.wake["count"], self.room() // slots):
+                    lock = self.jobs.lock(manager, slots, want, LOCK_TIMEOUT * self.unit)
+                    give = {"lock": lock, "want": want, "roles": [manager.wake["role"]]}
+                    self.send(manager, wire.GIVE, {**give, "needs": manager.wake["needs"]})
+                    manager.wake, manager.served = None, lock
+        if self.room_grew and self.room():
+            self.say_ready(self.room())
+        self.room_grew = False
+
+    # --- what managers say ---
+
+    def wake(self, manager: Manager, message: Message) -> None:
+        manager.wake = message.fields
+        self.share_room()
+        if manager.wake:
+            self.say_ready(0, manager)  # and it stays pending (WMP-3.9)
+
+    def take(self, manager: Manager, message: Message) -> None:
+        fields, columns = message.fields, message.columns
+        count, slots = len(columns["ids"]), self.jobs.slots_for(fields["needs"])
+        self.jobs.unlock(manager, fields["lock"], count if fields.get("more") else wire.JOBS)
+        columns.setdefault("left", [None] * count)
+        names = ("ids", "attempts", "left", "payloads")
+        for row in zip(*(columns[name] for name in names), strict=True):
+            self.jobs.take(manager, tuple(fields["manager"]), fields["role"], slots, row)
+        self.room_grew = True  # what is left is told before any DONE of these (WMP-3.11)
+        self.share_room()
+
+    def no(self, manager: Manager, message: Message) -> None:
+        number = message.fields["lock"]
+        if not self.jobs.unlock(manager, number, wire.JOBS) and number > self.jobs.last_lock:
+            self.complain(manager.connection, message, "unknown")
+
+    def cancel(self, manager: Manager, message: Message) -> None:
+        owner, unstarted = tuple(message.fields["manager"]), message.fields.get("unstarted", False)
+        for row in zip(message.columns["ids"], message.columns["attempts"], strict=True):
+            self.jobs.cancel(manager, owner, unstarted, row)
+
+    def pong(self, manager: Manager, message: Message) -> None:
+        fields, room = message.fields, self.room()
+        manager.expire = fields["expire"] / 1000
+        differs = fields.get("ready") != manager.ready or fields.get("credit", 0) < room
+        waits = manager.wake or any(manager.identity == key for key, _ in self.jobs.locks)
+        if differs and not waits:
+            self.say_ready(room, manager)
+
+    def send_answers(self) -> None:
+        self.room_grew |= self.jobs.over(hand_back=self.ending)
+        for (identity, owner), rows in self.jobs.answers.items():
+            names, fields = "ids attempts outcomes payloads", {"manager": list(owner)}
+            self.send_jobs(self.peers[identity], wire.DONE, fields, names, rows)
+        self.jobs.answers.clear()
+
+    # --- sessions ---
+
+    def meet(self, identity: bytes, epoch: int) -> Manager:
+        return Manager(identity, epoch, EXPIRE * self.unit, ready=self.greeted)
+
+    def forget(self, peer: Manager) -> None:
+        if peer.stream and peer.stream.sent + peer.stream.received:
+            self.left[peer.identity, peer.epoch] = peer.stream.session
+        peer.stream, peer.wake, self.pings = None, None, 0
+        self.jobs.forget(peer)
+
+    def in_session(self, peer: Manager, message: Message) -> bool:
+        if peer.connection.fresh and len(message.sender) == 2:  # WMP-9.12
+            peer.connection.fresh = False
+            for gone in peer.connection.others(peer, self.peers.values()):
+                self.unreachable(gone)
+        session, number = message.fields.get("session"), message.fields.get("number", 0)
+        if session is None or (peer.stream and session <= peer.stream.session):
+            return session is None or session == (peer.stream and peer.stream.session)
+        left = self.left.get((peer.identity, peer.epoch), 0)
+        if session <= left or (not peer.stream and number > 1):  # WMP-7.8
+            if number:
+                self.send(peer, wire.PING)
+            return not number
+        if peer.stream:
+            self.forget(peer)
+        peer.stream = Stream(session)
+        return True
+
+    def ask_again(self, peer: Manager) -> None:
+        self.send(peer, wire.PING, {"again": True})
+
+    def tick(self) -> None:
+        super().tick()
+        self.room_grew |= self.jobs.unlock_late()
+        expires = [manager.expire / 3 for manager in self.peers.values()]
+        now, interval = time.monotonic(), min([PING_INTERVAL * self.unit, *expires])
+        if sum(link.replace_if_silent(interval, self.unit) for link in self.links):
+            self.pings = 0
+        if now > self.ping_at or self.pings == 0:
+            self.ping_at = now + interval
+            self.ping()
+
+    def ping(self) -> None:
+        """Every manager, and whoever else is behind the links (WMP-3.1, WMP-9.1)."""
+        if self.pings == 0:  # there is a new link, or somebody is to be found again
+            self.say_ready(self.room())
+        known = [manager.connection for manager in self.peers.values()]
+        for link in self.links:
+            if link not in known or self.pings % SEARCH == 0:
+                link.send(Message(wire.PING, [], self.me, {}))
+        for manager in self.peers.values():
+            self.send(manager, wire.PING)
+        self.pings += 1
+
+    def turn(self) -> None:
+        zmq.select([link.socket for link in self.links], [], [], 0.02)
+        for link in self.links:
+            for frames in link.receive():
+                self.receive(link, frames)
+        self.send_answers()
+        self.share_room()
+
+    def leave(self) -> None:
+        self.send_answers()
+        for manager in self.peers.values():
+            self.send(manager, wire.BYE)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description="a minimal worker of WMP/1")
+    parser.add_argument("endpoints", type=lambda text: text.split(","), help="joined by commas")
+    parser.add_argument("--slots", type=int, default=4, help="jobs at once")
+    parser.add_argument("--identity", type=str.encode, help="instead of random bytes")
+    run(parser, lambda given, unit: Worker(given.endpoints, given.slots, given.identity, unit))

@@ -1,0 +1,122 @@
+"""The smallest peers (examples/minimal/) speak the core, share no code with ours, and stay small.
+
+A few cases of each here; all of the core with ``WMP_CONFORMANCE=full`` (``tox -e conformance``).
+"""
+
+from __future__ import annotations
+
+import ast
+import os
+import shlex
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from wmp.conformance import Nonconforming, Verdict
+from wmp.conformance.case import Case
+from wmp.conformance.check import cases_for
+from wmp.conformance.sockets import Live
+
+FULL = os.environ.get("WMP_CONFORMANCE") == "full"
+FOLDER = Path(__file__).resolve().parents[2] / "examples" / "minimal"
+WMP = Path(sys.executable).parent / "wmp"
+SOME = (
+    "manager/plain-handshake",
+    "manager/wrong-types",
+    "manager/one-job-wakes-one",
+    "manager/attempts-grow",
+    "manager/garbage",
+    "worker/plain-handshake",
+    "worker/wrong-types",
+    "worker/turns",
+    "worker/a-job-held-already",
+    "worker/garbage",
+)
+
+interop = pytest.mark.interop
+
+
+@interop
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize(
+    "case",
+    [
+        pytest.param(case, id=case.id)
+        for testee in ("manager", "worker")
+        for case in cases_for(testee)
+        if case.profile == "core" and (FULL or case.id in SOME)
+    ],
+)
+def test_the_smallest_peers_keep_the_core(case: Case) -> None:
+    program = shlex.quote(str(FOLDER / f"{case.testee}.py"))
+    command = f"{shlex.quote(sys.executable)} {program} {{endpoint}} --unit {{unit}}"
+    result = Live(case.testee, command, unit=200).play(case)
+
+    assert result.verdict not in (Verdict.FAILED, Verdict.NON_STRICT), Nonconforming(result)
+    # it has one place: only cases of several may be left out
+    assert result.verdict is not Verdict.UNIMPLEMENTED or case.slots > 1, result.text
+
+
+@pytest.mark.parametrize("path", sorted(FOLDER.glob("*.py")), ids=lambda path: path.name)
+def test_they_are_small_and_share_nothing(path: Path) -> None:
+    text = path.read_text()
+    nodes = list(ast.walk(ast.parse(text)))
+    imported = {name.name for node in nodes if isinstance(node, ast.Import) for name in node.names}
+    imported |= {node.module or "." for node in nodes if isinstance(node, ast.ImportFrom)}
+    others = {name.partition(".")[0] for name in imported} - sys.stdlib_module_names
+
+    assert others <= {"cbor2", "zmq", "messages"}
+    assert len(text.splitlines()) < 200
+
+
+@pytest.fixture
+def endpoint() -> str:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return f"tcp://127.0.0.1:{server.getsockname()[1]}"
+
+
+@contextmanager
+def running(*words: object, cwd: Path | None = None) -> Iterator[subprocess.Popen[str]]:
+    """A process, which gets SIGTERM at the end."""
+    pipe = subprocess.PIPE
+    command = [str(word) for word in words]
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, cwd=cwd) as process:
+        try:
+            yield process
+        finally:
+            process.terminate()
+
+
+@interop
+@pytest.mark.timeout(120)
+def test_the_smallest_worker_works_for_our_map(endpoint: str) -> None:
+    lines = "".join(f"line {number}\n" for number in range(200))
+    mapping = (WMP, "map", "--bind", endpoint, "--role", "echo")
+    with running(sys.executable, FOLDER / "worker.py", endpoint) as worker:
+        found = subprocess.run(mapping, input=lines, stdout=subprocess.PIPE, text=True, timeout=60)
+
+    assert (found.returncode, found.stdout) == (0, lines)
+    assert worker.returncode == 0
+
+
+@interop
+@pytest.mark.timeout(120)
+def test_our_worker_works_for_the_smallest_manager(endpoint: str, tmp_path: Path) -> None:
+    (tmp_path / "handlers.py").write_text("table = {'echo': lambda payload: payload}\n")
+    ours = (WMP, "worker", "handlers:table", "--connect", endpoint, "--slots", 4)
+    theirs = (sys.executable, FOLDER / "manager.py", endpoint)
+    with running(*theirs) as manager, running(*ours, cwd=tmp_path):
+        assert manager.stdin
+        assert manager.stdout
+        manager.stdin.writelines(f"submit {n} echo {n:04x}\n" for n in range(200))
+        manager.stdin.flush()
+        told = [manager.stdout.readline().split() for _ in range(400)]
+
+    ended = {words[1]: words[2:] for words in told if words[0] == "ended"}
+    assert ended == {str(n): ["ok", f"{n:04x}"] for n in range(200)}
+    assert manager.returncode == 0
