@@ -8,6 +8,7 @@ import random
 import signal
 import subprocess
 import sys
+import textwrap
 import threading
 import time
 from typing import Any
@@ -331,3 +332,24 @@ def test_ctrl_c_ends_whatever_waits(what: str) -> None:
         out, err = waiting.communicate(timeout=until - time.monotonic())
 
     assert (waiting.returncode, out.strip(), err) == (3, "interrupted", "")
+
+
+def test_a_signal_that_another_thread_receives_ends_the_node() -> None:
+    """Python's own handlers would wait until the main thread comes back, which it does not."""
+    script = textwrap.dedent("""
+        import signal, sys, threading, wmp
+
+        def kill_myself():
+            signal.pthread_kill(threading.get_ident(), signal.SIGTERM)
+
+        with wmp.Manager() as manager:
+            worker = wmp.Worker(*manager.endpoints, handlers=bytes.upper)
+            job = manager.submit(b"a")
+            job.add_done_callback(lambda job: kill_myself())
+            worker.run()
+        print("ended")
+    """)
+    found = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=WAIT, check=False
+    )
+    assert (found.returncode, found.stdout) == (0, "ended\n"), found.stderr

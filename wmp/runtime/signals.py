@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import signal
+import socket
 import threading
 from collections.abc import Callable, Iterator
 from types import FrameType
+
+from wmp.runtime.threads import start_thread
 
 __all__ = ["caught_signals", "heard", "on_signals"]
 
@@ -21,23 +25,45 @@ heard: list[int] = []
 def caught_signals(act: Callable[[], object]) -> Iterator[None]:
     """Have ``act()`` called at SIGTERM and SIGINT; put back what was there before.
 
-    Only the main thread may set signal handlers: elsewhere this does nothing. ``act`` runs
-    between two instructions of the main thread, so it must do no more than pass the news on.
+    Only the main thread may set signal handlers: elsewhere this does nothing. ``act`` is called
+    on a thread of its own. Python calls handlers on the main thread alone, and not before that
+    comes back from what it waits for; the system may hand a signal to any thread, and then nobody
+    wakes the main one. The number that Python writes to a socket at once is read here instead.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        theirs.setblocking(False)
+        others = signal.set_wakeup_fd(theirs.fileno(), warn_on_full_buffer=False)
 
-    def caught(number: int, frame: FrameType | None) -> None:
-        heard.append(number)
-        act()
+        def listen() -> None:
+            while number := ours.recv(1):
+                if number[0] in _SIGNALS:
+                    heard.append(number[0])
+                    act()
+                elif others != -1:
+                    with contextlib.suppress(OSError):  # It is full, or gone.
+                        os.write(others, number)
 
-    before = {number: signal.signal(number, caught) for number in _SIGNALS}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        listener = start_thread(listen, "wmp-signals")
+
+        def caught(number: int, frame: FrameType | None) -> None:
+            if listener is None:  # No thread was to be had: late is better than never.
+                heard.append(number)
+                act()
+
+        before = {number: signal.signal(number, caught) for number in _SIGNALS}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+            signal.set_wakeup_fd(others)
+            theirs.close()
+            if listener is not None:
+                listener.join()
 
 
 @contextlib.contextmanager
