@@ -165,6 +165,7 @@ def test_a_manager_that_was_there_has_gone(caplog: pytest.LogCaptureFixture) -> 
         worker.start()
         try:
             assert manager.submit(b"a").result(WAIT) == b"A"
+            wait_until(lambda: not worker.statistics().unacknowledged, "all is acknowledged")
             manager.close()
             assert heard.wait(WAIT)
             # It is said once, however often the socket is replaced meanwhile.

@@ -291,3 +291,11 @@ def test_two_journals_of_one_node_do_not_write_into_one_file(tmp_path):
 
     with pytest.raises(ConfigError, match="file exists"):
         record(Journal(tmp_path))
+
+
+def test_a_segment_that_is_finished_while_it_is_looked_for_is_found(tmp_path, monkeypatch):
+    (tmp_path / "m-5-000001.jsonl").write_text("")
+    before = tmp_path / ".m-5-000001.jsonl"  # how it was called when the folder was listed
+    monkeypatch.setattr(Path, "rglob", lambda self, pattern: iter([before]))
+
+    assert find_segments([tmp_path]) == [tmp_path / "m-5-000001.jsonl"]

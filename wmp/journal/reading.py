@@ -18,7 +18,7 @@ from attrs import define, field
 from wmp.errors import ConfigError
 from wmp.journal.schema import SUFFIX, VERSION, what_is_wrong
 
-__all__ = ["Line", "Reader", "find_segments", "strands", "whole"]
+__all__ = ["Line", "Reader", "find_segments", "segments_in", "strands", "whole"]
 
 Line = Mapping[str, Any]
 """One line, by the names of its columns."""
@@ -41,7 +41,7 @@ def find_segments(paths: Iterable[str | Path]) -> list[Path]:
     found: dict[Path, None] = {}
     for path in map(Path, paths):
         if path.is_dir():
-            inside = [p for p in path.rglob(f"*{SUFFIX}") if p.is_file()]
+            inside = segments_in(path)
             if not inside:
                 raise ConfigError(f"there is no journal in {path}: no file *{SUFFIX}")
             found.update(dict.fromkeys(inside))
@@ -50,6 +50,20 @@ def find_segments(paths: Iterable[str | Path]) -> list[Path]:
         else:
             raise ConfigError(f"there is no {path}; expected a journal, a folder or a file of one")
     return sorted(found, key=_order)
+
+
+def segments_in(folder: Path) -> list[Path]:
+    """Return the segments below ``folder`` by the names that they have now.
+
+    A node that runs takes the dot away from one that is full, between two looks at it perhaps.
+    """
+    found: dict[Path, None] = {}
+    for path in folder.rglob(f"*{SUFFIX}"):
+        if not path.is_file():
+            path = path.with_name(path.name.removeprefix("."))
+        if path.is_file():
+            found[path] = None
+    return list(found)
 
 
 def whole(line: dict[str, Any]) -> Line:

@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from wmp.errors import ConfigError
-from wmp.journal.schema import SUFFIX
+from wmp.journal.reading import segments_in
 
 __all__ = ["LINES", "find_segments", "read_lines"]
 
@@ -38,6 +38,8 @@ def find_segments(paths: Sequence[str | Path]) -> list[str]:
             continue
         for file in _files(Path(path)):
             name = file.name.removeprefix(".")
+            if not file.exists():  # it was finished just now
+                file = file.with_name(name)
             rank = (not file.name.startswith("."), file.stat().st_size)
             if name not in near or rank > near[name][0]:
                 near[name] = rank, str(file.resolve())
@@ -48,7 +50,7 @@ def _files(path: Path) -> Iterable[Path]:
     if path.is_file():
         return [path]
     if path.is_dir():
-        return sorted(file for file in path.rglob(f"*{SUFFIX}") if file.is_file())
+        return sorted(segments_in(path))
     raise ConfigError(f"there is no journal at {path}: no such file or directory")
 
 
