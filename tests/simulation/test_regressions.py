@@ -33,6 +33,8 @@ SEEDS = [
     18257,
     18348,
     22134,
+    37616,
+    48809,
 ]
 """Worlds that broke an invariant once."""
 

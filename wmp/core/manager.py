@@ -258,8 +258,8 @@ class Manager:
         if worker.link != link or worker.path != path:
             first = worker.link is None and not worker.path
             worker.link, worker.path = link, path
-            # To who says goodbye nothing is sent again: its leases would count as if it had come.
-            if not first and message.command is not Command.BYE:
+            # To who has no use for it nothing is sent again: leases would count as if it had come.
+            if not first and not _ends_session(message):
                 self._post.replay(worker, now)
         return worker
 
@@ -488,6 +488,13 @@ class Manager:
 
     def _policy_failed(self, error: Exception) -> None:
         self._post.drop("policy failed", detail=f"{type(error).__name__}: {error}")
+
+
+def _ends_session(message: Message) -> bool:
+    """Whether it says that the worker goes, or has forgotten this manager (WMP-7.8, WMP-9.11)."""
+    if message.command is Command.PING:
+        return bool(message.to) and Field.SESSION not in message.fields
+    return message.command is Command.BYE
 
 
 def _is_late(message: Message) -> bool:
