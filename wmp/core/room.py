@@ -283,8 +283,10 @@ class Room:
             # Less than it was told, by more than the WAKEs that came: one was lost, and until a
             # new READY the manager waits for its answer, however much it remembers (WMP-3.5).
             lost = remembered == upstream.ready and credit < upstream.announced
+            # That stands until READY is said, for which there may be no room yet.
+            known = upstream.announced if remembered == upstream.ready else credit
             upstream.ready = remembered
-            upstream.announced = 0 if lost else credit
+            upstream.announced = 0 if lost else min(known, credit)
             self._doubt = upstream
 
     def met(self, upstream: Upstream, *, again: bool) -> None:
