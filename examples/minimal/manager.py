@@ -2,6 +2,7 @@
 
 import argparse
 import bisect
+import contextlib
 import math
 import os
 import signal
@@ -54,9 +55,9 @@ class Manager:
     def submit(self, name: str, role: str, payload: str, *options: str) -> None:
         given: dict[str, Any] = {"timeout": 0, "retries": 3, "priority": 0, "attempt": 0}
         given |= {word: int(x) for word, x in (option.split("=") for option in options)}
+        given["payload"] = bytes.fromhex(payload.replace("-", ""))
         self.last += 1
         job = self.jobs[self.last] = SimpleNamespace(name=name, role=role, refused=None, **given)
-        job.payload = bytes.fromhex(payload.replace("-", ""))
         job.deadline = time.monotonic() + (job.timeout or math.inf) / 1000
         self.wait(self.last)
         print("submitted", name, flush=True)
@@ -192,7 +193,7 @@ if __name__ == "__main__":
             link, *frames = manager.router.recv_multipart()
             manager.receive(link, frames)
         while lines:
-            word, *rest = lines.popleft().split() or [""]
-            if word == "submit":
-                manager.submit(*rest)
+            with contextlib.suppress(TypeError, ValueError):  # a line that says nothing to us
+                if (line := lines.popleft().split())[:1] == ["submit"]:
+                    manager.submit(*line[1:])
         manager.tick()
