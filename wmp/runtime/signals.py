@@ -61,7 +61,8 @@ def caught_signals(act: Callable[[], object]) -> Iterator[None]:
             for number, handler in before.items():
                 signal.signal(number, handler)
             signal.set_wakeup_fd(others)
-            theirs.close()
+            # Closing alone would not end it: a process forked meanwhile has these sockets, too.
+            theirs.shutdown(socket.SHUT_WR)
             if listener is not None:
                 listener.join()
 
