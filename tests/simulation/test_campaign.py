@@ -129,6 +129,31 @@ def test_a_violation_in_json(capsys):
     assert told["failed"][0]["last_steps"]
 
 
+def interrupt_after(monkeypatch, count):
+    """Have Ctrl-C come when so many worlds were played."""
+
+    def play(seed, **how):
+        if seed == count:
+            raise KeyboardInterrupt
+        return world.simulate(seed, **how)
+
+    monkeypatch.setattr(campaign, "simulate", play)
+
+
+def test_an_interrupted_run_tells_what_there_is_and_does_not_pass(monkeypatch, capsys):
+    interrupt_after(monkeypatch, 2)
+    assert main(["--seeds", "0:50", "--json"]) == 130
+    told = capsys.readouterr()
+    assert json.loads(told.out)["schedules"] == 2
+    assert "interrupted; this is what there is so far" in told.err
+
+
+@pytest.mark.usefixtures("forgetful")
+def test_a_violation_seen_before_the_interruption_counts(monkeypatch, capsys):
+    interrupt_after(monkeypatch, 7)
+    assert main(["--seeds", "5:50"]) == 1
+
+
 def test_violations_travel_between_processes():
     """Where several processes play, one of them has to tell."""
     violation = pickle.loads(pickle.dumps(Violation("executions", "seen twice")))

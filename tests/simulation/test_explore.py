@@ -196,11 +196,33 @@ def test_the_report_is_json(capsys):
     assert report["violation"] is None
 
 
-def test_wrong_usage_is_told(capsys):
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["--replay", "first,second"], "write their numbers like 3,0,7"),
+        (["--replay", "0,999"], "after 1 moves there is none of number 999: there are "),
+        (["--replay=-1"], "after 0 moves there is none of number -1: there are "),
+        (["--states", "0"], "'0' is no number of states of at least 1"),
+    ],
+)
+def test_wrong_usage_is_told(arguments, told, capsys):
     with pytest.raises(SystemExit) as ended:
-        main(["tiny", "--replay", "first,second"])
+        main(["tiny", *arguments])
     assert ended.value.code == 2
-    assert "write their numbers like 3,0,7" in capsys.readouterr().err
+    assert told in capsys.readouterr().err
+
+
+def test_an_interrupted_search_says_so_and_does_not_pass(monkeypatch, capsys):
+    moves = Scope.moves
+
+    def interrupted(self):
+        if self.now > 0:
+            raise KeyboardInterrupt
+        return moves(self)
+
+    monkeypatch.setattr(Scope, "moves", interrupted)
+    assert main(["tiny"]) == 130
+    assert capsys.readouterr().err.startswith("interrupted")
 
 
 # -- that it can be trusted

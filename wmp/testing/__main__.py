@@ -1,6 +1,7 @@
 """``python -m wmp.testing``: plays seeded worlds and says which of them broke an invariant.
 
-Exit status: 0 when all invariants held, 1 when one did not, 2 when it was called wrongly.
+Exit status: 0 when all invariants held, 1 when one did not, 2 when it was called wrongly, 130 when
+Ctrl-C came before the end and none was broken until then.
 """
 
 from __future__ import annotations
@@ -11,13 +12,16 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TextIO
+from typing import Final, TextIO
 
 from wmp.testing.campaign import Tally, replay_command, reports
 from wmp.testing.invariants import INVARIANTS
 from wmp.testing.world import Report
 
-__all__ = ["main", "parse_seeds"]
+__all__ = ["INTERRUPTED", "main", "parse_seeds"]
+
+INTERRUPTED: Final = 130
+"""Exit status: Ctrl-C, as shells have it."""
 
 
 def parse_seeds(text: str) -> range:
@@ -45,7 +49,7 @@ def _parser() -> argparse.ArgumentParser:
         prog="python -m wmp.testing",
         description="Play worlds of managers, workers and devices in virtual time, with faults, "
         "each from a seed, and hold named invariants against them.",
-        epilog="exit status: 0 all invariants held, 1 one was broken, 2 wrong usage",
+        epilog="exit status: 0 all invariants held, 1 one was broken, 2 wrong usage, 130 Ctrl-C",
     )
     add = parser.add_argument
     add("--seeds", type=parse_seeds, default=range(100), help="17, or 0:500 (default: 0:100)")
@@ -141,7 +145,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     tally, progress = Tally(), _Progress(len(options.seeds), sys.stderr)
     out = sys.stderr if options.json else sys.stdout
-    start = time.monotonic()
+    start, status = time.monotonic(), 0
     if options.journal is not None and (refusal := _why_not(options.journal)):
         _say(refusal, sys.stderr)
         return 2
@@ -162,12 +166,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
             progress.show(tally)
     except KeyboardInterrupt:
         _say("\ninterrupted; this is what there is so far", sys.stderr)
+        status = INTERRUPTED
     progress.clear()
     if options.json:
         _say(json.dumps(tally.as_dict(), indent=2), sys.stdout)
     else:
         _summarise(tally, time.monotonic() - start, sys.stdout)
-    return 1 if tally.violations else 0
+    return 1 if tally.violations else status
 
 
 if __name__ == "__main__":

@@ -5,7 +5,8 @@ lost, repeated or refused, any job finished, any timer fired, any process killed
 order, within the plan's bounds. Each is held against the invariants of
 :mod:`wmp.testing.invariants`.
 
-Exit status: 0 when all invariants held, 1 when one did not, 2 when it was called wrongly.
+Exit status: 0 when all invariants held, 1 when one did not, 2 when it was called wrongly, 130 when
+Ctrl-C came before the end.
 """
 
 from __future__ import annotations
@@ -15,9 +16,10 @@ import json
 import sys
 from collections.abc import Sequence
 
+from wmp.testing.__main__ import INTERRUPTED
 from wmp.testing.invariants import Violation
 from wmp.testing.plan import PLANS, Plan
-from wmp.testing.retrace import replay
+from wmp.testing.retrace import NoSuchMove, replay
 from wmp.testing.search import Exploration, Explored, Order, explore
 
 __all__ = ["main", "tell"]
@@ -43,15 +45,23 @@ def tell(name: str, plan: Plan, explored: Explored) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The program; returns its exit status."""
-    options = _parser().parse_args(arguments)
+    parser = _parser()
+    options = parser.parse_args(arguments)
     plan = PLANS[options.name]
     if options.replay is not None:
-        lines, violation = replay(plan, options.replay)
+        try:
+            lines, violation = replay(plan, options.replay)
+        except NoSuchMove as error:
+            parser.error(f"argument --replay: {error}")
         _say(*lines, str(violation or "no invariant was broken"))
         return 1 if violation else 0
     order = Order(options.order)
     how = Exploration(states=options.states, order=order, seed=options.seed)
-    explored = explore(plan, how)
+    try:
+        explored = explore(plan, how)
+    except KeyboardInterrupt:
+        sys.stderr.write("interrupted; a search that is to end sooner takes --states\n")
+        return INTERRUPTED
     if options.json:
         _say(json.dumps(_plain(options.name, explored)))
     else:
@@ -63,17 +73,23 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m wmp.testing.explore",
         description="Visit every state of a small world, and hold named invariants against each.",
-        epilog="exit status: 0 all invariants held, 1 one was broken, 2 wrong usage",
+        epilog="exit status: 0 all invariants held, 1 one was broken, 2 wrong usage, 130 Ctrl-C",
     )
     add = parser.add_argument
     add("name", choices=sorted(PLANS), help="which world")
-    add("--states", type=int, metavar="N", help="stop after N states")
+    add("--states", type=_states, metavar="N", help="stop after N states")
     orders = [order.value for order in Order]
     add("--order", choices=orders, default="breadth", help="what to look at first")
     add("--seed", type=int, default=0, metavar="N", help="of the order `mixed` (default: 0)")
     add("--json", action="store_true", help="print the result as one JSON object")
     add("--replay", type=_moves, metavar="MOVES", help="make these moves and tell what happens")
     return parser
+
+
+def _states(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of states of at least 1")
+    return int(text)
 
 
 def _moves(text: str) -> list[int]:

@@ -13,10 +13,14 @@ from wmp.testing.plan import Plan
 from wmp.testing.scope import Move, Scope
 from wmp.testing.trace import words
 
-__all__ = ["replay", "shortened"]
+__all__ = ["NoSuchMove", "replay", "shortened"]
 
 _LAST = 40
 """Steps told of the run without faults in which an end was missed."""
+
+
+class NoSuchMove(LookupError):
+    """A way cannot be gone: it is one of another world."""
 
 
 def replay(plan: Plan, moves: Sequence[int]) -> tuple[list[str], Violation | None]:
@@ -25,11 +29,20 @@ def replay(plan: Plan, moves: Sequence[int]) -> tuple[list[str], Violation | Non
     Args:
         plan: The world.
         moves: At each state, which of its moves.
+
+    Raises:
+        NoSuchMove: A state has fewer moves.
     """
     scope, lines = _Told(plan=plan), list[str]()
     try:
         for place, index in enumerate(moves, 1):
-            move = scope.moves()[index]
+            there = scope.moves()
+            if not 0 <= index < len(there):
+                raise NoSuchMove(
+                    f"after {place - 1} moves there is none of number {index}: "
+                    f"there are {len(there)}, numbered from 0; these moves are of another world"
+                )
+            move = there[index]
             lines.append(f"{place:3}. {scope.now:8.3f} s  {_in_words(scope, move)}")
             scope.told.clear()
             scope.make(move)
