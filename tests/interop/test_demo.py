@@ -112,17 +112,20 @@ def test_a_wrong_result_is_found(monkeypatch, capfd):
 
 
 @needs_proc
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_it_can_be_interrupted_and_leaves_nothing(number):
+@pytest.mark.parametrize(
+    ("number", "code", "said"),
+    [(signal.SIGINT, 130, "interrupted"), (signal.SIGTERM, 143, "terminated")],
+)
+def test_it_can_be_interrupted_and_leaves_nothing(number, code, said):
     with program("demo") as demo:
         demo.says("files for 4 workers", on="stdout")
         children = children_of(demo.process.pid)
         demo.signal(number)
 
-        assert demo.ends() == 130
+        assert demo.ends() == code
         assert len(children) == 7
         assert not [pid for pid in children if is_alive(pid)]
-        assert demo.stderr == "wmp: interrupted; nothing is left running\n"
+        assert demo.stderr == f"wmp: {said}; nothing is left running\n"
 
 
 @needs_proc

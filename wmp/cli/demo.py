@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import secrets
-import signal
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
-from types import FrameType
-from typing import Final, NoReturn
+from typing import Final
 
 import click
 from rich.console import Console
@@ -24,7 +21,7 @@ from wmp.cli.options import VERBOSE, Command, verbose
 from wmp.cli.options import journal as journal_flag
 from wmp.cli.report import make, pipeline, say
 from wmp.cli.show import Show, source_files
-from wmp.cli.start import FAILED, INTERRUPTED, complain
+from wmp.cli.start import FAILED, INTERRUPTED, TERMINATED, Terminated, complain, terminated
 from wmp.errors import ConfigError
 from wmp.runtime.journal import Journal
 
@@ -112,7 +109,7 @@ def demo(
     loud = context.find_root().meta[VERBOSE]
     try:
         with (
-            _terminated(),
+            terminated(),
             Bar(_PROGRAM, len(names), shown=not quiet) as bar,
             Children(verbose=loud, journal=journal) as children,
         ):
@@ -124,6 +121,9 @@ def demo(
             else:
                 show = Show(children, names, workers, kill=not no_kill, bar=shown)
             show.run()
+    except Terminated:
+        complain(_PROGRAM, "terminated; nothing is left running")
+        return TERMINATED
     except KeyboardInterrupt:
         complain(_PROGRAM, "interrupted; nothing is left running")
         return INTERRUPTED
@@ -141,20 +141,6 @@ def demo(
         if made.result.violations:
             code = FAILED
     return code
-
-
-@contextmanager
-def _terminated() -> Iterator[None]:
-    """Treat SIGTERM as Ctrl-C: what was started must be ended either way."""
-
-    def caught(number: int, frame: FrameType | None) -> NoReturn:
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGTERM, caught)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 def _report(show: Show) -> None:

@@ -7,14 +7,10 @@ import concurrent.futures
 import json
 import logging
 import math
-import signal
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from types import FrameType
-from typing import Any, Final, NoReturn
+from typing import Any, Final
 
 import click
 
@@ -24,7 +20,7 @@ from wmp.cli.feed import Feed, Item, inputs
 from wmp.cli.options import HOME, Command, amounts, check_addresses, security_of, verbose
 from wmp.cli.options import journal as journal_flag
 from wmp.cli.options import keys as key_flags
-from wmp.cli.start import FAILED, INTERRUPTED, SIGNALLED, complain
+from wmp.cli.start import FAILED, INTERRUPTED, TERMINATED, Terminated, complain, terminated
 from wmp.errors import ConfigError, JobFailed
 from wmp.message import DEFAULT_ROLE
 from wmp.runtime.checks import check_role, check_seconds
@@ -127,38 +123,20 @@ def map_command(
     total = len(files) if files and not lines else None
     order = {"role": role, "needs": amounts("--need", need) or None, "timeout": timeout}
     try:
-        with _terminated(), manager, Bar(_PROGRAM, total, shown=not typed) as bar:
+        with terminated(), manager, Bar(_PROGRAM, total, shown=not typed) as bar:
             if any(endpoint.endswith((":*", ":0")) for endpoint in bind):
                 bar.complain(f"bound to {', '.join(manager.endpoints)}")
             feed = Feed(manager, inputs(files, lines), order)
             failed = _collect(feed, _Printer(as_json, bar), _Watch(manager, bar, role, wait))
-    except _Terminated:
+    except Terminated:
         complain(_PROGRAM, "terminated; jobs under way were cancelled")
-        return SIGNALLED + signal.SIGTERM
+        return TERMINATED
     except KeyboardInterrupt:
         complain(_PROGRAM, "interrupted; jobs under way were cancelled")
         return INTERRUPTED
     if failed:
         complain(_PROGRAM, f"{failed} of {feed.count} jobs failed")
     return FAILED if failed else 0
-
-
-class _Terminated(KeyboardInterrupt):
-    """SIGTERM: ends whatever waits as Ctrl-C does."""
-
-
-@contextmanager
-def _terminated() -> Iterator[None]:
-    """Have SIGTERM cancel the jobs under way, which would go on for nobody."""
-
-    def caught(number: int, frame: FrameType | None) -> NoReturn:
-        raise _Terminated
-
-    before = signal.signal(signal.SIGTERM, caught)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 def _collect(feed: Feed, printer: _Printer, watch: _Watch) -> int:

@@ -7,13 +7,26 @@ from __future__ import annotations
 
 import importlib
 import os
+import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from types import FrameType
 from typing import Final, NoReturn
 
 from wmp.errors import ConfigError, WMPError
 
-__all__ = ["FAILED", "INTERRUPTED", "SIGNALLED", "USAGE", "complain", "start"]
+__all__ = [
+    "FAILED",
+    "INTERRUPTED",
+    "SIGNALLED",
+    "TERMINATED",
+    "USAGE",
+    "Terminated",
+    "complain",
+    "start",
+    "terminated",
+]
 
 FAILED: Final = 1
 """Exit code: it ran, and something did not end well."""
@@ -27,6 +40,9 @@ SIGNALLED: Final = 128
 INTERRUPTED: Final = 130
 """Exit code: Ctrl-C, as shells have it."""
 
+TERMINATED: Final = SIGNALLED + signal.SIGTERM
+"""Exit code: SIGTERM, as shells have it."""
+
 _NEEDED: Final = ("click", "rich")
 """What every program needs."""
 
@@ -34,6 +50,24 @@ _NEEDED: Final = ("click", "rich")
 def complain(program: str, text: str) -> None:
     """Print one line on stderr."""
     print(f"{program}: {' '.join(text.split())}", file=sys.stderr, flush=True)
+
+
+class Terminated(KeyboardInterrupt):
+    """SIGTERM: ends whatever waits as Ctrl-C does."""
+
+
+@contextmanager
+def terminated() -> Iterator[None]:
+    """Have SIGTERM raise :class:`Terminated`: what was begun must be ended either way."""
+
+    def caught(number: int, frame: FrameType | None) -> NoReturn:
+        raise Terminated
+
+    before = signal.signal(signal.SIGTERM, caught)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def start(
