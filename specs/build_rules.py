@@ -1,6 +1,7 @@
 """List every rule of ``wmp.md`` with the tests that hold it, in ``rules.toml``.
 
-The rules alone, as the conformance kit carries them, go to ``wmp/conformance/rules.json``.
+The rules alone, as the conformance kit carries them, go to ``wmp/conformance/rules.json``. Which
+profile a rule belongs to says the table in ``testee.md``.
 
 ::
 
@@ -26,51 +27,17 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 SPEC = ROOT / "specs" / "wmp.md"
+TESTEE = ROOT / "specs" / "testee.md"
 RULES = ROOT / "specs" / "rules.toml"
 TESTS = ROOT / "tests"
 KIT = ROOT / "wmp" / "conformance" / "rules.json"
-
-PROFILES: Mapping[str, str] = {
-    "WMP-1": "core",
-    "WMP-1.4": "device",
-    "WMP-2": "core",
-    "WMP-2.8": "columns",
-    "WMP-2.9": "columns",
-    "WMP-3": "core",
-    "WMP-4": "core",
-    "WMP-5": "held-give",
-    "WMP-6": "core",
-    "WMP-6.4": "reliable",
-    "WMP-6.8": "status-cancel",
-    "WMP-6.9": "status-cancel",
-    "WMP-6.10": "status-cancel",
-    "WMP-6.11": "status-cancel",
-    "WMP-6.12": "status-cancel",
-    "WMP-6.14": "reliable",
-    "WMP-6.15": "reliable",
-    "WMP-6.16": "status-cancel",
-    "WMP-7": "reliable",
-    "WMP-8": "device",
-    "WMP-9": "liveness",
-    "WMP-9.6": "reliable",
-    "WMP-9.7": "reliable",
-    "WMP-9.8": "reliable",
-    "WMP-9.9": "reliable",
-    "WMP-9.12": "reliable",
-    "WMP-10": "core",
-    "WMP-12": "secure",
-    "WMP-12.2": "device",
-}
-"""Profile of a section, and of the rules in it that belong to another one.
-
-A peer may say that it speaks some profiles: `core` is what every peer speaks.
-"""
 
 UNTESTED: Mapping[str, str] = {}
 """Rule to the reason why no test can hold it. Empty is how it should be."""
 
 _SECTION = re.compile(r"^## (\d+)\. (.+)$")
 _RULE = re.compile(r"^- \*\*(WMP-(\d+)\.\d+)\*\* \(([a-z]+)\) (.+)$")
+_PROFILE = re.compile(r"^\| `([a-z-]+)` \| .+ \| ([0-9. ]+) \|$")
 _LEVELS = ("must", "should", "may")
 
 
@@ -94,7 +61,8 @@ class Rule:
     @property
     def profile(self) -> str:
         """Which part of the protocol the rule belongs to."""
-        return PROFILES.get(self.id) or PROFILES[f"WMP-{self.section}"]
+        number = self.id.removeprefix("WMP-")
+        return PROFILES.get(number) or PROFILES[str(self.section)]
 
     @property
     def testable(self) -> str:
@@ -106,6 +74,25 @@ class Rule:
 
 class SpecError(ValueError):
     """The specification or a marker is not written as this program reads it."""
+
+
+def parse_profiles(text: str) -> dict[str, str]:
+    """Read the table of profiles: section, or rule apart from its section, to profile.
+
+    Raises:
+        SpecError: A section or rule is there twice.
+    """
+    profiles: dict[str, str] = {}
+    for line in text.splitlines():
+        if row := _PROFILE.match(line):
+            for number in row[2].split():
+                if number in profiles:
+                    raise SpecError(f"{number} belongs to {profiles[number]} and to {row[1]}")
+                profiles[number] = row[1]
+    return profiles
+
+
+PROFILES: Mapping[str, str] = parse_profiles(TESTEE.read_text(encoding="utf-8"))
 
 
 def parse_rules(spec: str) -> list[Rule]:

@@ -1,25 +1,37 @@
-"""A manager of WMP/1, profile `core`, from `specs/wmp.md` alone. Type: submit NAME ROLE HEX."""
+"""A manager of WMP/1, profile `core`, in plain pyzmq and cbor2, from `specs/wmp.md` alone.
+
+python manager.py tcp://127.0.0.1:5555                   then type: submit NAME ROLE HEX
+"""
 
 import argparse
-import bisect
-import contextlib
-import math
 import os
 import signal
 import sys
 import time
-from collections import deque
+from collections import Counter, deque
 from threading import Thread
 from types import SimpleNamespace
 from typing import Any
 
 import cbor2
 import zmq
-from messages import FAILED, LOST, OK, REFUSED, decode, encode
 
-EXPIRE, WAKE_TIMEOUT = 6, 0.25  # units
+READY, WAKE, GIVE, TAKE, NO, DONE, STATUS, CANCEL, PING, PONG, BYE, ERROR = range(1, 13)
+# The keys of fields and columns, and what an outcome can be.
+NUMBER, ACK, SESSION, AGAIN, READY_NUMBER, CREDIT, WINDOW, ROLES, RESOURCES = range(9)
+COUNT, ROLE, NEEDS, LOCK, WANT, HOLD, MORE, MANAGER, CODEC, UNSTARTED, EXPIRE = range(9, 20)
+IDS, ATTEMPTS, LEFT, OUTCOMES, PAYLOADS = range(1, 6)
+WORDS = {0: "ok", 1: "error"}  # of outcomes; after any other the job waits again
+RECEIVES: dict[int, dict[int, type]] = {  # what must be in it
+    READY: {READY_NUMBER: int, CREDIT: int, ROLES: list, RESOURCES: dict},
+    GIVE: {LOCK: int, WANT: int, ROLES: list, NEEDS: dict},
+    DONE: {NUMBER: int, SESSION: int, MANAGER: list},
+    STATUS: {NUMBER: int, SESSION: int, MANAGER: list},  # which it counts, and leaves alone
+    PING: {},
+    BYE: {},
+}
+SILENCE = 6  # units after which a worker is given up
 SLOT = {"slots": 1}  # what a job needs
-RECEIVES = "READY GIVE DONE STATUS PING BYE ERROR"
 
 
 class Manager:
@@ -29,155 +41,139 @@ class Manager:
         self.me: list[Any] = [os.urandom(16), time.time_ns() // 1_000_000]
         self.unit, self.session, self.last = unit, 0, 0
         self.workers, self.jobs = dict[bytes, Any](), dict[int, Any]()
-        self.waiting: list[tuple[int, int]] = []  # (-priority, id)
-        self.pace: dict[str, tuple[float, int]] = {}  # of WAKEs for a role: since, how many fold
         self.router: Any = zmq.Context.instance().socket(zmq.ROUTER)
         self.router.set(zmq.ROUTER_MANDATORY, 1)
         self.router.set(zmq.MAXMSGSIZE, 1 << 28)
         self.router.bind(endpoint)
 
-    def send(self, link: bytes, to: Any, command: str, /, *frames: bytes, **fields: Any) -> bool:
+    def say(self, worker: Any, command: int, fields: Any, *frames: bytes) -> bool:
+        fields = {**fields, SESSION: worker.session, ACK: worker.received}
+        fields |= {NUMBER: worker.sent + 1} if command in (TAKE, NO) else {}
+        head = cbor2.dumps([1, command, worker.to, self.me, fields], canonical=True)
         try:
-            self.router.send_multipart(
-                [link, encode(self.me, to, command, fields), *frames], zmq.DONTWAIT
-            )
-            return True
+            self.router.send_multipart([worker.link, head, *frames], zmq.DONTWAIT)
         except zmq.ZMQError:  # nobody is there, or does not read
             return False
-
-    def say(self, worker: Any, command: str, /, *frames: bytes, **fields: Any) -> bool:
-        fields |= {"session": worker.session, "ack": worker.received}
-        fields |= {"number": worker.sent + 1} if command in ("TAKE", "NO") else {}
-        left = self.send(worker.link, worker.to, command, *frames, **fields)
-        worker.sent += left and "number" in fields
-        return left
+        worker.sent += NUMBER in fields
+        return True
 
     def submit(self, name: str, role: str, payload: str, *options: str) -> None:
-        given: dict[str, Any] = {"timeout": 0, "retries": 3, "priority": 0, "attempt": 0}
-        given |= {word: int(x) for word, x in (option.split("=") for option in options)}
-        given["payload"] = bytes.fromhex(payload.replace("-", ""))
+        given = dict(option.split("=") for option in options)
+        priority = int(given.pop("priority", 0))
+        if given:
+            return print("unknown", name, next(iter(given)), flush=True)
+        job = SimpleNamespace(name=name, role=role, priority=priority, attempt=0, worker=None)
+        job.payload = bytes.fromhex(payload.replace("-", ""))
         self.last += 1
-        job = self.jobs[self.last] = SimpleNamespace(name=name, role=role, refused=None, **given)
-        job.deadline = time.monotonic() + (job.timeout or math.inf) / 1000
-        self.wait(self.last)
+        self.jobs[self.last] = job
         print("submitted", name, flush=True)
 
-    def wait(self, number: int, cost: int = 0, cause: bytes = b"") -> None:
-        job = self.jobs[number]
-        job.worker, job.retries = None, job.retries - cost
-        if job.retries < 0:
-            return self.end(number, "lost", cause)
-        bisect.insort(self.waiting, (-job.priority, number))
+    def waiting(self) -> list[int]:
+        """Jobs that nobody has, in their order: by priority, then as submitted (WMP-6.13)."""
+        free = [number for number, job in self.jobs.items() if not job.worker]
+        return sorted(free, key=lambda number: -self.jobs[number].priority)
 
-    def end(self, number: int, word: str, payload: bytes) -> None:
-        job = self.jobs.pop(number)
-        self.waiting = [one for one in self.waiting if one[1] != number]
-        print("ended", job.name, word, payload.hex() or "-", flush=True)
+    def receive(self, link: bytes, *frames: bytes) -> None:
+        """Act on a message. What cannot be understood raises something, and does nothing."""
+        version, command, to, sender, fields = cbor2.loads(frames[0])
+        good = all(type(fields[key]) is kind for key, kind in RECEIVES[command].items())
+        found = to == self.me[::-1] or (to == [] and command in (READY, PING))
+        if version != 1 or not found or not good:
+            raise ValueError("of another version, for somebody else, or with a wrong type")
+        done = self.read_jobs(frames) if command == DONE else []
+        worker = self.meet(link, sender)
+        if worker and NUMBER in fields:
+            place = fields[SESSION], fields[NUMBER]
+            command = command if place == (worker.session, worker.received + 1) else PING
+            worker.received += command != PING
+        if worker and command == READY and fields[READY_NUMBER] > worker.ready:
+            worker.roles = fields[ROLES] if fields[RESOURCES].get("slots", 0) > 0 else []
+            worker.ready, worker.credit = fields[READY_NUMBER], fields[CREDIT]
+            worker.woken, worker.offered = {}, worker.heard
+        elif worker and command == GIVE:
+            self.give(worker, fields)
+        elif worker and command == DONE and fields[MANAGER] == self.me:
+            for job in done:
+                self.done(worker, *job)
+        elif worker and command == PING:
+            told = {LOCK: worker.lock} if worker.lock else {}
+            told |= {READY_NUMBER: worker.ready, CREDIT: worker.credit} if worker.ready else {}
+            self.say(worker, PONG, {EXPIRE: int(SILENCE * self.unit * 1000), **told})
+        elif worker and command == BYE:
+            self.forget(worker)
 
-    def bye(self, worker: Any, *_: Any) -> None:
-        self.workers.pop(worker.identity)
-        for number in [number for number, job in self.jobs.items() if job.worker is worker]:
-            self.wait(number, 1, b"the worker is gone")
+    def read_jobs(self, frames: tuple[bytes, ...]) -> list[Any]:
+        """Id, attempt, outcome and payload of each."""
+        table, behind = cbor2.loads(frames[1]), iter(frames[2:])
+        columns = [table[key] for key in (IDS, ATTEMPTS, OUTCOMES, PAYLOADS)]
+        columns = [x if type(x) is list else [x] * len(columns[0]) for x in columns]
+        columns[3] = [next(behind, b"") if one is None else one + b"" for one in columns[3]]
+        return list(zip(*columns, strict=True))
 
-    def receive(self, link: bytes, frames: list[bytes]) -> None:
-        command, sender, fields, jobs = decode(self.me, frames, RECEIVES)
-        if not command:
-            self.send(link, sender, "ERROR", **fields)
-        worker = self.meet(link, sender) if command not in ("", "ERROR") else None
-        if worker and "number" in fields:
-            place = fields["session"], fields["number"]
-            command = command if place == (worker.session, worker.received + 1) else "PING"
-            worker.received += command != "PING"
-        if worker and command != "STATUS":  # which is only told
-            getattr(self, command.lower())(worker, fields, jobs)
-
-    def meet(self, link: bytes, sender: Any) -> Any:
+    def meet(self, link: bytes, sender: list[Any]) -> Any:
         """The worker, by identity; a newer epoch is another one, an older one is nobody."""
-        worker, epoch = self.workers.get(sender[0]), sender[1]
+        identity, epoch = sender[:2]
+        worker = self.workers.get(identity)
         if worker and epoch < worker.epoch:
             return None
         if worker and epoch > worker.epoch:
-            self.bye(worker)
+            self.forget(worker)
         if not worker or epoch > worker.epoch:
             self.session += 1
-            names = ("sent", "received", "ready", "credit", "lock", "offered", "asked")
-            more: Any = {"roles": [], "resources": {}, "woken": {}, **dict.fromkeys(names, 0)}
-            more |= {"identity": sender[0], "epoch": epoch, "session": self.session}
-            worker = self.workers[sender[0]] = SimpleNamespace(**more)
+            worker = SimpleNamespace(identity=identity, epoch=epoch, session=self.session)
+            worker.sent = worker.received = worker.ready = worker.credit = worker.lock = 0
+            worker.roles, worker.woken, worker.offered = [], {}, 0
+            self.workers[identity] = worker
         worker.link, worker.to, worker.heard = link, sender[::-1], time.monotonic()
         return worker
 
-    def ping(self, worker: Any, *_: Any) -> None:
-        told = {"expire": int(EXPIRE * self.unit * 1000)}
-        told |= {"lock": worker.lock} if worker.lock else {}
-        told |= {"ready": worker.ready, "credit": worker.credit} if worker.ready else {}
-        self.say(worker, "PONG", **told)
+    def forget(self, worker: Any) -> None:
+        del self.workers[worker.identity]
+        for job in self.jobs.values():
+            job.worker = None if job.worker is worker else job.worker
 
-    def ready(self, worker: Any, fields: Any, jobs: Any) -> None:
-        if fields["ready"] > worker.ready:  # the newest replaces the older (WMP-3.3)
-            worker.asked, worker.offered, worker.woken = worker.asked + 1, time.monotonic(), {}
-            for name in ("ready", "credit", "roles", "resources"):
-                setattr(worker, name, fields[name])
-
-    def give(self, worker: Any, fields: Any, jobs: Any) -> None:
-        roles, want = fields.get("roles", []), fields["want"]
-        worker.woken = {role: x for role, x in worker.woken.items() if role not in roles}
-        self.pace = {role: x for role, x in self.pace.items() if role not in roles}
-        if fields["lock"] <= worker.lock:
+    def give(self, worker: Any, fields: Any) -> None:
+        roles, want, lock = fields[ROLES], fields[WANT], fields[LOCK]
+        worker.woken = {role: count for role, count in worker.woken.items() if role not in roles}
+        if lock <= worker.lock or not want:
             return
-        worker.lock, worker.asked = fields["lock"], worker.asked + 1
-        fit = [n for _, n in self.waiting if self.jobs[n].role in roles]
-        fit = [n for n in fit if self.jobs[n].refused != (worker.identity, worker.asked)]
-        fit = fit[: want if fields.get("needs", {}).get("slots", 0) else 0]
+        worker.lock = lock
+        fit = [number for number in self.waiting() if self.jobs[number].role in roles]
+        fit = fit[: want if fields[NEEDS].get("slots", 0) else 0]
         for number in fit:  # a TAKE each
             job, more = self.jobs[number], number != fit[-1]
             job.attempt += 1
-            rest = 1000 * (job.deadline - time.monotonic())
-            left = max(0, math.ceil(rest)) if job.timeout else None
-            columns = cbor2.dumps({1: [number], 2: job.attempt, 3: left, 5: [None]})
-            take = {"lock": worker.lock, "role": job.role, "needs": SLOT, "manager": self.me}
-            if self.say(worker, "TAKE", columns, job.payload, **take, more=more):
-                self.waiting.remove((-job.priority, number))
+            columns = cbor2.dumps({IDS: [number], ATTEMPTS: job.attempt, PAYLOADS: [None]})
+            take = {LOCK: lock, ROLE: job.role, NEEDS: SLOT, MANAGER: self.me, MORE: more}
+            if self.say(worker, TAKE, take, columns, job.payload):
                 job.worker = worker
-        if want and not fit:
-            self.say(worker, "NO", lock=worker.lock)
+        if not fit:
+            self.say(worker, NO, {LOCK: lock})
 
-    def done(self, worker: Any, fields: Any, jobs: Any) -> None:
-        mine = [one for one in jobs if fields["manager"] == self.me and one[0] <= self.last]
-        if mine != jobs:
-            self.send(worker.link, worker.to, "ERROR", code="unknown")
-        for number, attempt, outcome, payload in mine:
-            job = self.jobs.get(number)
-            if job and job.worker is worker and job.attempt == attempt:  # WMP-6.2
-                job.refused = (worker.identity, worker.asked) if outcome == REFUSED else None
-                if outcome in (OK, FAILED):
-                    self.end(number, "ok" if outcome == OK else "error", payload)
-                else:
-                    self.wait(number, int(outcome == LOST), payload)  # only that costs (WMP-6.5)
+    def done(self, worker: Any, number: int, attempt: int, outcome: int, payload: bytes) -> None:
+        job = self.jobs.get(number)
+        if not job or job.worker is not worker or job.attempt != attempt:  # WMP-6.2
+            return
+        if outcome in WORDS:
+            del self.jobs[number]
+            print("ended", job.name, WORDS[outcome], payload.hex() or "-", flush=True)
+        else:
+            job.worker = None
 
     def tick(self) -> None:
-        now, workers = time.monotonic(), [*self.workers.values()]
-        for worker in workers:
-            if now > worker.heard + EXPIRE * self.unit:
-                self.bye(worker)
-        for number in [number for number, job in self.jobs.items() if now > job.deadline]:
-            self.end(number, "timeout", b"")
-        roles = [self.jobs[number].role for _, number in self.waiting]
-        for role in set(roles):  # as many as wait, twice as many if nobody came (WMP-3.5)
-            since, fold = self.pace.get(role, (now, 1))
-            if now > since + WAKE_TIMEOUT * self.unit:
-                self.pace[role] = since, fold = now, min(2 * fold, 1 << 20)
-            room = roles.count(role) * fold - sum(one.woken.get(role, 0) for one in workers)
-            able = [x for x in workers if role in x.roles and role not in x.woken and x.credit]
-            able = [one for one in able if one.resources.get("slots", 0)]
-            for index, one in enumerate(sorted(able, key=lambda one: one.offered)):
-                count = min(one.credit, -(-room // (len(able) - index)))
-                if count > 0:
-                    one.credit, one.woken[role], room = one.credit - count, count, room - count
-                    self.pace.setdefault(role, (now, 1))
-                    self.say(one, "WAKE", count=count, role=role, needs=SLOT)
-            if not any(role in one.woken for one in workers):
-                self.pace.pop(role, None)
+        """Give up who is silent; wake for as many jobs as wait, the oldest offers first."""
+        for worker in list(self.workers.values()):
+            if time.monotonic() > worker.heard + SILENCE * self.unit:
+                self.forget(worker)
+        workers = sorted(self.workers.values(), key=lambda worker: worker.offered)
+        for role, left in Counter(self.jobs[number].role for number in self.waiting()).items():
+            left -= sum(worker.woken.get(role, 0) for worker in workers)  # WMP-3.5
+            for worker in workers:
+                count = min(worker.credit, left) if role in worker.roles else 0
+                if count > 0 and role not in worker.woken:
+                    worker.woken[role] = count
+                    worker.credit, left = worker.credit - count, left - count
+                    self.say(worker, WAKE, {COUNT: count, ROLE: role, NEEDS: SLOT})
 
 
 if __name__ == "__main__":
@@ -189,11 +185,13 @@ if __name__ == "__main__":
     Thread(target=lines.extend, args=(sys.stdin,), daemon=True).start()
     signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
     while True:
-        if manager.router.poll(10):
-            link, *frames = manager.router.recv_multipart()
-            manager.receive(link, frames)
-        while lines:
-            with contextlib.suppress(TypeError, ValueError):  # a line that says nothing to us
-                if (line := lines.popleft().split())[:1] == ["submit"]:
-                    manager.submit(*line[1:])
+        try:
+            if manager.router.poll(10):
+                manager.receive(*manager.router.recv_multipart())
+            while lines:
+                word, *words = lines.popleft().split()
+                if word == "submit":
+                    manager.submit(*words)
+        except (ValueError, TypeError, LookupError, AttributeError, cbor2.CBORError) as error:
+            print("dropped:", repr(error), file=sys.stderr)  # it does no harm (WMP-10.1)
         manager.tick()

@@ -1,11 +1,12 @@
 """A worker of WMP/1, profile `core`, in plain pyzmq and cbor2, from `specs/wmp.md` alone.
 
-python worker.py tcp://127.0.0.1:5555[,tcp://…]          your work goes into ROLES
+python worker.py tcp://127.0.0.1:5555[,tcp://…]          your work goes into HANDLERS
 """
 
 import argparse
 import os
 import signal
+import sys
 import time
 import traceback
 from concurrent.futures import ThreadPoolExecutor
@@ -14,11 +15,23 @@ from typing import Any
 
 import cbor2
 import zmq
-from messages import CANCELLED, FAILED, OK, REFUSED, decode, encode
 
+READY, WAKE, GIVE, TAKE, NO, DONE, STATUS, CANCEL, PING, PONG, BYE, ERROR = range(1, 13)
+# The keys of fields and columns, and what an outcome can be.
+NUMBER, ACK, SESSION, AGAIN, READY_NUMBER, CREDIT, WINDOW, ROLES, RESOURCES = range(9)
+COUNT, ROLE, NEEDS, LOCK, WANT, HOLD, MORE, MANAGER = range(9, 17)
+EXPIRE, IDLE = 19, 26
+IDS, ATTEMPTS, LEFT, OUTCOMES, PAYLOADS = range(1, 6)
+OK, FAILED, REFUSED = range(3)
+RECEIVES: dict[int, dict[int, type]] = {  # what must be in it
+    WAKE: {COUNT: int, ROLE: str, NEEDS: dict},
+    TAKE: {NUMBER: int, SESSION: int, LOCK: int, ROLE: str, NEEDS: dict, MANAGER: list},
+    NO: {NUMBER: int, SESSION: int, LOCK: int},
+    CANCEL: {NUMBER: int, SESSION: int, MANAGER: list},  # which it counts, and leaves alone
+    PONG: {EXPIRE: int, SESSION: int},
+}
 LOCK_TIMEOUT, PING_INTERVAL = 5, 1  # units
 SLOT = {"slots": 1}  # all that it has, and the most that a job may need
-RECEIVES = "WAKE TAKE NO CANCEL PONG ERROR"
 
 
 def slow(payload: bytes) -> bytes:
@@ -27,7 +40,7 @@ def slow(payload: bytes) -> bytes:
     return payload
 
 
-ROLES: dict[str, Any] = {"echo": bytes, "slow": slow, "fail": lambda payload: bytes(1 // 0)}
+HANDLERS: dict[str, Any] = {"echo": bytes, "slow": slow, "fail": lambda payload: bytes(1 // 0)}
 
 
 class Worker:
@@ -45,120 +58,110 @@ class Worker:
             link.set(zmq.MAXMSGSIZE, 1 << 28)
             link.set(zmq.HEARTBEAT_IVL, 1000)
             link.connect(endpoint)
-            self.send(link, [], "READY", **self.offer())
+            self.send(link, [], READY, self.offer())
 
-    def has_room(self) -> bool:
-        return not self.lock and not self.job
+    def room(self) -> int:
+        return int(not self.lock and not self.job)
 
-    def offer(self) -> dict[str, Any]:
-        credit = int(self.has_room())
-        return {"ready": self.ready, "credit": credit, "roles": [*ROLES], "resources": SLOT}
+    def offer(self) -> dict[int, Any]:
+        room = {CREDIT: self.room(), ROLES: [*HANDLERS], RESOURCES: SLOT}
+        return {READY_NUMBER: self.ready, **room}
 
-    def send(self, link: Any, to: Any, command: str, *frames: bytes, **fields: Any) -> None:
+    def send(self, link: Any, to: Any, command: int, fields: Any, *frames: bytes) -> None:
+        head = cbor2.dumps([1, command, to, self.me, fields], canonical=True)
         try:
-            link.send_multipart([encode(self.me, to, command, fields), *frames], zmq.DONTWAIT)
+            link.send_multipart([head, *frames], zmq.DONTWAIT)
         except zmq.Again:
             pass  # who does not read has other worries
 
-    def say(self, manager: Any, command: str, /, *frames: bytes, **fields: Any) -> None:
+    def say(self, manager: Any, command: int, fields: Any, *frames: bytes) -> None:
         if manager.session:
-            fields |= {"session": manager.session, "ack": manager.received}
-        self.send(manager.link, manager.to, command, *frames, **fields)
+            fields = {**fields, SESSION: manager.session, ACK: manager.received}
+        self.send(manager.link, manager.to, command, fields, *frames)
 
     def say_ready(self, manager: Any) -> None:
         self.ready = manager.ready = self.ready + 1
-        self.say(manager, "READY", **self.offer())
+        self.say(manager, READY, self.offer())
 
     def answer(self, job: Any, outcome: int, payload: bytes) -> None:
         manager, owner, number, attempt, *_ = job
         manager.sent += 1
-        columns = cbor2.dumps({1: [number], 2: attempt, 4: outcome, 5: [None]})
-        self.say(manager, "DONE", columns, payload, number=manager.sent, manager=owner)
+        columns = cbor2.dumps(
+            {IDS: [number], ATTEMPTS: attempt, OUTCOMES: outcome, PAYLOADS: [None]}
+        )
+        self.say(manager, DONE, {NUMBER: manager.sent, MANAGER: owner}, columns, payload)
 
     def use_room(self) -> None:
-        """For who waits, the one served least recently before all (WMP-3.10); else tell it."""
-        for one in sorted(self.managers.values(), key=lambda one: one.served):
-            if one.wake and one.wake["needs"] in ({}, SLOT) and self.has_room():
-                one.served = self.last_lock = self.last_lock + 1
-                self.lock = one, one.served, time.monotonic() + LOCK_TIMEOUT * self.unit
-                role, needs, one.wake = one.wake["role"], one.wake["needs"], None
-                self.say(one, "GIVE", lock=one.served, want=1, roles=[role], needs=needs)
-        for one in self.managers.values() if self.has_room() else ():
-            self.say_ready(one)
+        """GIVE for who waits, the one served least recently (WMP-3.10); else tell everybody."""
+        waiting = [x for x in self.managers.values() if x.wake and x.wake[NEEDS] in ({}, SLOT)]
+        if self.room() and waiting:
+            one = min(waiting, key=lambda one: one.served)
+            one.served = self.last_lock = self.last_lock + 1
+            self.lock = one, one.served, time.monotonic() + LOCK_TIMEOUT * self.unit
+            asked, one.wake = {ROLES: [one.wake[ROLE]], NEEDS: one.wake[NEEDS]}, None
+            self.say(one, GIVE, {LOCK: one.served, WANT: 1, **asked})
+        elif self.room():
+            for one in self.managers.values():
+                self.say_ready(one)
 
     def receive(self, link: Any, frames: list[bytes]) -> None:
-        command, sender, fields, jobs = decode(self.me, frames, RECEIVES)
-        if not command:
-            self.send(link, sender, "ERROR", **fields)
-        elif command != "ERROR":
-            manager = self.meet(link, sender, fields.get("session"))
-            if manager and self.is_next(manager, fields.get("number")):
-                getattr(self, command.lower())(manager, fields, jobs)
+        """Act on a message. What cannot be understood raises something, and does nothing."""
+        version, command, to, sender, fields = cbor2.loads(frames[0])
+        good = all(type(fields[key]) is kind for key, kind in RECEIVES[command].items())
+        if version != 1 or to != self.me[::-1] or not good:
+            raise ValueError("of another version, for somebody else, or with a wrong type")
+        jobs = self.read_jobs(frames) if command == TAKE else []
+        manager = self.meet(link, sender, fields.get(SESSION, 0))
+        if not manager or (NUMBER in fields and not self.is_next(manager, fields[NUMBER])):
+            return
+        if command == WAKE:
+            manager.wake = fields  # it stays pending when there is no room (WMP-3.9)
+            self.use_room() if self.room() else self.say_ready(manager)
+        elif command in (TAKE, NO):
+            if self.lock and self.lock[:2] == (manager, fields[LOCK]):
+                self.lock = None
+            for job in jobs:
+                self.take(fields[ROLE], [manager, fields[MANAGER], *job])
+            self.use_room()
+        elif command == PONG and not manager.wake and not (self.lock and self.lock[0] is manager):
+            known = fields.get(READY_NUMBER) == manager.ready
+            if not known or (self.room() and not fields.get(CREDIT)):
+                self.say_ready(manager)
 
-    def meet(self, link: Any, sender: Any, session: int | None) -> Any:
+    def read_jobs(self, frames: list[bytes]) -> list[Any]:
+        """Id, attempt and payload of each."""
+        columns, behind = cbor2.loads(frames[1]), iter(frames[2:])
+        ids, attempts, payloads = columns[IDS], columns[ATTEMPTS], columns[PAYLOADS]
+        attempts = attempts if type(attempts) is list else [attempts] * len(ids)
+        payloads = [next(behind, b"") if one is None else one + b"" for one in payloads]
+        return list(zip(ids, attempts, payloads, strict=True))
+
+    def meet(self, link: Any, sender: Any, session: int) -> Any:
         """The manager, by identity, unless the message is of an epoch or session that is over."""
-        known = self.managers.get(sender[0])
-        if known and (sender[1], session or known.session) < (known.epoch, known.session):
+        identity, epoch = sender[:2]
+        known = self.managers.get(identity)
+        if known and (epoch, session or known.session) < (known.epoch, known.session):
             return None
-        if not known or (sender[1], session or 0) > (known.epoch, known.session):
+        if not known or (epoch, session) > (known.epoch, known.session):
             self.lock = None if self.lock and self.lock[0] is known else self.lock
             self.job = None if self.job and self.job[0] is known else self.job
-            numbers = {"epoch": sender[1], "session": session or 0, "sent": 0, "received": 0}
-            numbers |= {"ready": known.ready if known else 1, "served": 0}
-            known = self.managers[sender[0]] = SimpleNamespace(**numbers, wake=None)
+            numbers = {"epoch": epoch, "session": session, "sent": 0, "received": 0, "served": 0}
+            known = self.managers[identity] = SimpleNamespace(**numbers, ready=1, wake=None)
         known.link, known.to = link, sender[::-1]  # the latest way to it (WMP-1.8)
         return known
 
-    def is_next(self, manager: Any, number: int | None) -> bool:
-        if number is not None and number > manager.received + 1:
-            self.say(manager, "PING", again=True)
+    def is_next(self, manager: Any, number: int) -> bool:
+        if number > manager.received + 1:
+            self.say(manager, PING, {AGAIN: True})
         fresh = number == manager.received + 1
         manager.received += fresh
-        return fresh or number is None
+        return fresh
 
-    def wake(self, manager: Any, fields: Any, jobs: Any) -> None:
-        manager.wake = fields
-        if self.has_room() and fields["needs"] in ({}, SLOT):
-            return self.use_room()
-        self.say_ready(manager)  # and it stays pending (WMP-3.9)
-
-    def unlock(self, manager: Any, number: int) -> bool:
-        held = bool(self.lock and self.lock[:2] == (manager, number))
-        self.lock = None if held else self.lock
-        return held
-
-    def take(self, manager: Any, fields: Any, jobs: Any) -> None:
-        self.unlock(manager, fields["lock"])
-        for number, attempt, left, payload in jobs:
-            job = [manager, fields["manager"], number, attempt]
-            if self.job and self.job[1:3] == job[1:3]:  # the higher attempt counts (WMP-4.14)
-                self.job[:4] = job if attempt > self.job[3] else self.job[:4]
-            elif not self.has_room() or fields["role"] not in ROLES:
-                self.answer(job, REFUSED, b"no such role, or no room")
-            elif left == 0:
-                self.answer(job, CANCELLED, b"")
-            else:
-                self.job = [*job, self.pool.submit(ROLES[fields["role"]], payload)]
-        if self.has_room():
-            self.use_room()
-
-    def no(self, manager: Any, fields: Any, jobs: Any) -> None:
-        if self.unlock(manager, fields["lock"]):
-            self.use_room()
-        elif fields["lock"] > self.last_lock:
-            self.send(manager.link, manager.to, "ERROR", code="unknown")
-
-    def cancel(self, manager: Any, fields: Any, jobs: Any) -> None:
-        for number, attempt, *_ in jobs:
-            job = [manager, fields["manager"], number, attempt]
-            if not self.job or self.job[1:4] != job[1:]:
-                self.answer(job, CANCELLED, b"")
-
-    def pong(self, manager: Any, fields: Any, jobs: Any) -> None:
-        asks = manager.wake or (self.lock and self.lock[0] is manager)
-        knows = fields.get("ready") == manager.ready and fields.get("credit") >= self.has_room()
-        if not asks and not knows:
-            self.say_ready(manager)
+    def take(self, role: str, job: list[Any]) -> None:
+        if self.room() and role in HANDLERS:
+            self.job = [*job[:4], self.pool.submit(HANDLERS[role], job[4])]
+        else:
+            self.answer(job, REFUSED, b"no such role, or no room")
 
     def tick(self) -> None:
         if self.lock and time.monotonic() > self.lock[2]:
@@ -182,11 +185,14 @@ if __name__ == "__main__":
     signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
     while True:
         for link in zmq.select(worker.links, [], [], 0.01)[0]:
-            worker.receive(link, link.recv_multipart())
+            try:
+                worker.receive(link, link.recv_multipart())
+            except (ValueError, TypeError, LookupError, AttributeError, cbor2.CBORError) as error:
+                print("dropped:", repr(error), file=sys.stderr)  # it does no harm (WMP-10.1)
         worker.tick()
         if time.monotonic() > ping_at:
             ping_at = time.monotonic() + PING_INTERVAL * worker.unit
             for link in worker.links:
-                worker.send(link, [], "PING")
+                worker.send(link, [], PING, {})
             for manager in worker.managers.values():
-                worker.say(manager, "PING", idle=not worker.job)  # no DONE is kept
+                worker.say(manager, PING, {IDLE: not worker.job})  # no DONE is kept

@@ -6,9 +6,11 @@ from typing import Any
 
 import build_rules
 import pytest
+from attrs import define
 
 from tests.conformance import zoo_devices, zoo_managers, zoo_workers  # noqa: F401 - they fill it
-from tests.conformance.zoo import ZOO
+from tests.conformance.zoo import ZOO, Bend, Bent
+from tests.conformance.zoo_common import ActsOnWhatIsForOthers, NeverSaysError, StopsAtNoise
 from wmp.conformance import (
     Nonconforming,
     Verdict,
@@ -18,10 +20,12 @@ from wmp.conformance import (
 )
 from wmp.conformance.case import Case
 from wmp.conformance.check import cases_for, run_all
-from wmp.conformance.draw import draw, play_moves
+from wmp.conformance.draw import SPEAKS, draw, play_moves
+from wmp.conformance.moves import drawn_case
 from wmp.conformance.ours import OurDevice, OurManager, OurWorker
 from wmp.conformance.play import terms_of
 from wmp.conformance.rules import PROFILES, RULES
+from wmp.conformance.run import unspoken
 from wmp.conformance.unseen import UNSEEN
 from wmp.conformance.virtual import VirtualWire
 from wmp.conformance.wire import End, Terms
@@ -97,6 +101,22 @@ def test_the_rules_of_the_kit_are_up_to_date() -> None:
     )
 
 
+@pytest.mark.parametrize("testee", TESTEES)
+def test_every_rule_has_a_case_of_its_profile(testee: str) -> None:
+    cases = {(rule, case.profile) for case in cases_for(testee) for rule in case.rules}
+    profiles = {r.id: r.profile for r in RULES.values() if r.binds(testee)}
+    if testee == "device":  # which speaks that one
+        profiles = dict.fromkeys(profiles, "device")
+    bare = [one for one in profiles.items() if one not in cases and (testee, one[0]) not in UNSEEN]
+
+    assert bare == []
+
+
+def test_profiles_are_those_of_the_specification() -> None:
+    assert set(build_rules.PROFILES.values()) == set(PROFILES)
+    assert set(PROFILES) > SPEAKS
+
+
 def test_rules_are_those_of_the_specification() -> None:
     assert all(rule in RULES for case in EVERY for rule in case.rules)
     assert {rule.profile for rule in RULES.values()} <= set(PROFILES)
@@ -135,6 +155,44 @@ def test_what_is_not_spoken_is_not_asked() -> None:
 
     assert asked == {"core"}
     check_worker(lambda terms: OurWorker.of(terms), profiles)
+
+
+@define(eq=False)
+class ActsOnAnyVersion(Bend):
+    def reads(self, frames: Any) -> Any:
+        head = bytes(frames[0])
+        return [b"\x85\x01" + head[2:], *frames[1:]] if head[:2] == b"\x85\x02" else frames
+
+
+def bent(testee: str, bend: type[Bend]) -> Any:
+    return lambda terms: Bent(TESTEES[testee](terms), bend(terms=terms))
+
+
+@pytest.mark.parametrize("testee", ["manager", "worker"])
+def test_the_core_asks_for_no_error(testee: str) -> None:
+    for result in run_all(bent(testee, NeverSaysError), cases_for(testee, ["core"])):
+        assert result.verdict in (Verdict.OK, Verdict.INFORMATIONAL), Nonconforming(result)
+
+
+@pytest.mark.parametrize("testee", ["manager", "worker"])
+@pytest.mark.parametrize("bend", [ActsOnWhatIsForOthers, ActsOnAnyVersion, StopsAtNoise])
+def test_the_core_sees_what_does_harm(testee: str, bend: type[Bend]) -> None:
+    core = cases_for(testee, ["core"], ["WMP-10.1"])
+    found = [result.verdict for result in run_all(bent(testee, bend), core)]
+
+    assert Verdict.FAILED in found
+
+
+@pytest.mark.parametrize("testee", ["manager", "worker"])
+def test_what_is_drawn_needs_more_than_the_core(testee: str) -> None:
+    case = drawn_case(testee, ())
+    result = unspoken(case, ("core", "liveness"))
+
+    assert result is not None
+    assert result.verdict is Verdict.UNIMPLEMENTED
+    assert result.text == "it does not speak the profile columns, reliable, status-cancel"
+    assert unspoken(case, set(PROFILES) - {"secure", "held-give"}) is None
+    assert unspoken(drawn_case("device", ()), ("core", "device")) is None
 
 
 def test_a_testee_that_raises_is_told_so() -> None:

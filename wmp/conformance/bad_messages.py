@@ -8,8 +8,8 @@ from typing import Any
 from attrs import evolve, frozen
 
 from wmp import codec
-from wmp.conformance.form import FIELDS
-from wmp.message import VERSION, Command, ErrorCode, Frame, Message
+from wmp.conformance.form import FIELDS, REQUIRED
+from wmp.message import VERSION, Command, ErrorCode, Field, Frame, Message
 
 __all__ = [
     "EITHER",
@@ -19,6 +19,7 @@ __all__ = [
     "bad_columns",
     "bad_heads",
     "enumerate_columns",
+    "meaningless",
     "too_much",
 ]
 
@@ -105,6 +106,24 @@ def bad_heads(good: Message) -> Iterator[Bad]:
         yield _made("WMP-2.5", what, evolve(good, source=path), rest)
     if good.command not in (Command.READY, Command.PING, Command.ERROR):
         yield _made("WMP-2.6", "no receiver", evolve(good, to=()), rest)
+
+
+def meaningless(good: Message) -> Iterator[Bad]:
+    """Messages that cannot be acted on, however kindly they are read: `core` drops them.
+
+    Args:
+        good: A message with a ``to`` that would be acted on.
+    """
+    rest = codec.encode(good)[1:]
+    wants = (Field.ROLES, Field.NEEDS) if good.command is Command.GIVE else ()
+    needed = (*REQUIRED[good.command], *wants)
+    wrong = {f"{FIELDS[key][0]} of a wrong type" for key in needed}
+    for bad in bad_heads(good):
+        if bad.rule in ("WMP-2.1", "WMP-2.6", "WMP-10.4") or bad.what in wrong:
+            yield bad
+    for key in needed:
+        fields = {other: value for other, value in good.fields.items() if other != key}
+        yield _made("WMP-2.4", f"no {FIELDS[key][0]}", evolve(good, fields=fields), rest)
 
 
 def bad_columns(good: Message) -> Iterator[Bad]:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 
 from wmp.conformance import cases
 from wmp.conformance.case import CASES, Case, Result, Verdict
-from wmp.conformance.draw import draw
+from wmp.conformance.draw import SPEAKS, draw
 from wmp.conformance.play import play, terms_of
 from wmp.conformance.render import conversation
 from wmp.conformance.rules import PROFILES
@@ -74,8 +74,7 @@ def _check(
     for result in run_all(factory, cases_for(testee, profiles)):
         if result.verdict in bad:
             raise Nonconforming(result)
-    if examples and set(profiles) >= set(PROFILES) - {"secure", "device"}:
-        # What is drawn speaks all of the protocol.
+    if examples and (testee == "device" or set(profiles) >= SPEAKS):
         result = draw(testee, lambda case: _virtual(factory, case), examples=examples, number=seed)
         if result.verdict in bad:
             raise Nonconforming(result)
@@ -100,7 +99,7 @@ def check_manager(
             been started.
         profiles: What it speaks; what it does not speak is not asked.
         strict: Whether a SHOULD counts as a MUST.
-        examples: How many conversations are drawn, where it speaks all profiles.
+        examples: How many conversations are drawn, where it speaks what they need.
         seed: The same one draws the same conversations.
 
     Raises:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from math import inf
-from typing import Any
+from typing import Any, Final
 
 from attrs import evolve
 from hypothesis import HealthCheck, Phase, given, seed, settings
@@ -17,7 +17,10 @@ from wmp.conformance.moves import MOVES, Move, drawn_case
 from wmp.conformance.play import play
 from wmp.conformance.wire import Wire
 
-__all__ = ["draw", "moves", "play_moves"]
+__all__ = ["SPEAKS", "draw", "moves", "play_moves"]
+
+SPEAKS: Final = frozenset({"core", "columns", "liveness", "reliable", "status-cancel"})
+"""Profiles that a manager or worker must speak for what is drawn."""
 
 _EXAMPLES = 100
 _BAD = (Verdict.FAILED, Verdict.NON_STRICT, Verdict.UNCLEAN)

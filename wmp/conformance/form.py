@@ -12,7 +12,7 @@ from typing import Any
 from wmp.conformance.case import Broken
 from wmp.message import Frame
 
-__all__ = ["FIELDS", "check_form", "check_head", "read_cbor"]
+__all__ = ["FIELDS", "REQUIRED", "check_form", "check_head", "read_cbor"]
 
 _UINT, _TEXT, _BOOL = "unsigned integer", "text", "boolean"
 _TEXTS, _AMOUNTS, _PEER = "array of text", "map of text to unsigned", "[bytes, unsigned]"
@@ -49,7 +49,7 @@ FIELDS: dict[int, tuple[str, str]] = {
 """Registered keys: name and type."""
 
 _POSITIVE = frozenset({0, 2, 4, 9, 12})
-_REQUIRED: dict[int, tuple[int, ...]] = {
+REQUIRED: dict[int, tuple[int, ...]] = {
     1: (4, 5, 7, 8),
     2: (9, 10, 11),
     3: (12, 13),
@@ -63,6 +63,7 @@ _REQUIRED: dict[int, tuple[int, ...]] = {
     11: (),
     12: (20,),
 }
+"""Fields that each command must have."""
 _COLUMNS: dict[int, str] = {
     1: "ids",
     2: "attempts",
@@ -143,7 +144,7 @@ def _check_fields(command: int, fields: Any) -> None:
             continue  # of a later version, perhaps
         if not _is(value, kind) or (key in _POSITIVE and value < 1):
             raise Broken("WMP-2.4", f"{name} is {value!r}, expected {kind}")
-    missing = [FIELDS[key][0] for key in _REQUIRED[command] if key not in fields]
+    missing = [FIELDS[key][0] for key in REQUIRED[command] if key not in fields]
     if command == 3 and fields.get(13):
         missing += [FIELDS[key][0] for key in (7, 11) if key not in fields]
     if missing:

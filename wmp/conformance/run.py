@@ -12,7 +12,7 @@ from attrs import define, evolve, field, frozen
 
 from wmp.conformance.case import CASES, Case, Result, Unimplemented, Verdict
 from wmp.conformance.check import cases_for
-from wmp.conformance.draw import draw, play_moves
+from wmp.conformance.draw import SPEAKS, draw, play_moves
 from wmp.conformance.moves import Move, drawn_case
 from wmp.conformance.play import play
 from wmp.conformance.report import Entry, entry_of
@@ -62,9 +62,12 @@ class Plan:
 
 def unspoken(case: Case, profiles: Collection[str]) -> Result | None:
     """What becomes of a case that is not asked; None for one that is."""
-    if case.profile in profiles:
+    drawn = case.id == drawn_id(case.testee) and case.testee != "device"
+    needed = SPEAKS if drawn else {case.profile}
+    missing = [one for one in PROFILES if one in needed and one not in profiles]
+    if not missing:
         return None
-    text = f"it does not speak the profile {case.profile}"
+    text = f"it does not speak the profile {', '.join(missing)}"
     return Result(case, Verdict.UNIMPLEMENTED, case.rules[0], text)
 
 
@@ -144,6 +147,10 @@ class Run:
 
     def _draw(self) -> Entry:
         plan, began = self.plan, time.monotonic()
+        case = drawn_case(plan.live.testee, ())
+        if (result := unspoken(case, plan.profiles)) is not None:
+            self._step(plan.examples)
+            return entry_of(result, time.monotonic() - began)
         wires = _Wires(plan.live, lambda: self._step() if wires.made <= plan.examples else None)
         try:
             result = draw(
@@ -155,7 +162,6 @@ class Run:
                 sure=plan.live.slower.wire,
             )
         except Unimplemented as reason:
-            case = drawn_case(plan.live.testee, ())
             result = Result(case, Verdict.UNIMPLEMENTED, case.rules[0], str(reason))
         self._step(max(0, plan.examples - wires.made))
         return entry_of(result, time.monotonic() - began)

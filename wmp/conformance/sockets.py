@@ -283,18 +283,22 @@ class SocketWire:
         self._tell(f"submit {job.name} {job.role} {job.payload.hex() or '-'}{told}")
         # What is said next over a socket must not overtake the line.
         until = self.now() + self.grace
-        while job.name not in self._submitted and self.now() < until:
+        while job.name not in self._submitted and not self._unknown and self.now() < until:
             self._wait(until)
+        self._check_known()
 
     def cancel(self, name: str) -> None:
         self._tell(f"cancel {name}")
 
     def ends(self) -> list[End]:
         self._hear()
-        if self._unknown:
-            raise Unimplemented(f"the manager does not know: {self._unknown}")
+        self._check_known()
         ends, self._ends = self._ends, []
         return ends
+
+    def _check_known(self) -> None:
+        if self._unknown:
+            raise Unimplemented(f"the manager does not know: {self._unknown}")
 
     def _tell(self, line: str) -> None:
         if self._process is None:

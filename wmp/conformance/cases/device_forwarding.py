@@ -53,7 +53,7 @@ def a_socket_for_each_upstream(talk: DeviceTalk) -> None:
         below.expect(Command.PONG)
 
 
-@case("WMP-1.6", "WMP-8.8")
+@case("WMP-1.6", "WMP-8.8", profile="device")
 def nobody_else_is_affected(talk: DeviceTalk) -> None:
     """What cannot be sent to one peer is reported, and the others get theirs."""
     below, above, down, _ = _pair(talk)

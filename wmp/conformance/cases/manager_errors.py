@@ -9,7 +9,7 @@ from attrs import evolve
 
 from wmp import codec
 from wmp.codec import CodecLimits
-from wmp.conformance.bad_messages import Bad, bad_columns, bad_heads, too_much
+from wmp.conformance.bad_messages import Bad, bad_columns, bad_heads, meaningless, too_much
 from wmp.conformance.case import case
 from wmp.conformance.talks import ManagerTalk
 from wmp.conformance.worker_played import PlayedWorker
@@ -34,9 +34,11 @@ __all__ = [
     "no_receiver",
     "nothing_is_evaluated",
     "payload_frames",
+    "payload_outside",
     "somebody_else",
     "unknown_code",
     "unknown_keys",
+    "what_is_not_for_it",
     "wrong_types",
 ]
 
@@ -79,13 +81,13 @@ def _refused_gives(talk: ManagerTalk, rule: str) -> None:
     talk.check(len(worker.take()) == 1, "the GIVE that follows gets no job", "WMP-10.1")
 
 
-@case("WMP-2.1")
+@case("WMP-2.1", profile="secure")
 def no_head(talk: ManagerTalk) -> None:
     """What has no array of five for a head is refused."""
     _refused_gives(talk, "WMP-2.1")
 
 
-@case("WMP-2.2")
+@case("WMP-2.2", profile="secure")
 def no_plain_cbor(talk: ManagerTalk) -> None:
     """Tags, indefinite lengths, duplicate keys, deep nesting and rests are refused."""
     _refused_gives(talk, "WMP-2.2")
@@ -125,25 +127,25 @@ def unknown_keys(talk: ManagerTalk) -> None:
     talk.end_of(name)
 
 
-@case("WMP-2.4")
+@case("WMP-2.4", profile="secure")
 def wrong_types(talk: ManagerTalk) -> None:
     """A registered key with a value of the wrong type is malformed."""
     _refused_gives(talk, "WMP-2.4")
 
 
-@case("WMP-2.5")
+@case("WMP-2.5", profile="secure")
 def no_path(talk: ManagerTalk) -> None:
     """What has no path for a ``from`` is refused."""
     _refused_gives(talk, "WMP-2.5")
 
 
-@case("WMP-2.6")
+@case("WMP-2.6", profile="secure")
 def no_receiver(talk: ManagerTalk) -> None:
     """What must have a ``to``, and has none, is refused."""
     _refused_gives(talk, "WMP-2.6")
 
 
-@case("WMP-2.7", "WMP-9.6")
+@case("WMP-2.7", "WMP-9.6", profile="secure")
 def somebody_else(talk: ManagerTalk) -> None:
     """A message for somebody else is misrouted; for an older epoch, superseded."""
     worker = talk.met()
@@ -192,7 +194,7 @@ def _refused_dones(talk: ManagerTalk, rule: str) -> None:
     talk.end_of(name, rule="WMP-10.1")
 
 
-@case("WMP-2.8")
+@case("WMP-2.8", profile="secure")
 def bad_columns_are_refused(talk: ManagerTalk) -> None:
     """Columns that are missing, ragged or of wrong types are refused."""
     _refused_dones(talk, "WMP-2.8")
@@ -217,10 +219,15 @@ def a_single_value(talk: ManagerTalk) -> None:
     talk.check(told == [by_job[name] for name in names], f"the submitters were told {told}")
 
 
-@case("WMP-2.9")
+@case("WMP-2.9", profile="secure")
 def payload_frames(talk: ManagerTalk) -> None:
-    """As many payload frames as nulls; a payload may travel either way."""
+    """There are as many payload frames as nulls."""
     _refused_dones(talk, "WMP-2.9")
+
+
+@case("WMP-2.9")
+def payload_outside(talk: ManagerTalk) -> None:
+    """A small payload in a frame of its own is a payload like any other."""
     worker = talk.met()
     name = talk.submit()
     job = worker.one()
@@ -308,6 +315,31 @@ def garbage(talk: ManagerTalk) -> None:
     talk.not_ended(name)
     worker.done(job)
     talk.end_of(name, within=2.0)
+
+
+@case("WMP-10.1", "WMP-2.1", "WMP-2.4", "WMP-2.6", "WMP-2.7")
+def what_is_not_for_it(talk: ManagerTalk) -> None:
+    """What cannot be understood, or is for somebody else, changes nothing."""
+    worker = talk.met()
+    name = talk.submit()
+    job = worker.one()
+    assert worker.testee is not None
+    identity, epoch = worker.testee
+    talk.submit()
+    for good in (_give(worker, 2), _done(worker, job.id, job.attempt)):
+        for one in meaningless(good):
+            talk.remark(f"{one.what}:")
+            worker.raw(*one.frames)
+        for to in ((epoch, b"somebody"), (epoch + 1, identity), (epoch - 1, identity)):
+            worker.raw(*codec.encode(evolve(good, to=to)))
+    for message in _for_workers(worker):
+        worker.raw(*codec.encode(message))
+    worker.never(Command.TAKE, Command.NO, Command.WAKE, what="one of these acts")
+    talk.not_ended(name)
+    worker.done(job)
+    talk.end_of(name)
+    lock = worker.give(lock=2)
+    talk.check(len(worker.taken(lock)) == 1, "the GIVE that follows gets no job")
 
 
 @case("WMP-10.2")

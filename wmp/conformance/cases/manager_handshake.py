@@ -21,6 +21,7 @@ __all__ = [
     "ready_while_jobs_wait",
     "repeated_ready",
     "wake_where_it_fits",
+    "who_does_not_come",
 ]
 
 
@@ -134,19 +135,9 @@ def wake_where_it_fits(talk: ManagerTalk) -> None:
 
 @case("WMP-3.5")
 def one_job_wakes_one(talk: ManagerTalk) -> None:
-    """A job that waits wakes one worker; each timeout without GIVE doubles the bound."""
-    workers = [talk.met() for _ in range(4)]
-    for worker in workers:
-        worker.ready(1)
-    talk.settle()
-    talk.submit()
-    times: list[float] = []
-    for worker in workers:
-        heard = worker.hears(Command.WAKE, within=3.0)
-        talk.check(heard is not None, f"{worker.name} is not woken within 3 units")
-        if heard is not None:
-            times.append(heard.at)
-    times.sort()
+    """A job that waits wakes one worker; each timeout without GIVE doubles the bound at most."""
+    times = _wakes(talk)
+    talk.check(bool(times), "nobody is woken", "WMP-3.6")
     late = 0.6 * talk.wire.grace  # how much later than it was sent a message may be seen
     for place, at in enumerate(times[1:], 2):
         least = 0.25 * ceil(log2(place)) - late - 1e-6
@@ -154,6 +145,25 @@ def one_job_wakes_one(talk: ManagerTalk) -> None:
             at - times[0] >= least,
             f"{place} workers are woken {at - times[0]:.3f} units after the first, for one job",
         )
+
+
+@case("WMP-3.5", profile="liveness")
+def who_does_not_come(talk: ManagerTalk) -> None:
+    """When who was woken does not come, all others are woken in the end."""
+    woken = len(_wakes(talk))
+    talk.check(woken == 4, f"{woken} of 4 workers are woken within 3 units, and none has come")
+
+
+def _wakes(talk: ManagerTalk) -> list[float]:
+    """When workers are woken for one job, for which none of them comes."""
+    workers = [talk.met() for _ in range(4)]
+    for worker in workers:
+        worker.ready(1)
+    talk.settle()
+    talk.submit()
+    talk.wait(3.0)
+    heard = [worker.hears(Command.WAKE, within=0.0) for worker in workers]
+    return sorted(wake.at for wake in heard if wake is not None)
 
 
 @case("WMP-3.5")

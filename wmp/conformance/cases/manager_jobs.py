@@ -23,6 +23,7 @@ __all__ = [
     "one_end",
     "order_of_submission",
     "refusals_cost_nothing",
+    "refused_job",
     "result_beats_cancel",
     "result_of_somebody_else",
     "retries_are_used_up",
@@ -33,7 +34,7 @@ __all__ = [
 ]
 
 
-@case("WMP-6.1")
+@case("WMP-6.1", profile="reliable")
 def attempts_grow(talk: ManagerTalk) -> None:
     """A job stays the manager's until its end; every lease has a greater attempt."""
     worker = talk.met()
@@ -49,7 +50,7 @@ def attempts_grow(talk: ManagerTalk) -> None:
     talk.end_of(name)
 
 
-@case("WMP-6.2", "WMP-7.2")
+@case("WMP-6.2", "WMP-7.2", profile="reliable")
 def stale_attempt(talk: ManagerTalk) -> None:
     """A DONE of an older attempt is no end of the job; it is acknowledged."""
     worker = talk.met()
@@ -176,6 +177,18 @@ def what_never_left_costs_nothing(talk: ManagerTalk) -> None:
 
 
 @case("WMP-6.5")
+def refused_job(talk: ManagerTalk) -> None:
+    """A job that was refused is given again, to whoever asks."""
+    worker, other = talk.met(), talk.met()
+    name = talk.submit()
+    worker.done(worker.one(), outcome=Outcome.REFUSED, payloads=[b"no room"])
+    talk.settle()
+    talk.not_ended(name)
+    other.done(other.one())
+    talk.end_of(name)
+
+
+@case("WMP-6.5", profile="reliable")
 def refusals_cost_nothing(talk: ManagerTalk) -> None:
     """DONE refused does not count against the retries."""
     worker = talk.met()

@@ -8,7 +8,7 @@ from typing import Any
 from attrs import evolve
 
 from wmp import codec
-from wmp.conformance.bad_messages import Bad, bad_columns, bad_heads, too_much
+from wmp.conformance.bad_messages import Bad, bad_columns, bad_heads, meaningless, too_much
 from wmp.conformance.case import case
 from wmp.conformance.cases.worker_handshake import slowly
 from wmp.conformance.manager_played import PlayedManager
@@ -23,6 +23,7 @@ __all__ = [
     "errors_are_not_answered",
     "errors_find_their_way",
     "garbage",
+    "longer_forms_are_no_reason_to_die",
     "no_head",
     "no_path",
     "no_plain_cbor",
@@ -33,6 +34,7 @@ __all__ = [
     "somebody_else",
     "unknown_code",
     "unknown_keys",
+    "what_is_not_for_it",
     "wrong_types",
 ]
 
@@ -81,16 +83,27 @@ def _refused_takes(talk: WorkerTalk, rule: str) -> None:
     manager.done_of(job, rule="WMP-10.1")
 
 
-@case("WMP-2.1")
+@case("WMP-2.1", profile="secure")
 def no_head(talk: WorkerTalk) -> None:
     """What has no array of five for a head is refused."""
     _refused_takes(talk, "WMP-2.1")
 
 
-@case("WMP-2.2")
+@case("WMP-2.2", profile="secure")
 def no_plain_cbor(talk: WorkerTalk) -> None:
     """Tags, indefinite lengths, duplicate keys, deep nesting and rests are refused."""
     _refused_takes(talk, "WMP-2.2")
+
+
+@case("WMP-2.2")
+def longer_forms_are_no_reason_to_die(talk: WorkerTalk) -> None:
+    """Integers that are longer than needed are taken or refused."""
+    manager, _ = talk.met(), talk.met()
+    pong: dict[int | str, Any] = {Field.EXPIRE: talk.ms(6.0), Field.SESSION: manager.session}
+    head = bytes(codec.encode(Message(Command.PONG, manager.to, manager.path, pong))[0])
+    epoch = manager.epoch.to_bytes(2, "big")
+    manager.raw(head.replace(b"\x19" + epoch, b"\x1b" + manager.epoch.to_bytes(8, "big")))
+    manager.echoes()
 
 
 @case("WMP-2.3")
@@ -110,25 +123,25 @@ def unknown_keys(talk: WorkerTalk) -> None:
     talk.check(answer == b"refuse me", f"echo answers {answer!r}")
 
 
-@case("WMP-2.4")
+@case("WMP-2.4", profile="secure")
 def wrong_types(talk: WorkerTalk) -> None:
     """A registered key with a value of the wrong type is malformed."""
     _refused_takes(talk, "WMP-2.4")
 
 
-@case("WMP-2.5")
+@case("WMP-2.5", profile="secure")
 def no_path(talk: WorkerTalk) -> None:
     """What has no path for a ``from`` is refused."""
     _refused_takes(talk, "WMP-2.5")
 
 
-@case("WMP-2.6")
+@case("WMP-2.6", profile="secure")
 def no_receiver(talk: WorkerTalk) -> None:
     """What must have a ``to``, and has none, is refused."""
     _refused_takes(talk, "WMP-2.6")
 
 
-@case("WMP-2.7", "WMP-9.6")
+@case("WMP-2.7", "WMP-9.6", profile="secure")
 def somebody_else(talk: WorkerTalk) -> None:
     """A message for somebody else is misrouted; for an older epoch, superseded."""
     manager, _ = talk.met(), talk.met()
@@ -155,7 +168,7 @@ def somebody_else(talk: WorkerTalk) -> None:
         manager.never(Command.DONE, what="it was not for this worker")
 
 
-@case("WMP-2.8")
+@case("WMP-2.8", profile="secure")
 def bad_columns_are_refused(talk: WorkerTalk) -> None:
     """Columns that are missing, ragged or of wrong types are refused."""
     _refused_takes(talk, "WMP-2.8")
@@ -179,9 +192,9 @@ def a_single_value(talk: WorkerTalk) -> None:
         talk.check(good, f"echo answers {answer!r} to job {id}")
 
 
-@case("WMP-2.9")
+@case("WMP-2.9", profile="secure")
 def payload_frames(talk: WorkerTalk) -> None:
-    """As many payload frames as nulls; a payload may travel either way."""
+    """There are as many payload frames as nulls."""
     _refused_takes(talk, "WMP-2.9")
 
 
@@ -242,6 +255,31 @@ def garbage(talk: WorkerTalk) -> None:
     manager.done_of(job, within=2.0 + talk.wire.grace, rule="WMP-10.1")
 
 
+@case("WMP-10.1", "WMP-2.1", "WMP-2.4", "WMP-2.6", "WMP-2.7")
+def what_is_not_for_it(talk: WorkerTalk) -> None:
+    """What cannot be understood, or is for somebody else, changes nothing."""
+    manager, _ = talk.met(), talk.met()
+    assert manager.testee is not None
+    identity, epoch = manager.testee
+    lock = manager.woken(1)
+    manager.clear()
+    manager.lose("WMP-10.1", 900)
+    take = _take(manager)
+    no = evolve(take, command=Command.NO, columns=None)
+    for good in (take, no):
+        for one in meaningless(good):
+            talk.remark(f"{one.what}:")
+            manager.raw(*one.frames)
+        for to in ((epoch, b"somebody"), (epoch + 1, identity), (epoch - 1, identity)):
+            manager.raw(*codec.encode(evolve(good, to=to)))
+    for message in _for_managers(manager):
+        manager.raw(*codec.encode(message))
+    acts = (Command.DONE, Command.GIVE, Command.READY)
+    manager.never(*acts, what="one of these acts")
+    (job,) = manager.take(lock.number, b"still there?")
+    manager.done_of(job, rule="WMP-10.1")
+
+
 @case("WMP-10.2")
 def errors_find_their_way(talk: WorkerTalk) -> None:
     """ERROR goes along the reversed ``from``, or to the neighbor when that cannot be read."""
@@ -277,22 +315,22 @@ def command_version_direction(talk: WorkerTalk) -> None:
     lock = manager.woken(1)
     manager.lose("WMP-10.4", 900)
     _refused(talk, manager, bad_heads(_take(manager)), "WMP-10.4")
-    room: dict[int | str, Any] = {4: 1, 5: 1, 7: ["echo"], 8: {"slots": 1}}
-    give: dict[int | str, Any] = {7: ["echo"], 11: {"slots": 1}, 12: 1, 13: 1}
-    for command, fields in (
-        (Command.READY, room),
-        (Command.GIVE, give),
-        (Command.PING, {}),
-        (Command.BYE, {}),
-    ):
-        manager.raw(*codec.encode(Message(command, manager.to, manager.path, fields)))
+    for message in _for_managers(manager):
+        manager.raw(*codec.encode(message))
         error = manager.expect(Command.ERROR)
         talk.check(
             error["code"] == ErrorCode.DIRECTION,
-            f"{command.name} is answered by ERROR {error['code']!r}, expected 'direction'",
+            f"{message.command.name} is answered by ERROR {error['code']!r}, expected 'direction'",
         )
     (job,) = manager.take(lock.number, b"still there?")
     manager.done_of(job, rule="WMP-10.1")
+
+
+def _for_managers(manager: PlayedManager) -> list[Message]:
+    room: dict[int | str, Any] = {4: 1, 5: 1, 7: ["echo"], 8: {"slots": 1}}
+    give: dict[int | str, Any] = {7: ["echo"], 11: {"slots": 1}, 12: 1, 13: 1}
+    said = {Command.READY: room, Command.GIVE: give, Command.PING: {}, Command.BYE: {}}
+    return [Message(command, manager.to, manager.path, said[command]) for command in said]
 
 
 @case("WMP-10.6")

@@ -21,6 +21,7 @@ __all__ = [
     "lost_give",
     "more_keeps_the_lock",
     "no_for_a_released_lock",
+    "no_for_no_lock",
     "no_held_give_while_another_waits",
     "no_releases",
     "second_manager",
@@ -210,13 +211,22 @@ def late_take_without_room(talk: WorkerTalk) -> None:
 
 @case("WMP-4.13")
 def no_for_a_released_lock(talk: WorkerTalk) -> None:
-    """NO for a lock already released is not answered; for one never used, ERROR unknown."""
+    """NO for a lock already released is a race, and not answered."""
     manager, _ = talk.met(), talk.met()
     lock = manager.woken(1)
     manager.no(lock.number)
     manager.clear()
     manager.no(lock.number)
     manager.never(Command.ERROR, what="its lock was released, which is a race and no error")
+
+
+@case("WMP-4.13", profile="secure")
+def no_for_no_lock(talk: WorkerTalk) -> None:
+    """NO for a lock that was never given is answered ERROR unknown."""
+    manager, _ = talk.met(), talk.met()
+    lock = manager.woken(1)
+    manager.no(lock.number)
+    manager.clear()
     manager.no(lock.number + 1000)
     error = manager.expect(Command.ERROR, what="that lock was never given")
     talk.check(error["code"] == ErrorCode.UNKNOWN, f"ERROR {error['code']!r}")
