@@ -184,7 +184,7 @@ if __name__ == "__main__":
     worker, ping_at = Worker(given.endpoints.split(","), given.unit / 1000), 0.0
     signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
     while True:
-        for link in zmq.select(worker.links, [], [], 0.01)[0]:
+        for link in zmq.select(worker.links, [], [], 0.001 if worker.job else 0.01)[0]:
             try:
                 worker.receive(link, link.recv_multipart())
             except (ValueError, TypeError, LookupError, AttributeError, cbor2.CBORError) as error:
