@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from attrs import evolve
 
 from tests.browser.conftest import Browser
 from tests.conformance import zoo_workers  # noqa: F401 - it fills the zoo
@@ -32,8 +33,9 @@ def matrix(tmp_path: Path) -> Path:
         Report("manager", "ours", "./ours", entries=tuple(entry_of(r, 1.0) for r in manager)),
         Report("worker", "deaf", "./deaf", entries=tuple(entry_of(r, 1.0) for r in worker)),
     ]
+    reports[1] = evolve(reports[1], file="found.json")
     path = tmp_path / "matrix.html"
-    path.write_text(page(reports, "found.json"), encoding="utf-8")
+    path.write_text(page(reports), encoding="utf-8")
     return path
 
 

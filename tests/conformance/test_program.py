@@ -127,13 +127,20 @@ def test_a_conversation_that_was_drawn_is_played_again(tmp_path: Path) -> None:
 
 def test_who_does_not_do_the_simplest_thing_is_told_so_at_once(tmp_path: Path) -> None:
     command = f"{sys.executable} -c 'raise SystemExit(\"no such library\")' {{endpoint}}"
-    done = run("worker", "--command", command, cwd=tmp_path)
+    done = run("worker", "--command", command, "--json", "o.json", cwd=tmp_path)
 
     assert done.returncode == 1
     assert "worker/begins" in done.stdout
+    assert re.search(
+        r"play it again: wmp-conformance worker --command '.+' --unit 1000\n", done.stdout
+    )
     assert "it has ended by itself, with status 1" in done.stdout
     assert "stderr: no such library" in done.stdout
     assert done.stdout.count("play it again") == 1
+
+    again = run("worker", "--replay", "o.json", cwd=tmp_path)
+    assert again.returncode == 2
+    assert "in o.json the worker did not begin, so that nothing was played" in again.stderr
 
 
 def test_what_it_does_not_speak_is_unimplemented(tmp_path: Path) -> None:
@@ -161,6 +168,8 @@ def test_reports_are_put_on_one_page(tmp_path: Path) -> None:
     assert re.search(r"deaf, a worker: \d+ rules? broken", done.stdout)
     page = (tmp_path / "both.html").read_text()
     assert page.count('class="implementation ') == 2
+    assert "wmp-conformance worker --replay deaf.json --case worker/no-releases" in page
+    assert "--seed" not in page
     assert run("compare", "good.json", "--html", "one.html", cwd=tmp_path).returncode == 0
 
 

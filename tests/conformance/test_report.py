@@ -111,16 +111,23 @@ def test_who_conforms() -> None:
 
 def test_the_command_that_plays_it_again() -> None:
     mine = report(FAILED, unit=200, seed=7, examples=9)
-    drawn = entry(verdict=Verdict.FAILED, case="worker/drawn")
+    written = evolve(mine, file="my o.json")
+    drawn = entry(verdict=Verdict.FAILED, case="worker/drawn", moves=(("wake", 1, 2, 3),))
+    told = entry(verdict=Verdict.INFORMATIONAL, case="worker/window", lines=TALK)
+    begins = entry(verdict=Verdict.FAILED, case="worker/begins")
+    again = "wmp-conformance worker --command './mine {endpoint}' --unit 200"
 
     assert mine.replay(FAILED) == (
         "wmp-conformance worker --command './mine {endpoint}' --unit 200 "
         "--case worker/wmp-4.10-failed"
     )
     assert mine.replay(drawn).endswith("--case worker/drawn --seed 7 --examples 9")
-    assert mine.replay(drawn, "my o.json") == (
+    assert written.replay(drawn) == (
         "wmp-conformance worker --replay 'my o.json' --case worker/drawn"
     )
+    assert written.replay(told) == f"{again} --case worker/window", "nothing failed in it"
+    assert written.replay(evolve(drawn, moves=())).startswith(again), "nothing to make again"
+    assert written.replay(begins) == mine.replay(begins) == again, "every run begins with it"
 
 
 def test_junit_has_a_case_for_each_and_nothing_that_is_no_xml() -> None:
@@ -169,7 +176,7 @@ def test_the_middle_of_a_long_conversation_is_left_out() -> None:
 
 def test_a_page_needs_nothing_and_shows_all() -> None:
     other = report(entry(), name="yours & theirs", testee="manager", command=None)
-    text = page([report(FAILED), other], "found.json")
+    text = page([report(FAILED, file="found.json"), other])
 
     assert "default-src 'none'" in text
     assert not re.findall(r'(?:src|href)="(?!#)', text)

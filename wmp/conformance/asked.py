@@ -61,6 +61,11 @@ def failed(before: Report, testee: str, file: Path, cases: Sequence[str]) -> lis
         raise ConfigError(f"{file} is about a {before.testee}, not a {testee}")
     named = {id if "/" in id else f"{testee}/{id}" for id in cases}
     failed = [entry for entry in before.entries if entry.unwell]
+    if any(entry.begins for entry in failed):
+        raise ConfigError(
+            f"in {file} the {testee} did not begin, so that nothing was played; "
+            "run it without --replay"
+        )
     found = [entry for entry in failed if not named or entry.case in named]
     if not found:
         raise ConfigError(f"nothing failed in {file}, so there is nothing to play again")

@@ -16,12 +16,11 @@ __all__ = ["junit"]
 _NOT_XML: Final = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
-def junit(reports: Sequence[Report], file: str | None = None) -> str:
+def junit(reports: Sequence[Report]) -> str:
     """Write reports as JUnit XML.
 
     Args:
         reports: One suite each.
-        file: Where the reports are as JSON, for the commands that replay what failed.
     """
     root = ElementTree.Element("testsuites")
     for report in reports:
@@ -37,12 +36,12 @@ def junit(reports: Sequence[Report], file: str | None = None) -> str:
             timestamp=report.began,
         )
         for entry in report.entries:
-            _add(suite, report, entry, file)
+            _add(suite, report, entry)
     ElementTree.indent(root)
     return ElementTree.tostring(root, encoding="unicode", xml_declaration=True) + "\n"
 
 
-def _add(suite: ElementTree.Element, report: Report, entry: Entry, file: str | None) -> None:
+def _add(suite: ElementTree.Element, report: Report, entry: Entry) -> None:
     kind, _, name = entry.case.partition("/")
     test = ElementTree.SubElement(
         suite, "testcase", classname=f"wmp.{kind}", name=name, time=f"{entry.seconds:.3f}"
@@ -55,7 +54,7 @@ def _add(suite: ElementTree.Element, report: Report, entry: Entry, file: str | N
         )
         failure.text = _clean(
             f"{entry.about}\n\n{conversation(entry.lines, report.testee)}\n\n"
-            f"play it again: {report.replay(entry, file)}\n"
+            f"play it again: {report.replay(entry)}\n"
         )
     elif entry.verdict is Verdict.UNIMPLEMENTED:
         ElementTree.SubElement(test, "skipped", message=_clean(entry.text))

@@ -51,19 +51,18 @@ _MEANINGS: Final = {
 }
 
 
-def page(reports: Sequence[Report], file: str | None = None) -> str:
+def page(reports: Sequence[Report]) -> str:
     """Make the page.
 
     Args:
         reports: One column each; of several kinds of testee, too.
-        file: Where the report is as JSON, for the commands that replay what failed.
     """
     style = resources.files(__package__).joinpath("page.css").read_text(encoding="utf-8")
     script = resources.files(__package__).joinpath("page.js").read_text(encoding="utf-8")
     numbers = _numbers(reports)
     title = "WMP/1 conformance: " + ", ".join(report.name for report in reports)
     sections = [
-        _section(number, at, report, entry, file)
+        _section(number, at, report, entry)
         for number, (at, report, entry) in enumerate(
             (at, report, entry)
             for at, report in enumerate(reports)
@@ -211,7 +210,7 @@ def _words(text: str) -> str:
     return re.sub(r"\b(MUST(?: NOT)?|SHOULD(?: NOT)?|MAY)\b", r"<b>\1</b>", text)
 
 
-def _section(number: int, at: int, report: Report, entry: Entry, file: str | None) -> str:
+def _section(number: int, at: int, report: Report, entry: Entry) -> str:
     rules = entry.breaks or entry.rules[:1]
     links = ", ".join(f'<a href="#{rule}">{rule}</a>' for rule in rules)
     broken = entry.text if entry.unwell else ""
@@ -230,7 +229,7 @@ def _section(number: int, at: int, report: Report, entry: Entry, file: str | Non
 <summary><b class="{kind}">{entry.verdict.value}</b> {escape(entry.case)}
 <small>{escape(report.name)}: {_words(entry.about)}</small></summary>
 <p>{links}: {escape(entry.text)}</p>{quotes}
-<p>Play it again:</p><pre class="command">{escape(report.replay(entry, file))}</pre>
+<p>Play it again:</p><pre class="command">{escape(report.replay(entry))}</pre>
 <div class="wide">{sequence_diagram(entry.lines, report.testee, broken=broken)}</div>
 <details class="frames"><summary>frames in hexadecimal</summary>
 <div class="wide">{_frames(entry.lines, report.testee)}</div></details>

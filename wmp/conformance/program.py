@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import click
+from attrs import evolve
 
 from wmp.cli.options import Command, version, write_examples
 from wmp.cli.start import FAILED
@@ -227,11 +228,12 @@ def _hold(
         whole=not (rules or cases or replay or plan.examples == 0),
     )
     report, stopped = play_plan(plan, report)
-    source = next((str(file) for file in (json, replay) if file is not None), None)
-    show(report, source)
+    source = json or replay
+    report = evolve(report, file=None if source is None else str(source))
+    show(report)
     if json is not None:
         json.write_text(report.dumps(), encoding="utf-8")
-    _write([report], source, **files)
+    _write([report], **files)
     if stopped:
         return stopped
     return 0 if report.conforms else FAILED
@@ -239,16 +241,15 @@ def _hold(
 
 def _write(
     reports: Sequence[Report],
-    source: str | None,
     *,
     html: Path | None = None,
     junit: Path | None = None,
     badge: Path | None = None,
 ) -> None:
     if html is not None:
-        html.write_text(make_page(reports, source), encoding="utf-8")
+        html.write_text(make_page(reports), encoding="utf-8")
     if junit is not None:
-        junit.write_text(make_junit(reports, source), encoding="utf-8")
+        junit.write_text(make_junit(reports), encoding="utf-8")
     if badge is not None:
         badge.write_text(make_badge(reports[0]), encoding="utf-8")
 
@@ -271,7 +272,7 @@ def compare(files: Sequence[Path], html: Path, junit: Path | None) -> int:
     Reports are what --json wrote, of managers, workers and devices alike.
     """
     reports = [read(file) for file in files]
-    _write(reports, None, html=html, junit=junit)
+    _write(reports, html=html, junit=junit)
     for report in reports:
         show_summary(report)
     return 0 if all(report.conforms for report in reports) else FAILED

@@ -93,6 +93,16 @@ class Entry:
         """Whether it is a conversation that was drawn."""
         return self.case.endswith("/drawn")
 
+    @property
+    def begins(self) -> bool:
+        """Whether it is what every run begins with, and not a case of its own."""
+        return self.case.endswith("/begins")
+
+    @property
+    def replays(self) -> bool:
+        """Whether ``--replay`` plays it again, from a report in which it is."""
+        return self.unwell and not self.begins and (not self.drawn or bool(self.moves))
+
 
 @frozen
 class Report:
@@ -117,6 +127,8 @@ class Report:
     whole: bool = True
     """Whether every case was played that there is for this kind of testee."""
     entries: tuple[Entry, ...] = field(default=())
+    file: str | None = field(default=None, eq=False)
+    """Where it is as JSON."""
 
     @property
     def bad(self) -> tuple[Entry, ...]:
@@ -149,20 +161,15 @@ class Report:
                     found[rule_id] = verdict, entry.case
         return found
 
-    def replay(self, entry: Entry, file: str | None = None) -> str:
-        """The command that plays an entry again.
-
-        Args:
-            entry: Which.
-            file: Where this report was written as JSON, None when it was not.
-        """
+    def replay(self, entry: Entry) -> str:
+        """The command that plays an entry again: as it was, if this report is in a file."""
         words = ["wmp-conformance", self.testee]
-        if file is not None:
-            return " ".join([*words, "--replay", shlex.quote(file), "--case", entry.case])
+        if self.file is not None and entry.replays:
+            return " ".join([*words, "--replay", shlex.quote(self.file), "--case", entry.case])
         for option, value in (("--command", self.command), ("--endpoint", self.endpoint)):
             if value is not None:
                 words += [option, shlex.quote(value)]
-        words += ["--unit", str(self.unit), "--case", entry.case]
+        words += ["--unit", str(self.unit), *([] if entry.begins else ["--case", entry.case])]
         if entry.drawn:
             words += ["--seed", str(self.seed), "--examples", str(self.examples)]
         return " ".join([*words, *(["--strict"] if self.strict else [])])
@@ -197,7 +204,7 @@ def entry_of(result: Result, seconds: float) -> Entry:
         text=result.text,
         seconds=round(seconds, 3),
         seed=result.seed,
-        moves=tuple(tuple(move) for move in result.script) if result.breaks else (),
+        moves=tuple(map(tuple, result.script)) if result.verdict is not Verdict.OK else (),
         lines=tuple(map(_said, kept)),
         stderr=result.stderr if kept else "",
     )
@@ -297,6 +304,7 @@ def read(path: Path) -> Report:
         return evolve(
             head,
             profiles=tuple(plain["profiles"]),
+            file=str(path),
             entries=tuple(_read_entry(entry) for entry in plain["cases"]),
         )
     except (KeyError, TypeError, ValueError) as error:

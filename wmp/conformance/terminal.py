@@ -105,19 +105,19 @@ def _console() -> Console:
     return Console(highlight=False, width=None if sys.stdout.isatty() else 160)
 
 
-def show(report: Report, file: str | None = None) -> None:
+def show(report: Report) -> None:
     """Print what was found out: failures with their conversations, rules by verdict."""
     console = _console()
     for entry in report.entries:
         if entry.unwell:
-            _show_failure(console, report, entry, file)
+            _show_failure(console, report, entry)
     if len(report.entries) > 1:
         console.print(_table(report))
     _show_reasons(console, report)
     show_summary(report)
 
 
-def _show_failure(console: Console, report: Report, entry: Entry, file: str | None) -> None:
+def _show_failure(console: Console, report: Report, entry: Entry) -> None:
     style = _STYLES[entry.verdict]
     rules = ", ".join(entry.breaks) or entry.rules[0]
     console.print(f"[{style}]{entry.verdict.value}[/] {rules} in {entry.case}", soft_wrap=True)
@@ -132,7 +132,7 @@ def _show_failure(console: Console, report: Report, entry: Entry, file: str | No
         console.out(f"  {line}", highlight=False)
     for line in entry.stderr.splitlines()[-_SAID:]:
         console.out(f"  stderr: {line}", highlight=False)
-    console.print(f"  play it again: {escape(report.replay(entry, file))}\n", soft_wrap=True)
+    console.print(f"  play it again: {escape(report.replay(entry))}\n", soft_wrap=True)
 
 
 def _show_reasons(console: Console, report: Report) -> None:
