@@ -97,6 +97,12 @@ def test_a_testee_that_ends_badly_is_unclean() -> None:
     assert "status 3" in result.text
 
 
+def test_what_fails_is_played_more_slowly_where_the_testee_can_be_told() -> None:
+    assert Live("worker", "./mine {endpoint} {unit}", unit=200).slower.unit == 600
+    assert Live("worker", "./mine {endpoint} {unit}", unit=900).slower.unit == 1000
+    assert Live("worker", None, "tcp://127.0.0.1:1", unit=200).slower.unit == 200
+
+
 def test_a_command_without_slots_cannot_have_two() -> None:
     live = Live("worker", f"{TESTEE} worker --connect {{endpoint}}")
     case = next(case for case in cases_for("worker") if case.slots > 1)

@@ -16,7 +16,15 @@ from xml.etree import ElementTree
 
 import pytest
 
+from tests.conformance import zoo_workers  # noqa: F401 - it fills the zoo
+from tests.conformance.zoo import ZOO, Bent
 from tests.interop.programs import ENVIRON, ROOT, Program
+from wmp.conformance.case import Verdict
+from wmp.conformance.check import cases_for, run_all
+from wmp.conformance.main import main
+from wmp.conformance.ours import OurWorker
+from wmp.conformance.report import Entry, Report, entry_of
+from wmp.conformance.rules import PROFILES
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(240)]
 
@@ -27,6 +35,7 @@ WORDS = "--connect {endpoint} --unit {unit} --slots {slots}"
 GOOD = f"{DEAF} --good {WORDS}"
 BAD = f"{DEAF} {WORDS}"
 PATIENCE = 200
+QUICK = ("--unit", "100")
 
 
 def run(
@@ -42,10 +51,19 @@ def run(
     )
 
 
+def run_here(*words: str) -> object:
+    """The exit code, of what needs no process of its own."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", ["wmp-conformance", *words])
+        with pytest.raises(SystemExit) as ended:
+            main()
+    return ended.value.code
+
+
 def test_a_worker_that_conforms(tmp_path: Path) -> None:
     words = ("--command", GOOD, "--name", "mine", "--case", "plain-handshake", "--case", "drawn")
     files = ("--json", "o.json", "--junit", "o.xml", "--html", "o.html", "--badge", "o.svg")
-    done = run("worker", *words, "--examples", "2", *files, cwd=tmp_path)
+    done = run("worker", *words, "--examples", "1", *QUICK, *files, cwd=tmp_path)
 
     assert done.returncode == 0, done.stdout + done.stderr
     assert "mine, a worker: conforms in part (2 cases, not all there are)" in done.stdout
@@ -66,7 +84,7 @@ def test_a_worker_that_conforms(tmp_path: Path) -> None:
 
 def test_a_rule_that_is_broken_is_told_and_played_again(tmp_path: Path) -> None:
     files = ("--json", "found.json", "--junit", "found.xml", "--html", "found.html")
-    done = run("worker", "--command", BAD, "--rule", "WMP-4.10", *files, cwd=tmp_path)
+    done = run("worker", "--command", BAD, "--rule", "WMP-4.10", *QUICK, *files, cwd=tmp_path)
 
     assert done.returncode == 1, done.stdout + done.stderr
     assert "WMP-4.10 says: NO MUST release what is left of the lock." in done.stdout
@@ -94,25 +112,12 @@ def test_a_rule_that_is_broken_is_told_and_played_again(tmp_path: Path) -> None:
 
 def test_a_conversation_that_was_drawn_is_played_again(tmp_path: Path) -> None:
     moves = [["wake", 0, 1, 0], ["no", 0, 0, 0], ["wait", 0, 4, 0]]
-    done = run(
-        "worker", "--command", GOOD, "--case", "plain-handshake", "--json", "o.json", cwd=tmp_path
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    report = json.loads((tmp_path / "o.json").read_text())
-    report["cases"] = [
-        {
-            "case": "worker/drawn",
-            "about": "3 moves that were drawn.",
-            "rules": ["WMP-10.1"],
-            "profile": "core",
-            "verdict": "FAILED",
-            "breaks": ["WMP-10.1"],
-            "seconds": 1.0,
-            "seed": 0,
-            "moves": moves,
-        }
-    ]
-    (tmp_path / "o.json").write_text(json.dumps(report))
+    entry = Entry(
+        "worker/drawn", "3 moves that were drawn.", ("WMP-10.1",), "core", Verdict.FAILED,
+        breaks=("WMP-10.1",), seed=0, moves=moves,
+    )  # fmt: skip
+    before = Report("worker", "mine", GOOD, unit=100, profiles=PROFILES, entries=(entry,))
+    (tmp_path / "o.json").write_text(before.dumps())
 
     again = run("worker", "--replay", "o.json", "--json", "p.json", cwd=tmp_path)
 
@@ -157,9 +162,16 @@ def test_what_it_does_not_speak_is_unimplemented(tmp_path: Path) -> None:
 
 
 def test_reports_are_put_on_one_page(tmp_path: Path) -> None:
-    for name, command in (("good", GOOD), ("deaf", BAD)):
-        words = ("--command", command, "--name", name, "--rule", "WMP-4.10")
-        run("worker", *words, "--json", f"{name}.json", cwd=tmp_path)
+    deaf = next(one for one in ZOO if (one.testee, one.rule) == ("worker", "WMP-4.9"))
+    makes = {
+        "good": OurWorker.of,
+        "deaf": lambda terms: Bent(OurWorker.of(terms), deaf.bend(terms=terms)),
+    }
+    for name, make in makes.items():
+        results = run_all(make, cases_for("worker", rules=["WMP-4.9"]))
+        entries = tuple(entry_of(result, 1.0) for result in results)
+        report = Report("worker", name, "./mine {endpoint}", whole=False, entries=entries)
+        (tmp_path / f"{name}.json").write_text(report.dumps())
 
     done = run("compare", "good.json", "deaf.json", "--html", "both.html", cwd=tmp_path)
 
@@ -168,16 +180,14 @@ def test_reports_are_put_on_one_page(tmp_path: Path) -> None:
     assert re.search(r"deaf, a worker: \d+ rules? broken", done.stdout)
     page = (tmp_path / "both.html").read_text()
     assert page.count('class="implementation ') == 2
-    assert "wmp-conformance worker --replay deaf.json --case worker/no-releases" in page
+    assert "wmp-conformance worker --replay deaf.json --case worker/" in page
     assert "--seed" not in page
     assert run("compare", "good.json", "--html", "one.html", cwd=tmp_path).returncode == 0
 
 
-def test_cases_are_listed(tmp_path: Path) -> None:
-    done = run("device", "--list", cwd=tmp_path)
-
-    assert done.returncode == 0
-    assert "device/there-and-back" in done.stdout
+def test_cases_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_here("device", "--list") == 0
+    assert "device/there-and-back" in capsys.readouterr().out
 
 
 USAGE = [
@@ -204,17 +214,24 @@ USAGE = [
 
 
 @pytest.mark.parametrize(("words", "text"), USAGE, ids=lambda value: str(value)[:40])
-def test_what_is_wrong_is_said_in_one_line(words: str, text: str, tmp_path: Path) -> None:
+def test_what_is_wrong_is_said_in_one_line(
+    words: str,
+    text: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
     (tmp_path / "junk.json").write_text("no")
     (tmp_path / "other.json").write_text("{}")
     (tmp_path / "newer.json").write_text('{"format": "wmp-conformance", "version": 99}')
     argv = [word.replace("BAD", BAD) for word in shlex.split(words.format(bad="BAD"))]
-    done = run(*argv, cwd=tmp_path)
 
-    assert done.returncode == 2, done.stdout + done.stderr
-    assert re.search(text.format(), done.stderr), done.stderr
-    assert len(done.stderr.splitlines()) == 1, done.stderr
-    assert "Traceback" not in done.stderr
+    assert run_here(*argv) == 2
+    said = capsys.readouterr().err
+    assert re.search(text.format(), said), said
+    assert len(said.splitlines()) == 1, said
+    assert "Traceback" not in said
 
 
 @pytest.mark.parametrize("package", ["click", "rich", "hypothesis"])

@@ -109,7 +109,9 @@ class Live:
 
     @property
     def slower(self) -> Live:
-        """The same at a slower pace; at one that is slow enough already, the same."""
+        """The same at a slower pace; what runs already goes by the unit that it has."""
+        if self.command is None:
+            return self
         pace = max(self.own_unit, min(_SURE, _SLOWER * self.own_unit))
         return evolve(self, unit=pace)
 
