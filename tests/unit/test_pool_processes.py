@@ -70,6 +70,36 @@ def test_a_child_that_exits_is_told_with_its_code_and_replaced_every_time(
     assert len(texts) == 3, "each names a child of its own"
 
 
+def log_run(payload: bytes) -> bytes:
+    """Add a line to the file that the payload names, then end, or die, as it says."""
+    path, number, how = payload.decode().split("|")
+    with open(path, "a") as log:
+        log.write(f"{number}\n")
+    if how == "die":
+        os.kill(os.getpid(), signal.SIGKILL)
+    return number.encode() * int(how)
+
+
+@pytest.mark.rule("WMP-6.14")
+@pytest.mark.parametrize("size", [1, 20_000, 100_000], ids=["small", "some", "large"])
+def test_what_had_ended_when_the_child_died_is_not_run_again(
+    opened: Opener, posts: Posts, tmp_path: Path, size: int
+) -> None:
+    log = tmp_path / "log"
+    jobs = [f"{log}|{number}|{size}" for number in range(40)]
+    for fatal in (10, 11, 30):
+        jobs[fatal] = f"{log}|{fatal}|die"
+    pool = opened("process", default=log_run)
+    pool.run(run(1, [job.encode() for job in jobs]))
+    results = posts.results(1, range(1, 41))
+    assert log.read_text().split() == [str(number) for number in range(40)]
+    for number, (outcome, payload) in enumerate(results):
+        if number in (10, 11, 30):
+            assert outcome is LOST
+        else:
+            assert (outcome, payload) == (OK, str(number).encode() * size)
+
+
 def test_an_idle_child_that_dies_is_replaced(opened: Opener, posts: Posts) -> None:
     pool = opened("process", default=end_process)
     pool.run(run(1, [b""]))

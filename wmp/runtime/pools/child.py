@@ -13,7 +13,7 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Mapping, MutableSequence
+from collections.abc import Callable, Mapping, MutableSequence
 from queue import SimpleQueue
 from threading import Lock, Thread
 from typing import Any, Final
@@ -25,9 +25,10 @@ from wmp.runtime.handlers import Served
 from wmp.runtime.pools.lane import Lane, PoolEvent, Terminated, run_lane
 from wmp.runtime.pools.local import LocalLanes
 from wmp.runtime.pools.pipe import pack, receive
+from wmp.runtime.pools.shelf import Shelf
 from wmp.runtime.pools.upkeep import Upkeep
 
-__all__ = ["ANY", "BEGUN", "CONDEMNED", "ENDING", "MARKS", "main"]
+__all__ = ["ANY", "BEGUN", "CONDEMNED", "ENDING", "FILLED", "MARKS", "main"]
 
 BEGUN: Final = 0
 """Mark: the job that was begun last, 0 before the first of a lane. The child writes it."""
@@ -35,7 +36,9 @@ CONDEMNED: Final = 1
 """Mark: the job that SIGTERM is meant for, ``ANY`` for whatever runs. The parent writes it."""
 ENDING: Final = 2
 """Mark: 1 when the child ends because of SIGTERM."""
-MARKS: Final = 3
+FILLED: Final = 3
+"""Mark: how many bytes of the shelf are in use. The child writes it."""
+MARKS: Final = 4
 
 ANY: Final = -1
 
@@ -43,32 +46,41 @@ _GRACE: Final = 1.0
 """Seconds that a handler has to see its flag after the parent died."""
 
 
-def main(sock: socket.socket, handlers: bytes, mark: MutableSequence[int], upkeep: Upkeep) -> None:
+def main(
+    sock: socket.socket,
+    handlers: bytes,
+    mark: MutableSequence[int],
+    memory: Any,
+    upkeep: Upkeep,
+) -> None:
     """Serve the parent until it says so, or is gone.
 
     Args:
         sock: This end of the pair.
         handlers: Pickled role → :class:`Served`.
         mark: Shared with the parent, so that it outlives this process: ``BEGUN`` and so on.
+        memory: Shared as well: of the shelf.
         upkeep: What this process may use.
     """
     _quiet_signals(mark)
     lock = Lock()
     broken = False
 
-    def send(message: tuple[Any, ...]) -> None:
+    def send(message: tuple[Any, ...]) -> bool:
         nonlocal broken
         data = pack(message)
         with lock:
             if broken:
-                return
+                return False
             # SIGTERM may end this half way: after half a message nothing makes sense any more.
             broken = True
             try:
                 sock.sendall(data)
             except OSError:
-                return  # the parent is gone; the reading thread sees it too and ends this process
+                # The parent is gone; the reading thread sees it too and ends this process.
+                return False
             broken = False
+        return True
 
     try:
         if upkeep.memory is not None:
@@ -78,7 +90,7 @@ def main(sock: socket.socket, handlers: bytes, mark: MutableSequence[int], upkee
     except BaseException as error:  # noqa: BLE001
         send(("failed", f"{type(error).__name__}: {error}"))
         return
-    child = _Child(sock, served, mark, upkeep.max_jobs, send)
+    child = _Child(sock, served, mark, Shelf(memory, mark, FILLED), upkeep.max_jobs, send)
     send(("ready",))
     try:
         child.work()
@@ -120,12 +132,14 @@ class _Child:
         sock: socket.socket,
         served: Mapping[str, Served],
         mark: MutableSequence[int],
+        shelf: Shelf,
         max_jobs: int | None,
-        send: Any,
+        send: Callable[[tuple[Any, ...]], bool],
     ) -> None:
         self._sock = sock
         self._served = served
         self._mark = mark
+        self._shelf = shelf
         self._left = max_jobs
         """Jobs that may still begin; None for any number."""
         self._send = send
@@ -152,7 +166,8 @@ class _Child:
         match event:
             case Finished(lane, ids, outcomes, payloads):
                 plain = [p if type(p) is bytes else bytes(p) for p in payloads]
-                self._send(("finished", lane, ids, bytes(outcomes), plain))
+                if self._send(("finished", lane, ids, bytes(outcomes), plain)):
+                    self._shelf.clear()
             case Recalled(lane, ids):
                 self._send(("recalled", lane, ids))
             case Reported(lane, id, fraction, text):
@@ -193,12 +208,13 @@ class _Child:
                 pass
 
     def _marking(self, lane: Lane) -> Any:
-        remove, mark = lane.pending.remove, self._mark
+        remove, mark, put = lane.pending.remove, self._mark, self._shelf.put
 
         def begin(id: int) -> None:
             if mark[ENDING]:  # a handler kept this process from ending: it ends with its job
                 raise KeyError(id)
             remove(id)
+            lane.keep(put)  # whatever this one does to the process, the others have ended
             mark[BEGUN] = id
 
         def begin_counted(id: int) -> None:

@@ -7,10 +7,12 @@ from itertools import repeat
 from typing import TYPE_CHECKING, Any, Final
 
 from wmp.actions import Run
+from wmp.events import Finished
 from wmp.runtime.pools.lane import PoolEvent
 from wmp.runtime.pools.local import cancelled, lost
 
 if TYPE_CHECKING:
+    from wmp.runtime.pools.shelf import Shelf
     from wmp.runtime.pools.spawn import Child
 
 __all__ = ["NEVER", "HeldLane"]
@@ -135,17 +137,21 @@ class HeldLane:
         unwanted = self.take(sorted(self._interrupted))
         return [cancelled(self.number, unwanted)] if unwanted else []
 
-    def bereave(self, begun: int, cause: str) -> list[PoolEvent]:
+    def bereave(self, shelf: Shelf, begun: int, cause: str) -> list[PoolEvent]:
         """Its child died: answer for it.
 
-        Jobs that had ended but whose results the child had not handed over yet (a few
-        milliseconds of fast jobs at most) run again with the rest: a job is run at least once.
-
         Args:
-            begun: The job that the child began last, 0 for none.
+            shelf: What the child had ended and not handed over.
+            begun: The job that it began last, 0 for none.
             cause: What it died of.
         """
-        events = self.release()
+        events: list[PoolEvent] = []
+        rows = [row for row in zip(*shelf.results(), strict=True) if row[0] in self.jobs]
+        if rows:
+            ended, outcomes, payloads = map(list, zip(*rows, strict=True))
+            self.take(ended)
+            events.append(Finished(self.number, ended, outcomes, payloads))
+        events += self.release()
         ids = self.take((begun,))
         if ids or events:
             self._setbacks = 0

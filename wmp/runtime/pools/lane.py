@@ -160,6 +160,12 @@ class Lane:
             self._post_progress(job, now)
             return False
 
+    def keep(self, put: Callable[[int, Outcome, Frame], bool]) -> None:
+        """Have the last result put away; post all when there is no room for it."""
+        with self.lock:
+            if self.done and not put(self.done[-1], self.outcomes[-1], self.payloads[-1]):
+                self._post_done()
+
     def report(self, job: RunningJob, fraction: float | None, text: str | None) -> None:
         """Note a handler's progress: sent now, or by the reporter when it comes too fast."""
         now = monotonic()

@@ -382,7 +382,7 @@ class ProcessExecutor:
             self._children.remove(child)
             lane = child.lane
             if lane is not None:
-                events = lane.bereave(child.begun, self._cause(child, how))
+                events = lane.bereave(child.shelf, child.begun, self._cause(child, how))
             events += self._part(child)
         for event in events:
             self._post(event)

@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from wmp.errors import ConfigError
 from wmp.runtime.handlers import Served
-from wmp.runtime.pools.child import BEGUN, CONDEMNED, ENDING, MARKS, main
+from wmp.runtime.pools.child import BEGUN, CONDEMNED, ENDING, FILLED, MARKS, main
 from wmp.runtime.pools.pipe import CHUNK, Frames, pack
+from wmp.runtime.pools.shelf import SHELF, Shelf
 from wmp.runtime.pools.upkeep import Upkeep
 
 if TYPE_CHECKING:
@@ -84,6 +85,9 @@ class Child:
         self._killed = False
         self._condemned = 0
         self._mark = _CONTEXT.RawArray(ctypes.c_longlong, MARKS)
+        memory = _CONTEXT.RawArray(ctypes.c_ubyte, SHELF)
+        self.shelf = Shelf(memory, self._mark, FILLED)
+        """What it has ended and not said; it outlives the child's end."""
         self.backlog: deque[memoryview] = deque()
         """What did not fit into the socket yet."""
         self.recalls: deque[tuple[int, Sequence[int]]] = deque()
@@ -93,7 +97,7 @@ class Child:
         try:
             self.sock.setblocking(False)
             self._process = _CONTEXT.Process(
-                target=main, args=(theirs, handlers, self._mark, upkeep), name="wmp-worker"
+                target=main, args=(theirs, handlers, self._mark, memory, upkeep), name="wmp-worker"
             )
             _start_without_sigint(self._process)
         except BaseException:
@@ -120,6 +124,7 @@ class Child:
     def forget_marks(self) -> None:
         """It gets another lane: ids are a manager's own, so an older one may have had the same."""
         self._mark[BEGUN] = self._mark[CONDEMNED] = 0
+        self.shelf.clear()
 
     def is_open(self) -> bool:
         """Whether its end of the socket may still be."""

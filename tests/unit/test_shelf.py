@@ -1,0 +1,48 @@
+"""The shelf: results that outlive the process that made them."""
+
+from __future__ import annotations
+
+from wmp.message import Outcome
+from wmp.runtime.pools.shelf import Shelf
+
+FILLED = 1
+
+
+def make(size: int = 100) -> tuple[Shelf, list[int], bytearray]:
+    mark, memory = [0, 0], bytearray(size)
+    return Shelf(memory, mark, FILLED), mark, memory
+
+
+def test_what_was_put_there_is_found_in_order_until_it_is_cleared() -> None:
+    shelf, mark, memory = make()
+    highest = 2**63 - 1
+    assert shelf.put(7, Outcome.OK, b"")
+    assert shelf.put(highest, Outcome.ERROR, memoryview(b"no luck"))
+    # The other end has the memory only.
+    other = Shelf(memory, mark, FILLED)
+    assert other.results() == ([7, highest], [Outcome.OK, Outcome.ERROR], [b"", b"no luck"])
+    shelf.clear()
+    assert other.results() == ([], [], [])
+    assert shelf.put(8, Outcome.CANCELLED, b"x")
+    assert other.results() == ([8], [Outcome.CANCELLED], [b"x"])
+
+
+def test_what_finds_no_room_is_refused_and_nothing_is_harmed() -> None:
+    shelf, _, _ = make(40)
+    assert shelf.put(1, Outcome.OK, b"1234")
+    assert not shelf.put(2, Outcome.OK, b"x" * 11)
+    assert shelf.put(3, Outcome.OK, b"x" * 10)  # to the last byte
+    assert shelf.results() == ([1, 3], [Outcome.OK] * 2, [b"1234", b"x" * 10])
+
+
+def test_what_makes_no_sense_is_no_result() -> None:
+    shelf, mark, memory = make()
+    shelf.put(1, Outcome.OK, b"good")
+    behind = mark[FILLED]
+    shelf.put(2, Outcome.OK, b"bad")
+    for end in range(behind, mark[FILLED]):
+        mark[FILLED] = end
+        assert shelf.results() == ([1], [Outcome.OK], [b"good"])
+    memory[behind:] = b"\xff" * len(memory[behind:])
+    mark[FILLED] = 1 << 40
+    assert shelf.results() == ([1], [Outcome.OK], [b"good"])
