@@ -18,6 +18,7 @@ from wmp.conformance import (
     check_manager,
     check_worker,
 )
+from wmp.conformance.asked import spoken
 from wmp.conformance.case import Case
 from wmp.conformance.check import cases_for, run_all
 from wmp.conformance.draw import SPEAKS, draw, play_moves
@@ -192,7 +193,15 @@ def test_what_is_drawn_needs_more_than_the_core(testee: str) -> None:
     assert result.verdict is Verdict.UNIMPLEMENTED
     assert result.text == "it does not speak the profile columns, reliable, status-cancel"
     assert unspoken(case, set(PROFILES) - {"secure", "held-give"}) is None
-    assert unspoken(drawn_case("device", ()), ("core", "device")) is None
+
+
+@pytest.mark.parametrize("testee", TESTEES)
+def test_who_leaves_nothing_out_is_asked_everything(testee: str) -> None:
+    profiles = spoken(testee, (), ())
+
+    assert "core" in profiles
+    for case in (*cases_for(testee), drawn_case(testee, ())):
+        assert unspoken(case, profiles) is None, case.id
 
 
 def test_a_testee_that_raises_is_told_so() -> None:

@@ -105,8 +105,8 @@ def check(testee: str, command: str | None, endpoint: str | None) -> None:
 
 def spoken(testee: str, profiles: Sequence[str], without: Sequence[str]) -> list[str]:
     """The profiles that a testee speaks, of those that are its affair; all, if none are named."""
-    there = {case.profile for case in cases_for(testee)}
     always = {"core", "device"} if testee == "device" else {"core"}
+    there = {case.profile for case in cases_for(testee)} | always
     named = set(profiles) | always if profiles else there
     return [one for one in PROFILES if one in named & there and one not in without]
 
