@@ -41,8 +41,9 @@ def fencing(patch: Patch) -> None:
 
     def believe(self: Dispatch, worker: Any, columns: Any, now: float) -> int:
         for id, attempt in zip(columns.ids, columns.attempts, strict=True):
-            if id in worker.leases:
-                worker.leases[id].attempt = attempt
+            job = self.granted.record(id)
+            if job is not None and job.worker is worker:
+                job.attempt = attempt
         return done(self, worker, columns, now)
 
     patch.setattr(Dispatch, "done", believe)
@@ -69,6 +70,7 @@ def leases_of_the_old_session(patch: Patch) -> None:
     opened = Manager._new_session
 
     def keep(self: Manager, worker: Any, now: float) -> None:
+        self._dispatch.granted.of(worker)  # each has a record of its own now
         leases, worker.leases = worker.leases, {}
         opened(self, worker, now)
         worker.leases = leases
@@ -263,8 +265,9 @@ def lost_at_the_worker(patch: Patch) -> None:
     def forgive(self: Dispatch, worker: Any, columns: Any, now: float) -> int:
         rows = zip(columns.ids, columns.attempts, columns.outcomes or (), strict=True)
         for id, attempt, outcome in rows:
-            job = worker.leases.get(id)
-            if outcome == Outcome.LOST and job is not None and job.attempt == attempt:
+            job = self.granted.record(id)
+            held = self.granted.holds(worker, id, attempt)
+            if outcome == Outcome.LOST and held and job is not None:
                 job.lost -= 1
         return done(self, worker, columns, now)
 

@@ -114,8 +114,8 @@ def test_a_manager_that_accepts_a_stale_attempt_is_found(monkeypatch):
 
     def gullible(self, worker, columns, now):
         for id, attempt in zip(columns.ids, columns.attempts, strict=True):
-            if (job := self.jobs.get(id)) is not None:
-                worker.leases[id], job.attempt = job, attempt
+            if (job := self.granted.record(id)) is not None:
+                worker.leases[id], job.worker, job.attempt = job, worker, attempt
         return done(self, worker, columns, now)
 
     def careless(self, worker, link, message, now):

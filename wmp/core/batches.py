@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from attrs import define, field
 
+from wmp.core.grants import Grant, Part
 from wmp.core.jobs import Job
 from wmp.message import Frame
 
@@ -60,11 +61,12 @@ class Batch:
         self.payloads += tuple(payloads[:room])
         return min(room, len(ids))
 
-    def take(self, count: int, size: int, *, least: int) -> tuple[list[Job], int]:
+    def take(self, count: int, size: int, *, least: int) -> tuple[Part | None, int, int]:
         """Take out up to ``count`` jobs and ``size`` payload bytes, at least ``least`` jobs.
 
         Returns:
-            Their records, and the bytes that are left: negative when nothing else fits.
+            The jobs, None for none; how many they are; and the bytes that are left, negative
+            when nothing else fits.
         """
         payloads = self.payloads[:count]
         fit, left = len(payloads), size - sum(map(len, payloads))
@@ -73,14 +75,16 @@ class Batch:
             fit = max(least, bisect_right(sizes, size))
             left = size - sizes[min(fit, len(sizes) - 1)]
             payloads = payloads[:fit]
-        queue, priority, retries, deadline = self.queue, self.priority, self.retries, self.deadline
-        jobs = [
-            Job(id, payload, queue, priority, retries, deadline)
-            for id, payload in zip(self.ids, payloads)  # noqa: B905 - the others stay
-        ]
+        if fit == 1:
+            part: Part | None = self._record(self.ids[0], payloads[0])
+        elif fit:
+            ids = self.ids[:fit].tolist()
+            part = Grant(self.queue, self.priority, self.retries, self.deadline, ids, payloads, fit)
+        else:
+            part = None
         del self.ids[:fit]
         self.payloads = self.payloads[fit:]
-        return jobs, left
+        return part, fit, left
 
     def find(self, id: int) -> Job | None:
         """The record of one of the jobs, which stays; None when it is not here."""

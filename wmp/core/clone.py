@@ -28,6 +28,7 @@ _FLAT: Final = frozenset(
     {
         "Dispatch.ended",
         "Dispatch.requeued",
+        "Grant.ids",
         "Kept.fields",
         "Lane.ids",
         "Line.jobs",

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from math import ceil
-from typing import Any, Final
+from typing import Any
 
 from attrs import define, field
 
 from wmp.actions import End, Note, Notify, Resolve
-from wmp.core.jobs import TRANSITIONS, Input, Job, State
+from wmp.core.grants import ENDS, Granted, Part
+from wmp.core.jobs import Input, Job, State
 from wmp.core.offers import Offers
 from wmp.core.peers import Give, RemoteWorker, fits
 from wmp.core.post import Post
@@ -39,20 +39,23 @@ _MAX_FACTOR = 1 << 20  # beyond any number of workers; keeps the doubling bounde
 class Dispatch:
     """The job side of a manager.
 
-    Invariant: a job stands in ``jobs`` from its first grant until it ended; while it is queued
-    it stands in its queue and in no ``leases``, while leased in exactly one worker's ``leases``.
+    Invariant: a job stands in ``granted`` from its first grant until it ended; while it is queued
+    it stands in its queue and is of no worker, while leased it is of exactly one.
     """
 
     settings: ManagerSettings
     post: Post
     offers: Offers
     queues: Queues = field(factory=Queues)
-    jobs: dict[int, Job] = field(factory=dict)
-    """The records of jobs that were granted; those of the others are yet to be made."""
+    granted: Granted = field(init=False)
     last_id: int = 0
     ended: Counter[End] = field(factory=Counter)
     requeued: Counter[str] = field(factory=Counter)
     _resolved: list[tuple[Job, End, Frame]] = field(factory=list)
+    _settled: list[Resolve] = field(factory=list)
+
+    def __attrs_post_init__(self) -> None:
+        self.granted = Granted(self.post.timers)
 
     # -- from the application
 
@@ -112,17 +115,17 @@ class Dispatch:
 
     def find(self, id: int) -> Job | None:
         """The record of a job; one that was never granted has it made for the occasion."""
-        return self.jobs.get(id) or self.queues.batches.find(id)
+        return self.granted.record(id) or self.queues.batches.find(id)
 
     def all_jobs(self) -> dict[int, Job]:
         """The records of all jobs, by number; to be looked at only."""
         jobs = {job.id: job for batch in self.queues.batches for job in batch.records()}
-        return jobs | self.jobs
+        return jobs | {job.id: job for job in self.granted.all()}
 
     @property
     def empty(self) -> bool:
         """Whether all jobs ended."""
-        return not self.jobs and not self.queues.waiting
+        return not self.granted and not self.queues.waiting
 
     # -- from workers
 
@@ -163,9 +166,9 @@ class Dispatch:
         self.answered(worker, give.roles)
         filled = self._fill(give)
         held = give.want > 0 and until > now
-        for last, (queue, jobs) in enumerate(filled, 1 - len(filled)):
+        for last, (queue, parts) in enumerate(filled, 1 - len(filled)):
             queue.factor = 1
-            self._grant(give, queue, jobs, now, more=last < 0 or held)
+            self._grant(give, queue, parts, now, more=last < 0 or held)
         if held:
             worker.gives[lock] = give
             self.offers.update(worker)
@@ -180,7 +183,12 @@ class Dispatch:
 
     def done(self, worker: RemoteWorker, columns: Columns, now: float) -> int:
         """Take results in; returns how many named no current lease (WMP-6.2, 6.3)."""
-        leases = worker.leases
+        settled = self.granted.settle(worker, columns)
+        if settled is not None:
+            self._settled.append(settled)
+            worker.done += len(settled.ids)
+            self._offer_all(self._next_share(worker), now)
+            return 0
         stale = 0
         ended: list[tuple[Job, End, Frame]] = []
         back: list[tuple[Job, int, Frame]] = []
@@ -189,19 +197,18 @@ class Dispatch:
         for id, attempt, outcome, payload in zip(
             columns.ids, columns.attempts, outcomes, payloads, strict=True
         ):
-            job = leases.get(id)
-            if job is None or job.attempt != attempt:
+            job = self.granted.take_back(worker, id, attempt)
+            if job is None:
                 stale += 1
                 continue
-            del leases[id]
-            end = _ENDS.get(outcome)
+            end = ENDS.get(outcome)
             if end is None:
                 back.append((job, outcome, payload))
             else:
                 ended.append((job, end, payload))
         worker.done += len(ended)
         for job, _, _ in ended:
-            job.state = _AFTER_RESULT[job.state]
+            job.step(Input.RESULT)
         self._end_all(ended)
         for job, outcome, payload in reversed(back):  # each goes to the front (WMP-6.13)
             if outcome == Outcome.LOST:
@@ -230,14 +237,13 @@ class Dispatch:
         for id, attempt, fraction, text in zip(
             columns.ids, columns.attempts, fractions, texts, strict=True
         ):
-            job = worker.leases.get(id)
-            if job is not None and job.attempt == attempt:
+            if self.granted.holds(worker, id, attempt):
                 self.post.actions.append(Notify(id, fraction, text))
 
     def lose(self, worker: RemoteWorker, cause: str, now: float) -> None:
         """Everything of ``worker`` is void: its offers and all its leases (WMP-6.4)."""
         self.drop_offers(worker)
-        self.lose_leases(worker, list(worker.leases.values()), cause, now)
+        self.lose_leases(worker, self.granted.of(worker), cause, now)
 
     def lose_leases(
         self, worker: RemoteWorker, jobs: Sequence[Job], cause: str, now: float
@@ -313,14 +319,15 @@ class Dispatch:
 
     def _serve(self, give: Give, queue: Queue, share: int, now: float) -> int:
         """Fill an open GIVE with up to ``share`` jobs; returns how many went."""
-        bundles = self._bundles(give, queue, min(share, give.want))
-        for last, jobs in enumerate(bundles, 1 - len(bundles)):
-            self._grant(give, queue, jobs, now, more=last < 0 or give.want > 0)
+        want = give.want
+        bundles = self._bundles(give, queue, min(share, want))
+        for last, parts in enumerate(bundles, 1 - len(bundles)):
+            self._grant(give, queue, parts, now, more=last < 0 or give.want > 0)
         if bundles:
             queue.factor = 1
         if not give.want:
             self._forget_give(give)
-        return sum(map(len, bundles))
+        return want - give.want
 
     def offer_to(self, worker: RemoteWorker, now: float) -> None:
         """A worker said that it has room: offer it what waits (WMP-3.6)."""
@@ -339,23 +346,24 @@ class Dispatch:
 
     def collect(self) -> None:
         """Tell the submitters what ended."""
-        resolved = self._resolved
-        if not resolved:
-            return
-        self._resolved = []
-        ends = tuple([end for _, end, _ in resolved])
-        if ends.count(ends[0]) == len(ends):
-            self.ended[ends[0]] += len(ends)  # mostly: and an End's hash is no C code
-        else:
-            self.ended.update(ends)
-        self.post.actions.append(
-            Resolve(
-                ids=tuple([job.id for job, _, _ in resolved]),
-                ends=ends,
-                payloads=tuple([payload for _, _, payload in resolved]),
-                attempts=tuple([job.attempt for job, _, _ in resolved]),
+        if self._resolved:
+            resolved, self._resolved = self._resolved, []
+            self._settled.append(
+                Resolve(
+                    ids=tuple([job.id for job, _, _ in resolved]),
+                    ends=tuple([end for _, end, _ in resolved]),
+                    payloads=tuple([payload for _, _, payload in resolved]),
+                    attempts=tuple([job.attempt for job, _, _ in resolved]),
+                )
             )
-        )
+        if self._settled:
+            settled, self._settled = self._settled, []
+            for ends in [resolve.ends for resolve in settled]:
+                if ends.count(ends[0]) == len(ends):
+                    self.ended[ends[0]] += len(ends)  # mostly: and an End's hash is no C code
+                else:
+                    self.ended.update(ends)
+            self.post.actions += settled
 
     # -- helpers
 
@@ -376,50 +384,35 @@ class Dispatch:
         for queue in {id(q): q for q in queues}.values():
             self.offer(queue, now)
 
-    def _fill(self, give: Give) -> list[tuple[Queue, list[Job]]]:
+    def _fill(self, give: Give) -> list[tuple[Queue, list[Part]]]:
         """Bundles for a GIVE that has just come, most urgent kind first."""
-        filled: list[tuple[Queue, list[Job]]] = []
+        filled: list[tuple[Queue, list[Part]]] = []
         for queue in self._by_urgency(give.roles):
             if give.want and fits(queue.needs, give.needs):
                 share = self.offers.most(give, queue)
-                filled += [(queue, jobs) for jobs in self._bundles(give, queue, share)]
+                filled += [(queue, parts) for parts in self._bundles(give, queue, share)]
         return filled
 
-    def _bundles(self, give: Give, queue: Queue, share: int) -> list[list[Job]]:
+    def _bundles(self, give: Give, queue: Queue, share: int) -> list[list[Part]]:
         """Take up to ``share`` jobs out of ``queue`` for ``give``, a list a TAKE."""
         bundles = []
         while share > 0:
-            jobs = queue.take(
+            parts, count = queue.take(
                 min(share, self.settings.bundle), self.settings.bundle_bytes, give.worker.mark
             )
-            if not jobs:
+            if not parts:
                 break
-            share -= len(jobs)
-            give.want -= len(jobs)
-            bundles.append(jobs)
+            share -= count
+            give.want -= count
+            bundles.append(parts)
         return bundles
 
-    def _grant(self, give: Give, queue: Queue, jobs: list[Job], now: float, *, more: bool) -> None:
+    def _grant(
+        self, give: Give, queue: Queue, parts: list[Part], now: float, *, more: bool
+    ) -> None:
         """Send one TAKE."""
         worker = give.worker
-        leases = worker.leases
-        number = worker.stream.sent + 1
-        for job in jobs:
-            job.state = _GRANTED  # a queue gives out no others than those that are queued
-            job.attempt += 1
-            job.worker = worker
-            job.take = number
-        ids = [job.id for job in jobs]
-        leases.update(zip(ids, jobs, strict=True))
-        self.jobs.update(zip(ids, jobs, strict=True))
-        payloads = [job.payload for job in jobs]
-        timed = [job.deadline for job in jobs].count(None) < len(jobs)
-        columns = Columns(
-            ids=ids,
-            attempts=[job.attempt for job in jobs],
-            left=[_left(job, now) for job in jobs] if timed else None,
-            payloads=payloads,
-        )
+        columns = self.granted.lease(worker, parts, now)
         kind = queue.kind
         fields: dict[int | str, Any] = {
             Field.ROLE: kind.role,
@@ -432,7 +425,7 @@ class Dispatch:
         if kind.codec:
             fields[Field.CODEC] = kind.codec
         give.window = min(give.window, give.want)
-        size = sum(map(len, payloads))
+        size = sum(map(len, columns.payloads or ()))
         self.post.push(worker, Command.TAKE, fields, columns, now, size)
         self.offers.mark_served(worker)
         self.queues.tidy(queue)
@@ -478,21 +471,6 @@ class Dispatch:
         self._end_all([(job, end, payload)])
 
     def _end_all(self, ended: list[tuple[Job, End, Frame]]) -> None:
-        jobs = self.jobs
         for job, _, _ in ended:
-            jobs.pop(job.id, None)
-            if job.deadline is not None:
-                self.post.timers.clear(("job", job.id))
+            self.granted.remove(job)
         self._resolved += ended
-
-
-# The table's rows that are asked for every job, so that it is not asked a job at a time.
-_GRANTED: Final = TRANSITIONS[State.QUEUED, Input.GRANT]
-_AFTER_RESULT: Final = {state: TRANSITIONS.get((state, Input.RESULT), state) for state in State}
-_ENDS = {int(Outcome.OK): End.OK, int(Outcome.ERROR): End.ERROR}
-"""The outcomes that are a job's end, whatever its manager thinks of it."""
-
-
-def _left(job: Job, now: float) -> int | None:
-    # Rounded up: the worker must not give a job up before its manager does (WMP-6.7).
-    return None if job.deadline is None else max(0, ceil((job.deadline - now) * 1000))

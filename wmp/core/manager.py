@@ -330,9 +330,7 @@ class Manager:
         ):
             held = set() if message.columns is None else set(message.columns.ids)
             ack = fields.get(Field.ACK, 0)
-            missing = [
-                job for job in worker.leases.values() if job.take <= ack and job.id not in held
-            ]
+            missing = self._dispatch.granted.missing(worker, ack, held)
             if missing:
                 self._dispatch.lose_leases(worker, missing, "the worker does not hold it", now)
         if fields.get(Field.AGAIN) and fields.get(Field.SESSION) == worker.stream.session:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable
 from typing import TYPE_CHECKING, Final
 
+from wmp.core.grants import Granted
 from wmp.core.jobs import Job, Refusal, State
 from wmp.core.offers import Offers
 from wmp.core.outline import DOWN, Outline, Pen, Series, amounts, ranks, stream_shape, timer_names
@@ -24,7 +25,9 @@ LEFT_OUT: Final = {
     "Dispatch.ended": "statistics",
     "Dispatch.requeued": "statistics",
     "Dispatch._resolved": "empty between two events",
+    "Dispatch._settled": "empty between two events",
     "Give.until": "stands among the timers",
+    "Grant.left": "follows from whom the jobs' numbers lead to",
     "Manager.policy": "settings",
     "Manager._sessions": "the next is above all others anyway",
     "Offers.policy": "settings",
@@ -39,6 +42,7 @@ LEFT_OUT: Final = {
     "Queue.needs": "follows from the kind",
     "Queue._order": "follows from the lines",
     "Queues._by_role": "the same queues as by kind",
+    "RemoteWorker.granted": "how many jobs its grants have",
     "RemoteWorker.done": "statistics; a policy that asks for it sees more than a snapshot",
     "RemoteWorker.said": "stands with each refusal, as how far that is ahead of it",
     "Stream.size": "follows from what is kept",
@@ -62,7 +66,7 @@ def outline_manager(manager: Manager) -> Outline:
         manager._halted,
         tuple(sorted(manager._gone.items())),
         dispatch.last_id,
-        tuple([_worker_shape(pen, me, worker) for worker in workers]),
+        tuple([_worker_shape(pen, me, worker, dispatch.granted) for worker in workers]),
         tuple([_job_shape(pen, job, manager) for _, job in sorted(dispatch.all_jobs().items())]),
         tuple([_queue_shape(queue) for queue in dispatch.queues]),
         _offers_shape(dispatch.offers),
@@ -72,7 +76,7 @@ def outline_manager(manager: Manager) -> Outline:
     return pen.outline(shape)
 
 
-def _worker_shape(pen: Pen, me: Peer, worker: RemoteWorker) -> Hashable:
+def _worker_shape(pen: Pen, me: Peer, worker: RemoteWorker, granted: Granted) -> Hashable:
     peer = (worker.identity, worker.epoch)
     lock: Series = ("lock", peer)
     pen.times.append(worker.heard)
@@ -82,8 +86,11 @@ def _worker_shape(pen: Pen, me: Peer, worker: RemoteWorker) -> Hashable:
     for give in worker.gives.values():
         pen.number(lock, give.lock)
         gives.append((give.want, give.window, give.roles, amounts(give.needs)))
-    for job in worker.leases.values():
-        pen.place(down, job.take)
+    leases = {job.id: job.take for job in worker.leases.values()}
+    for grant in worker.grants.values():
+        leases.update(dict.fromkeys(granted.open(grant), grant.take))
+    for _, take in sorted(leases.items()):
+        pen.place(down, take)
     return (
         peer,
         stream,
@@ -97,7 +104,7 @@ def _worker_shape(pen: Pen, me: Peer, worker: RemoteWorker) -> Hashable:
         amounts(worker.resources),
         tuple(gives),
         pen.number(lock, worker.last_lock),
-        tuple(worker.leases),
+        tuple(sorted(leases)),
         tuple([(kind, count) for kind, (_, count) in worker.woken.items()]),
         worker.unsaid,
     )

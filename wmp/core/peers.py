@@ -10,6 +10,7 @@ from collections.abc import Mapping
 
 from attrs import define, field
 
+from wmp.core.grants import Grant
 from wmp.core.jobs import Job
 from wmp.core.queues import Queue
 from wmp.core.stream import Stream
@@ -66,6 +67,11 @@ class RemoteWorker:
     gives: dict[int, Give] = field(factory=dict)
     last_lock: int = 0
     leases: dict[int, Job] = field(factory=dict)
+    """Jobs that it holds and that have records."""
+    grants: dict[int, Grant] = field(factory=dict)
+    """Those that have none, by the first number of each grant."""
+    granted: int = 0
+    """How many those are."""
     woken: dict[Kind, tuple[Queue, int]] = field(factory=dict)
     """WAKEs not answered yet."""
     served: int = 0
@@ -97,7 +103,7 @@ class RemoteWorker:
     @property
     def leased(self) -> int:
         """Jobs it holds of this manager."""
-        return len(self.leases)
+        return len(self.leases) + self.granted
 
     @property
     def mark(self) -> tuple[bytes, int, int]:

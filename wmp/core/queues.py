@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from attrs import define, field
 
 from wmp.core.batches import Batch, Batches
+from wmp.core.grants import Part
 from wmp.core.jobs import Input, Job, State
 from wmp.message import Frame, Kind
 
@@ -108,16 +109,20 @@ class Queue:
             return negated, id
         return None
 
-    def take(self, count: int, size: int, worker: tuple[bytes, int, int]) -> list[Job]:
+    def take(self, count: int, size: int, worker: tuple[bytes, int, int]) -> tuple[list[Part], int]:
         """Take out up to ``count`` jobs and ``size`` payload bytes, at least one job.
 
         Jobs that ``worker`` (identity, session, READY) refused stay, in their order.
+
+        Returns:
+            The jobs, and how many they are.
         """
-        taken: list[Job] = []
+        parts: list[Part] = []
+        taken = 0
         for _, line in self._live_lines():
             back, new = line.back, line.new
             passed: list[Job] = []
-            while back and len(taken) < count:
+            while back and taken < count:
                 job = back.popleft()
                 if job.state is not State.QUEUED:
                     self.dead -= 1
@@ -129,23 +134,26 @@ class Queue:
                 if size < 0 and taken:
                     back.appendleft(job)
                     break
-                taken.append(job)
+                parts.append(job)
+                taken += 1
             back.extendleft(reversed(passed))
-            while new and len(taken) < count and size >= 0:
+            while new and taken < count and size >= 0:
                 batch = new[0]
                 if batch.ids:
-                    jobs, size = batch.take(count - len(taken), size, least=not taken)
-                    taken += jobs
+                    part, found, size = batch.take(count - taken, size, least=not taken)
+                    if part is not None:
+                        parts.append(part)
+                        taken += found
                     if batch.ids:
                         break
                     self.batches.spent()
                 else:
                     self.dead -= 1
                 new.popleft()
-            if len(taken) == count or size < 0:
+            if taken == count or size < 0:
                 break
-        self.waiting -= len(taken)
-        return taken
+        self.waiting -= taken
+        return parts, taken
 
     def _line(self, priority: int) -> Line:
         line = self._lines.get(priority)

@@ -19,10 +19,10 @@ def sizes(machine: Manager | Worker) -> dict[str, int]:
         dispatch = machine._dispatch
         workers = list(machine._workers.values())
         return {
-            "jobs": len(dispatch.jobs),
+            "jobs": len(dispatch.granted),
             "queued": dispatch.queues.waiting,
             "queues": len(list(dispatch.queues)),
-            "leases": sum(len(w.leases) for w in workers),
+            "leases": sum(w.leased for w in workers),
             "workers": len(workers),
             "open gives": sum(len(w.gives) for w in workers),
             "wakes": sum(len(w.woken) for w in workers),
