@@ -135,11 +135,11 @@ def test_a_manager_that_grants_what_was_cancelled_is_found(monkeypatch):
     cancel = Dispatch.cancel
 
     def keep(self, ids, now):
-        jobs = {id: self.jobs[id] for id in ids if id in self.jobs}
+        jobs = {id: job for id in ids if (job := self.granted.record(id)) is not None}
         cancel(self, ids, now)
         for id, job in jobs.items():
-            if id not in self.jobs:
-                self.jobs[id] = job
+            if self.granted.record(id) is None:
+                self.granted._holders[id] = job
                 job.state = job.state.QUEUED
                 self.queues.get(job.queue.kind).put_back(job)
                 job.queue = self.queues.get(job.queue.kind)

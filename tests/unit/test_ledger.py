@@ -10,7 +10,7 @@ import pytest
 from wmp.actions import End, Notify, Resolve
 from wmp.errors import ClosedError, JobCancelled, JobTimeout, QueueFull, WorkerLost
 from wmp.events import Cancelled, Submitted
-from wmp.message import Kind
+from wmp.message import Frame, Kind
 from wmp.runtime.ledger import Ended, Ledger, Order, Status, error_of, pack, value_of
 
 ORDER = Order(Kind(), 0, None, 3)
@@ -27,9 +27,13 @@ class Keeper:
     def given(self, first: int, count: int) -> None:
         self.ids.extend(range(first, first + count))
 
+    def succeed(self, ids: Sequence[int], payloads: Sequence[Frame]) -> None:
+        self.ended.update(zip(ids, [(End.OK, bytes(data)) for data in payloads], strict=True))
+
     def settle(self, rows: Sequence[Ended]) -> None:
         for id, end, payload, attempts in rows:
-            self.ended[id] = (end, bytes(payload), attempts)
+            row = (end, bytes(payload), attempts)
+            self.ended[id] = row[:2] if end is End.OK else row
 
     def progress(self, id: int, status: Status) -> None:
         self.reports.append(status)
@@ -143,7 +147,7 @@ def test_a_job_ends_once_and_strangers_are_ignored(inbox: Inbox) -> None:
     ledger.resolve(resolved(1, 77))
     ledger.resolve(resolved(1, end=End.LOST))
 
-    assert keeper.ended == {1: (End.OK, b"r", 1)}
+    assert keeper.ended == {1: (End.OK, b"r")}
     assert len(ledger) == 0
     assert ledger.cancel([1]) is False
 
@@ -214,7 +218,7 @@ def test_a_key_in_progress_hands_in_nothing_until_it_has_ended(inbox: Inbox) -> 
     ledger.resolve(resolved(1))
     assert ledger.add(second, [b"d"], ORDER, key="k") is second
     assert [list(event.payloads) for event in inbox.taken()] == [[b"d"]]
-    assert first.ended == {1: (End.OK, b"r", 1)}
+    assert first.ended == {1: (End.OK, b"r")}
 
 
 def test_keys_are_forgotten_with_their_jobs(inbox: Inbox) -> None:

@@ -8,7 +8,14 @@ from typing import Any
 import pytest
 
 from wmp.actions import End, Resolve
-from wmp.errors import ClosedError, JobFailed, QueueFull, WorkerLost
+from wmp.errors import (
+    ClosedError,
+    ConfigError,
+    JobCancelled,
+    JobFailed,
+    QueueFull,
+    WorkerLost,
+)
 from wmp.events import Cancelled, Submitted
 from wmp.message import Kind
 from wmp.runtime.ledger import Ledger, Order
@@ -278,3 +285,73 @@ def test_bytes_are_bounded_as_well_as_jobs() -> None:
     )
     fill(one)
     assert [len(data) for data in world.jobs().values()][-1] == 5000
+
+
+@pytest.mark.parametrize("kind", [list, tuple, iter])
+def test_inputs_that_are_there_and_inputs_that_come_are_handed_in_alike(kind: Any) -> None:
+    world = World()
+    inputs = [b"a", "ä", bytearray(b"c"), b"d" * 30, b"e"]
+    window = Window(
+        world.ledger,
+        kind(inputs),
+        Order(Kind(), 0, None, 3),
+        codec="bytes",
+        in_flight=100,
+        wake=world.wake,
+        max_bytes=16,
+    )
+    fill(window)
+    jobs = world.jobs()
+    assert list(jobs.values())[:2] == [b"a", "ä".encode()]
+    assert len(jobs) < len(inputs)  # two bytes at once, and 16 in all
+    values = []
+    while not window.finished:
+        jobs |= world.jobs()
+        world.end(id for id in jobs if id not in values and not values.append(id))
+        while window.take():
+            pass
+        fill(window)
+    assert list(jobs.values()) == [b"a", "ä".encode(), b"c", b"d" * 30, b"e"]
+
+
+@pytest.mark.parametrize("kind", [list, tuple, iter])
+def test_a_payload_above_the_limit_is_told_in_its_place(kind: Any) -> None:
+    world = World()
+    window = Window(
+        world.ledger,
+        kind([b"a", b"bbbbb", b"c"]),
+        Order(Kind(), 0, None, 3),
+        codec="bytes",
+        in_flight=100,
+        wake=world.wake,
+        limit=4,
+    )
+    fill(window)
+    assert list(world.jobs().values()) == [b"a"]
+    world.end([1])
+    assert window.take() == [b"1"]
+    with pytest.raises(ConfigError, match="5 bytes is too large"):
+        window.finished  # noqa: B018
+
+
+def test_an_empty_list_is_finished_at_once() -> None:
+    world = World()
+    window = world.window([])
+    fill(window)
+    assert window.finished
+    assert world.jobs() == {}
+
+
+def test_results_that_ended_well_and_others_are_told_apart() -> None:
+    world = World()
+    window = world.window([b"a", b"b", b"c"])
+    fill(window)
+    ids = list(world.jobs())
+    statuses = [End.OK, End.CANCELLED, End.OK]
+    world.ledger.resolve(Resolve(ids, statuses, [b"x", b"no", memoryview(b"z")], [1, 0, 1]))
+
+    assert window.take() == [b"x"]
+    with pytest.raises(JobCancelled, match="no"):
+        window.take()
+    assert window.take() == [b"z"]
+    assert window.finished

@@ -8,7 +8,8 @@ from collections.abc import Callable, Generator, Sequence
 from typing import Any
 
 from wmp.errors import JobCancelled
-from wmp.runtime.ledger import Ended, Ledger, Status, results_of
+from wmp.message import Frame
+from wmp.runtime.ledger import Ended, Ledger, Status, result_of
 
 __all__ = ["Job"]
 
@@ -143,11 +144,14 @@ class Job:
         """Learn the job's number."""
         self.id = first
 
+    def succeed(self, ids: Sequence[int], payloads: Sequence[Frame]) -> None:
+        """Learn that the job ended well."""
+        self._value, self._error = result_of(ids[0], payloads[0], self._codec)
+        self._finish()
+
     def settle(self, rows: Sequence[Ended]) -> None:
         """Learn how the job ended."""
-        values, self._error = results_of(rows, self._codec)
-        if values:
-            self._value = values[0]
+        self._value, self._error = result_of(self.id, rows[0], self._codec)
         self._finish()
 
     def fail(self, id: int, error: Exception) -> None:

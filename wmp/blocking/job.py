@@ -7,7 +7,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from wmp.errors import JobCancelled
-from wmp.runtime.ledger import Ended, Ledger, Status, results_of
+from wmp.message import Frame
+from wmp.runtime.ledger import Ended, Ledger, Status, result_of
 from wmp.runtime.portal import Portal
 
 __all__ = ["Job"]
@@ -84,11 +85,18 @@ class Job(concurrent.futures.Future[Any]):
         """Learn the job's number."""
         self.id = first
 
+    def succeed(self, ids: Sequence[int], payloads: Sequence[Frame]) -> None:
+        """Learn that the job ended well."""
+        self._end(payloads[0])
+
     def settle(self, rows: Sequence[Ended]) -> None:
         """Learn how the job ended."""
-        values, error = results_of(rows, self._codec)
+        self._end(rows[0])
+
+    def _end(self, ended: Frame | Ended) -> None:
+        value, error = result_of(self.id, ended, self._codec)
         if error is None:
-            self.set_result(values[0])
+            self.set_result(value)
         else:
             self.set_exception(error)
 

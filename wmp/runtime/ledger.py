@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from itertools import groupby, repeat
 from operator import itemgetter
 from typing import Any, Final, Protocol
@@ -40,7 +40,7 @@ __all__ = [
     "Status",
     "error_of",
     "pack",
-    "results_of",
+    "result_of",
     "value_of",
 ]
 
@@ -78,6 +78,9 @@ class Owner(Protocol):
 
     def given(self, first: int, count: int) -> None:
         """Learn the numbers of the jobs just handed in, before anything can happen to them."""
+
+    def succeed(self, ids: Sequence[int], payloads: Sequence[Frame]) -> None:
+        """Learn that jobs ended well: one or more, in the order of their ends."""
 
     def settle(self, rows: Sequence[Ended]) -> None:
         """Learn how jobs ended: one or more, in the order of their ends."""
@@ -259,7 +262,17 @@ class Ledger:
         """Tell the owners of these jobs how they ended."""
         if self._key_of:
             self._forget_keys(action.ids)
-        owners = map(self._owners.pop, action.ids, repeat(None))
+        owners = list(map(self._owners.pop, action.ids, repeat(None)))
+        count = len(owners)
+        first = owners[0]
+        if (
+            first is not None
+            and action.ends.count(End.OK) == count
+            and owners.count(first) == count
+        ):
+            first.succeed(action.ids, action.payloads)  # mostly
+            self._wake(count)
+            return
         rows = zip(action.ids, action.ends, action.payloads, action.attempts, strict=True)
         freed = 0
         # The jobs of a map end by the hundreds, one after the other: it is told once.
@@ -370,26 +383,23 @@ def value_of(payload: Frame, codec_name: str) -> object:
     return payload if type(payload) is bytes else bytes(payload)
 
 
-def results_of(rows: Iterable[Ended], codec_name: str) -> tuple[list[Any], Exception | None]:
-    """Turn ends into what submitters get: the results up to the first job that did not end
-    well, and its error, None when all did."""
-    values: list[Any] = []
-    plain = codec_name != "cbor"
-    for id, end, payload, attempts in rows:
-        if end is End.OK and plain and type(payload) is bytes:
-            values.append(payload)  # mostly: nothing to turn
-            continue
+def result_of(id: int, ended: Frame | Ended, codec_name: str) -> tuple[Any, Exception | None]:
+    """Turn how a job ended, or its result when it ended well, into what its submitter gets: a
+    value, or an error."""
+    if isinstance(ended, tuple):
+        _, end, payload, attempts = ended
         if isinstance(end, Exception):
-            return values, end
+            return None, end
         if end is not End.OK:
-            return values, error_of(id, end, payload, attempts)
-        try:
-            values.append(value_of(payload, codec_name))
-        except DecodeError as error:
-            broken = JobFailed("DecodeError", f"the result is broken: {error}", job_id=id)
-            broken.__cause__ = error
-            return values, broken
-    return values, None
+            return None, error_of(id, end, payload, attempts)
+    else:
+        payload = ended
+    try:
+        return value_of(payload, codec_name), None
+    except DecodeError as error:
+        broken = JobFailed("DecodeError", f"the result is broken: {error}", job_id=id)
+        broken.__cause__ = error
+        return None, broken
 
 
 def error_of(id: int, end: End, payload: Frame, attempts: int) -> JobError:

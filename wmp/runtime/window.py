@@ -5,24 +5,21 @@ No object and no future a job. Both APIs share all of it but the waiting.
 
 from __future__ import annotations
 
-import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import islice
+from collections.abc import Callable, Iterable, Sequence
+from itertools import chain, islice
 from operator import itemgetter
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from wmp.errors import ClosedError, QueueFull
 from wmp.message import Frame, Limits
-from wmp.runtime.ledger import Ended, Ledger, Order, Status, pack, results_of
+from wmp.runtime.inputs import Inputs
+from wmp.runtime.ledger import Ended, Ledger, Order, Status, result_of
 
 __all__ = ["Window"]
 
 _CHUNK = 512
 """Inputs pulled before they are handed in, at most."""
-
-_PULL = 0.005
-"""Seconds of pulling after which what there is is handed in: inputs may come slowly."""
 
 _BYTES = 256 << 20
 """Bytes of payloads that one map keeps under way."""
@@ -42,7 +39,7 @@ class Window:
 
     Args:
         ledger: Where the jobs go.
-        payloads: The inputs; pulled in ``fill`` only, so in the consumer's own context.
+        payloads: The inputs; pulled in ``fill`` only.
         order: What every job asks for.
         codec: ``"bytes"`` or ``"cbor"``.
         in_flight: Jobs handed in and not yet taken, at most.
@@ -65,21 +62,23 @@ class Window:
         max_bytes: int = _BYTES,
     ) -> None:
         self._ledger = ledger
-        self._limit = limit
         self._max_bytes = max_bytes
         self._bytes = 0
         self._parts: deque[tuple[int, int]] = deque()
         """Last job and bytes of what was handed in at once: cheaper than a size for each job."""
-        self._inputs: Iterator[Any] | None = iter(payloads)
+        self._inputs = Inputs(payloads, codec, limit)
         self._order = order
         self._codec = codec
         self._in_flight = in_flight
         self._top_up = max(1, min(in_flight // 4, ledger.limit // 4, _CHUNK))
         self._wake = wake
-        self._ids: deque[int] = deque()
-        self._ended: dict[int, Ended] = {}
+        self._runs: deque[range] = deque()
+        """Numbers of the jobs handed in and not yet taken, as they were given."""
+        self._count = 0
+        """How many they are."""
+        self._ended: dict[int, Frame | Ended] = {}
+        """Results of those that ended well; of the others how they ended."""
         self._chunk: list[Frame] = []
-        self._error: BaseException | None = None
         self._abandoned = False
 
     # -- the consumer's side ----------------------------------------------------------------
@@ -88,33 +87,16 @@ class Window:
         """Pull one chunk of inputs and hand it in; tell whether another could follow at once."""
         if self._chunk:
             return self._hand_in()
-        inputs = self._inputs
-        if inputs is None:
+        if self._inputs.ended:
             return False
-        free = min(self._in_flight - len(self._ids), self._ledger.room, _CHUNK)
+        free = min(self._in_flight - self._count, self._ledger.room, _CHUNK)
         # Small top-ups would make small messages: wait until a good part is free.
-        if free <= 0 or (self._ids and free < self._top_up):
+        if free <= 0 or (self._count and free < self._top_up):
             return False
         room = min(self._max_bytes - self._bytes, self._max_bytes // _PARTS)
-        if self._ids and room <= 0:
+        if self._count and room <= 0:
             return False
-        chunk, codec, limit = self._chunk, self._codec, self._limit
-        until = time.monotonic() + _PULL
-        try:
-            for payload in inputs:
-                data = pack(payload, codec, limit)
-                chunk.append(data)
-                room -= len(data)
-                if len(chunk) >= free or room <= 0 or time.monotonic() >= until:
-                    break
-            else:
-                self._inputs = None
-        except BaseException as error:
-            # It is raised where the result of the failing input would have been.
-            self._inputs = None
-            self._error = error
-            if not isinstance(error, Exception):
-                raise
+        self._chunk = self._inputs.pull(free, room)
         return self._hand_in()
 
     def _hand_in(self) -> bool:
@@ -133,32 +115,33 @@ class Window:
             return False
         except ClosedError as error:
             # What was handed in before still ends, and its results come first.
-            self._inputs, self._chunk, self._error = None, [], error
+            self._inputs.close(error)
+            self._chunk = []
             return False
         self._chunk = chunk[len(part) :]
         size = sum(map(len, part))
         self._bytes += size
-        self._parts.append((self._ids[-1], size))
+        self._parts.append((self._runs[-1][-1], size))
         return True
 
     @property
     def starved(self) -> bool:
         """Whether nothing can come before the manager has room again."""
-        return not self._ids and (bool(self._chunk) or self._inputs is not None)
+        return not self._count and (bool(self._chunk) or not self._inputs.ended)
 
     @property
     def finished(self) -> bool:
         """Whether everything was taken; raises what the inputs raised, in its place."""
-        if self._ids or self._chunk or self._inputs is not None:
+        if self._count or self._chunk or not self._inputs.ended:
             return False
-        if self._error is not None:
-            raise self._error
+        if self._inputs.error is not None:
+            raise self._inputs.error
         return True
 
     @property
     def waits(self) -> bool:
         """Whether the next result in order has yet to come."""
-        return bool(self._ids) and self._ids[0] not in self._ended
+        return self._count > 0 and not self.ready()
 
     def take(self) -> list[Any]:
         """Return the results that are next in order and there; not all at once, maybe none.
@@ -167,34 +150,54 @@ class Window:
             JobError: The next job did not end well.
             ClosedError: The manager closed before it ended.
         """
-        ids, ended = self._ids, self._ended
-        rows: list[Ended] = []
-        for id in islice(ids, min(_BURST, self._top_up)):
-            row = ended.get(id)
-            if row is None:
-                break
-            rows.append(row)
-        values, error = results_of(rows, self._codec)
-        for row in rows[: len(values) or 1]:
-            del ended[row[0]]
-            ids.popleft()
-        while self._parts and (not ids or self._parts[0][0] < ids[0]):
-            self._bytes -= self._parts.popleft()[1]
+        ids = list(islice(chain.from_iterable(self._runs), min(_BURST, self._top_up)))
+        looked = list(map(self._ended.get, ids))
+        if None in looked:
+            del looked[looked.index(None) :]
+        found = cast("list[Frame | Ended]", looked)
+        values: list[Any] = found
+        error: Exception | None = None
+        if self._codec == "cbor" or not _PLAIN.issuperset(map(type, found)):
+            values = []
+            for id, ended in zip(ids, found, strict=False):
+                value, error = result_of(id, ended, self._codec)
+                if error is not None:
+                    break
+                values.append(value)
+        # An error is taken alone: what comes before it must be had first.
+        self._forget(ids[: len(values) if error is None or values else 1])
         if error is not None and not values:
             raise error
         return values
 
+    def _forget(self, ids: Sequence[int]) -> None:
+        """These, the first of all, have been looked at for the last time."""
+        ended, runs, count = self._ended, self._runs, len(ids)
+        for id in ids:
+            del ended[id]
+        self._count -= count
+        while count:
+            run = runs[0]
+            if count < len(run):
+                runs[0] = run[count:]
+                break
+            runs.popleft()
+            count -= len(run)
+        while self._parts and (not self._count or self._parts[0][0] < self._runs[0][0]):
+            self._bytes -= self._parts.popleft()[1]
+
     def ready(self) -> bool:
         """Tell whether ``take`` has something to return."""
-        return bool(self._ids) and self._ids[0] in self._ended
+        return self._count > 0 and self._runs[0][0] in self._ended
 
     def abandon(self) -> None:
         """Cancel what is in flight and forget its results."""
         self._abandoned = True
-        self._inputs = None
+        self._inputs.close()
         self._chunk = []
-        outstanding = [id for id in self._ids if id not in self._ended]
-        self._ids.clear()
+        outstanding = [id for run in self._runs for id in run if id not in self._ended]
+        self._runs.clear()
+        self._count = 0
         self._parts.clear()
         self._ended.clear()
         if outstanding:
@@ -204,7 +207,14 @@ class Window:
 
     def given(self, first: int, count: int) -> None:
         """Learn the numbers of a chunk."""
-        self._ids.extend(range(first, first + count))
+        self._runs.append(range(first, first + count))
+        self._count += count
+
+    def succeed(self, ids: Sequence[int], payloads: Sequence[Frame]) -> None:
+        """Keep results until their places come."""
+        if not self._abandoned:
+            self._ended.update(zip(ids, payloads, strict=True))
+            self._nudge()
 
     def settle(self, rows: Sequence[Ended]) -> None:
         """Keep ends until their places come."""
@@ -225,10 +235,11 @@ class Window:
         # The consumer empties its signal before it looks at what ended: a head that it changed
         # meanwhile was therefore there to be seen.
         try:
-            if self._ids[0] in self._ended:
+            if self._runs[0][0] in self._ended:
                 self._wake()
         except IndexError:
             pass
 
 
 _NUMBER: Final = itemgetter(0)
+_PLAIN: Final = frozenset({bytes})
