@@ -193,6 +193,7 @@ WITHOUT_EFFECT = {
         "Lane.number",
         "Lock.number",
         "Give.lock",
+        "Parcel.turn",
         "PendingWake.arrival",
         "RemoteWorker.served",
         "Upstream.served",

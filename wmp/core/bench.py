@@ -86,9 +86,8 @@ class Bench:
             left, payloads = left[:room], payloads[:room]
         if ids:
             upstream.taken.setdefault(owner, Taken()).add(ids, attempts)
-            if columns.left is None:
-                deadlines: Sequence[float | None] = left
-            else:
+            deadlines: Sequence[float | None] | None = None
+            if columns.left is not None:
                 deadlines = [None if ms is None else now + ms / 1000 for ms in left]
             self.lanes.park(upstream, owner, kind, ids, deadlines, payloads)
 
@@ -249,6 +248,8 @@ class Bench:
         if lane is None:
             self.board.drop("unknown lane", detail=f"lane {number} has no jobs left")
             return None, ()
+        if len(ids) == len(lane.ids) and list(ids) == list(lane.ids):
+            return lane, ids  # mostly
         each = dict.fromkeys(ids)
         if len(each) == len(ids) and each.keys() <= lane.ids.keys():
             return (lane, ids) if ids else (None, ())

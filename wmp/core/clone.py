@@ -31,7 +31,6 @@ _FLAT: Final = frozenset(
         "Grant.ids",
         "Kept.fields",
         "Lane.ids",
-        "Line.jobs",
         "Post.dropped",
         "Queue.needs",
         "Resources.free",

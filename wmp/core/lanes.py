@@ -8,7 +8,7 @@ in which their first jobs came.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 
 from attrs import define, field
 
@@ -18,10 +18,44 @@ from wmp.core.resources import Resources
 from wmp.core.upstream import Upstream
 from wmp.message import Frame, Kind, Peer
 
-__all__ = ["Lane", "Lanes", "Line", "Parked"]
+__all__ = ["Lane", "Lanes", "Line", "Parcel"]
 
-Parked = tuple[int, float | None, Frame, int]
-"""(id, deadline, payload, turn): one job that waits. Turns grow with every TAKE."""
+
+@define(eq=False)
+class Parcel:
+    """Jobs that came in one TAKE and wait, in columns."""
+
+    ids: Sequence[int]
+    deadlines: Sequence[float | None] | None
+    """None when no job has one."""
+    payloads: Sequence[Frame]
+    turn: int
+    """Grows with every TAKE."""
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def late(self, now: float, first: int, last: int) -> int:
+        """The place of the first job from ``first`` on whose time has passed; else ``last``."""
+        for place, deadline in enumerate((self.deadlines or ())[first:last], first):
+            if deadline is not None and deadline <= now:
+                return place
+        return last
+
+    def drop(self, count: int) -> None:
+        """Take out the first jobs."""
+        self.ids = self.ids[count:]
+        self.payloads = self.payloads[count:]
+        if self.deadlines is not None:
+            self.deadlines = self.deadlines[count:]
+
+    def without(self, ids: Container[int]) -> None:
+        """Take out jobs by their numbers."""
+        rows = [row for row, id in enumerate(self.ids) if id not in ids]
+        self.ids = [self.ids[row] for row in rows]
+        self.payloads = [self.payloads[row] for row in rows]
+        if self.deadlines is not None:
+            self.deadlines = [self.deadlines[row] for row in rows]
 
 
 @define(eq=False)
@@ -31,7 +65,24 @@ class Line:
     upstream: Upstream
     owner: Peer
     kind: Kind
-    jobs: deque[Parked] = field(factory=deque)
+    parcels: deque[Parcel] = field(factory=deque)
+    """Oldest first; none is empty."""
+    waiting: int = 0
+    """Jobs in all of them."""
+
+    @property
+    def ids(self) -> list[int]:
+        """Their numbers, oldest first."""
+        return [id for parcel in self.parcels for id in parcel.ids]
+
+    def take(self, count: int) -> None:
+        """Take out jobs of the first parcel."""
+        parcel = self.parcels[0]
+        self.waiting -= count
+        if count < len(parcel):
+            parcel.drop(count)
+        else:
+            self.parcels.popleft()
 
 
 @define(eq=False)
@@ -75,8 +126,8 @@ class Lanes:
         owner: Peer,
         kind: Kind,
         ids: Sequence[int],
-        deadlines: Iterable[float | None],
-        payloads: Iterable[Frame],
+        deadlines: Sequence[float | None] | None,
+        payloads: Sequence[Frame],
     ) -> None:
         """Let jobs wait; ``start`` starts them."""
         key = (upstream.identity, owner, kind)
@@ -84,10 +135,8 @@ class Lanes:
         if line is None:
             line = self._lines[key] = Line(upstream, owner, kind)
         self._turn += 1
-        turn = self._turn
-        line.jobs.extend(
-            [(job, at, data, turn) for job, at, data in zip(ids, deadlines, payloads, strict=True)]
-        )
+        line.parcels.append(Parcel(ids, deadlines, payloads, self._turn))
+        line.waiting += len(ids)
         self.parked += len(ids)
 
     def start(self, now: float) -> tuple[list[Run], list[tuple[Line, list[int]]], Resources]:
@@ -108,14 +157,14 @@ class Lanes:
             late = self._weed(line, now)
             if late:
                 expired.append((line, late))
-            fits = spare.fits(line.kind.needs) if line.jobs else 0
+            fits = spare.fits(line.kind.needs) if line.waiting else 0
             if fits:
                 spare.take(line.kind.needs)
                 runs.append(self._run(line, fits, now))
-            elif line.jobs:
+            elif line.waiting:
                 spare.set_aside(line.kind.needs)
                 waiting.remove(line)
-            if not line.jobs:
+            if not line.waiting:
                 waiting.remove(line)
                 del self._lines[line.upstream.identity, line.owner, line.kind]
         return runs, expired, spare
@@ -134,17 +183,20 @@ class Lanes:
         """Take jobs out of their lines."""
         for line in list(self._lines.values()):
             if line.upstream is upstream and line.owner == owner:
-                rest = deque(entry for entry in line.jobs if entry[0] not in ids)
-                self.parked -= len(line.jobs) - len(rest)
-                line.jobs = rest
-                if not rest:
+                for parcel in line.parcels:
+                    parcel.without(ids)
+                line.parcels = deque(parcel for parcel in line.parcels if len(parcel))
+                waiting = sum(map(len, line.parcels))
+                self.parked -= line.waiting - waiting
+                line.waiting = waiting
+                if not waiting:
                     del self._lines[upstream.identity, owner, line.kind]
 
     def forget(self, upstream: Upstream) -> list[Lane]:
         """The manager's session is over: drop what waits; returns the lanes still at it."""
         for key, line in list(self._lines.items()):
             if line.upstream is upstream:
-                self.parked -= len(line.jobs)
+                self.parked -= line.waiting
                 del self._lines[key]
         lanes = [lane for lane in self.of(upstream) if not lane.lost]
         for lane in lanes:
@@ -157,43 +209,51 @@ class Lanes:
 
     def drain(self) -> list[tuple[Line, list[int]]]:
         """Take out all that waits, line by line."""
-        lines = [(line, [entry[0] for entry in line.jobs]) for line in self._lines.values()]
+        lines = [(line, line.ids) for line in self._lines.values()]
         self._lines.clear()
         self.parked = 0
         return lines
 
     def check(self) -> None:
         """Raise AssertionError when the invariant does not hold."""
-        assert self.parked == sum(len(line.jobs) for line in self._lines.values())
+        assert self.parked == sum(line.waiting for line in self._lines.values())
         for lane in self.running.values():
             assert lane.ids, f"lane {lane.number} is empty"
         for key, line in self._lines.items():
-            assert line.jobs, f"an empty line of {key}"
+            assert line.waiting, f"an empty line of {key}"
+            assert line.waiting == sum(map(len, line.parcels))
+            assert all(line.parcels), f"an empty parcel of {key}"
             assert key == (line.upstream.identity, line.owner, line.kind)
 
     def _weed(self, line: Line, now: float) -> list[int]:
         """Take out the first jobs of a line whose time has passed; deeper ones come later."""
-        jobs = line.jobs
         late: list[int] = []
-        while jobs and (deadline := jobs[0][1]) is not None and deadline <= now:
-            late.append(jobs.popleft()[0])
+        while line.parcels and not line.parcels[0].late(now, 0, 1):
+            late.append(line.parcels[0].ids[0])
+            line.take(1)
         self.parked -= len(late)
         return late
 
     def _run(self, line: Line, fits: int, now: float) -> Run:
-        jobs, kind = line.jobs, line.kind
-        count = self.pace.bundle(kind.role, len(jobs), fits)
-        entries = [jobs.popleft() for _ in range(count)]
-        deadlines = [entry[1] for entry in entries]
-        timed = deadlines.count(None) < count
-        if timed:
+        kind = line.kind
+        left = self.pace.bundle(kind.role, line.waiting, fits)
+        ids: list[int] = []
+        deadlines: list[float | None] = []
+        payloads: list[Frame] = []
+        late = False
+        while left and not late:
+            parcel = line.parcels[0]
+            most = min(left, len(parcel))
             # Up to the next job whose time has passed: that one is not started.
-            late = (i for i, at in enumerate(deadlines) if i and at is not None and at <= now)
-            count = next(late, count)
-            jobs.extendleft(reversed(entries[count:]))
-            del entries[count:], deadlines[count:]
-        self.parked -= count
-        ids = [entry[0] for entry in entries]
+            count = parcel.late(now, 0 if ids else 1, most)
+            late = count < most
+            ids += parcel.ids[:count]
+            payloads += parcel.payloads[:count]
+            deadlines += parcel.deadlines[:count] if parcel.deadlines else [None] * count
+            left -= count
+            if count:
+                line.take(count)
+        self.parked -= len(ids)
         self._number += 1
         number = self._number
         self.resources.take(kind.needs)
@@ -206,10 +266,10 @@ class Lanes:
             manager=line.owner,
             ids=ids,
             attempts=line.upstream.taken[line.owner].start(ids),
-            deadlines=deadlines if timed else None,
-            payloads=[entry[2] for entry in entries],
+            deadlines=deadlines if deadlines.count(None) < len(ids) else None,
+            payloads=payloads,
         )
 
 
 def _turn(line: Line) -> int:
-    return line.jobs[0][3]
+    return line.parcels[0].turn

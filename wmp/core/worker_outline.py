@@ -26,6 +26,7 @@ LEFT_OUT: Final = {
     "Lanes._number": "the next is above all others anyway",
     "Lanes._turn": "the next is above all others anyway",
     "Lanes.parked": "follows from the lines",
+    "Line.waiting": "follows from its parcels",
     "Link.pings": "matters for jitter only",
     "Pace._windows": "follow from the means",
     "Pace.means": "matter while the window or the size of bundles follows from them",
@@ -170,11 +171,16 @@ def _lanes_shape(pen: Pen, me: Peer, lanes: Lanes, settings: WorkerSettings) -> 
         if paced:
             pen.times.append(lane.since)
         running.append((lane.upstream.identity, lane.owner, lane.kind, tuple(lane.ids), lane.lost))
-    turns = ranks([entry[3] for line in lanes._lines.values() for entry in line.jobs])
+    parcels = [parcel for line in lanes._lines.values() for parcel in line.parcels]
+    turns = ranks([parcel.turn for parcel in parcels for _ in parcel.ids])
     lines = []
     for key, line in lanes._lines.items():
-        pen.times += [entry[1] for entry in line.jobs if entry[1] is not None]
-        jobs = [(entry[0], entry[1] is not None, bytes(entry[2])) for entry in line.jobs]
+        jobs: list[Hashable] = []
+        for parcel in line.parcels:
+            deadlines = parcel.deadlines or [None] * len(parcel)
+            pen.times += [at for at in deadlines if at is not None]
+            for id, at, payload in zip(parcel.ids, deadlines, parcel.payloads, strict=True):
+                jobs.append((id, at is not None, bytes(payload)))
         lines.append((key, tuple(jobs)))
     return (
         amounts(lanes.resources.free),
