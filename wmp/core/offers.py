@@ -13,7 +13,7 @@ from itertools import islice
 
 from attrs import define, field
 
-from wmp.core.peers import Give, RemoteWorker, fits
+from wmp.core.peers import Give, RemoteWorker, capacity, fits
 from wmp.core.policy import Jobs, Policy
 from wmp.core.queues import Queue
 
@@ -39,6 +39,9 @@ def spread(count: int, rooms: Sequence[int]) -> list[int]:
 
 _LEAST = 8
 """Jobs that may always wait at a worker, within its window: fewer cost a message each."""
+
+_PART = 4
+"""What part of the jobs that wait at a worker another message to it must bring."""
 
 _ALL = 1 << 62
 
@@ -124,7 +127,7 @@ class Offers:
             queue,
             count,
             (
-                (w, max(0, w.credit - w.window), min(w.credit, fair - w.leased))
+                (w, spare := max(0, w.credit - w.window), _worth(w, queue, spare, w.credit, fair))
                 for w in _oldest([p.credited for p in profiles])
                 if queue.kind not in w.woken and queue.has_for(w.mark)
             ),
@@ -139,15 +142,16 @@ class Offers:
             for worker in _oldest([p.giving for p in profiles]):
                 if gives := worker.gives_for(queue):
                     want = sum(give.want for give in gives)
-                    window = sum(give.window for give in gives)
-                    yield worker, want - window, min(want, fair - worker.leased)
+                    spare = want - sum(give.window for give in gives)
+                    yield worker, spare, _worth(worker, queue, spare, want, fair)
 
         return self._share_out(queue, queue.waiting, rooms())
 
     def most(self, give: Give, queue: Queue) -> int:
         """How many of the jobs that wait a GIVE may take that has just come."""
         fair = _fair(queue.waiting, self._eligible(queue))
-        return min(give.want, max(give.want - give.window, fair - give.worker.leased))
+        spare = give.want - give.window
+        return max(spare, _worth(give.worker, queue, spare, give.want, fair))
 
     def _profile(self, worker: RemoteWorker) -> _Profile:
         profile = self._profile_of.get(worker.identity)
@@ -210,6 +214,18 @@ def _fair(waiting: int, profiles: Sequence[_Profile]) -> int:
     """
     workers = sum([profile.members for profile in profiles])
     return max(_LEAST, -(-waiting // workers)) if workers > 1 else _ALL
+
+
+def _worth(worker: RemoteWorker, queue: Queue, spare: int, room: int, fair: int) -> int:
+    """How many jobs to give to one that has ``room``, of which ``spare`` start at once.
+
+    A few more for one with many jobs waiting would stand in line there instead of here, at the
+    price of a message. They go once they are many, or once fewer wait there.
+    """
+    most = min(room, fair - worker.leased)
+    waits = worker.leased - capacity(queue.needs, worker.resources)
+    few = min(most, queue.waiting) - spare < waits // _PART
+    return min(most, spare) if waits > _LEAST and few else most
 
 
 def _oldest(lines: Sequence[_Line]) -> Iterator[RemoteWorker]:

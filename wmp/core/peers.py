@@ -16,7 +16,7 @@ from wmp.core.queues import Queue
 from wmp.core.stream import Stream
 from wmp.message import Kind, Link, Path
 
-__all__ = ["Give", "RemoteWorker", "fits"]
+__all__ = ["Give", "RemoteWorker", "capacity", "fits"]
 
 
 def fits(needs: Mapping[str, int], room: Mapping[str, int]) -> bool:
@@ -25,6 +25,11 @@ def fits(needs: Mapping[str, int], room: Mapping[str, int]) -> bool:
         if room.get(name, 0) < amount:
             return False
     return True
+
+
+def capacity(needs: Mapping[str, int], room: Mapping[str, int]) -> int:
+    """How many times ``room`` has all that ``needs`` names; 1 where it names nothing."""
+    return min((room.get(name, 0) // n for name, n in needs.items() if n), default=1)
 
 
 @define(eq=False)
