@@ -365,6 +365,28 @@ def test_a_large_window_leaves_the_others_their_share(manager):
     assert manager.statistics().queued < 17
 
 
+def test_a_few_more_wait_here_for_who_has_many_and_go_when_it_has_fewer(manager, worker):
+    worker.give(500, hold=5.0, window=499)
+    worker.note(submit(manager, *[b"x"] * 100))
+
+    assert sent(submit(manager, *[b"x"] * 20)) == []  # 92 wait there: less than a quarter
+    assert manager.statistics().queued == 20
+    (take,) = sent(submit(manager, *[b"x"] * 10), Command.TAKE)
+    assert len(take.columns.ids) == 30
+
+    assert sent(submit(manager, b"x")) == []
+    (take,) = sent(worker.done(range(1, 127)), Command.TAKE)
+    assert list(take.columns.ids) == [131]  # four are left there
+
+
+def test_a_place_that_is_free_is_filled_however_many_wait_at_the_worker(manager, worker):
+    worker.give(100, hold=5.0, window=100)
+    submit(manager, *[b"x"] * 100)
+    submit(manager, b"x")
+    (take,) = sent(worker.give(101, hold=5.0, window=100), Command.TAKE)
+    assert list(take.columns.ids) == [101]
+
+
 def test_who_is_alone_fills_its_window(manager, worker):
     worker.give(500, hold=5.0, window=499)
     (take,) = sent(submit(manager, *[b"x"] * 100), Command.TAKE)

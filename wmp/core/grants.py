@@ -182,11 +182,12 @@ class Granted:
         return [job for _, job in sorted(worker.leases.items())]
 
     def missing(self, worker: RemoteWorker, take: int, held: Container[int]) -> list[Job]:
-        """The records of what ``worker`` was given up to a TAKE, and does not hold."""
+        """The records of what ``worker`` was given up to a TAKE and does not hold, oldest first."""
         for grant in tuple(worker.grants.values()):
             if grant.take <= take and not all(id in held for id in self.open(grant)):
                 self._break(grant)
-        return [job for id, job in worker.leases.items() if job.take <= take and id not in held]
+        leases = sorted(worker.leases.items())
+        return [job for id, job in leases if job.take <= take and id not in held]
 
     def remove(self, job: Job) -> None:
         """A job has ended."""
