@@ -196,15 +196,6 @@ def test_a_policy_that_keeps_the_order_sees_few_of_many_and_no_other_is_asked_le
     assert few == many
 
 
-def test_credit_is_spread_over_workers_before_windows_are_filled(manager):
-    for name in (b"a", b"b"):
-        ScriptedWorker(manager, name, link=name).ready(10, window=8)
-
-    wakes = sent(submit(manager, *[b"x"] * 6), Command.WAKE)
-
-    assert {wake.receiver: wake.fields[Field.COUNT] for wake in wakes} == {b"a": 3, b"b": 3}
-
-
 # -- §4 GIVE, TAKE, NO
 
 
@@ -331,66 +322,6 @@ def test_a_burst_is_shared_among_held_gives(manager):
     takes = sent(submit(manager, *[b"x"] * 10), Command.TAKE)
 
     assert {take.receiver: len(take.columns.ids) for take in takes} == {b"a": 5, b"b": 5}
-
-
-def test_all_open_gives_of_one_worker_are_served(manager, worker):
-    worker.give(1, hold=5.0)
-    worker.give(2, hold=5.0)
-
-    takes = sent(submit(manager, *[b"x"] * 4), Command.TAKE)
-
-    assert sorted((take.fields[Field.LOCK], len(take.columns.ids)) for take in takes) == [
-        (1, 1),
-        (2, 2),
-    ]
-    assert manager.statistics().queued == 1
-
-
-def test_a_large_window_leaves_the_others_their_share(manager):
-    quick, other = (ScriptedWorker(manager, name, link=name) for name in (b"a", b"b"))
-    other.ready(0)  # there, but busy
-    quick.give(500, hold=5.0, window=499)
-
-    actions = submit(manager, *[b"x"] * 100)
-    quick.note(actions)
-    assert [len(take.columns.ids) for take in sent(actions)] == [50]
-
-    (take,) = sent(other.give(500, window=499), Command.TAKE)
-    assert len(take.columns.ids) == 25  # half of what waits
-
-    # As it finishes it gets its next share, until nothing waits.
-    (take,) = sent(quick.done(range(1, 46)), Command.TAKE)
-    assert len(take.columns.ids) == 8  # five are left there, and 13 is half of 25
-    quick.done([*range(46, 51), *take.columns.ids])
-    assert manager.statistics().queued < 17
-
-
-def test_a_few_more_wait_here_for_who_has_many_and_go_when_it_has_fewer(manager, worker):
-    worker.give(500, hold=5.0, window=499)
-    worker.note(submit(manager, *[b"x"] * 100))
-
-    assert sent(submit(manager, *[b"x"] * 20)) == []  # 92 wait there: less than a quarter
-    assert manager.statistics().queued == 20
-    (take,) = sent(submit(manager, *[b"x"] * 10), Command.TAKE)
-    assert len(take.columns.ids) == 30
-
-    assert sent(submit(manager, b"x")) == []
-    (take,) = sent(worker.done(range(1, 127)), Command.TAKE)
-    assert list(take.columns.ids) == [131]  # four are left there
-
-
-def test_a_place_that_is_free_is_filled_however_many_wait_at_the_worker(manager, worker):
-    worker.give(100, hold=5.0, window=100)
-    submit(manager, *[b"x"] * 100)
-    submit(manager, b"x")
-    (take,) = sent(worker.give(101, hold=5.0, window=100), Command.TAKE)
-    assert list(take.columns.ids) == [101]
-
-
-def test_who_is_alone_fills_its_window(manager, worker):
-    worker.give(500, hold=5.0, window=499)
-    (take,) = sent(submit(manager, *[b"x"] * 100), Command.TAKE)
-    assert len(take.columns.ids) == 100
 
 
 # -- §6 jobs and leases

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Generator, Sequence
-from typing import Any
+from typing import Any, Final
+
+from attrs import define, field
 
 from wmp.errors import JobCancelled
 from wmp.message import Frame
@@ -14,6 +16,19 @@ from wmp.runtime.ledger import Ended, Ledger, Status, result_of
 __all__ = ["Job"]
 
 logger = logging.getLogger("wmp")
+
+
+_PENDING: Final = object()
+
+
+@define(eq=False)
+class _Interest:
+    """What somebody wants to know of a job before it has ended, made when it is asked for."""
+
+    waiters: list[asyncio.Future[None]] = field(factory=list)
+    callbacks: list[Callable[[Job], object]] = field(factory=list)
+    status_callbacks: list[Callable[[Status], object]] = field(factory=list)
+    status: Status | None = None
 
 
 class Job:
@@ -26,48 +41,30 @@ class Job:
         id: The job's number within its manager, from 1.
     """
 
-    __slots__ = (
-        "_callbacks",
-        "_codec",
-        "_done",
-        "_error",
-        "_ledger",
-        "_loop",
-        "_status",
-        "_status_callbacks",
-        "_value",
-        "_waiters",
-        "id",
-    )
+    # There may be a million, and the garbage collector looks into each slot of each.
+    __slots__ = ("_ended", "_interest", "_ledger", "_loop", "id")
 
-    def __init__(self, ledger: Ledger, codec: str) -> None:
+    def __init__(self, ledger: Ledger) -> None:
         self.id = 0
         self._ledger = ledger
-        self._codec = codec
         self._loop = asyncio.get_running_loop()
-        self._done = False
-        self._value: Any = None
-        self._error: Exception | None = None
-        self._status: Status | None = None
-        self._waiters: list[asyncio.Future[None]] | None = None
-        self._callbacks: list[Callable[[Job], object]] | None = None
-        self._status_callbacks: list[Callable[[Status], object]] | None = None
+        self._ended: Any = _PENDING
+        """The result, or the error."""
+        self._interest: _Interest | None = None
 
     def __repr__(self) -> str:
-        if not self._done:
+        if not self.done():
             state = "pending"
-        elif self._error is None:
-            state = "done"
+        elif isinstance(self._ended, Exception):
+            state = type(self._ended).__name__
         else:
-            state = type(self._error).__name__
+            state = "done"
         return f"<Job {self.id} {state}>"
 
     def __await__(self) -> Generator[Any, None, Any]:
-        if not self._done:
+        if not self.done():
             waiter: asyncio.Future[None] = self._loop.create_future()
-            if self._waiters is None:
-                self._waiters = []
-            self._waiters.append(waiter)
+            self._wanted().waiters.append(waiter)
             try:
                 yield from waiter
             except asyncio.CancelledError:
@@ -85,25 +82,23 @@ class Job:
         Returns:
             False when the job had ended already.
         """
-        return not self._done and self._ledger.cancel([self.id])
+        return not self.done() and self._ledger.cancel([self.id])
 
     def status(self) -> Status | None:
         """Return what the handler reported last, None before its first report."""
-        return self._status
+        return None if self._interest is None else self._interest.status
 
     def add_status_callback(self, fn: Callable[[Status], object]) -> None:
         """Have ``fn(status)`` called on the loop at every report of the handler."""
-        if self._status_callbacks is None:
-            self._status_callbacks = []
-        self._status_callbacks.append(fn)
+        self._wanted().status_callbacks.append(fn)
 
     def done(self) -> bool:
         """Tell whether the job has ended, one way or the other."""
-        return self._done
+        return self._ended is not _PENDING
 
     def cancelled(self) -> bool:
         """Tell whether the job has ended by cancellation."""
-        return isinstance(self._error, JobCancelled)
+        return isinstance(self._ended, JobCancelled)
 
     def result(self) -> Any:
         """Return the result of a job that has ended.
@@ -113,11 +108,10 @@ class Job:
             ClosedError: The manager closed first.
             asyncio.InvalidStateError: It has not ended; await it.
         """
-        if not self._done:
-            raise asyncio.InvalidStateError(f"job {self.id} has not ended; await it")
-        if self._error is not None:
-            raise self._error
-        return self._value
+        error = self.exception()
+        if error is not None:
+            raise error
+        return self._ended
 
     def exception(self) -> Exception | None:
         """Return the error of a job that has ended, None if it ended well.
@@ -125,18 +119,16 @@ class Job:
         Raises:
             asyncio.InvalidStateError: It has not ended; await it.
         """
-        if not self._done:
+        if not self.done():
             raise asyncio.InvalidStateError(f"job {self.id} has not ended; await it")
-        return self._error
+        return self._ended if isinstance(self._ended, Exception) else None
 
     def add_done_callback(self, fn: Callable[[Job], object]) -> None:
         """Have ``fn(job)`` called on the loop when the job has ended."""
-        if self._done:
+        if self.done():
             self._loop.call_soon(_call, fn, self)
-            return
-        if self._callbacks is None:
-            self._callbacks = []
-        self._callbacks.append(fn)
+        else:
+            self._wanted().callbacks.append(fn)
 
     # -- the driver's side ------------------------------------------------------------------
 
@@ -146,33 +138,44 @@ class Job:
 
     def succeed(self, ids: Sequence[int], payloads: Sequence[Frame]) -> None:
         """Learn that the job ended well."""
-        self._value, self._error = result_of(ids[0], payloads[0], self._codec)
-        self._finish()
+        self._end(payloads[0])
 
     def settle(self, rows: Sequence[Ended]) -> None:
         """Learn how the job ended."""
-        self._value, self._error = result_of(self.id, rows[0], self._codec)
-        self._finish()
+        self._end(rows[0])
 
     def fail(self, id: int, error: Exception) -> None:
         """Learn that the manager ended first."""
-        self._error = error
-        self._finish()
+        self._finish(error)
 
     def progress(self, id: int, status: Status) -> None:
         """Learn what the handler reported."""
-        self._status = status
-        for fn in self._status_callbacks or ():
+        wanted = self._wanted()
+        wanted.status = status
+        for fn in wanted.status_callbacks:
             self._loop.call_soon(_call, fn, status)
 
-    def _finish(self) -> None:
-        self._done = True
-        for waiter in self._waiters or ():
+    def _end(self, ended: Frame | Ended) -> None:
+        value, error = result_of(self.id, ended, self._ledger.codec)
+        self._finish(value if error is None else error)
+
+    def _finish(self, ended: Any) -> None:
+        self._ended = ended
+        wanted = self._interest
+        if wanted is None:
+            return
+        for waiter in wanted.waiters:
             if not waiter.done():
                 waiter.set_result(None)
-        for fn in self._callbacks or ():
+        for fn in wanted.callbacks:
             self._loop.call_soon(_call, fn, self)
-        self._waiters = self._callbacks = self._status_callbacks = None
+        # Its status can still be asked for.
+        self._interest = None if wanted.status is None else _Interest(status=wanted.status)
+
+    def _wanted(self) -> _Interest:
+        if self._interest is None:
+            self._interest = _Interest()
+        return self._interest
 
 
 def _call(fn: Callable[[Any], object], argument: object) -> None:

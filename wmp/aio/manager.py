@@ -122,7 +122,7 @@ class Manager(Base[ManagerSettings]):
         super().__init__(chosen, node)
         self._machine = Machine(chosen, policy)
         node.on_halt = self._halted
-        self._ledger = Ledger(self._post, max_jobs)
+        self._ledger = Ledger(self._post, max_jobs, codec)
         self._payload_limit = node.transport.payload
 
     # -- life -------------------------------------------------------------------------------
@@ -392,7 +392,7 @@ class Manager(Base[ManagerSettings]):
         return Order(kind, priority, timeout, retries)
 
     def _job(self, on_status: Callable[[Status], object] | None) -> Job:
-        job = Job(self._ledger, self.codec)
+        job = Job(self._ledger)
         if on_status is not None:
             job.add_status_callback(on_status)
         return job

@@ -23,11 +23,10 @@ class Job(concurrent.futures.Future[Any]):
         id: The job's number within its manager, from 1.
     """
 
-    def __init__(self, ledger: Ledger, codec: str, portal: Portal) -> None:
+    def __init__(self, ledger: Ledger, portal: Portal) -> None:
         super().__init__()
         self.id = 0
         self._ledger = ledger
-        self._codec = codec
         self._portal = portal
         self._status: Status | None = None
         self._status_callbacks: tuple[Callable[[Status], object], ...] = ()
@@ -94,7 +93,7 @@ class Job(concurrent.futures.Future[Any]):
         self._end(rows[0])
 
     def _end(self, ended: Frame | Ended) -> None:
-        value, error = result_of(self.id, ended, self._codec)
+        value, error = result_of(self.id, ended, self._ledger.codec)
         if error is None:
             self.set_result(value)
         else:

@@ -183,7 +183,7 @@ class Manager(Base[aio.Manager]):
         return self._look(self._inner.statistics)
 
     def _job(self, on_status: Callable[[Status], object] | None) -> Job:
-        job = Job(self._inner._ledger, self._inner.codec, self._portal)
+        job = Job(self._inner._ledger, self._portal)
         if on_status is not None:
             job.add_status_callback(on_status)
         return job

@@ -115,12 +115,17 @@ class Ledger:
     Args:
         post: The driver's ``post``.
         limit: Jobs held at most.
+        codec: What payloads and results are: ``"bytes"`` or ``"cbor"``.
     """
 
     def __init__(
-        self, post: Callable[[Callable[[], Submitted] | Cancelled], None], limit: int
+        self,
+        post: Callable[[Callable[[], Submitted] | Cancelled], None],
+        limit: int,
+        codec: str = "bytes",
     ) -> None:
         self.limit = limit
+        self.codec = codec
         self._post = post
         self._lock = threading.Lock()
         self._owners: dict[int, Owner] = {}
