@@ -1,7 +1,7 @@
 """Jobs that were never granted, in columns, and how one of them is found by its number.
 
 A million jobs may wait. What waits here is a number and a payload each and nothing that a
-garbage collector would have to visit; the record of a job is made when it is granted.
+garbage collector would have to visit. Granted together they stay so (:mod:`wmp.core.grants`).
 """
 
 from __future__ import annotations
