@@ -20,6 +20,7 @@ from tests.simulation import test_regressions as regressions
 from tests.unit import test_device as device
 from tests.unit import test_manager as jobs
 from tests.unit import test_manager_peers as peers
+from tests.unit import test_shares as shares
 from tests.unit import test_worker_handshake as handshake
 from tests.unit import test_worker_locks as locks
 from tests.unit import test_worker_streams as streams
@@ -78,7 +79,7 @@ RULES: list[tuple[Switch, Callable[..., None], dict[str, Any]]] = [
     ),
     (manager_side.cancelling, jobs.test_what_is_lost_while_it_is_cancelled_is_cancelled, {}),
     (manager_side.retries, jobs.test_a_job_whose_retries_are_used_up_is_lost_with_a_reason, {}),
-    (manager_side.fair_share, jobs.test_a_large_window_leaves_the_others_their_share, {}),
+    (manager_side.fair_share, shares.test_a_large_window_leaves_the_others_their_share, {}),
     (
         manager_side.give_bounds,
         peers.test_what_one_worker_can_make_a_manager_keep_is_bounded,
@@ -172,7 +173,7 @@ def play(test: Callable[..., None], parameters: dict[str, Any]) -> None:
     """Run a test with its parameters, and machines in place of its fixtures."""
     module = sys.modules[test.__module__]
     known: dict[str, Any] = dict(parameters)
-    if module in (jobs, peers):
+    if module in (jobs, peers, shares):
         known["manager"] = Manager(ManagerSettings(identity=b"m", epoch=7), least_recently_used)
         known["worker"] = ScriptedWorker(known["manager"])
     elif module is streams:
