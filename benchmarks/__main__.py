@@ -12,7 +12,7 @@ from benchmarks import device, fairness, growth, journal, ours
 from benchmarks.figure import FULL, QUICK, TINY, Bench, Skip, stderr
 from benchmarks.peers.cases import GROUP as PEERS
 from benchmarks.raw import Raw
-from benchmarks.report import as_json, draw, table
+from benchmarks.report import as_json, draw, markdown, table
 
 GROUPS = (*ours.GROUPS, "journal", "peers", "growth", "fairness")
 
@@ -37,6 +37,9 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there")
     parser.add_argument("--plot", type=Path, metavar="FILE", help=".png, .svg or .html")
+    parser.add_argument(
+        "--table", type=Path, metavar="FILE", help="write the most telling ones as Markdown"
+    )
     return parser.parse_args(arguments)
 
 
@@ -64,6 +67,8 @@ def main(arguments: list[str] | None = None) -> None:
     if options.json is not None:
         found = as_json(bench, quick=options.quick or options.tiny)
         options.json.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    if options.table is not None:
+        options.table.write_text("\n".join(markdown(bench.figures)) + "\n", encoding="utf-8")
     if options.plot is not None:
         try:
             draw(bench, options.plot)

@@ -12,11 +12,12 @@ import pytest
 
 from benchmarks.fairness import idle_gaps, idle_waits, labor
 from benchmarks.ours import GROUPS
-from benchmarks.report import TARGETS
+from benchmarks.report import SHOWN, TARGETS
 from benchmarks.work import Failure, make, through
 from tests.interop.programs import ENVIRON, ROOT
 
-pytestmark = pytest.mark.interop
+# A bound for hangs: on a busy machine a run takes a minute.
+pytestmark = [pytest.mark.interop, pytest.mark.timeout(120)]
 
 WORDS = ("p50", "p99", "cpu")
 GROUPS_RUN = ("map", "submit", "latency", "device")
@@ -27,18 +28,23 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
         [sys.executable, "-m", "benchmarks", *arguments],
         capture_output=True,
         text=True,
-        timeout=55,
+        timeout=110,
         cwd=ROOT,
         env=ENVIRON,
     )
 
 
 def test_figures_are_verified_and_written_by_name(tmp_path):
-    path = tmp_path / "figures.json"
+    path, rows = tmp_path / "figures.json", tmp_path / "figures.md"
 
-    found = run("--tiny", "--only", ",".join(GROUPS_RUN), "--json", str(path))
+    found = run("--tiny", "--only", ",".join(GROUPS_RUN), "--json", str(path), "--table", str(rows))
 
     assert found.returncode == 0, found.stderr
+    written = rows.read_text(encoding="utf-8").splitlines()
+    assert [row.count("|") for row in written] == [4] * len(written)
+    assert {SHOWN[name] for name in ("raw", "map_100", "latency_p50")} <= {
+        row.split("|")[1].strip() for row in written
+    }
     assert "Traceback" not in found.stderr
     figures = json.loads(path.read_text(encoding="utf-8"))
     about = figures.pop("about")
