@@ -112,6 +112,29 @@ def test_run_returns_when_drained_and_close_is_idempotent() -> None:
             worker.start()
 
 
+@pytest.mark.parametrize("kind", ["manager", "worker", "device"])
+def test_what_was_closed_is_not_started_again_without_a_word(kind: str) -> None:
+    async def main() -> None:
+        node: Any
+        async with wmp.aio.Manager() as manager:
+            if kind == "manager":
+                node = wmp.aio.Manager()
+            elif kind == "worker":
+                node = wmp.aio.Worker(*manager.endpoints, handlers=bytes.upper)
+            else:
+                node = wmp.aio.Device(bind="tcp://127.0.0.1:*", connect=manager.endpoints)
+            async with node:
+                await node.start()  # while it runs that changes nothing
+            with pytest.raises(wmp.ClosedError, match=f"the {kind} is closed; make a new one"):
+                await node.__aenter__()
+            if kind != "manager":
+                for again in (node.start, node.run):
+                    with pytest.raises(wmp.ClosedError, match="make a new one"):
+                        await again()
+
+    asyncio.run(main())
+
+
 def test_draining_a_manager_takes_no_more_and_waits_for_all() -> None:
     go = threading.Event()
 

@@ -46,6 +46,7 @@ class Base(ABC, Generic[_SettingsT]):
         """Stop without waiting."""
 
     async def __aenter__(self) -> Self:
+        self._node.check_open()
         await self.start()
         return self
 
@@ -84,6 +85,7 @@ class Server(Base[_SettingsT]):
             ClosedError: As for ``start``.
             Superseded: A newer process runs under this worker's identity.
         """
+        self._node.check_open()
         with on_signals(self.interrupt):
             await self.start()
             try:

@@ -93,6 +93,7 @@ class Device(Server[DeviceSettings]):
             ConfigError: An endpoint cannot be used.
             ClosedError: It was closed.
         """
+        self._node.check_open()
         if self._node.driver is None:
             self._node.start(self._machine, decode=codec.peek, parks=False)
 

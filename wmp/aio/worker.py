@@ -201,6 +201,7 @@ class Worker(Server[WorkerSettings]):
             ConfigError: No handlers, or a process pool cannot get at one.
             ClosedError: It was closed.
         """
+        self._node.check_open()
         if self._machine is not None or self._starting:
             return
         if not self._handlers:

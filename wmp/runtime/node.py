@@ -180,6 +180,15 @@ class Node:
         """Whether the node has let go of its sockets."""
         return self._stopped
 
+    def check_open(self) -> None:
+        """See that it may be started.
+
+        Raises:
+            ClosedError: It was closed.
+        """
+        if self._stopped:
+            raise ClosedError(f"the {self.name} is closed; make a new one")
+
     def start(
         self,
         machine: Machine,
@@ -199,8 +208,7 @@ class Node:
             TransportError: ZeroMQ refused.
             ClosedError: The node was closed.
         """
-        if self._stopped:
-            raise ClosedError(f"the {self.name} is closed; make a new one")
+        self.check_open()
         self._ended = asyncio.Event()
         context = self._context = self._shared if self._shared is not None else zmq.Context()
         ports: list[Port] = []
