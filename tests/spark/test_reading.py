@@ -188,4 +188,4 @@ def test_lines_of_the_schema_alone_are_good(spark, world, tmp_path):
     parsed = parse(read_lines(spark, find_segments([tmp_path])))
 
     assert bad_lines(parsed).count() == 0
-    assert parsed.where(F.col("v").isNull()).count() == 0
+    assert parsed.where(F.col("line.v").isNull()).count() == 0

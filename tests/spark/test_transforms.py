@@ -10,7 +10,7 @@ import pytest
 from pyspark.testing import assertDataFrameEqual
 
 from wmp.spark.arrow import schema_of
-from wmp.spark.checks import double_booking
+from wmp.spark.checks import double_booking, lane_spans
 from wmp.spark.clocks import Clock, Offset, clocks, offsets
 from wmp.spark.events import events, of_jobs, parse
 from wmp.spark.executions import executions
@@ -86,16 +86,15 @@ def test_a_lane_does_one_job_after_the_other(spark):
 
 def test_lanes_that_take_more_than_there_is(spark):
     start = {"kind": "worker", "segment": 1, "settings": {}, "resources": {"slots": 3}}
-    found = double_booking(
-        read(
-            spark,
-            line("w", 0, 0, "start", **start),
-            line("w", 1, 10, "run", lane=1, ids=[1], attempts=[1], **RUN),
-            line("w", 2, 20, "finished", lane=1, ids=[1], outcomes=[0], bytes=0),
-            line("w", 3, 20, "run", lane=2, ids=[2], attempts=[1], **RUN),
-            line("w", 4, 30, "run", lane=3, ids=[3], attempts=[1], **RUN),
-        )
+    lines = read(
+        spark,
+        line("w", 0, 0, "start", **start),
+        line("w", 1, 10, "run", lane=1, ids=[1], attempts=[1], **RUN),
+        line("w", 2, 20, "finished", lane=1, ids=[1], outcomes=[0], bytes=0),
+        line("w", 3, 20, "run", lane=2, ids=[2], attempts=[1], **RUN),
+        line("w", 4, 30, "run", lane=3, ids=[3], attempts=[1], **RUN),
     )
+    found = double_booking(lines, lane_spans(lines))
 
     row = found.collect()
     assert [(r.name, r.n, r.detail) for r in row] == [

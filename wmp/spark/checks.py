@@ -12,9 +12,15 @@ __all__ = ["checks", "double_booking", "lane_spans"]
 _PROCESS: Final = ("node", "epoch")
 
 
-def checks(events: DataFrame, processes: DataFrame) -> DataFrame:
-    """All that is found, as :data:`wmp.spark.histories.FOUND`."""
-    found = double_booking(events)
+def checks(events: DataFrame, spans: DataFrame, processes: DataFrame) -> DataFrame:
+    """All that is found, as :data:`wmp.spark.histories.FOUND`.
+
+    Args:
+        events: The table of that name.
+        spans: By :func:`lane_spans`.
+        processes: By :func:`wmp.spark.processes.processes`.
+    """
+    found = double_booking(events, spans)
     for one in (
         _streams(events),
         _numbers_of_ready(events),
@@ -74,18 +80,18 @@ def lane_spans(events: DataFrame) -> DataFrame:
     )
 
 
-def double_booking(events: DataFrame) -> DataFrame:
+def double_booking(events: DataFrame, spans: DataFrame) -> DataFrame:
     """Started jobs never exceed a worker's resources (WMP-4.1)."""
     have = (
         events.where((F.col("what") == "start") & F.col("resources").isNotNull())
         .select(*_PROCESS, F.explode("resources").alias("resource", "have"))
         .distinct()
     )
-    spans = lane_spans(events).select(
+    lanes = spans.select(
         *_PROCESS, "n", "at", "last_n", "last_at", F.explode("needs").alias("resource", "amount")
     )
-    begin = spans.select(*_PROCESS, "resource", "n", "at", F.col("amount").alias("change"))
-    end = spans.where(F.col("last_n").isNotNull()).select(
+    begin = lanes.select(*_PROCESS, "resource", "n", "at", F.col("amount").alias("change"))
+    end = lanes.where(F.col("last_n").isNotNull()).select(
         *_PROCESS, "resource", F.col("last_n").alias("n"), F.col("last_at").alias("at"),
         (-F.col("amount")).alias("change"),
     )  # fmt: skip

@@ -25,35 +25,45 @@ _EXAMPLE: Final = 200
 
 
 def parse(lines: DataFrame) -> DataFrame:
-    """Lines as :func:`wmp.spark.journals.read_lines` has them, with the columns of the schema.
+    """Lines as :func:`wmp.spark.journals.read_lines` has them, with what they say in ``line``.
 
     Empty lines are left out. What is no line of the schema has nulls.
-
-    Raises:
-        SparkRuntimeException: (when the frame is read) a line has a version that is not known;
-            the text has ``UNKNOWN_VERSION``.
     """
     options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT}
-    read = lines.where(F.length(F.trim("value")) > 0).select(
-        "file", "value", F.from_json("value", journal_ddl(), options).alias("line")
-    )
-    version = F.col("line.v")
+    said = F.from_json("value", journal_ddl(), options).alias("line")
+    return lines.where(F.trim("value") != "").select("file", "value", said)
+
+
+def _line(name: str) -> Column:
+    return F.col(f"line.{name}")
+
+
+def _is_bad() -> Column:
+    missing = [_line(name).isNull() for name in _HEAD]
+    for what, needed in LINES.items():
+        if needed:
+            absent = reduce(or_, (_line(name).isNull() for name in needed))
+            missing.append((_line("what") == what) & absent)
+    version = _line("v")
     says = F.concat(
         F.lit(f"{UNKNOWN_VERSION}: "), version.cast("string"), F.lit(" in "), "file",
         F.lit(f"; this release reads version {VERSION}: use the one that wrote it"),
     )  # fmt: skip
-    # In the filter, where no optimizer can leave it out.
-    known = F.when(version.isNull() | (version == VERSION), True).otherwise(F.raise_error(says))
-    return read.where(known).select("file", "value", "line.*")
+    return (
+        F.when(version.isNull(), True)
+        .when(version != VERSION, F.raise_error(says).cast("boolean"))
+        .otherwise(_line(CORRUPT).isNotNull() | reduce(or_, missing))
+    )
 
 
-def _is_bad() -> Column:
-    missing = [F.col(name).isNull() for name in ("v", *_HEAD)]
-    for what, needed in LINES.items():
-        if needed:
-            absent = reduce(or_, (F.col(name).isNull() for name in needed))
-            missing.append((F.col("what") == what) & absent)
-    return F.col(CORRUPT).isNotNull() | reduce(or_, missing)
+def _judged(parsed: DataFrame, bad: Observation | None = None) -> DataFrame:
+    """With a column ``_bad``, and how many lines are so observed as ``lines``.
+
+    What is observed is computed there, and no filter goes below it: each line is parsed once,
+    where otherwise every use of a column in a filter would parse it again.
+    """
+    judged = parsed.withColumn("_bad", _is_bad())
+    return judged.observe(bad or Observation(), F.count_if("_bad").alias("lines"))
 
 
 def events(parsed: DataFrame, bad: Observation | None = None) -> DataFrame:
@@ -62,22 +72,25 @@ def events(parsed: DataFrame, bad: Observation | None = None) -> DataFrame:
     Args:
         parsed: By :func:`parse`.
         bad: Gets ``lines``, how many there were that could not, once the table was made.
+
+    Raises:
+        SparkRuntimeException: (when the frame is read) a line has a version that is not known;
+            the text has ``UNKNOWN_VERSION``.
     """
+    judged = _judged(parsed, bad)
+    run = F.sequence(F.get(_line("ids"), F.lit(0)), _line("last"))
+    ids = F.when(_line("last").isNotNull(), run).otherwise(_line("ids")).alias("ids")
     names = [column.name for column in COLUMNS]
-    judged = parsed.withColumn("_bad", _is_bad())
-    if bad is not None:
-        judged = judged.observe(bad, F.count_if("_bad").alias("lines"))
-    run = F.sequence(F.get("ids", F.lit(0)), "last")
-    judged = judged.withColumn(
-        "ids", F.when(F.col("last").isNotNull(), run).otherwise(F.col("ids"))
+    return judged.where(~F.col("_bad")).select(
+        *(ids if name == "ids" else _line(name) for name in names), "file"
     )
-    return judged.where(~F.col("_bad")).select(*names, "file")
 
 
 def bad_lines(parsed: DataFrame) -> DataFrame:
     """The table ``bad_lines``: the others, counted by reason."""
     return (
-        parsed.where(_is_bad())
+        _judged(parsed)
+        .where("_bad")
         .select("file", "value")
         .mapInArrow(_reasons, "file string, reason string, example string")
         .groupBy("file", "reason")

@@ -15,6 +15,11 @@ def _process() -> Column:
     return F.xxhash64("node", "epoch")
 
 
+def _way() -> Column:
+    """The devices on the way, as a number; null for none."""
+    return F.when(F.size("via") > 0, F.xxhash64("via"))
+
+
 def pairs(events: DataFrame) -> DataFrame:
     """Messages that were sent once and received once on a connection, by their two lines.
 
@@ -28,24 +33,28 @@ def pairs(events: DataFrame) -> DataFrame:
         F.when(F.col("command") == "READY", F.col("ready")),
     )
     sent = F.col("what") == "send"
-    numbered = (
-        events.where(F.col("what").isin("send", "received") & key.isNotNull())
-        .withColumn("number", key)
-        .withColumn("again", F.coalesce("want", F.lit(-1)) == 0)  # the withdrawal of a lock
-    )
+    numbered = events.where(F.col("what").isin("send", "received") & key.isNotNull()).select(
+        *(key.alias(name) if name == "number" else name for name in _MESSAGE),
+        "hops",
+        (F.coalesce("want", F.lit(-1)) == 0).alias("again"),  # the withdrawal of a lock
+        "what", "n", "at",
+        # All that is aggregated is a number: Spark sorts to aggregate anything else.
+        _process().alias("process"), _way().alias("way"),
+    )  # fmt: skip
+    ways = events.where(F.size("via") > 0).select(_way().alias("way"), "via").distinct()
     ends = [("sent", sent), ("received", ~sent)]
     once = [F.count(F.when(side, 1)).alias(f"{name}_lines") for name, side in ends]
     lines = [
-        F.max(F.when(side, value)).alias(f"{name}_{column}")
+        F.max(F.when(side, F.col(column))).alias(f"{name}_{column}")
         for name, side in ends
-        for column, value in (("process", _process()), ("n", F.col("n")), ("at", F.col("at")))
+        for column in ("process", "n", "at")
     ]
-    via = F.max(F.concat_ws("\n", "via")).alias("via")
     return (
         numbered.groupBy(*_MESSAGE, "hops", "again")
-        .agg(*once, *lines, via)
+        .agg(*once, *lines, F.max("way").alias("way"))
         .where((F.col("sent_lines") == 1) & (F.col("received_lines") == 1))
-        .drop("sent_lines", "received_lines", "again")
+        .join(F.broadcast(ways), "way", "left")
+        .drop("sent_lines", "received_lines", "again", "way")
     )
 
 
@@ -66,7 +75,7 @@ def links(pairs: DataFrame, nodes: DataFrame) -> DataFrame:
     return named.select(
         *_MESSAGE,
         "hops",
-        F.when(F.col("via") != "", F.split("via", "\n")).alias("via"),
+        "via",
         "sender",
         "sender_epoch",
         "sent_n",

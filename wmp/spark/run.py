@@ -14,7 +14,7 @@ from wmp.errors import ConfigError
 from wmp.spark import common_clock, handshakes, phases, processes, shares, summary
 from wmp.spark import violations as findings
 from wmp.spark.attempts import attempts
-from wmp.spark.checks import checks
+from wmp.spark.checks import checks, lane_spans
 from wmp.spark.clocks import Offset, clocks, offsets
 from wmp.spark.events import UNKNOWN_VERSION, bad_lines, events, parse
 from wmp.spark.executions import executions
@@ -108,7 +108,8 @@ class _Run:
         bad = Observation()
         self.events = self.write("events", events(parsed, bad))
         # Nearly always there are none: then nothing is read twice.
-        self.write("bad_lines", bad_lines(parsed if bad.get["lines"] else parsed.limit(0)))
+        none = self.tables.spark.createDataFrame([], parsed.schema)
+        self.write("bad_lines", bad_lines(parsed if bad.get["lines"] else none))
         known = self.tables.write("_processes", processes.processes(self.events))
         self.processes = F.broadcast(known)
         both = self.tables.write("_pairs", pairs(self.events))
@@ -140,10 +141,14 @@ class _Run:
         """What was wrong."""
         told = facts(self.events, self.lanes).unionByName(leases(self.events, self.processes))
         judged = self.tables.write("_histories", histories(told, self.processes))
-        found = judged.unionByName(lock_violations(self.states)).unionByName(
-            checks(self.events, self.processes)
+        self.spans = self.tables.write("_spans", lane_spans(self.events))
+        found = (
+            judged.where(F.col("kind") == "violation")
+            .unionByName(lock_violations(self.states))
+            .unionByName(checks(self.events, self.spans, self.processes))
         )
-        self.violations = self.write("violations", findings.violations(found, self.nodes))
+        broken = self.tables.write("_found", found)
+        self.violations = self.write("violations", findings.violations(broken, self.nodes))
         story = findings.violation_events(self.violations, self.events, self.nodes)
         self.write("violation_events", story)
         states = judged.where(F.col("kind") == "state").select(
@@ -164,7 +169,7 @@ class _Run:
         self.write("latency", phases.latency(samples))
         self.write("histogram", phases.histogram(samples))
         length = shares.stretch(self._seconds())
-        self.write("utilisation", shares.utilisation(self.events, self.nodes, length))
+        self.write("utilisation", shares.utilisation(self.spans, self.nodes, length))
         self.write("fairness", shares.fairness(self.events, self.leases))
         self.write("activity", shares.activity(self.jobs, length))
         self.write("requeues", shares.requeues(self.attempts))

@@ -7,7 +7,6 @@ from typing import Final
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from wmp.spark.checks import lane_spans
 from wmp.spark.phases import split_percentiles, spread
 from wmp.spark.schema import TABLES
 
@@ -27,8 +26,9 @@ def _stretch_of(micros: Column, length: int) -> Column:
     return F.timestamp_micros(F.floor(micros / length) * length)
 
 
-def utilisation(events: DataFrame, nodes: DataFrame, length: int) -> DataFrame:
-    """The table ``utilisation``, in stretches of ``length`` µs.
+def utilisation(spans: DataFrame, nodes: DataFrame, length: int) -> DataFrame:
+    """The table ``utilisation``, in stretches of ``length`` µs, of the lanes that
+    :func:`wmp.spark.checks.lane_spans` has.
 
     A lane that never ended counts until its worker's last line.
     """
@@ -36,9 +36,9 @@ def utilisation(events: DataFrame, nodes: DataFrame, length: int) -> DataFrame:
         "node", "epoch", "clock", "resources",
         F.unix_micros("first").alias("first"), F.unix_micros("last").alias("last"),
     )  # fmt: skip
-    spans = lane_spans(events).join(F.broadcast(known), ["node", "epoch"])
+    lanes = spans.join(F.broadcast(known), ["node", "epoch"])
     begin, end = F.col("at") + F.col("clock"), F.col("last_at") + F.col("clock")
-    busy = spans.select(
+    busy = lanes.select(
         "node", "epoch", begin.alias("begin"), F.coalesce(end, "last").alias("end"),
         F.explode("needs").alias("resource", "amount"),
     )  # fmt: skip
