@@ -150,7 +150,10 @@ class Window:
             JobError: The next job did not end well.
             ClosedError: The manager closed before it ended.
         """
-        ids = list(islice(chain.from_iterable(self._runs), min(_BURST, self._top_up)))
+        most = min(_BURST, self._top_up)
+        ids: Sequence[int] = self._runs[0][:most] if self._runs else ()
+        if len(ids) < most:
+            ids = list(islice(chain.from_iterable(self._runs), most))
         looked = list(map(self._ended.get, ids))
         if None in looked:
             del looked[looked.index(None) :]
