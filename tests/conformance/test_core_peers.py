@@ -17,6 +17,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.conformance.at_once import Play, played
 from wmp.conformance import Nonconforming, Verdict
 from wmp.conformance.case import CASES, Case
 from wmp.conformance.check import cases_for
@@ -48,13 +49,19 @@ def live(testee: str) -> Live:
     return Live(testee, command, unit=200)
 
 
+@pytest.fixture(scope="module")
+def play(request: pytest.FixtureRequest) -> Iterator[Play]:
+    with played(request, lambda case: live(case.testee).play(case), "case") as play:
+        yield play
+
+
 @interop
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(
     "case", [pytest.param(case, id=case.id) for case in CORE if FULL or case.id in SOME]
 )
-def test_the_smallest_peers_keep_the_core(case: Case) -> None:
-    result = live(case.testee).play(case)
+def test_the_smallest_peers_keep_the_core(case: Case, play: Play) -> None:
+    result = play(case)
 
     assert result.verdict not in (Verdict.FAILED, Verdict.NON_STRICT), Nonconforming(result)
     # it has one place: only cases of several may be left out

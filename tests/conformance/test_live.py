@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterator
 
 import pytest
 
+from tests.conformance.at_once import Play, played
 from wmp.conformance import Nonconforming, Unimplemented, Verdict
 from wmp.conformance.case import CASES, Case
 from wmp.conformance.check import cases_for
@@ -53,9 +55,23 @@ CHOSEN = [
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]
 
 
+@pytest.fixture(scope="module")
+def play(request: pytest.FixtureRequest) -> Iterator[Play]:
+    with played(request, lambda case: LIVE[case.testee].play(case), "case") as play:
+        yield play
+
+
+@pytest.mark.usefixtures("play")  # the cases are played meanwhile
+@pytest.mark.parametrize("kind", LIVE)
+def test_what_is_drawn_is_played_over_sockets_too(kind: str) -> None:
+    found = draw(kind, LIVE[kind].wire, examples=20 if FULL else 2, most=12, number=5)
+
+    assert found.verdict is Verdict.OK, Nonconforming(found)
+
+
 @pytest.mark.parametrize("case", CHOSEN, ids=lambda case: case.id)
-def test_this_project_conforms(case: Case) -> None:
-    result = LIVE[case.testee].play(case)
+def test_this_project_conforms(case: Case, play: Play) -> None:
+    result = play(case)
 
     assert result.verdict in (Verdict.OK, Verdict.INFORMATIONAL), Nonconforming(result)
 
@@ -66,13 +82,6 @@ def test_what_runs_a_job_may_die() -> None:
 
     assert result.verdict is Verdict.OK, Nonconforming(result)
     assert LIVE["worker"].play(CASES[DIES]).verdict is Verdict.UNIMPLEMENTED
-
-
-@pytest.mark.parametrize("kind", LIVE)
-def test_what_is_drawn_is_played_over_sockets_too(kind: str) -> None:
-    found = draw(kind, LIVE[kind].wire, examples=20 if FULL else 2, most=12, number=5)
-
-    assert found.verdict is Verdict.OK, Nonconforming(found)
 
 
 def test_a_testee_that_ends_by_itself_has_failed() -> None:

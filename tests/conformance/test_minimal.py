@@ -10,11 +10,13 @@ import os
 import shlex
 import shutil
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from wmp.conformance import Nonconforming, Verdict
+from tests.conformance.at_once import Play, played
+from wmp.conformance import Nonconforming, Result, Verdict
 from wmp.conformance.case import Case
 from wmp.conformance.check import cases_for
 from wmp.conformance.draw import draw
@@ -77,14 +79,18 @@ CHOSEN = [
 ]
 
 
-@pytest.mark.parametrize(("name", "case"), CHOSEN)
-def test_a_minimal_peer_conforms(name: str, case: Case, tmp_path: Path) -> None:
-    result = live(name, tmp_path).play(case)
+@pytest.fixture(scope="module")
+def play(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Play]:
+    def play(name: str, case: Case) -> Result:
+        return live(name, tmp_path_factory.mktemp(name)).play(case)
 
-    assert result.verdict in GOOD, Nonconforming(result)
-    assert result.verdict is not Verdict.UNIMPLEMENTED or case.profile != "core", result.text
+    with played(request, play, "name", "case") as begun:
+        yield begun
 
 
+@pytest.mark.usefixtures("play")  # the cases are played meanwhile
 @pytest.mark.parametrize("name", COMMANDS)
 def test_whatever_is_said_to_a_minimal_peer(name: str, tmp_path: Path) -> None:
     peer = live(name, tmp_path)
@@ -94,3 +100,11 @@ def test_whatever_is_said_to_a_minimal_peer(name: str, tmp_path: Path) -> None:
     )
 
     assert found.verdict is Verdict.OK, Nonconforming(found)
+
+
+@pytest.mark.parametrize(("name", "case"), CHOSEN)
+def test_a_minimal_peer_conforms(name: str, case: Case, play: Play) -> None:
+    result = play(name, case)
+
+    assert result.verdict in GOOD, Nonconforming(result)
+    assert result.verdict is not Verdict.UNIMPLEMENTED or case.profile != "core", result.text

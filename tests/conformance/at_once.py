@@ -1,0 +1,41 @@
+"""A case over sockets waits most of its time: those that tests ask for are played together."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+
+import pytest
+
+from wmp.conformance import Result
+
+AT_ONCE = 4
+
+Play = Callable[..., Result]
+
+
+@contextmanager
+def played(request: pytest.FixtureRequest, play: Play, *names: str) -> Iterator[Play]:
+    """Begin what the tests of a module ask for that have just these parameters.
+
+    Yields what returns the result for one of them, and raises what ``play`` raised.
+    """
+    if "PYTEST_XDIST_WORKER" in os.environ:  # each process would begin the tests of all
+        yield play
+        return
+    params = [
+        item.callspec.params
+        for item in request.session.items
+        if isinstance(item, pytest.Function)
+        and item.module is request.module
+        and hasattr(item, "callspec")
+    ]
+    asked = [tuple(one[name] for name in names) for one in params if set(one) == set(names)]
+    with ThreadPoolExecutor(AT_ONCE) as threads:
+        begun = {one: threads.submit(play, *one) for one in dict.fromkeys(asked)}
+        try:
+            yield lambda *one: begun[one].result()
+        finally:
+            threads.shutdown(cancel_futures=True)
