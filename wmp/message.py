@@ -30,6 +30,7 @@ __all__ = [
     "Outcome",
     "Path",
     "Peer",
+    "named",
 ]
 
 VERSION: Final = 1
@@ -284,3 +285,12 @@ class Message:
     def hops(self) -> int:
         """How many devices the message has passed."""
         return (len(self.source) - 2) // 3
+
+
+def named(identity: bytes) -> str:
+    """An identity as people read it: the text that they gave, or hex."""
+    try:
+        text = identity.decode()
+    except UnicodeDecodeError:
+        return identity.hex()
+    return text if text.isprintable() else identity.hex()

@@ -16,6 +16,7 @@ from wmp.errors import (
     WMPError,
     WorkerLost,
 )
+from wmp.message import named
 
 MADE: dict[str, WMPError] = {
     "DecodeError": DecodeError("bad", code="limit", source=(b"w", 1), command=3),
@@ -34,3 +35,11 @@ def test_an_error_travels_whole(name, way):
     assert type(arrived) is type(error)
     assert str(arrived) == str(error)
     assert vars(arrived) == vars(error)
+
+
+@pytest.mark.parametrize(
+    ("identity", "name"),
+    [(b"rack-7", "rack-7"), ("tür".encode(), "tür"), (b"\xff\x00", "ff00"), (b"a\nb", "610a62")],
+)
+def test_people_read_the_identity_that_they_gave(identity, name):
+    assert named(identity) == name

@@ -22,7 +22,7 @@ from wmp.cli.options import journal as journal_flag
 from wmp.cli.options import keys as key_flags
 from wmp.cli.start import SIGNALLED, complain
 from wmp.errors import ClosedError, ConfigError, WMPError
-from wmp.message import DEFAULT_ROLE
+from wmp.message import DEFAULT_ROLE, named
 from wmp.runtime.checks import check_seconds
 from wmp.runtime.command import CommandHandler
 from wmp.runtime.handlers import Handler
@@ -329,7 +329,7 @@ class _Lookout:
                 managers, seen = (), now
             here = {(manager.identity, manager.epoch): manager for manager in managers}
             if new := [manager for peer, manager in here.items() if peer not in known]:
-                names = ", ".join(manager.label or manager.identity.hex() for manager in new)
+                names = ", ".join(manager.label or named(manager.identity) for manager in new)
                 complain(_PROGRAM, f"ready: connected to manager {names}")
             known = set(here)
             if known:

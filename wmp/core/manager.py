@@ -43,7 +43,7 @@ from wmp.events import (
     Ticked,
     Undelivered,
 )
-from wmp.message import ERROR_CODES, Command, ErrorCode, Field, Link, Message, Peer
+from wmp.message import ERROR_CODES, Command, ErrorCode, Field, Link, Message, Peer, named
 
 __all__ = ["Manager", "ManagerStatistics", "WorkerRow"]
 
@@ -364,7 +364,7 @@ class Manager:
         if code == ErrorCode.SUPERSEDED and peer == self._me and directed:
             self._halt(
                 Superseded(
-                    f"manager {self._me[0].hex()} has been started again with a newer epoch; "
+                    f"manager {named(self._me[0])} has been started again with a newer epoch; "
                     "give each manager an identity of its own"
                 )
             )

@@ -52,7 +52,7 @@ from wmp.events import (
     Undelivered,
     WorkerEvent,
 )
-from wmp.message import ERROR_CODES, Command, ErrorCode, Field, Message
+from wmp.message import ERROR_CODES, Command, ErrorCode, Field, Message, named
 from wmp.message import Link as LinkId
 
 __all__ = ["MOST_MANAGERS", "Worker", "WorkerStatistics"]
@@ -307,7 +307,7 @@ class Worker:
         if code == ErrorCode.SUPERSEDED and peer == board.me:
             self._halt(
                 Superseded(
-                    f"worker {peer[0].hex()} has been started again with a newer epoch; "
+                    f"worker {named(peer[0])} has been started again with a newer epoch; "
                     "give each worker an identity of its own"
                 )
             )
