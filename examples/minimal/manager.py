@@ -49,10 +49,10 @@ class Manager:
     def say(self, worker: Any, command: int, fields: Any, *frames: bytes) -> bool:
         fields = {**fields, SESSION: worker.session, ACK: worker.received}
         fields |= {NUMBER: worker.sent + 1} if command in (TAKE, NO) else {}
-        head = cbor2.dumps([1, command, worker.to, self.me, fields], canonical=True)
         try:
+            head = cbor2.dumps([1, command, worker.to, self.me, fields], canonical=True)
             self.router.send_multipart([worker.link, head, *frames], zmq.DONTWAIT)
-        except zmq.ZMQError:  # nobody is there, or does not read
+        except (zmq.ZMQError, cbor2.CBORError):  # nobody is there, or does not read
             return False
         worker.sent += NUMBER in fields
         return True

@@ -68,11 +68,11 @@ class Worker:
         return {READY_NUMBER: self.ready, **room}
 
     def send(self, link: Any, to: Any, command: int, fields: Any, *frames: bytes) -> None:
-        head = cbor2.dumps([1, command, to, self.me, fields], canonical=True)
         try:
+            head = cbor2.dumps([1, command, to, self.me, fields], canonical=True)
             link.send_multipart([head, *frames], zmq.DONTWAIT)
-        except zmq.Again:
-            pass  # who does not read has other worries
+        except (zmq.Again, cbor2.CBORError):
+            pass  # who does not read, or has no address, has other worries
 
     def say(self, manager: Any, command: int, fields: Any, *frames: bytes) -> None:
         if manager.session:

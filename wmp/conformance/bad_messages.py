@@ -18,6 +18,7 @@ __all__ = [
     "Bad",
     "bad_columns",
     "bad_heads",
+    "endless",
     "enumerate_columns",
     "meaningless",
     "too_much",
@@ -35,6 +36,10 @@ _WRONG: dict[str, Any] = {
     "map of text to unsigned": [1],
     "[bytes, unsigned]": "text",
 }
+
+
+_ENDLESS = b"\x85\x41w\x01\x41d\x01\xd8\x1c\x81\xd8\x1d\x00"
+"""A path whose last item is, by tags 28 and 29, an array that is in itself."""
 
 
 @frozen
@@ -124,6 +129,15 @@ def meaningless(good: Message) -> Iterator[Bad]:
     for key in needed:
         fields = {other: value for other, value in good.fields.items() if other != key}
         yield _made("WMP-2.4", f"no {FIELDS[key][0]}", evolve(good, fields=fields), rest)
+
+
+def endless(good: Message) -> Frame:
+    """A message whose ``from`` some decoders take and no encoder can write: there is no answer."""
+    head = bytes(codec.encode(good)[0])
+    source = bytes(codec.encode(evolve(good, fields={}))[0])
+    start = bytes(codec.encode(evolve(good, source=(b"", 0), fields={}))[0])
+    before, fields = start[: -len(b"\x82\x40\x00\xa0")], head[len(source) - 1 :]
+    return before + _ENDLESS + fields
 
 
 def bad_columns(good: Message) -> Iterator[Bad]:

@@ -9,7 +9,7 @@ from attrs import evolve
 
 from wmp import codec
 from wmp.codec import CodecLimits
-from wmp.conformance.bad_messages import Bad, bad_columns, bad_heads, meaningless, too_much
+from wmp.conformance.bad_messages import Bad, bad_columns, bad_heads, endless, meaningless, too_much
 from wmp.conformance.case import case
 from wmp.conformance.talks import ManagerTalk
 from wmp.conformance.worker_played import PlayedWorker
@@ -295,6 +295,7 @@ def garbage(talk: ManagerTalk) -> None:
     name = talk.submit()
     job = worker.one()
     good = [bytes(frame) for frame in codec.encode(_done(worker, job.id, job.attempt))]
+    room: dict[int | str, Any] = {4: 1, 5: 1, 7: ["still"], 8: {"slots": 1}}
     for frames in (
         [b""],
         [b"", b"", b""],
@@ -309,6 +310,7 @@ def garbage(talk: ManagerTalk) -> None:
         [b"\x9b\xff\xff\xff\xff\xff\xff\xff\xff"],
         [good[0], *5000 * [b""]],
         [bytes(range(256))],
+        [endless(Message(Command.READY, (), worker.path, room))],
     ):
         worker.raw(*frames)
     talk.settle()

@@ -8,7 +8,7 @@ from typing import Any
 from attrs import evolve
 
 from wmp import codec
-from wmp.conformance.bad_messages import Bad, bad_columns, bad_heads, meaningless, too_much
+from wmp.conformance.bad_messages import Bad, bad_columns, bad_heads, endless, meaningless, too_much
 from wmp.conformance.case import case
 from wmp.conformance.cases.worker_handshake import slowly
 from wmp.conformance.manager_played import PlayedManager
@@ -236,6 +236,7 @@ def garbage(talk: WorkerTalk) -> None:
     (job,) = manager.run(slowly(talk, 0.5), role="slow")
     good = [bytes(frame) for frame in codec.encode(_take(manager))]
     manager.lose("WMP-10.1", 900)
+    pong: dict[int | str, Any] = {Field.EXPIRE: talk.ms(6.0), Field.SESSION: 1}
     for frames in (
         [b""],
         [b"", b"", b""],
@@ -250,8 +251,10 @@ def garbage(talk: WorkerTalk) -> None:
         [b"\x9b\xff\xff\xff\xff\xff\xff\xff\xff"],
         [good[0], *5000 * [b""]],
         [bytes(range(256))],
+        [endless(Message(Command.PONG, manager.to, manager.path, pong))],
     ):
         manager.raw(*frames)
+    talk.wait(1.5)  # what it says now and then it may say to who has no address
     manager.done_of(job, within=2.0 + talk.wire.grace, rule="WMP-10.1")
 
 
