@@ -127,10 +127,9 @@ def test_what_was_closed_is_not_started_again_without_a_word(kind: str) -> None:
                 await node.start()  # while it runs that changes nothing
             with pytest.raises(wmp.ClosedError, match=f"the {kind} is closed; make a new one"):
                 await node.__aenter__()
-            if kind != "manager":
-                for again in (node.start, node.run):
-                    with pytest.raises(wmp.ClosedError, match="make a new one"):
-                        await again()
+            for again in (node.start,) if kind == "manager" else (node.start, node.run):
+                with pytest.raises(wmp.ClosedError, match="make a new one"):
+                    await again()
 
     asyncio.run(main())
 

@@ -13,8 +13,13 @@ from hypothesis import strategies as st
 
 from wmp import balance
 from wmp.balance import Jobs
+from wmp.core.manager import Manager
 from wmp.core.offers import spread
+from wmp.core.settings import ManagerSettings
 from wmp.errors import ConfigError
+from wmp.events import Submitted
+from wmp.message import Command, Kind
+from wmp.testing.scripted import ScriptedWorker, sent
 
 
 @frozen
@@ -40,6 +45,18 @@ JOB = Jobs("default", {"slots": 1}, 1)
 def test_any_asks_as_few_as_can_take_all():
     offers = [Fake(b"a", room=2), Fake(b"b", room=2), Fake(b"c", room=2)]
     assert names(balance.any_worker(Jobs("default", {}, 3), offers)) == [b"a", b"b"]
+
+
+@pytest.mark.parametrize("far_room", [1, 4, 15])
+def test_the_choice_of_ones_own_policy_stands_whatever_room_others_have(far_room):
+    def near_first(jobs, offers):
+        return sorted(offers, key=lambda offer: offer.identity != b"near")
+
+    manager = Manager(ManagerSettings(identity=b"m", epoch=1), near_first)
+    for name, room in ((b"far", far_room), (b"near", 2)):
+        ScriptedWorker(manager, name, link=name).give(room, hold=5.0)
+    takes = sent(manager.handle(Submitted([1], [b"x"], Kind()), 0.0), Command.TAKE)
+    assert [take.receiver for take in takes] == [b"near"]
 
 
 def test_least_recently_used_asks_who_waited_longest():
@@ -117,3 +134,6 @@ def test_spread_is_complete_and_even(count, rooms):
     # Whoever got less than another by more than one is full.
     for share, room in zip(shares, rooms, strict=True):
         assert share == room or share >= max(shares) - 1
+    # Nobody gets more than another before it that has room: the order is the policy's.
+    for place, (share, room) in enumerate(zip(shares, rooms, strict=True)):
+        assert share == room or share >= max(shares[place:])

@@ -29,6 +29,7 @@ WORKER = "tcp://127.0.0.1:5570"
         ("label", 5),
         ("identity", 5),
         ("wake_scan", 0),
+        ("policy", 3),
         ("bundle", 0),
         ("bundle", 4096),
         ("resend", float("nan")),

@@ -100,6 +100,10 @@ class Manager(Base[ManagerSettings]):
             raise ConfigError(f"unknown codec {codec!r}; expected one of {', '.join(_CODECS)}")
         if isinstance(policy, str):
             policy = balance.by_name(policy, random.Random())
+        elif not callable(policy):
+            raise ConfigError(
+                f"policy is a name or a function of jobs and offers, got {policy!r} (wmp.balance)"
+            )
         self.codec = codec
         self.retries = check_count("retries", retries)
         chosen = make_settings(
@@ -134,6 +138,7 @@ class Manager(Base[ManagerSettings]):
             ConfigError: An endpoint cannot be bound.
             ClosedError: It was closed.
         """
+        self._node.check_open()
         if self._node.driver is None:
             self._node.start(
                 self._machine, resolve=self._ledger.resolve, notify=self._ledger.notify

@@ -30,10 +30,17 @@ def spread(count: int, rooms: Sequence[int]) -> list[int]:
         return [min(count, rooms[0])]
     shares = [0] * len(rooms)
     # The smallest rooms first: what they cannot take is then shared by those that can.
-    order = sorted(range(len(rooms)), key=lambda index: (rooms[index], -index))
-    for left, index in zip(range(len(rooms), 0, -1), order, strict=True):
-        shares[index] = part = min(rooms[index], count // left)
-        count -= part
+    order = sorted(range(len(rooms)), key=rooms.__getitem__)
+    for place, index in enumerate(order):
+        even, odd = divmod(count, len(order) - place)
+        if rooms[index] > even:
+            # So has everybody behind it. Who comes first is the policy's word, not the room's.
+            for index in sorted(order[place:]):
+                shares[index] = even + (odd > 0)
+                odd -= 1
+            break
+        shares[index] = rooms[index]
+        count -= rooms[index]
     return shares
 
 

@@ -302,7 +302,7 @@ def _encode_bytes(result: Any) -> bytes:
     if isinstance(result, (bytes, bytearray, memoryview)):
         return bytes(result)
     raise TypeError(
-        f"the handler returned a {type(result).__name__}; expected bytes, str or None"
+        f"the handler returned {type(result).__name__}; expected bytes, str or None"
         + _hint(result, ' (use codec="cbor" on the manager to send other values)')
     )
 
