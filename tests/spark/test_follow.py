@@ -16,6 +16,7 @@ import pytest
 
 from wmp.errors import ConfigError
 from wmp.spark import follow, report
+from wmp.spark.reporting import alone, check_out
 from wmp.spark.schema import TABLES
 from wmp.testing.journals import Journals
 from wmp.testing.world import World
@@ -35,6 +36,16 @@ def rows(where: Path, table: str) -> Counter[str]:
             for each in whole.to_pylist()
         )
     )
+
+
+@pytest.mark.parametrize("make", [report, lambda *where: follow(*where, lambda made, lines: False)])
+def test_one_report_at_a_time_is_written_into_a_directory(make, tmp_path):
+    journal, out = tmp_path / "journal", tmp_path / "out"
+    journal.mkdir()
+    with alone(check_out(out)), pytest.raises(ConfigError, match="another report is being written"):
+        make(journal, out)
+    with alone(check_out(out)):
+        pass  # it was let go of
 
 
 def kill_in_the_middle(journal: Path, out: Path, batches: int) -> None:

@@ -23,7 +23,7 @@ from pyspark.sql.streaming import StreamingQuery
 from wmp.errors import ConfigError, WMPError
 from wmp.spark.events import UNKNOWN_VERSION
 from wmp.spark.journals import LINES
-from wmp.spark.reporting import Report, check_out, session, write_page
+from wmp.spark.reporting import Report, alone, check_out, session, write_page
 from wmp.spark.run import Progress, build_from
 from wmp.spark.source import JournalSource
 from wmp.spark.spans import find
@@ -60,7 +60,7 @@ def follow(
 
     Args:
         journals: Folders and files; segments that appear there later are followed too.
-        out: As :func:`wmp.spark.report` has it. One at a time may follow into it.
+        out: As :func:`wmp.spark.report` has it.
         made: Told of each report; it ends when that says False.
         idle: End when for so many s nothing was added, and all is reported. None: never.
         spark: As :func:`wmp.spark.report` has it.
@@ -77,7 +77,7 @@ def follow(
     find(_several(journals))  # what is not there is said before anything is started
     paths = [str(Path(p).resolve()) for p in _several(journals)]
     where = check_out(out)
-    with session(spark, master) as engine:
+    with alone(where), session(spark, master) as engine:
         query = _take_in(engine, paths, where / _KEPT)
         try:
             return _Follower(engine, query, _several(journals), where, made, progress).run(idle)

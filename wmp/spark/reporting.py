@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,10 +19,15 @@ from wmp.spark.run import STEPS, Progress, Result, build
 from wmp.spark.session import start_session
 from wmp.spark.shown import look
 
-__all__ = ["PAGE", "Report", "check_out", "report", "session", "write_page"]
+if sys.platform != "win32":
+    import fcntl
+
+__all__ = ["PAGE", "Report", "alone", "check_out", "report", "session", "write_page"]
 
 PAGE: Final = "report.html"
 """Name of the page, beside the tables."""
+_LOCK: Final = ".lock"
+"""Name of a file that whoever writes there holds."""
 
 
 @frozen
@@ -54,13 +60,14 @@ def report(
         progress: Told of each step before it begins.
 
     Raises:
-        ConfigError: A journal is not there, or of a version that is not known; there is no Java.
+        ConfigError: A journal is not there, or of a version that is not known; there is no Java;
+            another report is being written there.
         WMPError: Spark did not start.
     """
     paths = [journals] if isinstance(journals, (str, Path)) else list(journals)
     where = check_out(out)
     find_segments(paths)  # what is not there is said before anything is started
-    with session(spark, master) as engine:
+    with alone(where), session(spark, master) as engine:
         result = build(engine, paths, where, progress=progress)
     if progress is not None:
         progress("page", len(STEPS), len(STEPS) + 1)
@@ -95,6 +102,27 @@ def check_out(out: str | Path) -> Path:
         reason = (error.strerror or str(error)).lower()
         raise ConfigError(f"cannot make the directory {out}: {reason}") from error
     return where
+
+
+@contextmanager
+def alone(where: Path) -> Iterator[None]:
+    """Keep others from writing a report into a directory while this lasts.
+
+    Raises:
+        ConfigError: Somebody does.
+    """
+    if sys.platform == "win32":  # has no such locks: nobody is kept out
+        yield
+        return
+    with open(where / _LOCK, "w", encoding="utf-8") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise ConfigError(
+                f"another report is being written into {where}; name another directory, or end "
+                "that one first"
+            ) from None
+        yield  # who is killed has let go of it
 
 
 @contextmanager
