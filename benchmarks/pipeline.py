@@ -1,10 +1,13 @@
 """How fast journals become tables: ``python -m benchmarks.pipeline --lines 1000000 --cores 1,2``.
 
 The journal is that of a fleet of our own machines in virtual time, two managers and eight
-workers, half of them behind a device, without faults. More lines are more such fleets. Each
-number of cores is a process of its own, which starts Spark, makes all tables of a small journal
-to warm up, and then those of the whole. Where others use the machine read the CPU seconds, of
-Java and the Python workers together.
+workers, half of them behind a device, without faults. More lines are more such fleets: the first
+again, under other names. Each number of cores is a process of its own, which starts Spark, makes
+all tables of a small journal to warm up, and then those of the whole. Where others use the
+machine read the CPU seconds, of Java and the Python workers together.
+
+Ten million lines need 3 GB for the journal, as much for what Spark keeps meanwhile, and 3 GB of
+memory.
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -36,6 +40,8 @@ STEP = 5e-6
 """Seconds that each message takes."""
 BATCH = 16
 """Jobs handed in at once."""
+ROOM = 1000
+"""Bytes of disk for a line: its journal, and what Spark makes of it and has meanwhile."""
 
 
 @define(eq=False)
@@ -54,19 +60,19 @@ class Fleet(Network):
         self.journals.step(name, self.nodes[name].settings, event, actions, self.now)
 
 
-def record(folder: Path, lines: int, number: int) -> None:
-    """Write the journals of one fleet."""
+def record(folder: Path, lines: int) -> None:
+    """Write the journals of the first fleet, 0."""
     fleet = Fleet(journals=Journals(folder))
-    managers = [f"m{number}.{index}" for index in range(2)]
+    managers = [f"m0.{index}" for index in range(2)]
     for name in managers:
         settings = ManagerSettings(identity=name.encode(), epoch=1, label=name)
         fleet.add(name, Manager(settings, least_recently_used))
-    device = f"d{number}"
+    device = "d0.0"
     fleet.add(
         device, Device(DeviceSettings(identity=device.encode(), epoch=1, upstreams=2)), managers
     )
     for index in range(8):
-        name = f"w{number}.{index}"
+        name = f"w0.{index}"
         above = managers if index % 2 else [device]
         options = WorkerSettings(
             identity=name.encode(), epoch=1, label=name, hold=0.0, resources={"slots": 2}
@@ -87,9 +93,17 @@ def record(folder: Path, lines: int, number: int) -> None:
 def make(folder: Path, lines: int) -> int:
     """Write journals of about so many lines; returns how many there are."""
     fleets = max(1, round(lines / FLEET))
-    for number in range(fleets):
-        record(folder, lines // fleets, number)
-    return sum(path.read_bytes().count(b"\n") for path in folder.iterdir())
+    record(folder, lines // fleets)
+    count = 0
+    for path in sorted(folder.iterdir()):
+        text = path.read_bytes()
+        count += text.count(b"\n")
+        for number in range(1, fleets):
+            copy = text
+            for kind in "mdw":
+                copy = copy.replace(f'"{kind}0.'.encode(), f'"{kind}{number}.'.encode())
+            path.with_name(path.name.replace("0.", f"{number}.", 1)).write_bytes(copy)
+    return count * fleets
 
 
 def cpu_seconds(root: int) -> float:
@@ -121,29 +135,45 @@ def measure(journal: Path, warm: Path, cores: int) -> dict[str, Any]:
     """Make all tables; runs in a process of its own."""
     from wmp.spark.run import build
     from wmp.spark.session import start_session
+    from wmp.spark.tables import Tables
 
+    begin = time.perf_counter()
     spark = start_session(f"local[{cores}]")
     java = spark.sparkContext._gateway.proc.pid  # type: ignore[union-attr]
-    steps: list[tuple[str, float]] = []
+    steps: dict[str, dict[str, float]] = {}
+    write = Tables.write
+
+    def timed(tables: Tables, name: str, frame: Any) -> Any:
+        start, used = time.perf_counter(), cpu_seconds(java)
+        written = write(tables, name, frame)
+        took = {"seconds": time.perf_counter() - start, "cpu": cpu_seconds(java) - used}
+        steps[name] = took
+        print(f"{took['seconds']:8.1f} s  {name}", file=sys.stderr, flush=True)
+        return written
+
     with tempfile.TemporaryDirectory() as out:
         build(spark, [warm], f"{out}/warm")
+        started = {"seconds": time.perf_counter() - begin, "cpu": cpu_seconds(java)}
+        Tables.write = timed  # type: ignore[method-assign]
         before, start = cpu_seconds(java), time.perf_counter()
-
-        def progress(name: str, done: int, count: int) -> None:
-            steps.append((name, time.perf_counter() - start))
-
-        result = build(spark, [journal], f"{out}/tables", progress=progress)
+        result = build(spark, [journal], f"{out}/tables")
         seconds, cpu = time.perf_counter() - start, cpu_seconds(java) - before
+        kept = sum(path.stat().st_size for path in Path(out).rglob("*") if path.is_file())
+    status = Path(f"/proc/{java}/status").read_text()
     spark.stop()
-    ends = [at for _, at in steps[1:]] + [seconds]
+    lines = int(result.summary["lines"])
     return {
         "cores": cores,
-        "lines": int(result.summary["lines"]),
+        "lines": lines,
         "jobs": int(result.summary["jobs"]),
         "violations": result.violations + result.uncertain,
         "seconds": seconds,
+        "lines_per_second": lines / seconds,
         "cpu": cpu,
-        "steps": {name: end - at for (name, at), end in zip(steps, ends, strict=True)},
+        "started": started,
+        "java_memory": 1024 * int(status.partition("VmHWM:")[2].split()[0]),
+        "tables_size": kept,
+        "steps": steps,
     }
 
 
@@ -163,6 +193,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with tempfile.TemporaryDirectory() as folder:
         journal, warm = Path(folder) / "journal", Path(folder) / "warm"
         start = time.perf_counter()
+        free, needed = shutil.disk_usage(folder).free, ROOM * options.lines
+        if free < needed:
+            parser.error(
+                f"{options.lines} lines need {needed / 1e9:.1f} GB, {folder} has {free / 1e9:.1f}: "
+                "set TMPDIR to a directory that has room"
+            )
         make(warm, 20_000)
         lines = make(journal, options.lines)
         size = sum(path.stat().st_size for path in journal.iterdir())
@@ -176,15 +212,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
             figure = json.loads(ran.stdout.splitlines()[-1])
             figures.append(figure)
             seconds, cpu = figure["seconds"], figure["cpu"]
+            started, memory = figure["started"], figure["java_memory"]
             print(
                 f"{cores} cores: {seconds:.1f} s, {lines / seconds:,.0f} lines/s; "
                 f"CPU {cpu:.1f} s, {1e6 * cpu / lines:.1f} µs a line; "
-                f"{figure['jobs']} jobs, {figure['violations']} violations"
+                f"{figure['jobs']} jobs, {figure['violations']} violations; "
+                f"Java {memory / 1e9:.1f} GB, tables {figure['tables_size'] / 1e6:.0f} MB; "
+                f"before it {started['seconds']:.1f} s, CPU {started['cpu']:.1f} s"
             )
-            for name, seconds in figure["steps"].items():
-                print(f"    {name:<18}{seconds:8.2f} s")
+            for name, took in figure["steps"].items():
+                print(f"    {name:<18}{took['seconds']:8.2f} s   CPU {took['cpu']:7.2f} s")
+    first, last = figures[0], figures[-1]
+    scaling = first["seconds"] / last["seconds"]
+    if len(figures) > 1:
+        print(f"{last['cores']} cores are {scaling:.2f} times as fast as {first['cores']}")
     if options.json:
-        options.json.write_text(json.dumps(figures, indent=2))
+        whole = {"lines": lines, "bytes": size, "scaling": scaling, "runs": figures}
+        options.json.write_text(json.dumps(whole, indent=2) + "\n")
     return 0
 
 
