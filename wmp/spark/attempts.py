@@ -15,6 +15,8 @@ __all__ = ["attempts"]
 
 _MARKS = ("granted", "received", "done", "accepted", "lost")
 _LEASE = ("owner", "owner_epoch", "job", "attempt")
+_KEY = ("job", "attempt", "owner", "owner_epoch")
+"""The same to group and join by, which may sort: numbers say most, and are compared first."""
 
 
 def attempts(events: DataFrame, executions: DataFrame) -> DataFrame:
@@ -53,7 +55,7 @@ def attempts(events: DataFrame, executions: DataFrame) -> DataFrame:
         return F.min(F.when(F.col("mark") == mark, value))
 
     granted = F.struct("n", "worker", "worker_epoch", "role", "lock", "via")
-    leases = rows.groupBy(*_LEASE).agg(
+    leases = rows.groupBy(*_KEY).agg(
         first("granted", granted).alias("grant"),
         *(first(mark, F.col("at")).alias(mark) for mark in _MARKS),
         F.coalesce(first("accepted", F.col("outcomes")), first("done", F.col("outcomes")))
@@ -62,7 +64,7 @@ def attempts(events: DataFrame, executions: DataFrame) -> DataFrame:
         F.min("worker").alias("worker"),
         F.min("worker_epoch").alias("worker_epoch"),
     )  # fmt: skip
-    runs = executions.groupBy(*_LEASE).agg(
+    runs = executions.groupBy(*_KEY).agg(
         F.min("handed").alias("started"),
         F.min("ended").alias("finished"),
         F.min("lane").alias("lane"),
@@ -80,7 +82,7 @@ def attempts(events: DataFrame, executions: DataFrame) -> DataFrame:
         F.when(F.lit(False), F.lit("")),
     )
     over = F.col("accepted").isNotNull() & (F.col("outcome") > int(Outcome.ERROR))
-    return leases.join(runs, list(_LEASE), "left").select(
+    return leases.join(runs, list(_KEY), "left").select(
         *_LEASE,
         F.coalesce("grant.worker", "worker").alias("worker"),
         F.coalesce("grant.worker_epoch", "worker_epoch").alias("worker_epoch"),

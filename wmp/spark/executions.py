@@ -58,7 +58,8 @@ def executions(events: DataFrame) -> DataFrame:
         F.struct("began", "ended", "handler", "outcome"),
         F.when(F.col("ended").isNotNull(), F.col("n")),
     )
-    found = rows.groupBy(*_LANE, "job").agg(start.alias("start"), stop.alias("stop"))
+    groups = rows.groupBy("job", "lane", "node", "epoch")  # it sorts: numbers are compared first
+    found = groups.agg(start.alias("start"), stop.alias("stop"))
     return found.where(F.col("start.owner").isNotNull()).select(
         F.col("node").alias("worker"),
         F.col("epoch").alias("worker_epoch"),

@@ -10,6 +10,8 @@ from wmp.spark.events import of_jobs
 __all__ = ["jobs"]
 
 _JOB = ("owner", "owner_epoch", "job")
+_KEY = ("job", "owner", "owner_epoch")
+"""The same to group and join by, which may sort: a number says most, and is compared first."""
 
 
 def jobs(
@@ -32,23 +34,23 @@ def jobs(
     rows = of_jobs(lines, "ends")
     told = ("role", "needs", "priority", "retries", "at")
     end = F.struct("at", "ends")
-    known = rows.groupBy(*_JOB).agg(
+    known = rows.groupBy(*_KEY).agg(
         F.min_by(F.struct(*told), F.when(what == "submitted", F.col("n"))).alias("begin"),
         F.min(F.when(what == "cancelled", F.col("at"))).alias("asked"),
         F.min_by(end, F.when(what == "resolve", F.col("n"))).alias("last"),
     )
-    leases = attempts.where(F.col("granted").isNotNull()).groupBy(*_JOB).agg(
+    leases = attempts.where(F.col("granted").isNotNull()).groupBy(*_KEY).agg(
         F.count("*").alias("attempts"),
         F.count("cause").alias("over"),
         F.min("granted").alias("granted"),
         F.max_by(F.struct("worker", "worker_epoch"), "attempt").alias("holder"),
     )  # fmt: skip
-    runs = executions.groupBy(*_JOB).agg(F.count("*").alias("executions"))
+    runs = executions.groupBy(*_KEY).agg(F.count("*").alias("executions"))
     joined = (
         known.where(F.col("begin").isNotNull())
-        .join(leases, list(_JOB), "left")
-        .join(runs, list(_JOB), "left")
-        .join(states, list(_JOB), "left")
+        .join(leases, list(_KEY), "left")
+        .join(runs, list(_KEY), "left")
+        .join(states, list(_KEY), "left")
     )
     none = F.lit(0).cast("bigint")
     submitted, ended = F.col("begin.at"), F.col("last.at")

@@ -52,7 +52,7 @@ def lock_states(events: DataFrame) -> DataFrame:
         )
         .withColumn("jobs", F.when(command == "TAKE", F.size("ids")))
     )
-    key = ["node", "epoch", "lock"]
+    key = ["lock", "node", "epoch"]  # the number first: it says most
     return (
         rows.select(*_READ)
         .repartition(*key)

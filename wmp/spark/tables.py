@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Final
 
 from attrs import frozen
 from pyspark.sql import DataFrame, SparkSession
@@ -10,6 +11,9 @@ from pyspark.sql import DataFrame, SparkSession
 from wmp.spark.schema import TABLES
 
 __all__ = ["Tables"]
+
+_DISTINCT: Final = ("n", "step", "at", "wall", "sent_n", "sent_at", "received_n", "received_at")
+"""Columns in which nearly every value is another: a dictionary of them only costs."""
 
 
 @frozen
@@ -41,7 +45,10 @@ class Tables:
         if not name.startswith("_"):
             columns = TABLES[name].columns
             frame = frame.select(*(frame[c.name].cast(c.type).alias(c.name) for c in columns))
-        frame.write.mode("overwrite").parquet(self.path(name))
+        writer = frame.write.mode("overwrite")
+        for column in _DISTINCT:
+            writer = writer.option(f"parquet.enable.dictionary#{column}", "false")
+        writer.parquet(self.path(name))
         # Its schema is known: nobody has to open a file to see it.
         return self.spark.read.schema(frame.schema).parquet(self.path(name))
 
