@@ -8,13 +8,14 @@ import signal
 import sys
 from pathlib import Path
 
-from benchmarks import device, fairness, growth, journal, ours
+from benchmarks import device, fairness, floor, growth, journal, ours
 from benchmarks.figure import FULL, QUICK, TINY, Bench, Skip, stderr
 from benchmarks.peers.cases import GROUP as PEERS
 from benchmarks.raw import Raw
 from benchmarks.report import as_json, draw, markdown, table
 
-GROUPS = (*ours.GROUPS, "journal", "peers", "growth", "fairness")
+GROUPS = (*ours.GROUPS, "floor", "journal", "peers", "growth", "fairness")
+CASES = {**ours.GROUPS, "floor": floor.CASES, "peers": PEERS}
 
 
 def _groups(text: str) -> list[str]:
@@ -53,10 +54,12 @@ def main(arguments: list[str] | None = None) -> None:
     with Raw() as raw:
         bench = Bench(raw, scale, stderr)
         for group in groups:
-            for case in ours.GROUPS.get(group, PEERS if group == "peers" else ()):
+            for case in CASES.get(group, ()):
                 bench.run(case)
             if group == "device":
                 device.measure(bench)
+            elif group == "floor":
+                floor.measure(bench)
             elif group == "journal":
                 journal.measure(bench)
     if "growth" in groups:

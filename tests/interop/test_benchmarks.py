@@ -11,6 +11,7 @@ import time
 import pytest
 
 from benchmarks.fairness import idle_gaps, idle_waits, labor
+from benchmarks.floor import RUNGS
 from benchmarks.ours import GROUPS
 from benchmarks.report import SHOWN, TARGETS
 from benchmarks.work import Failure, make, through
@@ -80,6 +81,21 @@ def test_journals_are_measured_beside_the_same_without(tmp_path):
     for name in ("map_100", "map_10k", "single"):
         assert figures[f"journal_{name}"]["ratio"] > 0
         assert figures[f"journal_{name}_cpu"]["unit"] == "µs CPU"
+
+
+def test_the_ladder_to_a_lone_job_is_measured(tmp_path):
+    path = tmp_path / "figures.json"
+
+    found = run("--tiny", "--only", "floor", "--json", str(path))
+
+    assert found.returncode == 0, found.stderr
+    figures = json.loads(path.read_text(encoding="utf-8"))
+    for rung in RUNGS:
+        assert figures[f"floor_{rung}_p50"]["ratio"] > 0
+    for part in ("manager", "worker", "codec"):
+        assert (
+            figures[f"floor_held_{part}"]["messages"] < figures[f"floor_plain_{part}"]["messages"]
+        )
 
 
 @pytest.mark.slow
