@@ -51,6 +51,7 @@ from wmp.events import (
     WorkerEvent,
 )
 from wmp.message import Frame, Link, Message
+from wmp.runtime.bell import Bell
 from wmp.runtime.journal import Recorder
 from wmp.runtime.outbox import Outbox
 from wmp.runtime.security import Gate
@@ -176,6 +177,7 @@ class Driver:
         """Since when the machine is not told the time, because there is more to receive."""
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread = 0
+        self._bell: Bell | None = None
 
     # -- from outside -----------------------------------------------------------------------
 
@@ -183,6 +185,7 @@ class Driver:
         """Begin to watch the sockets; call it on the loop."""
         self._loop = asyncio.get_running_loop()
         self._thread = threading.get_ident()
+        self._bell = Bell(self._loop, self._turn)
         self._now = self._loop.time()
         self.running = True
         for port in self._ports():
@@ -207,9 +210,8 @@ class Driver:
             self._schedule()
             return
         self._scheduled = True
-        try:
-            loop.call_soon_threadsafe(self._turn)
-        except RuntimeError:
+        bell = self._bell
+        if bell is None or not bell.ring():
             # The loop is closed, and with it the node: nobody waits for this event.
             self.running = False
 
@@ -229,6 +231,8 @@ class Driver:
         loop, self._loop = self._loop, None
         self.running = False
         self._rest(loop)
+        if self._bell is not None:
+            self._bell.close()
         if self._gate is not None:
             self._gate.close()
         self._outbox.close()
@@ -298,7 +302,11 @@ class Driver:
         ports, self._readable = self._readable, {}
         for port in ports:
             router = port.index is None
-            for _ in range(_BATCH):
+            for count in range(_BATCH):
+                # Mostly one came, and to ask whether more wait is cheaper than to be refused.
+                if count == 1 and not port.readable():
+                    self._outbox.touched.pop(port, None)
+                    break
                 try:
                     frames: list[Frame] = port.receive()
                 except zmq.Again:
