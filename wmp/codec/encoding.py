@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
+from operator import itemgetter
 from typing import Any, Final
 
 import cbor2
@@ -131,19 +132,33 @@ def _path(path: Path) -> bytes:
 
 
 def _fields(fields: Mapping[int | str, Any]) -> bytes:
-    parts = [_initial(0xA0, len(fields))]
-    keys: list[Any] = list(fields)
-    if set(map(type, keys)) == {int}:
-        encode_key: Callable[[Any], bytes] = _int
-        keys.sort()
+    if set(map(type, fields)) == {int}:
+        lead, keys = _layout(tuple(fields))
     else:
-        encode_key = _item
-        keys.sort(key=_item)  # bytewise: RFC 8949 section 4.2.1
+        lead, keys = _sorted(fields)
+    parts = [lead]
     encoders = _ENCODERS
-    for key in keys:
+    for key, encoded in keys:
         value = fields[key]
-        parts += encode_key(key), encoders.get(type(value), _item)(value)
+        parts += encoded, encoders.get(type(value), _item)(value)
     return b"".join(parts)
+
+
+_Layout = tuple[bytes, list[tuple[Any, bytes]]]
+"""What fields begin with; their keys in order, and encoded."""
+
+
+@lru_cache(maxsize=256)
+def _layout(keys: tuple[int, ...]) -> _Layout:
+    # Messages of one command have the same few sets of keys over and over. Integers only, whose
+    # types were looked at: a cache takes True for 1, CBOR does not.
+    return _sorted(keys)
+
+
+def _sorted(keys: Iterable[int | str]) -> _Layout:
+    """Put keys into bytewise order (RFC 8949 section 4.2.1)."""
+    encoded = sorted([(_item(key), key) for key in keys], key=itemgetter(0))
+    return _initial(0xA0, len(encoded)), [(key, item) for item, key in encoded]
 
 
 def _sequence(values: Sequence[Any]) -> bytes:
