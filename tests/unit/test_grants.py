@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -178,6 +180,9 @@ def test_columns_and_records_come_to_the_same(moves):
                 granted: Granted = manager._dispatch.granted
                 for job in list(granted.all()):
                     granted.record(job.id)
+            for one in manager._workers.values():
+                leased = [job for job in manager._dispatch.granted.all() if job.worker is one]
+                assert one.held == Counter(job.queue.kind for job in leased)
             said.append((ends(actions), [message.command for message in sent(actions)]))
 
         for start, timeout in ((1, None), (7, 5.0), (11, None)):

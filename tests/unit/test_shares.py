@@ -68,6 +68,18 @@ def test_a_place_that_is_free_is_filled_however_many_wait_at_the_worker(manager,
     assert list(take.columns.ids) == [101]
 
 
+@pytest.mark.parametrize("others", [0, 1])
+def test_a_job_of_another_kind_is_not_held_back_by_those_that_never_end(manager, worker, others):
+    for name in [b"b"][:others]:
+        ScriptedWorker(manager, name, link=name, roles=("default", "rare")).ready(0)
+    worker.give(500, hold=5.0, roles=("default", "rare"), window=500)
+    submit(manager, *[b"x"] * 200)
+
+    (take,) = sent(manager.handle(Submitted([201], [b"x"], Kind("rare")), 0.0), Command.TAKE)
+
+    assert take.fields[Field.ROLE] == "rare"
+
+
 def test_who_is_alone_fills_its_window(manager, worker):
     worker.give(500, hold=5.0, window=499)
     (take,) = sent(submit(manager, *[b"x"] * 100), Command.TAKE)

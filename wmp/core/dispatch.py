@@ -107,7 +107,7 @@ class Dispatch:
         if worker is not None:
             if was is State.LEASED:
                 self._ask_back([job], now)
-            del worker.leases[id]
+            self.granted.release(worker, job)
             where = worker.label or worker.identity.hex()
             self._end(job, End.TIMEOUT, f"its time passed at worker {where}".encode())
 
@@ -255,7 +255,7 @@ class Dispatch:
             self.post.actions.append(Note(cause, peer, ids=ids, attempts=attempts))
         changed: dict[int, Queue] = {}
         for job in reversed(jobs):  # each goes to the front: the oldest must come last
-            del worker.leases[job.id]
+            self.granted.release(worker, job)
             if self._lose(worker, job, cause):
                 self.requeued[cause] += 1
                 changed[job.id] = job.queue

@@ -82,7 +82,8 @@ class Granted:
 
     Invariant: ``_holders`` leads from each of them to its record, or to its grant. A record
     stands in its worker's ``leases`` while it is leased, a grant in its worker's ``grants``
-    while any of its jobs has not ended; ``granted`` of a worker counts those jobs.
+    while any of its jobs has not ended; ``granted`` of a worker counts those jobs. What it
+    ``held`` of a kind are those of both.
     """
 
     timers: Timers
@@ -118,6 +119,7 @@ class Granted:
                 attempts += [1] * count
                 payloads += part.payloads
                 deadlines += [deadline] * count
+        worker.hold(parts[0].queue.kind, len(ids))  # a TAKE brings jobs of one kind (WMP-4.6)
         timed = deadlines.count(None) < len(deadlines)
         left = [_left(at, now) for at in deadlines] if timed else None
         return Columns(ids=ids, attempts=attempts, left=left, payloads=payloads)
@@ -146,7 +148,9 @@ class Granted:
         timed = False
         for grant in different:
             assert type(grant) is Grant
-            grant.left -= count if len(different) == 1 else holders.count(grant)
+            ended = count if len(different) == 1 else holders.count(grant)
+            grant.left -= ended
+            worker.hold(grant.queue.kind, -ended)
             timed = timed or grant.deadline is not None
             if not grant.left:
                 del worker.grants[grant.ids[0]]
@@ -159,9 +163,14 @@ class Granted:
         """End the lease of a job that ``worker`` holds in this very attempt; its record."""
         job = self.record(id) if self.holds(worker, id, attempt) else None
         if job is not None:
-            job.worker = None
-            del worker.leases[id]
+            self.release(worker, job)
         return job
+
+    def release(self, worker: RemoteWorker, job: Job) -> None:
+        """The lease of a job is over."""
+        job.worker = None
+        del worker.leases[job.id]
+        worker.hold(job.queue.kind, -1)
 
     def holds(self, worker: RemoteWorker, id: int, attempt: int) -> bool:
         """Whether ``worker`` holds a job in this very attempt."""

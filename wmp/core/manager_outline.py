@@ -43,6 +43,7 @@ LEFT_OUT: Final = {
     "Queue._order": "follows from the lines",
     "Queues._by_role": "the same queues as by kind",
     "RemoteWorker.granted": "how many jobs its grants have",
+    "RemoteWorker.held": "how many jobs of each kind it was leased",
     "RemoteWorker.done": "statistics; a policy that asks for it sees more than a snapshot",
     "RemoteWorker.said": "stands with each refusal, as how far that is ahead of it",
     "Stream.size": "follows from what is kept",

@@ -213,7 +213,7 @@ class Offers:
 
 
 def _fair(waiting: int, profiles: Sequence[_Profile]) -> int:
-    """How many jobs one worker may hold while ``waiting`` wait, unless they start at once.
+    """How many jobs of a kind one may hold while ``waiting`` wait, unless they start at once.
 
     A worker of quick jobs has a large window; were it filled with all there is, others would
     stand idle beside it. A share among all who could do them leaves each of them something,
@@ -227,10 +227,12 @@ def _worth(worker: RemoteWorker, queue: Queue, spare: int, room: int, fair: int)
     """How many jobs to give to one that has ``room``, of which ``spare`` start at once.
 
     A few more for one with many jobs waiting would stand in line there instead of here, at the
-    price of a message. They go once they are many, or once fewer wait there.
+    price of a message. They go once they are many, or once fewer wait there. Only jobs of the
+    same kind count: beside a stream of others these would wait for ever.
     """
-    most = min(room, fair - worker.leased)
-    waits = worker.leased - capacity(queue.needs, worker.resources)
+    held = worker.held.get(queue.kind, 0)
+    most = min(room, fair - held)
+    waits = held - capacity(queue.needs, worker.resources)
     few = min(most, queue.waiting) - spare < waits // _PART
     return min(most, spare) if waits > _LEAST and few else most
 

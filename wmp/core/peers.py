@@ -77,6 +77,8 @@ class RemoteWorker:
     """Those that have none, by the first number of each grant."""
     granted: int = 0
     """How many those are."""
+    held: dict[Kind, int] = field(factory=dict)
+    """How many jobs of each kind it holds, with and without records; none is 0."""
     woken: dict[Kind, tuple[Queue, int]] = field(factory=dict)
     """WAKEs not answered yet."""
     served: int = 0
@@ -109,6 +111,14 @@ class RemoteWorker:
     def leased(self) -> int:
         """Jobs it holds of this manager."""
         return len(self.leases) + self.granted
+
+    def hold(self, kind: Kind, count: int) -> None:
+        """So many more jobs of a kind are held, or fewer when ``count`` is negative."""
+        held = self.held.get(kind, 0) + count
+        if held:
+            self.held[kind] = held
+        else:
+            del self.held[kind]
 
     @property
     def mark(self) -> tuple[bytes, int, int]:
