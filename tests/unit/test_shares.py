@@ -68,6 +68,18 @@ def test_a_place_that_is_free_is_filled_however_many_wait_at_the_worker(manager,
     assert list(take.columns.ids) == [101]
 
 
+def test_a_wake_is_not_in_vain_because_another_worker_was_quicker(manager):
+    workers = {name: ScriptedWorker(manager, name, link=name) for name in (b"a", b"b")}
+    for each in workers.values():
+        each.ready(500, window=492)
+
+    for jobs in (96, 40, 40, 40):
+        for wake in sent(submit(manager, *[b"x"] * jobs), Command.WAKE):
+            count = wake.fields[Field.COUNT]
+            answer = sent(workers[wake.receiver].give(count, window=count))
+            assert [message.command for message in answer] == [Command.TAKE]
+
+
 @pytest.mark.parametrize("others", [0, 1])
 def test_a_job_of_another_kind_is_not_held_back_by_those_that_never_end(manager, worker, others):
     for name in [b"b"][:others]:

@@ -164,7 +164,7 @@ class Dispatch:
             self.offers.remove(worker)
             worker.roles, worker.resources = give.roles, give.needs
         self.answered(worker, give.roles)
-        filled = self._fill(give)
+        filled = self._fill(give, held=until > now)
         held = give.want > 0 and until > now
         for last, (queue, parts) in enumerate(filled, 1 - len(filled)):
             queue.factor = 1
@@ -384,12 +384,12 @@ class Dispatch:
         for queue in {id(q): q for q in queues}.values():
             self.offer(queue, now)
 
-    def _fill(self, give: Give) -> list[tuple[Queue, list[Part]]]:
+    def _fill(self, give: Give, *, held: bool) -> list[tuple[Queue, list[Part]]]:
         """Bundles for a GIVE that has just come, most urgent kind first."""
         filled: list[tuple[Queue, list[Part]]] = []
         for queue in self._by_urgency(give.roles):
             if give.want and fits(queue.needs, give.needs):
-                share = self.offers.most(give, queue)
+                share = self.offers.most(give, queue, held=held)
                 filled += [(queue, parts) for parts in self._bundles(give, queue, share)]
         return filled
 

@@ -154,11 +154,18 @@ class Offers:
 
         return self._share_out(queue, queue.waiting, rooms())
 
-    def most(self, give: Give, queue: Queue) -> int:
-        """How many of the jobs that wait a GIVE may take that has just come."""
+    def most(self, give: Give, queue: Queue, *, held: bool) -> int:
+        """How many of the jobs that wait a GIVE may take that has just come.
+
+        One that is not ``held`` is answered now: without jobs it costs a NO, and its WAKE was
+        in vain. What is fair may be few by now because others were quicker.
+        """
+        worker = give.worker
         fair = _fair(queue.waiting, self._eligible(queue))
         spare = give.want - give.window
-        return max(spare, _worth(give.worker, queue, spare, give.want, fair))
+        if held:
+            return max(spare, _worth(worker, queue, spare, give.want, fair))
+        return max(spare, min(give.want, fair - worker.held.get(queue.kind, 0)))
 
     def _profile(self, worker: RemoteWorker) -> _Profile:
         profile = self._profile_of.get(worker.identity)
