@@ -31,13 +31,15 @@ STEP = st.one_of(
         st.sampled_from([None, 0.5]), st.integers(0, 2),
     ),
     st.tuples(st.just("settle")),
+    st.tuples(st.just("flow"), st.integers(1, 40)),
+    st.tuples(st.just("flow"), st.integers(1, 40)),
     st.tuples(st.just("move"), ANY, st.sampled_from(["deliver", "drop", "repeat", "refuse"])),
     st.tuples(st.just("finish"), ANY, st.sampled_from([Outcome.OK, Outcome.ERROR])),
     st.tuples(st.just("cancel"), ANY),
     st.tuples(st.just("wait"), st.sampled_from([0.01, 0.3, 3.0, 7.0])),
     st.tuples(st.just("restart"), st.sampled_from([*WORKERS, "d"])),
 )  # fmt: skip
-STORY = st.lists(STEP, max_size=40)
+STORY = st.lists(STEP, min_size=12, max_size=40)
 
 
 @define(eq=False)
@@ -78,6 +80,11 @@ class Fleet(Network):
 
     def do_settle(self):
         self.settle()
+
+    def do_flow(self, count):
+        """Messages arrive, and nobody has done any work meanwhile."""
+        for _ in range(count):
+            self.do_move(0, "deliver")
 
     def do_move(self, place, how):
         if pipes := self.busy():
