@@ -60,6 +60,17 @@ def test_a_few_more_wait_here_for_who_has_many_and_go_when_it_has_fewer(manager,
     assert list(take.columns.ids) == [131]  # four are left there
 
 
+def test_what_was_held_back_goes_when_those_that_waited_there_are_lost(manager, worker):
+    worker.give(500, hold=5.0, window=499)
+    jobs = Submitted(range(1, 101), [b"x"] * 100, Kind(), retries=0)
+    worker.note(manager.handle(jobs, 0.0))
+    assert sent(submit(manager, *[b"x"] * 5)) == []
+
+    (take,) = sent(worker.ping(held=[(1, 1)]), Command.TAKE)
+
+    assert list(take.columns.ids) == [101, 102, 103, 104, 105]
+
+
 def test_a_place_that_is_free_is_filled_however_many_wait_at_the_worker(manager, worker):
     worker.give(100, hold=5.0, window=100)
     submit(manager, *[b"x"] * 100)

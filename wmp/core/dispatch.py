@@ -259,7 +259,8 @@ class Dispatch:
             if self._lose(worker, job, cause):
                 self.requeued[cause] += 1
                 changed[job.id] = job.queue
-        self._offer_all(changed.values(), now)
+        # It holds fewer now, if it is still there, whether they are queued again or ended.
+        self._offer_all([*changed.values(), *self._next_share(worker)], now)
 
     def _lose(self, worker: RemoteWorker, job: Job, cause: str) -> bool:
         """Void one lease; tell whether the job is queued again (WMP-6.4, 6.15, 6.17)."""
