@@ -128,7 +128,7 @@ def test_results_outcomes_and_errors_of_every_kind(kind: str, opened: Opener, po
     assert names == ["SystemExit", "KeyboardInterrupt", "ValueError"]
 
     pool.run(run(7, [b""], "number"))
-    assert "returned a int; expected bytes, str or None" in posts.error(7, 1)[1]
+    assert "the handler returned int; expected bytes, str or None" in posts.error(7, 1)[1]
 
     pool.run(run(8, [b"x", b"x"], "upper", codec="protobuf"))
     assert posts.error(8, 2)[0] == "UnknownCodec"
