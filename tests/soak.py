@@ -7,7 +7,7 @@ each piece adds its figures to those in ``--into FILE``, and ``report`` prints w
     python tests/soak.py schedules --seeds 50000:100000 --into soak.jsonl
     python tests/soak.py report --into soak.jsonl
 
-Exit status: 0 nothing was broken, 1 something was, 2 wrong usage.
+Exit status: 0 nothing was broken, 1 something was, 2 wrong usage, 130 interrupted.
 """
 
 from __future__ import annotations
@@ -338,4 +338,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        say("interrupted: only parts that were whole are in the figures")
+        sys.exit(130)
