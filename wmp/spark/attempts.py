@@ -7,13 +7,14 @@ from functools import reduce
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from wmp.actions import End
 from wmp.message import Outcome
 from wmp.spark.events import of_jobs
 from wmp.spark.executions import outcome_name
 
 __all__ = ["attempts"]
 
-_MARKS = ("granted", "received", "done", "accepted", "lost")
+_MARKS = ("granted", "received", "done", "accepted", "lost", "timed")
 _LEASE = ("owner", "owner_epoch", "job", "attempt")
 _KEY = ("job", "attempt", "owner", "owner_epoch")
 """The same to group and join by, which may sort: numbers say most, and are compared first."""
@@ -26,21 +27,23 @@ def attempts(events: DataFrame, executions: DataFrame) -> DataFrame:
     mine = (F.col("node") == F.col("owner")) & (F.col("epoch") == F.col("owner_epoch"))
     take, done = command == "TAKE", command == "DONE"
     sent, received = what == "send", what == "received"
+    # Of all ends only this one is no message's: a job was given up while its worker had it.
+    timed = (what == "resolve") & F.array_contains("ends", End.TIMEOUT.value)
+    told = (take | done) & (sent | received) | (what == "note") | timed
     lines = (
-        events.where(
-            F.col("ids").isNotNull() & ((take | done) & (sent | received) | (what == "note"))
-        )
+        events.where(F.col("ids").isNotNull() & told)
         .withColumn("owner_epoch", F.coalesce("owner_epoch", F.col("epoch")))
         .withColumn("owner", F.coalesce("owner", F.col("node")))
     )
     rows = of_jobs(
         lines.select(
-            "owner", "owner_epoch", "ids", "attempts", "outcomes", "n", "at", "role", "lock", "via",
-            "reason",
+            "owner", "owner_epoch", "ids", "attempts", "outcomes", "ends", "n", "at", "role",
+            "lock", "via", "reason",
             F.when(take, F.col("target")).otherwise(F.col("source")).alias("worker"),
             F.when(take, F.col("target_epoch")).otherwise(F.col("source_epoch"))
             .alias("worker_epoch"),
             F.when(what == "note", F.when(mine, F.lit("lost")))
+            .when(what == "resolve", F.lit("timed"))
             .when(take & sent & mine, F.lit("granted"))
             .when(take & received, F.lit("received"))
             .when(done & sent, F.lit("done"))
@@ -49,7 +52,11 @@ def attempts(events: DataFrame, executions: DataFrame) -> DataFrame:
         ).where(F.col("mark").isNotNull()),
         "attempts",
         "outcomes",
+        "ends",
     ).withColumnRenamed("attempts", "attempt")  # fmt: skip
+    # One that timed out before its first lease has number 0.
+    timeout = (F.col("ends") == End.TIMEOUT.value) & (F.col("attempt") > 0)
+    rows = rows.where((F.col("mark") != "timed") | timeout)
 
     def first(mark: str, value: Column) -> Column:
         return F.min(F.when(F.col("mark") == mark, value))
@@ -58,8 +65,8 @@ def attempts(events: DataFrame, executions: DataFrame) -> DataFrame:
     leases = rows.groupBy(*_KEY).agg(
         first("granted", granted).alias("grant"),
         *(first(mark, F.col("at")).alias(mark) for mark in _MARKS),
-        F.coalesce(first("accepted", F.col("outcomes")), first("done", F.col("outcomes")))
-        .alias("outcome"),
+        F.coalesce(*(F.min_by("outcomes", F.when(F.col("mark") == mark, F.col("n")))
+                     for mark in ("accepted", "done"))).alias("outcome"),
         first("lost", F.col("reason")).alias("noted"),
         F.min("worker").alias("worker"),
         F.min("worker_epoch").alias("worker_epoch"),
@@ -82,6 +89,7 @@ def attempts(events: DataFrame, executions: DataFrame) -> DataFrame:
         F.when(F.lit(False), F.lit("")),
     )
     over = F.col("accepted").isNotNull() & (F.col("outcome") > int(Outcome.ERROR))
+    in_time = F.coalesce(F.col("accepted") <= F.col("timed"), F.lit(True))
     return leases.join(runs, list(_KEY), "left").select(
         *_LEASE,
         F.coalesce("grant.worker", "worker").alias("worker"),
@@ -98,6 +106,9 @@ def attempts(events: DataFrame, executions: DataFrame) -> DataFrame:
         "lost",
         "lane",
         outcome_name(F.col("outcome")).alias("outcome"),
-        F.when(F.col("noted").isNotNull(), F.col("noted")).when(over, said).alias("cause"),
+        F.when(F.col("noted").isNotNull(), F.col("noted"))
+        .when(over & in_time, said)
+        .when(F.col("timed").isNotNull(), End.TIMEOUT.value)
+        .alias("cause"),
         "handler",
     )

@@ -30,6 +30,7 @@ _ROWS: Final = 8192
 _READ: Final = (
     "node", "epoch", "lock", "n", "at", "what", "command", "peer", "peer_epoch", "role", "roles",
     "want", "hold", "more", "jobs", "session", "number", "reason",
+    "step",
 )  # fmt: skip
 
 
@@ -56,7 +57,8 @@ def lock_states(events: DataFrame) -> DataFrame:
     return (
         rows.select(*_READ)
         .repartition(*key)
-        .sortWithinPartitions(*key, "n")
+        # Notes first: what is lost with a session is lost before a message of the next is heeded.
+        .sortWithinPartitions(*key, "step", F.col("what") != "note", "n")
         .mapInArrow(_fold, FOUND)
     )
 

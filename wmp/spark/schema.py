@@ -230,7 +230,7 @@ TABLES: Final[Mapping[str, Table]] = {
             _c("lane", "bigint", "lane at the worker"),
             _c("outcome", "string", "ok, error, refused, cancelled, lost: what DONE said"),
             _c("cause", "string", "why the job was queued again or given up: what the manager "
-               "noted, or refused, handed back, lost at the worker; null: it was not"),
+               "noted, or refused, handed back, lost at the worker, timeout; null: it was not"),
             _c("take_trip", "bigint", "µs"),
             _c("lane_wait", "bigint", "µs"),
             _c("handler", "bigint", "µs"),
