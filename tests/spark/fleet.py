@@ -1,0 +1,121 @@
+"""A small fleet in virtual time, to which the steps of a story happen."""
+
+from __future__ import annotations
+
+from attrs import define, field
+
+from tests.property.test_network_property import RESOURCES, ROLES
+from tests.spark.seen import Seen
+from wmp import codec
+from wmp.balance import least_recently_used
+from wmp.core.device import Device
+from wmp.core.manager import Manager
+from wmp.core.settings import DeviceSettings, ManagerSettings, WorkerSettings
+from wmp.core.worker import Worker
+from wmp.message import Outcome
+from wmp.testing.journals import Journals
+from wmp.testing.network import Network
+
+__all__ = ["MANAGERS", "WORKERS", "Fleet"]
+
+MANAGERS, WORKERS = ("m1", "m2"), ("w1", "w2")
+
+
+@define(eq=False)
+class Fleet(Network):
+    """m1 and m2; w1 is connected to both, w2 to a device that is: with journals.
+
+    Identities end in the fleet's number, so that many can be in one journal.
+    """
+
+    number: int = 0
+    journals: Journals = None  # type: ignore[assignment]
+    seen: Seen = None  # type: ignore[assignment]
+    epochs: dict[str, int] = field(init=False)
+    submitted: list[tuple[str, int]] = field(factory=list, init=False)
+
+    def __attrs_post_init__(self):
+        self.epochs = dict.fromkeys((*MANAGERS, *WORKERS, "d"), 1)
+        for name in MANAGERS:
+            self.add(name, self.make(name))
+        self.add("d", self.make("d"), MANAGERS)
+        self.add("w1", self.make("w1"), MANAGERS)
+        self.add("w2", self.make("w2"), ["d"])
+        for name in WORKERS:
+            self.connect(name)
+
+    def make(self, name):
+        who = {"identity": f"{name}.{self.number}".encode(), "epoch": self.epochs[name]}
+        if name == "d":
+            return Device(DeviceSettings(**who, upstreams=2))
+        if name in MANAGERS:
+            return Manager(ManagerSettings(**who), least_recently_used)
+        # Locks last shorter than leases, so that jobs come late and are not lost for it.
+        what = {"roles": ROLES, "resources": RESOURCES[name], "hold": 1.0, "lock_timeout": 1.0}
+        return Worker(WorkerSettings(**who, **what), len(self.uplinks.get(name, ())) or 2)
+
+    def handled(self, name, event, actions):
+        self.journals.step(name, self.nodes[name].settings, event, actions, self.now)
+        self.seen.step(self.nodes[name], event, actions, self.now)
+
+    # -- steps; one for which there is nothing is passed over
+
+    def step(self, what, *how):
+        """One step of a story."""
+        self.now += 1e-4
+        getattr(self, f"do_{what}")(*how)
+
+    def do_submit(self, name, count, kind, timeout, retries):
+        ids = self.submit(name, [b"x"] * count, kind, timeout=timeout, retries=retries)
+        self.submitted += [(name, id) for id in ids]
+
+    def do_settle(self):
+        self.settle()
+
+    def do_flow(self, count):
+        """Messages arrive, and nobody has done any work meanwhile."""
+        for _ in range(count):
+            self.do_move(0, "deliver")
+
+    def do_until(self, command, how):
+        """Messages arrive until the next on some pipe is of that command, to which something
+        happens; or none is left."""
+        for _ in range(60):
+            for pipe in self.busy():
+                if codec.peek(self.pipes[pipe][0]).command is command:
+                    if how != "stay":
+                        getattr(self, how)(pipe)
+                    return
+            self.do_move(0, "deliver")
+
+    def do_move(self, place, how):
+        if pipes := self.busy():
+            getattr(self, how)(pipes[place % len(pipes)])
+
+    def do_finish(self, place, outcome):
+        if lanes := list(self.running()):
+            name, lane = lanes[place % len(lanes)]
+            if outcome is Outcome.LOST:
+                self.bereave(name, lane)
+            else:
+                self.finish(name, lane, outcome)
+
+    def do_cancel(self, place):
+        if self.submitted:
+            name, id = self.submitted[place % len(self.submitted)]
+            self.cancel(name, [id])
+
+    def do_wait(self, seconds):
+        self.advance(self.now + seconds)
+
+    def do_restart(self, name):
+        self.epochs[name] += 1
+        self.replace(name, self.make(name))
+        if name not in (*MANAGERS, "d"):
+            self.connect(name)
+
+    def do_silence(self, name, seconds):
+        """A process stands still for a while: nothing reaches it, and it does nothing."""
+        self.down.add(name)
+        self.do_wait(seconds)
+        self.down.clear()
