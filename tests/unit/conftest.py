@@ -1,4 +1,4 @@
-"""Fixtures of the tests of pools."""
+"""Fixtures of the tests of managers and of pools."""
 
 from __future__ import annotations
 
@@ -8,7 +8,22 @@ from typing import Any
 import pytest
 
 from tests.unit.posts import Opener, Posts
+from wmp.balance import least_recently_used
+from wmp.core.manager import Manager
+from wmp.core.settings import ManagerSettings
 from wmp.runtime.pools import Pool, Upkeep, open_pool
+from wmp.testing.scripted import ScriptedWorker
+
+
+@pytest.fixture
+def manager() -> Manager:
+    return Manager(ManagerSettings(identity=b"m", epoch=7), least_recently_used)
+
+
+@pytest.fixture
+def worker(manager: Manager) -> ScriptedWorker:
+    """Of that manager, which plays what the test says."""
+    return ScriptedWorker(manager)
 
 
 @pytest.fixture

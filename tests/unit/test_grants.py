@@ -20,16 +20,6 @@ from wmp.testing.scripted import ScriptedWorker, sent
 OK, ERROR, REFUSED, BACK, LOST = Outcome
 
 
-@pytest.fixture
-def manager():
-    return Manager(ManagerSettings(identity=b"m", epoch=7), least_recently_used)
-
-
-@pytest.fixture
-def worker(manager):
-    return ScriptedWorker(manager)
-
-
 def leased(manager, worker, count=5, **options):
     """Have the worker take jobs 1 to ``count``, in one TAKE."""
     ids = range(1, count + 1)

@@ -16,16 +16,6 @@ from wmp.testing.scripted import ScriptedWorker, sent
 GPU = Kind("default", (("gpu", 1),))
 
 
-@pytest.fixture
-def manager():
-    return Manager(ManagerSettings(identity=b"m", epoch=7), least_recently_used)
-
-
-@pytest.fixture
-def worker(manager):
-    return ScriptedWorker(manager)
-
-
 def submit(manager, *payloads, first=None, now=0.0, **options):
     first = manager._dispatch.last_id + 1 if first is None else first
     ids = range(first, first + len(payloads))

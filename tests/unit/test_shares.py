@@ -4,22 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from wmp.balance import least_recently_used
-from wmp.core.manager import Manager
-from wmp.core.settings import ManagerSettings
 from wmp.events import Submitted
 from wmp.message import Command, Field, Kind
 from wmp.testing.scripted import ScriptedWorker, sent
-
-
-@pytest.fixture
-def manager():
-    return Manager(ManagerSettings(identity=b"m", epoch=7), least_recently_used)
-
-
-@pytest.fixture
-def worker(manager):
-    return ScriptedWorker(manager)
 
 
 def submit(manager, *payloads):
