@@ -12,7 +12,7 @@ from benchmarks import device, fairness, floor, growth, journal, ours
 from benchmarks.figure import FULL, QUICK, TINY, Bench, Skip, stderr
 from benchmarks.peers.cases import GROUP as PEERS
 from benchmarks.raw import Raw
-from benchmarks.report import as_json, draw, markdown, table
+from benchmarks.report import Figures, as_json, draw, from_json, markdown, table
 
 GROUPS = (*ours.GROUPS, "floor", "journal", "peers", "growth", "fairness")
 CASES = {**ours.GROUPS, "floor": floor.CASES, "peers": PEERS}
@@ -39,6 +39,16 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there")
     parser.add_argument("--plot", type=Path, metavar="FILE", help=".png, .svg or .html")
     parser.add_argument(
+        "--short", action="store_true", help="draw no more than is in the table of --table"
+    )
+    parser.add_argument(
+        "--from",
+        type=Path,
+        metavar="FILE",
+        dest="source",
+        help="measure nothing: show what --json wrote",
+    )
+    parser.add_argument(
         "--table", type=Path, metavar="FILE", help="write the most telling ones as Markdown"
     )
     return parser.parse_args(arguments)
@@ -49,6 +59,13 @@ def main(arguments: list[str] | None = None) -> None:
     options = _options(arguments)
     # Whoever ends this ends its children, too: contexts are left in order.
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
+    if options.source is not None:
+        try:
+            found = from_json(json.loads(options.source.read_text(encoding="utf-8")))
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            sys.exit(f"{options.source} is no file of --json: {error}")
+        _show(found, options)
+        return
     groups = options.only or GROUPS
     scale = TINY if options.tiny else QUICK if options.quick else FULL
     with Raw() as raw:
@@ -66,15 +83,19 @@ def main(arguments: list[str] | None = None) -> None:
         growth.measure(bench, tiny=options.tiny)
     if "fairness" in groups:
         fairness.measure(bench, tiny=options.tiny)
-    print("\n".join(table(bench)))
     if options.json is not None:
-        found = as_json(bench, quick=options.quick or options.tiny)
-        options.json.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+        written = as_json(bench, quick=options.quick or options.tiny)
+        options.json.write_text(json.dumps(written, indent=1) + "\n", encoding="utf-8")
+    _show(bench, options)
+
+
+def _show(bench: Figures, options: argparse.Namespace) -> None:
+    print("\n".join(table(bench)))
     if options.table is not None:
         options.table.write_text("\n".join(markdown(bench.figures)) + "\n", encoding="utf-8")
     if options.plot is not None:
         try:
-            draw(bench, options.plot)
+            draw(bench, options.plot, short=options.short)
         except Skip as reason:
             stderr(str(reason))
 

@@ -8,15 +8,27 @@ import os
 import platform
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import cbor2
 import zmq
+from attrs import define
 
 import wmp
-from benchmarks.figure import Bench, Skip
+from benchmarks.figure import Skip
 
-__all__ = ["SHOWN", "TARGETS", "about", "as_json", "draw", "judge", "markdown", "table"]
+__all__ = [
+    "SHOWN",
+    "TARGETS",
+    "Figures",
+    "about",
+    "as_json",
+    "draw",
+    "from_json",
+    "judge",
+    "markdown",
+    "table",
+]
 
 TARGETS: dict[str, tuple[str, float, str]] = {
     "map_100": ("≥", 3.0, "raw"),
@@ -40,7 +52,22 @@ Without another one the number is the figure itself. Nothing fails for a target 
 """
 
 
-def about(bench: Bench, *, quick: bool) -> dict[str, Any]:
+class Figures(Protocol):
+    """What was measured: a bench, or what was read from a file."""
+
+    figures: dict[str, dict[str, Any]]
+    curves: dict[str, dict[str, Any]]
+    skipped: dict[str, str]
+
+
+@define
+class _Read:
+    figures: dict[str, dict[str, Any]]
+    curves: dict[str, dict[str, Any]]
+    skipped: dict[str, str]
+
+
+def about(bench: Figures, *, quick: bool) -> dict[str, Any]:
     """Where and how the figures were made."""
     return {
         "quick": quick,
@@ -66,7 +93,14 @@ def _version() -> str:
         return "not installed"
 
 
-def as_json(bench: Bench, *, quick: bool) -> dict[str, Any]:
+def from_json(found: dict[str, Any]) -> Figures:
+    """What ``as_json`` made, to be shown again."""
+    rest = dict(found)
+    told = rest.pop("about")
+    return _Read(rest, told["curves"], told["skipped"])
+
+
+def as_json(bench: Figures, *, quick: bool) -> dict[str, Any]:
     """Every figure by its name, and under ``about`` the rest."""
     return {**bench.figures, "about": about(bench, quick=quick)}
 
@@ -95,7 +129,7 @@ def judge(figures: dict[str, dict[str, Any]], name: str) -> tuple[str, bool] | N
     return f"{sign} {times:g}{unit} (is {value:.2f})", met
 
 
-def table(bench: Bench) -> Iterator[str]:
+def table(bench: Figures) -> Iterator[str]:
     """The figures for people, a line each."""
     figures = bench.figures
     width = max(map(len, figures), default=4)
@@ -166,8 +200,10 @@ def _short(value: float) -> str:
     return f"{value:.1f}" if value >= 10 else f"{value:.3f}"
 
 
-def draw(bench: Bench, path: Path) -> None:
+def draw(bench: Figures, path: Path, *, short: bool = False) -> None:
     """Draw bars of the ratios, and the curves; a picture, or HTML around one.
+
+    ``short`` draws those of ``SHOWN`` alone.
 
     Raises:
         Skip: There is nothing to draw with.
@@ -179,11 +215,10 @@ def draw(bench: Bench, path: Path) -> None:
         from matplotlib import pyplot
     except ImportError as error:
         raise Skip("no plot without matplotlib: pip install -e '.[bench]'") from error
-    rates = {
-        name: figure
-        for name, figure in bench.figures.items()
-        if figure["unit"] == "jobs/s" and "ratio" in figure
-    }
+    if short:
+        figures = {name: bench.figures[name] for name in SHOWN if name in bench.figures}
+        bench = _Read(figures, {}, bench.skipped)
+    rates = _bars(bench, "rates")
     panels = [kind for kind in ("rates", "waits") if _bars(bench, kind)] + [*bench.curves]
     columns = 2 if len(panels) > 1 else 1
     rows = -(-len(panels) // columns)
@@ -210,7 +245,7 @@ def draw(bench: Bench, path: Path) -> None:
     path.write_bytes(_page(bench, picture.getvalue()) if html else picture.getvalue())
 
 
-def _bars(bench: Bench, kind: str) -> dict[str, dict[str, Any]]:
+def _bars(bench: Figures, kind: str) -> dict[str, dict[str, Any]]:
     unit = "jobs/s" if kind == "rates" else "µs"
     return {
         name: figure
@@ -252,7 +287,7 @@ def _curve(axis: Any, name: str, curve: dict[str, Any]) -> None:
     axis.grid(alpha=0.3)
 
 
-def _page(bench: Bench, png: bytes) -> bytes:
+def _page(bench: Figures, png: bytes) -> bytes:
     lines = "\n".join(table(bench)).replace("&", "&amp;").replace("<", "&lt;")
     picture = base64.b64encode(png).decode()
     return (

@@ -70,6 +70,28 @@ def test_figures_are_verified_and_written_by_name(tmp_path):
             assert name in found.stdout
 
 
+def test_what_was_measured_is_shown_again_without_measuring(tmp_path):
+    path, rows = tmp_path / "figures.json", tmp_path / "figures.md"
+    figure = {"median": 3000.0, "minimum": 1.0, "maximum": 4000.0, "unit": "jobs/s"}
+    told = {"map_100": figure | {"ratio": 3.0, "ratio_minimum": 2.0, "ratio_maximum": 4.0}}
+    path.write_text(json.dumps(told | {"about": {"skipped": {"nats_100": "none"}, "curves": {}}}))
+
+    found = run("--from", str(path), "--table", str(rows))
+
+    assert found.returncode == 0, found.stderr
+    assert rows.read_text().endswith(f"| {SHOWN['map_100']} | 3,000 jobs/s | 3.00 (2.00–4.00) |\n")
+    assert "skipped: none" in found.stdout
+
+
+def test_what_is_no_file_of_figures_is_said(tmp_path):
+    path = tmp_path / "figures.json"
+    path.write_text("[]")
+    found = run("--from", str(path))
+    assert found.returncode == 1
+    assert found.stderr.startswith(f"{path} is no file of --json: ")
+    assert found.stderr.count("\n") == 1
+
+
 def test_journals_are_measured_beside_the_same_without(tmp_path):
     path = tmp_path / "figures.json"
 
