@@ -35,6 +35,7 @@ SEEDS = [
     22134,
     37616,
     48809,
+    67468,
     89602,
 ]
 """Worlds that broke an invariant once."""

@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import pytest
 
-from tests.unit.workers import fields, finish, give, make, met, one, reasons, runs, until
+from tests.unit.workers import fields, finish, make, met, one, reasons, runs, until
 from wmp.actions import Run, Send
 from wmp.core.settings import WorkerSettings
 from wmp.core.worker import Worker
@@ -280,26 +280,6 @@ def test_no_room_left_after_a_take_is_not_announced():
     manager = met(worker)
     manager.wake()
     assert not sent(manager.take(1), Command.READY, Command.GIVE)
-
-
-@pytest.mark.rule("WMP-3.11", "WMP-3.13")
-def test_one_place_of_many_that_comes_back_is_left_to_pong_to_find_out():
-    worker = make(resources={"slots": 8})
-    manager = met(worker)
-    (run,) = runs(give(manager))
-
-    assert not sent(finish(worker, run), Command.READY)
-
-    assert one(manager.pong(credit=7), Command.READY).fields[Field.CREDIT] == 8
-
-
-@pytest.mark.rule("WMP-3.11")
-def test_a_place_that_comes_back_is_announced_where_few_are_known():
-    worker = make(resources={"slots": 8})
-    manager = met(worker)
-    first, *_ = [runs(give(manager, b"job"))[0] for _ in range(6)]
-
-    assert one(finish(worker, first), Command.READY).fields[Field.CREDIT] == 3
 
 
 @pytest.mark.rule("WMP-3.12")

@@ -436,9 +436,7 @@ class Room:
             return True
         if upstream.wake is not None:
             return False
-        # A place or two of many can wait: the next TAKE, or PONG, brings them up.
-        idle = not self.lanes.parked and 2 * upstream.announced < whole
-        return growth > 0 and (4 * growth >= whole or idle)
+        return growth > 0 and (4 * growth >= whole or not self.lanes.parked)
 
     def say_closed(self, now: float) -> None:
         """Tell everybody that nothing may come any more."""
