@@ -30,14 +30,18 @@ class World:
         self.ledger = Ledger(self.posted.append, limit)
         self.wakes = 0
 
-    def window(self, payloads: Iterable[bytes], in_flight: int = 100) -> Window:
+    def window(
+        self, payloads: Iterable[Any], in_flight: int = 100, codec: str = "bytes", **bounds: int
+    ) -> Window:
+        order = Order(Kind(codec="" if codec == "bytes" else codec), 0, None, 3)
         return Window(
             self.ledger,
             payloads,
-            Order(Kind(), 0, None, 3),
-            codec="bytes",
+            order,
+            codec=codec,
             in_flight=in_flight,
             wake=self.wake,
+            **bounds,
         )
 
     def wake(self) -> None:
@@ -205,14 +209,7 @@ def test_no_room_in_the_manager_starves_the_window_until_there_is() -> None:
 
 def test_a_broken_cbor_result_fails_its_own_job() -> None:
     world = World()
-    window = Window(
-        world.ledger,
-        [1],
-        Order(Kind(codec="cbor"), 0, None, 3),
-        codec="cbor",
-        in_flight=1,
-        wake=world.wake,
-    )
+    window = world.window([1], in_flight=1, codec="cbor")
     fill(window)
     world.end(world.jobs(), payload=b"\xff\xff")
 
@@ -258,15 +255,7 @@ def test_bytes_are_bounded_as_well_as_jobs() -> None:
             pulled.append(number)
             yield bytes(100)
 
-    window = Window(
-        world.ledger,
-        large(),
-        Order(Kind(), 0, None, 3),
-        codec="bytes",
-        in_flight=1000,
-        wake=world.wake,
-        max_bytes=1600,
-    )
+    window = world.window(large(), in_flight=1000, max_bytes=1600)
     fill(window)
     assert len(pulled) == 16
     ids = list(world.jobs())
@@ -274,15 +263,7 @@ def test_bytes_are_bounded_as_well_as_jobs() -> None:
     assert len(window.take()) == 16
     fill(window)
     assert len(pulled) == 32
-    one = Window(
-        world.ledger,
-        [bytes(5000), b""],
-        Order(Kind(), 0, None, 3),
-        codec="bytes",
-        in_flight=1000,
-        wake=world.wake,
-        max_bytes=1600,
-    )
+    one = world.window([bytes(5000), b""], in_flight=1000, max_bytes=1600)
     fill(one)
     assert [len(data) for data in world.jobs().values()][-1] == 5000
 
@@ -291,15 +272,7 @@ def test_bytes_are_bounded_as_well_as_jobs() -> None:
 def test_inputs_that_are_there_and_inputs_that_come_are_handed_in_alike(kind: Any) -> None:
     world = World()
     inputs = [b"a", "ä", bytearray(b"c"), b"d" * 30, b"e"]
-    window = Window(
-        world.ledger,
-        kind(inputs),
-        Order(Kind(), 0, None, 3),
-        codec="bytes",
-        in_flight=100,
-        wake=world.wake,
-        max_bytes=16,
-    )
+    window = world.window(kind(inputs), max_bytes=16)
     fill(window)
     jobs = world.jobs()
     assert list(jobs.values())[:2] == [b"a", "ä".encode()]
@@ -317,15 +290,7 @@ def test_inputs_that_are_there_and_inputs_that_come_are_handed_in_alike(kind: An
 @pytest.mark.parametrize("kind", [list, tuple, iter])
 def test_a_payload_above_the_limit_is_told_in_its_place(kind: Any) -> None:
     world = World()
-    window = Window(
-        world.ledger,
-        kind([b"a", b"bbbbb", b"c"]),
-        Order(Kind(), 0, None, 3),
-        codec="bytes",
-        in_flight=100,
-        wake=world.wake,
-        limit=4,
-    )
+    window = world.window(kind([b"a", b"bbbbb", b"c"]), limit=4)
     fill(window)
     assert list(world.jobs().values()) == [b"a"]
     world.end([1])
