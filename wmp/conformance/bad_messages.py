@@ -21,6 +21,7 @@ __all__ = [
     "endless",
     "enumerate_columns",
     "meaningless",
+    "misaddressed",
     "too_much",
 ]
 
@@ -129,6 +130,14 @@ def meaningless(good: Message) -> Iterator[Bad]:
     for key in needed:
         fields = {other: value for other, value in good.fields.items() if other != key}
         yield _made("WMP-2.4", f"no {FIELDS[key][0]}", evolve(good, fields=fields), rest)
+
+
+def misaddressed(good: Message) -> Iterator[Message]:
+    """The same for somebody else, and for other starts of its receiver."""
+    epoch, identity = good.to[-2:]
+    assert isinstance(epoch, int)
+    for to in ((epoch, b"somebody"), (epoch + 1, identity), (epoch - 1, identity)):
+        yield evolve(good, to=to)
 
 
 def endless(good: Message) -> Frame:

@@ -9,7 +9,15 @@ from attrs import evolve
 
 from wmp import codec
 from wmp.codec import CodecLimits
-from wmp.conformance.bad_messages import Bad, bad_columns, bad_heads, endless, meaningless, too_much
+from wmp.conformance.bad_messages import (
+    Bad,
+    bad_columns,
+    bad_heads,
+    endless,
+    meaningless,
+    misaddressed,
+    too_much,
+)
 from wmp.conformance.case import case
 from wmp.conformance.talks import ManagerTalk
 from wmp.conformance.worker_played import PlayedWorker
@@ -325,15 +333,13 @@ def what_is_not_for_it(talk: ManagerTalk) -> None:
     worker = talk.met()
     name = talk.submit()
     job = worker.one()
-    assert worker.testee is not None
-    identity, epoch = worker.testee
     talk.submit()
     for good in (_give(worker, 2), _done(worker, job.id, job.attempt)):
         for one in meaningless(good):
             talk.remark(f"{one.what}:")
             worker.raw(*one.frames)
-        for to in ((epoch, b"somebody"), (epoch + 1, identity), (epoch - 1, identity)):
-            worker.raw(*codec.encode(evolve(good, to=to)))
+        for other in misaddressed(good):
+            worker.raw(*codec.encode(other))
     for message in _for_workers(worker):
         worker.raw(*codec.encode(message))
     worker.never(Command.TAKE, Command.NO, Command.WAKE, what="one of these acts")

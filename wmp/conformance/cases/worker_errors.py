@@ -8,7 +8,15 @@ from typing import Any
 from attrs import evolve
 
 from wmp import codec
-from wmp.conformance.bad_messages import Bad, bad_columns, bad_heads, endless, meaningless, too_much
+from wmp.conformance.bad_messages import (
+    Bad,
+    bad_columns,
+    bad_heads,
+    endless,
+    meaningless,
+    misaddressed,
+    too_much,
+)
 from wmp.conformance.case import case
 from wmp.conformance.cases.worker_handshake import slowly
 from wmp.conformance.manager_played import PlayedManager
@@ -262,8 +270,6 @@ def garbage(talk: WorkerTalk) -> None:
 def what_is_not_for_it(talk: WorkerTalk) -> None:
     """What cannot be understood, or is for somebody else, changes nothing."""
     manager, _ = talk.met(), talk.met()
-    assert manager.testee is not None
-    identity, epoch = manager.testee
     lock = manager.woken(1)
     manager.clear()
     manager.lose("WMP-10.1", 900)
@@ -273,8 +279,8 @@ def what_is_not_for_it(talk: WorkerTalk) -> None:
         for one in meaningless(good):
             talk.remark(f"{one.what}:")
             manager.raw(*one.frames)
-        for to in ((epoch, b"somebody"), (epoch + 1, identity), (epoch - 1, identity)):
-            manager.raw(*codec.encode(evolve(good, to=to)))
+        for other in misaddressed(good):
+            manager.raw(*codec.encode(other))
     for message in _for_managers(manager):
         manager.raw(*codec.encode(message))
     acts = (Command.DONE, Command.GIVE, Command.READY)
