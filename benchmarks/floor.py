@@ -79,8 +79,15 @@ def payload_of(frames: Sequence[Any]) -> Any:
     return columns.payloads[0]
 
 
-def watch(loop: asyncio.AbstractEventLoop, socket: Any, got: Callable[[list[bytes]], None]) -> None:
-    """Have ``got`` called with the frames of each message."""
+def watch(
+    loop: asyncio.AbstractEventLoop, socket: Any, got: Callable[[list[bytes]], None]
+) -> Callable[[], None]:
+    """Have ``got`` called with the frames of each message.
+
+    Returns:
+        What looks for messages: to be called after sending, too, which may swallow what the
+        descriptor says.
+    """
 
     def readable() -> None:
         # The descriptor tells once that something changed: look until nothing waits.
@@ -88,6 +95,7 @@ def watch(loop: asyncio.AbstractEventLoop, socket: Any, got: Callable[[list[byte
             got(socket.recv_multipart(zmq.NOBLOCK))
 
     loop.add_reader(socket.get(zmq.FD), readable)
+    return readable
 
 
 class Rung:
@@ -105,7 +113,7 @@ class Rung:
         self._socket.linger = 0
         self._socket.connect(self._process.hear())
         self._loop = asyncio.new_event_loop()
-        watch(self._loop, self._socket, self._got)
+        self._look = watch(self._loop, self._socket, self._got)
         self._thread = None
         if self._name != "loop":
             self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
@@ -144,10 +152,7 @@ class Rung:
     def _send(self, payload: bytes) -> None:
         frames = take(payload) if self._name == "codec" else [b"\x01", payload]
         self._socket.send_multipart(frames)
-        if (
-            self._socket.get(zmq.EVENTS) & zmq.POLLIN
-        ):  # sending may swallow what the descriptor says
-            self._got(self._socket.recv_multipart(zmq.NOBLOCK))
+        self._look()
 
     def _got(self, frames: list[bytes]) -> None:
         payload = payload_of(frames) if self._name == "codec" else frames[1]
@@ -177,14 +182,13 @@ def serve(name: str) -> None:
     def answer(link: bytes, payload: Any) -> None:
         frames = done(payload) if name == "codec" else [b"\x01", payload]
         router.send_multipart([link, *frames])
-        while router.get(zmq.EVENTS) & zmq.POLLIN:
-            got(router.recv_multipart(zmq.NOBLOCK))
+        look()
 
     def work() -> None:
         while True:
             loop.call_soon_threadsafe(answer, *jobs.get())
 
-    watch(loop, router, got)
+    look = watch(loop, router, got)
     threading.Thread(target=work, daemon=True).start()
     print(json.dumps(f"tcp://127.0.0.1:{port}"), flush=True)
     loop.run_forever()
