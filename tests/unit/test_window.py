@@ -320,3 +320,16 @@ def test_results_that_ended_well_and_others_are_told_apart() -> None:
         window.take()
     assert window.take() == [b"z"]
     assert window.finished
+
+
+def test_large_results_are_copied_when_their_turn_comes_and_not_before() -> None:
+    world = World()
+    window = world.window([b"%d" % n for n in range(300)], in_flight=300)
+    fill(window)
+    jobs = list(world.jobs())
+    small, large = memoryview(b"s" * 1000), memoryview(b"l" * 1_000_000)
+    world.ledger.resolve(
+        Resolve(jobs, [End.OK] * 300, [large] * 3 + [small] * 297, [1] * 300)  # type: ignore[list-item]
+    )
+    assert [len(window.take()) for _ in range(3)] == [1, 1, 1]
+    assert window.take() == [bytes(small)] * 75, "in_flight // 4, as one look takes at most"

@@ -27,6 +27,10 @@ _BYTES = 256 << 20
 _PARTS = 8
 """Parts in which those bytes are handed in, so that new ones come while old ones are done."""
 
+_COPIED = 1 << 18
+"""Bytes of results copied in one look, until they are reached. More at once would not find the
+memory of those before: each came into fresh pages, which cost the kernel more than the copy."""
+
 _BURST = 256
 """Results taken between two looks at the inputs, at most: a look costs as much as a few of them."""
 
@@ -161,12 +165,15 @@ class Window:
         values: list[Any] = found
         error: Exception | None = None
         if self._codec == "cbor" or not _PLAIN.issuperset(map(type, found)):
-            values = []
+            values, copied = [], 0
             for id, ended in zip(ids, found, strict=False):
                 value, error = result_of(id, ended, self._codec)
                 if error is not None:
                     break
                 values.append(value)
+                copied += len(ended)
+                if copied >= _COPIED:
+                    break
         # An error is taken alone: what comes before it must be had first.
         self._forget(ids[: len(values) if error is None or values else 1])
         if error is not None and not values:
