@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import zmq
 from hypothesis import HealthCheck, settings
+
+# A shell that runs this in the background lets it, and every program that a test starts, ignore
+# Ctrl-C, and nohup lets it ignore SIGHUP; a signal that is handled here is not ignored there.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 # A slow machine is not a bug: pytest's own timeout catches what hangs.
 settings.register_profile("dev", deadline=None, print_blob=True)
