@@ -1,18 +1,25 @@
 """What a device's own work costs: CPU a message with 1, 16 and 256 jobs in it.
 
 ``python -m benchmarks --only device``. A bare ROUTER plays the manager and a bare DEALER the
-worker, so that the device's process is all that is measured.
+worker, so that the process in between is all that is measured. Beside the device stands libzmq's
+own proxy, which passes the same messages on and reads nothing: what it costs is the price of the
+bytes, and what a device costs beyond it is the device's own.
 """
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
 import zmq
+from attrs import frozen
 
 from benchmarks.figure import Bench, summary
-from benchmarks.process import python
+from benchmarks.process import Process, python
 from benchmarks.work import Failure, make
 from wmp import codec
-from wmp.message import Columns, Command, Field, Message
+from wmp.message import Columns, Command, Field, Message, Path
 
 __all__ = ["measure"]
 
@@ -21,42 +28,73 @@ _BURST = 32
 _WORKER, _MANAGER = b"the worker", b"the manager"
 
 
-def measure(bench: Bench) -> None:
-    """Add the cost of a TAKE passed on, by the number of jobs in it."""
-    count = max(_BURST, bench.scale.jobs["100"] // 8)
+@frozen
+class _Between:
+    """A device or a proxy, with a bare socket at each end of it."""
+
+    process: Process
+    router: zmq.Socket[bytes]
+    dealer: zmq.Socket[bytes]
+    way: list[bytes]
+    """What stands before a message on the way to the dealer."""
+    route: Path
+    """And in it."""
+
+    def cost(self, jobs: int, bursts: int) -> float:
+        """Pass TAKEs of so many jobs on, in bursts; return µs of CPU for each.
+
+        Raises:
+            Failure: The columns of one were changed.
+        """
+        take = [*self.way, *codec.encode(_take(jobs, self.route))]
+        before = self.process.cpu()
+        for _ in range(bursts):
+            for _ in range(_BURST):
+                self.router.send_multipart(take)
+            for _ in range(_BURST):
+                if self.dealer.recv_multipart()[1] != take[-1]:
+                    raise Failure("the columns were changed")
+        return (self.process.cpu() - before) / (bursts * _BURST) * 1e6
+
+
+@contextlib.contextmanager
+def _between(kind: str) -> Iterator[_Between]:
+    """Start one of a kind that ``benchmarks.node`` knows."""
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
     router, dealer = context.socket(zmq.ROUTER), context.socket(zmq.DEALER)
     router.rcvtimeo = dealer.rcvtimeo = 30_000
     try:
         port = router.bind_to_random_port("tcp://127.0.0.1")
-        with python("benchmarks.node", "device", f"tcp://127.0.0.1:{port}") as device:
-            dealer.connect(device.hear())
+        with python("benchmarks.node", kind, f"tcp://127.0.0.1:{port}") as process:
+            dealer.connect(process.hear())
             # Its own connection upwards takes a moment, and until then it has nobody to tell.
             number = 0
             while not router.poll(100):
                 number += 1
                 dealer.send_multipart(codec.encode(_ready(number)))
-            link, *frames = router.recv_multipart()
-            route = codec.decode(frames).answer_to
-            samples: dict[int, list[float]] = {jobs: [] for jobs in BUNDLES}
-            for _ in range(bench.scale.repeats):
-                for jobs, costs in samples.items():
-                    take = [link, *codec.encode(_take(jobs, route))]
-                    before = device.cpu()
-                    for _ in range(count // _BURST):
-                        for _ in range(_BURST):
-                            router.send_multipart(take)
-                        for _ in range(_BURST):
-                            if dealer.recv_multipart()[1] != take[2]:
-                                raise Failure("a device changed the columns")
-                    costs.append((device.cpu() - before) / (count // _BURST * _BURST) * 1e6)
+            *way, head = router.recv_multipart()
+            yield _Between(process, router, dealer, way, codec.decode([head]).answer_to)
     finally:
         router.close(0)
         dealer.close(0)
         context.term()
-    for jobs, costs in samples.items():
-        bench.figures[f"device_cost_{jobs}"] = summary(costs, "µs CPU", jobs=count, verified=True)
-    bench.say("device_cost")
+
+
+def measure(bench: Bench) -> None:
+    """Add the cost of a TAKE passed on, by the number of jobs in it."""
+    bursts = max(1, bench.scale.jobs["100"] // 8 // _BURST)
+    costs: dict[str, list[float]] = {}
+    with _between("device") as device, _between("proxy") as proxy:
+        for _ in range(bench.scale.repeats):
+            for jobs in BUNDLES:
+                ours, bytes_alone = device.cost(jobs, bursts), proxy.cost(jobs, bursts)
+                costs.setdefault(f"device_cost_{jobs}", []).append(ours)
+                costs.setdefault(f"device_proxy_{jobs}", []).append(bytes_alone)
+                costs.setdefault(f"device_own_{jobs}", []).append(ours - bytes_alone)
+    more: dict[str, Any] = {"jobs": bursts * _BURST, "verified": True}
+    for name, samples in costs.items():
+        bench.figures[name] = summary(samples, "µs CPU", **more)
+    bench.say("device_own")
 
 
 def _ready(number: int) -> Message:
@@ -69,7 +107,7 @@ def _ready(number: int) -> Message:
     return Message(Command.READY, (), (_WORKER, 1), fields, None)
 
 
-def _take(jobs: int, route: tuple[bytes | int, ...]) -> Message:
+def _take(jobs: int, route: Path) -> Message:
     fields: dict[int | str, object] = {
         Field.NUMBER: 1,
         Field.SESSION: 1,

@@ -1,7 +1,8 @@
 """A worker or a device of wmp in a process of its own; started by ``python -m benchmarks``.
 
 ``python -m benchmarks.node worker ENDPOINT… [--pool P] [--hold S]`` or
-``python -m benchmarks.node device ENDPOINT``, which says where it is bound.
+``python -m benchmarks.node device ENDPOINT``, which says where it is bound, as does
+``python -m benchmarks.node proxy ENDPOINT``, in which no code of wmp runs.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ import os
 import signal
 import sys
 import threading
+
+import zmq
 
 import wmp
 from benchmarks.fairness import labor
@@ -40,16 +43,28 @@ def _device(options: argparse.Namespace) -> None:
         device.run()
 
 
+def _proxy(options: argparse.Namespace) -> None:
+    context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+    below, above = context.socket(zmq.ROUTER), context.socket(zmq.DEALER)
+    port = below.bind_to_random_port("tcp://127.0.0.1")
+    above.connect(*options.endpoints)
+    print(json.dumps(f"tcp://127.0.0.1:{port}"), flush=True)
+    zmq.proxy(below, above)
+
+
 def _end_with_parent() -> None:
     """Whoever started this holds the other end of standard input, until it is gone or killed."""
     sys.stdin.buffer.read()
     os.kill(os.getpid(), signal.SIGTERM)
 
 
+KINDS = {"worker": _worker, "device": _device, "proxy": _proxy}
+
+
 def main() -> None:
     """Run one node until SIGTERM, or until standard input ends."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.node")
-    parser.add_argument("kind", choices=("worker", "device"))
+    parser.add_argument("kind", choices=KINDS)
     parser.add_argument("endpoints", nargs="+")
     parser.add_argument("--handler", choices=HANDLERS, default="echo")
     parser.add_argument("--roles", default="default")
@@ -60,10 +75,7 @@ def main() -> None:
     parser.add_argument("--settings", default="{}", help="others, as JSON")
     options = parser.parse_args()
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    if options.kind == "worker":
-        _worker(options)
-    else:
-        _device(options)
+    KINDS[options.kind](options)
 
 
 if __name__ == "__main__":

@@ -57,14 +57,16 @@ def test_figures_are_verified_and_written_by_name(tmp_path):
             expected |= {*case.rates}
             if case.latency:
                 expected |= {f"{case.latency}_{word}" for word in WORDS}
-    expected |= {"device_cost_1", "device_cost_16", "device_cost_256"}
+    expected |= {
+        f"device_{what}_{jobs}" for what in ("cost", "proxy", "own") for jobs in (1, 16, 256)
+    }
     assert set(figures) == expected
     for name, figure in figures.items():
         assert figure["verified"] is True, name
         assert figure["repeats"] >= 1, name
         assert figure["minimum"] <= figure["median"] <= figure["maximum"], name
         assert figure["unit"] in ("jobs/s", "µs", "µs CPU"), name
-        if not name.startswith("device_cost"):
+        if not name.startswith(("device_cost", "device_proxy", "device_own")):
             assert figure["ratio"] > 0, name
             assert figure["against"] in figures, name
             assert name in found.stdout

@@ -6,7 +6,6 @@ import logging
 from collections.abc import Sequence
 from os import PathLike
 
-from wmp import codec
 from wmp.aio.base import Server
 from wmp.core.device import Device as Machine
 from wmp.core.device import DeviceStatistics
@@ -95,7 +94,7 @@ class Device(Server[DeviceSettings]):
         """
         self._node.check_open()
         if self._node.driver is None:
-            self._node.start(self._machine, decode=codec.peek, parks=False)
+            self._node.start(self._machine, forwards=True)
 
     @property
     def endpoints(self) -> tuple[str, ...]:

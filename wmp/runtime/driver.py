@@ -117,9 +117,9 @@ class Driver:
         transport: Options of the sockets.
         name: What log lines begin with.
         reopen: Opens the DEALER of that number anew.
-        decode: :func:`wmp.codec.decode`, or ``peek`` for a device.
-        parks: Whether a message for a full pipe is kept for a while (end nodes) or counts as
-            undelivered at once (devices, WMP-1.6).
+        forwards: Whether messages only pass through, as at a device: their heads alone are read
+            (WMP-8.4), and one for a full pipe is not kept for a while but counts as undelivered
+            at once (WMP-1.6).
         tells: Whether the machine wants to know when its links connect (workers).
         owed: Whether a manager behind a link has not answered everything yet: one that goes
             then did not end in peace.
@@ -136,8 +136,7 @@ class Driver:
         transport: Transport,
         name: str,
         reopen: Callable[[int], Port] | None = None,
-        decode: Callable[[Sequence[Frame]], Message] = codec.decode,
-        parks: bool = True,
+        forwards: bool = False,
         tells: bool = False,
         owed: Callable[[int], bool] | None = None,
         gate: Gate | None = None,
@@ -151,7 +150,8 @@ class Driver:
         self._performer = performer
         self._transport = transport
         self._reopen = reopen
-        self._decode = decode
+        self._forwards = forwards
+        self._decode = codec.peek if forwards else codec.decode
         self._tells = tells
         self._owed = owed
         self._gate = gate
@@ -165,7 +165,7 @@ class Driver:
             self._router,
             self._dealers,
             transport,
-            parks=parks,
+            parks=not forwards,
             undelivered=self._undelivered,
             count=self._count,
             sent=self._schedule,
@@ -308,7 +308,7 @@ class Driver:
                     self._outbox.touched.pop(port, None)
                     break
                 try:
-                    frames: list[Frame] = port.receive()
+                    frames: list[Frame] = port.receive(heads=self._forwards)
                 except zmq.Again:
                     break
                 except zmq.ZMQError as error:

@@ -8,17 +8,16 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
 import attrs
 import zmq
 
-from wmp import codec
 from wmp.actions import Interrupt, Notify, Recall, Resolve, Run
 from wmp.errors import ClosedError, ConfigError, WMPError
 from wmp.events import Drained
-from wmp.message import Frame, Limits, Message
+from wmp.message import Limits
 from wmp.runtime.checks import check_count, check_seconds, check_text
 from wmp.runtime.driver import Driver, Machine
 from wmp.runtime.journal import CLOSE, Journal, Recorder, make_journal
@@ -196,8 +195,7 @@ class Node:
         resolve: Callable[[Resolve], None] | None = None,
         notify: Callable[[Notify], None] | None = None,
         work: Callable[[Run | Recall | Interrupt], None] | None = None,
-        decode: Callable[[Sequence[Frame]], Message] = codec.decode,
-        parks: bool = True,
+        forwards: bool = False,
         tells: bool = False,
         owed: Callable[[int], bool] | None = None,
     ) -> Driver:
@@ -246,8 +244,7 @@ class Node:
             transport=self.transport,
             name=self.name,
             reopen=self._dealer,
-            decode=decode,
-            parks=parks,
+            forwards=forwards,
             tells=tells,
             owed=owed,
             gate=gate,

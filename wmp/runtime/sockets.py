@@ -141,18 +141,21 @@ class Port:
         self.descriptor = _descriptor(socket)
         self.monitor_descriptor = _descriptor(self._monitor)
 
-    def receive(self) -> list[bytes | memoryview]:
+    def receive(self, *, heads: bool = False) -> list[bytes | memoryview]:
         """Return the frames of the next message, the routing id of a ROUTER included.
 
         Routing id, head and columns are copied: they are small or are taken apart anyway.
         What follows are payloads above 4 kB, which stay where libzmq received them.
+
+        Args:
+            heads: Whether only heads are taken apart: columns are not copied either.
 
         Raises:
             zmq.Again: Nothing waits.
         """
         socket = self.socket
         frames: list[bytes | memoryview] = [socket.recv(zmq.NOBLOCK)]
-        copied = 2 if self.index is None else 1
+        copied = (self.index is None) + (not heads)
         while socket.get(zmq.RCVMORE):
             if copied:
                 copied -= 1
@@ -179,7 +182,12 @@ class Port:
         try:
             for index, frame in enumerate(frames):
                 flags = zmq.NOBLOCK if index == last else zmq.NOBLOCK | zmq.SNDMORE
-                socket.send(frame, flags, copy=len(frame) < _COPY_BELOW)
+                whole: object = frame.obj if type(frame) is memoryview else None
+                if isinstance(whole, zmq.Frame) and len(whole) == len(frame):
+                    # It was received: libzmq shares its own message, and copies nothing.
+                    socket.send(whole, flags, copy=False)
+                else:
+                    socket.send(frame, flags, copy=len(frame) < _COPY_BELOW)
         except zmq.Again:
             return Sent.FULL
         except zmq.ZMQError as error:

@@ -1,0 +1,94 @@
+"""A socket's port: what it copies of a message, and what it passes on as it came."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import zmq
+
+from wmp.runtime.sockets import Port, Sent, Transport, router
+
+pytestmark = pytest.mark.timeout(60)
+
+COLUMNS, PAYLOAD = b"c" * 9000, b"p" * 50_000
+
+
+class World:
+    """A ROUTER's port and two peers of it."""
+
+    def __init__(self, context: Any) -> None:
+        self.port: Port = router(
+            context, ["tcp://127.0.0.1:*"], transport=Transport(), security=None
+        )
+        self.peers: list[Any] = []
+        self.links: list[bytes] = []
+        for _ in range(2):
+            peer = context.socket(zmq.DEALER)
+            peer.linger, peer.rcvtimeo = 0, 20_000
+            peer.connect(self.port.endpoints[0])
+            peer.send(b"hello")
+            self.links.append(self.wait().recv_multipart()[0])
+            self.peers.append(peer)
+
+    def wait(self) -> Any:
+        assert self.port.socket.poll(20_000)
+        return self.port.socket
+
+    def close(self) -> None:
+        for peer in self.peers:
+            peer.close()
+        self.port.close(0)
+
+
+@pytest.fixture
+def world(context: Any) -> Iterator[World]:
+    world = World(context)
+    yield world
+    world.close()
+
+
+def test_an_end_node_copies_what_it_takes_apart_and_no_payload(world: World) -> None:
+    world.peers[0].send_multipart([b"head", COLUMNS, PAYLOAD])
+    world.wait()
+
+    frames = world.port.receive()
+
+    assert frames == [world.links[0], b"head", COLUMNS, PAYLOAD]
+    assert [type(frame) for frame in frames] == [bytes, bytes, bytes, memoryview]
+
+
+@pytest.mark.rule("WMP-8.4")
+def test_a_device_copies_the_head_alone(world: World) -> None:
+    world.peers[0].send_multipart([b"head", COLUMNS, PAYLOAD])
+    world.wait()
+
+    frames = world.port.receive(heads=True)
+
+    assert frames == [world.links[0], b"head", COLUMNS, PAYLOAD]
+    assert [type(frame) for frame in frames] == [bytes, bytes, memoryview, memoryview]
+
+
+def test_what_was_received_is_passed_on_to_everybody_unchanged(world: World) -> None:
+    world.peers[0].send_multipart([b"head", COLUMNS])
+    world.wait()
+    columns = world.port.receive(heads=True)[2]
+
+    for link in world.links * 2:
+        assert world.port.send([link, b"other head", columns]) is Sent.OK
+
+    for peer in world.peers * 2:
+        assert peer.recv_multipart() == [b"other head", COLUMNS]
+    assert columns == COLUMNS, "it is still there"
+
+
+def test_a_part_of_what_was_received_is_sent_as_that_part(world: World) -> None:
+    world.peers[0].send_multipart([b"head", b"whole"])
+    world.wait()
+    whole = world.port.receive(heads=True)[2]
+    assert isinstance(whole, memoryview)
+
+    world.port.send([world.links[1], whole[1:3]])
+
+    assert world.peers[1].recv_multipart() == [b"ho"]
