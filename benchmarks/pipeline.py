@@ -4,7 +4,8 @@ The journal is that of a fleet of our own machines in virtual time, two managers
 workers, half of them behind a device, without faults. More lines are more such fleets: the first
 again, under other names. Each number of cores is a process of its own, which starts Spark, makes
 all tables of a small journal to warm up, and then those of the whole. Where others use the
-machine read the CPU seconds, of Java and the Python workers together.
+machine read the CPU seconds, of Java and the Python workers together. The stages of a step are
+those that Spark ran for it: what it had planned and then skipped, as it was there, does not count.
 
 Ten million lines need 3 GB for the journal, as much for what Spark keeps meanwhile, and 3 GB of
 memory.
@@ -40,6 +41,10 @@ STEP = 5e-6
 """Seconds that each message takes."""
 BATCH = 16
 """Jobs handed in at once."""
+WORK = ("spark_jobs", "stages", "tasks")
+"""What Spark cuts a step into."""
+WARM = 20_000
+"""Lines of the journal to warm up with."""
 ROOM = 1000
 """Bytes of disk for a line: its journal, and what Spark makes of it and has meanwhile."""
 
@@ -131,6 +136,16 @@ def cpu_seconds(root: int) -> float:
     return ticks / os.sysconf("SC_CLK_TCK")
 
 
+def work_of(spark: Any, step: str) -> dict[str, int]:
+    """What Spark ran for a step, by the group of its jobs: how many jobs, stages and tasks."""
+    tracker = spark.sparkContext.statusTracker()
+    jobs = [tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup(step)]
+    numbers = {number for job in jobs for number in job.stageIds}
+    tasks = [tracker.getStageInfo(number).numCompletedTasks for number in numbers]
+    # A stage that was skipped has no task that was completed.
+    return {"spark_jobs": len(jobs), "stages": sum(map(bool, tasks)), "tasks": sum(tasks)}
+
+
 def measure(journal: Path, warm: Path, cores: int) -> dict[str, Any]:
     """Make all tables; runs in a process of its own."""
     from wmp.spark.run import build
@@ -140,10 +155,12 @@ def measure(journal: Path, warm: Path, cores: int) -> dict[str, Any]:
     begin = time.perf_counter()
     spark = start_session(f"local[{cores}]")
     java = spark.sparkContext._gateway.proc.pid  # type: ignore[union-attr]
-    steps: dict[str, dict[str, float]] = {}
+    steps: dict[str, dict[str, Any]] = {}
     write = Tables.write
 
     def timed(tables: Tables, name: str, frame: Any) -> Any:
+        # It is the group of what is read in between, too, until the next step.
+        spark.sparkContext.setJobGroup(name, name)
         start, used = time.perf_counter(), cpu_seconds(java)
         written = write(tables, name, frame)
         took = {"seconds": time.perf_counter() - start, "cpu": cpu_seconds(java) - used}
@@ -158,6 +175,10 @@ def measure(journal: Path, warm: Path, cores: int) -> dict[str, Any]:
         before, start = cpu_seconds(java), time.perf_counter()
         result = build(spark, [journal], f"{out}/tables")
         seconds, cpu = time.perf_counter() - start, cpu_seconds(java) - before
+        # What ran is told by events, which are handled a little later.
+        spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty()  # type: ignore[union-attr]
+        for name, took in steps.items():
+            took |= work_of(spark, name)
         kept = sum(path.stat().st_size for path in Path(out).rglob("*") if path.is_file())
     status = Path(f"/proc/{java}/status").read_text()
     spark.stop()
@@ -173,6 +194,7 @@ def measure(journal: Path, warm: Path, cores: int) -> dict[str, Any]:
         "started": started,
         "java_memory": 1024 * int(status.partition("VmHWM:")[2].split()[0]),
         "tables_size": kept,
+        **{what: sum(took[what] for took in steps.values()) for what in WORK},
         "steps": steps,
     }
 
@@ -199,7 +221,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 f"{options.lines} lines need {needed / 1e9:.1f} GB, {folder} has {free / 1e9:.1f}: "
                 "set TMPDIR to a directory that has room"
             )
-        make(warm, 20_000)
+        make(warm, min(options.lines, WARM))
         lines = make(journal, options.lines)
         size = sum(path.stat().st_size for path in journal.iterdir())
         print(
@@ -216,12 +238,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(
                 f"{cores} cores: {seconds:.1f} s, {lines / seconds:,.0f} lines/s; "
                 f"CPU {cpu:.1f} s, {1e6 * cpu / lines:.1f} µs a line; "
+                f"{figure['stages']} stages, {figure['tasks']} tasks; "
                 f"{figure['jobs']} jobs, {figure['violations']} violations; "
                 f"Java {memory / 1e9:.1f} GB, tables {figure['tables_size'] / 1e6:.0f} MB; "
                 f"before it {started['seconds']:.1f} s, CPU {started['cpu']:.1f} s"
             )
             for name, took in figure["steps"].items():
-                print(f"    {name:<18}{took['seconds']:8.2f} s   CPU {took['cpu']:7.2f} s")
+                print(
+                    f"    {name:<18}{took['seconds']:8.2f} s   CPU {took['cpu']:7.2f} s"
+                    f"{took['stages']:5} stages{took['tasks']:5} tasks"
+                )
     first, last = figures[0], figures[-1]
     scaling = first["seconds"] / last["seconds"]
     if len(figures) > 1:

@@ -1,0 +1,59 @@
+"""The benchmark of the pipeline runs, and counts what Spark did. No time is asserted."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from benchmarks.pipeline import WORK, work_of
+from tests.interop.programs import ROOT
+from wmp.spark.run import STEPS
+
+
+def test_stages_that_were_run_are_counted_and_those_skipped_are_not(spark):
+    context = spark.sparkContext
+    parted = context.parallelize(range(10), 3).groupBy(lambda number: number % 2, 2)
+
+    for group in ("first", "again"):
+        context.setJobGroup(group, group)
+        assert parted.count() == 2
+    context.setJobGroup("none", "none")
+    context._jsc.sc().listenerBus().waitUntilEmpty()
+
+    assert work_of(spark, "first") == {"spark_jobs": 1, "stages": 2, "tasks": 3 + 2}
+    assert work_of(spark, "again") == {"spark_jobs": 1, "stages": 1, "tasks": 2}
+    assert work_of(spark, "none") == {"spark_jobs": 0, "stages": 0, "tasks": 0}
+
+
+@pytest.mark.slow
+def test_every_step_is_measured_with_its_stages(tmp_path):
+    path = tmp_path / "figures.json"
+
+    ran = subprocess.run(
+        [
+            *(sys.executable, "-m", "benchmarks.pipeline"),
+            *("--lines", "2000", "--cores", "2", "--json", str(path)),
+        ],
+        capture_output=True,
+        text=True,
+        timeout=600,
+        cwd=ROOT,
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+    )
+
+    assert ran.returncode == 0, ran.stderr
+    told = json.loads(path.read_text(encoding="utf-8"))
+    (figure,) = told["runs"]
+    assert figure["lines"] == told["lines"]
+    assert figure["violations"] == 0
+    assert set(STEPS) <= set(figure["steps"])
+    for name, step in figure["steps"].items():
+        assert 1 <= step["stages"] <= step["tasks"], name
+        assert f"{step['stages']} stages" in ran.stdout
+    for what in WORK:
+        assert figure[what] == sum(step[what] for step in figure["steps"].values())
+    assert f"{figure['stages']} stages, {figure['tasks']} tasks" in ran.stdout
