@@ -51,7 +51,7 @@ class WorkerSettings:
     window: int | None = None
     """Jobs taken beyond resources. None: as many as ``window_time`` of work, 0 when slow."""
     window_time: float = 0.02
-    window_max: int = 1024
+    window_max: int = 4096
     lane_time: float = 0.005
     """Jobs are started in bundles that take about this long together."""
     lane_max: int = 512
