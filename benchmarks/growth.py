@@ -100,8 +100,10 @@ def _idle(bench: Bench, points: tuple[int, ...], jobs: int) -> None:
                 before = holder.ask(do="look")["memory"]
                 with _crowd(holder, endpoint, workers) as crowd:
                     share = _standing(holder)
-                    # A round of jobs first: what a worker costs once it has worked.
-                    took = [holder.ask(do="singles", jobs=few)["cpu"] for _ in range(4)][1:]
+                    # Each has worked once first: buffers are made for the first message, and those
+                    # who are served least recently would all be making theirs.
+                    holder.ask(do="singles", jobs=max(few, workers))
+                    took = [holder.ask(do="singles", jobs=few)["cpu"] for _ in range(3)]
                     after = holder.ask(do="look")["memory"]
                     rounds = []
                     for _ in range(bench.scale.repeats):

@@ -164,6 +164,17 @@ def test_what_is_not_acknowledged_is_sent_again_when_asked_and_when_old(manager,
     assert sent(manager.handle(Ticked(), 6.0), Command.TAKE) == []
 
 
+def test_who_acknowledged_everything_rings_no_alarm(manager, worker):
+    submit(manager, b"a")
+    worker.give(1)
+    assert manager.deadline() == manager.settings.resend
+
+    worker.now = 1.0
+    worker.ping(ack=1)
+
+    assert manager.deadline() == manager.settings.expire, "only the worker's silence is due"
+
+
 @pytest.mark.rule("WMP-7.4")
 def test_an_ack_for_a_number_never_sent_is_ignored(manager, worker):
     submit(manager, b"a")

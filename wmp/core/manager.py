@@ -213,6 +213,9 @@ class Manager:
             fields.get(Field.SESSION) == worker.stream.session
         ):
             worker.stream.acknowledge(ack)
+            if not worker.stream.kept:
+                # Among thousands that get a job now and then each would ring for nothing.
+                self._timers.clear(("resend", worker.identity))
         match command:
             case Command.READY:
                 self._ready(worker, link, message, now)

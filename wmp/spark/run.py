@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Final
 
 from attrs import frozen
+from pyspark import inheritable_thread_target
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
@@ -80,28 +82,40 @@ def build_from(
     spark: SparkSession, lines: DataFrame, out: str | Path, *, progress: Progress | None = None
 ) -> Result:
     """As :func:`build`, of lines as :func:`wmp.spark.journals.read_lines` has them."""
-    run = _Run(Tables(spark, str(out)), progress)
+    aside = ThreadPoolExecutor(1, "wmp-aside")
+    run = _Run(Tables(spark, str(out)), progress, aside)
     try:
         run.read(parse(lines))
+        run.rebuild()
+        run.verify()
+        run.measure()
+        return run.result()
     except Exception as error:
         told = str(error)
         if UNKNOWN_VERSION not in told:
             raise
         said = told[told.index(UNKNOWN_VERSION) :].partition(" SQLSTATE")[0]
         raise ConfigError(said.splitlines()[0]) from None
-    run.rebuild()
-    run.verify()
-    run.measure()
-    return run.result()
+    finally:
+        aside.shutdown(cancel_futures=True)
 
 
 class _Run:
-    """The steps; each works on tables that are on disk already."""
+    """The steps; each works on tables that are on disk already.
 
-    def __init__(self, tables: Tables, progress: Progress | None) -> None:
+    Tables from which no other is made are written aside, in a second thread: while Spark plans
+    one of them or ends its last task, the cores work on another.
+    """
+
+    def __init__(
+        self, tables: Tables, progress: Progress | None, aside: ThreadPoolExecutor
+    ) -> None:
         self.tables = tables
         self.progress = progress
         self.done = 0
+        self._made: dict[str, DataFrame] = {}
+        self._aside = aside
+        self._begun: list[Future[DataFrame]] = []
 
     def read(self, parsed: DataFrame) -> None:
         """Lines to events, and who wrote them, on one clock."""
@@ -109,7 +123,8 @@ class _Run:
         self.events = self.write("events", events(parsed, bad))
         # Nearly always there are none: then nothing is read twice.
         none = self.tables.spark.createDataFrame([], parsed.schema)
-        self.write("bad_lines", bad_lines(parsed if bad.get["lines"] else none))
+        unread = parsed if bad.get["lines"] else none
+        self.write_aside("bad_lines", lambda: bad_lines(unread))
         known = self.tables.write("_processes", processes.processes(self.events))
         self.processes = F.broadcast(known)
         both = self.tables.write("_pairs", pairs(self.events))
@@ -124,8 +139,8 @@ class _Run:
         ]
         spark = self.tables.spark
         self.nodes = self.write("nodes", processes.nodes(spark, known, clocks(found, seen)))
-        self.write("missing_nodes", processes.missing_nodes(self.events, known))
-        self.links = self.write("links", links(both, self.nodes))
+        self.write_aside("missing_nodes", lambda: processes.missing_nodes(self.events, known))
+        self.write_aside("links", lambda: links(both, self.nodes))
 
     def rebuild(self) -> None:
         """What happened to lanes, leases and locks, on the clocks of their nodes."""
@@ -133,9 +148,9 @@ class _Run:
         self.leases = self.tables.write("_attempts", attempts(self.events, self.lanes))
         self.states = self.tables.write("_locks", lock_states(self.events))
         self.kept = locks(self.states)
-        self.write("executions", common_clock.executions(self.lanes, self.nodes))
+        self.write_aside("executions", lambda: common_clock.executions(self.lanes, self.nodes))
         self.attempts = self.write("attempts", common_clock.attempts(self.leases, self.nodes))
-        self.locks = self.write("locks", common_clock.locks(self.kept, self.nodes))
+        self.write_aside("locks", lambda: common_clock.locks(self.kept, self.nodes))
 
     def verify(self) -> None:
         """What was wrong."""
@@ -149,8 +164,10 @@ class _Run:
         )
         broken = self.tables.write("_found", found)
         self.violations = self.write("violations", findings.violations(broken, self.nodes))
-        story = findings.violation_events(self.violations, self.events, self.nodes)
-        self.write("violation_events", story)
+        self.write_aside(
+            "violation_events",
+            lambda: findings.violation_events(self.violations, self.events, self.nodes),
+        )
         states = judged.where(F.col("kind") == "state").select(
             "owner", "owner_epoch", "job", F.col("name").alias("state")
         )
@@ -160,36 +177,52 @@ class _Run:
     def measure(self) -> None:
         """How long, how much, how fair."""
         turns = self.tables.write("_turns", handshakes.turns(self.events))
-        self.wakes = self.write(
-            "wakes", common_clock.wakes(handshakes.wakes(turns, self.kept), self.nodes)
+        self.write_aside(
+            "wakes", lambda: common_clock.wakes(handshakes.wakes(turns, self.kept), self.nodes)
         )
         talks = handshakes.conversations(turns, self.kept, self.leases)
         self.talks = self.write("conversations", common_clock.conversations(talks, self.nodes))
         samples = self.write("phases", phases.phases(self.jobs, self.attempts, self.talks))
-        self.write("latency", phases.latency(samples))
+        self.write_aside("latency", lambda: phases.latency(samples))
         self.write("histogram", phases.histogram(samples))
         length = shares.stretch(self._seconds())
         self.write("utilisation", shares.utilisation(self.spans, self.nodes, length))
-        self.write("fairness", shares.fairness(self.events, self.leases))
+        self.write_aside("fairness", lambda: shares.fairness(self.events, self.leases))
         self.write("activity", shares.activity(self.jobs, length))
         self.write("requeues", shares.requeues(self.attempts))
-        self.write("device_hops", shares.device_hops(self.links))
-        self.drops = self.write("drops", processes.drops(self.events))
-        self.write("summary", summary.summary(self.tables))
+        # Aside one is written after the other: there are links by then.
+        self.write_aside("device_hops", lambda: shares.device_hops(self._made["links"]))
+        self.write("drops", processes.drops(self.events))
+        for one in self._begun:
+            one.result()
+        self.write("summary", summary.summary(self._made))
 
     def result(self) -> Result:
         """What came of it."""
-        rows = self.tables.read("summary").collect()
+        rows = self._made["summary"].collect()
         numbers = {row.name: row.value for row in rows}
         certain = int(numbers["violations"])
         return Result(self.tables, certain, int(numbers["uncertain violations"]), numbers)
 
     def write(self, name: str, frame: DataFrame) -> DataFrame:
         """Write a table, and tell so."""
+        self._tell(name)
+        return self._write(name, frame)
+
+    def write_aside(self, name: str, make: Callable[[], DataFrame]) -> None:
+        """Have a table made and written while the next steps are done; tell so at once."""
+        self._tell(name)
+        write = inheritable_thread_target(self.tables.spark)(lambda: self._write(name, make()))
+        self._begun.append(self._aside.submit(write))
+
+    def _write(self, name: str, frame: DataFrame) -> DataFrame:
+        self._made[name] = self.tables.write(name, frame)
+        return self._made[name]
+
+    def _tell(self, name: str) -> None:
         if self.progress is not None:
             self.progress(name, self.done, len(STEPS))
         self.done += 1
-        return self.tables.write(name, frame)
 
     def _seconds(self) -> float:
         """From the first line of all to the last."""

@@ -9,7 +9,6 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from wmp.spark.schema import TABLES
-from wmp.spark.tables import Tables
 
 __all__ = ["NUMBERS", "summary"]
 
@@ -74,8 +73,8 @@ NUMBERS: Final[Mapping[str, Mapping[str, tuple[str, str]]]] = {
 """Table to name to its aggregate in SQL and its meaning."""
 
 
-def summary(tables: Tables) -> DataFrame:
-    """The table ``summary``, of tables that are written already; what there is not counts as 0."""
+def summary(tables: Mapping[str, DataFrame]) -> DataFrame:
+    """The table ``summary``, of the others by name; what there is not counts as 0."""
     rows = []
     for table, numbers in NUMBERS.items():
         values = [F.expr(value).cast("double").alias(name) for name, (value, _) in numbers.items()]
@@ -87,7 +86,7 @@ def summary(tables: Tables) -> DataFrame:
             )
             for name, (_, doc) in numbers.items()
         ]
-        one = tables.read(table).agg(*values)
+        one = tables[table].agg(*values)
         rows.append(one.select(F.explode(F.array(*each)).alias("row")).select("row.*"))
     whole = rows[0]
     for part in rows[1:]:
