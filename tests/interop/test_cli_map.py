@@ -140,6 +140,20 @@ def test_nobody_there_for_too_long_is_wrong_usage(folder):
         assert "Traceback" not in mapped.stderr
 
 
+def test_who_needs_keys_to_come_is_told_so(folder):
+    with program("keys", "here") as made:
+        assert made.ends() == 0
+    secured = spread("--secret", "here.key_secret", "--wait", "0.5")
+    for argv, start in (
+        (spread("--wait", "0.5"), "--role shout --connect ipc://here -- "),
+        (secured, "--role shout --secret FILE --server FILE --connect ipc://here -- "),
+    ):
+        with program(*argv) as mapped:
+            mapped.feed(b"one\n")
+            assert mapped.ends() == 2
+            assert f"start one: wmp worker {start}COMMAND" in mapped.stderr
+
+
 def test_nobody_there_is_said_again_when_the_only_worker_has_left(folder):
     with program(*spread()) as mapped:
         for word in (b"one", b"two"):

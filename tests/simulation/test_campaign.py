@@ -148,6 +148,23 @@ def test_an_interrupted_run_tells_what_there_is_and_does_not_pass(monkeypatch, c
     assert "interrupted; this is what there is so far" in told.err
 
 
+def test_who_is_told_to_end_does_so_with_all_its_processes():
+    command = [sys.executable, "-m", "wmp.testing", "--seeds", "0:1000000", "--jobs", "2"]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as played:
+        assert played.stderr is not None
+        first = played.stderr.readline()  # its processes play by then
+        assert "worlds" in first, first
+        played.terminate()
+        told, errors = played.communicate(timeout=50)
+
+    assert played.returncode == 143, errors
+    assert "violations       0" in told
+    assert "interrupted; this is what there is so far" in errors
+    assert "Traceback" not in errors
+
+
 @pytest.mark.usefixtures("forgetful")
 def test_a_violation_seen_before_the_interruption_counts(monkeypatch, capsys):
     interrupt_after(monkeypatch, 7)

@@ -127,7 +127,10 @@ def map_command(
             if any(endpoint.endswith((":*", ":0")) for endpoint in bind):
                 bar.complain(f"bound to {', '.join(manager.endpoints)}")
             feed = Feed(manager, inputs(files, lines), order)
-            failed = _collect(feed, _Printer(as_json, bar), _Watch(manager, bar, role, wait))
+            keys = " --secret FILE --server FILE" if security is not None else ""
+            start = f"wmp worker --role {role}{keys} --connect {manager.endpoints[0]} -- COMMAND"
+            watch = _Watch(manager, bar, role, wait, start)
+            failed = _collect(feed, _Printer(as_json, bar), watch)
     except Terminated:
         complain(_PROGRAM, "terminated; jobs under way were cancelled")
         return TERMINATED
@@ -165,11 +168,13 @@ def _collect(feed: Feed, printer: _Printer, watch: _Watch) -> int:
 class _Watch:
     """Says that nobody is there for the role, once each time that it has become so."""
 
-    def __init__(self, manager: Manager, bar: Bar, role: str, wait: float) -> None:
+    def __init__(self, manager: Manager, bar: Bar, role: str, wait: float, start: str) -> None:
         self._manager = manager
         self._bar = bar
         self._role = role
         self._wait = wait or math.inf
+        self._start = start
+        """What starts a worker that could come."""
         self._next = 0.0
         self._since: float | None = None
         """Since when nobody was seen."""
@@ -202,7 +207,7 @@ class _Watch:
         where = self._manager.endpoints[0]
         others = sorted({role for worker in workers for role in worker.roles})
         seen = f" (those that are offer {', '.join(others)})" if others else ""
-        start = f"start one: wmp worker --role {self._role} --connect {where} -- COMMAND"
+        start = f"start one: {self._start}"
         if late:
             raise ConfigError(
                 f"no worker for role {self._role!r} has been connected to {where} for "

@@ -1,13 +1,14 @@
 """``python -m wmp.testing``: plays seeded worlds and says which of them broke an invariant.
 
 Exit status: 0 when all invariants held, 1 when one did not, 2 when it was called wrongly, 130 when
-Ctrl-C came before the end and none was broken until then.
+Ctrl-C and 143 when SIGTERM came before the end and none was broken until then.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import signal
 import sys
 import time
 from collections.abc import Sequence
@@ -18,10 +19,21 @@ from wmp.testing.campaign import Tally, replay_command, reports
 from wmp.testing.invariants import INVARIANTS
 from wmp.testing.world import Report
 
-__all__ = ["INTERRUPTED", "main", "parse_seeds"]
+__all__ = ["INTERRUPTED", "TERMINATED", "main", "parse_seeds"]
 
 INTERRUPTED: Final = 130
 """Exit status: Ctrl-C, as shells have it."""
+
+TERMINATED: Final = 143
+"""Exit status: SIGTERM, likewise."""
+
+
+class _Terminated(KeyboardInterrupt):
+    """SIGTERM came: this ends as with Ctrl-C, so that no process is left behind."""
+
+
+def _terminate(number: int, frame: object) -> None:
+    raise _Terminated
 
 
 def parse_seeds(text: str) -> range:
@@ -49,7 +61,8 @@ def _parser() -> argparse.ArgumentParser:
         prog="python -m wmp.testing",
         description="Play worlds of managers, workers and devices in virtual time, with faults, "
         "each from a seed, and hold named invariants against them.",
-        epilog="exit status: 0 all invariants held, 1 one was broken, 2 wrong usage, 130 Ctrl-C",
+        epilog="exit status: 0 all invariants held, 1 one was broken, 2 wrong usage, "
+        "130 Ctrl-C, 143 SIGTERM",
     )
     add = parser.add_argument
     add("--seeds", type=parse_seeds, default=range(100), help="17, or 0:500 (default: 0:100)")
@@ -164,9 +177,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 progress.clear()
                 _tell_failure(report, out)
             progress.show(tally)
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as interruption:
         _say("\ninterrupted; this is what there is so far", sys.stderr)
-        status = INTERRUPTED
+        status = TERMINATED if isinstance(interruption, _Terminated) else INTERRUPTED
     progress.clear()
     if options.json:
         _say(json.dumps(tally.as_dict(), indent=2), sys.stdout)
@@ -176,4 +189,5 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, _terminate)
     sys.exit(main())
