@@ -9,12 +9,14 @@ from pathlib import Path
 import pytest
 from pyspark.testing import assertDataFrameEqual
 
+from wmp.message import ERROR_CODES
 from wmp.spark.arrow import schema_of
 from wmp.spark.checks import double_booking, lane_spans
 from wmp.spark.clocks import Clock, Offset, clocks, offsets
 from wmp.spark.events import events, of_jobs, parse
 from wmp.spark.executions import executions
-from wmp.spark.histories import FOUND
+from wmp.spark.facts import facts
+from wmp.spark.histories import FOUND, histories
 from wmp.spark.links import pairs
 from wmp.spark.processes import Process, processes
 from wmp.spark.run import STEPS
@@ -82,6 +84,27 @@ def test_a_lane_does_one_job_after_the_other(spark):
         (2, 9, 1, 180, 180, None, None, None),
     ]
     assertDataFrameEqual(found, spark.createDataFrame(expected, columns))
+
+
+def test_a_message_that_was_ignored_took_no_job(spark):
+    """A second DONE answers nobody, unless a second TAKE asked for it: one that was heeded."""
+    ignored = ["old session", "unknown session", "duplicate", "gap", "ahead", *sorted(ERROR_CODES)]
+    lines = []
+    for job, reason in enumerate([None, *ignored]):
+        told = {"ids": [job], "attempts": [1], "owner": "m", "owner_epoch": 1, "bytes": 0}
+        why = {} if reason is None else {"reason": reason}
+        for again, taken in enumerate(({}, why)):
+            number = 2 * job + again + 1
+            take = message("TAKE", "m", "w", session=1, number=number, **told, **taken)
+            done = message("DONE", "w", "m", session=1, number=number, outcomes=[0], **told)
+            lines.append(line("w", len(lines) + 1, 0, "received", **take))
+            lines.append(line("w", len(lines) + 1, 0, "send", **done))
+    journal = read(spark, *lines)
+    found = histories(facts(journal, executions(journal)), processes(journal))
+
+    broken = found.where("kind = 'violation'").collect()
+    assert {row.name for row in broken} == {"WMP-6.6"}
+    assert sorted(row.job for row in broken) == list(range(1, len(ignored) + 1))
 
 
 def test_lanes_that_take_more_than_there_is(spark):

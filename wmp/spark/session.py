@@ -19,6 +19,12 @@ from wmp.spark.java import ensure_java
 
 __all__ = ["CONFS", "start_session"]
 
+_USUAL: Final = {"Invocation": 5000, "MinInvocation": 600, "Compile": 15_000, "BackEdge": 40_000}
+"""How often code must have run before Java compiles it for the second time, at its best."""
+_LATER: Final = 25
+"""By so much more often here: most of what Spark generates works for a second or two, and to
+compile all of it twice was a third of what a report of a million lines computed."""
+
 CONFS: Final[Mapping[str, str]] = {
     # No port that nobody asked for.
     "spark.ui.enabled": "false",
@@ -28,7 +34,10 @@ CONFS: Final[Mapping[str, str]] = {
     "spark.sql.session.timeZone": "UTC",
     "spark.driver.memory": "2g",
     # What counts is when all is done, not how long a pause is: less than half of G1's work.
-    "spark.driver.extraJavaOptions": "-XX:+UseParallelGC",
+    "spark.driver.extraJavaOptions": " ".join(
+        ["-XX:+UseParallelGC"]
+        + [f"-XX:Tier4{what}Threshold={_LATER * usual}" for what, usual in _USUAL.items()]
+    ),
     # A journal is read in pieces that a core works a second or two on.
     "spark.sql.files.maxPartitionBytes": "32m",
     # What was compiled for a report serves for the next; 100, the default, are less than one.
