@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import threading
 
 import pytest
 from pyspark.sql import functions as F
 
 from tests.spark.worlds import play, save
 from wmp.errors import ConfigError
+from wmp.spark import processes, shares
 from wmp.spark.events import bad_lines, events, parse
 from wmp.spark.journals import find_segments, read_lines
 from wmp.spark.run import STEPS, build
@@ -189,3 +191,19 @@ def test_lines_of_the_schema_alone_are_good(spark, world, tmp_path):
 
     assert bad_lines(parsed).count() == 0
     assert parsed.where(F.col("line.v").isNull()).count() == 0
+
+
+@pytest.mark.parametrize("broken", ["fairness", "drops"])
+def test_what_goes_wrong_aside_is_told_too(spark, tmp_path, monkeypatch, broken):
+    """One of the two is made in a second thread, which is over in any case."""
+    where = {"fairness": shares, "drops": processes}[broken]
+
+    def fail(*_: object) -> None:
+        raise RuntimeError(f"no {broken}")
+
+    monkeypatch.setattr(where, broken, fail)
+    (tmp_path / "journal").mkdir()
+
+    with pytest.raises(RuntimeError, match=f"^no {broken}$"):
+        build(spark, [tmp_path / "journal"], tmp_path / "tables")
+    assert not any(thread.name.startswith("wmp-aside") for thread in threading.enumerate())
