@@ -108,6 +108,8 @@ def _worker_shape(pen: Pen, me: Peer, worker: RemoteWorker, granted: Granted) ->
         tuple(sorted(leases)),
         tuple([(kind, count) for kind, (_, count) in worker.woken.items()]),
         worker.unsaid,
+        worker.moved,
+        worker.stuck,
     )
 
 

@@ -28,6 +28,8 @@ class ManagerSettings:
     """Age at which an unacknowledged message is sent again."""
     reply_margin: float = 0.5
     """A held GIVE is answered this long before its hold ends (at most half of it)."""
+    recall: float = 0.25
+    """How long a worker where jobs wait may end none until they are asked back for others."""
     bundle: int = 512
     """Jobs in one TAKE at most."""
     bundle_bytes: int = 1 << 20
