@@ -4,8 +4,9 @@ The journal is that of a fleet of our own machines in virtual time, two managers
 workers, half of them behind a device, without faults. More lines are more such fleets: the first
 again, under other names. Each number of cores is a process of its own, which starts Spark, makes
 all tables of a small journal to warm up, and then those of the whole. Where others use the
-machine read the CPU seconds, of Java and the Python workers together. The stages of a step are
-those that Spark ran for it: what it had planned and then skipped, as it was there, does not count.
+machine read the CPU seconds, of Java and the Python workers together; two steps are often under
+way at once, and then each has the seconds of both. The stages of a step are those that Spark ran
+for it: what it had planned and then skipped, as it was there, does not count.
 
 Ten million lines need 3 GB for the journal, as much for what Spark keeps meanwhile, and 3 GB of
 memory.
