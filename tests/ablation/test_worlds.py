@@ -52,7 +52,7 @@ WORLDS: list[tuple[Switch, set[str], tuple[int, ...]]] = [
 """What is off, the invariants that may break then, and worlds in which one does."""
 
 DEPTH: list[tuple[tuple[Switch, ...], set[str], tuple[int, ...]]] = [
-    ((manager_side.reconciliation, worker_side.stream_order), {ENDS}, (17,)),
+    ((manager_side.reconciliation, worker_side.stream_order), {ENDS}, (331, 509, 544)),
     ((manager_side.replay_by_manager, manager_side.resend_by_manager), {ENDS}, (26, 61)),
     ((worker_side.replay_by_worker, worker_side.resend_by_worker), {ENDS}, (240, 257, 277, 312)),
     ((worker_side.held_already, worker_side.stream_dedupe), {TWICE, CRASH}, (8, 18, 27)),

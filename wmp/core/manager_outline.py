@@ -22,6 +22,7 @@ LEFT_OUT: Final = {
     "Batch.first": "follows from its first jobs",
     "Batches._all": "the same batches as in the lines, with leftovers",
     "Batches._spent": "leftovers, to be cleared",
+    "Cancels.recall": "settings",
     "Dispatch.ended": "statistics",
     "Dispatch.requeued": "statistics",
     "Dispatch._resolved": "empty between two events",
