@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import contextlib
+import os
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -488,6 +490,35 @@ def test_a_second_worker_joins_and_shares() -> None:
             gate.go.set()
             assert [job.result(WAIT) for job in jobs] == [b"0", b"1"]
             assert len(manager.statistics().workers) == 2
+
+
+def held_up(payload: bytes) -> bytes:
+    """Give it back; one that names a file waits until that is there."""
+    until = time.monotonic() + WAIT
+    while payload != b"quick" and not Path(os.fsdecode(payload)).exists():
+        assert time.monotonic() < until, "what waits behind it was not done elsewhere"
+        time.sleep(0.001)
+    return payload
+
+
+@pytest.mark.rule("WMP-6.18")
+@pytest.mark.parametrize("pool", ["thread", "process"])
+def test_what_waits_behind_a_slow_job_is_done_by_another_worker(pool: Any, tmp_path: Any) -> None:
+    go = tmp_path / "go"
+    with (
+        pair(held_up, pool=pool) as manager,
+        wmp.Worker(*manager.endpoints, handlers=held_up, pool=pool),
+    ):
+        manager.wait_for_workers(2, timeout=WAIT)
+        for _ in manager.map([b"quick"] * 2000):  # both are given many at once from now on
+            pass
+        slow = manager.submit(os.fsencode(go))
+        quick = [manager.submit(b"quick") for _ in range(2000)]
+        for job in quick:
+            assert job.result(WAIT) == b"quick"
+        assert not slow.done()
+        go.touch()
+        assert slow.result(WAIT) == os.fsencode(go)
 
 
 @pytest.mark.rule("WMP-1.3")
