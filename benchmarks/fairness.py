@@ -1,9 +1,10 @@
-"""Fairness under load: jobs of mixed length on four workers.
+"""Fairness under load: jobs of mixed length on four workers, and quick ones behind a slow one.
 
 ``python -m benchmarks --only fairness``.
 
-Two questions: how far is the busiest worker from the least busy, and how long does a job wait
-while some worker that could do it is idle?
+Three questions: how far is the busiest worker from the least busy, how long does a job wait
+while some worker that could do it is idle, and how long do quick jobs wait behind one that
+suddenly takes long, beside a worker that could do them?
 """
 
 from __future__ import annotations
@@ -24,6 +25,9 @@ WORKERS = 4
 SEED = 14
 LENGTHS = ((0.001, 0.90), (0.010, 0.09), (0.100, 0.01))
 """Seconds of a job, and how many are so long."""
+
+SLOW = 3.0
+"""Seconds of the one in front of quick jobs."""
 
 _NOTE = struct.Struct("!Qdd")
 
@@ -71,7 +75,29 @@ def measure(bench: Bench, *, tiny: bool) -> None:
         bench.figures[f"fairness_idle_gap_{word}"] = summary(
             [_pick(sorted(times), which) * 1e3 for times in gaps], "ms", **more
         )
+    bench.figures["fairness_behind"] = summary(
+        [_behind(jobs=100 if tiny else 2000) * 1e3 for _ in range(bench.scale.repeats)],
+        "ms",
+        slow=SLOW,
+        workers=2,
+        verified=True,
+    )
     bench.say("fairness")
+
+
+def _behind(jobs: int) -> float:
+    """Seconds in which quick jobs are done that were handed in behind a slow one."""
+    quick, slow = struct.pack("!d", 0.0), struct.pack("!d", SLOW)
+    with Map(workers=2, options=("--handler", "labor")) as ours:
+        for _ in ours.map([quick] * 5 * jobs):  # so that many are given at once
+            pass
+        start = time.monotonic()
+        first = ours.submit(slow)
+        for job in [ours.submit(quick) for _ in range(jobs)]:
+            job.result()
+        seconds = time.monotonic() - start
+        first.cancel()
+    return seconds
 
 
 def idle_gaps(begun: float, busy: dict[int, list[Span]]) -> list[float]:

@@ -88,9 +88,13 @@ class Map:
         """Results as ``map`` yields them."""
         return self._manager.map(payloads)
 
+    def submit(self, payload: bytes) -> wmp.Job:
+        """Hand one in."""
+        return self._manager.submit(payload)
+
     def one(self, payload: bytes) -> bytes:
         """Submit and wait."""
-        result: bytes = self._manager.submit(payload).result()
+        result: bytes = self.submit(payload).result()
         return result
 
 

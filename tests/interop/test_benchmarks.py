@@ -134,7 +134,12 @@ def test_growth_and_fairness_run(tmp_path):
     assert len(curves) == 7
     for curve in curves.values():
         assert all(len(values) == len(curve["x"]) for values in curve["lines"].values())
-    assert {"growth_idle_memory", "growth_queued_memory", "fairness_busiest"} <= set(figures)
+    assert {
+        "growth_idle_memory",
+        "growth_queued_memory",
+        "fairness_busiest",
+        "fairness_behind",
+    } <= set(figures)
 
 
 def test_a_target_names_figures_that_can_be_there():
