@@ -1,4 +1,4 @@
-"""From journals to tables, all of it: read, transform, write, one table after the other."""
+"""From journals to tables, all of it: read, transform, write, table by table."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from wmp.spark.tables import Tables
 __all__ = ["STEPS", "Result", "build", "build_from"]
 
 Progress = Callable[[str, int, int], None]
-"""Told before each step: what is made, how many steps are done, how many there are."""
+"""Told of each step: what is made, how many were told of before, how many there are."""
 
 STEPS: Final = (
     "events", "bad_lines", "offsets", "nodes", "missing_nodes", "links", "executions", "attempts",
@@ -41,7 +41,7 @@ STEPS: Final = (
     "latency", "histogram", "utilisation", "fairness", "activity", "requeues", "device_hops",
     "drops", "summary",
 )  # fmt: skip
-"""The tables, in the order in which they are made."""
+"""The tables, in the order in which they are told of."""
 
 
 @frozen
