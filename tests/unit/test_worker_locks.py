@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.unit.workers import fields, finish, make, met, one, reasons, runs, until
+from tests.unit.workers import fields, finish, give, make, met, one, reasons, runs, until
 from wmp.events import Connected, Received, Ticked
 from wmp.message import Command, Field, Outcome
 from wmp.testing.scripted import sent
@@ -143,6 +143,22 @@ def test_a_lock_without_answer_is_released_5_s_after_its_hold(hold):
     assert worker.statistics().dropped.get("lock already released") is None
     manager.now = timeout
     assert reasons(manager.no(1)) == ["lock already released"]
+
+
+@pytest.mark.rule("WMP-4.11", "WMP-3.5")
+def test_a_manager_that_did_not_answer_is_told_that_it_need_not_wait_for_the_give():
+    """It remembers as much as there is room: nothing else would tell it."""
+    worker = make(resources={"slots": 2}, lock_timeout=5.0)
+    first, second = met(worker), met(worker, identity=b"m2")
+    give(second)
+    assert sent(first.wake(), Command.GIVE)
+    told = []
+    for now, actions in until(worker, 5.0):
+        first.now = second.now = now
+        told += [message.receiver for message in sent(actions, Command.READY) if message.to]
+        for manager in (first, second):
+            manager.pong()
+    assert told == [b"m1"]
 
 
 @pytest.mark.rule("WMP-4.12")

@@ -62,7 +62,7 @@ class Room:
     # What the event at hand leaves for ``settle`` to answer.
     _woke: Upstream | None = None
     _took: Upstream | None = None
-    _greet: Upstream | None = None
+    _greets: list[Upstream] = field(factory=list)
     _doubt: Upstream | None = None
     _greet_link: Link | None = None
     _repeat: bool = False
@@ -176,6 +176,9 @@ class Room:
     def close(self, upstream: Upstream, lock: Lock, what: LockInput) -> None:
         """Release what is left of a lock."""
         if lock.step(what):
+            if what is LockInput.TIMEOUT:
+                # Its manager may wait for this very GIVE, as the answer to a WAKE (WMP-3.5).
+                self._greets.append(upstream)
             if what is not LockInput.NO:  # no message says so
                 self.board.actions.append(Note(what.value, upstream.peer, (lock.number,)))
             self._forget_lock(upstream, lock)
@@ -277,7 +280,7 @@ class Room:
             self._doubt = upstream
             # One that remembers nothing may stay so while there is no room.
             if remembered is not None and not upstream.locks and upstream.wake is None:
-                self._greet = upstream
+                self._greets.append(upstream)
         else:
             credit = message.fields.get(Field.CREDIT, 0)
             # Less than it was told, by more than the WAKEs that came: one was lost, and until a
@@ -292,7 +295,7 @@ class Room:
     def met(self, upstream: Upstream, *, again: bool) -> None:
         """A manager was not known a moment ago; ``again``: in its older epoch it was."""
         if again:
-            self._greet = upstream
+            self._greets.append(upstream)
         else:
             self.ready.met(upstream)
 
@@ -324,7 +327,8 @@ class Room:
                 said = self._announce(room, now, holding=upstream is not None)
         if self._repeat and room > 0:
             self.ready.repeat(room, self._windowed_of(room), now, said=said)
-        self._woke = self._took = self._greet = self._doubt = self._greet_link = None
+        self._greets.clear()
+        self._woke = self._took = self._doubt = self._greet_link = None
         self._repeat = False
 
     def _serve(self, spare: Resources, now: float) -> None:
@@ -401,7 +405,7 @@ class Room:
         # Jobs that need more than a held GIVE offers still come by WAKE, for which the
         # manager must remember some credit. Not each time: such WAKEs mostly come in vain.
         poor = upstream.announced == 0 and room + covered > 0
-        if self._greet is upstream or (
+        if upstream in self._greets or (
             poor and now - upstream.told >= self.board.interval(upstream)
         ):
             credit = room + covered
@@ -415,7 +419,7 @@ class Room:
         lacking: dict[int, list[Upstream]] = {}
         for upstream in self.board.upstreams.values():
             if self.board.reachable(upstream) and (
-                self._greet is upstream
+                upstream in self._greets
                 or (room > 0 and self._lacks(upstream, room, whole, holding=holding))
             ):
                 lacking.setdefault(upstream.link, []).append(upstream)

@@ -33,7 +33,7 @@ LEFT_OUT: Final = {
     "Resources.total": "settings",
     "Room._arrivals": "the next is above all others anyway",
     "Room._doubt": "none between two events",
-    "Room._greet": "none between two events",
+    "Room._greets": "none between two events",
     "Room._greet_link": "none between two events",
     "Room._locks": "the next is above all others anyway",
     "Room._repeat": "false between two events",

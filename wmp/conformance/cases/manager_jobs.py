@@ -9,6 +9,7 @@ from wmp.message import Columns, Command, Outcome
 __all__ = [
     "a_route_is_no_lease",
     "an_attempt_not_yet_granted",
+    "asked_back",
     "attempts_grow",
     "cancelled_and_lost",
     "cancelled_at_a_worker",
