@@ -70,6 +70,14 @@ def test_a_device_copies_the_head_alone(world: World) -> None:
     assert [type(frame) for frame in frames] == [bytes, bytes, memoryview, memoryview]
 
 
+def test_small_columns_are_copied_by_a_device_too(world: World) -> None:
+    """By reference they would keep the whole of what libzmq received them into."""
+    world.peers[0].send_multipart([b"head", b"c" * 200])
+    world.wait()
+
+    assert [type(frame) for frame in world.port.receive(heads=True)] == [bytes, bytes, bytes]
+
+
 def test_what_was_received_is_passed_on_to_everybody_unchanged(world: World) -> None:
     world.peers[0].send_multipart([b"head", COLUMNS])
     world.wait()
@@ -84,7 +92,7 @@ def test_what_was_received_is_passed_on_to_everybody_unchanged(world: World) -> 
 
 
 def test_a_part_of_what_was_received_is_sent_as_that_part(world: World) -> None:
-    world.peers[0].send_multipart([b"head", b"whole"])
+    world.peers[0].send_multipart([b"head", b"whole" * 1000])
     world.wait()
     whole = world.port.receive(heads=True)[2]
     assert isinstance(whole, memoryview)

@@ -154,7 +154,7 @@ def say(made: Report, *, as_json: bool = False) -> None:
         print(
             f"{numbers['lines']:.0f} lines of {numbers['nodes']:.0f} processes in "
             f"{numbers['seconds']:.1f} s: {numbers['jobs']:.0f} jobs, {numbers['jobs ok']:.0f} ok, "
-            f"{numbers['leases over']:.0f} leases lost"
+            f"{numbers['leases over'] - numbers['leases handed back']:.0f} leases lost"
         )
         print(_found(made))
     for name, what in (

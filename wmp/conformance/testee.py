@@ -25,7 +25,7 @@ from wmp.core.settings import ManagerSettings, WorkerSettings
 
 __all__ = ["die", "echo", "fail", "main", "slow"]
 
-_MANAGER = ("expire", "wake_timeout", "resend", "reply_margin", "recall")
+_MANAGER = ("expire", "wake_timeout", "resend", "reply_margin")
 _WORKER = (
     "ping",
     "hold",

@@ -14,6 +14,10 @@ _PIPES = (
 _OPTIONS = "options of its own sockets; nothing on the wire shows them"
 _NO_HANDLERS = "it runs no user code"
 _UNREAD = "it does not read what follows the head (WMP-8.4)"
+_OWN_AFFAIR = (
+    "whether and when a worker hands back what waits is its own affair; what its manager makes of "
+    "that is WMP-6.11"
+)
 
 UNSEEN: Final[Mapping[tuple[str, str], str]] = {
     ("manager", "WMP-1.6"): _PIPES,
@@ -26,6 +30,7 @@ UNSEEN: Final[Mapping[tuple[str, str], str]] = {
     ("device", "WMP-2.8"): _UNREAD,
     ("device", "WMP-2.9"): _UNREAD,
     ("manager", "WMP-12.1"): _OPTIONS,
+    ("worker", "WMP-6.18"): _OWN_AFFAIR,
     ("worker", "WMP-12.1"): _OPTIONS,
     ("device", "WMP-12.1"): _OPTIONS,
 }

@@ -89,7 +89,7 @@ class Bench:
             deadlines: Sequence[float | None] | None = None
             if columns.left is not None:
                 deadlines = [None if ms is None else now + ms / 1000 for ms in left]
-            self.lanes.park(upstream, owner, kind, ids, deadlines, payloads)
+            self.lanes.park(upstream, owner, kind, ids, deadlines, payloads, now)
 
     def cancel(self, upstream: Upstream, message: Message) -> None:
         """No result is wanted, or only of what has begun (WMP-6.10)."""
@@ -151,6 +151,7 @@ class Bench:
             outcomes = [outcomes[rows[job]] for job in ids]
             payloads = [payloads[rows[job]] for job in ids]
         self.lanes.pace.record(lane.kind.role, now - lane.since, len(ids))
+        self.lanes.stalled = False
         lane.since = now
         self._end(lane, ids, outcomes, payloads, JobInput.FINISH)
 
@@ -189,7 +190,38 @@ class Bench:
             upstream, owner = line.upstream, line.owner
             attempts = upstream.end(owner, ids, JobInput.EXPIRE)  # WMP-6.7
             self._refuse(upstream, owner, line.kind, ids, attempts, Outcome.CANCELLED, b"")
+        if runs:
+            self._watch(now)
         return runs, spare
+
+    def relieve(self, now: float) -> None:
+        """Jobs may have waited too long: let somebody else do those that have (WMP-6.18)."""
+        lanes, settings = self.lanes, self.board.settings
+        since = now - settings.patience
+        held_up: list[Upstream] = []
+        for lane in lanes.loaded:
+            if lane.since > since:
+                continue
+            taken = lane.upstream.taken[lane.owner]
+            jobs = [job for job in lane.ids if taken.step(job, JobInput.UNSTARTED) is not None]
+            if jobs:
+                self.board.actions.append(Recall(lane.number, jobs))
+                held_up.append(lane.upstream)
+        if settings.window is None:
+            for line in lanes.blocked(since):
+                upstream, owner, ids = line.upstream, line.owner, lanes.clear(line)
+                attempts = upstream.end(owner, ids, JobInput.HAND_BACK)
+                self._refuse(upstream, owner, line.kind, ids, attempts, Outcome.CANCELLED, b"")
+                held_up.append(upstream)
+            for upstream in dict.fromkeys(held_up):
+                self.room.stall(upstream, now)
+        self._watch(now)
+
+    def _watch(self, now: float) -> None:
+        """While jobs wait, look after them (WMP-6.18)."""
+        timers = self.board.timers
+        if ("patience",) not in timers and (self.lanes.parked or self.lanes.loaded):
+            timers.set(("patience",), now + self.board.settings.patience)
 
     def hand_back(self) -> None:
         """The worker ends: give back what has not begun (WMP-9.10)."""

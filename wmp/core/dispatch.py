@@ -13,7 +13,6 @@ from typing import Any
 from attrs import define, field
 
 from wmp.actions import End, Note, Notify, Resolve
-from wmp.core.cancels import Cancels
 from wmp.core.grants import ENDS, Granted, Part
 from wmp.core.jobs import Input, Job, State
 from wmp.core.offers import Offers
@@ -49,7 +48,6 @@ class Dispatch:
     offers: Offers
     queues: Queues = field(factory=Queues)
     granted: Granted = field(init=False)
-    cancels: Cancels = field(init=False)
     last_id: int = 0
     ended: Counter[End] = field(factory=Counter)
     requeued: Counter[str] = field(factory=Counter)
@@ -58,9 +56,6 @@ class Dispatch:
 
     def __attrs_post_init__(self) -> None:
         self.granted = Granted(self.post.timers)
-        self.cancels = Cancels(
-            self.post, self.offers, self.queues, self.granted, self.settings.recall
-        )
 
     # -- from the application
 
@@ -96,7 +91,7 @@ class Dispatch:
             elif job.worker is not None:
                 asked.setdefault(job.worker.identity, []).append(job)
         for jobs in asked.values():
-            self.cancels.ask(jobs, now)
+            self._ask_back(jobs, now)
 
     def expire(self, id: int, now: float) -> None:
         """A job's deadline passed (WMP-6.8)."""
@@ -111,7 +106,7 @@ class Dispatch:
             return
         if worker is not None:
             if was is State.LEASED:
-                self.cancels.ask([job], now)
+                self._ask_back([job], now)
             self.granted.release(worker, job)
             where = worker.label or worker.identity.hex()
             self._end(job, End.TIMEOUT, f"its time passed at worker {where}".encode())
@@ -192,7 +187,6 @@ class Dispatch:
         if settled is not None:
             self._settled.append(settled)
             worker.done += len(settled.ids)
-            worker.moved, worker.stuck = True, False
             self._offer_all(self._next_share(worker), now)
             return 0
         stale = 0
@@ -213,8 +207,6 @@ class Dispatch:
             else:
                 ended.append((job, end, payload))
         worker.done += len(ended)
-        if ended or any(outcome == Outcome.LOST for _, outcome, _ in back):
-            worker.moved, worker.stuck = True, False
         for job, _, _ in ended:
             job.step(Input.RESULT)
         self._end_all(ended)
@@ -251,7 +243,6 @@ class Dispatch:
     def lose(self, worker: RemoteWorker, cause: str, now: float) -> None:
         """Everything of ``worker`` is void: its offers and all its leases (WMP-6.4)."""
         self.drop_offers(worker)
-        self.cancels.forget(worker)
         self.lose_leases(worker, self.granted.of(worker), cause, now)
 
     def lose_leases(
@@ -438,7 +429,6 @@ class Dispatch:
         size = sum(map(len, columns.payloads or ()))
         self.post.push(worker, Command.TAKE, fields, columns, now, size)
         self.offers.mark_served(worker)
-        self.cancels.watch(worker, now)
         self.queues.tidy(queue)
 
     def _wake(self, worker: RemoteWorker, queue: Queue, share: int) -> None:
@@ -457,6 +447,15 @@ class Dispatch:
 
     def _no(self, worker: RemoteWorker, lock: int, now: float) -> None:
         self.post.push(worker, Command.NO, {Field.LOCK: lock}, None, now)
+
+    def _ask_back(self, jobs: Sequence[Job], now: float) -> None:
+        """CANCEL these jobs at the worker that holds them."""
+        worker = jobs[0].worker
+        assert worker is not None
+        for start in range(0, len(jobs), Limits.JOBS):
+            some = jobs[start : start + Limits.JOBS]
+            columns = Columns([job.id for job in some], [job.attempt for job in some])
+            self.post.push(worker, Command.CANCEL, {Field.MANAGER: self.post.me}, columns, now)
 
     def _forget_give(self, give: Give) -> None:
         worker = give.worker

@@ -31,6 +31,8 @@ class Parcel:
     payloads: Sequence[Frame]
     turn: int
     """Grows with every TAKE."""
+    since: float
+    """When it came."""
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -116,6 +118,8 @@ class Lanes:
     pace: Pace
     running: dict[int, Lane] = field(factory=dict)
     parked: int = 0
+    stalled: bool = False
+    """Whether jobs waited too long here and no lane has reported since."""
     _lines: dict[_Key, Line] = field(factory=dict)
     _turn: int = 0
     _number: int = 0
@@ -128,6 +132,7 @@ class Lanes:
         ids: Sequence[int],
         deadlines: Sequence[float | None] | None,
         payloads: Sequence[Frame],
+        now: float,
     ) -> None:
         """Let jobs wait; ``start`` starts them."""
         key = (upstream.identity, owner, kind)
@@ -135,7 +140,7 @@ class Lanes:
         if line is None:
             line = self._lines[key] = Line(upstream, owner, kind)
         self._turn += 1
-        line.parcels.append(Parcel(ids, deadlines, payloads, self._turn))
+        line.parcels.append(Parcel(ids, deadlines, payloads, self._turn, now))
         line.waiting += len(ids)
         self.parked += len(ids)
 
@@ -206,6 +211,28 @@ class Lanes:
     def of(self, upstream: Upstream) -> Iterator[Lane]:
         """Lanes with jobs of one manager."""
         return (lane for lane in self.running.values() if lane.upstream is upstream)
+
+    @property
+    def loaded(self) -> list[Lane]:
+        """Lanes on which jobs wait for the first."""
+        return [lane for lane in self.running.values() if len(lane.ids) > 1 and not lane.lost]
+
+    def blocked(self, since: float) -> list[Line]:
+        """Lines whose first job has waited since then, while no lane of its needs reported."""
+        if not self.parked:
+            return []
+        moving = {lane.kind.needs for lane in self.running.values() if lane.since > since}
+        return [
+            line
+            for line in self._lines.values()
+            if line.parcels[0].since <= since and line.kind.needs not in moving
+        ]
+
+    def clear(self, line: Line) -> list[int]:
+        """Take out all that waits in a line; its numbers."""
+        del self._lines[line.upstream.identity, line.owner, line.kind]
+        self.parked -= line.waiting
+        return line.ids
 
     def drain(self) -> list[tuple[Line, list[int]]]:
         """Take out all that waits, line by line."""

@@ -446,8 +446,6 @@ class Manager:
                 self._check_expiry(worker, now)
             case "resend":
                 self._check_resend(worker, now)
-            case "recall":
-                self._dispatch.cancels.look(worker, now)
             case "hold" if (give := worker.gives.get(rest[0])) is not None:
                 self._dispatch.close(give, now)
 

@@ -22,7 +22,6 @@ LEFT_OUT: Final = {
     "Batch.first": "follows from its first jobs",
     "Batches._all": "the same batches as in the lines, with leftovers",
     "Batches._spent": "leftovers, to be cleared",
-    "Cancels.recall": "settings",
     "Dispatch.ended": "statistics",
     "Dispatch.requeued": "statistics",
     "Dispatch._resolved": "empty between two events",
@@ -109,8 +108,6 @@ def _worker_shape(pen: Pen, me: Peer, worker: RemoteWorker, granted: Granted) ->
         tuple(sorted(leases)),
         tuple([(kind, count) for kind, (_, count) in worker.woken.items()]),
         worker.unsaid,
-        worker.moved,
-        worker.stuck,
     )
 
 

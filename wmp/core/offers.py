@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import chain, islice
+from itertools import islice
 
 from attrs import define, field
 
@@ -130,17 +130,15 @@ class Offers:
         """Whom to wake for ``count`` jobs of ``queue``, and each for how many (WMP-3.4)."""
         profiles = self._eligible(queue)
         fair = _fair(count, profiles)
-
-        def rooms() -> Iterator[_Room]:
-            for worker in _oldest([p.credited for p in profiles]):
-                if queue.kind not in worker.woken and queue.has_for(worker.mark):
-                    room = worker.credit
-                    spare = max(0, room - worker.window)
-                    if self._is_held_up(worker, profiles):
-                        room = spare
-                    yield worker, spare, _worth(worker, queue, spare, room, fair)
-
-        return self._share_out(queue, count, rooms())
+        return self._share_out(
+            queue,
+            count,
+            (
+                (w, spare := max(0, w.credit - w.window), _worth(w, queue, spare, w.credit, fair))
+                for w in _oldest([p.credited for p in profiles])
+                if queue.kind not in w.woken and queue.has_for(w.mark)
+            ),
+        )
 
     def to_serve(self, queue: Queue) -> list[tuple[RemoteWorker, int]]:
         """Whose open GIVEs get jobs of ``queue``, and how many (WMP-5.3)."""
@@ -152,8 +150,6 @@ class Offers:
                 if gives := worker.gives_for(queue):
                     want = sum(give.want for give in gives)
                     spare = want - sum(give.window for give in gives)
-                    if self._is_held_up(worker, profiles):
-                        want = spare
                     yield worker, spare, _worth(worker, queue, spare, want, fair)
 
         return self._share_out(queue, queue.waiting, rooms())
@@ -165,45 +161,11 @@ class Offers:
         in vain. What is fair may be few by now because others were quicker.
         """
         worker = give.worker
-        profiles = self._eligible(queue)
-        fair = _fair(queue.waiting, profiles)
+        fair = _fair(queue.waiting, self._eligible(queue))
         spare = give.want - give.window
         if held:
-            want = spare if self._is_held_up(worker, profiles) else give.want
-            return max(spare, _worth(worker, queue, spare, want, fair))
+            return max(spare, _worth(worker, queue, spare, give.want, fair))
         return max(spare, min(give.want, fair - worker.held.get(queue.kind, 0)))
-
-    def room_for(self, queue: Queue, most: int) -> int:
-        """How many jobs of ``queue`` those have room for who would start one at once (WMP-6.18).
-
-        Args:
-            queue: What they are to be able to do.
-            most: More are not looked for.
-        """
-        found = 0
-        for worker in self._some(self._eligible(queue)):
-            if worker.stuck:
-                found += worker.spare
-            elif worker.spare or not worker.leased:
-                # What its GIVE keeps for jobs that wait is for the next when nothing does.
-                found += worker.room
-            if found >= most:
-                return most
-        return found
-
-    def _is_held_up(self, worker: RemoteWorker, profiles: Sequence[_Profile]) -> bool:
-        """Whether what waits at it would wait long, and others have room (WMP-6.18)."""
-        return (
-            worker.stuck
-            and worker.leased > 0
-            and any(other.room and not other.stuck for other in self._some(profiles))
-        )
-
-    def _some(self, profiles: Sequence[_Profile]) -> Iterator[RemoteWorker]:
-        """Some of those with room, each once: with open GIVEs first, oldest offer first."""
-        giving = _oldest([p.giving for p in profiles])
-        credited = _oldest([p.credited for p in profiles])
-        return iter(dict.fromkeys(islice(chain(giving, credited), self.scan)))
 
     def _profile(self, worker: RemoteWorker) -> _Profile:
         profile = self._profile_of.get(worker.identity)

@@ -84,10 +84,6 @@ class RemoteWorker:
     served: int = 0
     """When it was last woken or given jobs, as a count of such events; 0 for never."""
     done: int = 0
-    moved: bool = True
-    """Whether it has ended a job since it was last looked at (WMP-6.18)."""
-    stuck: bool = False
-    """Whether it had not when it was, although jobs wait there."""
     unsaid: int = 0
     """Payload bytes received since an ack was last sent to it."""
 

@@ -96,7 +96,9 @@ class Room:
 
     @property
     def window(self) -> int:
-        """Jobs that may wait here without resources."""
+        """Jobs that may wait here without resources: none while some have waited too long."""
+        if self.lanes.stalled and self.settings.window is None:
+            return 0
         return self.lanes.pace.window(self.places)
 
     @property
@@ -196,6 +198,12 @@ class Room:
                 self.board.send(upstream, Command.GIVE, fields, None, now)
                 name = ("lock", upstream.identity, lock.number)
                 self.board.timers.set(name, now + self._lock_timeout)
+
+    def stall(self, upstream: Upstream, now: float) -> None:
+        """What waits is handed back to this manager: take back what promises room for it."""
+        self.lanes.stalled = True
+        self.withdraw(upstream, now)
+        self._greets.append(upstream)
 
     def _forget_lock(self, upstream: Upstream, lock: Lock) -> None:
         self.windowed -= lock.windowed

@@ -28,8 +28,6 @@ class ManagerSettings:
     """Age at which an unacknowledged message is sent again."""
     reply_margin: float = 0.5
     """A held GIVE is answered this long before its hold ends (at most half of it)."""
-    recall: float = 0.25
-    """How long a worker where jobs wait may end none until they are asked back for others."""
     bundle: int = 512
     """Jobs in one TAKE at most."""
     bundle_bytes: int = 1 << 20
@@ -54,6 +52,9 @@ class WorkerSettings:
     """Jobs taken beyond resources. None: as many as ``window_time`` of work, 0 when slow."""
     window_time: float = 0.02
     window_max: int = 4096
+    patience: float = 0.25
+    """How long jobs may wait here while none of those before them ends. What has waited longer is
+    handed back, unless ``window`` says how many are to wait."""
     lane_time: float = 0.005
     """Jobs are started in bundles that take about this long together."""
     lane_max: int = 512

@@ -403,6 +403,9 @@ class Worker:
                     self._changed = True
                 case ("drain",):
                     self._changed = True
+                case ("patience",):
+                    self._bench.relieve(now)
+                    self._changed = True
                 case (what, identity, *rest):
                     # A timer that rang before it, in this very tick, may have ended it.
                     upstream = board.upstreams.get(identity)

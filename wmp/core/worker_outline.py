@@ -177,6 +177,8 @@ def _lanes_shape(pen: Pen, me: Peer, lanes: Lanes, settings: WorkerSettings) -> 
     for key, line in lanes._lines.items():
         jobs: list[Hashable] = []
         for parcel in line.parcels:
+            if settings.window is None:
+                pen.times.append(parcel.since)
             deadlines = parcel.deadlines or [None] * len(parcel)
             pen.times += [at for at in deadlines if at is not None]
             for id, at, payload in zip(parcel.ids, deadlines, parcel.payloads, strict=True):
@@ -185,6 +187,7 @@ def _lanes_shape(pen: Pen, me: Peer, lanes: Lanes, settings: WorkerSettings) -> 
     return (
         amounts(lanes.resources.free),
         lanes.resources.places,
+        lanes.stalled,
         tuple(running),
         tuple(lines),
         turns,

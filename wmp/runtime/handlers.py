@@ -73,7 +73,8 @@ class RunningJob:
 
     Attributes:
         id: The job's number within its manager.
-        attempt: Which attempt this is, from 1: after the first it may have been done before.
+        attempt: Which attempt this is, from 1: after the first it may have been done before, or
+            have waited at a worker that handed it back.
         manager: Identity of the manager that it came from.
         role: For which of the worker's roles.
     """

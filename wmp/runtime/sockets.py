@@ -148,7 +148,8 @@ class Port:
         What follows are payloads above 4 kB, which stay where libzmq received them.
 
         Args:
-            heads: Whether only heads are taken apart: columns are not copied either.
+            heads: Whether only heads are taken apart: columns are not copied either, unless they
+                are so small that they would keep more of libzmq's memory than they have bytes.
 
         Raises:
             zmq.Again: Nothing waits.
@@ -161,7 +162,8 @@ class Port:
                 copied -= 1
                 frames.append(socket.recv(zmq.NOBLOCK))
             elif len(frames) <= Limits.FRAMES + 1:
-                frames.append(socket.recv(zmq.NOBLOCK, copy=False).buffer)
+                frame = socket.recv(zmq.NOBLOCK, copy=False)
+                frames.append(frame.buffer if len(frame) >= Limits.INLINE else frame.bytes)
             else:
                 # More than a message may have: one frame above the limit is kept so that
                 # the decoder refuses it, the rest is not worth remembering.

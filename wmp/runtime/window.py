@@ -171,7 +171,7 @@ class Window:
                 if error is not None:
                     break
                 values.append(value)
-                copied += len(ended)
+                copied += len(ended[2] if isinstance(ended, tuple) else ended)
                 if copied >= _COPIED:
                     break
         # An error is taken alone: what comes before it must be had first.

@@ -136,7 +136,11 @@ def _top(shown: Shown) -> str:
             f"99 of 100: {duration(latency['p99'])}" if latency else "",
         ),
         (amount(n("workers")), "workers", _counts(n("managers"), n("devices"))),
-        (amount(n("leases over")), "leases lost", _jobs_again(n("jobs tried again"))),
+        (
+            amount(n("leases over") - n("leases handed back")),
+            "leases lost",
+            _jobs_again(n("jobs tried again")),
+        ),
         (amount(n("lines")), "lines read", f"{amount(n('bad lines'))} could not be"),
     ]  # fmt: skip
     shows = "".join(

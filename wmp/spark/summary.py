@@ -49,6 +49,10 @@ NUMBERS: Final[Mapping[str, Mapping[str, tuple[str, str]]]] = {
     "attempts": {
         "leases": ("count(granted)", "leases granted"),
         "leases over": ("count(cause)", "of them over without a result"),
+        "leases handed back": (
+            "count_if(cause = 'handed back')",
+            "of those, by workers that had not begun the jobs",
+        ),
     },
     "wakes": {
         "wakes": ("count(*)", "WAKEs received by workers"),

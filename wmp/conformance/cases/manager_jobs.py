@@ -9,7 +9,6 @@ from wmp.message import Columns, Command, Outcome
 __all__ = [
     "a_route_is_no_lease",
     "an_attempt_not_yet_granted",
-    "asked_back",
     "attempts_grow",
     "cancelled_and_lost",
     "cancelled_at_a_worker",
@@ -301,32 +300,6 @@ def handed_back(talk: ManagerTalk) -> None:
         talk.not_ended(name)
     other.done(other.one())
     talk.end_of(name)
-
-
-@case("WMP-6.18", "WMP-6.11", profile="status-cancel")
-def asked_back(talk: ManagerTalk) -> None:
-    """What waits at a worker that ends none may be asked back, and is then for others."""
-    slow, other = talk.met(resources={"slots": 1}), talk.met()
-    names = [talk.submit(retries=0) for _ in range(3)]
-    jobs = slow.some(3)
-    other.ready(3)
-    heard = slow.hears(
-        Command.CANCEL, within=2.0 + talk.wire.grace, where=lambda heard: bool(heard["unstarted"])
-    )
-    if heard is None:
-        talk.inform("nothing is asked back from a worker that ends none")
-    else:
-        asked = [slow.held[id] for id, _ in heard.jobs]
-        slow.done(*asked, outcome=Outcome.CANCELLED, payloads=[b""] * len(asked))
-        talk.settle()
-        again = other.all()
-        given, wanted = {job.payload for job in again}, {job.payload for job in asked}
-        talk.check(given == wanted, f"{wanted} were handed back, {given} are given", "WMP-6.11")
-        other.done(*again)
-        jobs = [job for job in jobs if job not in asked]
-    slow.done(*jobs)
-    for name in names:
-        talk.end_of(name)
 
 
 @case("WMP-6.12")

@@ -1,0 +1,144 @@
+"""Jobs that waited too long at a worker are handed back for others to do (WMP-6.18)."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.unit.workers import finish, give, make, met, one, runs, until
+from wmp.actions import Recall
+from wmp.events import Recalled
+from wmp.message import Command, Field, Outcome
+from wmp.testing.scripted import sent
+
+pytestmark = pytest.mark.rule("WMP-6.18")
+
+
+def quick(**options):
+    """A worker that has done a quick job, so that it lets others wait; and its manager."""
+    worker = make(**{"window": None, "lane_max": 1, "patience": 0.25, **options})
+    manager = met(worker)
+    for run in runs(give(manager)):
+        finish(worker, run)
+    return worker, manager
+
+
+def taken(manager, count, **changes):
+    """So many jobs come, as far as there is room; what the worker does then."""
+    (lock,) = sent(manager.wake(count, **changes), Command.GIVE)
+    assert lock.fields[Field.WANT] == count
+    return runs(manager.take(lock.fields[Field.LOCK], *[b"job"] * count, **changes))
+
+
+def handed_back(actions):
+    return [
+        id
+        for done in sent(actions, Command.DONE)
+        for id, outcome in zip(done.columns.ids, done.columns.outcomes, strict=True)
+        if outcome == Outcome.CANCELLED
+    ]
+
+
+def at(worker, end):
+    """All that it does at its alarms until then."""
+    return [action for _, actions in until(worker, end) for action in actions]
+
+
+def test_what_has_waited_too_long_is_handed_back_and_the_window_closes():
+    worker, manager = quick()
+    (run,) = taken(manager, 10)
+    assert list(run.ids) == [2]
+    assert handed_back(at(worker, 0.249)) == []
+
+    actions = at(worker, 0.25)
+
+    assert handed_back(actions) == list(range(3, 12))
+    assert one(actions, Command.READY).fields[Field.CREDIT] == 0
+    assert worker.statistics().parked == 0
+    worker.check_invariants()
+
+
+def test_the_window_opens_again_once_a_job_has_ended():
+    worker, manager = quick()
+    (run,) = taken(manager, 10)
+    at(worker, 0.25)
+    manager.now = 0.3
+    assert one(manager.wake(5), Command.READY).fields[Field.CREDIT] == 0
+
+    (ready,) = sent(finish(worker, run, now=0.0), Command.READY)
+
+    assert ready.fields[Field.CREDIT] > 1
+
+
+def test_what_its_lane_has_not_begun_is_recalled_and_handed_back():
+    worker, manager = quick(lane_max=512)
+    (run,) = taken(manager, 10)
+    assert list(run.ids) == list(range(2, 12))
+
+    (recall,) = [action for action in at(worker, 0.25) if isinstance(action, Recall)]
+    assert (recall.lane, list(recall.ids)) == (run.lane, list(run.ids))
+    actions = worker.handle(Recalled(run.lane, run.ids[1:]), 0.3)
+
+    assert handed_back(actions) == list(run.ids[1:])
+    assert [a for a in at(worker, 0.9) if isinstance(a, Recall)] == [], "once is enough"
+    ended = sent(finish(worker, run, [2], now=0.9), Command.DONE)
+    assert [list(done.columns.ids) for done in ended] == [[2]]
+
+
+def test_who_ends_jobs_keeps_those_that_wait():
+    worker, manager = quick(lane_max=512)
+    (run,) = taken(manager, 10)
+    for place, id in enumerate(run.ids[:-1], 1):
+        actions = at(worker, place * 0.2)
+        assert not [action for action in actions if isinstance(action, Recall)]
+        assert handed_back(actions) == []
+        finish(worker, run, [id], now=place * 0.2)
+
+
+def test_those_that_another_lane_will_come_to_are_kept():
+    worker, manager = quick(resources={"slots": 2})
+    slow, other = taken(manager, 20)
+    for place in range(1, 8):
+        assert handed_back(at(worker, place * 0.2)) == []
+        (other,) = runs(finish(worker, other, now=place * 0.2))
+    assert list(slow.ids) == [2]
+
+
+def test_those_that_need_what_the_slow_one_has_are_handed_back_beside_others():
+    worker, manager = quick(resources={"slots": 1, "gpu": 1})
+    gpu = {"gpu": 1}
+    taken(manager, 3, needs=gpu)
+    (run,) = taken(manager, 20)
+    found = []
+    for place in range(1, 4):
+        found += handed_back(at(worker, place * 0.1))
+        (run,) = runs(finish(worker, run, now=place * 0.1))
+    assert found == [3, 4]
+
+
+def test_a_held_give_is_taken_back_before_the_jobs_are_handed_back():
+    worker = make(window=None, lane_max=1, patience=0.25, hold=5.0)
+    manager = met(worker)
+    (run,) = runs(manager.take(manager.last_lock))
+    held = one(finish(worker, run), Command.GIVE)
+    assert held.fields[Field.HOLD] > 0
+    assert held.fields[Field.WINDOW] > 10
+    manager.take(held.fields[Field.LOCK], *[b"job"] * 10, more=True)
+
+    actions = at(worker, 0.25)
+
+    said = [(message.command, message.fields.get(Field.WANT)) for message in sent(actions)]
+    assert said[:2] == [(Command.GIVE, 0), (Command.DONE, None)]
+    assert len(handed_back(actions)) == 9
+
+
+def test_who_was_told_how_many_are_to_wait_lets_them_wait():
+    worker, manager = quick(window=9)
+    taken(manager, 10)
+    assert handed_back(at(worker, 3.0)) == []
+    assert worker.statistics().parked == 9
+
+
+def test_where_nothing_waits_nothing_is_looked_after():
+    worker, manager = quick()
+    assert len(taken(manager, 1)) == 1
+    assert ("patience",) not in worker._board.timers
