@@ -90,8 +90,8 @@ def shown(**tables: list[Mapping[str, Any]]) -> Shown:
     some.update(tables)
     numbers = {
         "lines": 36.0, "jobs": 100.0, "jobs ok": 100.0, "jobs per second": 111.1, "workers": 2.0,
-        "managers": 1.0, "devices": 1.0, "leases over": 3.0, "leases handed back": 0.0, "seconds": 0.9,
-        "violations": 1.0,
+        "managers": 1.0, "devices": 1.0, "leases over": 3.0, "leases handed back": 0.0,
+        "seconds": 0.9, "violations": 1.0,
         "wakes": 10.0, "wakes wasted": 3.0, "locks": 9.0, "locks taken": 7.0, "bad lines": 1.0,
     }  # fmt: skip
     lines = [

@@ -31,7 +31,7 @@ def upstream():
 def park(lanes, upstream, *ids, kind=PLAIN, deadlines=None):
     upstream.taken.setdefault(OWNER, Taken()).add(ids, [1] * len(ids))
     deadlines = deadlines or [None] * len(ids)
-    lanes.park(upstream, OWNER, kind, ids, deadlines, [b"%d" % job for job in ids])
+    lanes.park(upstream, OWNER, kind, ids, deadlines, [b"%d" % job for job in ids], 0.0)
 
 
 def started(lanes, now=0.0):

@@ -45,6 +45,7 @@ class Bench:
     room: Room
     outcomes: Counter[int] = field(factory=Counter)
     _answers: dict[tuple[bytes, Peer, str], _Answers] = field(factory=dict)
+    _look: bool = False
 
     # -- from managers
 
@@ -190,11 +191,19 @@ class Bench:
             upstream, owner = line.upstream, line.owner
             attempts = upstream.end(owner, ids, JobInput.EXPIRE)  # WMP-6.7
             self._refuse(upstream, owner, line.kind, ids, attempts, Outcome.CANCELLED, b"")
-        if runs:
+        if self._look:
+            self._look = False
+            self._relieve(now)
+            self._watch(now)
+        elif runs:
             self._watch(now)
         return runs, spare
 
-    def relieve(self, now: float) -> None:
+    def look(self) -> None:
+        """The alarm of those that wait rang; ``start`` sees to it, when what can start has."""
+        self._look = True
+
+    def _relieve(self, now: float) -> None:
         """Jobs may have waited too long: let somebody else do those that have (WMP-6.18)."""
         lanes, settings = self.lanes, self.board.settings
         since = now - settings.patience
@@ -215,7 +224,6 @@ class Bench:
                 held_up.append(upstream)
             for upstream in dict.fromkeys(held_up):
                 self.room.stall(upstream, now)
-        self._watch(now)
 
     def _watch(self, now: float) -> None:
         """While jobs wait, look after them (WMP-6.18)."""

@@ -404,7 +404,7 @@ class Worker:
                 case ("drain",):
                     self._changed = True
                 case ("patience",):
-                    self._bench.relieve(now)
+                    self._bench.look()
                     self._changed = True
                 case (what, identity, *rest):
                     # A timer that rang before it, in this very tick, may have ended it.

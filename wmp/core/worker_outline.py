@@ -20,6 +20,7 @@ __all__ = ["LEFT_OUT", "outline_worker"]
 LEFT_OUT: Final = {
     "Bench.outcomes": "statistics",
     "Bench._answers": "empty between two events",
+    "Bench._look": "false between two events",
     "Kept.number": "follows from the stream",
     "Kept.size": "follows from the payloads",
     "Lane.since": "matters for the pace only",
@@ -30,6 +31,7 @@ LEFT_OUT: Final = {
     "Link.pings": "matters for jitter only",
     "Pace._windows": "follow from the means",
     "Pace.means": "matter while the window or the size of bundles follows from them",
+    "Parcel.since": "matters where no setting says how many may wait",
     "Resources.total": "settings",
     "Room._arrivals": "the next is above all others anyway",
     "Room._doubt": "none between two events",
