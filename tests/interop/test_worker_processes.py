@@ -81,7 +81,10 @@ def test_a_job_whose_process_is_killed_is_tried_again() -> None:
         jobs = [manager.submit(b"%d 2" % signal.SIGKILL, role="die") for _ in range(4)]
         results = [job.result(WAIT) for job in jobs]
         assert results == [b"survived in attempt 3"] * 4
-        assert manager.statistics().requeued["lost at the worker"] == 8
+        requeued = manager.statistics().requeued
+        # A process takes a while to come back: what waits for it may be handed back meanwhile.
+        assert requeued["lost at the worker"] + requeued.get("handed back", 0) == 8
+        assert requeued["lost at the worker"] > 0
 
 
 @pytest.mark.rule("WMP-6.15")
