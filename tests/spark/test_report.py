@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 import sys
+import time
 
 import pytest
 
@@ -58,6 +61,27 @@ def test_a_violation_is_exit_code_1_and_json_says_how_many(wmp, tmp_path):
     page = (tmp_path / "out" / "report.html").read_text()
     assert broken.violation.name in page
     assert 'id="v-' in page
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_ctrl_c_ends_it_without_a_word_of_its_insides(tmp_path):
+    """To all of its processes, as a terminal sends it, while Java makes tables."""
+    journal = write([play(0, tmp_path / "worlds")], tmp_path / "journal")
+    out = tmp_path / "out"
+    command = [sys.executable, "-m", "wmp.cli.main", "report", str(journal), "--out", str(out)]
+    with subprocess.Popen(
+        command, stderr=subprocess.PIPE, text=True, start_new_session=True
+    ) as reported:
+        while not (out / "events" / "_SUCCESS").exists():
+            assert reported.poll() is None, reported.stderr.read()
+            time.sleep(0.05)
+        os.killpg(reported.pid, signal.SIGINT)
+        _, said = reported.communicate(timeout=120)
+
+    assert reported.returncode == 130, said
+    assert "Traceback" not in said
+    assert "py4j" not in said
 
 
 def test_an_empty_journal_says_so(wmp, tmp_path):

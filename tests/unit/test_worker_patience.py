@@ -57,6 +57,18 @@ def test_what_has_waited_too_long_is_handed_back_and_the_window_closes():
     worker.check_invariants()
 
 
+def test_what_comes_while_nothing_can_start_is_looked_after():
+    worker, manager = quick()
+    taken(manager, 1)
+    manager.now = 1.0
+    assert taken(manager, 5) == []
+
+    found = [(now, handed_back(actions)) for now, actions in until(worker, 1.3)]
+
+    assert [(now, jobs) for now, jobs in found if jobs] == [(1.25, [3, 4, 5, 6, 7])]
+    worker.check_invariants()
+
+
 def test_the_window_opens_again_once_a_job_has_ended():
     worker, manager = quick()
     (run,) = taken(manager, 10)
@@ -126,8 +138,9 @@ def test_a_held_give_is_taken_back_before_the_jobs_are_handed_back():
 
     actions = at(worker, 0.25)
 
-    said = [(message.command, message.fields.get(Field.WANT)) for message in sent(actions)]
-    assert said[:2] == [(Command.GIVE, 0), (Command.DONE, None)]
+    said = sent(actions)
+    assert [message.command for message in said] == [Command.GIVE, Command.READY, Command.DONE]
+    assert (said[0].fields[Field.WANT], said[1].fields[Field.CREDIT]) == (0, 0)
     assert len(handed_back(actions)) == 9
 
 
@@ -136,6 +149,13 @@ def test_who_was_told_how_many_are_to_wait_lets_them_wait():
     taken(manager, 10)
     assert handed_back(at(worker, 3.0)) == []
     assert worker.statistics().parked == 9
+
+
+def test_nor_does_it_take_them_from_their_lane():
+    worker, manager = quick(window=9, lane_max=512)
+    (run,) = taken(manager, 10)
+    assert len(run.ids) == 10
+    assert [action for action in at(worker, 3.0) if isinstance(action, Recall)] == []
 
 
 def test_where_nothing_waits_nothing_is_looked_after():

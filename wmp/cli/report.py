@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import logging
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -80,6 +81,7 @@ def make(
         ConfigError: A journal is not there or cannot be read, or the extra is missing.
     """
     spark = pipeline()
+    _hush()
     with Bar(_PROGRAM, None, shown=not quiet) as bar:
         made: Report = spark.report(journals, out, master=master, progress=_Steps(bar))
     return made
@@ -94,6 +96,7 @@ def _follow(
     quiet: bool,
 ) -> int:
     spark = pipeline()
+    _hush()
     last: Report | None = None
     with Bar(_PROGRAM, None, shown=not quiet) as bar:
 
@@ -118,6 +121,16 @@ def _follow(
     if not as_json:
         say(last)
     return FAILED if last.result.violations else 0
+
+
+def _hush() -> None:
+    """Leave out what py4j says of Ctrl-C while Java is asked: tracebacks of its own insides."""
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)
+    logging.getLogger().addFilter(_is_no_interrupt)
+
+
+def _is_no_interrupt(record: logging.LogRecord) -> bool:
+    return not record.getMessage().startswith("KeyboardInterrupt")
 
 
 def pipeline() -> Any:

@@ -191,12 +191,12 @@ class Bench:
             upstream, owner = line.upstream, line.owner
             attempts = upstream.end(owner, ids, JobInput.EXPIRE)  # WMP-6.7
             self._refuse(upstream, owner, line.kind, ids, attempts, Outcome.CANCELLED, b"")
-        if self._look:
-            self._look = False
-            self._relieve(now)
-            self._watch(now)
-        elif runs:
-            self._watch(now)
+        if self.board.settings.window is None:
+            if self._look:
+                self._relieve(now)
+            if self.lanes.parked or any(len(run.ids) > 1 for run in runs):
+                self._watch(now)
+        self._look = False
         return runs, spare
 
     def look(self) -> None:
@@ -205,8 +205,7 @@ class Bench:
 
     def _relieve(self, now: float) -> None:
         """Jobs may have waited too long: let somebody else do those that have (WMP-6.18)."""
-        lanes, settings = self.lanes, self.board.settings
-        since = now - settings.patience
+        lanes, since = self.lanes, now - self._patience
         held_up: list[Upstream] = []
         for lane in lanes.loaded:
             if lane.since > since:
@@ -216,20 +215,23 @@ class Bench:
             if jobs:
                 self.board.actions.append(Recall(lane.number, jobs))
                 held_up.append(lane.upstream)
-        if settings.window is None:
-            for line in lanes.blocked(since):
-                upstream, owner, ids = line.upstream, line.owner, lanes.clear(line)
-                attempts = upstream.end(owner, ids, JobInput.HAND_BACK)
-                self._refuse(upstream, owner, line.kind, ids, attempts, Outcome.CANCELLED, b"")
-                held_up.append(upstream)
-            for upstream in dict.fromkeys(held_up):
-                self.room.stall(upstream, now)
+        for line in lanes.blocked(since):
+            upstream, owner, ids = line.upstream, line.owner, lanes.clear(line)
+            attempts = upstream.end(owner, ids, JobInput.HAND_BACK)
+            self._refuse(upstream, owner, line.kind, ids, attempts, Outcome.CANCELLED, b"")
+            held_up.append(upstream)
+        for upstream in dict.fromkeys(held_up):
+            self.room.stall(upstream, now)
+        if lanes.loaded:
+            self._watch(now)
 
     def _watch(self, now: float) -> None:
-        """While jobs wait, look after them (WMP-6.18)."""
-        timers = self.board.timers
-        if ("patience",) not in timers and (self.lanes.parked or self.lanes.loaded):
-            timers.set(("patience",), now + self.board.settings.patience)
+        """Jobs wait: look after them in a while (WMP-6.18)."""
+        self.board.timers.arm(("patience",), now + self._patience)
+
+    @property
+    def _patience(self) -> float:
+        return max(0.01, self.board.settings.patience)
 
     def hand_back(self) -> None:
         """The worker ends: give back what has not begun (WMP-9.10)."""

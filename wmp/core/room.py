@@ -62,7 +62,7 @@ class Room:
     # What the event at hand leaves for ``settle`` to answer.
     _woke: Upstream | None = None
     _took: Upstream | None = None
-    _greets: list[Upstream] = field(factory=list)
+    _greets: dict[Upstream, None] = field(factory=dict)
     _doubt: Upstream | None = None
     _greet_link: Link | None = None
     _repeat: bool = False
@@ -180,7 +180,7 @@ class Room:
         if lock.step(what):
             if what is LockInput.TIMEOUT:
                 # Its manager may wait for this very GIVE, as the answer to a WAKE (WMP-3.5).
-                self._greets.append(upstream)
+                self._greets[upstream] = None
             if what is not LockInput.NO:  # no message says so
                 self.board.actions.append(Note(what.value, upstream.peer, (lock.number,)))
             self._forget_lock(upstream, lock)
@@ -203,7 +203,8 @@ class Room:
         """What waits is handed back to this manager: take back what promises room for it."""
         self.lanes.stalled = True
         self.withdraw(upstream, now)
-        self._greets.append(upstream)
+        if self.board.reachable(upstream):
+            self.ready.say(0, 0, now, alone=[upstream])
 
     def _forget_lock(self, upstream: Upstream, lock: Lock) -> None:
         self.windowed -= lock.windowed
@@ -288,7 +289,7 @@ class Room:
             self._doubt = upstream
             # One that remembers nothing may stay so while there is no room.
             if remembered is not None and not upstream.locks and upstream.wake is None:
-                self._greets.append(upstream)
+                self._greets[upstream] = None
         else:
             credit = message.fields.get(Field.CREDIT, 0)
             # Less than it was told, by more than the WAKEs that came: one was lost, and until a
@@ -303,7 +304,7 @@ class Room:
     def met(self, upstream: Upstream, *, again: bool) -> None:
         """A manager was not known a moment ago; ``again``: in its older epoch it was."""
         if again:
-            self._greets.append(upstream)
+            self._greets[upstream] = None
         else:
             self.ready.met(upstream)
 

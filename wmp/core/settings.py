@@ -54,7 +54,7 @@ class WorkerSettings:
     window_max: int = 4096
     patience: float = 0.25
     """How long jobs may wait here while none of those before them ends. What has waited longer is
-    handed back, unless ``window`` says how many are to wait."""
+    handed back, at most once in this time; not where ``window`` says how many are to wait."""
     lane_time: float = 0.005
     """Jobs are started in bundles that take about this long together."""
     lane_max: int = 512

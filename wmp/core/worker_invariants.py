@@ -39,5 +39,7 @@ def check_worker(board: Switchboard, lanes: Lanes, room: Room) -> None:
     held = sum(upstream.held for upstream in board.upstreams.values())
     running = sum(len(lane.ids) for lane in lanes.running.values() if not lane.lost)
     assert held == lanes.parked + running, (held, lanes.parked, running)
+    if board.settings.window is None:
+        assert not lanes.parked or ("patience",) in board.timers
     streams = [u.stream for u in board.upstreams.values() if u.stream is not None]
     assert board.kept_bytes == sum(stream.size for stream in streams)

@@ -6,8 +6,10 @@ A session that somebody else started serves as well: no function of the pipeline
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import tempfile
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import IO, Final
@@ -79,7 +81,7 @@ def start_session(
     settings = {**CONFS, **(_partitions(master) if local else {}), **(confs or {})}
     for key, value in settings.items():
         builder = builder.config(key, value)
-    with _hidden(quiet) as said:
+    with _hidden(quiet) as said, _own_interrupt():
         try:
             return builder.getOrCreate()
         except Exception as error:
@@ -106,6 +108,21 @@ def _why(error: Exception, said: IO[bytes] | None) -> str:
         last = next((line for line in lines if b"rror" in line or b"xception" in line), b"")
     told = f"; Java said: {last.decode(errors='replace').strip()}" if last else ""
     return f"{text}{told}; it needs Java 17 or 21, JAVA_HOME is {home}"
+
+
+@contextmanager
+def _own_interrupt() -> Iterator[None]:
+    """Keep the handler of Ctrl-C that there is.
+
+    Spark puts in one that asks Java to stop, in the middle of whatever is being asked of it: an
+    answer that nobody can read, and a screen of tracebacks.
+    """
+    handler = signal.getsignal(signal.SIGINT)
+    try:
+        yield
+    finally:
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGINT, handler)
 
 
 @contextmanager
