@@ -13,7 +13,7 @@ from typing import Any, Final
 from attrs import define, field
 
 from wmp.actions import Interrupt, Note, Recall, Run
-from wmp.core.lanes import Lane, Lanes
+from wmp.core.lanes import Lane, Lanes, Line
 from wmp.core.resources import Resources, needs_of
 from wmp.core.room import Room
 from wmp.core.switchboard import Switchboard
@@ -188,9 +188,7 @@ class Bench:
         """Start what waits; returns what to run, and what is free for others."""
         runs, expired, spare = self.lanes.start(now)
         for line, ids in expired:
-            upstream, owner = line.upstream, line.owner
-            attempts = upstream.end(owner, ids, JobInput.EXPIRE)  # WMP-6.7
-            self._refuse(upstream, owner, line.kind, ids, attempts, Outcome.CANCELLED, b"")
+            self._give_back(line, ids, JobInput.EXPIRE)  # WMP-6.7
         if self.board.settings.window is None:
             if self._look:
                 self._relieve(now)
@@ -216,10 +214,8 @@ class Bench:
                 self.board.actions.append(Recall(lane.number, jobs))
                 held_up.append(lane.upstream)
         for line in lanes.blocked(since):
-            upstream, owner, ids = line.upstream, line.owner, lanes.clear(line)
-            attempts = upstream.end(owner, ids, JobInput.HAND_BACK)
-            self._refuse(upstream, owner, line.kind, ids, attempts, Outcome.CANCELLED, b"")
-            held_up.append(upstream)
+            self._give_back(line, lanes.clear(line), JobInput.HAND_BACK)
+            held_up.append(line.upstream)
         for upstream in dict.fromkeys(held_up):
             self.room.stall(upstream, now)
         if lanes.loaded:
@@ -236,9 +232,7 @@ class Bench:
     def hand_back(self) -> None:
         """The worker ends: give back what has not begun (WMP-9.10)."""
         for line, ids in self.lanes.drain():
-            upstream, owner = line.upstream, line.owner
-            attempts = upstream.end(owner, ids, JobInput.HAND_BACK)
-            self._refuse(upstream, owner, line.kind, ids, attempts, Outcome.CANCELLED, b"")
+            self._give_back(line, ids, JobInput.HAND_BACK)
 
     def flush(self, now: float) -> None:
         """Send the answers collected, one DONE for each manager, owner and codec."""
@@ -314,6 +308,11 @@ class Bench:
             return
         attempts = upstream.end(owner, ids, what)
         self._answer(upstream, owner, lane.kind.codec, ids, attempts, outcomes, payloads)
+
+    def _give_back(self, line: Line, ids: Sequence[int], what: JobInput) -> None:
+        """Answer jobs that left their line without having begun."""
+        attempts = line.upstream.end(line.owner, ids, what)
+        self._refuse(line.upstream, line.owner, line.kind, ids, attempts, Outcome.CANCELLED, b"")
 
     def _refuse(
         self,

@@ -97,7 +97,7 @@ class Room:
     @property
     def window(self) -> int:
         """Jobs that may wait here without resources: none while some have waited too long."""
-        if self.lanes.stalled and self.settings.window is None:
+        if self.lanes.stalled:
             return 0
         return self.lanes.pace.window(self.places)
 
