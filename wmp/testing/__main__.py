@@ -8,32 +8,18 @@ from __future__ import annotations
 
 import argparse
 import json
-import signal
 import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final, TextIO
+from typing import TextIO
 
+from wmp.cli.start import INTERRUPTED, TERMINATED, Terminated, terminated
 from wmp.testing.campaign import Tally, replay_command, reports
 from wmp.testing.invariants import INVARIANTS
 from wmp.testing.world import Report
 
-__all__ = ["INTERRUPTED", "TERMINATED", "main", "parse_seeds"]
-
-INTERRUPTED: Final = 130
-"""Exit status: Ctrl-C, as shells have it."""
-
-TERMINATED: Final = 143
-"""Exit status: SIGTERM, likewise."""
-
-
-class _Terminated(KeyboardInterrupt):
-    """SIGTERM came: this ends as with Ctrl-C, so that no process is left behind."""
-
-
-def _terminate(number: int, frame: object) -> None:
-    raise _Terminated
+__all__ = ["main", "parse_seeds"]
 
 
 def parse_seeds(text: str) -> range:
@@ -179,7 +165,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             progress.show(tally)
     except KeyboardInterrupt as interruption:
         _say("\ninterrupted; this is what there is so far", sys.stderr)
-        status = TERMINATED if isinstance(interruption, _Terminated) else INTERRUPTED
+        status = TERMINATED if isinstance(interruption, Terminated) else INTERRUPTED
     progress.clear()
     if options.json:
         _say(json.dumps(tally.as_dict(), indent=2), sys.stdout)
@@ -189,5 +175,5 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGTERM, _terminate)
-    sys.exit(main())
+    with terminated():
+        sys.exit(main())

@@ -16,7 +16,7 @@ import json
 import sys
 from collections.abc import Sequence
 
-from wmp.testing.__main__ import INTERRUPTED
+from wmp.cli.start import INTERRUPTED
 from wmp.testing.invariants import Violation
 from wmp.testing.plan import PLANS, Plan
 from wmp.testing.retrace import NoSuchMove, replay
