@@ -35,9 +35,9 @@ from benchmarks.work import make
 from wmp import codec
 from wmp.actions import Resolve, Run, Send
 from wmp.balance import least_recently_used
-from wmp.core.manager import Manager
-from wmp.core.settings import ManagerSettings, WorkerSettings
-from wmp.core.worker import Worker
+from wmp.core.manager.machine import ManagerMachine
+from wmp.core.protocol.settings import ManagerSettings, WorkerSettings
+from wmp.core.worker.machine import WorkerMachine
 from wmp.events import Connected, Finished, Received, Submitted
 from wmp.message import DEFAULT_ROLE, Columns, Command, Field, Kind, Message, Outcome, Peer
 
@@ -214,8 +214,10 @@ class Parts:
         self.messages = self.ended = 0
         self._look = _look()
         self._now = 0.0
-        self._manager = Manager(ManagerSettings(identity=MANAGER[0], epoch=1), least_recently_used)
-        self._worker = Worker(
+        self._manager = ManagerMachine(
+            ManagerSettings(identity=MANAGER[0], epoch=1), least_recently_used
+        )
+        self._worker = WorkerMachine(
             WorkerSettings(identity=WORKER[0], epoch=1, hold=hold, resources={"slots": 1}), 1
         )
         self._step("worker", Connected(0))

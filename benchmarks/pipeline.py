@@ -29,10 +29,10 @@ from typing import Any
 from attrs import define
 
 from wmp.balance import least_recently_used
-from wmp.core.device import Device
-from wmp.core.manager import Manager
-from wmp.core.settings import DeviceSettings, ManagerSettings, WorkerSettings
-from wmp.core.worker import Worker
+from wmp.core.device import DeviceMachine
+from wmp.core.manager.machine import ManagerMachine
+from wmp.core.protocol.settings import DeviceSettings, ManagerSettings, WorkerSettings
+from wmp.core.worker.machine import WorkerMachine
 from wmp.testing.journals import Journals
 from wmp.testing.network import Network, Pipe
 
@@ -72,10 +72,12 @@ def record(folder: Path, lines: int) -> None:
     managers = [f"m0.{index}" for index in range(2)]
     for name in managers:
         settings = ManagerSettings(identity=name.encode(), epoch=1, label=name)
-        fleet.add(name, Manager(settings, least_recently_used))
+        fleet.add(name, ManagerMachine(settings, least_recently_used))
     device = "d0.0"
     fleet.add(
-        device, Device(DeviceSettings(identity=device.encode(), epoch=1, upstreams=2)), managers
+        device,
+        DeviceMachine(DeviceSettings(identity=device.encode(), epoch=1, upstreams=2)),
+        managers,
     )
     for index in range(8):
         name = f"w0.{index}"
@@ -83,7 +85,7 @@ def record(folder: Path, lines: int) -> None:
         options = WorkerSettings(
             identity=name.encode(), epoch=1, label=name, hold=0.0, resources={"slots": 2}
         )
-        fleet.add(name, Worker(options, len(above)), above)
+        fleet.add(name, WorkerMachine(options, len(above)), above)
         fleet.connect(name)
     fleet.settle()
     written = 0

@@ -9,16 +9,16 @@ from collections import deque
 
 from wmp import balance, codec
 from wmp.actions import Notify, Resolve, Run, Send
-from wmp.core.manager import Manager
-from wmp.core.settings import ManagerSettings, WorkerSettings
-from wmp.core.worker import Worker
+from wmp.core.manager.machine import ManagerMachine
+from wmp.core.protocol.settings import ManagerSettings, WorkerSettings
+from wmp.core.worker.machine import WorkerMachine
 from wmp.events import Connected, Drained, Finished, Received, Submitted, Ticked
 from wmp.message import Kind, Outcome
 
-manager = Manager(
+manager = ManagerMachine(
     ManagerSettings(identity=b"the manager", epoch=1), balance.by_name("least_recently_used")
 )
-worker = Worker(WorkerSettings(identity=b"the worker", epoch=1, roles=("shout",)), links=1)
+worker = WorkerMachine(WorkerSettings(identity=b"the worker", epoch=1, roles=("shout",)), links=1)
 
 # What each calls its end of the connection between them: a worker counts its links from 0, a
 # manager is told the routing id of the connection.

@@ -12,7 +12,11 @@ from enum import Enum
 from pathlib import Path
 from types import ModuleType
 
-MODULES = ("wmp.core.jobs", "wmp.core.locks", "wmp.core.taken")
+MODULES = (
+    "wmp.core.manager.job_lifecycle",
+    "wmp.core.worker.locks",
+    "wmp.core.worker.execution_lifecycle",
+)
 FOLDER = Path(__file__).parent / "machines"
 
 

@@ -26,7 +26,7 @@ from valid_messages import valid
 
 from wmp.codec import decode, encode
 from wmp.codec.tables import COLUMN_NAMES
-from wmp.conformance.case import Case, Line
+from wmp.conformance.case import Case, TranscriptLine
 from wmp.errors import DecodeError
 from wmp.message import FIELD_NAMES, Frame, Message
 
@@ -100,7 +100,7 @@ def files() -> dict[str, list[dict[str, Any]]]:
     }
 
 
-def spoken(case: Case, lines: Sequence[Line]) -> dict[str, Any]:
+def spoken(case: Case, lines: Sequence[TranscriptLine]) -> dict[str, Any]:
     """Put a conversation in JSON: who says what to whom, and when."""
     steps: list[dict[str, Any]] = []
     for line in lines:

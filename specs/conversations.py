@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 
 from wmp.conformance import cases
-from wmp.conformance.case import CASES, Case, Line, Verdict
-from wmp.conformance.ours import OurDevice, OurManager, OurWorker
+from wmp.conformance.case import CASES, Case, TranscriptLine, Verdict
+from wmp.conformance.own_machines import OurDevice, OurManager, OurWorker
 from wmp.conformance.play import play, terms_of
 from wmp.conformance.virtual import Testee, VirtualWire
 from wmp.conformance.wire import Terms
@@ -45,7 +45,7 @@ CHOSEN = (
 )
 
 
-def conversations() -> Iterator[tuple[Case, tuple[Line, ...]]]:
+def conversations() -> Iterator[tuple[Case, tuple[TranscriptLine, ...]]]:
     """Give each flow with what was said in it.
 
     Raises:

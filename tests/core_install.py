@@ -27,7 +27,7 @@ def main() -> int:
 
     import wmp
     import wmp.aio
-    from wmp.journal.reading import Reader, find_segments
+    from wmp.journal.reader import Reader, find_segments
 
     with tempfile.TemporaryDirectory() as folder:
         with (

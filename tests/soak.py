@@ -34,10 +34,10 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from wmp.testing.__main__ import parse_seeds  # noqa: E402 - this very tree
-from wmp.testing.campaign import Tally, replay_command, reports  # noqa: E402
+from wmp.testing.campaign import CampaignResult, replay_command, reports  # noqa: E402
 from wmp.testing.explore import tell  # noqa: E402
-from wmp.testing.plan import PLANS, Plan  # noqa: E402
-from wmp.testing.search import Exploration, Order, explore  # noqa: E402
+from wmp.testing.plan import PLANS, ModelPlan  # noqa: E402
+from wmp.testing.search import Exploration, SearchOrder, explore  # noqa: E402
 
 Figures = dict[str, Any]
 
@@ -50,16 +50,16 @@ WANTED = {
 }
 """What a whole run comes to at least."""
 
-WORLDS: dict[str, tuple[Plan, Exploration]] = {
+WORLDS: dict[str, tuple[ModelPlan, Exploration]] = {
     **{name: (plan, Exploration()) for name, plan in PLANS.items() if name != "small"},
     **{
         f"{name}, 2 faults": (
             evolve(PLANS[name], faults=2),
-            Exploration(states=250_000, order=Order.MIXED),
+            Exploration(states=250_000, order=SearchOrder.MIXED),
         )
         for name in ("device", "cancel", "pair", "meeting")
     },
-    "small": (PLANS["small"], Exploration(states=150_000, order=Order.MIXED)),
+    "small": (PLANS["small"], Exploration(states=150_000, order=SearchOrder.MIXED)),
 }
 """Worlds of the explorer; those without a number of states are searched until nothing is left."""
 
@@ -78,7 +78,7 @@ def say(text: str) -> None:
 
 def schedules(options: argparse.Namespace) -> Figures:
     """Play seeded worlds in virtual time."""
-    tally, said = Tally(), time.monotonic()
+    tally, said = CampaignResult(), time.monotonic()
     until = said + 60 * options.minutes
     for report in reports(options.seeds, processes=options.jobs):
         tally.add(report)

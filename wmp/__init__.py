@@ -36,9 +36,9 @@ if typing.TYPE_CHECKING:
     )
     from wmp.message import Command, Outcome
     from wmp.runtime.handlers import RunningJob
-    from wmp.runtime.ledger import Status
     from wmp.runtime.security import Security
     from wmp.runtime.sockets import Transport
+    from wmp.runtime.submission.submissions import Status
 
 __all__ = [
     "ClosedError",
@@ -80,7 +80,7 @@ _HOMES: typing.Final = {
     "Command": "wmp.message",
     "Outcome": "wmp.message",
     "RunningJob": "wmp.runtime.handlers",
-    "Status": "wmp.runtime.ledger",
+    "Status": "wmp.runtime.submission.submissions",
     "Security": "wmp.runtime.security",
     "Transport": "wmp.runtime.sockets",
 }

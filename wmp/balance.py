@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
-from wmp.core.policy import Jobs, Offer, Policy, in_order
+from wmp.core.manager.policy import Jobs, Offer, Policy, in_order
 from wmp.errors import ConfigError
 
 __all__ = [

@@ -13,10 +13,10 @@ import pytest
 from tests.ablation import manager_side, worker_side
 from wmp.actions import Resolve
 from wmp.balance import least_recently_used
-from wmp.core.device import Device
-from wmp.core.manager import Manager
-from wmp.core.settings import DeviceSettings, ManagerSettings, WorkerSettings
-from wmp.core.worker import Worker
+from wmp.core.device import DeviceMachine
+from wmp.core.manager.machine import ManagerMachine
+from wmp.core.protocol.settings import DeviceSettings, ManagerSettings, WorkerSettings
+from wmp.core.worker.machine import WorkerMachine
 from wmp.events import Closed, Submitted
 from wmp.message import Command, Kind
 from wmp.testing.network import Network
@@ -31,11 +31,11 @@ def fleet(managers: int, workers: int) -> Network:
     names = [f"m{index + 1}" for index in range(managers)]
     for name in names:
         settings = ManagerSettings(identity=name.encode(), epoch=1)
-        network.add(name, Manager(settings, least_recently_used))
+        network.add(name, ManagerMachine(settings, least_recently_used))
     for index in range(workers):
         name = f"w{index + 1}"
         options = WorkerSettings(identity=name.encode(), epoch=1, hold=0.0, window=0)
-        network.add(name, Worker(options, managers), names)
+        network.add(name, WorkerMachine(options, managers), names)
         network.connect(name)
     network.settle()
     return network
@@ -89,11 +89,13 @@ def stays_in_a_ring() -> bool:
     """Two devices are each other's upstream, and a worker below one of them says READY."""
     network = Network()
     for name, other in (("d1", "d2"), ("d2", "d1")):
-        network.add(name, Device(DeviceSettings(identity=name.encode(), epoch=1, upstreams=1)))
+        network.add(
+            name, DeviceMachine(DeviceSettings(identity=name.encode(), epoch=1, upstreams=1))
+        )
         network.uplinks[name] = (other,)
     network.join("d1", 0)
     network.join("d2", 0)
-    network.add("w", Worker(WorkerSettings(identity=b"w", epoch=1), 1), ["d1"])
+    network.add("w", WorkerMachine(WorkerSettings(identity=b"w", epoch=1), 1), ["d1"])
     network.connect("w")
     try:
         network.settle(budget=200)
@@ -104,7 +106,7 @@ def stays_in_a_ring() -> bool:
 
 def result_is_late() -> bool:
     """A result of a lost lease arrives when the same worker has the job again."""
-    manager = Manager(ManagerSettings(identity=b"m", epoch=1), least_recently_used)
+    manager = ManagerMachine(ManagerSettings(identity=b"m", epoch=1), least_recently_used)
     worker = ScriptedWorker(manager)
     manager.handle(Submitted([1], [b"job"], Kind()), 0.0)
     worker.give()

@@ -25,9 +25,9 @@ from tests.unit import test_worker_handshake as handshake
 from tests.unit import test_worker_locks as locks
 from tests.unit import test_worker_streams as streams
 from wmp.balance import least_recently_used
-from wmp.core.device import Device
-from wmp.core.manager import Manager
-from wmp.core.settings import DeviceSettings, ManagerSettings
+from wmp.core.device import DeviceMachine
+from wmp.core.manager.machine import ManagerMachine
+from wmp.core.protocol.settings import DeviceSettings, ManagerSettings
 from wmp.testing.scripted import ScriptedWorker
 from wmp.testing.scripted_manager import ScriptedManager
 
@@ -174,14 +174,16 @@ def play(test: Callable[..., None], parameters: dict[str, Any]) -> None:
     module = sys.modules[test.__module__]
     known: dict[str, Any] = dict(parameters)
     if module in (jobs, peers, shares):
-        known["manager"] = Manager(ManagerSettings(identity=b"m", epoch=7), least_recently_used)
+        known["manager"] = ManagerMachine(
+            ManagerSettings(identity=b"m", epoch=7), least_recently_used
+        )
         known["worker"] = ScriptedWorker(known["manager"])
     elif module is streams:
         known["worker"] = streams.make()
         known["manager"] = ScriptedManager(known["worker"])
         known["manager"].meet()
     elif module is device:
-        known["device"] = Device(DeviceSettings(identity=b"d", epoch=5, upstreams=3))
+        known["device"] = DeviceMachine(DeviceSettings(identity=b"d", epoch=5, upstreams=3))
     test(**{key: known[key] for key in inspect.signature(test).parameters})
 
 

@@ -15,15 +15,14 @@ from attrs import evolve
 from wmp import codec
 from wmp.actions import Send
 from wmp.codec.limits import CodecLimits
-from wmp.core import sessions
-from wmp.core.bench import Bench
-from wmp.core.device import Device
-from wmp.core.ready import Ready
-from wmp.core.resources import Resources
-from wmp.core.room import Room
-from wmp.core.stream import Arrival, Stream
-from wmp.core.switchboard import Switchboard
-from wmp.core.worker import Worker
+from wmp.core.device import DeviceMachine
+from wmp.core.protocol.resources import Resources
+from wmp.core.protocol.stream import Arrival, Stream
+from wmp.core.worker.capacity import Capacity
+from wmp.core.worker.credit import Credit
+from wmp.core.worker.executions import Executions
+from wmp.core.worker.machine import WorkerMachine, sessions
+from wmp.core.worker.outbound import WorkerOutbound
 from wmp.message import Field
 
 Patch = pytest.MonkeyPatch
@@ -69,15 +68,15 @@ def ack_bound(patch: Patch) -> None:
 
 def lock_timeout(patch: Patch) -> None:
     """WMP-4.11: a lock without an answer stays."""
-    ticked = Worker._ticked_for
+    ticked = WorkerMachine._ticked_for
 
-    def wait(self: Worker, upstream: Any, what: str, rest: list[int], now: float) -> None:
+    def wait(self: WorkerMachine, upstream: Any, what: str, rest: list[int], now: float) -> None:
         if what == "lock":
             self._board.timers.set((what, upstream.identity, *rest), now + 1e9)
         else:
             ticked(self, upstream, what, rest, now)
 
-    patch.setattr(Worker, "_ticked_for", wait)
+    patch.setattr(WorkerMachine, "_ticked_for", wait)
 
 
 def resources_check(patch: Patch) -> None:
@@ -85,69 +84,69 @@ def resources_check(patch: Patch) -> None:
     patch.setattr(Resources, "fits", Resources.capacity)
     patch.setattr(Resources, "take", lambda self, needs, count=1: None)
     patch.setattr(Resources, "release", lambda self, needs, count=1: None)
-    patch.setattr("wmp.core.worker.check_worker", lambda *parts: None)
+    patch.setattr("wmp.core.worker.machine.check_worker", lambda *parts: None)
 
 
 def late_take(patch: Patch) -> None:
     """WMP-4.12: a TAKE whose lock is gone waits here although there is no room."""
-    of = Room.of
-    patch.setattr(Room, "of", lambda self, needs, spare: of(self, needs, spare) + 1)
+    of = Capacity.of
+    patch.setattr(Capacity, "of", lambda self, needs, spare: of(self, needs, spare) + 1)
 
 
 def lost_give(patch: Patch) -> None:
     """WMP-5.5: PONG does not tell that a GIVE was lost."""
-    heard = Room.heard_pong
+    heard = Capacity.heard_pong
 
-    def unread(self: Room, upstream: Any, message: Any) -> None:
+    def unread(self: Capacity, upstream: Any, message: Any) -> None:
         heard(self, upstream, evolve(message, fields={**message.fields, Field.LOCK: 1 << 40}))
 
-    patch.setattr(Room, "heard_pong", unread)
+    patch.setattr(Capacity, "heard_pong", unread)
 
 
 def ready_by_pong(patch: Patch) -> None:
     """WMP-3.13: PONG does not tell that READY or WAKE was lost."""
-    heard = Room.heard_pong
+    heard = Capacity.heard_pong
 
-    def unread(self: Room, upstream: Any, message: Any) -> None:
+    def unread(self: Capacity, upstream: Any, message: Any) -> None:
         ready = {Field.READY: upstream.ready, Field.CREDIT: upstream.announced}
         heard(self, upstream, evolve(message, fields={**message.fields, **ready}))
 
-    patch.setattr(Room, "heard_pong", unread)
+    patch.setattr(Capacity, "heard_pong", unread)
 
 
 def ready_backoff(patch: Patch) -> None:
     """WMP-3.12: the repeats of READY do not back off."""
-    repeat = Ready.repeat
+    repeat = Credit.repeat
 
-    def eager(self: Ready, credit: int, window: int, now: float, *, said: bool) -> None:
+    def eager(self: Credit, credit: int, window: int, now: float, *, said: bool) -> None:
         self._backoff = 0.5
         repeat(self, credit, window, now, said=said)
 
-    patch.setattr(Ready, "repeat", eager)
+    patch.setattr(Credit, "repeat", eager)
 
 
 def pending_wake(patch: Patch) -> None:
     """WMP-3.9: a WAKE that comes while there is no room is forgotten."""
-    answer = Room._answer_woke
+    answer = Capacity._answer_woke
 
-    def forget(self: Room, now: float) -> bool:
+    def forget(self: Capacity, now: float) -> bool:
         woke = self._woke
         said = answer(self, now)
         if woke is not None:
             woke.wake = None
         return said
 
-    patch.setattr(Room, "_answer_woke", forget)
+    patch.setattr(Capacity, "_answer_woke", forget)
 
 
 def turns(patch: Patch) -> None:
     """WMP-3.10: a freed place goes to whoever was served last."""
-    patch.setattr("wmp.core.room._turn", lambda upstream: (-upstream.served, 0.0))
+    patch.setattr("wmp.core.worker.capacity._turn", lambda upstream: (-upstream.served, 0.0))
 
 
 def byte_limit(patch: Patch) -> None:
     """WMP-7.9: results that nobody acknowledges are kept without a limit."""
-    patch.setattr(Room, "closed", property(lambda self: self.draining))
+    patch.setattr(Capacity, "closed", property(lambda self: self.draining))
 
 
 # -- jobs
@@ -155,9 +154,9 @@ def byte_limit(patch: Patch) -> None:
 
 def held_already(patch: Patch) -> None:
     """WMP-4.14: a job that is held already is taken a second time."""
-    take = Bench.take
+    take = Executions.take
 
-    def forget(self: Bench, upstream: Any, link: int, message: Any, now: float) -> None:
+    def forget(self: Executions, upstream: Any, link: int, message: Any, now: float) -> None:
         owner = tuple(message.fields[Field.MANAGER])
         held = upstream.taken.get(owner)
         if held is not None:
@@ -166,7 +165,7 @@ def held_already(patch: Patch) -> None:
                 held.states.pop(id, None)
         take(self, upstream, link, message, now)
 
-    patch.setattr(Bench, "take", forget)
+    patch.setattr(Executions, "take", forget)
 
 
 # -- sessions, epochs, liveness
@@ -175,10 +174,10 @@ def held_already(patch: Patch) -> None:
 def old_session(patch: Patch) -> None:
     """WMP-7.6: a newer session is entered, nothing of the old one is lost."""
 
-    def keep(self: Worker, upstream: Any) -> None:
+    def keep(self: WorkerMachine, upstream: Any) -> None:
         return None
 
-    patch.setattr(Worker, "_lose", keep)
+    patch.setattr(WorkerMachine, "_lose", keep)
 
 
 def message_of_old_session(patch: Patch) -> None:
@@ -188,7 +187,7 @@ def message_of_old_session(patch: Patch) -> None:
     def believe(board: Any, upstream: Any, link: Any, message: Any, now: float) -> Any:
         session, stream = message.fields.get(Field.SESSION), upstream.stream
         if stream is not None and session is not None and session < stream.session:
-            return sessions.Entry.KNOWN
+            return sessions.SessionEntry.KNOWN
         return enter(board, upstream, link, message, now)
 
     patch.setattr(sessions, "enter", believe)
@@ -220,9 +219,9 @@ def forgotten_number(patch: Patch) -> None:
 
 def older_epoch(patch: Patch) -> None:
     """WMP-9.6: a manager's message of an epoch that was replaced is acted on."""
-    heard = Worker._upstream
+    heard = WorkerMachine._upstream
 
-    def believe(self: Worker, link: Any, message: Any, now: float) -> Any:
+    def believe(self: WorkerMachine, link: Any, message: Any, now: float) -> Any:
         identity, epoch = message.sender
         upstream = self._board.upstreams.get(identity)
         if upstream is not None:
@@ -231,46 +230,46 @@ def older_epoch(patch: Patch) -> None:
             del self._gone[identity]
         return heard(self, link, message, now)
 
-    patch.setattr(Worker, "_upstream", believe)
+    patch.setattr(WorkerMachine, "_upstream", believe)
 
 
 def newer_epoch(patch: Patch) -> None:
     """WMP-9.7: a manager's newer epoch takes over what was remembered of the older."""
-    heard = Worker._upstream
+    heard = WorkerMachine._upstream
 
-    def inherit(self: Worker, link: Any, message: Any, now: float) -> Any:
+    def inherit(self: WorkerMachine, link: Any, message: Any, now: float) -> Any:
         identity, epoch = message.sender
         upstream = self._board.upstreams.get(identity)
         if upstream is not None:
             upstream.epoch = max(upstream.epoch, epoch)
         return heard(self, link, message, now)
 
-    patch.setattr(Worker, "_upstream", inherit)
+    patch.setattr(WorkerMachine, "_upstream", inherit)
 
 
 def superseded(patch: Patch) -> None:
     """WMP-9.6: nobody is told that it was replaced."""
-    patch.setattr("wmp.core.answer.refusal", lambda *rest: [])
+    patch.setattr("wmp.core.protocol.error_replies.refusal", lambda *rest: [])
 
 
 def expiry(patch: Patch) -> None:
     """WMP-9.14: a silent manager is never given up."""
-    check = Switchboard.check_ping
+    check = WorkerOutbound.check_ping
 
-    def wait(self: Switchboard, upstream: Any, now: float) -> bool:
+    def wait(self: WorkerOutbound, upstream: Any, now: float) -> bool:
         upstream.heard = now
         return check(self, upstream, now)
 
-    patch.setattr(Switchboard, "check_ping", wait)
+    patch.setattr(WorkerOutbound, "check_ping", wait)
 
 
 def replay_by_worker(patch: Patch) -> None:
     """WMP-7.3: a new route to a manager does not get what is not acknowledged."""
-    received, connected = Worker._received, Worker._connected
-    replay = Switchboard.replay
+    received, connected = WorkerMachine._received, WorkerMachine._connected
+    replay = WorkerOutbound.replay
     routing = False
 
-    def note(self: Worker, link: Any, message: Any, now: float) -> None:
+    def note(self: WorkerMachine, link: Any, message: Any, now: float) -> None:
         nonlocal routing
         routing = not message.fields.get(Field.AGAIN, False)
         try:
@@ -278,7 +277,7 @@ def replay_by_worker(patch: Patch) -> None:
         finally:
             routing = False
 
-    def joined(self: Worker, link: Any, now: float) -> None:
+    def joined(self: WorkerMachine, link: Any, now: float) -> None:
         nonlocal routing
         routing = True
         try:
@@ -286,38 +285,38 @@ def replay_by_worker(patch: Patch) -> None:
         finally:
             routing = False
 
-    def only_if_asked(self: Switchboard, upstream: Any, now: float) -> None:
+    def only_if_asked(self: WorkerOutbound, upstream: Any, now: float) -> None:
         if not routing:
             replay(self, upstream, now)
 
-    patch.setattr(Worker, "_received", note)
-    patch.setattr(Worker, "_connected", joined)
-    patch.setattr(Switchboard, "replay", only_if_asked)
+    patch.setattr(WorkerMachine, "_received", note)
+    patch.setattr(WorkerMachine, "_connected", joined)
+    patch.setattr(WorkerOutbound, "replay", only_if_asked)
 
 
 def resend_by_worker(patch: Patch) -> None:
     """WMP-7.3: age alone sends nothing again."""
 
-    def wait(self: Switchboard, upstream: Any, now: float) -> None:
+    def wait(self: WorkerOutbound, upstream: Any, now: float) -> None:
         self.timers.set(("resend", upstream.identity), now + 1e9)
 
-    patch.setattr(Switchboard, "check_resend", wait)
+    patch.setattr(WorkerOutbound, "check_resend", wait)
 
 
 def again_to_worker(patch: Patch) -> None:
     """WMP-7.3: ``again`` of a manager is not heard."""
-    received = Worker._received
+    received = WorkerMachine._received
 
-    def deaf(self: Worker, link: Any, message: Any, now: float) -> None:
+    def deaf(self: WorkerMachine, link: Any, message: Any, now: float) -> None:
         fields = {key: value for key, value in message.fields.items() if key != Field.AGAIN}
         received(self, link, evolve(message, fields=fields), now)
 
-    patch.setattr(Worker, "_received", deaf)
+    patch.setattr(WorkerMachine, "_received", deaf)
 
 
 def silent_link(patch: Patch) -> None:
     """WMP-9.4: a link is not replaced, however silent it is."""
-    patch.setattr("wmp.core.link.Link.silent_at", lambda self, *rest: float("inf"))
+    patch.setattr("wmp.core.worker.links.LinkState.silent_at", lambda self, *rest: float("inf"))
 
 
 # -- devices
@@ -325,9 +324,9 @@ def silent_link(patch: Patch) -> None:
 
 def loop_check(patch: Patch) -> None:
     """WMP-8.5: a device does not know its own hop again."""
-    received = Device._received
+    received = DeviceMachine._received
 
-    def blind(self: Device, link: Any, message: Any) -> list[Any]:
+    def blind(self: DeviceMachine, link: Any, message: Any) -> list[Any]:
         me, mask = self._me[0], b"not " + self._me[0]
         source = message.source
         hidden = [mask if n % 3 == 2 and hop == me else hop for n, hop in enumerate(source)]
@@ -340,21 +339,21 @@ def loop_check(patch: Patch) -> None:
             actions.append(action)
         return actions
 
-    patch.setattr(Device, "_received", blind)
+    patch.setattr(DeviceMachine, "_received", blind)
 
 
 def hop_limit(patch: Patch) -> None:
     """WMP-8.5: a device does not count the devices that a message has passed."""
-    received = Device._received
+    received = DeviceMachine._received
 
-    def count(self: Device, link: Any, message: Any) -> list[Any]:
+    def count(self: DeviceMachine, link: Any, message: Any) -> list[Any]:
         settings, self.settings = self.settings, evolve(self.settings, max_hops=1 << 40)
         try:
             return received(self, link, message)
         finally:
             self.settings = settings
 
-    patch.setattr(Device, "_received", count)
+    patch.setattr(DeviceMachine, "_received", count)
 
 
 def path_limit(patch: Patch) -> None:

@@ -12,9 +12,9 @@ from tests.browser.conftest import Browser
 from tests.conformance import zoo_workers  # noqa: F401 - it fills the zoo
 from tests.conformance.zoo import ZOO, Bent
 from wmp.conformance.check import cases_for, run_all
-from wmp.conformance.ours import OurManager, OurWorker
+from wmp.conformance.own_machines import OurManager, OurWorker
 from wmp.conformance.page import page
-from wmp.conformance.report import Report, entry_of
+from wmp.conformance.report import ConformanceReport, entry_of
 
 RULE = "WMP-4.9"
 
@@ -30,8 +30,12 @@ def matrix(tmp_path: Path) -> Path:
     worker = run_all(make, cases_for("worker", rules=[RULE]))
     manager = run_all(OurManager.of, cases_for("manager", rules=["WMP-4.4"]))
     reports = [
-        Report("manager", "ours", "./ours", entries=tuple(entry_of(r, 1.0) for r in manager)),
-        Report("worker", "deaf", "./deaf", entries=tuple(entry_of(r, 1.0) for r in worker)),
+        ConformanceReport(
+            "manager", "ours", "./ours", entries=tuple(entry_of(r, 1.0) for r in manager)
+        ),
+        ConformanceReport(
+            "worker", "deaf", "./deaf", entries=tuple(entry_of(r, 1.0) for r in worker)
+        ),
     ]
     reports[1] = evolve(reports[1], file="found.json")
     path = tmp_path / "matrix.html"

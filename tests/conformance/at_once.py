@@ -9,11 +9,11 @@ from contextlib import contextmanager
 
 import pytest
 
-from wmp.conformance import Result
+from wmp.conformance import CaseResult
 
 AT_ONCE = 4
 
-Play = Callable[..., Result]
+Play = Callable[..., CaseResult]
 
 
 @contextmanager

@@ -18,18 +18,18 @@ from wmp.conformance import (
     check_manager,
     check_worker,
 )
-from wmp.conformance.asked import spoken
 from wmp.conformance.case import Case
 from wmp.conformance.check import cases_for, run_all
 from wmp.conformance.draw import SPEAKS, draw, play_moves
 from wmp.conformance.moves import drawn_case
-from wmp.conformance.ours import OurDevice, OurManager, OurWorker
+from wmp.conformance.own_machines import OurDevice, OurManager, OurWorker
 from wmp.conformance.play import terms_of
 from wmp.conformance.rules import PROFILES, RULES
 from wmp.conformance.run import unspoken
-from wmp.conformance.unseen import UNSEEN
+from wmp.conformance.selection import spoken
+from wmp.conformance.untestable_rules import UNSEEN
 from wmp.conformance.virtual import VirtualWire
-from wmp.conformance.wire import End, Terms
+from wmp.conformance.wire import JobEnd, Terms
 
 TESTEES: dict[str, Any] = {
     "manager": OurManager.of,
@@ -57,7 +57,7 @@ class Twice(OurManager):
 
     told = 0
 
-    def ends(self) -> list[End]:
+    def ends(self) -> list[JobEnd]:
         ends = OurManager.ends(self)
         self.told += len(ends)
         return ends * 2 if self.told == 3 else ends
@@ -133,8 +133,8 @@ def test_a_case_says_what_it_is_about() -> None:
 class Forgetful(OurManager):
     """Tells its submitters that all is well, and nothing else."""
 
-    def ends(self) -> list[End]:
-        return [End(end.name, "ok", b"") for end in OurManager.ends(self)]
+    def ends(self) -> list[JobEnd]:
+        return [JobEnd(end.name, "ok", b"") for end in OurManager.ends(self)]
 
 
 def test_a_failure_is_a_conversation_that_can_be_read() -> None:

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from tests.conformance.at_once import Play, played
-from wmp.conformance import Nonconforming, Result, Verdict
+from wmp.conformance import CaseResult, Nonconforming, Verdict
 from wmp.conformance.case import Case
 from wmp.conformance.check import cases_for
 from wmp.conformance.draw import draw
@@ -83,7 +83,7 @@ CHOSEN = [
 def play(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Play]:
-    def play(name: str, case: Case) -> Result:
+    def play(name: str, case: Case) -> CaseResult:
         return live(name, tmp_path_factory.mktemp(name)).play(case)
 
     with played(request, play, "name", "case") as begun:

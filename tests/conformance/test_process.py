@@ -10,18 +10,18 @@ from pathlib import Path
 
 import pytest
 
-from wmp.conformance.process import Process, fill
+from wmp.conformance.process import PeerProcess, fill
 
 pytestmark = pytest.mark.interop
 
 WAITS = "import signal; print('here', flush=True); signal.pause()"
 
 
-def python(program: str, *arguments: str) -> Process:
-    return Process([sys.executable, "-c", program, *arguments])
+def python(program: str, *arguments: str) -> PeerProcess:
+    return PeerProcess([sys.executable, "-c", program, *arguments])
 
 
-def hear(process: Process) -> list[str]:
+def hear(process: PeerProcess) -> list[str]:
     """Its next lines."""
     lines: list[str] = []
     while not lines:
@@ -52,7 +52,7 @@ def test_a_command_that_is_none_is_refused(command: str) -> None:
 
 def test_a_program_that_is_not_there_is_told() -> None:
     with pytest.raises(OSError, match="no-such-program"):
-        Process(["/no-such-program"])
+        PeerProcess(["/no-such-program"])
 
 
 def test_lines_go_both_ways_and_come_whole() -> None:

@@ -22,8 +22,8 @@ from tests.interop.programs import ENVIRON, ROOT, Program
 from wmp.conformance.case import Verdict
 from wmp.conformance.check import cases_for, run_all
 from wmp.conformance.main import main
-from wmp.conformance.ours import OurWorker
-from wmp.conformance.report import Entry, Report, entry_of
+from wmp.conformance.own_machines import OurWorker
+from wmp.conformance.report import ConformanceReport, ReportEntry, entry_of
 from wmp.conformance.rules import PROFILES
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(240)]
@@ -112,11 +112,13 @@ def test_a_rule_that_is_broken_is_told_and_played_again(tmp_path: Path) -> None:
 
 def test_a_conversation_that_was_drawn_is_played_again(tmp_path: Path) -> None:
     moves = [["wake", 0, 1, 0], ["no", 0, 0, 0], ["wait", 0, 4, 0]]
-    entry = Entry(
+    entry = ReportEntry(
         "worker/drawn", "3 moves that were drawn.", ("WMP-10.1",), "core", Verdict.FAILED,
         breaks=("WMP-10.1",), seed=0, moves=moves,
     )  # fmt: skip
-    before = Report("worker", "mine", GOOD, unit=100, profiles=PROFILES, entries=(entry,))
+    before = ConformanceReport(
+        "worker", "mine", GOOD, unit=100, profiles=PROFILES, entries=(entry,)
+    )
     (tmp_path / "o.json").write_text(before.dumps())
 
     again = run("worker", "--replay", "o.json", "--json", "p.json", cwd=tmp_path)
@@ -170,7 +172,9 @@ def test_reports_are_put_on_one_page(tmp_path: Path) -> None:
     for name, make in makes.items():
         results = run_all(make, cases_for("worker", rules=["WMP-4.9"]))
         entries = tuple(entry_of(result, 1.0) for result in results)
-        report = Report("worker", name, "./mine {endpoint}", whole=False, entries=entries)
+        report = ConformanceReport(
+            "worker", name, "./mine {endpoint}", whole=False, entries=entries
+        )
         (tmp_path / f"{name}.json").write_text(report.dumps())
 
     done = run("compare", "good.json", "deaf.json", "--html", "both.html", cwd=tmp_path)

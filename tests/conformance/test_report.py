@@ -17,9 +17,9 @@ from wmp.conformance.case import Verdict
 from wmp.conformance.check import cases_for, run_all
 from wmp.conformance.diagram import sequence_diagram
 from wmp.conformance.junit import junit
-from wmp.conformance.ours import OurWorker
+from wmp.conformance.own_machines import OurWorker
 from wmp.conformance.page import page
-from wmp.conformance.report import Bytes, Entry, Report, Said, entry_of, read
+from wmp.conformance.report import Bytes, ConformanceReport, ReportEntry, Said, entry_of, read
 from wmp.conformance.rules import RULES
 from wmp.errors import ConfigError
 
@@ -32,16 +32,18 @@ TALK = (
 )
 
 
-def entry(rule: str = "WMP-4.10", verdict: Verdict = Verdict.OK, **changes: Any) -> Entry:
+def entry(rule: str = "WMP-4.10", verdict: Verdict = Verdict.OK, **changes: Any) -> ReportEntry:
     bad = verdict in (Verdict.FAILED, Verdict.NON_STRICT)
     breaks = (rule,) if bad else ()
     name = f"worker/{rule.lower()}-{verdict.value.lower()}"
-    made = Entry(name, "It is about `this`.", (rule, "WMP-4.9"), "core", verdict, breaks)
+    made = ReportEntry(name, "It is about `this`.", (rule, "WMP-4.9"), "core", verdict, breaks)
     return evolve(made, **{"text": "what was seen" if bad else "", **changes})
 
 
-def report(*entries: Entry, **changes: Any) -> Report:
-    return evolve(Report("worker", "mine", "./mine {endpoint}", entries=entries), **changes)
+def report(*entries: ReportEntry, **changes: Any) -> ConformanceReport:
+    return evolve(
+        ConformanceReport("worker", "mine", "./mine {endpoint}", entries=entries), **changes
+    )
 
 
 FAILED = entry(verdict=Verdict.FAILED, lines=TALK, stderr="oh \x1b[1m & <no>")
@@ -193,7 +195,7 @@ def test_a_page_needs_nothing_and_shows_all() -> None:
 
 def test_sections_are_called_what_the_specification_calls_them() -> None:
     spec = (ROOT / "specs" / "wmp.md").read_text()
-    everyone = [Report(kind, kind) for kind in ("manager", "worker", "device")]
+    everyone = [ConformanceReport(kind, kind) for kind in ("manager", "worker", "device")]
     shown = re.findall(r'scope="colgroup">(\d+)\. ([^<]+)<', page(everyone))
 
     assert len(shown) > 10

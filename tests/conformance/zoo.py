@@ -15,7 +15,7 @@ from attrs import define, evolve, field, frozen
 from wmp import codec
 from wmp.codec import CodecLimits
 from wmp.conformance.virtual import Sends
-from wmp.conformance.wire import End, Job, Terms
+from wmp.conformance.wire import JobEnd, SubmittedJob, Terms
 from wmp.errors import DecodeError
 from wmp.message import Frame, Message
 
@@ -51,11 +51,11 @@ class Bend:
         """The frames that arrived; None for nothing."""
         return frames
 
-    def ends(self, ends: list[End]) -> list[End]:
+    def ends(self, ends: list[JobEnd]) -> list[JobEnd]:
         """What the submitter is told."""
         return ends
 
-    def job(self, job: Job) -> Job:
+    def job(self, job: SubmittedJob) -> SubmittedJob:
         """What the submitter hands in."""
         return job
 
@@ -117,13 +117,13 @@ class Bent:
             now = max(now, self.testee.deadline() or now)
         return self._out(self.testee.tick(now), now)
 
-    def submit(self, job: Job, now: float) -> Sends:
+    def submit(self, job: SubmittedJob, now: float) -> Sends:
         return self._out(self.testee.submit(self.bend.job(job), now), now)
 
     def cancel(self, name: str, now: float) -> Sends:
         return self._out(self.testee.cancel(name, now), now)
 
-    def ends(self) -> list[End]:
+    def ends(self) -> list[JobEnd]:
         return self.bend.ends(self.testee.ends())
 
     def drain(self, now: float) -> Sends:

@@ -10,10 +10,10 @@ from tests.ablation import manager_side, worker_side
 from tests.conformance.zoo import Bend, Link, bent, changed, columned, made, switched
 from tests.conformance.zoo_common import ERRORS, FORMS
 from wmp import balance
-from wmp.conformance.ours import OurManager
-from wmp.conformance.wire import End, Job
-from wmp.core.manager import Manager
-from wmp.core.settings import ManagerSettings
+from wmp.conformance.own_machines import OurManager
+from wmp.conformance.wire import JobEnd, SubmittedJob
+from wmp.core.manager.machine import ManagerMachine
+from wmp.core.protocol.settings import ManagerSettings
 from wmp.message import Columns, Command, Field, Message, Outcome
 
 M = "manager"
@@ -126,7 +126,7 @@ made(
     "WMP-3.7",
     "wakes by name",
     lambda terms: OurManager(
-        machine=Manager(
+        machine=ManagerMachine(
             ManagerSettings(identity=b"manager", epoch=1000),
             lambda jobs, offers: sorted(offers, key=lambda offer: offer.identity),
         )
@@ -195,7 +195,7 @@ made(
     "WMP-5.3",
     "answers a held GIVE too late",
     lambda terms: OurManager(
-        machine=Manager(
+        machine=ManagerMachine(
             ManagerSettings(identity=b"manager", epoch=1000, reply_margin=0.0), balance.any_worker
         )
     ),
@@ -237,22 +237,22 @@ switched(M, "WMP-6.2", manager_side.fencing, "accepts a stale attempt")
 
 @bent(M, "WMP-6.3")
 class TellsEveryEndTwice(Bend):
-    def ends(self, ends: list[End]) -> list[End]:
+    def ends(self, ends: list[JobEnd]) -> list[JobEnd]:
         return [*ends, *ends]
 
 
 @bent(M, "WMP-6.3")
 class EndsAJobAtItsFirstDone(Bend):
     def __attrs_post_init__(self) -> None:
-        self.told: list[End] = []
+        self.told: list[JobEnd] = []
 
     def hears(self, link: Link, message: Message) -> Message:
         if message.command is C.DONE and message.columns is not None:
             for id in message.columns.ids:
-                self.told.append(End(f"job-{id}", "ok", b"whatever"))
+                self.told.append(JobEnd(f"job-{id}", "ok", b"whatever"))
         return message
 
-    def ends(self, ends: list[End]) -> list[End]:
+    def ends(self, ends: list[JobEnd]) -> list[JobEnd]:
         told, self.told = self.told, []
         return [*ends, *told]
 
@@ -326,7 +326,7 @@ class CancelsSomethingElse(Bend):
 
 @bent(M, "WMP-6.8")
 class KnowsNoDeadlines(Bend):
-    def job(self, job: Job) -> Job:
+    def job(self, job: SubmittedJob) -> SubmittedJob:
         return evolve(job, timeout=None)
 
 
@@ -339,14 +339,14 @@ class LastInFirstOut(Bend):
     def __attrs_post_init__(self) -> None:
         self.count = 0
 
-    def job(self, job: Job) -> Job:
+    def job(self, job: SubmittedJob) -> SubmittedJob:
         self.count += 1
         return evolve(job, priority=self.count)
 
 
 @bent(M, "WMP-6.13")
 class KnowsNoPriorities(Bend):
-    def job(self, job: Job) -> Job:
+    def job(self, job: SubmittedJob) -> SubmittedJob:
         return evolve(job, priority=0)
 
 

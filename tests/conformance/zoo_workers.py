@@ -10,12 +10,12 @@ from attrs import evolve
 from tests.ablation import worker_side
 from tests.conformance.zoo import Bend, Link, Patch, bent, changed, columned, made, switched
 from tests.conformance.zoo_common import ERRORS, FORMS
-from wmp.conformance.ours import ROLES, OurWorker
+from wmp.conformance.own_machines import ROLES, OurWorker
 from wmp.conformance.wire import Terms
-from wmp.core.bench import Bench
-from wmp.core.room import Room
-from wmp.core.settings import WorkerSettings
-from wmp.core.worker import Worker
+from wmp.core.protocol.settings import WorkerSettings
+from wmp.core.worker.capacity import Capacity
+from wmp.core.worker.executions import Executions
+from wmp.core.worker.machine import WorkerMachine
 from wmp.message import Command, ErrorCode, Field, Message, Outcome
 
 W = "worker"
@@ -33,7 +33,7 @@ def worker(terms: Terms, **settings: Any) -> OurWorker:
         resources={"slots": terms.slots},
         **settings,
     )
-    return OurWorker(machine=Worker(chosen, terms.endpoints))
+    return OurWorker(machine=WorkerMachine(chosen, terms.endpoints))
 
 
 # -- who and where
@@ -167,32 +167,32 @@ class BeginsLocksAtOneAgain(Bend):
 
 def lock_by_number(patch: Patch) -> None:
     """WMP-4.8: a lock is looked up by its number alone."""
-    no = Room.no
+    no = Capacity.no
 
-    def anybodys(self: Room, upstream: Any, link: int, message: Any, now: float) -> None:
+    def anybodys(self: Capacity, upstream: Any, link: int, message: Any, now: float) -> None:
         number = message.fields[Field.LOCK]
         for other in self.board.upstreams.values():
             if number in other.locks:
                 upstream = other
         no(self, upstream, link, message, now)
 
-    patch.setattr(Room, "no", anybodys)
+    patch.setattr(Capacity, "no", anybodys)
 
 
 def owner_of_jobs(patch: Patch) -> None:
     """WMP-4.8: a job is its number, whoever owns it."""
-    take = Bench.take
+    take = Executions.take
 
-    def own(self: Bench, upstream: Any, link: int, message: Any, now: float) -> None:
+    def own(self: Executions, upstream: Any, link: int, message: Any, now: float) -> None:
         fields = {**message.fields, Field.MANAGER: (upstream.identity, upstream.epoch)}
         take(self, upstream, link, evolve(message, fields=fields), now)
 
-    patch.setattr(Bench, "take", own)
+    patch.setattr(Executions, "take", own)
 
 
 def no_release(patch: Patch) -> None:
     """WMP-4.10: NO is noted, and the lock stays."""
-    patch.setattr(Room, "no", lambda self, upstream, link, message, now: None)
+    patch.setattr(Capacity, "no", lambda self, upstream, link, message, now: None)
 
 
 switched(W, "WMP-4.8", lock_by_number)
@@ -217,13 +217,13 @@ switched(W, "WMP-4.11", worker_side.lock_timeout, "never unlocks")
 
 def drops_late_takes(patch: Patch) -> None:
     """WMP-4.12: a TAKE whose lock is gone is not looked at."""
-    take = Bench.take
+    take = Executions.take
 
-    def strict(self: Bench, upstream: Any, link: int, message: Any, now: float) -> None:
+    def strict(self: Executions, upstream: Any, link: int, message: Any, now: float) -> None:
         if message.fields[Field.LOCK] in upstream.locks:
             take(self, upstream, link, message, now)
 
-    patch.setattr(Bench, "take", strict)
+    patch.setattr(Executions, "take", strict)
 
 
 switched(W, "WMP-4.12", drops_late_takes)
@@ -269,19 +269,19 @@ class FailsJobsOfUnknownRoles(Bend):
 def holds_whatever_waits(patch: Patch) -> None:
     """WMP-5.2: a freed place goes into a held GIVE, whoever else was woken."""
 
-    def serve(self: Room, spare: Any, now: float) -> None:
+    def serve(self: Capacity, spare: Any, now: float) -> None:
         for upstream in self.board.upstreams.values():
             if self.of(self.usual, spare) and upstream.wake is None:
                 self._lock(
                     upstream, self.settings.roles, self.usual, 1, spare, now, self.settings.hold
                 )
 
-    patch.setattr(Room, "_serve", serve)
+    patch.setattr(Capacity, "_serve", serve)
 
 
 def never_withdraws(patch: Patch) -> None:
     """WMP-5.4: held GIVEs stay open whoever shows up."""
-    patch.setattr(Room, "withdraw", lambda self, upstream, now: None)
+    patch.setattr(Capacity, "withdraw", lambda self, upstream, now: None)
 
 
 switched(W, "WMP-5.2", holds_whatever_waits)
@@ -313,7 +313,7 @@ class KnowsNoDeadlines(Bend):
 
 def no_cancel(patch: Patch) -> None:
     """WMP-6.10: CANCEL is not answered."""
-    patch.setattr(Bench, "cancel", lambda self, upstream, message: None)
+    patch.setattr(Executions, "cancel", lambda self, upstream, message: None)
 
 
 switched(W, "WMP-6.10", no_cancel, "is deaf to CANCEL")

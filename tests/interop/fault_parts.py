@@ -31,7 +31,7 @@ from wmp.events import Received, Submitted
 from wmp.message import Command, Frame
 from wmp.runtime.handlers import RunningJob
 from wmp.testing.invariants import History, Violation
-from wmp.testing.witness import Witness
+from wmp.testing.observer import Observer
 
 _LOG = "WMP_FAULT_LOG"
 _LABEL = "WMP_FAULT_LABEL"
@@ -98,7 +98,7 @@ class Watched:
 
     def __init__(self, machine: Any, history: History) -> None:
         self._machine = machine
-        self._witness = Witness(history)
+        self._witness = Observer(history)
         self._history = history
         self.me = (machine.settings.identity, machine.settings.epoch)
         self.broken: list[str] = []

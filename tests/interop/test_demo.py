@@ -13,7 +13,7 @@ import pytest
 
 from tests.interop.programs import TIMEOUT
 from tests.interop.programs import wmp as program
-from wmp.cli import chaos, show
+from wmp.cli import demo_chaos, demo_runner
 from wmp.cli.main import main
 
 pytestmark = pytest.mark.interop
@@ -53,7 +53,7 @@ needs_proc = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="th
 @pytest.mark.slow
 @pytest.mark.timeout(120)
 def test_every_file_of_the_standard_library_is_counted_once_and_right():
-    names = show.source_files()
+    names = demo_runner.source_files()
     with program("demo") as demo:
         code = demo.process.wait(100)
         demo.ends()
@@ -93,14 +93,14 @@ def test_nobody_need_die():
 
 def test_a_wrong_result_is_found(monkeypatch, capfd):
     """The demo can fail: one result that is not the one computed here."""
-    names = show.source_files(10)
+    names = demo_runner.source_files(10)
     wrong = Path(names[7]).read_bytes()
 
     def count(data):
         return [-1, "nothing"] if data == wrong else real(data)
 
-    real = show.count
-    monkeypatch.setattr(show, "count", count)
+    real = demo_runner.count
+    monkeypatch.setattr(demo_runner, "count", count)
     monkeypatch.setattr(sys, "argv", ["wmp", "demo", "--files", "10", "--no-kill"])
     with pytest.raises(SystemExit) as raised:
         main()
@@ -180,7 +180,7 @@ def test_everything_is_killed_in_turn_and_nothing_is_lost():
 
 
 def test_chaos_finds_what_is_wrong_and_what_comes_twice(monkeypatch, capfd):
-    names = show.source_files(12)
+    names = demo_runner.source_files(12)
     wrong = Path(names[7]).read_bytes()
 
     def count(data):
@@ -189,9 +189,9 @@ def test_chaos_finds_what_is_wrong_and_what_comes_twice(monkeypatch, capfd):
     def give(course, manager, files):
         give_one(course, manager, files | {0})  # both managers have it now
 
-    real, give_one = show.count, chaos.Chaos._give
-    monkeypatch.setattr(show, "count", count)
-    monkeypatch.setattr(chaos.Chaos, "_give", give)
+    real, give_one = demo_runner.count, demo_chaos.Chaos._give
+    monkeypatch.setattr(demo_runner, "count", count)
+    monkeypatch.setattr(demo_chaos.Chaos, "_give", give)
     arguments = ["--chaos", "--files", "12", "--workers", "1", "--seed", "1"]
     monkeypatch.setattr(sys, "argv", ["wmp", "demo", *arguments])
     with pytest.raises(SystemExit) as raised:

@@ -16,7 +16,7 @@ import wmp
 from tests.interop.programs import ENVIRON, Program
 from tests.interop.programs import wmp as program
 from tests.interop.programs import wmp_device as device_program
-from wmp.journal.reading import Line, Reader, find_segments, strands
+from wmp.journal.reader import Line, Reader, find_segments, strands
 from wmp.runtime.journal import Journal
 
 pytestmark = pytest.mark.interop

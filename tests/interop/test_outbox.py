@@ -11,7 +11,7 @@ import zmq
 
 from wmp import codec
 from wmp.message import Command, Field, Link, Message
-from wmp.runtime.outbox import Outbox
+from wmp.runtime.send_queue import SendQueue
 from wmp.runtime.sockets import Port, Transport, router
 
 pytestmark = pytest.mark.timeout(60)
@@ -28,7 +28,7 @@ class World:
         self.port: Port = router(context, ["inproc://r"], transport=transport, security=None)
         self.undelivered: list[tuple[Link, Message]] = []
         self.reasons: list[str] = []
-        self.outbox = Outbox(
+        self.outbox = SendQueue(
             self.port,
             {},
             transport,

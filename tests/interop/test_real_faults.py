@@ -31,8 +31,8 @@ from tests.interop.faults import WAIT, Part, Wire, Words, children, descriptors,
 from tests.unit.posts import gone
 from wmp import codec
 from wmp.balance import least_recently_used
-from wmp.core.manager import Manager as Machine
-from wmp.core.settings import ManagerSettings
+from wmp.core.manager.machine import ManagerMachine as Machine
+from wmp.core.protocol.settings import ManagerSettings
 from wmp.events import Ticked
 from wmp.message import Command, Field, Message
 from wmp.testing.scripted import ScriptedWorker

@@ -8,11 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from wmp.events import Received
-from wmp.journal.author import Author
+from wmp.journal.formatter import Formatter
+from wmp.journal.header import JournalHeader
 from wmp.journal.names import name_of_peer
-from wmp.journal.reading import whole
+from wmp.journal.reader import whole
 from wmp.journal.schema import what_is_wrong
-from wmp.journal.scribe import Scribe
 from wmp.message import Command, Field, Message
 from wmp.testing.strategies import identities, messages, names
 
@@ -56,7 +56,7 @@ def test_a_name_stands_for_one_identity(identity):
 
 @given(messages())
 def test_every_message_makes_a_line_that_says_what_it_says(message: Message):
-    (text,) = Scribe(Author(kind="manager", identity=b"m", epoch=1)).step(
+    (text,) = Formatter(JournalHeader(kind="manager", identity=b"m", epoch=1)).step(
         Received(b"r", message), (), 1, 2
     )
 
@@ -90,8 +90,8 @@ def test_every_message_makes_a_line_that_says_what_it_says(message: Message):
 @given(st.lists(messages(), max_size=8))
 def test_what_is_remembered_of_one_message_is_not_told_of_another(several):
     """Parts of lines are kept: a scribe that has written much says what a new one says."""
-    old = Scribe(Author(kind="manager", identity=b"m", epoch=1))
+    old = Formatter(JournalHeader(kind="manager", identity=b"m", epoch=1))
     for message in several:
-        new = Scribe(old.author, lines=old.lines, steps=old.steps)
+        new = Formatter(old.author, lines=old.lines, steps=old.steps)
         event = Received(b"r", message)
         assert old.step(event, (), 1, 2) == new.step(event, (), 1, 2)

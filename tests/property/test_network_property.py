@@ -15,10 +15,10 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from wmp.actions import End
 from wmp.balance import least_recently_used
-from wmp.core.device import Device
-from wmp.core.manager import Manager
-from wmp.core.settings import DeviceSettings, ManagerSettings, WorkerSettings
-from wmp.core.worker import Worker
+from wmp.core.device import DeviceMachine
+from wmp.core.manager.machine import ManagerMachine
+from wmp.core.protocol.settings import DeviceSettings, ManagerSettings, WorkerSettings
+from wmp.core.worker.machine import WorkerMachine
 from wmp.message import Kind, Outcome
 from wmp.testing.network import Network
 
@@ -27,13 +27,13 @@ RESOURCES = {"w1": {"slots": 1}, "w2": {"slots": 2, "gpu": 1}}
 ROLES = ("cook", "default")
 
 
-def manager(name: str, epoch: int = 1) -> Manager:
-    return Manager(ManagerSettings(identity=name.encode(), epoch=epoch), least_recently_used)
+def manager(name: str, epoch: int = 1) -> ManagerMachine:
+    return ManagerMachine(ManagerSettings(identity=name.encode(), epoch=epoch), least_recently_used)
 
 
-def worker(name: str, links: int, epoch: int = 1, **options: object) -> Worker:
+def worker(name: str, links: int, epoch: int = 1, **options: object) -> WorkerMachine:
     options.setdefault("resources", RESOURCES.get(name, {"slots": 1}))
-    return Worker(
+    return WorkerMachine(
         WorkerSettings(identity=name.encode(), epoch=epoch, roles=ROLES, **options), links
     )
 
@@ -62,10 +62,10 @@ class Adversary(RuleBasedStateMachine):
         network.connect("w1")
         network.connect("w2")
 
-    def make(self, name: str) -> Worker | Device:
+    def make(self, name: str) -> WorkerMachine | DeviceMachine:
         epoch = self.epochs[name]
         if name == "d":
-            return Device(DeviceSettings(identity=b"d", epoch=epoch, upstreams=2))
+            return DeviceMachine(DeviceSettings(identity=b"d", epoch=epoch, upstreams=2))
         return worker(name, 2 if name == "w1" else 1, epoch)
 
     @rule(

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from wmp.actions import Drop, Halt, Interrupt, Recall, Reconnect, Run, Send
-from wmp.core.settings import WorkerSettings
-from wmp.core.worker import Worker
+from wmp.core.protocol.settings import WorkerSettings
+from wmp.core.worker.machine import WorkerMachine
 from wmp.errors import DecodeError
 from wmp.events import (
     Connected,
@@ -57,7 +57,7 @@ class Adversary(RuleBasedStateMachine):
     )
     def begin(self, window, hold, unacked):
         self.now = 0.0
-        self.worker = Worker(
+        self.worker = WorkerMachine(
             WorkerSettings(
                 identity=b"w",
                 epoch=5,

@@ -11,7 +11,7 @@ from typing import Any
 
 from wmp.actions import End, Resolve, Run, Send
 from wmp.events import Cancelled, Finished, Received, Submitted, Ticked, Undelivered
-from wmp.journal.reading import Line
+from wmp.journal.reader import Line
 from wmp.message import Columns, Command, Field, Kind, Message, Path, Peer
 
 _FIELDS = {

@@ -8,10 +8,10 @@ from typing import Final
 from attrs import define, field
 
 from tests.simulation.journal_back import peer_of, spread
-from wmp.core import locks, taken
-from wmp.core.locks import LockInput, LockState
-from wmp.core.taken import JobInput, JobState
-from wmp.journal.reading import Line
+from wmp.core.worker import execution_lifecycle, locks
+from wmp.core.worker.execution_lifecycle import ExecutionInput, ExecutionState
+from wmp.core.worker.locks import LockInput, LockState
+from wmp.journal.reader import Line
 from wmp.message import Outcome, Peer
 
 __all__ = ["Mirror"]
@@ -31,7 +31,7 @@ class Mirror:
 
     locks: dict[tuple[Peer, int], tuple[LockState, int]] = field(factory=dict)
     """(manager, number) of each lock that is not closed: its state, and how many may come."""
-    jobs: dict[Peer, dict[int, tuple[JobState, int]]] = field(factory=dict)
+    jobs: dict[Peer, dict[int, tuple[ExecutionState, int]]] = field(factory=dict)
     """(state, attempt) of each job held, by owner and number."""
     lanes: dict[int, tuple[Peer, set[int]]] = field(factory=dict)
     passed: list[str] = field(factory=list)
@@ -77,7 +77,7 @@ class Mirror:
             self._lock(manager, number, LockInput(line["reason"]))
         if "ids" in line:
             for job in line["ids"]:
-                self._job(peer_of(line, "owner"), job, JobInput[line["reason"].upper()])
+                self._job(peer_of(line, "owner"), job, ExecutionInput[line["reason"].upper()])
 
     # -- jobs
 
@@ -93,22 +93,22 @@ class Mirror:
         for job, attempt in zip(line["ids"], spread(line, "attempts"), strict=True):
             held = self.jobs.get(owner, {}).get(job)
             if held is None or attempt > held[1]:
-                self._job(owner, job, JobInput.TAKE, attempt)
+                self._job(owner, job, ExecutionInput.TAKE, attempt)
 
-    def _job(self, owner: Peer, job: int, what: JobInput, attempt: int = 0) -> None:
+    def _job(self, owner: Peer, job: int, what: ExecutionInput, attempt: int = 0) -> None:
         jobs = self.jobs.setdefault(owner, {})
-        before, had = jobs.get(job, (JobState.ABSENT, 0))
-        after = taken.TRANSITIONS.get((before, what))
+        before, had = jobs.get(job, (ExecutionState.ABSENT, 0))
+        after = execution_lifecycle.TRANSITIONS.get((before, what))
         if after is None:
-            self.passed.append(taken.IGNORED[before, what])
-        elif after is JobState.ABSENT:
+            self.passed.append(execution_lifecycle.IGNORED[before, what])
+        elif after is ExecutionState.ABSENT:
             del jobs[job]
         else:
             jobs[job] = (after, max(had, attempt))
 
     def _cancel(self, line: Line) -> None:
         owner = peer_of(line, "owner")
-        what = JobInput.UNSTARTED if line.get("unstarted") else JobInput.CANCEL
+        what = ExecutionInput.UNSTARTED if line.get("unstarted") else ExecutionInput.CANCEL
         for job, attempt in zip(line["ids"], spread(line, "attempts"), strict=True):
             if self.jobs.get(owner, {}).get(job, (None, 0))[1] == attempt:
                 self._job(owner, job, what)
@@ -120,23 +120,23 @@ class Mirror:
         for job, attempt, outcome in rows:
             if jobs.get(job, (None, 0))[1] == attempt:
                 assert outcome in (Outcome.REFUSED, Outcome.CANCELLED)
-                assert jobs[job][0] is JobState.PARKED
+                assert jobs[job][0] is ExecutionState.PARKED
                 del jobs[job]
 
     def _run(self, line: Line) -> None:
         owner = peer_of(line, "owner")
         for job, attempt in zip(line["ids"], spread(line, "attempts"), strict=True):
             assert self.jobs[owner][job][1] == attempt
-            self._job(owner, job, JobInput.START)
+            self._job(owner, job, ExecutionInput.START)
         self.lanes[line["lane"]] = (owner, set(line["ids"]))
 
     def _finished(self, line: Line) -> None:
-        self._leave(line, JobInput.FINISH)
+        self._leave(line, ExecutionInput.FINISH)
 
     def _recalled(self, line: Line) -> None:
-        self._leave(line, JobInput.RECALLED)
+        self._leave(line, ExecutionInput.RECALLED)
 
-    def _leave(self, line: Line, what: JobInput) -> None:
+    def _leave(self, line: Line, what: ExecutionInput) -> None:
         owner, jobs = self.lanes.get(line["lane"], (None, set()))
         for job in line["ids"]:
             if owner is not None and job in jobs:

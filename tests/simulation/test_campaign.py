@@ -12,7 +12,7 @@ import pytest
 
 from wmp.testing import campaign, world
 from wmp.testing.__main__ import main
-from wmp.testing.campaign import Tally, reports
+from wmp.testing.campaign import CampaignResult, reports
 from wmp.testing.faults import Fault
 from wmp.testing.invariants import INVARIANTS, History, Violation
 
@@ -36,7 +36,7 @@ def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_worlds_keep_every_invariant_under_every_fault():
-    tally = Tally()
+    tally = CampaignResult()
     for report in reports(range(WORLDS), processes=2):
         if report.violation is not None:
             lines = "\n".join(report.trace)

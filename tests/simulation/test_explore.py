@@ -11,20 +11,21 @@ from random import Random
 import pytest
 from attrs import evolve
 
-from wmp.core import manager as manager_module
-from wmp.core import outline
-from wmp.core.dispatch import Dispatch
-from wmp.core.manager import Manager
-from wmp.core.resources import Resources
-from wmp.core.room import Room
-from wmp.core.settings import ManagerSettings
-from wmp.core.stream import Arrival, Stream
+from wmp.core.manager import machine as manager_module
+from wmp.core.manager.machine import ManagerMachine
+from wmp.core.manager.scheduler import Scheduler
+from wmp.core.protocol.resources import Resources
+from wmp.core.protocol.settings import ManagerSettings
+from wmp.core.protocol.stream import Arrival, Stream
+from wmp.core.worker.capacity import Capacity
 from wmp.message import Field
+from wmp.testing.counterexample import replay
 from wmp.testing.explore import main, tell
-from wmp.testing.plan import PLANS, Cancel, Plan, Submit
-from wmp.testing.retrace import replay
-from wmp.testing.scope import Scope
-from wmp.testing.search import Exploration, Explored, Order, explore
+from wmp.testing.model import Model
+from wmp.testing.plan import PLANS, Cancel, ModelPlan, Submit
+from wmp.testing.search import Exploration, Explored, SearchOrder, explore
+from wmp.testing.state import canonical
+from wmp.testing.state.snapshots import outline_of
 
 
 @pytest.mark.rule("WMP-4.1", "WMP-6.1", "WMP-6.2", "WMP-6.3", "WMP-6.4", "WMP-6.12")
@@ -50,19 +51,19 @@ def test_every_state_of_a_small_world_keeps_the_invariants(name, least):
 
 @pytest.mark.rule("WMP-4.1", "WMP-6.1", "WMP-6.2", "WMP-6.3", "WMP-6.4", "WMP-6.12")
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("order", [Order.BREADTH, Order.MIXED])
+@pytest.mark.parametrize("order", [SearchOrder.BREADTH, SearchOrder.MIXED])
 def test_many_states_of_two_managers_two_workers_and_a_device(order):
     explored = explore(PLANS["small"], Exploration(states=10_000, order=order))
     assert explored.violation is None, tell("small", PLANS["small"], explored)
     assert explored.states >= 10_000
     assert not explored.emptied
-    assert (explored.leaves > 10) == (order is Order.MIXED)
+    assert (explored.leaves > 10) == (order is SearchOrder.MIXED)
 
 
 # -- what it finds
 
 
-def found(plan: Plan, order: Order = Order.BREADTH) -> Explored:
+def found(plan: ModelPlan, order: SearchOrder = SearchOrder.BREADTH) -> Explored:
     explored = explore(plan, Exploration(states=60_000, order=order))
     assert explored.violation is not None, f"nothing found in {explored.states} states"
     assert not explored.emptied
@@ -71,13 +72,13 @@ def found(plan: Plan, order: Order = Order.BREADTH) -> Explored:
 
 
 def test_a_lock_that_is_never_released_is_found(monkeypatch):
-    forget = Room._forget_lock
+    forget = Capacity._forget_lock
 
     def leak(self, upstream, lock):
         lock.reserved = 0  # its resources are gone for ever
         forget(self, upstream, lock)
 
-    monkeypatch.setattr(Room, "_forget_lock", leak)
+    monkeypatch.setattr(Capacity, "_forget_lock", leak)
     explored = found(PLANS["pair"])
     assert explored.violation.name == "no crash"
     assert "w1 breaks its own" in explored.violation.detail
@@ -87,7 +88,7 @@ def test_a_worker_that_books_twice_is_found(monkeypatch):
     monkeypatch.setattr(Resources, "fits", lambda self, needs: 4)
     monkeypatch.setattr(Resources, "take", lambda self, needs, count=1: None)
     monkeypatch.setattr(Resources, "release", lambda self, needs, count=1: None)
-    monkeypatch.setattr("wmp.core.worker.check_worker", lambda *parts: None)
+    monkeypatch.setattr("wmp.core.worker.machine.check_worker", lambda *parts: None)
     explored = found(PLANS["pair"])
     assert explored.violation.name == "no double booking"
 
@@ -104,13 +105,13 @@ def test_a_worker_that_takes_repeated_messages_is_found(monkeypatch):
 
 
 def test_a_manager_that_forgets_leases_is_found(monkeypatch):
-    monkeypatch.setattr(Dispatch, "lose_leases", lambda self, worker, jobs, cause, now: None)
+    monkeypatch.setattr(Scheduler, "lose_leases", lambda self, worker, jobs, cause, now: None)
     explored = found(PLANS["heirs"])
     assert explored.violation.name == "every job ends"
 
 
 def test_a_manager_that_accepts_a_stale_attempt_is_found(monkeypatch):
-    done, numbered = Dispatch.done, Manager._numbered
+    done, numbered = Scheduler.done, ManagerMachine._numbered
 
     def gullible(self, worker, columns, now):
         for id, attempt in zip(columns.ids, columns.attempts, strict=True):
@@ -122,8 +123,8 @@ def test_a_manager_that_accepts_a_stale_attempt_is_found(monkeypatch):
         fields = {**message.fields, Field.SESSION: worker.stream.session}
         numbered(self, worker, link, evolve(message, fields=fields), now)
 
-    monkeypatch.setattr(Dispatch, "done", gullible)
-    monkeypatch.setattr(Manager, "_numbered", careless)
+    monkeypatch.setattr(Scheduler, "done", gullible)
+    monkeypatch.setattr(ManagerMachine, "_numbered", careless)
     monkeypatch.setattr(manager_module, "_is_late", lambda message: False)
     hasty = ManagerSettings(identity=b"m", epoch=1, expire=0.3, wake_timeout=9.0)
     plan = evolve(PLANS["meeting"], manager=hasty, kinds=("drop",))
@@ -132,7 +133,7 @@ def test_a_manager_that_accepts_a_stale_attempt_is_found(monkeypatch):
 
 
 def test_a_manager_that_grants_what_was_cancelled_is_found(monkeypatch):
-    cancel = Dispatch.cancel
+    cancel = Scheduler.cancel
 
     def keep(self, ids, now):
         jobs = {id: job for id in ids if (job := self.granted.record(id)) is not None}
@@ -144,7 +145,7 @@ def test_a_manager_that_grants_what_was_cancelled_is_found(monkeypatch):
                 self.queues.get(job.queue.kind).put_back(job)
                 job.queue = self.queues.get(job.queue.kind)
 
-    monkeypatch.setattr(Dispatch, "cancel", keep)
+    monkeypatch.setattr(Scheduler, "cancel", keep)
     explored = found(PLANS["cancel"])
     assert explored.violation.name in ("cancelled stays cancelled", "one end a job")
 
@@ -154,7 +155,7 @@ def test_a_manager_that_grants_what_was_cancelled_is_found(monkeypatch):
 
 @pytest.fixture
 def broken(monkeypatch):
-    monkeypatch.setattr(Dispatch, "lose_leases", lambda self, worker, jobs, cause, now: None)
+    monkeypatch.setattr(Scheduler, "lose_leases", lambda self, worker, jobs, cause, now: None)
 
 
 def test_a_violation_is_told_in_words_and_can_be_replayed(broken, capsys):
@@ -174,7 +175,7 @@ def test_a_violation_is_told_in_words_and_can_be_replayed(broken, capsys):
     assert "every job ends" in text.splitlines()[-1]
 
 
-@pytest.mark.parametrize("order", [Order.DEPTH, Order.MIXED])
+@pytest.mark.parametrize("order", [SearchOrder.DEPTH, SearchOrder.MIXED])
 def test_breadth_first_finds_the_shortest_way(broken, order):
     shortest = found(PLANS["heirs"])
     other = found(PLANS["heirs"], order)
@@ -213,14 +214,14 @@ def test_wrong_usage_is_told(arguments, told, capsys):
 
 
 def test_an_interrupted_search_says_so_and_does_not_pass(monkeypatch, capsys):
-    moves = Scope.moves
+    moves = Model.moves
 
     def interrupted(self):
         if self.now > 0:
             raise KeyboardInterrupt
         return moves(self)
 
-    monkeypatch.setattr(Scope, "moves", interrupted)
+    monkeypatch.setattr(Model, "moves", interrupted)
     assert main(["tiny"]) == 130
     assert capsys.readouterr().err.startswith("interrupted")
 
@@ -245,7 +246,7 @@ def test_the_order_of_hashes_does_not_matter():
     assert seen[0] == seen[1]
 
 
-@pytest.mark.parametrize("order", [Order.DEPTH, Order.MIXED])
+@pytest.mark.parametrize("order", [SearchOrder.DEPTH, SearchOrder.MIXED])
 def test_every_order_sees_the_same_states(order):
     plan = evolve(PLANS["tiny"], faults=1, ticks=0)
     broad, other = explore(plan), explore(plan, Exploration(order=order))
@@ -260,7 +261,7 @@ def test_every_order_sees_the_same_states(order):
 def test_copies_go_their_own_ways():
     """Every move on a copy leaves the original as it was, and does what it does on a new world."""
     plan = PLANS["cancel"]
-    scope, way = Scope(plan=plan), []
+    scope, way = Model(plan=plan), []
     for turn in range(25):
         moves = scope.moves()
         if not moves:
@@ -271,7 +272,7 @@ def test_copies_go_their_own_ways():
             copy.make(move)
             assert scope.snapshot() == before
             assert scope.copy().snapshot() == before
-        again = Scope(plan=plan)
+        again = Model(plan=plan)
         for move in way:
             again.make(move)
         assert again.snapshot() == before
@@ -298,7 +299,7 @@ def test_a_script_may_submit_and_cancel():
     assert explored.emptied
 
 
-def futures(scope: Scope) -> list[int]:
+def futures(scope: Model) -> list[int]:
     """Hashes of the states one move away."""
     found = []
     for move in scope.moves():
@@ -308,9 +309,9 @@ def futures(scope: Scope) -> list[int]:
     return sorted(found)
 
 
-def as_it_is(scope: Scope) -> object:
+def as_it_is(scope: Model) -> object:
     """Numbers and times that a snapshot does not have as they are."""
-    outlines = [node.outline() for node in scope.nodes.values()]
+    outlines = [outline_of(node) for node in scope.nodes.values()]
     return [(o.numbers, o.times, o.past, o.ahead) for o in outlines]
 
 
@@ -328,7 +329,7 @@ def compared(name: str, bounds: dict[str, object], most: int = 150) -> tuple[int
     and where the futures of two such states differ."""
     plan = evolve(PLANS[name], **bounds)
     draw = Random(name)
-    first = Scope(plan=plan)
+    first = Model(plan=plan)
     known = {first.snapshot(): (as_it_is(first), first)}
     waiting, count, wrong = [first], 0, []
     while waiting and count < most and len(known) < 3_000:
@@ -358,16 +359,16 @@ def test_states_with_equal_snapshots_have_equal_futures(name, bounds):
 
 def test_snapshots_that_do_not_see_numbers_are_noticed(monkeypatch):
     """Of streams: what was sent, what arrived, what is to be acknowledged."""
-    places = outline._places
+    places = canonical._places
 
     def fewer(series, numbers):
-        stream = series[0] in (outline.UP, outline.DOWN)
+        stream = series[0] in (canonical.UP, canonical.DOWN)
         return dict.fromkeys(numbers, 0) if stream else places(series, numbers)
 
-    monkeypatch.setattr(outline, "_places", fewer)
+    monkeypatch.setattr(canonical, "_places", fewer)
     assert any(compared(name, bounds, most=2_000)[1] for name, bounds in ALIKE)
 
 
 def test_snapshots_that_do_not_see_times_are_noticed(monkeypatch):
-    monkeypatch.setattr(outline, "round", lambda time: 0, raising=False)
+    monkeypatch.setattr(canonical, "round", lambda time: 0, raising=False)
     assert any(compared(name, bounds, most=2_000)[1] for name, bounds in ALIKE)

@@ -8,17 +8,17 @@ from collections.abc import Callable
 import pytest
 
 from wmp.actions import End
-from wmp.core.device import Device
-from wmp.core.manager import Manager
-from wmp.core.worker import Worker
+from wmp.core.device import DeviceMachine
+from wmp.core.manager.machine import ManagerMachine
+from wmp.core.worker.machine import WorkerMachine
 from wmp.errors import Superseded
 from wmp.events import Submitted
 from wmp.message import Kind, Outcome
 from wmp.testing.faults import MESSAGE_FAULTS, STRIKES, Fault, Faults, Strike
 from wmp.testing.invariants import INVARIANTS, History, Violation
-from wmp.testing.network import Lane
+from wmp.testing.network import LinkQueue
 from wmp.testing.tables import check_tables
-from wmp.testing.workload import Batch, Task
+from wmp.testing.workload import SubmitBatch, Task
 from wmp.testing.world import World
 
 M = (b"m1", 1)
@@ -198,20 +198,20 @@ def quiet(seed: int = 2, **faults: object) -> World:
 
 def test_a_worker_that_takes_nothing_never_meets_its_jobs(monkeypatch):
     """And a world finds out: "they meet", or at the latest "every job ends"."""
-    handle = Worker.handle
+    handle = WorkerMachine.handle
 
     def deaf(self, event, now):
         return [] if type(event).__name__ == "Received" else handle(self, event, now)
 
-    monkeypatch.setattr(Worker, "handle", deaf)
+    monkeypatch.setattr(WorkerMachine, "handle", deaf)
     report = quiet().play()
     assert report.violation is not None
     assert report.violation.name in ("they meet", "every job ends")
 
 
 def test_a_manager_that_sits_on_jobs_does_not_let_them_meet(monkeypatch):
-    monkeypatch.setattr("wmp.core.dispatch.Dispatch.offer", lambda self, queue, now: None)
-    monkeypatch.setattr("wmp.core.dispatch.Dispatch._fill", lambda self, give: [])
+    monkeypatch.setattr("wmp.core.manager.scheduler.Scheduler.offer", lambda self, queue, now: None)
+    monkeypatch.setattr("wmp.core.manager.scheduler.Scheduler._fill", lambda self, give: [])
     found = set()
     for seed in range(12):
         world = quiet(seed)
@@ -225,7 +225,7 @@ def test_a_manager_that_sits_on_jobs_does_not_let_them_meet(monkeypatch):
 def test_a_table_that_only_grows_is_found(monkeypatch):
     world = quiet()
     world.play()
-    manager = next(node for node in world.nodes.values() if isinstance(node, Manager))
+    manager = next(node for node in world.nodes.values() if isinstance(node, ManagerMachine))
     check_tables("m", manager, 0, 9)
     for number in range(100):
         manager._timers.set(("leak", number), 1e9)
@@ -234,7 +234,7 @@ def test_a_table_that_only_grows_is_found(monkeypatch):
 
 
 def test_a_machine_that_never_lets_time_pass_is_livelocked(monkeypatch):
-    monkeypatch.setattr(Worker, "deadline", lambda self: 0.0)
+    monkeypatch.setattr(WorkerMachine, "deadline", lambda self: 0.0)
     report = quiet().play()
     assert report.violation is not None
     assert report.violation.name == "no livelock"
@@ -252,7 +252,7 @@ def test_a_machine_that_raises_is_a_crash(monkeypatch):
     def broken(self, event, now):
         raise KeyError("gone")
 
-    monkeypatch.setattr(Manager, "handle", broken)
+    monkeypatch.setattr(ManagerMachine, "handle", broken)
     report = quiet().play()
     assert report.violation is not None
     assert report.violation.name == "no crash"
@@ -261,7 +261,7 @@ def test_a_machine_that_raises_is_a_crash(monkeypatch):
 
 def test_an_older_process_that_does_not_stop_is_found(monkeypatch):
     """Nobody tells the older of two that it is superseded."""
-    monkeypatch.setattr("wmp.core.answer.refusal", lambda *rest: [])
+    monkeypatch.setattr("wmp.core.protocol.error_replies.refusal", lambda *rest: [])
     seed = next(s for s in range(100) if World(seed=s).topology.double in ("w1", "w2"))
     strike = Strike(1.0, Fault.IDENTITY_COLLISION, 0.5, 0.5, 0.5)
     world = quiet(seed, strikes=(strike,))
@@ -340,7 +340,9 @@ def test_a_half_open_link_loses_what_is_sent_and_tells_nobody():
     world._open()
     world._run(1.5)
     name, link = next(
-        p for p in world.pipes if isinstance(p[1], int) and isinstance(world.nodes[p[0]], Worker)
+        p
+        for p in world.pipes
+        if isinstance(p[1], int) and isinstance(world.nodes[p[0]], WorkerMachine)
     )
     world.deaden(name, link)
     far = world.far((name, link))
@@ -354,13 +356,13 @@ def test_a_half_open_link_loses_what_is_sent_and_tells_nobody():
     assert (name, link) in world.pipes
 
 
-def at_work(task: Task) -> tuple[World, str, Lane]:
+def at_work(task: Task) -> tuple[World, str, LinkQueue]:
     """A world without faults in which one job runs, and where."""
     world = quiet()
     world.workload = type(world.workload)((), (), ())
     world._open()
     world._run(1.5)
-    world.offer(Batch(1.5, "m1", Kind(), (task,), timeout=10.0))
+    world.offer(SubmitBatch(1.5, "m1", Kind(), (task,), timeout=10.0))
     while not (lanes := list(world.running())):
         world._run(world.now + 0.01)
     return world, *lanes[0]
@@ -420,7 +422,7 @@ def test_a_device_of_a_full_pipe_reports_and_an_end_node_parks():
     world._run(3.0)
     parked = {pipe[0] for pipe, waiting in world.full.items() if waiting}
     assert parked
-    assert not any(isinstance(world.nodes[name], Device) for name in parked)
+    assert not any(isinstance(world.nodes[name], DeviceMachine) for name in parked)
     for pipe in tuple(world.full):
         world.flush(pipe)
     assert not world.full

@@ -7,9 +7,9 @@ from collections import Counter
 import pytest
 
 from wmp.balance import least_recently_used
-from wmp.core.manager import Manager
-from wmp.core.settings import ManagerSettings, WorkerSettings
-from wmp.core.worker import Worker
+from wmp.core.manager.machine import ManagerMachine
+from wmp.core.protocol.settings import ManagerSettings, WorkerSettings
+from wmp.core.worker.machine import WorkerMachine
 from wmp.message import Command, Kind
 from wmp.testing.network import Network
 
@@ -20,9 +20,9 @@ def idle(hold: float, managers: int = 1) -> tuple[Counter[str], Counter[Command]
     names = [f"m{index}" for index in range(managers)]
     for name in names:
         settings = ManagerSettings(identity=name.encode(), epoch=1)
-        network.add(name, Manager(settings, least_recently_used))
+        network.add(name, ManagerMachine(settings, least_recently_used))
     settings = WorkerSettings(identity=b"w", epoch=1, hold=hold)
-    network.add("w", Worker(settings, managers), names)
+    network.add("w", WorkerMachine(settings, managers), names)
     network.connect("w")
     network.settle()
     # What the first minute may do at the start (finding each other) is not idling.
@@ -60,8 +60,8 @@ def test_a_held_give_costs_two_messages_a_hold():
 
 def test_jobs_that_nobody_can_do_wake_nobody():
     network = Network()
-    network.add("m", Manager(ManagerSettings(identity=b"m", epoch=1), least_recently_used))
-    network.add("w", Worker(WorkerSettings(identity=b"w", epoch=1, hold=0.0), 1), ["m"])
+    network.add("m", ManagerMachine(ManagerSettings(identity=b"m", epoch=1), least_recently_used))
+    network.add("w", WorkerMachine(WorkerSettings(identity=b"w", epoch=1, hold=0.0), 1), ["m"])
     network.connect("w")
     network.submit("m", [b"x"] * 100, Kind("a role that nobody has"))
     network.run(until=30.0)

@@ -10,10 +10,10 @@ import pytest
 from attrs import define, field
 
 from tests.simulation.journal_mirror import Mirror
-from wmp.core.worker import Worker
-from wmp.journal.author import Author
-from wmp.journal.reading import whole
-from wmp.journal.scribe import Scribe
+from wmp.core.worker.machine import WorkerMachine
+from wmp.journal.formatter import Formatter
+from wmp.journal.header import JournalHeader
+from wmp.journal.reader import whole
 from wmp.message import Peer
 from wmp.testing.network import Action
 from wmp.testing.world import World
@@ -25,19 +25,21 @@ SEEDS = range(0, 100, 4)
 class Watched(World):
     """A world that holds each worker against what its lines say of it, step by step."""
 
-    mirrors: dict[Peer, tuple[Scribe, Mirror]] = field(factory=dict, init=False)
+    mirrors: dict[Peer, tuple[Formatter, Mirror]] = field(factory=dict, init=False)
     looks: Counter[str] = field(factory=Counter, init=False)
 
     def handled(self, name: str, event: object, actions: Sequence[Action]) -> None:
         node = self.nodes[name]
-        if isinstance(node, Worker):
+        if isinstance(node, WorkerMachine):
             self._look(name, node, event, actions)
         super().handled(name, event, actions)
 
-    def _look(self, name: str, node: Worker, event: object, actions: Sequence[Action]) -> None:
+    def _look(
+        self, name: str, node: WorkerMachine, event: object, actions: Sequence[Action]
+    ) -> None:
         me = self.peer(name)
         if me not in self.mirrors:
-            self.mirrors[me] = Scribe(Author.of(node.settings)), Mirror()
+            self.mirrors[me] = Formatter(JournalHeader.of(node.settings)), Mirror()
         scribe, mirror = self.mirrors[me]
         mirror.step([whole(json.loads(line)) for line in scribe.step(event, actions, 0, 0)])
         board = node._board

@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 
 from tests.simulation.journal_back import steps
-from wmp.core.settings import ManagerSettings
+from wmp.core.protocol.settings import ManagerSettings
 from wmp.events import Submitted
-from wmp.journal.reading import Line, Reader, find_segments, strands
+from wmp.journal.reader import Line, Reader, find_segments, strands
 from wmp.message import Peer
 from wmp.testing.__main__ import main
 from wmp.testing.invariants import History
 from wmp.testing.journals import Journals
-from wmp.testing.witness import Witness
+from wmp.testing.observer import Observer
 from wmp.testing.world import World
 
 SEEDS = range(0, 120, 4)
@@ -76,7 +76,7 @@ def test_a_witness_of_the_journals_tells_what_a_witness_of_the_world_told(seed, 
     _, live = play(seed, tmp_path)
 
     later = Noted(passes=False)
-    witness = Witness(later)
+    witness = Observer(later)
     submitted = 0
     for (kind, me), lines in read(tmp_path).items():
         if kind == "manager":

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from wmp.balance import least_recently_used
-from wmp.core.manager import Manager
-from wmp.core.settings import ManagerSettings, WorkerSettings
-from wmp.core.worker import Worker
+from wmp.core.manager.machine import ManagerMachine
+from wmp.core.protocol.settings import ManagerSettings, WorkerSettings
+from wmp.core.worker.machine import WorkerMachine
 from wmp.events import Connected, Submitted, Ticked
 from wmp.message import Command, Field, Kind
 from wmp.testing.scripted import ScriptedWorker, sent
@@ -47,8 +47,8 @@ def test_worlds_that_broke_an_invariant_once(seed):
     assert simulate(seed).violation is None
 
 
-def idle_worker(**options: Any) -> tuple[Worker, ScriptedManager]:
-    worker = Worker(WorkerSettings(identity=b"w1", epoch=1, window=0, **options), 1)
+def idle_worker(**options: Any) -> tuple[WorkerMachine, ScriptedManager]:
+    worker = WorkerMachine(WorkerSettings(identity=b"w1", epoch=1, window=0, **options), 1)
     return worker, ScriptedManager(worker)
 
 
@@ -60,7 +60,7 @@ def pings(actions: Any) -> list[dict[int | str, Any]]:
 def test_timers_of_one_worker_that_ring_in_one_tick():
     """The worker expires, and its held GIVE and its unacknowledged TAKE are due as well."""
     settings = ManagerSettings(identity=b"m1", epoch=1)
-    manager = Manager(settings, least_recently_used)
+    manager = ManagerMachine(settings, least_recently_used)
     worker = ScriptedWorker(manager)
     manager.handle(Submitted([1], [b"job"], Kind()), 0.0)
     worker.give(want=3, hold=60.0)
@@ -70,7 +70,7 @@ def test_timers_of_one_worker_that_ring_in_one_tick():
     assert manager.statistics().queued == 1
 
 
-def forgotten_session(ack: int) -> tuple[Worker, ScriptedManager]:
+def forgotten_session(ack: int) -> tuple[WorkerMachine, ScriptedManager]:
     """A worker that took and did a job, and then heard nothing for longer than ``expire``."""
     worker, manager = idle_worker(hold=0.0)
     manager.meet()

@@ -10,8 +10,8 @@ import pytest
 import wmp
 from wmp.errors import ConfigError, JobCancelled, JobFailed, JobTimeout, WorkerLost
 from wmp.testing import SimulatedWorld, simulate
-from wmp.testing.execution import Burnt, Fuse
 from wmp.testing.faults import Fault
+from wmp.testing.handler_run import Burnt, Fuse
 from wmp.testing.invariants import Violation
 from wmp.testing.simulated import parse_faults
 

@@ -8,10 +8,10 @@ from tests.property.test_network_property import RESOURCES, ROLES
 from tests.spark.seen import Seen
 from wmp import codec
 from wmp.balance import least_recently_used
-from wmp.core.device import Device
-from wmp.core.manager import Manager
-from wmp.core.settings import DeviceSettings, ManagerSettings, WorkerSettings
-from wmp.core.worker import Worker
+from wmp.core.device import DeviceMachine
+from wmp.core.manager.machine import ManagerMachine
+from wmp.core.protocol.settings import DeviceSettings, ManagerSettings, WorkerSettings
+from wmp.core.worker.machine import WorkerMachine
 from wmp.message import Outcome
 from wmp.testing.journals import Journals
 from wmp.testing.network import Network
@@ -47,12 +47,12 @@ class Fleet(Network):
     def make(self, name):
         who = {"identity": f"{name}.{self.number}".encode(), "epoch": self.epochs[name]}
         if name == "d":
-            return Device(DeviceSettings(**who, upstreams=2))
+            return DeviceMachine(DeviceSettings(**who, upstreams=2))
         if name in MANAGERS:
-            return Manager(ManagerSettings(**who), least_recently_used)
+            return ManagerMachine(ManagerSettings(**who), least_recently_used)
         # Locks last shorter than leases, so that jobs come late and are not lost for it.
         what = {"roles": ROLES, "resources": RESOURCES[name], "hold": 1.0, "lock_timeout": 1.0}
-        return Worker(WorkerSettings(**who, **what), len(self.uplinks.get(name, ())) or 2)
+        return WorkerMachine(WorkerSettings(**who, **what), len(self.uplinks.get(name, ())) or 2)
 
     def handled(self, name, event, actions):
         self.journals.step(name, self.nodes[name].settings, event, actions, self.now)

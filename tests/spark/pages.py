@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from wmp.spark.report_data import ReportData
 from wmp.spark.schema import PHASES, TABLES
-from wmp.spark.shown import Shown
 
 BEGIN = 1_700_000_000_000_000
 EVIL = "<img src=x onerror=document.title='taken'>"
@@ -35,7 +35,7 @@ def story(n: int, who: str, what: str, command: str | None = None, **values: Any
     )  # fmt: skip
 
 
-def shown(**tables: list[Mapping[str, Any]]) -> Shown:
+def shown(**tables: list[Mapping[str, Any]]) -> ReportData:
     """A manager, a device, two workers of which one was killed, two roles, one violation."""
     take = {"source": "m", "target": "w1", "ids": [7], "attempts": [1], "text": "number=1"}
     some: dict[str, list[Mapping[str, Any]]] = {
@@ -101,4 +101,4 @@ def shown(**tables: list[Mapping[str, Any]]) -> Shown:
         story(4, "m", "resolve", ids=[7], attempts=[1], text="ends=[ok]"),
     ]
     names = {("no stale result", "a result is accepted", True): 1}
-    return Shown(("journal",), some, numbers, names, {"v1": lines})
+    return ReportData(("journal",), some, numbers, names, {"v1": lines})

@@ -11,9 +11,9 @@ from collections import defaultdict
 from attrs import define, field
 
 from wmp.actions import Note, Resolve, Run, Send
-from wmp.core.jobs import State
-from wmp.core.manager import Manager
-from wmp.core.worker import Worker
+from wmp.core.manager.job_lifecycle import JobState
+from wmp.core.manager.machine import ManagerMachine
+from wmp.core.worker.machine import WorkerMachine
 from wmp.events import Cancelled, Finished, Recalled, Received, Submitted
 from wmp.message import Command, Field, Outcome
 
@@ -111,9 +111,9 @@ class Seen:
 
     def step(self, node, event, actions, now):
         """A machine has handled an event."""
-        if isinstance(node, Manager):
+        if isinstance(node, ManagerMachine):
             self._manager(node, event, actions, microseconds(now))
-        elif isinstance(node, Worker):
+        elif isinstance(node, WorkerMachine):
             self._worker(node, event, actions, microseconds(now))
 
     # -- managers
@@ -139,7 +139,7 @@ class Seen:
         held = {
             id: (record.attempt, named((record.worker.identity, record.worker.epoch)))
             for id, record in records.items()
-            if record.state in (State.LEASED, State.CANCELLING)
+            if record.state in (JobState.LEASED, JobState.CANCELLING)
         }
         for id, (attempt, worker) in self._held.get(me, {}).items():
             if held.get(id) != (attempt, worker):

@@ -10,8 +10,8 @@ from attrs import evolve
 
 from tests.spark.pages import BEGIN, EVIL, node, row, shown, story
 from wmp.spark.page import page
+from wmp.spark.report_data import ReportData
 from wmp.spark.sequence import sequence
-from wmp.spark.shown import Shown
 from wmp.spark.svg import LogScale, amount, duration
 
 
@@ -77,13 +77,13 @@ def test_it_needs_nothing_else():
     ],
 )
 def test_the_verdict(numbers, verdict):
-    nothing = Shown((), dict.fromkeys(shown().tables, ()), numbers, {}, {})
+    nothing = ReportData((), dict.fromkeys(shown().tables, ()), numbers, {}, {})
 
     assert f">{verdict}</h1>" in page(nothing)
 
 
 def test_an_empty_journal_shows_no_pictures():
-    nothing = Shown((), dict.fromkeys(shown().tables, ()), {}, {}, {})
+    nothing = ReportData((), dict.fromkeys(shown().tables, ()), {}, {}, {})
 
     assert [g["id"] for tag, g in Tags(page(nothing)).seen if tag == "section"] == ["tables"]
 

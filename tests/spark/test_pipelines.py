@@ -15,7 +15,7 @@ import pyarrow.dataset
 import pyspark
 import pytest
 
-from wmp.journal.reading import whole
+from wmp.journal.reader import whole
 from wmp.spark.java import ensure_java
 from wmp.spark.session import CONFS as SESSION
 from wmp.testing.journals import Journals

@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 
 from tests.spark.worlds import play, save
 from wmp.errors import ConfigError
-from wmp.spark import processes, shares
+from wmp.spark import processes, utilisation
 from wmp.spark.events import bad_lines, events, parse
 from wmp.spark.journals import find_segments, read_lines
 from wmp.spark.run import STEPS, build
@@ -196,7 +196,7 @@ def test_lines_of_the_schema_alone_are_good(spark, world, tmp_path):
 @pytest.mark.parametrize("broken", ["fairness", "drops"])
 def test_what_goes_wrong_aside_is_told_too(spark, tmp_path, monkeypatch, broken):
     """One of the two is made in a second thread, which is over in any case."""
-    where = {"fairness": shares, "drops": processes}[broken]
+    where = {"fairness": utilisation, "drops": processes}[broken]
 
     def fail(*_: object) -> None:
         raise RuntimeError(f"no {broken}")

@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from wmp.errors import ConfigError, WMPError
-from wmp.spark import spans
-from wmp.spark.spans import Span, advance, find, pieces, read
+from wmp.spark import byte_ranges
+from wmp.spark.byte_ranges import ByteRange, advance, find, pieces, read
 
 
 def texts(folder, start, end):
@@ -81,7 +81,7 @@ def test_what_is_not_there_is_said(tmp_path):
     with pytest.raises(ConfigError, match=r"there is no journal at .*nowhere"):
         find([tmp_path / "nowhere"])
     with pytest.raises(WMPError, match=r"a\.jsonl is gone, before all of it was read"):
-        list(read(Span(str(tmp_path / "a.jsonl"), 0, 5)))
+        list(read(ByteRange(str(tmp_path / "a.jsonl"), 0, 5)))
 
 
 @settings(deadline=None)
@@ -97,7 +97,7 @@ def test_every_line_is_read_once(tmp_path_factory, lines, tail, most, piece, blo
     path.write_bytes(b"".join(line + b"\n" for line in lines) + tail)
     seen: list[bytes] = []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(spans, "_BLOCK", block)
+        patch.setattr(byte_ranges, "_BLOCK", block)
         at: dict[str, int] = {}
         while (end := advance(at, find([path]), most)) != at:
             begin = at.get("a.jsonl", 0)

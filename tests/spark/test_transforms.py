@@ -18,10 +18,10 @@ from wmp.spark.executions import executions
 from wmp.spark.facts import facts
 from wmp.spark.histories import FOUND, histories
 from wmp.spark.links import pairs
-from wmp.spark.processes import Process, processes
+from wmp.spark.processes import JournalProcess, processes
 from wmp.spark.run import STEPS
 from wmp.spark.schema import PHASES, TABLES
-from wmp.spark.shares import stretch
+from wmp.spark.utilisation import stretch
 from wmp.spark.violations import FINDINGS
 from wmp.testing.invariants import INVARIANTS
 
@@ -167,7 +167,12 @@ M, W, D, ALONE = ("m", 1), ("w", 1), ("d", 1), ("x", 1)
 
 
 def test_one_clock_for_all_over_the_best_chain():
-    found = [Process(M, None, 7), Process(W, None, 0), Process(D, None, 0), Process(ALONE, None, 3)]
+    found = [
+        JournalProcess(M, None, 7),
+        JournalProcess(W, None, 0),
+        JournalProcess(D, None, 0),
+        JournalProcess(ALONE, None, 3),
+    ]
     told = clocks(
         found,
         [
@@ -188,7 +193,7 @@ def test_one_clock_for_all_over_the_best_chain():
 
 
 def test_one_machine_has_one_clock():
-    found = [Process(M, "host", 7), Process(W, "host", 9)]
+    found = [JournalProcess(M, "host", 7), JournalProcess(W, "host", 9)]
 
     near = clocks(found, [Offset(M, W, offset=20, error=40, messages=1)])
     far = clocks(found, [Offset(M, W, offset=50, error=40, messages=1)])

@@ -15,8 +15,8 @@ from pyspark.testing import assertDataFrameEqual
 from tests.ablation import manager_side
 from tests.ablation.test_worlds import DEPTH, WORLDS
 from tests.spark.worlds import play, write
-from wmp.core.manager import Manager
-from wmp.core.worker import Worker
+from wmp.core.manager.machine import ManagerMachine
+from wmp.core.worker.machine import WorkerMachine
 from wmp.journal.names import name_of_peer
 from wmp.spark.run import build
 from wmp.spark.schema import TABLES
@@ -143,7 +143,7 @@ def test_jobs_are_in_the_states_that_their_managers_have_them_in(spark, sound, t
     rows = []
     for one in sound:
         for name, node in one.world.nodes.items():
-            if isinstance(node, Manager) and one.world.alive(name):
+            if isinstance(node, ManagerMachine) and one.world.alive(name):
                 peer = f"{one.name}.{name_of_peer(node.settings.identity)}", node.settings.epoch
                 held = node._dispatch.all_jobs()
                 known = one.world.history.jobs.get(
@@ -165,7 +165,7 @@ def test_locks_are_in_the_states_that_their_workers_have_them_in(spark, sound, t
     rows, workers = [], []
     for one in sound:
         for name, node in one.world.nodes.items():
-            if isinstance(node, Worker) and one.world.alive(name):
+            if isinstance(node, WorkerMachine) and one.world.alive(name):
                 peer = f"{one.name}.{name_of_peer(node.settings.identity)}", node.settings.epoch
                 workers.append(peer)
                 for upstream in node._board.upstreams.values():

@@ -9,19 +9,19 @@ import pytest
 
 from tests.unit.posts import Opener, Posts
 from wmp.balance import least_recently_used
-from wmp.core.manager import Manager
-from wmp.core.settings import ManagerSettings
-from wmp.runtime.pools import Pool, Upkeep, open_pool
+from wmp.core.manager.machine import ManagerMachine
+from wmp.core.protocol.settings import ManagerSettings
+from wmp.runtime.executors import Pool, ProcessLimits, open_pool
 from wmp.testing.scripted import ScriptedWorker
 
 
 @pytest.fixture
-def manager() -> Manager:
-    return Manager(ManagerSettings(identity=b"m", epoch=7), least_recently_used)
+def manager() -> ManagerMachine:
+    return ManagerMachine(ManagerSettings(identity=b"m", epoch=7), least_recently_used)
 
 
 @pytest.fixture
-def worker(manager: Manager) -> ScriptedWorker:
+def worker(manager: ManagerMachine) -> ScriptedWorker:
     """Of that manager, which plays what the test says."""
     return ScriptedWorker(manager)
 
@@ -36,7 +36,9 @@ def opened(posts: Posts) -> Iterator[Opener]:
     """Open and start pools that are closed at the end."""
     pools = []
 
-    def opener(kind: str, slots: int = 1, upkeep: Upkeep | None = None, **handlers: Any) -> Pool:
+    def opener(
+        kind: str, slots: int = 1, upkeep: ProcessLimits | None = None, **handlers: Any
+    ) -> Pool:
         pool = open_pool(kind, handlers, slots, posts, upkeep)
         pools.append(pool)
         pool.start()

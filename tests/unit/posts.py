@@ -17,8 +17,8 @@ from wmp.codec import unpack_error
 from wmp.errors import JobCancelled
 from wmp.events import Finished, Recalled, Reported
 from wmp.message import Kind, Outcome
+from wmp.runtime.executors import Pool
 from wmp.runtime.handlers import RunningJob
-from wmp.runtime.pools import Pool
 
 OK, ERROR, CANCELLED, LOST = Outcome.OK, Outcome.ERROR, Outcome.CANCELLED, Outcome.LOST
 

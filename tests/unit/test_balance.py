@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from wmp import balance
 from wmp.balance import Jobs
-from wmp.core.manager import Manager
-from wmp.core.offers import spread
-from wmp.core.settings import ManagerSettings
+from wmp.core.manager.candidates import spread
+from wmp.core.manager.machine import ManagerMachine
+from wmp.core.protocol.settings import ManagerSettings
 from wmp.errors import ConfigError
 from wmp.events import Submitted
 from wmp.message import Command, Kind
@@ -52,7 +52,7 @@ def test_the_choice_of_ones_own_policy_stands_whatever_room_others_have(far_room
     def near_first(jobs, offers):
         return sorted(offers, key=lambda offer: offer.identity != b"near")
 
-    manager = Manager(ManagerSettings(identity=b"m", epoch=1), near_first)
+    manager = ManagerMachine(ManagerSettings(identity=b"m", epoch=1), near_first)
     for name, room in ((b"far", far_room), (b"near", 2)):
         ScriptedWorker(manager, name, link=name).give(room, hold=5.0)
     takes = sent(manager.handle(Submitted([1], [b"x"], Kind()), 0.0), Command.TAKE)

@@ -9,7 +9,7 @@ import threading
 
 import pytest
 
-from wmp.runtime.bell import Bell
+from wmp.runtime.wakeup import Wakeup
 
 
 @pytest.mark.parametrize("platform", sorted({"linux" if sys.platform == "linux" else "", "other"}))
@@ -27,7 +27,7 @@ def test_a_loop_that_sleeps_is_woken_once_for_many_rings(
             answers.append(threading.get_ident())
             answered.set()
 
-        bell = Bell(asyncio.get_running_loop(), answer)
+        bell = Wakeup(asyncio.get_running_loop(), answer)
 
         def ring() -> None:
             for _ in range(100_000):  # more than a pipe holds, and the loop looks only after them
@@ -49,9 +49,9 @@ def test_a_loop_that_sleeps_is_woken_once_for_many_rings(
 
 
 def test_nobody_hears_a_bell_that_is_closed_or_whose_loop_is() -> None:
-    async def main() -> tuple[Bell, Bell]:
+    async def main() -> tuple[Wakeup, Wakeup]:
         loop = asyncio.get_running_loop()
-        left, closed = Bell(loop, int), Bell(loop, int)
+        left, closed = Wakeup(loop, int), Wakeup(loop, int)
         descriptors = {closed._heard, closed._rung}
         closed.close()
         closed.close()

@@ -6,8 +6,8 @@ import pytest
 from attrs import evolve
 
 from wmp.actions import Halt, Send
-from wmp.core.device import Device
-from wmp.core.settings import DeviceSettings
+from wmp.core.device import DeviceMachine
+from wmp.core.protocol.settings import DeviceSettings
 from wmp.errors import DecodeError
 from wmp.events import Closed, Drained, Garbled, Received, Ticked, Undelivered
 from wmp.message import Command, ErrorCode, Field, Message
@@ -24,7 +24,7 @@ TAIL = (b"columns, unread", b"payload")
 
 @pytest.fixture
 def device():
-    return Device(DeviceSettings(identity=b"d", epoch=5, upstreams=3))
+    return DeviceMachine(DeviceSettings(identity=b"d", epoch=5, upstreams=3))
 
 
 def arrive(device, link, message):
@@ -77,8 +77,8 @@ def test_everything_else_follows_its_path_both_ways(device):
 
 @pytest.mark.rule("WMP-8.3", "WMP-2.5")
 def test_an_answer_finds_its_way_back_through_two_devices():
-    lower = Device(DeviceSettings(identity=b"low", epoch=1, upstreams=1))
-    upper = Device(DeviceSettings(identity=b"up", epoch=2, upstreams=2))
+    lower = DeviceMachine(DeviceSettings(identity=b"low", epoch=1, upstreams=1))
+    upper = DeviceMachine(DeviceSettings(identity=b"up", epoch=2, upstreams=2))
     (a,) = arrive(lower, b"worker-link", Message(Command.READY, (), (b"w", 1), {}))
     b = arrive(upper, b"lower-link", a.message)[1]
 
@@ -132,7 +132,7 @@ def test_a_device_holds_nothing(device):
     for index in range(50):
         arrive(device, b"l%d" % index, from_worker(Command.READY, to=()))
         arrive(device, b"l%d" % index, from_worker(Command.GIVE))
-    fresh = Device(DeviceSettings(identity=b"d", epoch=5, upstreams=3))
+    fresh = DeviceMachine(DeviceSettings(identity=b"d", epoch=5, upstreams=3))
     message = from_manager(Command.TAKE)
     assert arrive(device, 1, message) == arrive(fresh, 1, message)
     assert device.deadline() is None

@@ -7,10 +7,10 @@ import logging
 import pytest
 
 from wmp.errors import ConfigError
+from wmp.runtime.counters import Counters
 from wmp.runtime.node import make_identity, new_epoch
 from wmp.runtime.security import Security, is_local
 from wmp.runtime.sockets import check_endpoints
-from wmp.runtime.tally import Tally
 
 
 @pytest.mark.parametrize(
@@ -103,7 +103,7 @@ def test_epochs_grow_even_within_a_millisecond() -> None:
 
 def test_what_every_restart_brings_about_is_no_warning(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG, "wmp")
-    tally = Tally("manager")
+    tally = Counters("manager")
     for reason in ("misrouted", "superseded", "other session", "repeated READY"):
         tally.count(reason, "this manager is not the receiver", now=0.0)
     tally.count("direction", "WAKE does not come from below", now=0.0)
@@ -117,7 +117,7 @@ def test_what_every_restart_brings_about_is_no_warning(caplog: pytest.LogCapture
 
 def test_every_drop_is_counted_and_few_are_logged(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING, "wmp")
-    tally = Tally("manager")
+    tally = Counters("manager")
     for step in range(1000):
         tally.count("malformed", "not CBOR", now=step / 1000)
     tally.count("malformed", "not CBOR", now=6.0)

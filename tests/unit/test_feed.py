@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from wmp.cli import feed
-from wmp.cli.feed import Input, inputs
+from wmp.cli.feed import MapInput, inputs
 from wmp.message import Limits
 
 
@@ -42,8 +42,8 @@ def test_of_a_line_that_is_too_large_nothing_is_kept_and_the_next_ones_come(
 
     first, second, third, fourth = inputs([str(path)], lines=True)
 
-    assert first == Input(f"{path}:1", b"x" * 10)
-    assert third == Input(f"{path}:3", b"z")
+    assert first == MapInput(f"{path}:1", b"x" * 10)
+    assert third == MapInput(f"{path}:3", b"z")
     for number, one in ((2, second), (4, fourth)):
         assert (one.name, one.payload) == (f"{path}:{number}", b"")
         assert one.error is not None

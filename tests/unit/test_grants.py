@@ -10,12 +10,13 @@ from hypothesis import strategies as st
 
 from wmp.actions import Resolve
 from wmp.balance import least_recently_used
-from wmp.core.grants import Granted
-from wmp.core.manager import Manager
-from wmp.core.settings import ManagerSettings
+from wmp.core.manager.leases import Leases
+from wmp.core.manager.machine import ManagerMachine
+from wmp.core.protocol.settings import ManagerSettings
 from wmp.events import Cancelled, Submitted, Ticked
 from wmp.message import Columns, Command, Kind, Outcome
 from wmp.testing.scripted import ScriptedWorker, sent
+from wmp.testing.state.snapshots import snapshot
 
 OK, ERROR, REFUSED, BACK, LOST = Outcome
 
@@ -159,7 +160,7 @@ def test_columns_and_records_come_to_the_same(moves):
     """The same events for a manager that keeps grants, and for one that never does."""
     told = []
     for whole in (True, False):
-        manager = Manager(ManagerSettings(identity=b"m", epoch=7), least_recently_used)
+        manager = ManagerMachine(ManagerSettings(identity=b"m", epoch=7), least_recently_used)
         workers = [ScriptedWorker(manager, b"w%d" % n, link=b"l%d" % n) for n in (1, 2)]
         said = []
 
@@ -167,7 +168,7 @@ def test_columns_and_records_come_to_the_same(moves):
             for one in workers:
                 one.note(actions)
             if not whole:
-                granted: Granted = manager._dispatch.granted
+                granted: Leases = manager._dispatch.granted
                 for job in list(granted.all()):
                     granted.record(job.id)
             for one in manager._workers.values():
@@ -196,5 +197,5 @@ def test_columns_and_records_come_to_the_same(moves):
             elif what == "tick":
                 now += 2.0
                 hear(manager.handle(Ticked(), now))
-        told.append((said, manager.statistics(), manager.snapshot(now)))
+        told.append((said, manager.statistics(), snapshot(manager, now)))
     assert told[0] == told[1]

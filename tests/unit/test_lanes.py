@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from wmp.core.lanes import Lanes
-from wmp.core.pace import Pace
-from wmp.core.resources import Resources
-from wmp.core.settings import WorkerSettings
-from wmp.core.taken import JobInput, Taken
-from wmp.core.upstream import Upstream
+from wmp.core.protocol.resources import Resources
+from wmp.core.protocol.settings import WorkerSettings
+from wmp.core.worker.execution_lifecycle import ExecutionInput, HeldJobs
+from wmp.core.worker.remote_manager import RemoteManager
+from wmp.core.worker.run_queue import RunQueue
+from wmp.core.worker.throughput import Throughput
 from wmp.message import Kind
 
 OWNER = (b"m", 1)
@@ -20,16 +20,16 @@ BIG = Kind("default", (("slots", 2),))
 @pytest.fixture
 def lanes():
     settings = WorkerSettings(identity=b"w", epoch=1, lane_time=0.005, lane_max=8)
-    return Lanes(Resources.of({"slots": 2}), Pace(settings))
+    return RunQueue(Resources.of({"slots": 2}), Throughput(settings))
 
 
 @pytest.fixture
 def upstream():
-    return Upstream(b"m", 1, 0, (), 0.0, 0.0, 0.0)
+    return RemoteManager(b"m", 1, 0, (), 0.0, 0.0, 0.0)
 
 
 def park(lanes, upstream, *ids, kind=PLAIN, deadlines=None):
-    upstream.taken.setdefault(OWNER, Taken()).add(ids, [1] * len(ids))
+    upstream.taken.setdefault(OWNER, HeldJobs()).add(ids, [1] * len(ids))
     deadlines = deadlines or [None] * len(ids)
     lanes.park(upstream, OWNER, kind, ids, deadlines, [b"%d" % job for job in ids], 0.0)
 
@@ -112,7 +112,7 @@ def test_jobs_whose_time_has_passed_are_taken_out(lanes, upstream):
 
 
 def test_taken_jobs_are_removed_from_their_lines_only(lanes, upstream):
-    other = Upstream(b"n", 1, 0, (), 0.0, 0.0, 0.0)
+    other = RemoteManager(b"n", 1, 0, (), 0.0, 0.0, 0.0)
     park(lanes, upstream, 1, 2)
     park(lanes, other, 1, 2)
     lanes.remove(upstream, OWNER, {1, 2})
@@ -137,21 +137,21 @@ def test_forgetting_a_manager_drops_what_waits_and_marks_what_runs(lanes, upstre
     [(None, 1, 0), (0.03, 8, 0), (0.02, 1, 1), (0.01, 4, 8), (0.0, 1, 1024), (1e-9, 9, 1024)],
 )
 def test_the_window_is_what_keeps_the_places_busy_for_its_time(mean, places, window):
-    pace = Pace(WorkerSettings(identity=b"w", epoch=1, window_time=0.02, window_max=1024))
+    pace = Throughput(WorkerSettings(identity=b"w", epoch=1, window_time=0.02, window_max=1024))
     if mean is not None:
         pace.record("default", mean, 1)
     assert pace.window(places) == window
 
 
 def test_the_slowest_role_counts_for_the_window():
-    pace = Pace(WorkerSettings(identity=b"w", epoch=1))
+    pace = Throughput(WorkerSettings(identity=b"w", epoch=1))
     pace.record("quick", 0.001, 1)
     pace.record("slow", 1.0, 1)
     assert pace.window(4) == 0
 
 
 def test_the_mean_moves_with_the_newest_bundles():
-    pace = Pace(WorkerSettings(identity=b"w", epoch=1))
+    pace = Throughput(WorkerSettings(identity=b"w", epoch=1))
     pace.record("default", 8.0, 4)
     assert pace.means == {"default": 2.0}
     pace.record("default", 4.0, 1)
@@ -159,10 +159,10 @@ def test_the_mean_moves_with_the_newest_bundles():
 
 
 def test_a_job_that_is_answered_is_off_the_books(upstream):
-    upstream.taken[OWNER] = taken = Taken()
+    upstream.taken[OWNER] = taken = HeldJobs()
     taken.add([1, 2], [3, 4])
     assert taken.start([1, 2]) == [3, 4]
-    assert upstream.end(OWNER, [1], JobInput.FINISH) == [3]
+    assert upstream.end(OWNER, [1], ExecutionInput.FINISH) == [3]
     assert upstream.held == 1
-    assert upstream.end(OWNER, [2], JobInput.FINISH) == [4]
+    assert upstream.end(OWNER, [2], ExecutionInput.FINISH) == [4]
     assert upstream.taken == {}

@@ -11,9 +11,17 @@ from wmp.actions import End, Notify, Resolve
 from wmp.errors import ClosedError, JobCancelled, JobTimeout, QueueFull, WorkerLost
 from wmp.events import Cancelled, Submitted
 from wmp.message import Frame, Kind
-from wmp.runtime.ledger import Ended, Ledger, Order, Status, error_of, pack, value_of
+from wmp.runtime.submission.submissions import (
+    Ended,
+    JobTerms,
+    Status,
+    Submissions,
+    error_of,
+    pack,
+    value_of,
+)
 
-ORDER = Order(Kind(), 0, None, 3)
+ORDER = JobTerms(Kind(), 0, None, 3)
 
 
 class Keeper:
@@ -61,7 +69,7 @@ def inbox() -> Inbox:
 
 
 def test_equal_orders_share_an_event_until_it_is_taken(inbox: Inbox) -> None:
-    ledger, keeper = Ledger(inbox.append, 100), Keeper()
+    ledger, keeper = Submissions(inbox.append, 100), Keeper()
     ledger.add(keeper, [b"a"], ORDER)
     ledger.add(keeper, [b"b", b"c"], ORDER)
 
@@ -75,8 +83,8 @@ def test_equal_orders_share_an_event_until_it_is_taken(inbox: Inbox) -> None:
 
 
 def test_other_orders_and_cancellations_end_a_gathering(inbox: Inbox) -> None:
-    ledger, keeper = Ledger(inbox.append, 100), Keeper()
-    urgent = Order(Kind(), 5, None, 3)
+    ledger, keeper = Submissions(inbox.append, 100), Keeper()
+    urgent = JobTerms(Kind(), 5, None, 3)
     ledger.add(keeper, [b"a"], ORDER)
     ledger.add(keeper, [b"b"], urgent)
     ledger.add(keeper, [b"c"], ORDER)
@@ -97,7 +105,7 @@ def test_other_orders_and_cancellations_end_a_gathering(inbox: Inbox) -> None:
 
 
 def test_a_full_ledger_adds_nothing_of_what_does_not_fit(inbox: Inbox) -> None:
-    ledger, keeper = Ledger(inbox.append, 2), Keeper()
+    ledger, keeper = Submissions(inbox.append, 2), Keeper()
     ledger.add(keeper, [b"a"], ORDER)
 
     with pytest.raises(QueueFull) as caught:
@@ -109,7 +117,7 @@ def test_a_full_ledger_adds_nothing_of_what_does_not_fit(inbox: Inbox) -> None:
 
 
 def test_who_waits_for_room_is_woken_once_for_each_place(inbox: Inbox) -> None:
-    ledger, keeper = Ledger(inbox.append, 2), Keeper()
+    ledger, keeper = Submissions(inbox.append, 2), Keeper()
     ledger.add(keeper, [b"a", b"b"], ORDER)
     woken: list[str] = []
     ledger.when_room(lambda: woken.append("one"))
@@ -125,7 +133,7 @@ def test_who_waits_for_room_is_woken_once_for_each_place(inbox: Inbox) -> None:
 
 
 def test_a_waiter_that_gives_up_passes_its_turn_on(inbox: Inbox) -> None:
-    ledger, keeper = Ledger(inbox.append, 1), Keeper()
+    ledger, keeper = Submissions(inbox.append, 1), Keeper()
     ledger.add(keeper, [b"a"], ORDER)
     woken: list[str] = []
 
@@ -141,7 +149,7 @@ def test_a_waiter_that_gives_up_passes_its_turn_on(inbox: Inbox) -> None:
 
 
 def test_a_job_ends_once_and_strangers_are_ignored(inbox: Inbox) -> None:
-    ledger, keeper = Ledger(inbox.append, 9), Keeper()
+    ledger, keeper = Submissions(inbox.append, 9), Keeper()
     ledger.add(keeper, [b"a"], ORDER)
 
     ledger.resolve(resolved(1, 77))
@@ -153,7 +161,7 @@ def test_a_job_ends_once_and_strangers_are_ignored(inbox: Inbox) -> None:
 
 
 def test_progress_reaches_the_owner(inbox: Inbox) -> None:
-    ledger, keeper = Ledger(inbox.append, 9), Keeper()
+    ledger, keeper = Submissions(inbox.append, 9), Keeper()
     ledger.add(keeper, [b"a"], ORDER)
 
     ledger.notify(Notify(1, 0.5, "half"))
@@ -163,7 +171,7 @@ def test_progress_reaches_the_owner(inbox: Inbox) -> None:
 
 
 def test_closing_ends_jobs_and_waiters_and_takes_no_more(inbox: Inbox) -> None:
-    ledger, keeper = Ledger(inbox.append, 1), Keeper()
+    ledger, keeper = Submissions(inbox.append, 1), Keeper()
     ledger.add(keeper, [b"a"], ORDER)
     woken: list[bool] = []
     ledger.when_room(lambda: woken.append(True))
@@ -208,7 +216,7 @@ def test_ends_become_the_errors_of_their_names() -> None:
 
 
 def test_a_key_in_progress_hands_in_nothing_until_it_has_ended(inbox: Inbox) -> None:
-    ledger, first, second = Ledger(inbox.append, 100), Keeper(), Keeper()
+    ledger, first, second = Submissions(inbox.append, 100), Keeper(), Keeper()
 
     assert ledger.add(first, [b"a"], ORDER, key="k") is first
     assert ledger.add(second, [b"b"], ORDER, key="k") is first
@@ -222,7 +230,7 @@ def test_a_key_in_progress_hands_in_nothing_until_it_has_ended(inbox: Inbox) -> 
 
 
 def test_keys_are_forgotten_with_their_jobs(inbox: Inbox) -> None:
-    ledger, keeper = Ledger(inbox.append, 100), Keeper()
+    ledger, keeper = Submissions(inbox.append, 100), Keeper()
     ledger.add(keeper, [b"a"], ORDER, key="k")
     ledger.fail(ClosedError("closed"))
     assert not ledger._keys

@@ -6,8 +6,8 @@ from itertools import product
 
 import pytest
 
-from wmp.core import locks
-from wmp.core.locks import IGNORED, TRANSITIONS, Lock, LockInput, LockState
+from wmp.core.worker import locks
+from wmp.core.worker.locks import IGNORED, TRANSITIONS, Lock, LockInput, LockState
 
 
 def lock(state=LockState.UNUSED):

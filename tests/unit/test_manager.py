@@ -6,8 +6,8 @@ import pytest
 
 from wmp.actions import End, Notify, Resolve
 from wmp.balance import in_order, least_recently_used, weighted
-from wmp.core.manager import Manager
-from wmp.core.settings import ManagerSettings
+from wmp.core.manager.machine import ManagerMachine
+from wmp.core.protocol.settings import ManagerSettings
 from wmp.errors import LocalProtocolError
 from wmp.events import Cancelled, Submitted, Ticked
 from wmp.message import Columns, Command, Field, Kind, Outcome
@@ -117,7 +117,7 @@ def test_the_policy_chooses_and_sees_the_oldest_offer_first():
         seen.append((jobs.role, jobs.count, [offer.identity for offer in offers]))
         return offers[-1:]
 
-    manager = Manager(ManagerSettings(identity=b"m", epoch=1), last)
+    manager = ManagerMachine(ManagerSettings(identity=b"m", epoch=1), last)
     for name in (b"a", b"b", b"c"):
         ScriptedWorker(manager, name, link=name).ready(1)
 
@@ -131,7 +131,7 @@ def test_a_policy_that_raises_is_reported_and_jobs_go_on():
     def broken(jobs, offers):
         raise ZeroDivisionError("oops")
 
-    manager = Manager(ManagerSettings(identity=b"m", epoch=1), broken)
+    manager = ManagerMachine(ManagerSettings(identity=b"m", epoch=1), broken)
     ScriptedWorker(manager).ready(1)
 
     assert len(sent(submit(manager, b"job"), Command.WAKE)) == 1
@@ -154,7 +154,7 @@ def test_ready_of_no_credit_lets_another_be_woken_at_once(manager, worker):
 
 def test_a_policy_that_declines_many_does_not_hide_the_one():
     policy = weighted(lambda offer: 1.0 if offer.identity == b"last" else 0.0)
-    manager = Manager(ManagerSettings(identity=b"m", epoch=1, wake_scan=8), policy)
+    manager = ManagerMachine(ManagerSettings(identity=b"m", epoch=1, wake_scan=8), policy)
     for index in range(50):
         ScriptedWorker(manager, b"w%d" % index, link=b"l%d" % index).ready(1)
     ScriptedWorker(manager, b"last", link=b"last").ready(1)
@@ -171,7 +171,7 @@ def test_a_policy_that_keeps_the_order_sees_few_of_many_and_no_other_is_asked_le
             seen.append(len(offers))
             return policy(jobs, offers)
 
-        manager = Manager(ManagerSettings(identity=b"m", epoch=1), watch)
+        manager = ManagerMachine(ManagerSettings(identity=b"m", epoch=1), watch)
         for index in range(100):
             ScriptedWorker(manager, b"w%d" % index, link=b"l%d" % index).ready(1)
         if getattr(policy, "in_order", False):
@@ -265,7 +265,7 @@ def test_take_names_the_manager(manager, worker):
 
 
 def test_a_long_queue_travels_in_bundles_under_one_lock():
-    manager = Manager(ManagerSettings(identity=b"m", epoch=1, bundle=4), least_recently_used)
+    manager = ManagerMachine(ManagerSettings(identity=b"m", epoch=1, bundle=4), least_recently_used)
     worker = ScriptedWorker(manager)
     submit(manager, *[b"x"] * 10)
 
@@ -277,7 +277,7 @@ def test_a_long_queue_travels_in_bundles_under_one_lock():
 
 def test_a_bundle_is_bounded_by_bytes_but_never_empty():
     settings = ManagerSettings(identity=b"m", epoch=1, bundle_bytes=100)
-    manager = Manager(settings, least_recently_used)
+    manager = ManagerMachine(settings, least_recently_used)
     submit(manager, b"x" * 500, b"x" * 60, b"x" * 40, b"x")
 
     takes = sent(ScriptedWorker(manager).give(10), Command.TAKE)
@@ -602,7 +602,7 @@ def test_nothing_is_kept_of_batches_whose_jobs_are_gone(manager, worker):
 
 def test_a_bundle_ends_where_its_bytes_end_also_between_batches():
     settings = ManagerSettings(identity=b"m", epoch=7, bundle_bytes=10)
-    manager = Manager(settings, least_recently_used)
+    manager = ManagerMachine(settings, least_recently_used)
     worker = ScriptedWorker(manager)
     submit(manager, b"1" * 4, b"2" * 4)
     submit(manager, b"3" * 2, b"4" * 20, b"5", retries=1)  # another batch

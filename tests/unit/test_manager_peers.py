@@ -7,8 +7,8 @@ from attrs import evolve
 
 from wmp.actions import Drop, End, Halt, Resolve, Send
 from wmp.balance import least_recently_used
-from wmp.core.manager import Manager
-from wmp.core.settings import ManagerSettings
+from wmp.core.manager.machine import ManagerMachine
+from wmp.core.protocol.settings import ManagerSettings
 from wmp.errors import DecodeError, LocalProtocolError, Superseded
 from wmp.events import Closed, Drained, Garbled, Received, Submitted, Ticked, Undelivered
 from wmp.message import Columns, Command, ErrorCode, Field, Kind, Message, Outcome
@@ -17,7 +17,9 @@ from wmp.testing.scripted import ScriptedWorker, sent
 
 @pytest.fixture
 def manager():
-    return Manager(ManagerSettings(identity=b"m", epoch=7, label="here"), least_recently_used)
+    return ManagerMachine(
+        ManagerSettings(identity=b"m", epoch=7, label="here"), least_recently_used
+    )
 
 
 @pytest.fixture
@@ -601,7 +603,9 @@ def test_closing_says_goodbye_at_once(manager, worker):
 
 
 def test_the_number_of_workers_is_bounded():
-    manager = Manager(ManagerSettings(identity=b"m", epoch=1, max_workers=2), least_recently_used)
+    manager = ManagerMachine(
+        ManagerSettings(identity=b"m", epoch=1, max_workers=2), least_recently_used
+    )
     answers = [
         errors(ScriptedWorker(manager, b"w%d" % i, link=b"%d" % i).ready(1)) for i in range(3)
     ]

@@ -34,12 +34,19 @@ from tests.unit.posts import (
 )
 from wmp.actions import Interrupt
 from wmp.errors import ConfigError
+from wmp.runtime.executors import (
+    KILL_AFTER,
+    Pool,
+    ProcessLimits,
+    make_process_limits,
+    open_pool,
+    process,
+)
+from wmp.runtime.executors.assignment import NEVER
 from wmp.runtime.handlers import RunningJob
-from wmp.runtime.pools import KILL_AFTER, Pool, Upkeep, make_upkeep, open_pool, process
-from wmp.runtime.pools.held import NEVER
 
 WHO = (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
-SOON = Upkeep(cancel_grace=0.1)
+SOON = ProcessLimits(cancel_grace=0.1)
 
 
 def stubborn(payload: bytes, job: RunningJob) -> bytes:
@@ -172,7 +179,7 @@ def test_who_goes_on_past_the_deadline_is_ended_with_the_cause(
 
 @pytest.mark.parametrize("kind", ["process", "thread"])
 def test_the_flag_goes_up_at_the_deadline(kind: str, opened: Opener, posts: Posts) -> None:
-    pool = opened(kind, 1, Upkeep(cancel_grace=30), default=until_cancelled)
+    pool = opened(kind, 1, ProcessLimits(cancel_grace=30), default=until_cancelled)
     at = time.monotonic() + 0.3
     pool.run(run(1, [b""], deadlines=[at]))
     assert posts.results(1, [1]) == [(CANCELLED, b"")]
@@ -191,7 +198,7 @@ def test_a_stopped_process_is_killed(opened: Opener, posts: Posts) -> None:
 
 def test_without_a_grace_nobody_is_ended(opened: Opener, posts: Posts, tmp_path: Path) -> None:
     os.mkfifo(fifo := tmp_path / "fifo")
-    pool = opened("process", 1, Upkeep(cancel_grace=None), default=until_open)
+    pool = opened("process", 1, ProcessLimits(cancel_grace=None), default=until_open)
     pool.run(run(1, [os.fsencode(fifo)], deadlines=[time.monotonic() + 0.1]))
     pid = pid_of(posts)
     pool.interrupt(Interrupt(1, [1]))
@@ -228,7 +235,7 @@ def test_what_has_not_begun_is_nobodys_reason_to_end_a_process(
     opened: Opener, posts: Posts, tmp_path: Path
 ) -> None:
     os.mkfifo(fifo := tmp_path / "fifo")
-    pool = opened("process", 1, Upkeep(cancel_grace=0.0), default=until_open)
+    pool = opened("process", 1, ProcessLimits(cancel_grace=0.0), default=until_open)
     pool.run(run(1, [os.fsencode(fifo), b"", b""], deadlines=[None, time.monotonic(), None]))
     pid = pid_of(posts)
     pool.interrupt(Interrupt(1, [3]))
@@ -275,7 +282,7 @@ def children_of(pool: Pool) -> list[int]:
 def test_children_are_replaced_after_so_many_jobs_and_nothing_is_lost(
     opened: Opener, posts: Posts
 ) -> None:
-    pool = opened("process", 2, Upkeep(max_jobs=150), default=end_process)
+    pool = opened("process", 2, ProcessLimits(max_jobs=150), default=end_process)
     for lane in range(10):
         pool.run(run(lane, [b""] * 100, first=1 + 100 * lane))
     pids: Counter[int] = Counter()
@@ -296,7 +303,7 @@ def test_a_successor_is_there_before_its_predecessor_leaves(
     opened: Opener, posts: Posts, tmp_path: Path
 ) -> None:
     os.mkfifo(fifo := tmp_path / "fifo")
-    pool = opened("process", 1, Upkeep(max_jobs=1), default=until_open)
+    pool = opened("process", 1, ProcessLimits(max_jobs=1), default=until_open)
     pool.run(run(1, [os.fsencode(fifo), b""]))
     pid = pid_of(posts)
     pool.run(run(2, [b""]))
@@ -312,7 +319,7 @@ def test_who_cannot_leave_is_killed(
     opened: Opener, posts: Posts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(process, "_LEAVE", 0.1)
-    pool = opened("process", 1, Upkeep(max_jobs=1), default=leave_a_thread)
+    pool = opened("process", 1, ProcessLimits(max_jobs=1), default=leave_a_thread)
     pool.run(run(1, [b""] * 3))
     pids = [int(pid) for _, pid in posts.results(1, [1, 2, 3])]
     assert len(set(pids)) == 3
@@ -323,7 +330,7 @@ def test_who_cannot_leave_is_killed(
 
 
 def test_memory_error_is_an_ordinary_error(opened: Opener, posts: Posts) -> None:
-    pool = opened("process", 1, Upkeep(memory=256 << 20), default=allocate)
+    pool = opened("process", 1, ProcessLimits(memory=256 << 20), default=allocate)
     pool.run(run(1, [b"16", b"512", b"16"]))
     before, error, after = posts.results(1, [1, 2, 3])
     assert error[0] is ERROR
@@ -335,7 +342,7 @@ def test_memory_error_is_an_ordinary_error(opened: Opener, posts: Posts) -> None
 def test_a_payload_that_no_process_can_take_in_is_lost_with_the_cause(
     opened: Opener, posts: Posts
 ) -> None:
-    pool = opened("process", 1, Upkeep(memory=128 << 20), default=end_process)
+    pool = opened("process", 1, ProcessLimits(memory=128 << 20), default=end_process)
     pool.run(run(1, [b"x" * (80 << 20)]))
     assert re.fullmatch(r"worker process \d+ could not go on: MemoryError: ?.*", posts.cause(1, 1))
     pool.run(run(2, [b""]))
@@ -343,7 +350,7 @@ def test_a_payload_that_no_process_can_take_in_is_lost_with_the_cause(
 
 
 def test_less_memory_than_the_handlers_need_is_a_config_error(posts: Posts) -> None:
-    pool = open_pool("process", {"default": echo}, 1, posts, Upkeep(memory=1 << 20))
+    pool = open_pool("process", {"default": echo}, 1, posts, ProcessLimits(memory=1 << 20))
     with pytest.raises(ConfigError, match="worker process"):
         pool.start()
     pool.close(1)
@@ -375,17 +382,19 @@ def test_the_kernels_kill_tells_how_much_was_used(opened: Opener, posts: Posts) 
 
 
 def test_settings_are_checked() -> None:
-    def make(pool: str = "process", **given: object) -> Upkeep:
+    def make(pool: str = "process", **given: object) -> ProcessLimits:
         given = {
             "max_jobs_per_child": None,
             "memory_per_child": None,
             "cancel_grace": 2.0,
             **given,
         }
-        return make_upkeep(pool, **given)  # type: ignore[arg-type]
+        return make_process_limits(pool, **given)  # type: ignore[arg-type]
 
-    assert make() == Upkeep()
-    assert make(max_jobs_per_child=5, cancel_grace=None) == Upkeep(max_jobs=5, cancel_grace=None)
+    assert make() == ProcessLimits()
+    assert make(max_jobs_per_child=5, cancel_grace=None) == ProcessLimits(
+        max_jobs=5, cancel_grace=None
+    )
     with pytest.raises(ConfigError, match="max_jobs_per_child is a whole number of at least 1"):
         make(max_jobs_per_child=0)
     with pytest.raises(ConfigError, match="use it with pool='process'"):

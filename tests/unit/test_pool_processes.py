@@ -32,7 +32,7 @@ from tests.unit.posts import (
 )
 from wmp.actions import Interrupt, Recall
 from wmp.errors import ConfigError
-from wmp.runtime.pools import open_pool
+from wmp.runtime.executors import open_pool
 
 ROOT = Path(__file__).parents[2]
 
@@ -218,7 +218,7 @@ import queue, sys
 from wmp.actions import Run
 from wmp.errors import ConfigError
 from wmp.message import Kind
-from wmp.runtime.pools import open_pool
+from wmp.runtime.executors import open_pool
 
 def shout(payload):
     return payload.upper()

@@ -33,8 +33,8 @@ from wmp.actions import Interrupt, Recall
 from wmp.codec import pack_value, unpack_error, unpack_value
 from wmp.errors import ConfigError, JobCancelled
 from wmp.events import Finished, Reported
+from wmp.runtime.executors import lane, open_pool, reporter
 from wmp.runtime.handlers import RunningJob
-from wmp.runtime.pools import lane, open_pool, reporter
 
 
 async def upper_async(payload: bytes) -> bytes:

@@ -163,7 +163,7 @@ def test_the_core_imports_with_io_blocked():
     )
 
     assert found.returncode == 0, found.stderr
-    assert "wmp.core.settings" in modules
+    assert "wmp.core.protocol.settings" in modules
 
 
 def is_sans_io(module: str) -> bool:

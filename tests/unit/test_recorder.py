@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from wmp.core.settings import ManagerSettings
+from wmp.core.protocol.settings import ManagerSettings
 from wmp.errors import ConfigError
 from wmp.events import Cancelled, Ticked
-from wmp.journal.reading import Reader, find_segments, segments_in
+from wmp.journal.reader import Reader, find_segments, segments_in
 from wmp.runtime.journal import Journal, Recorder
 
 SETTINGS = ManagerSettings(identity=b"m", epoch=5)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wmp.core.resources import Resources, needs_of, within
+from wmp.core.protocol.resources import Resources, needs_of, within
 from wmp.errors import LocalProtocolError
 from wmp.message import Limits
 

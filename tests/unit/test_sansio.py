@@ -25,16 +25,16 @@ def guarded(name, globals=None, locals=None, fromlist=(), level=0):
 builtins.__import__ = guarded
 
 from wmp.balance import least_recently_used
-from wmp.core.device import Device
-from wmp.core.manager import Manager
-from wmp.core.settings import DeviceSettings, ManagerSettings, WorkerSettings
-from wmp.core.worker import Worker
+from wmp.core.device import DeviceMachine
+from wmp.core.manager.machine import ManagerMachine
+from wmp.core.protocol.settings import DeviceSettings, ManagerSettings, WorkerSettings
+from wmp.core.worker.machine import WorkerMachine
 from wmp.testing.network import Network
 
 network = Network()
-network.add("m", Manager(ManagerSettings(identity=b"m", epoch=1), least_recently_used))
-network.add("d", Device(DeviceSettings(identity=b"d", epoch=1, upstreams=1)), ["m"])
-network.add("w", Worker(WorkerSettings(identity=b"w", epoch=1), 1), ["d"])
+network.add("m", ManagerMachine(ManagerSettings(identity=b"m", epoch=1), least_recently_used))
+network.add("d", DeviceMachine(DeviceSettings(identity=b"d", epoch=1, upstreams=1)), ["m"])
+network.add("w", WorkerMachine(WorkerSettings(identity=b"w", epoch=1), 1), ["d"])
 network.connect("w")
 network.submit("m", [b"one", b"two"])
 network.run(until=30.0)

@@ -19,7 +19,7 @@ from wmp.actions import (
     Run,
     Send,
 )
-from wmp.core.settings import DeviceSettings, ManagerSettings, WorkerSettings
+from wmp.core.protocol.settings import DeviceSettings, ManagerSettings, WorkerSettings
 from wmp.errors import DecodeError, Superseded
 from wmp.events import (
     Cancelled,
@@ -35,12 +35,12 @@ from wmp.events import (
     Ticked,
     Undelivered,
 )
-from wmp.journal.author import Author
+from wmp.journal.formatter import Formatter
+from wmp.journal.header import JournalHeader
+from wmp.journal.json_fragments import TOLD
 from wmp.journal.names import name_of_file, name_of_peer
-from wmp.journal.parts import TOLD
-from wmp.journal.reading import whole
+from wmp.journal.reader import whole
 from wmp.journal.schema import LINES, what_is_wrong
-from wmp.journal.scribe import Scribe
 from wmp.message import Columns, Command, Field, Kind, Message, Outcome
 
 ME = ("w", 7)
@@ -84,11 +84,11 @@ ACTIONS = (
 
 
 @pytest.fixture
-def scribe() -> Scribe:
-    return Scribe(Author(kind="worker", identity=b"w", epoch=7))
+def scribe() -> Formatter:
+    return Formatter(JournalHeader(kind="worker", identity=b"w", epoch=7))
 
 
-def lines(scribe: Scribe, event: object, *actions: object) -> list[dict]:
+def lines(scribe: Formatter, event: object, *actions: object) -> list[dict]:
     made = [json.loads(line) for line in scribe.step(event, actions, 1_000, 2_000)]
     assert not [wrong for line in made if (wrong := what_is_wrong(line))]
     return made
@@ -266,7 +266,7 @@ def test_an_error_about_a_command_that_nobody_knows_is_told(scribe):
     ],
 )
 def test_a_segment_begins_with_who_writes_it(settings, kind):
-    author = Author.of(settings, host="h", pid=9, endpoints=("tcp://127.0.0.1:1",))
+    author = JournalHeader.of(settings, host="h", pid=9, endpoints=("tcp://127.0.0.1:1",))
 
     line = json.loads(author.start(4, 1, 2))
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from wmp.message import Outcome
-from wmp.runtime.pools.shelf import Shelf
+from wmp.runtime.executors.result_buffer import ResultBuffer
 
 FILLED = 1
 
 
-def make(size: int = 100) -> tuple[Shelf, list[int], bytearray]:
+def make(size: int = 100) -> tuple[ResultBuffer, list[int], bytearray]:
     mark, memory = [0, 0], bytearray(size)
-    return Shelf(memory, mark, FILLED), mark, memory
+    return ResultBuffer(memory, mark, FILLED), mark, memory
 
 
 def test_what_was_put_there_is_found_in_order_until_it_is_cleared() -> None:
@@ -19,7 +19,7 @@ def test_what_was_put_there_is_found_in_order_until_it_is_cleared() -> None:
     assert shelf.put(7, Outcome.OK, b"")
     assert shelf.put(highest, Outcome.ERROR, memoryview(b"no luck"))
     # The other end has the memory only.
-    other = Shelf(memory, mark, FILLED)
+    other = ResultBuffer(memory, mark, FILLED)
     assert other.results() == ([7, highest], [Outcome.OK, Outcome.ERROR], [b"", b"no luck"])
     shelf.clear()
     assert other.results() == ([], [], [])

@@ -15,18 +15,19 @@ from hypothesis import strategies as st
 
 import wmp.core
 from wmp.balance import least_recently_used
-from wmp.core import manager_outline, worker_outline
-from wmp.core.batches import Batch
-from wmp.core.clone import clone
-from wmp.core.device import Device
-from wmp.core.manager import Manager
-from wmp.core.queues import Queue
-from wmp.core.settings import DeviceSettings, ManagerSettings, WorkerSettings
-from wmp.core.stream import Kept
-from wmp.core.worker import Worker
+from wmp.core.device import DeviceMachine
+from wmp.core.manager.batches import Batch
+from wmp.core.manager.machine import ManagerMachine
+from wmp.core.manager.queues import Queue
+from wmp.core.protocol.settings import DeviceSettings, ManagerSettings, WorkerSettings
+from wmp.core.protocol.stream import Kept
+from wmp.core.worker.machine import WorkerMachine
 from wmp.events import Received, Ticked
 from wmp.message import Command, Field, Kind, Message
 from wmp.testing.network import Network
+from wmp.testing.state import manager_state, worker_state
+from wmp.testing.state.clone import clone
+from wmp.testing.state.snapshots import snapshot
 
 BIG = Kind("default", (("slots", 2),))
 
@@ -35,8 +36,8 @@ def network(start: float = 0.0, jitter: float = 0.0, **options: object) -> Netwo
     net = Network(now=start)
     for name in ("m1", "m2"):
         manager = ManagerSettings(identity=name.encode(), epoch=1)
-        net.add(name, Manager(manager, least_recently_used))
-    net.add("d", Device(DeviceSettings(identity=b"d", epoch=1, upstreams=2)), ["m1", "m2"])
+        net.add(name, ManagerMachine(manager, least_recently_used))
+    net.add("d", DeviceMachine(DeviceSettings(identity=b"d", epoch=1, upstreams=2)), ["m1", "m2"])
     for name, above in (("w1", ["m1", "m2"]), ("w2", ["d"])):
         worker = WorkerSettings(
             identity=name.encode(),
@@ -48,7 +49,7 @@ def network(start: float = 0.0, jitter: float = 0.0, **options: object) -> Netwo
             jitter=jitter,
             **options,
         )
-        net.add(name, Worker(worker, len(above)), above)
+        net.add(name, WorkerMachine(worker, len(above)), above)
         net.connect(name)
     return net
 
@@ -84,19 +85,19 @@ CHOICES = st.lists(st.integers(0, 999), max_size=60)
 def test_a_copy_behaves_the_same_and_apart(before, after):
     net = network()
     do(net, before)
-    snapshots = {name: node.snapshot(net.now) for name, node in net.nodes.items()}
+    snapshots = {name: snapshot(node, net.now) for name, node in net.nodes.items()}
     copy = clone(net)
 
     do(net, after)
 
     for name, node in copy.nodes.items():
-        assert node.snapshot(copy.now) == snapshots[name], "what happened here happened there too"
+        assert snapshot(node, copy.now) == snapshots[name], "what happened here happened there too"
     do(copy, after)
     assert copy.results == net.results
     assert copy.sent == net.sent
     assert copy.drops == net.drops
     for name, node in net.nodes.items():
-        assert copy.nodes[name].snapshot(copy.now) == node.snapshot(net.now)
+        assert snapshot(copy.nodes[name], copy.now) == snapshot(node, net.now)
         assert copy.nodes[name].deadline() == node.deadline()
         assert copy.nodes[name].statistics() == node.statistics()
 
@@ -108,8 +109,8 @@ def test_the_same_history_later_has_the_same_snapshots(choices, later):
     do(one, choices)
     do(two, choices)
     for name, node in one.nodes.items():
-        assert node.snapshot(one.now) == two.nodes[name].snapshot(two.now)
-        assert hash(node.snapshot(one.now)) == hash(two.nodes[name].snapshot(two.now))
+        assert snapshot(node, one.now) == snapshot(two.nodes[name], two.now)
+        assert hash(snapshot(node, one.now)) == hash(snapshot(two.nodes[name], two.now))
 
 
 def mutable(root: object) -> dict[int, object]:
@@ -152,7 +153,7 @@ def rich() -> Network:
 
 def test_a_copy_shares_nothing_that_changes():
     for node in rich().nodes.values():
-        copy = node.copy()
+        copy = clone(node)
         assert not mutable(node).keys() & mutable(copy).keys()
         assert len(mutable(node)) == len(mutable(copy))
 
@@ -161,7 +162,7 @@ def test_payloads_and_messages_are_not_copied():
     net = rich()
     manager = net.nodes["m1"]
     jobs = manager._dispatch.all_jobs()
-    for id, job in manager.copy()._dispatch.all_jobs().items():
+    for id, job in clone(manager)._dispatch.all_jobs().items():
         assert job.payload is jobs[id].payload
 
 
@@ -186,36 +187,47 @@ def changed(value: object) -> list[object]:
     return []
 
 
-LEFT_OUT = {**manager_outline.LEFT_OUT, **worker_outline.LEFT_OUT}
+LEFT_OUT = {**manager_state.LEFT_OUT, **worker_state.LEFT_OUT}
 WITHOUT_EFFECT = {
     # Numbers of a series with nothing else to compare them with, and ages with a limit.
     "numbers": {
-        "Lane.number",
+        "RunningLane.number",
         "Lock.number",
         "Give.lock",
-        "Parcel.turn",
+        "WaitingBatch.turn",
         "PendingWake.arrival",
         "RemoteWorker.served",
-        "Upstream.served",
+        "RemoteManager.served",
         "Stream.session",
         "Stream.acked",
         "Stream._asked",
-        "Job.take",
-        "Ready.number",
+        "JobRecord.take",
+        "Credit.number",
         "RemoteWorker.ready",
         "RemoteWorker.last_lock",
-        "Upstream.ready",
-        "Upstream.last_lock",
-        "Upstream.pinged_lock",
-        "Upstream.forgotten",
-        "Ready._wide",
+        "RemoteManager.ready",
+        "RemoteManager.last_lock",
+        "RemoteManager.pinged_lock",
+        "RemoteManager.forgotten",
+        "Credit._wide",
     },
-    "ages": {"Upstream.hold_after", "Upstream.told", "Link.pinged", "Lock.opened", "Upstream.sent"},
-    "empty ones are left over": {"Offers._profiles"},
+    "ages": {
+        "RemoteManager.hold_after",
+        "RemoteManager.told",
+        "LinkState.pinged",
+        "Lock.opened",
+        "RemoteManager.sent",
+    },
+    "empty ones are left over": {"Candidates._profiles"},
     "identities stand as keys": {"RemoteWorker.identity", "Give.worker"},
     "read with their container": {"Give.needs", "_Profile.roles", "_Profile.resources"},
-    "stands with its upstream": {"Line.owner", "Line.kind", "Line.upstream", "Link.index"},
-    "settings": {"Switchboard.me", "Post.me", "Resources.places"},
+    "stands with its upstream": {
+        "WaitingJobs.owner",
+        "WaitingJobs.kind",
+        "WaitingJobs.upstream",
+        "LinkState.index",
+    },
+    "settings": {"WorkerOutbound.me", "ManagerOutbound.me", "Resources.places"},
 }
 
 
@@ -224,7 +236,7 @@ def test_whatever_is_not_left_out_on_purpose_makes_a_difference(name):
     """Change one field after the other: the snapshot must see it."""
     net = rich()
     machine = net.nodes[name]
-    snapshot = machine.snapshot(net.now)
+    before = snapshot(machine, net.now)
     blind = set()
     excused = {*LEFT_OUT, *(field for fields in WITHOUT_EFFECT.values() for field in fields)}
     for item in list(mutable(machine).values()):
@@ -238,19 +250,19 @@ def test_whatever_is_not_left_out_on_purpose_makes_a_difference(name):
             for other in changed(value):
                 setattr(item, attribute.name, other)
                 try:
-                    seen = machine.snapshot(net.now) != snapshot
+                    seen = snapshot(machine, net.now) != before
                 except (KeyError, IndexError, ValueError, TypeError, AttributeError):
                     seen = True  # a state that cannot be
                 setattr(item, attribute.name, value)
                 if not seen and field not in excused:
                     blind.add(field)
     assert blind == set()
-    assert machine.snapshot(net.now) == snapshot
+    assert snapshot(machine, net.now) == before
 
 
 def test_what_is_left_out_exists():
     names = set()
-    for module in pkgutil.iter_modules(wmp.core.__path__, "wmp.core."):
+    for module in pkgutil.walk_packages(wmp.core.__path__, "wmp.core."):
         for item in vars(importlib.import_module(module.name)).values():
             if isinstance(item, type) and attrs.has(item):
                 names |= {f"{item.__name__}.{a.name}" for a in attrs.fields(item)}
@@ -261,7 +273,7 @@ def test_what_is_left_out_exists():
 def test_statistics_and_leftovers_make_no_difference():
     net = rich()
     manager, worker = net.nodes["m1"], net.nodes["w1"]
-    before = manager.snapshot(net.now), worker.snapshot(net.now)
+    before = snapshot(manager, net.now), snapshot(worker, net.now)
 
     manager._post.dropped["of no interest"] = 7
     manager._timers.set("gone", 99.0)
@@ -270,22 +282,22 @@ def test_statistics_and_leftovers_make_no_difference():
     worker._board.timers.set("gone", 99.0)
     worker._board.timers.clear("gone")
 
-    assert (manager.snapshot(net.now), worker.snapshot(net.now)) == before
+    assert (snapshot(manager, net.now), snapshot(worker, net.now)) == before
 
 
 def test_locks_sessions_and_streams_count_from_where_they_are():
     """A worker after three jobs is as it was after two: only its numbers are higher."""
     net = Network()
-    net.add("m1", Manager(ManagerSettings(identity=b"m1", epoch=1), least_recently_used))
+    net.add("m1", ManagerMachine(ManagerSettings(identity=b"m1", epoch=1), least_recently_used))
     one = WorkerSettings(identity=b"w1", epoch=1, window=0, lane_max=1, hold=0.0, jitter=0.0)
-    net.add("w1", Worker(one, 1), ["m1"])
+    net.add("w1", WorkerMachine(one, 1), ["m1"])
     net.connect("w1")
     snapshots, locks, sent = [], [], []
     for _ in range(4):
         net.submit("m1", [b"x"])
         net.run(until=net.now + 40.0)
         worker = net.nodes["w1"]
-        snapshots.append(worker.snapshot(net.now))
+        snapshots.append(snapshot(worker, net.now))
         locks.append(worker._room._locks)
         sent.append(worker._board.upstreams[b"m1"].stream.sent)
     assert snapshots[1] == snapshots[2]
@@ -297,24 +309,24 @@ def test_what_time_brings_makes_a_difference():
     net = rich()
     for name in ("m1", "w1"):
         machine = net.nodes[name]
-        assert machine.snapshot(net.now) != machine.snapshot(net.now + 0.01)
+        assert snapshot(machine, net.now) != snapshot(machine, net.now + 0.01)
 
 
 def test_a_timer_that_rang_makes_a_difference():
     net = rich()
     machine = net.nodes["w1"]
     due = machine.deadline()
-    copy = machine.copy()
+    copy = clone(machine)
     copy.handle(Ticked(), due)
-    assert copy.snapshot(due) != machine.snapshot(due)
+    assert snapshot(copy, due) != snapshot(machine, due)
     assert machine.deadline() == due
 
 
 def test_a_stream_that_begins_is_not_one_that_goes_on():
     """Number 1 opens a session, so it is never taken for a later one."""
 
-    def manager(numbers: list[int]) -> Manager:
-        machine = Manager(ManagerSettings(identity=b"m", epoch=1), least_recently_used)
+    def manager(numbers: list[int]) -> ManagerMachine:
+        machine = ManagerMachine(ManagerSettings(identity=b"m", epoch=1), least_recently_used)
         source = (b"w", 1)
         ready = {Field.READY: 1, Field.CREDIT: 0, Field.ROLES: ("r",), Field.RESOURCES: {}}
         machine.handle(Received(b"l", Message(Command.READY, (), source, ready)), 0.0)
@@ -322,20 +334,20 @@ def test_a_stream_that_begins_is_not_one_that_goes_on():
             machine._workers[b"w"].stream.arrive(number)
         return machine
 
-    assert manager([]).snapshot(0.0) != manager([1]).snapshot(0.0)
-    assert manager([1]).snapshot(0.0) != manager([1, 2]).snapshot(0.0)
+    assert snapshot(manager([]), 0.0) != snapshot(manager([1]), 0.0)
+    assert snapshot(manager([1]), 0.0) != snapshot(manager([1, 2]), 0.0)
     long = manager([1, 2, 3])
     longer = manager([1, 2, 3, 4])
     for machine in (long, longer):
         stream = machine._workers[b"w"].stream
         stream.sent = stream.acked = 5
-    assert long.snapshot(0.0) == longer.snapshot(0.0)
+    assert snapshot(long, 0.0) == snapshot(longer, 0.0)
 
 
 def test_a_device_has_no_state_but_whether_it_runs():
     device = rich().nodes["d"]
-    fresh = Device(DeviceSettings(identity=b"d", epoch=1, upstreams=2))
+    fresh = DeviceMachine(DeviceSettings(identity=b"d", epoch=1, upstreams=2))
     assert device.statistics() != fresh.statistics()
-    assert device.snapshot(0.0) == fresh.snapshot(5.0)
+    assert snapshot(device, 0.0) == snapshot(fresh, 5.0)
     fresh._halted = True
-    assert device.snapshot(0.0) != fresh.snapshot(0.0)
+    assert snapshot(device, 0.0) != snapshot(fresh, 0.0)

@@ -44,11 +44,11 @@ def test_the_diagrams_are_drawn_from_the_tables():
 
 def test_the_code_consults_the_tables(monkeypatch):
     """A transition taken out of the table is a transition that no longer happens."""
-    from wmp.core import jobs
+    from wmp.core.manager import job_lifecycle
 
-    job = jobs.Job(1, b"", None, 0, 3, None)
-    smaller = dict(jobs.TRANSITIONS)
-    del smaller[jobs.State.QUEUED, jobs.Input.GRANT]
-    monkeypatch.setattr(jobs, "TRANSITIONS", smaller)
-    assert not job.step(jobs.Input.GRANT)
-    assert job.state is jobs.State.QUEUED
+    job = job_lifecycle.JobRecord(1, b"", None, 0, 3, None)
+    smaller = dict(job_lifecycle.TRANSITIONS)
+    del smaller[job_lifecycle.JobState.QUEUED, job_lifecycle.JobInput.GRANT]
+    monkeypatch.setattr(job_lifecycle, "TRANSITIONS", smaller)
+    assert not job.step(job_lifecycle.JobInput.GRANT)
+    assert job.state is job_lifecycle.JobState.QUEUED

@@ -18,8 +18,8 @@ from wmp.errors import (
 )
 from wmp.events import Cancelled, Submitted
 from wmp.message import Kind
-from wmp.runtime.ledger import Ledger, Order
-from wmp.runtime.window import Window
+from wmp.runtime.submission.map_pipeline import MapPipeline
+from wmp.runtime.submission.submissions import JobTerms, Submissions
 
 
 class World:
@@ -27,14 +27,14 @@ class World:
 
     def __init__(self, limit: int = 10_000) -> None:
         self.posted: list[Any] = []
-        self.ledger = Ledger(self.posted.append, limit)
+        self.ledger = Submissions(self.posted.append, limit)
         self.wakes = 0
 
     def window(
         self, payloads: Iterable[Any], in_flight: int = 100, codec: str = "bytes", **bounds: int
-    ) -> Window:
-        order = Order(Kind(codec="" if codec == "bytes" else codec), 0, None, 3)
-        return Window(
+    ) -> MapPipeline:
+        order = JobTerms(Kind(codec="" if codec == "bytes" else codec), 0, None, 3)
+        return MapPipeline(
             self.ledger,
             payloads,
             order,
@@ -68,7 +68,7 @@ def counted(count: int, pulled: list[int]) -> Iterator[bytes]:
         yield str(number).encode()
 
 
-def fill(window: Window) -> None:
+def fill(window: MapPipeline) -> None:
     while window.fill():
         pass
 

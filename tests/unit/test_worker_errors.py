@@ -6,8 +6,8 @@ import pytest
 from attrs import evolve
 
 from wmp.actions import Drop
-from wmp.core.settings import WorkerSettings
-from wmp.core.worker import MOST_MANAGERS, Worker
+from wmp.core.protocol.settings import WorkerSettings
+from wmp.core.worker.machine import MOST_MANAGERS, WorkerMachine
 from wmp.errors import DecodeError
 from wmp.events import Connected, Garbled, Received
 from wmp.message import Columns, Command, Field, Message
@@ -27,7 +27,7 @@ WRONG_WAY = (
 @pytest.fixture
 def worker():
     settings = WorkerSettings(identity=b"w", epoch=5, hold=0.0, window=0, resources={"slots": 2})
-    return Worker(settings, 1)
+    return WorkerMachine(settings, 1)
 
 
 @pytest.fixture

@@ -8,8 +8,8 @@ import pytest
 
 from tests.unit.workers import fields, finish, make, met, one, reasons, runs, until
 from wmp.actions import Run, Send
-from wmp.core.settings import WorkerSettings
-from wmp.core.worker import Worker
+from wmp.core.protocol.settings import WorkerSettings
+from wmp.core.worker.machine import WorkerMachine
 from wmp.errors import LocalProtocolError
 from wmp.events import Connected, Ticked
 from wmp.message import Command, Field
@@ -305,7 +305,7 @@ def test_ready_is_repeated_with_its_number_and_backs_off_to_32_s():
 def test_the_repeats_of_two_workers_do_not_fall_together():
     times = []
     for identity in (b"w1", b"w2"):
-        worker = Worker(WorkerSettings(identity=identity, epoch=1, hold=0.0), 1)
+        worker = WorkerMachine(WorkerSettings(identity=identity, epoch=1, hold=0.0), 1)
         worker.handle(Connected(0), 0.0)
         times.append(next(now for now, acts in until(worker, 2.0) if sent(acts, Command.READY)))
     assert times[0] != times[1]

@@ -6,8 +6,8 @@ import pytest
 
 from tests.unit.workers import finish, give, met, runs
 from wmp.actions import Drop, Interrupt, Recall, Run, Send
-from wmp.core.settings import WorkerSettings
-from wmp.core.worker import Worker
+from wmp.core.protocol.settings import WorkerSettings
+from wmp.core.worker.machine import WorkerMachine
 from wmp.events import Recalled, Reported, Ticked
 from wmp.message import Command, Field, Kind, Outcome
 from wmp.testing.scripted import sent
@@ -17,7 +17,7 @@ from wmp.testing.scripted_manager import ScriptedManager
 @pytest.fixture
 def worker():
     """Two slots, three more jobs may wait, one job a lane."""
-    return Worker(
+    return WorkerMachine(
         WorkerSettings(
             identity=b"w", epoch=5, hold=0.0, window=3, lane_max=1, resources={"slots": 2}
         ),
@@ -33,7 +33,9 @@ def manager(worker):
 @pytest.fixture
 def fast():
     """One slot; lanes of up to four jobs, as for a role that is known to be quick."""
-    worker = Worker(WorkerSettings(identity=b"w", epoch=5, hold=0.0, window=10, lane_max=4), 1)
+    worker = WorkerMachine(
+        WorkerSettings(identity=b"w", epoch=5, hold=0.0, window=10, lane_max=4), 1
+    )
     manager = met(worker)
     (run,) = runs(give(manager))
     finish(worker, run)
@@ -263,7 +265,7 @@ def test_a_job_handed_back_may_come_again(worker, manager):
 
 
 def test_quick_jobs_are_bundled_and_shared_by_free_slots():
-    worker = Worker(
+    worker = WorkerMachine(
         WorkerSettings(
             identity=b"w", epoch=1, hold=0.0, window=20, lane_max=8, resources={"slots": 2}
         ),
@@ -279,7 +281,7 @@ def test_quick_jobs_are_bundled_and_shared_by_free_slots():
 
 
 def test_slow_jobs_never_wait_here():
-    worker = Worker(WorkerSettings(identity=b"w", epoch=1, hold=0.0, window_time=0.02), 1)
+    worker = WorkerMachine(WorkerSettings(identity=b"w", epoch=1, hold=0.0, window_time=0.02), 1)
     manager = ScriptedManager(worker)
     manager.meet()
     assert manager.credit == 1  # nothing known yet
@@ -289,7 +291,7 @@ def test_slow_jobs_never_wait_here():
 
 
 def test_the_window_follows_the_time_of_the_jobs():
-    worker = Worker(WorkerSettings(identity=b"w", epoch=1, hold=0.0, window_time=0.02), 1)
+    worker = WorkerMachine(WorkerSettings(identity=b"w", epoch=1, hold=0.0, window_time=0.02), 1)
     manager = met(worker)
     (run,) = runs(give(manager))
     manager.note(finish(worker, run, now=0.002))
@@ -298,7 +300,7 @@ def test_the_window_follows_the_time_of_the_jobs():
 
 
 def test_each_part_of_a_lane_is_timed_from_the_one_before():
-    worker = Worker(WorkerSettings(identity=b"w", epoch=1, hold=0.0, window_time=0.02), 1)
+    worker = WorkerMachine(WorkerSettings(identity=b"w", epoch=1, hold=0.0, window_time=0.02), 1)
     manager = met(worker)
     (run,) = runs(give(manager))
     finish(worker, run, now=0.002)

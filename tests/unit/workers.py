@@ -6,21 +6,21 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from wmp.actions import Drop, Run, WorkerAction
-from wmp.core.settings import WorkerSettings
-from wmp.core.worker import Worker
+from wmp.core.protocol.settings import WorkerSettings
+from wmp.core.worker.machine import WorkerMachine
 from wmp.events import Finished, Ticked
 from wmp.message import Command, Field, Frame, Message, Outcome
 from wmp.testing.scripted import sent
 from wmp.testing.scripted_manager import ScriptedManager
 
 
-def make(links: int = 1, **options: Any) -> Worker:
+def make(links: int = 1, **options: Any) -> WorkerMachine:
     """A worker that neither holds GIVEs nor takes more than it runs, unless told otherwise."""
     options = {"hold": 0.0, "window": 0, **options}
-    return Worker(WorkerSettings(identity=b"w", epoch=5, **options), links)
+    return WorkerMachine(WorkerSettings(identity=b"w", epoch=5, **options), links)
 
 
-def met(worker: Worker, **options: Any) -> ScriptedManager:
+def met(worker: WorkerMachine, **options: Any) -> ScriptedManager:
     """A manager that the worker knows."""
     manager = ScriptedManager(worker, **options)
     manager.meet()
@@ -35,7 +35,7 @@ def give(manager: ScriptedManager, *payloads: Frame, **changes: Any) -> list[Wor
 
 
 def finish(
-    worker: Worker,
+    worker: WorkerMachine,
     run: Run,
     ids: Sequence[int] | None = None,
     *,
@@ -49,7 +49,7 @@ def finish(
     return worker.handle(Finished(run.lane, ids, [outcome] * count, [payload] * count), now)
 
 
-def until(worker: Worker, end: float) -> Iterator[tuple[float, list[WorkerAction]]]:
+def until(worker: WorkerMachine, end: float) -> Iterator[tuple[float, list[WorkerAction]]]:
     """Tick at every deadline up to ``end``; yields (time, actions)."""
     while (due := worker.deadline()) is not None and due <= end:
         yield due, worker.handle(Ticked(), due)

@@ -14,8 +14,8 @@ from wmp.aio.job import Job
 from wmp.aio.manager import Manager
 from wmp.aio.worker import Worker
 from wmp.runtime.handlers import RunningJob
-from wmp.runtime.ledger import Status
 from wmp.runtime.security import Security
 from wmp.runtime.sockets import Transport
+from wmp.runtime.submission.submissions import Status
 
 __all__ = ["Device", "Job", "Manager", "RunningJob", "Security", "Status", "Transport", "Worker"]

@@ -9,19 +9,19 @@ from typing import Generic, Self, TypeVar
 import attrs
 
 from wmp.core.device import DeviceStatistics
-from wmp.core.manager import ManagerStatistics
-from wmp.core.settings import DeviceSettings, ManagerSettings, WorkerSettings
-from wmp.core.worker import WorkerStatistics
+from wmp.core.manager.machine import ManagerStatistics
+from wmp.core.protocol.settings import DeviceSettings, ManagerSettings, WorkerSettings
+from wmp.core.worker.machine import WorkerStatistics
 from wmp.runtime.node import Node
 from wmp.runtime.signals import on_signals
 
-__all__ = ["Base", "Server"]
+__all__ = ["AsyncNode", "AsyncServer"]
 
 _SettingsT = TypeVar("_SettingsT", ManagerSettings, WorkerSettings, DeviceSettings)
 _StatisticsT = TypeVar("_StatisticsT", ManagerStatistics, WorkerStatistics, DeviceStatistics)
 
 
-class Base(ABC, Generic[_SettingsT]):
+class AsyncNode(ABC, Generic[_SettingsT]):
     """A node's life.
 
     Args:
@@ -72,7 +72,7 @@ class Base(ABC, Generic[_SettingsT]):
         return attrs.evolve(statistics, dropped={**driver.statistics(), **statistics.dropped})
 
 
-class Server(Base[_SettingsT]):
+class AsyncServer(AsyncNode[_SettingsT]):
     """A node that a program may consist of: it serves until it is told to end."""
 
     async def run(self) -> None:

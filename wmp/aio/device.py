@@ -6,10 +6,10 @@ import logging
 from collections.abc import Sequence
 from os import PathLike
 
-from wmp.aio.base import Server
-from wmp.core.device import Device as Machine
+from wmp.aio.base import AsyncServer
+from wmp.core.device import DeviceMachine as Machine
 from wmp.core.device import DeviceStatistics
-from wmp.core.settings import DeviceSettings
+from wmp.core.protocol.settings import DeviceSettings
 from wmp.errors import ConfigError
 from wmp.message import Limits
 from wmp.runtime.journal import Journal
@@ -22,7 +22,7 @@ __all__ = ["Device"]
 logger = logging.getLogger("wmp")
 
 
-class Device(Server[DeviceSettings]):
+class Device(AsyncServer[DeviceSettings]):
     """Passes messages on between the workers below and the managers (or devices) above.
 
     Args:

@@ -11,7 +11,7 @@ from attrs import define, field
 
 from wmp.errors import JobCancelled
 from wmp.message import Frame
-from wmp.runtime.ledger import Ended, Ledger, Status, result_of
+from wmp.runtime.submission.submissions import Ended, Status, Submissions, result_of
 
 __all__ = ["Job"]
 
@@ -44,7 +44,7 @@ class Job:
     # There may be a million, and the garbage collector looks into each slot of each.
     __slots__ = ("_ended", "_interest", "_ledger", "_loop", "id")
 
-    def __init__(self, ledger: Ledger) -> None:
+    def __init__(self, ledger: Submissions) -> None:
         self.id = 0
         self._ledger = ledger
         self._loop = asyncio.get_running_loop()

@@ -10,12 +10,12 @@ from os import PathLike
 from typing import Any, Protocol, TypeVar
 
 from wmp import balance
-from wmp.aio.base import Base
+from wmp.aio.base import AsyncNode
 from wmp.aio.job import Job
-from wmp.core.manager import Manager as Machine
-from wmp.core.manager import ManagerStatistics
-from wmp.core.policy import Policy
-from wmp.core.settings import ManagerSettings
+from wmp.core.manager.machine import ManagerMachine as Machine
+from wmp.core.manager.machine import ManagerStatistics
+from wmp.core.manager.policy import Policy
+from wmp.core.protocol.settings import ManagerSettings
 from wmp.errors import ClosedError, ConfigError, QueueFull
 from wmp.events import Cancelled
 from wmp.message import DEFAULT_NEEDS, DEFAULT_ROLE, Frame, Kind, Limits
@@ -27,11 +27,11 @@ from wmp.runtime.checks import (
     check_seconds,
 )
 from wmp.runtime.journal import Journal
-from wmp.runtime.ledger import Ledger, Order, Owner, Status, pack
 from wmp.runtime.node import Node, make_identity, make_label, make_settings, new_epoch
 from wmp.runtime.security import Security
 from wmp.runtime.sockets import Context, Transport
-from wmp.runtime.window import Window
+from wmp.runtime.submission.map_pipeline import MapPipeline
+from wmp.runtime.submission.submissions import JobOwner, JobTerms, Status, Submissions, pack
 
 __all__ = ["CLOSE_TIMEOUT", "IN_FLIGHT", "Manager"]
 
@@ -44,7 +44,7 @@ IN_FLIGHT = 8192
 """Jobs that one ``map`` keeps under way unless told otherwise."""
 
 
-class _Single(Owner, Protocol):
+class _Single(JobOwner, Protocol):
     """The owner of one job: a Job of this API or of the blocking one."""
 
     def add_status_callback(self, fn: Callable[[Status], object]) -> None: ...
@@ -53,7 +53,7 @@ class _Single(Owner, Protocol):
 _JobT = TypeVar("_JobT", bound=_Single)
 
 
-class Manager(Base[ManagerSettings]):
+class Manager(AsyncNode[ManagerSettings]):
     """Holds jobs and gives them to the workers that connect to it.
 
     Use it as ``async with``. It keeps a job until its result is there: workers may come, go
@@ -74,7 +74,7 @@ class Manager(Base[ManagerSettings]):
         transport: Options of the sockets.
         journal: Folder in which it writes down what it sends, gets and decides, or a
             :class:`~wmp.runtime.journal.Journal`; ``wmp journal`` reads it.
-        settings: Other fields of :class:`~wmp.core.settings.ManagerSettings`.
+        settings: Other fields of :class:`~wmp.core.protocol.settings.ManagerSettings`.
 
     Raises:
         ConfigError: A setting is wrong.
@@ -126,7 +126,7 @@ class Manager(Base[ManagerSettings]):
         super().__init__(chosen, node)
         self._machine = Machine(chosen, policy)
         node.on_halt = self._halted
-        self._ledger = Ledger(self._post, max_jobs, codec)
+        self._ledger = Submissions(self._post, max_jobs, codec)
         self._payload_limit = node.transport.payload
 
     # -- life -------------------------------------------------------------------------------
@@ -376,7 +376,7 @@ class Manager(Base[ManagerSettings]):
         retries: int | None,
         on_status: Callable[[Status], object] | None = None,
         key: str | None = None,
-    ) -> Order:
+    ) -> JobTerms:
         self._node.serving()
         if role == DEFAULT_ROLE and needs is None:
             kind = _PLAIN[self.codec]
@@ -394,7 +394,7 @@ class Manager(Base[ManagerSettings]):
             raise ConfigError(f"on_status is a callable that takes a Status, got {on_status!r}")
         if key is not None and not isinstance(key, str):
             raise ConfigError(f"key is text, got {key!r}")
-        return Order(kind, priority, timeout, retries)
+        return JobTerms(kind, priority, timeout, retries)
 
     def _job(self, on_status: Callable[[Status], object] | None) -> Job:
         job = Job(self._ledger)
@@ -406,7 +406,7 @@ class Manager(Base[ManagerSettings]):
         self,
         job: _JobT,
         data: Frame,
-        order: Order,
+        order: JobTerms,
         on_status: Callable[[Status], object] | None,
         key: str | None,
     ) -> _JobT:
@@ -427,11 +427,11 @@ class Manager(Base[ManagerSettings]):
     def _window(
         self,
         payloads: Iterable[Any],
-        order: Order,
+        order: JobTerms,
         in_flight: int,
         wake: Callable[[], None],
-    ) -> Window:
-        return Window(
+    ) -> MapPipeline:
+        return MapPipeline(
             self._ledger,
             payloads,
             order,

@@ -11,18 +11,25 @@ from typing import Any, TypeVar
 import attrs
 
 from wmp.actions import Interrupt, Recall, Run
-from wmp.aio.base import Server
-from wmp.core.settings import WorkerSettings
-from wmp.core.worker import Worker as Machine
-from wmp.core.worker import WorkerStatistics
+from wmp.aio.base import AsyncServer
+from wmp.core.protocol.settings import WorkerSettings
+from wmp.core.worker.machine import WorkerMachine as Machine
+from wmp.core.worker.machine import WorkerStatistics
 from wmp.errors import ClosedError, ConfigError
 from wmp.events import Finished
 from wmp.message import DEFAULT_ROLE, Limits
 from wmp.runtime.checks import check_amounts, check_count, check_offer
+from wmp.runtime.executors import (
+    CANCEL_GRACE,
+    KILL_AFTER,
+    KINDS,
+    Pool,
+    make_process_limits,
+    open_pool,
+)
 from wmp.runtime.handlers import Handler, as_handlers, serve, within_limit
 from wmp.runtime.journal import Journal
 from wmp.runtime.node import Node, make_identity, make_label, make_settings, new_epoch
-from wmp.runtime.pools import CANCEL_GRACE, KILL_AFTER, KINDS, Pool, make_upkeep, open_pool
 from wmp.runtime.security import Security
 from wmp.runtime.sockets import Context, Transport, check_endpoints
 from wmp.runtime.threads import aside
@@ -40,7 +47,7 @@ _POOL_TIMEOUT = 2.0
 _HandlerT = TypeVar("_HandlerT", bound=Handler)
 
 
-class Worker(Server[WorkerSettings]):
+class Worker(AsyncServer[WorkerSettings]):
     """Does jobs for every manager it connects to.
 
     ``await worker.run()`` serves until it is drained; as ``async with`` it serves in the
@@ -71,7 +78,7 @@ class Worker(Server[WorkerSettings]):
         transport: Options of the sockets.
         journal: Folder in which it writes down what it sends, gets and decides, or a
             :class:`~wmp.runtime.journal.Journal`; ``wmp journal`` reads it.
-        settings: Other fields of :class:`~wmp.core.settings.WorkerSettings`.
+        settings: Other fields of :class:`~wmp.core.protocol.settings.WorkerSettings`.
 
     Raises:
         ConfigError: A setting is wrong.
@@ -107,7 +114,7 @@ class Worker(Server[WorkerSettings]):
             serve(role, function)
         self._slots = slots
         self._pool_kind = pool
-        self._upkeep = make_upkeep(
+        self._upkeep = make_process_limits(
             pool,
             max_jobs_per_child=max_jobs_per_child,
             memory_per_child=memory_per_child,

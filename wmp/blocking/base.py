@@ -14,13 +14,13 @@ from wmp.errors import ClosedError
 from wmp.runtime.portal import Portal
 from wmp.runtime.signals import caught_signals
 
-__all__ = ["Base", "Server"]
+__all__ = ["BlockingNode", "BlockingServer"]
 
 _Inner = TypeVar("_Inner", aio.Manager, aio.Worker, aio.Device)
 _Serving = TypeVar("_Serving", aio.Worker, aio.Device)
 _T = TypeVar("_T")
 
-_open: weakref.WeakSet[Base[Any]] = weakref.WeakSet()
+_open: weakref.WeakSet[BlockingNode[Any]] = weakref.WeakSet()
 
 
 @atexit.register
@@ -33,7 +33,7 @@ def _close_all() -> None:
             node._shut(0.0)
 
 
-class Base(Generic[_Inner]):
+class BlockingNode(Generic[_Inner]):
     """Starts and stops an asyncio node from a thread that may wait.
 
     Args:
@@ -111,7 +111,7 @@ class Base(Generic[_Inner]):
         return self._inner.identity
 
 
-class Server(Base[_Serving]):
+class BlockingServer(BlockingNode[_Serving]):
     """A node that a program may consist of: it serves until it is told to end."""
 
     def run(self) -> None:

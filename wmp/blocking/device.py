@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from os import PathLike
 
 from wmp import aio
-from wmp.blocking.base import Server
+from wmp.blocking.base import BlockingServer
 from wmp.core.device import DeviceStatistics
 from wmp.message import Limits
 from wmp.runtime.journal import Journal
@@ -16,7 +16,7 @@ from wmp.runtime.sockets import Context, Transport
 __all__ = ["Device"]
 
 
-class Device(Server[aio.Device]):
+class Device(BlockingServer[aio.Device]):
     """Passes messages on between workers and managers; see :class:`wmp.aio.Device`.
 
     ``run()`` serves until it is ended; as ``with`` it serves in the background.

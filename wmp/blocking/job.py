@@ -8,8 +8,8 @@ from typing import Any
 
 from wmp.errors import JobCancelled
 from wmp.message import Frame
-from wmp.runtime.ledger import Ended, Ledger, Status, result_of
 from wmp.runtime.portal import Portal
+from wmp.runtime.submission.submissions import Ended, Status, Submissions, result_of
 
 __all__ = ["Job"]
 
@@ -23,7 +23,7 @@ class Job(concurrent.futures.Future[Any]):
         id: The job's number within its manager, from 1.
     """
 
-    def __init__(self, ledger: Ledger, portal: Portal) -> None:
+    def __init__(self, ledger: Submissions, portal: Portal) -> None:
         super().__init__()
         self.id = 0
         self._ledger = ledger

@@ -10,21 +10,21 @@ from typing import Any
 
 from wmp import aio
 from wmp.aio.manager import CLOSE_TIMEOUT, IN_FLIGHT
-from wmp.blocking.base import Base
+from wmp.blocking.base import BlockingNode
 from wmp.blocking.job import Job
-from wmp.core.manager import ManagerStatistics
-from wmp.core.policy import Policy
+from wmp.core.manager.machine import ManagerStatistics
+from wmp.core.manager.policy import Policy
 from wmp.errors import QueueFull
 from wmp.message import DEFAULT_ROLE
 from wmp.runtime.journal import Journal
-from wmp.runtime.ledger import Status, pack
 from wmp.runtime.security import Security
 from wmp.runtime.sockets import Context, Transport
+from wmp.runtime.submission.submissions import Status, pack
 
 __all__ = ["Manager"]
 
 
-class Manager(Base[aio.Manager]):
+class Manager(BlockingNode[aio.Manager]):
     """Holds jobs and gives them to the workers that connect to it; see :class:`wmp.aio.Manager`.
 
     Use it as ``with``.
@@ -43,7 +43,7 @@ class Manager(Base[aio.Manager]):
         transport: Options of the sockets.
         journal: Folder in which it writes down what it sends, gets and decides, or a
             :class:`~wmp.runtime.journal.Journal`; ``wmp journal`` reads it.
-        settings: Other fields of :class:`~wmp.core.settings.ManagerSettings`.
+        settings: Other fields of :class:`~wmp.core.protocol.settings.ManagerSettings`.
     """
 
     def __init__(

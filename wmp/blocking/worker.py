@@ -8,12 +8,12 @@ from typing import Any, TypeVar
 
 from wmp import aio
 from wmp.aio.worker import DRAIN_TIMEOUT
-from wmp.blocking.base import Server
-from wmp.core.worker import WorkerStatistics
+from wmp.blocking.base import BlockingServer
+from wmp.core.worker.machine import WorkerStatistics
 from wmp.message import DEFAULT_ROLE
+from wmp.runtime.executors import CANCEL_GRACE
 from wmp.runtime.handlers import Handler
 from wmp.runtime.journal import Journal
-from wmp.runtime.pools import CANCEL_GRACE
 from wmp.runtime.security import Security
 from wmp.runtime.sockets import Context, Transport
 
@@ -22,7 +22,7 @@ __all__ = ["Worker"]
 _HandlerT = TypeVar("_HandlerT", bound=Handler)
 
 
-class Worker(Server[aio.Worker]):
+class Worker(BlockingServer[aio.Worker]):
     """Does jobs for every manager it connects to; see :class:`wmp.aio.Worker`.
 
     ``run()`` serves until it is drained; as ``with`` it serves in the background.
@@ -46,7 +46,7 @@ class Worker(Server[aio.Worker]):
         transport: Options of the sockets.
         journal: Folder in which it writes down what it sends, gets and decides, or a
             :class:`~wmp.runtime.journal.Journal`; ``wmp journal`` reads it.
-        settings: Other fields of :class:`~wmp.core.settings.WorkerSettings`.
+        settings: Other fields of :class:`~wmp.core.protocol.settings.WorkerSettings`.
     """
 
     def __init__(

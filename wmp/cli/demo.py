@@ -14,14 +14,21 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from wmp.cli.bar import Bar
-from wmp.cli.chaos import Chaos
-from wmp.cli.children import Children
-from wmp.cli.options import VERBOSE, Command, verbose
+from wmp.cli.demo_chaos import Chaos
+from wmp.cli.demo_processes import DemoProcesses
+from wmp.cli.demo_runner import DemoRunner, source_files
+from wmp.cli.entry_point import (
+    FAILED,
+    INTERRUPTED,
+    TERMINATED,
+    ProgramTerminated,
+    complain,
+    terminated,
+)
+from wmp.cli.options import VERBOSE, ProgramCommand, verbose
 from wmp.cli.options import journal as journal_flag
+from wmp.cli.progress import ProgressBar
 from wmp.cli.report import make, pipeline, say
-from wmp.cli.show import Show, source_files
-from wmp.cli.start import FAILED, INTERRUPTED, TERMINATED, Terminated, complain, terminated
 from wmp.errors import ConfigError
 from wmp.runtime.journal import Journal
 
@@ -34,7 +41,7 @@ _SEEDS: Final = 1_000_000
 
 
 @click.command(
-    cls=Command,
+    cls=ProgramCommand,
     short_help="See it all work, on this machine.",
     epilog="""
     wmp demo
@@ -110,18 +117,18 @@ def demo(
     try:
         with (
             terminated(),
-            Bar(_PROGRAM, len(names), shown=not quiet) as bar,
-            Children(verbose=loud, journal=journal) as children,
+            ProgressBar(_PROGRAM, len(names), shown=not quiet) as bar,
+            DemoProcesses(verbose=loud, journal=journal) as children,
         ):
             shown = None if quiet else bar
-            show: Show
+            show: DemoRunner
             if chaos:
                 order = secrets.randbelow(_SEEDS) if seed is None else seed
                 show = Chaos(children, names, workers, kill=False, bar=shown, seed=order)
             else:
-                show = Show(children, names, workers, kill=not no_kill, bar=shown)
+                show = DemoRunner(children, names, workers, kill=not no_kill, bar=shown)
             show.run()
-    except Terminated:
+    except ProgramTerminated:
         complain(_PROGRAM, "terminated; nothing is left running")
         return TERMINATED
     except KeyboardInterrupt:
@@ -143,7 +150,7 @@ def demo(
     return code
 
 
-def _report(show: Show) -> None:
+def _report(show: DemoRunner) -> None:
     """Print the table and the verdict."""
     rows = []
     for index, child in enumerate(show.workers):
@@ -200,7 +207,7 @@ def _print_table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
         print("  ".join(cells).rstrip())
 
 
-def _print_verdict(show: Show) -> None:
+def _print_verdict(show: DemoRunner) -> None:
     total = len(show.names)
     print(
         f"{total} files, {show.size / 1e6:.1f} MB in {show.seconds:.1f} s: "

@@ -14,7 +14,7 @@ from attrs import frozen
 from wmp.blocking import Job, Manager
 from wmp.message import Limits
 
-__all__ = ["Feed", "Input", "Item", "inputs"]
+__all__ = ["Feed", "Item", "MapInput", "inputs"]
 
 _JOBS: Final = 8192
 """Inputs read ahead of the results, at most."""
@@ -31,7 +31,7 @@ _TOO_LARGE: Final = f"is too large for a job, at most {Limits.PAYLOAD} bytes are
 
 
 @frozen
-class Input:
+class MapInput:
     """Something to be done: its payload, or why there is none."""
 
     name: str
@@ -50,7 +50,7 @@ class Item:
     error: str | None = None
 
 
-def inputs(files: Sequence[str], lines: bool) -> Iterator[Input]:
+def inputs(files: Sequence[str], lines: bool) -> Iterator[MapInput]:
     """Yield what the command line names; lines of stdin when it names nothing."""
     if not files:
         yield from _lines(_STDIN)
@@ -61,16 +61,16 @@ def inputs(files: Sequence[str], lines: bool) -> Iterator[Input]:
             continue
         try:
             if name != _STDIN and Path(name).stat().st_size > Limits.PAYLOAD:
-                yield Input(name, b"", _TOO_LARGE)
+                yield MapInput(name, b"", _TOO_LARGE)
                 continue
             payload = b"".join(_chunks(name)) if name == _STDIN else Path(name).read_bytes()
         except OSError as error:
-            yield Input(name, b"", f"cannot be read: {(error.strerror or '').lower()}")
+            yield MapInput(name, b"", f"cannot be read: {(error.strerror or '').lower()}")
         else:
-            yield Input(name, payload)
+            yield MapInput(name, payload)
 
 
-def _lines(name: str) -> Iterator[Input]:
+def _lines(name: str) -> Iterator[MapInput]:
     number = 1
     label = "stdin" if name == _STDIN else name
     rest = _Line()
@@ -83,7 +83,7 @@ def _lines(name: str) -> Iterator[Input]:
                 number, rest = number + 1, _Line()
             rest.add(begin)
     except OSError as error:
-        yield Input(label, b"", f"cannot be read: {(error.strerror or '').lower()}")
+        yield MapInput(label, b"", f"cannot be read: {(error.strerror or '').lower()}")
     if rest.size:
         yield rest.input(f"{label}:{number}")
 
@@ -102,10 +102,10 @@ class _Line:
         else:
             self._parts.append(part)
 
-    def input(self, name: str) -> Input:
+    def input(self, name: str) -> MapInput:
         if self.size > Limits.PAYLOAD:
-            return Input(name, b"", _TOO_LARGE)
-        return Input(name, b"".join(self._parts))
+            return MapInput(name, b"", _TOO_LARGE)
+        return MapInput(name, b"".join(self._parts))
 
 
 def _chunks(name: str) -> Iterator[bytes]:
@@ -129,7 +129,7 @@ class Feed:
         order: Arguments of :meth:`wmp.Manager.submit`.
     """
 
-    def __init__(self, manager: Manager, source: Iterator[Input], order: dict[str, Any]) -> None:
+    def __init__(self, manager: Manager, source: Iterator[MapInput], order: dict[str, Any]) -> None:
         self.count = 0
         """Inputs seen so far."""
         self._manager = manager
@@ -193,7 +193,7 @@ class Feed:
             self._ended = True
             self._changed.notify()
 
-    def _hand_in(self, one: Input) -> Item:
+    def _hand_in(self, one: MapInput) -> Item:
         if one.error is not None:
             return Item(one.name, 0, None, one.error)
         if len(one.payload) > Limits.PAYLOAD:

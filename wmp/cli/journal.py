@@ -12,11 +12,11 @@ from typing import Any, Final
 
 import click
 
-from wmp.cli.bar import Bar
-from wmp.cli.options import Command
-from wmp.cli.start import complain
-from wmp.cli.totals import Totals, said
-from wmp.journal.reading import Line, Reader, find_segments, strands
+from wmp.cli.entry_point import complain
+from wmp.cli.journal_stats import JournalStats, said
+from wmp.cli.options import ProgramCommand
+from wmp.cli.progress import ProgressBar
+from wmp.journal.reader import Line, Reader, find_segments, strands
 from wmp.journal.schema import COLUMNS, LINES
 
 __all__ = ["journal"]
@@ -48,7 +48,7 @@ def journal() -> None:
 
 @journal.command(
     name="cat",
-    cls=Command,
+    cls=ProgramCommand,
     short_help="Print the lines, readable.",
     epilog="""
     wmp journal cat journal
@@ -108,7 +108,7 @@ def _cat(
 
 @journal.command(
     name="stat",
-    cls=Command,
+    cls=ProgramCommand,
     short_help="Say what is in it.",
     epilog="""
     wmp journal stat journal
@@ -122,8 +122,8 @@ def _stat(paths: tuple[str, ...], as_json: bool, quiet: bool) -> int:
     """Say what journals hold: nodes, time, messages, jobs, what was ignored, what is lost."""
     segments = find_segments(paths)
     total = sum(_size(segment) for segment in segments)
-    totals = Totals(len(segments), total)
-    with Bar(_PROGRAM, total >> 10, shown=not quiet) as bar:
+    totals = JournalStats(len(segments), total)
+    with ProgressBar(_PROGRAM, total >> 10, shown=not quiet) as bar:
         reader = Reader(lambda size: bar.advance(size >> 10, "KiB"))
         for segment in segments:
             for line in reader.read(segment):

@@ -8,14 +8,14 @@ from pathlib import Path
 import click
 import zmq.auth
 
-from wmp.cli.options import Command
+from wmp.cli.options import ProgramCommand
 from wmp.errors import ConfigError
 
 __all__ = ["keys"]
 
 
 @click.command(
-    cls=Command,
+    cls=ProgramCommand,
     short_help="Make CURVE keys for a node that the network can reach.",
     epilog="""
     wmp keys manager          makes manager.key and manager.key_secret

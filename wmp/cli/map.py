@@ -15,12 +15,19 @@ from typing import Any, Final
 import click
 
 from wmp.blocking import Manager
-from wmp.cli.bar import Bar
+from wmp.cli.entry_point import (
+    FAILED,
+    INTERRUPTED,
+    TERMINATED,
+    ProgramTerminated,
+    complain,
+    terminated,
+)
 from wmp.cli.feed import Feed, Item, inputs
-from wmp.cli.options import HOME, Command, amounts, check_addresses, security_of, verbose
+from wmp.cli.options import HOME, ProgramCommand, amounts, check_addresses, security_of, verbose
 from wmp.cli.options import journal as journal_flag
 from wmp.cli.options import keys as key_flags
-from wmp.cli.start import FAILED, INTERRUPTED, TERMINATED, Terminated, complain, terminated
+from wmp.cli.progress import ProgressBar
 from wmp.errors import ConfigError, JobFailed
 from wmp.message import DEFAULT_ROLE
 from wmp.runtime.checks import check_role, check_seconds
@@ -43,7 +50,7 @@ _TURN: Final = 0.1
 
 @click.command(
     name="map",
-    cls=Command,
+    cls=ProgramCommand,
     short_help="Spread files, or the lines of stdin, over workers.",
     epilog="""
     wmp map --role wc *.txt                     each file is a job
@@ -123,7 +130,7 @@ def map_command(
     total = len(files) if files and not lines else None
     order = {"role": role, "needs": amounts("--need", need) or None, "timeout": timeout}
     try:
-        with terminated(), manager, Bar(_PROGRAM, total, shown=not typed) as bar:
+        with terminated(), manager, ProgressBar(_PROGRAM, total, shown=not typed) as bar:
             if any(endpoint.endswith((":*", ":0")) for endpoint in bind):
                 bar.complain(f"bound to {', '.join(manager.endpoints)}")
             feed = Feed(manager, inputs(files, lines), order)
@@ -131,7 +138,7 @@ def map_command(
             start = f"wmp worker --role {role}{keys} --connect {manager.endpoints[0]} -- COMMAND"
             watch = _Watch(manager, bar, role, wait, start)
             failed = _collect(feed, _Printer(as_json, bar), watch)
-    except Terminated:
+    except ProgramTerminated:
         complain(_PROGRAM, "terminated; jobs under way were cancelled")
         return TERMINATED
     except KeyboardInterrupt:
@@ -168,7 +175,9 @@ def _collect(feed: Feed, printer: _Printer, watch: _Watch) -> int:
 class _Watch:
     """Says that nobody is there for the role, once each time that it has become so."""
 
-    def __init__(self, manager: Manager, bar: Bar, role: str, wait: float, start: str) -> None:
+    def __init__(
+        self, manager: Manager, bar: ProgressBar, role: str, wait: float, start: str
+    ) -> None:
         self._manager = manager
         self._bar = bar
         self._role = role
@@ -222,7 +231,7 @@ class _Watch:
 class _Printer:
     """Prints results to stdout, errors to stderr, and moves the bar."""
 
-    def __init__(self, as_json: bool, bar: Bar) -> None:
+    def __init__(self, as_json: bool, bar: ProgressBar) -> None:
         self._as_json = as_json
         self._bar = bar
         self.flush = bar.flush

@@ -18,7 +18,7 @@ __all__ = [
     "BELOW",
     "HOME",
     "VERBOSE",
-    "Command",
+    "ProgramCommand",
     "amounts",
     "check_addresses",
     "journal",
@@ -47,7 +47,7 @@ _REMEDY: Final = (
 _F = TypeVar("_F", bound=Callable[..., Any])
 
 
-class Command(click.Command):
+class ProgramCommand(click.Command):
     """A command whose help keeps the lines of its examples as they are."""
 
     def format_epilog(self, context: click.Context, formatter: click.HelpFormatter) -> None:

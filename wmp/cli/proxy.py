@@ -11,10 +11,11 @@ from typing import Final
 import click
 
 from wmp import aio
+from wmp.cli.entry_point import complain
 from wmp.cli.options import (
     BELOW,
     HOME,
-    Command,
+    ProgramCommand,
     check_addresses,
     keys,
     security_of,
@@ -23,7 +24,6 @@ from wmp.cli.options import (
     write_examples,
 )
 from wmp.cli.options import journal as journal_flag
-from wmp.cli.start import complain
 from wmp.message import Limits
 from wmp.runtime.config import DeviceDefinition, load_devices, meets
 from wmp.runtime.signals import on_signals
@@ -33,14 +33,14 @@ __all__ = ["command"]
 _PROGRAM: Final = "wmp-device"
 
 
-class _Group(click.Group):
+class _DeviceGroup(click.Group):
     def format_epilog(self, context: click.Context, formatter: click.HelpFormatter) -> None:
         write_examples(self.epilog, formatter)
 
 
 @click.group(
     name=_PROGRAM,
-    cls=_Group,
+    cls=_DeviceGroup,
     invoke_without_command=True,
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog="""
@@ -119,7 +119,7 @@ def command(
     return asyncio.run(_serve((definition,)))
 
 
-@command.command(name="run", cls=Command, epilog="wmp-device run devices/chain/device.toml")
+@command.command(name="run", cls=ProgramCommand, epilog="wmp-device run devices/chain/device.toml")
 @click.argument("file")
 @verbose
 def _run(file: str) -> int:
@@ -127,7 +127,9 @@ def _run(file: str) -> int:
     return asyncio.run(_serve(load_devices(file)))
 
 
-@command.command(name="check", cls=Command, epilog="wmp-device check devices/proxy/device.toml")
+@command.command(
+    name="check", cls=ProgramCommand, epilog="wmp-device check devices/proxy/device.toml"
+)
 @click.argument("file")
 @verbose
 def _check(file: str) -> int:

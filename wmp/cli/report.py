@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from wmp.cli.bar import Bar
-from wmp.cli.options import Command
-from wmp.cli.start import FAILED, complain
+from wmp.cli.entry_point import FAILED, complain
+from wmp.cli.options import ProgramCommand
+from wmp.cli.progress import ProgressBar
 from wmp.errors import ConfigError
 
 if TYPE_CHECKING:
-    from wmp.spark.reporting import Report
+    from wmp.spark.reporting import JournalReport
 
 __all__ = ["make", "pipeline", "report", "say"]
 
@@ -24,7 +24,7 @@ _PROGRAM: Final = "wmp"
 
 
 @click.command(
-    cls=Command,
+    cls=ProgramCommand,
     short_help="Tell from journals what happened, and whether it was right.",
     epilog="""
     wmp report journal --out report
@@ -74,7 +74,7 @@ def report(
 
 def make(
     journals: tuple[str, ...], out: str, *, master: str | None = None, quiet: bool = False
-) -> Report:
+) -> JournalReport:
     """Make a report, behind a progress bar.
 
     Raises:
@@ -82,8 +82,8 @@ def make(
     """
     spark = pipeline()
     _hush()
-    with Bar(_PROGRAM, None, shown=not quiet) as bar:
-        made: Report = spark.report(journals, out, master=master, progress=_Steps(bar))
+    with ProgressBar(_PROGRAM, None, shown=not quiet) as bar:
+        made: JournalReport = spark.report(journals, out, master=master, progress=_Steps(bar))
     return made
 
 
@@ -97,10 +97,10 @@ def _follow(
 ) -> int:
     spark = pipeline()
     _hush()
-    last: Report | None = None
-    with Bar(_PROGRAM, None, shown=not quiet) as bar:
+    last: JournalReport | None = None
+    with ProgressBar(_PROGRAM, None, shown=not quiet) as bar:
 
-        def made(one: Report, lines: int) -> bool:
+        def made(one: JournalReport, lines: int) -> bool:
             nonlocal last
             last = one
             if as_json:
@@ -145,7 +145,7 @@ def pipeline() -> Any:
 class _Steps:
     """Moves the bar on."""
 
-    def __init__(self, bar: Bar) -> None:
+    def __init__(self, bar: ProgressBar) -> None:
         self._bar = bar
         self._done = 0
 
@@ -155,7 +155,7 @@ class _Steps:
         self._done = done
 
 
-def say(made: Report, *, as_json: bool = False) -> None:
+def say(made: JournalReport, *, as_json: bool = False) -> None:
     """Print what came of it."""
     if as_json:
         print(_as_json(made))
@@ -180,13 +180,13 @@ def say(made: Report, *, as_json: bool = False) -> None:
     print(f"report: {_near(made.page)}")
 
 
-def _found(made: Report) -> str:
+def _found(made: JournalReport) -> str:
     certain, uncertain = made.result.violations, made.result.uncertain
     text = f"violations: {certain}"
     return text + (f", and {uncertain} that gaps in the journals may explain" if uncertain else "")
 
 
-def _as_json(made: Report) -> str:
+def _as_json(made: JournalReport) -> str:
     return json.dumps(
         {
             "page": str(made.page),

@@ -17,16 +17,16 @@ from typing import Any, Final
 import click
 
 from wmp import aio, blocking
-from wmp.cli.options import HOME, Command, amounts, check_addresses, security_of, verbose
+from wmp.cli.entry_point import SIGNALLED, complain
+from wmp.cli.options import HOME, ProgramCommand, amounts, check_addresses, security_of, verbose
 from wmp.cli.options import journal as journal_flag
 from wmp.cli.options import keys as key_flags
-from wmp.cli.start import SIGNALLED, complain
 from wmp.errors import ClosedError, ConfigError, WMPError
 from wmp.message import DEFAULT_ROLE, named
 from wmp.runtime.checks import check_seconds
 from wmp.runtime.command import CommandHandler
+from wmp.runtime.executors import KINDS
 from wmp.runtime.handlers import Handler
-from wmp.runtime.pools import KINDS
 from wmp.runtime.signals import heard
 
 __all__ = ["worker"]
@@ -49,7 +49,7 @@ _OWN: Final = (
 """Flags for a worker made here; a ready-made one brings its own."""
 
 
-class _WorkerCommand(Command):
+class _WorkerCommand(ProgramCommand):
     """Keeps what follows ``--`` for itself: it is a command line of its own."""
 
     def parse_args(self, context: click.Context, args: list[str]) -> list[str]:

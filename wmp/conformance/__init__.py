@@ -8,8 +8,8 @@ cases, conversations are drawn (:mod:`wmp.conformance.draw`), and the shortest t
 rule is told.
 
 In Python, :func:`check_manager`, :func:`check_worker`, :func:`check_device` and
-:func:`check_codec` hold an implementation against all of it; :mod:`wmp.conformance.ours` shows
-how one is adapted. Needs the extra ``conformance``.
+:func:`check_codec` hold an implementation against all of it;
+:mod:`wmp.conformance.own_machines` shows how one is adapted. Needs the extra ``conformance``.
 """
 
 from __future__ import annotations
@@ -18,16 +18,23 @@ import importlib
 import typing
 
 if typing.TYPE_CHECKING:
-    from wmp.conformance.case import Broken, Case, Line, Result, Unimplemented, Verdict
+    from wmp.conformance.case import (
+        Broken,
+        Case,
+        CaseResult,
+        TranscriptLine,
+        Unimplemented,
+        Verdict,
+    )
     from wmp.conformance.check import Nonconforming, check_device, check_manager, check_worker
     from wmp.conformance.codec_check import check_codec
 
 __all__ = [
     "Broken",
     "Case",
-    "Line",
+    "CaseResult",
     "Nonconforming",
-    "Result",
+    "TranscriptLine",
     "Unimplemented",
     "Verdict",
     "check_codec",

@@ -8,7 +8,7 @@ from typing import Any
 from attrs import evolve, frozen
 
 from wmp import codec
-from wmp.conformance.form import FIELDS, REQUIRED
+from wmp.conformance.frame_check import FIELDS, REQUIRED
 from wmp.message import VERSION, Command, ErrorCode, Field, Frame, Message
 
 __all__ = [

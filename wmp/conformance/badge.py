@@ -6,7 +6,7 @@ from html import escape
 from typing import Final
 
 from wmp.conformance.case import Verdict
-from wmp.conformance.report import Report
+from wmp.conformance.report import ConformanceReport
 
 __all__ = ["badge", "verdict_in_words"]
 
@@ -16,7 +16,7 @@ _LETTER: Final = 6.6
 """Width of a letter of 11 pixels, about; ``textLength`` makes it so."""
 
 
-def verdict_in_words(report: Report) -> str:
+def verdict_in_words(report: ConformanceReport) -> str:
     """``conforms``, or how many rules are broken."""
     if not report.conforms:
         broken = {rule for entry in report.bad for rule in entry.breaks or entry.rules[:1]}
@@ -26,7 +26,7 @@ def verdict_in_words(report: Report) -> str:
     return "conforms" if report.whole else "conforms in part"
 
 
-def badge(report: Report) -> str:
+def badge(report: ConformanceReport) -> str:
     """Draw it: who on the left, what on the right."""
     left, right = f"WMP/1 {report.testee}", verdict_in_words(report)
     colour = _GOOD if report.conforms else _BAD

@@ -11,7 +11,16 @@ from attrs import field, frozen
 from wmp.conformance.rules import RULES, Rule
 from wmp.message import Frame, Message
 
-__all__ = ["CASES", "Broken", "Case", "Line", "Result", "Unimplemented", "Verdict", "case"]
+__all__ = [
+    "CASES",
+    "Broken",
+    "Case",
+    "CaseResult",
+    "TranscriptLine",
+    "Unimplemented",
+    "Verdict",
+    "case",
+]
 
 
 class Verdict(Enum):
@@ -52,7 +61,7 @@ class Unimplemented(Exception):
 
 
 @frozen
-class Line:
+class TranscriptLine:
     """One thing that happened in a conversation."""
 
     at: float
@@ -104,7 +113,7 @@ class Case:
 
 
 @frozen
-class Result:
+class CaseResult:
     """What became of a case with one testee."""
 
     case: Case
@@ -113,7 +122,7 @@ class Result:
     """The rule that is broken; else the case's first."""
     text: str = ""
     """Why, for people."""
-    lines: Sequence[Line] = ()
+    lines: Sequence[TranscriptLine] = ()
     """The conversation."""
     units: float = 0.0
     """How long it took, in units."""

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Collection, Iterable, Iterator
 
 from wmp.conformance import cases
-from wmp.conformance.case import CASES, Case, Result, Verdict
+from wmp.conformance.case import CASES, Case, CaseResult, Verdict
 from wmp.conformance.draw import SPEAKS, draw
 from wmp.conformance.play import play, terms_of
 from wmp.conformance.render import conversation
@@ -35,7 +35,7 @@ class Nonconforming(AssertionError):
         result: What became of the case.
     """
 
-    def __init__(self, result: Result) -> None:
+    def __init__(self, result: CaseResult) -> None:
         case = result.case
         super().__init__(
             f"{result.rule}: {result.text}\n"
@@ -61,7 +61,7 @@ def cases_for(
     return sorted(found, key=lambda case: case.rule.order)
 
 
-def run_all(factory: Factory, cases: Iterable[Case]) -> Iterator[Result]:
+def run_all(factory: Factory, cases: Iterable[Case]) -> Iterator[CaseResult]:
     """Play cases, each with a testee of its own, in virtual time."""
     for case in cases:
         yield play(case, _virtual(factory, case))

@@ -23,7 +23,7 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 from wmp import codec
 from wmp.conformance.bad_messages import Bad, bad_columns, bad_heads, enumerate_columns, too_much
 from wmp.conformance.case import Broken
-from wmp.conformance.form import check_form
+from wmp.conformance.frame_check import check_form
 from wmp.errors import DecodeError
 from wmp.message import Columns, Command, Frame, Message
 from wmp.testing.strategies import broken_frames, messages

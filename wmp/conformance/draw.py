@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 from hypothesis.errors import Flaky
 
-from wmp.conformance.case import Case, Result, Verdict
+from wmp.conformance.case import Case, CaseResult, Verdict
 from wmp.conformance.moves import MOVES, Move, drawn_case
 from wmp.conformance.play import play
 from wmp.conformance.wire import Wire
@@ -35,7 +35,7 @@ def moves(testee: str, most: int = 30) -> st.SearchStrategy[list[list[Any]]]:
     return parts.map(lambda some: [one for part in some for one in part][:most])
 
 
-def play_moves(testee: str, script: Sequence[Move], wire: Callable[[Case], Wire]) -> Result:
+def play_moves(testee: str, script: Sequence[Move], wire: Callable[[Case], Wire]) -> CaseResult:
     """Play one conversation that was drawn before."""
     case = drawn_case(testee, script)
     return evolve(play(case, wire(case)), script=[list(move) for move in script])
@@ -50,7 +50,7 @@ def draw(
     number: int = 0,
     shrinking: float = inf,
     sure: Callable[[Case], Wire] | None = None,
-) -> Result:
+) -> CaseResult:
     """Draw conversations until one breaks a rule, then the shortest that does.
 
     Args:
@@ -67,7 +67,7 @@ def draw(
     Returns:
         The failure with its ``script``; else the last conversation.
     """
-    results: list[Result] = []
+    results: list[CaseResult] = []
 
     @settings(
         max_examples=examples,
@@ -89,7 +89,7 @@ def draw(
             raise _Found(result.rule)
         results[:] = [result]
 
-    failures: list[Result] = []
+    failures: list[CaseResult] = []
     try:
         search()
     except (_Found, Flaky, ExceptionGroup):
@@ -101,7 +101,9 @@ def draw(
     return evolve(results[-1], seed=number)
 
 
-def _shorten(found: Result, testee: str, wire: Callable[[Case], Wire], until: float) -> Result:
+def _shorten(
+    found: CaseResult, testee: str, wire: Callable[[Case], Wire], until: float
+) -> CaseResult:
     """Leave out what can be left out, the most first: a live testee has time for few tries."""
     made = sum(line.way == "#" for line in found.lines)  # later moves were never made
     script, size = list(found.script[:made]), max(1, made // 2)

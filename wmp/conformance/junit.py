@@ -9,14 +9,14 @@ from xml.etree import ElementTree
 
 from wmp.conformance.case import Verdict
 from wmp.conformance.render import conversation
-from wmp.conformance.report import Entry, Report
+from wmp.conformance.report import ConformanceReport, ReportEntry
 
 __all__ = ["junit"]
 
 _NOT_XML: Final = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
-def junit(reports: Sequence[Report]) -> str:
+def junit(reports: Sequence[ConformanceReport]) -> str:
     """Write reports as JUnit XML.
 
     Args:
@@ -41,7 +41,7 @@ def junit(reports: Sequence[Report]) -> str:
     return ElementTree.tostring(root, encoding="unicode", xml_declaration=True) + "\n"
 
 
-def _add(suite: ElementTree.Element, report: Report, entry: Entry) -> None:
+def _add(suite: ElementTree.Element, report: ConformanceReport, entry: ReportEntry) -> None:
     kind, _, name = entry.case.partition("/")
     test = ElementTree.SubElement(
         suite, "testcase", classname=f"wmp.{kind}", name=name, time=f"{entry.seconds:.3f}"

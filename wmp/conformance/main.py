@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NoReturn
 
-from wmp.cli.start import start
+from wmp.cli.entry_point import start
 
 __all__ = ["main"]
 

@@ -9,16 +9,16 @@ from typing import Any
 from attrs import define, field
 
 from wmp.conformance.case import Broken
-from wmp.conformance.opponent import Opponent
+from wmp.conformance.played_peer import PlayedPeer
 from wmp.conformance.talk import Heard
 from wmp.conformance.wire import Connection
 from wmp.message import Columns, Command, Message, Peer
 
-__all__ = ["Given", "Lock", "PlayedManager", "WorkerBook"]
+__all__ = ["Given", "OfferedLock", "PlayedManager", "WorkerBook"]
 
 
 @define
-class Lock:
+class OfferedLock:
     """A GIVE and what is left of it."""
 
     number: int
@@ -56,7 +56,7 @@ class WorkerBook:
     readies: dict[int, tuple[Any, ...]] = field(factory=dict)
     """What each READY said, by number."""
     last_ready: dict[Connection, int] = field(factory=dict)
-    locks: dict[int, Lock] = field(factory=dict)
+    locks: dict[int, OfferedLock] = field(factory=dict)
     """All locks of all managers."""
     resources: Mapping[str, int] = field(factory=dict)
     roles: Sequence[str] = ()
@@ -64,7 +64,7 @@ class WorkerBook:
 
 
 @define(eq=False)
-class PlayedManager(Opponent):
+class PlayedManager(PlayedPeer):
     """A manager, correct unless the script says otherwise."""
 
     endpoint: int = 0
@@ -79,7 +79,7 @@ class PlayedManager(Opponent):
     ready: int = 0
     """The newest READY heard; 0 for none."""
     last_lock: int = 0
-    locks: dict[int, Lock] = field(factory=dict)
+    locks: dict[int, OfferedLock] = field(factory=dict)
     """Open ones that this worker has for this manager."""
     windows: bool = False
     """Whether any lock had a window."""
@@ -96,7 +96,7 @@ class PlayedManager(Opponent):
     """Whose jobs it gives; None for its own."""
 
     def __attrs_post_init__(self) -> None:
-        Opponent.__attrs_post_init__(self)
+        PlayedPeer.__attrs_post_init__(self)
         self.session = self.session or 1
 
     # -- saying
@@ -163,7 +163,7 @@ class PlayedManager(Opponent):
         self.say(Command.TAKE, columns, lock=lock, role=role, needs=needs, manager=owner, **fields)
         return list(ids)
 
-    def _lender(self, lock: Lock) -> Lock | None:
+    def _lender(self, lock: OfferedLock) -> OfferedLock | None:
         """Another lock, on what of which a job that came for the window may start (WMP-4.2)."""
         others = (other for other in self.locks.values() if other is not lock and other.locked)
         return next((other for other in others if other.needs == lock.needs), None)
@@ -212,7 +212,7 @@ class PlayedManager(Opponent):
         self.settle()  # what is on its way is for the older one
         self._lose("WMP-9.7")
         self.ready = self.credit = self.last_lock = 0
-        Opponent.restart(self)
+        PlayedPeer.restart(self)
         self.session = 1
 
     # -- whole flows
@@ -225,7 +225,9 @@ class PlayedManager(Opponent):
         self.talk.settle()
         return ready
 
-    def woken(self, count: int = 1, *, role: str = "echo", within: float | None = None) -> Lock:
+    def woken(
+        self, count: int = 1, *, role: str = "echo", within: float | None = None
+    ) -> OfferedLock:
         """WAKE, with NO to every held GIVE, and wait for the GIVE that answers it."""
         before = list(self.locks)
         self.wake(count, role=role)
@@ -233,7 +235,7 @@ class PlayedManager(Opponent):
             self.no(number)
         return self.lock(within, "WMP-3.8", "it has room and was woken")
 
-    def lock(self, within: float | None = None, rule: str = "", what: str = "") -> Lock:
+    def lock(self, within: float | None = None, rule: str = "", what: str = "") -> OfferedLock:
         """Wait for a GIVE that is open.
 
         Raises:
@@ -367,7 +369,7 @@ class PlayedManager(Opponent):
         if window > want:
             raise Broken("WMP-4.2", f"window {window} of want {want}")
         self.windows = self.windows or window > 0
-        lock = Lock(number, want, window, heard["roles"], heard["needs"], hold, heard.at)
+        lock = OfferedLock(number, want, window, heard["roles"], heard["needs"], hold, heard.at)
         self.last_lock = max(self.last_lock, number)
         book.locks[number] = self.locks[number] = lock
         self._check_resources()

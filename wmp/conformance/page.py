@@ -11,7 +11,7 @@ from typing import Final
 from wmp.conformance.badge import badge, verdict_in_words
 from wmp.conformance.case import Verdict
 from wmp.conformance.diagram import sequence_diagram
-from wmp.conformance.report import Entry, Report, Said
+from wmp.conformance.report import ConformanceReport, ReportEntry, Said
 from wmp.conformance.rules import RULES
 
 __all__ = ["page"]
@@ -51,7 +51,7 @@ _MEANINGS: Final = {
 }
 
 
-def page(reports: Sequence[Report]) -> str:
+def page(reports: Sequence[ConformanceReport]) -> str:
     """Make the page.
 
     Args:
@@ -108,7 +108,7 @@ def page(reports: Sequence[Report]) -> str:
 """
 
 
-def _summary(at: int, report: Report, numbers: _Numbers) -> str:
+def _summary(at: int, report: ConformanceReport, numbers: _Numbers) -> str:
     counts = "".join(
         f'<li class="{_class(verdict)}"><b>{count}</b> {verdict.value}</li>'
         for verdict in _MEANINGS
@@ -151,7 +151,7 @@ def _legend() -> str:
     return f'<form id="legend">{shown}{unseen}</form>'
 
 
-def _matrix(reports: Sequence[Report], numbers: _Numbers) -> str:
+def _matrix(reports: Sequence[ConformanceReport], numbers: _Numbers) -> str:
     seen = [report.rules() for report in reports]
     heads = "".join(
         f'<th scope="col"><a href="#implementation-{at}">{escape(report.name)}</a>'
@@ -184,7 +184,7 @@ def _matrix(reports: Sequence[Report], numbers: _Numbers) -> str:
     )
 
 
-def _numbers(reports: Sequence[Report]) -> _Numbers:
+def _numbers(reports: Sequence[ConformanceReport]) -> _Numbers:
     told = [
         (at, entry.case)
         for at, report in enumerate(reports)
@@ -210,7 +210,7 @@ def _words(text: str) -> str:
     return re.sub(r"\b(MUST(?: NOT)?|SHOULD(?: NOT)?|MAY)\b", r"<b>\1</b>", text)
 
 
-def _section(number: int, at: int, report: Report, entry: Entry) -> str:
+def _section(number: int, at: int, report: ConformanceReport, entry: ReportEntry) -> str:
     rules = entry.breaks or entry.rules[:1]
     links = ", ".join(f'<a href="#{rule}">{rule}</a>' for rule in rules)
     broken = entry.text if entry.unwell else ""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 
-from wmp.conformance.case import Broken, Case, Result, Unimplemented, Verdict
+from wmp.conformance.case import Broken, Case, CaseResult, Unimplemented, Verdict
 from wmp.conformance.talk import Talk
 from wmp.conformance.talks import DeviceTalk, ManagerTalk, WorkerTalk
 from wmp.conformance.wire import Terms, Wire
@@ -26,7 +26,7 @@ def terms_of(case: Case) -> Terms:
     return Terms(endpoints=endpoints, slots=case.slots)
 
 
-def play(case: Case, wire: Wire, *, still_works: bool = True) -> Result:
+def play(case: Case, wire: Wire, *, still_works: bool = True) -> CaseResult:
     """Play ``case`` with the testee behind ``wire``, and end the testee.
 
     Args:
@@ -44,7 +44,7 @@ def play(case: Case, wire: Wire, *, still_works: bool = True) -> Result:
     return judge(case, talk, script)
 
 
-def judge(case: Case, talk: Talk, script: Callable[[], None]) -> Result:
+def judge(case: Case, talk: Talk, script: Callable[[], None]) -> CaseResult:
     """Run a script to its end and say what it found out; ends the testee."""
     wire = talk.wire
     verdict, rule, text = Verdict.OK, case.rules[0], ""
@@ -70,4 +70,4 @@ def judge(case: Case, talk: Talk, script: Callable[[], None]) -> Result:
         complaint = wire.close()
     if complaint and verdict in (Verdict.OK, Verdict.INFORMATIONAL):
         verdict, text = Verdict.UNCLEAN, complaint
-    return Result(case, verdict, rule, text, lines, units)
+    return CaseResult(case, verdict, rule, text, lines, units)

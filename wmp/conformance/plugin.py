@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from wmp.conformance.run import Plan
+    from wmp.conformance.run import RunPlan
 
 __all__ = ["pytest_addoption", "pytest_configure", "pytest_generate_tests", "wmp_plan"]
 
 _FIXTURE = "wmp_case"
-_plan: pytest.StashKey[Plan] = pytest.StashKey()
+_plan: pytest.StashKey[RunPlan] = pytest.StashKey()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -42,10 +42,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     add("--wmp-draw-seed", type=int, default=0, metavar="N", help="of what is drawn (0)")
 
 
-def _make_plan(config: pytest.Config) -> Plan:
+def _make_plan(config: pytest.Config) -> RunPlan:
     try:
-        from wmp.conformance.asked import check, choose, spoken
-        from wmp.conformance.run import Plan
+        from wmp.conformance.run import RunPlan
+        from wmp.conformance.selection import check, choose, spoken
         from wmp.conformance.sockets import Live
     except ModuleNotFoundError as error:
         raise pytest.UsageError(
@@ -66,7 +66,7 @@ def _make_plan(config: pytest.Config) -> Plan:
     except ConfigError as error:
         raise pytest.UsageError(str(error)) from None
     live = Live(testee, option("--wmp-command"), option("--wmp-endpoint"), option("--wmp-unit"))
-    return Plan(
+    return RunPlan(
         live,
         cases,
         option("--wmp-examples") if draws else 0,

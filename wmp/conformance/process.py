@@ -14,7 +14,7 @@ from typing import IO
 
 from attrs import define, field
 
-__all__ = ["Process", "fill"]
+__all__ = ["PeerProcess", "fill"]
 
 _PATIENCE = 5.0
 _MOST_SAID = 4000
@@ -35,7 +35,7 @@ def fill(command: str, words: Mapping[str, str]) -> list[str]:
 
 
 @define(eq=False)
-class Process:
+class PeerProcess:
     """One run of a testee's command.
 
     Args:

@@ -12,15 +12,15 @@ from typing import Any, Final, TypeVar
 import click
 from attrs import evolve
 
-from wmp.cli.options import Command, version, write_examples
-from wmp.cli.start import FAILED
-from wmp.conformance.asked import check, choose, failed, name_of, play_plan, spoken
+from wmp.cli.entry_point import FAILED
+from wmp.cli.options import ProgramCommand, version, write_examples
 from wmp.conformance.badge import badge as make_badge
 from wmp.conformance.junit import junit as make_junit
 from wmp.conformance.page import page as make_page
-from wmp.conformance.report import Report, read
+from wmp.conformance.report import ConformanceReport, read
 from wmp.conformance.rules import PROFILES
-from wmp.conformance.run import Plan
+from wmp.conformance.run import RunPlan
+from wmp.conformance.selection import check, choose, failed, name_of, play_plan, spoken
 from wmp.conformance.sockets import Live
 from wmp.conformance.terminal import show, show_cases, show_summary
 from wmp.errors import ConfigError
@@ -45,13 +45,13 @@ def _may_write(
     return file
 
 
-class _Group(click.Group):
+class _ConformanceGroup(click.Group):
     def format_epilog(self, context: click.Context, formatter: click.HelpFormatter) -> None:
         write_examples(self.epilog, formatter)
 
 
 @click.group(
-    cls=_Group,
+    cls=_ConformanceGroup,
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog="""
     wmp-conformance worker --command "./my-worker {endpoint}"
@@ -101,7 +101,7 @@ def _make(testee: str) -> click.Command:
 
     @click.command(
         name=testee,
-        cls=Command,
+        cls=ProgramCommand,
         help=f"Hold a {testee} against the specification.",
         epilog=f"""
         wmp-conformance {testee} --command "{wishes}" --html found.html
@@ -204,7 +204,7 @@ def _hold(
     check(testee, command, endpoint)
     live = Live(testee, command, endpoint, unit or _UNIT)
     speaks = spoken(testee, profiles, without)
-    plan = Plan(
+    plan = RunPlan(
         live,
         chosen,
         (_EXAMPLES if examples is None else examples) if draws else 0,
@@ -213,7 +213,7 @@ def _hold(
         moves,
         1 if command is None else at_once or min(4, os.cpu_count() or 1),
     )
-    report = Report(
+    report = ConformanceReport(
         testee,
         name or name_of(command, endpoint),
         command,
@@ -240,7 +240,7 @@ def _hold(
 
 
 def _write(
-    reports: Sequence[Report],
+    reports: Sequence[ConformanceReport],
     *,
     html: Path | None = None,
     junit: Path | None = None,
@@ -255,7 +255,7 @@ def _write(
 
 
 @click.command(
-    cls=Command, epilog="wmp-conformance compare mine.json yours.json --html matrix.html"
+    cls=ProgramCommand, epilog="wmp-conformance compare mine.json yours.json --html matrix.html"
 )
 @click.argument(
     "files",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from wmp.conformance.case import Line
+from wmp.conformance.case import TranscriptLine
 from wmp.message import FIELD_NAMES, Frame, Message, Outcome
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def _show(value: Any) -> str:
     return str(value)
 
 
-def conversation(lines: Iterable[Line | Said], testee: str = "testee") -> str:
+def conversation(lines: Iterable[TranscriptLine | Said], testee: str = "testee") -> str:
     """Give a conversation, a line a message: when, who to whom, what."""
     shown = []
     for line in lines:

@@ -10,12 +10,22 @@ from typing import Any, Final
 
 from attrs import evolve, field, frozen
 
-from wmp.conformance.case import Line, Result, Verdict
+from wmp.conformance.case import CaseResult, TranscriptLine, Verdict
 from wmp.conformance.rules import RULES
-from wmp.conformance.unseen import UNSEEN
+from wmp.conformance.untestable_rules import UNSEEN
 from wmp.errors import ConfigError
 
-__all__ = ["BAD", "FORMAT", "VERSION", "Bytes", "Entry", "Report", "Said", "entry_of", "read"]
+__all__ = [
+    "BAD",
+    "FORMAT",
+    "VERSION",
+    "Bytes",
+    "ConformanceReport",
+    "ReportEntry",
+    "Said",
+    "entry_of",
+    "read",
+]
 
 FORMAT: Final = "wmp-conformance"
 VERSION: Final = 1
@@ -48,7 +58,7 @@ class Bytes:
 
 @frozen
 class Said:
-    """One line of a conversation; see :class:`~wmp.conformance.case.Line`."""
+    """One line of a conversation; see :class:`~wmp.conformance.case.TranscriptLine`."""
 
     at: float
     who: str
@@ -58,7 +68,7 @@ class Said:
 
 
 @frozen
-class Entry:
+class ReportEntry:
     """What became of one case."""
 
     case: str
@@ -105,7 +115,7 @@ class Entry:
 
 
 @frozen
-class Report:
+class ConformanceReport:
     """One testee, held against cases."""
 
     testee: str
@@ -126,12 +136,12 @@ class Report:
     """Version of the kit."""
     whole: bool = True
     """Whether every case was played that there is for this kind of testee."""
-    entries: tuple[Entry, ...] = field(default=())
+    entries: tuple[ReportEntry, ...] = field(default=())
     file: str | None = field(default=None, eq=False)
     """Where it is as JSON."""
 
     @property
-    def bad(self) -> tuple[Entry, ...]:
+    def bad(self) -> tuple[ReportEntry, ...]:
         """The entries of which it does not conform."""
         bad = BAD | {Verdict.NON_STRICT} if self.strict else BAD
         return tuple(entry for entry in self.entries if entry.verdict in bad)
@@ -161,7 +171,7 @@ class Report:
                     found[rule_id] = verdict, entry.case
         return found
 
-    def replay(self, entry: Entry) -> str:
+    def replay(self, entry: ReportEntry) -> str:
         """The command that plays an entry again: as it was, if this report is in a file."""
         words = ["wmp-conformance", self.testee]
         if self.file is not None and entry.replays:
@@ -179,7 +189,7 @@ class Report:
         return json.dumps(_plain(self), indent=1, ensure_ascii=False) + "\n"
 
 
-def _judged(entry: Entry) -> Iterable[tuple[str, Verdict]]:
+def _judged(entry: ReportEntry) -> Iterable[tuple[str, Verdict]]:
     """(rule, verdict) that an entry shows."""
     if entry.breaks:
         # Of the other rules of the case it shows nothing: it came to its end early.
@@ -190,11 +200,11 @@ def _judged(entry: Entry) -> Iterable[tuple[str, Verdict]]:
     return [(rule, entry.verdict) for rule in entry.rules]
 
 
-def entry_of(result: Result, seconds: float) -> Entry:
+def entry_of(result: CaseResult, seconds: float) -> ReportEntry:
     """What a report keeps of a result."""
     case = result.case
     kept = () if result.verdict in (Verdict.OK, Verdict.UNIMPLEMENTED) else result.lines
-    return Entry(
+    return ReportEntry(
         case=case.id,
         about=case.about.replace("``", "`"),
         rules=case.rules,
@@ -210,12 +220,12 @@ def entry_of(result: Result, seconds: float) -> Entry:
     )
 
 
-def _said(line: Line) -> Said:
+def _said(line: TranscriptLine) -> Said:
     frames = tuple(Bytes(len(frame), bytes(frame[:_SHOWN]).hex()) for frame in line.frames)
     return Said(round(line.at, 3), line.who, line.way, line.text, frames)
 
 
-def _plain(report: Report) -> dict[str, Any]:
+def _plain(report: ConformanceReport) -> dict[str, Any]:
     """As JSON values."""
     return {
         "format": FORMAT,
@@ -248,7 +258,7 @@ _HEAD: Final = (
 )
 
 
-def _plain_entry(entry: Entry) -> dict[str, Any]:
+def _plain_entry(entry: ReportEntry) -> dict[str, Any]:
     plain: dict[str, Any] = {
         "case": entry.case,
         "about": entry.about,
@@ -281,7 +291,7 @@ def _plain_entry(entry: Entry) -> dict[str, Any]:
     return plain
 
 
-def read(path: Path) -> Report:
+def read(path: Path) -> ConformanceReport:
     """Read a report that was written as JSON.
 
     Raises:
@@ -300,7 +310,7 @@ def read(path: Path) -> Report:
             f"{path} is a report of version {plain.get('version')}; this kit reads {VERSION}"
         )
     try:
-        head = Report(**{name: plain[name] for name in _HEAD})
+        head = ConformanceReport(**{name: plain[name] for name in _HEAD})
         return evolve(
             head,
             profiles=tuple(plain["profiles"]),
@@ -311,8 +321,8 @@ def read(path: Path) -> Report:
         raise ConfigError(f"{path} is no whole report: {type(error).__name__} {error}") from None
 
 
-def _read_entry(plain: Mapping[str, Any]) -> Entry:
-    return Entry(
+def _read_entry(plain: Mapping[str, Any]) -> ReportEntry:
+    return ReportEntry(
         case=plain["case"],
         about=plain["about"],
         rules=tuple(plain["rules"]),

@@ -10,18 +10,18 @@ from typing import Any
 
 from attrs import define, evolve, field, frozen
 
-from wmp.conformance.case import CASES, Case, Result, Unimplemented, Verdict
+from wmp.conformance.case import CASES, Case, CaseResult, Unimplemented, Verdict
 from wmp.conformance.check import cases_for
 from wmp.conformance.draw import SPEAKS, draw, play_moves
 from wmp.conformance.moves import Move, drawn_case
 from wmp.conformance.play import play
-from wmp.conformance.report import Entry, entry_of
+from wmp.conformance.report import ReportEntry, entry_of
 from wmp.conformance.rules import PROFILES
 from wmp.conformance.sockets import Live, SocketWire
 from wmp.conformance.talks import DeviceTalk
 from wmp.conformance.wire import Wire
 
-__all__ = ["Plan", "Run", "begins", "drawn_id", "known", "unspoken"]
+__all__ = ["KitRun", "RunPlan", "begins", "drawn_id", "known", "unspoken"]
 
 _SHRINKING = 60.0
 """Seconds for making a conversation shorter in which a rule was broken."""
@@ -33,7 +33,7 @@ def drawn_id(testee: str) -> str:
 
 
 @frozen
-class Plan:
+class RunPlan:
     """What is to be played.
 
     Args:
@@ -60,7 +60,7 @@ class Plan:
         return len(self.cases) + self.examples + len(self.moves)
 
 
-def unspoken(case: Case, profiles: Collection[str]) -> Result | None:
+def unspoken(case: Case, profiles: Collection[str]) -> CaseResult | None:
     """What becomes of a case that is not asked; None for one that is."""
     drawn = case.id == drawn_id(case.testee) and case.testee != "device"
     needed = SPEAKS if drawn else {case.profile}
@@ -68,10 +68,10 @@ def unspoken(case: Case, profiles: Collection[str]) -> Result | None:
     if not missing:
         return None
     text = f"it does not speak the profile {', '.join(missing)}"
-    return Result(case, Verdict.UNIMPLEMENTED, case.rules[0], text)
+    return CaseResult(case, Verdict.UNIMPLEMENTED, case.rules[0], text)
 
 
-def begins(live: Live) -> Entry:
+def begins(live: Live) -> ReportEntry:
     """Whether the testee can be started and does the simplest thing that it is for.
 
     Raises:
@@ -92,7 +92,7 @@ def begins(live: Live) -> Entry:
 
 
 @define(eq=False)
-class Run:
+class KitRun:
     """Plays a plan; iterating gives entries as they come.
 
     Args:
@@ -100,12 +100,12 @@ class Run:
         tell: Called with the number of steps done, from several threads.
     """
 
-    plan: Plan
+    plan: RunPlan
     tell: Callable[[int], None] = lambda steps: None
     _done: int = 0
     _lock: Lock = field(factory=Lock)
 
-    def __iter__(self) -> Iterator[Entry]:
+    def __iter__(self) -> Iterator[ReportEntry]:
         """Play it.
 
         Raises:
@@ -114,7 +114,7 @@ class Run:
         """
         plan = self.plan
         with ThreadPoolExecutor(max(1, plan.at_once)) as threads:
-            waiting: list[Future[Entry]] = []
+            waiting: list[Future[ReportEntry]] = []
             try:
                 if plan.examples:  # first, since it takes longest
                     waiting.append(threads.submit(self._draw))
@@ -132,20 +132,20 @@ class Run:
             self._done += steps
             self.tell(self._done)
 
-    def _play(self, case: Case) -> Entry:
+    def _play(self, case: Case) -> ReportEntry:
         began = time.monotonic()
         result = unspoken(case, self.plan.profiles) or self.plan.live.play(case)
         self._step()
         return entry_of(result, time.monotonic() - began)
 
-    def _again(self, moves: Sequence[Move]) -> Entry:
+    def _again(self, moves: Sequence[Move]) -> ReportEntry:
         began = time.monotonic()
         wires = _Wires(self.plan.live)
         result = play_moves(self.plan.live.testee, moves, wires)
         self._step()
         return entry_of(evolve(result, stderr=wires.stderr), time.monotonic() - began)
 
-    def _draw(self) -> Entry:
+    def _draw(self) -> ReportEntry:
         plan, began = self.plan, time.monotonic()
         case = drawn_case(plan.live.testee, ())
         if (result := unspoken(case, plan.profiles)) is not None:
@@ -162,7 +162,7 @@ class Run:
                 sure=plan.live.slower.wire,
             )
         except Unimplemented as reason:
-            result = Result(case, Verdict.UNIMPLEMENTED, case.rules[0], str(reason))
+            result = CaseResult(case, Verdict.UNIMPLEMENTED, case.rules[0], str(reason))
         self._step(max(0, plan.examples - wires.made))
         return entry_of(result, time.monotonic() - began)
 

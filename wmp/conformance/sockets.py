@@ -15,10 +15,10 @@ from typing import Any
 import zmq
 from attrs import define, evolve, field, frozen
 
-from wmp.conformance.case import Broken, Case, Result, Unimplemented, Verdict
+from wmp.conformance.case import Broken, Case, CaseResult, Unimplemented, Verdict
 from wmp.conformance.play import play, terms_of
-from wmp.conformance.process import Process, fill
-from wmp.conformance.wire import EPOCH, Connection, End, Job, Terms
+from wmp.conformance.process import PeerProcess, fill
+from wmp.conformance.wire import EPOCH, Connection, JobEnd, SubmittedJob, Terms
 from wmp.message import Frame
 
 __all__ = ["Live", "SocketWire", "Stopped"]
@@ -92,7 +92,7 @@ class Live:
             raise Unimplemented("the command has no {slots}, and the case needs more than one")
         return SocketWire(self, terms)
 
-    def play(self, case: Case) -> Result:
+    def play(self, case: Case) -> CaseResult:
         """Start it for a case and play that; what fails is played again more slowly.
 
         On a machine that is busy an answer may come late, which breaks no rule: a failure
@@ -115,11 +115,11 @@ class Live:
         pace = max(self.own_unit, min(_SURE, _SLOWER * self.own_unit))
         return evolve(self, unit=pace)
 
-    def _play_once(self, case: Case) -> Result:
+    def _play_once(self, case: Case) -> CaseResult:
         try:
             wire = self.wire(case)
         except Unimplemented as reason:
-            return Result(case, Verdict.UNIMPLEMENTED, case.rules[0], str(reason))
+            return CaseResult(case, Verdict.UNIMPLEMENTED, case.rules[0], str(reason))
         works = self.command is not None or self.testee != "manager"  # else nobody can submit
         return evolve(play(case, wire, still_works=works), stderr=wire.stderr)
 
@@ -134,12 +134,12 @@ class SocketWire:
     epoch: int = EPOCH
     unit: int = field(init=False)
     _context: zmq.Context[Any] = field(init=False)
-    _process: Process | None = field(default=None, init=False)
+    _process: PeerProcess | None = field(default=None, init=False)
     _routers: list[zmq.Socket[Any]] = field(factory=list, init=False)
     _dealers: dict[int, zmq.Socket[Any]] = field(factory=dict, init=False)
     _poller: zmq.Poller = field(factory=zmq.Poller, init=False)
     _arrived: deque[tuple[Connection, Sequence[Frame]]] = field(factory=deque, init=False)
-    _ends: list[End] = field(factory=list, init=False)
+    _ends: list[JobEnd] = field(factory=list, init=False)
     _drained: bool = field(default=False, init=False)
     _submitted: set[str] = field(factory=set, init=False)
     _unknown: str = field(default="", init=False)
@@ -180,7 +180,7 @@ class SocketWire:
             words["endpoint"] = words["bind"] = self._bound
             words["connect"] = ",".join(addresses)
         if live.command is not None:
-            self._process = Process(fill(live.command, words))
+            self._process = PeerProcess(fill(live.command, words))
             self._poller.register(self._process.output, zmq.POLLIN)
 
     def _socket(self, kind: int) -> zmq.Socket[Any]:
@@ -275,7 +275,7 @@ class SocketWire:
 
     # -- control
 
-    def submit(self, job: Job) -> None:
+    def submit(self, job: SubmittedJob) -> None:
         options = {
             "timeout": None if job.timeout is None else round(job.timeout * self.unit),
             "retries": job.retries,
@@ -292,7 +292,7 @@ class SocketWire:
     def cancel(self, name: str) -> None:
         self._tell(f"cancel {name}")
 
-    def ends(self) -> list[End]:
+    def ends(self) -> list[JobEnd]:
         self._hear()
         self._check_known()
         ends, self._ends = self._ends, []
@@ -317,11 +317,11 @@ class SocketWire:
                 case ["submitted", name]:
                     self._submitted.add(name)
                 case ["ended", name, outcome, data] if outcome in _OUTCOMES:
-                    self._ends.append(End(name, outcome, _bytes(data)))
+                    self._ends.append(JobEnd(name, outcome, _bytes(data)))
                     heard = True
                 case ["status", name, fraction, data]:
                     said = f"{fraction} {_bytes(data).decode(errors='replace')}"
-                    self._ends.append(End(name, "status", said.encode()))
+                    self._ends.append(JobEnd(name, "status", said.encode()))
                     heard = True
                 case ["unknown", name, option]:
                     self._unknown = f"{option} of {name}"

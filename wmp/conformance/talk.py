@@ -14,10 +14,10 @@ from typing import Any, Protocol
 from attrs import define, field
 
 from wmp import codec
-from wmp.conformance.case import Broken, Case, Line, Unimplemented
-from wmp.conformance.form import check_form
+from wmp.conformance.case import Broken, Case, TranscriptLine, Unimplemented
+from wmp.conformance.frame_check import check_form
 from wmp.conformance.render import describe
-from wmp.conformance.wire import Connection, End, Job, Wire
+from wmp.conformance.wire import Connection, JobEnd, SubmittedJob, Wire
 from wmp.errors import DecodeError
 from wmp.message import Command, Field, Frame, Message
 
@@ -98,10 +98,10 @@ class Talk:
     wire: Wire
     case: Case | None = None
     players: list[Player] = field(factory=list)
-    lines: list[Line] = field(factory=list)
-    ends: list[End] = field(factory=list)
+    lines: list[TranscriptLine] = field(factory=list)
+    ends: list[JobEnd] = field(factory=list)
     """What a manager told the submitter."""
-    statuses: list[End] = field(factory=list)
+    statuses: list[JobEnd] = field(factory=list)
     """Progress that a manager told the submitter."""
     over: bool = False
     """The testee has ended, or is not asked whether it still works."""
@@ -167,7 +167,7 @@ class Talk:
         """Send frames as they are."""
         message = self.read(frames)
         self.lines.append(
-            Line(self.now, who, ">", tuple(frames), message, describe(message, frames))
+            TranscriptLine(self.now, who, ">", tuple(frames), message, describe(message, frames))
         )
         self.wire.send(connection, frames)
 
@@ -184,7 +184,7 @@ class Talk:
 
     def remark(self, text: str) -> None:
         """Note something in the conversation."""
-        self.lines.append(Line(self.now, "", "#", text=text))
+        self.lines.append(TranscriptLine(self.now, "", "#", text=text))
 
     def _hear(self, connection: Connection, frames: Sequence[Frame]) -> None:
         message = self.read(frames)
@@ -195,7 +195,7 @@ class Talk:
         ]
         names = " ".join(player.name for player in hearers)
         self.lines.append(
-            Line(self.now, names, "<", tuple(frames), message, describe(message, frames))
+            TranscriptLine(self.now, names, "<", tuple(frames), message, describe(message, frames))
         )
         self.check_form(frames)
         if message is None:
@@ -225,7 +225,7 @@ class Talk:
         """Hand a job to the manager; returns its name, which is its payload if none is given."""
         self._jobs += 1
         name = f"job-{self._jobs}"
-        job = Job(name, name.encode() if payload is None else payload, role, **wishes)
+        job = SubmittedJob(name, name.encode() if payload is None else payload, role, **wishes)
         told = "".join(f" {key}={value}" for key, value in wishes.items())
         self.remark(f"submit {name} role={role}{told}")
         self.wire.submit(job)
@@ -236,7 +236,7 @@ class Talk:
         self.remark(f"cancel {name}")
         self.wire.cancel(name)
 
-    def hear_ends(self) -> list[End]:
+    def hear_ends(self) -> list[JobEnd]:
         """What the submitter has been told so far.
 
         Raises:
@@ -255,7 +255,7 @@ class Talk:
 
     def end_of(
         self, name: str, outcome: str = "ok", *, within: float | None = None, rule: str = ""
-    ) -> End:
+    ) -> JobEnd:
         """Wait until a job has ended.
 
         Raises:
@@ -263,7 +263,7 @@ class Talk:
         """
         rule = rule or self.first_rule
         grace = self.wire.grace if within is None else within
-        found: list[End] = []
+        found: list[JobEnd] = []
 
         def told() -> bool:
             found[:] = [end for end in self.hear_ends() if end.name == name]

@@ -10,7 +10,7 @@ from attrs import define, field
 
 from wmp import codec
 from wmp.conformance.case import Broken
-from wmp.conformance.form import check_head
+from wmp.conformance.frame_check import check_head
 from wmp.conformance.manager_played import PlayedManager, WorkerBook
 from wmp.conformance.talk import Heard, Talk
 from wmp.conformance.wire import EPOCH, Connection

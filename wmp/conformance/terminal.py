@@ -18,7 +18,7 @@ from rich.table import Table
 from wmp.conformance.badge import verdict_in_words
 from wmp.conformance.case import Case, Verdict
 from wmp.conformance.render import conversation
-from wmp.conformance.report import Entry, Report
+from wmp.conformance.report import ConformanceReport, ReportEntry
 from wmp.conformance.rules import RULES
 
 __all__ = ["Progress", "show", "show_cases", "show_summary"]
@@ -81,7 +81,7 @@ class Progress:
         if self._bar is not None:
             self._bar.update(self._task, completed=done)
 
-    def ended(self, entry: Entry) -> None:
+    def ended(self, entry: ReportEntry) -> None:
         """A case has ended."""
         if entry.unwell:
             self._bad += 1
@@ -105,7 +105,7 @@ def _console() -> Console:
     return Console(highlight=False, width=None if sys.stdout.isatty() else 160)
 
 
-def show(report: Report) -> None:
+def show(report: ConformanceReport) -> None:
     """Print what was found out: failures with their conversations, rules by verdict."""
     console = _console()
     for entry in report.entries:
@@ -117,7 +117,7 @@ def show(report: Report) -> None:
     show_summary(report)
 
 
-def _show_failure(console: Console, report: Report, entry: Entry) -> None:
+def _show_failure(console: Console, report: ConformanceReport, entry: ReportEntry) -> None:
     style = _STYLES[entry.verdict]
     rules = ", ".join(entry.breaks) or entry.rules[0]
     console.print(f"[{style}]{entry.verdict.value}[/] {rules} in {entry.case}", soft_wrap=True)
@@ -135,7 +135,7 @@ def _show_failure(console: Console, report: Report, entry: Entry) -> None:
     console.print(f"  play it again: {escape(report.replay(entry))}\n", soft_wrap=True)
 
 
-def _show_reasons(console: Console, report: Report) -> None:
+def _show_reasons(console: Console, report: ConformanceReport) -> None:
     """Print what was found out otherwise, and why something was not played."""
     for entry in report.entries:
         if entry.verdict is Verdict.INFORMATIONAL:
@@ -150,7 +150,7 @@ def _show_reasons(console: Console, report: Report) -> None:
         )
 
 
-def _table(report: Report) -> Table:
+def _table(report: ConformanceReport) -> Table:
     table = Table(title=f"{report.name}, a {report.testee}", title_justify="left", box=None)
     table.add_column("verdict")
     table.add_column("rules", justify="right")
@@ -176,7 +176,7 @@ def _shortened(rules: Sequence[str]) -> str:
     return " ".join(rule.removeprefix("WMP-") for rule in rules)
 
 
-def show_summary(report: Report) -> None:
+def show_summary(report: ConformanceReport) -> None:
     """Print what it comes to, in a line."""
     console = _console()
     style = "green" if report.conforms else "bold red"

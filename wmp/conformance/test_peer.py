@@ -7,19 +7,19 @@ from attrs import evolve
 
 from wmp.conformance.case import Verdict
 from wmp.conformance.render import conversation
-from wmp.conformance.report import Report
-from wmp.conformance.run import Plan, Run
+from wmp.conformance.report import ConformanceReport
+from wmp.conformance.run import KitRun, RunPlan
 
 __all__ = ["test_peer"]
 
 
-def test_peer(wmp_case: str, wmp_plan: Plan, request: pytest.FixtureRequest) -> None:
+def test_peer(wmp_case: str, wmp_plan: RunPlan, request: pytest.FixtureRequest) -> None:
     """One case with one peer."""
     cases = [case for case in wmp_plan.cases if case.id == wmp_case]
     plan = evolve(wmp_plan, cases=cases, examples=0 if cases else wmp_plan.examples)
-    (entry,) = Run(plan)
+    (entry,) = KitRun(plan)
     live = plan.live
-    report = Report(
+    report = ConformanceReport(
         live.testee,
         live.testee,
         live.command,

@@ -21,7 +21,7 @@ from typing import Any
 import wmp.aio
 from wmp import errors
 from wmp.aio import Job
-from wmp.core.settings import ManagerSettings, WorkerSettings
+from wmp.core.protocol.settings import ManagerSettings, WorkerSettings
 
 __all__ = ["die", "echo", "fail", "main", "slow"]
 

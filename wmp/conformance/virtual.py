@@ -9,7 +9,7 @@ from typing import Protocol, runtime_checkable
 from attrs import define, field
 
 from wmp.conformance.case import Broken
-from wmp.conformance.wire import EPOCH, Connection, End, Job
+from wmp.conformance.wire import EPOCH, Connection, JobEnd, SubmittedJob
 from wmp.message import Frame
 
 __all__ = ["ManagerTestee", "Sends", "Testee", "VirtualWire", "WorkerTestee"]
@@ -45,13 +45,13 @@ class Testee(Protocol):
 class ManagerTestee(Testee, Protocol):
     """A manager is told to submit, and tells what became of it."""
 
-    def submit(self, job: Job, now: float) -> Sends:
+    def submit(self, job: SubmittedJob, now: float) -> Sends:
         """Take a job."""
 
     def cancel(self, name: str, now: float) -> Sends:
         """Cancel one."""
 
-    def ends(self) -> list[End]:
+    def ends(self) -> list[JobEnd]:
         """What ended since the last call."""
 
 
@@ -130,7 +130,7 @@ class VirtualWire:
             self._call(self.testee.tick)
         return self._arrived.popleft()
 
-    def submit(self, job: Job) -> None:
+    def submit(self, job: SubmittedJob) -> None:
         assert isinstance(self.testee, ManagerTestee)
         self._call(self.testee.submit, job)
 
@@ -138,7 +138,7 @@ class VirtualWire:
         assert isinstance(self.testee, ManagerTestee)
         self._call(self.testee.cancel, name)
 
-    def ends(self) -> list[End]:
+    def ends(self) -> list[JobEnd]:
         assert isinstance(self.testee, ManagerTestee)
         return self.testee.ends()
 

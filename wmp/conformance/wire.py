@@ -16,7 +16,7 @@ from attrs import field, frozen
 
 from wmp.message import Frame
 
-__all__ = ["EPOCH", "Connection", "End", "Job", "Terms", "Wire"]
+__all__ = ["EPOCH", "Connection", "JobEnd", "SubmittedJob", "Terms", "Wire"]
 
 EPOCH = 5000
 """Of the kit's peers, where the testee has just been started."""
@@ -36,7 +36,7 @@ class Connection:
 
 
 @frozen
-class Job:
+class SubmittedJob:
     """What a manager is told to submit."""
 
     name: str
@@ -51,7 +51,7 @@ class Job:
 
 
 @frozen
-class End:
+class JobEnd:
     """What a manager told the submitter about a job."""
 
     name: str
@@ -110,13 +110,13 @@ class Wire(Protocol):
     def receive(self, until: float) -> tuple[Connection, Sequence[Frame]] | None:
         """Return the next message of the testee; None when ``until`` came first."""
 
-    def submit(self, job: Job) -> None:
+    def submit(self, job: SubmittedJob) -> None:
         """Hand a job to a manager."""
 
     def cancel(self, name: str) -> None:
         """Cancel a job of a manager's."""
 
-    def ends(self) -> list[End]:
+    def ends(self) -> list[JobEnd]:
         """What a manager told the submitter since the last call."""
 
     def drain(self) -> None:

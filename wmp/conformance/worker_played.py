@@ -9,7 +9,7 @@ from typing import Any
 from attrs import define, field
 
 from wmp.conformance.case import Broken
-from wmp.conformance.opponent import Opponent
+from wmp.conformance.played_peer import PlayedPeer
 from wmp.conformance.talk import Heard
 from wmp.message import Columns, Command, Outcome, Path
 
@@ -27,7 +27,7 @@ class _Ready:
 
 
 @define
-class _Lock:
+class _PlayedLock:
     """A GIVE and what is still open of it."""
 
     left: int
@@ -67,7 +67,7 @@ class ManagerBook:
 
 
 @define(eq=False)
-class PlayedWorker(Opponent):
+class PlayedWorker(PlayedPeer):
     """A worker, correct unless the script says otherwise."""
 
     roles: Sequence[str] = ("echo",)
@@ -76,7 +76,7 @@ class PlayedWorker(Opponent):
     ready_number: int = 0
     lock: int = 0
     _readies: list[_Ready] = field(factory=list)
-    _locks: dict[int, _Lock] = field(factory=dict)
+    _locks: dict[int, _PlayedLock] = field(factory=dict)
     _forgotten: int = 0
     """The session that was forgotten, until the next is heard."""
     _older: int = 0
@@ -167,7 +167,7 @@ class PlayedWorker(Opponent):
         self.lock = lock
         due = self.talk.now + hold + self.talk.wire.grace
         there = {"slots": 1} if needs is None else needs
-        self._locks[lock] = _Lock(want, roles or self.roles, there, due)
+        self._locks[lock] = _PlayedLock(want, roles or self.roles, there, due)
 
     def done(
         self,
@@ -218,7 +218,7 @@ class PlayedWorker(Opponent):
         self._readies.clear()
         self._locks.clear()
         self._older = max(self._older, self.session)
-        Opponent.restart(self)
+        PlayedPeer.restart(self)
 
     def forget_manager(self) -> None:
         """Forget session, locks and jobs, and say so by PING without session (WMP-7.8)."""

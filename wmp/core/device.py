@@ -15,14 +15,12 @@ from typing import assert_never
 from attrs import define, evolve, field, frozen
 
 from wmp.actions import DeviceAction, Drop, Halt, Send
-from wmp.core import answer
-from wmp.core.clone import clone
-from wmp.core.outline import Outline, Snapshot, canonical
-from wmp.core.settings import DeviceSettings
+from wmp.core.protocol import error_replies
+from wmp.core.protocol.settings import DeviceSettings
 from wmp.events import Closed, DeviceEvent, Drained, Garbled, Received, Ticked, Undelivered
 from wmp.message import Command, ErrorCode, Link, Message, Path, Peer
 
-__all__ = ["Device", "DeviceStatistics"]
+__all__ = ["DeviceMachine", "DeviceStatistics"]
 
 _DISCOVERY = frozenset({Command.READY, Command.PING})
 _UP = frozenset(
@@ -59,7 +57,7 @@ class DeviceStatistics:
 
 
 @define(eq=False)
-class Device:
+class DeviceMachine:
     """Sans-I/O device.
 
     Args:
@@ -88,7 +86,7 @@ class Device:
                 return self._received(link, message)
             case Garbled(link, error):
                 drop = self._drop(error.code, link, None, str(error))
-                return [drop, *answer.garbled(self._me, link, error)]
+                return [drop, *error_replies.garbled(self._me, link, error)]
             case Undelivered(link, message):
                 return self._undelivered(link, message)
             case Ticked():
@@ -103,20 +101,6 @@ class Device:
         """A snapshot for people and programs."""
         forwarded = {command.name: count for command, count in self._forwarded.items()}
         return DeviceStatistics(forwarded, dict(self._dropped))
-
-    # -- for whoever searches its states
-
-    def copy(self) -> Device:
-        """An independent device in the same state; values are shared."""
-        return clone(self)
-
-    def outline(self) -> Outline:
-        """What decides how it goes on, without its settings; see :mod:`wmp.core.outline`."""
-        return Outline((self._me, self._halted))
-
-    def snapshot(self, now: float) -> Snapshot:
-        """A hashable value, equal for states of it that behave the same from ``now`` on."""
-        return canonical([self.outline()], now)
 
     # -- messages
 
@@ -178,7 +162,7 @@ class Device:
         came_from = message.source[-1]
         received = evolve(message, source=message.source[:-3])
         text = "no connection, or its pipe is full"
-        sends = answer.refusal(
+        sends = error_replies.refusal(
             self._me, came_from, received, ErrorCode.UNREACHABLE, text, _end(message.to)
         )
         return [drop, *sends]
@@ -187,7 +171,7 @@ class Device:
         self, link: Link, message: Message, code: str, text: str, peer: Peer | None = None
     ) -> list[DeviceAction]:
         drop = self._drop(code, link, message, text)
-        return [drop, *answer.refusal(self._me, link, message, code, text, peer)]
+        return [drop, *error_replies.refusal(self._me, link, message, code, text, peer)]
 
     def _drop(self, reason: str, link: Link, message: Message | None, detail: str = "") -> Drop:
         self._dropped[reason] = self._dropped.get(reason, 0) + 1

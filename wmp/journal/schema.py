@@ -16,7 +16,16 @@ from typing import Any, Final
 
 from attrs import frozen
 
-__all__ = ["COLUMNS", "LINES", "MOST_JOBS", "SUFFIX", "VERSION", "Column", "Type", "what_is_wrong"]
+__all__ = [
+    "COLUMNS",
+    "LINES",
+    "MOST_JOBS",
+    "SUFFIX",
+    "VERSION",
+    "Column",
+    "Type",
+    "what_is_wrong",
+]
 
 VERSION: Final = 1
 """Of this schema, the first column of every line."""

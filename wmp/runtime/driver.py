@@ -37,7 +37,7 @@ from wmp.actions import (
     Send,
     WorkerAction,
 )
-from wmp.core.settings import DeviceSettings, ManagerSettings, WorkerSettings
+from wmp.core.protocol.settings import DeviceSettings, ManagerSettings, WorkerSettings
 from wmp.errors import DecodeError, WMPError
 from wmp.events import (
     Closed,
@@ -51,12 +51,12 @@ from wmp.events import (
     WorkerEvent,
 )
 from wmp.message import Frame, Link, Message
-from wmp.runtime.bell import Bell
+from wmp.runtime.counters import Counters
 from wmp.runtime.journal import Recorder
-from wmp.runtime.outbox import Outbox
 from wmp.runtime.security import Gate
+from wmp.runtime.send_queue import SendQueue
 from wmp.runtime.sockets import Port, Transport, describe
-from wmp.runtime.tally import Tally
+from wmp.runtime.wakeup import Wakeup
 
 __all__ = ["Action", "Driver", "Event", "LateEvent", "Machine", "Performer"]
 
@@ -144,7 +144,7 @@ class Driver:
     ) -> None:
         self.machine = machine
         self.name = name
-        self.tally = Tally(name)
+        self.tally = Counters(name)
         self.turns = 0
         self.running = False
         self._performer = performer
@@ -161,7 +161,7 @@ class Driver:
         self._inbox: deque[Event | LateEvent] = deque()
         self._late: deque[Event] = deque()
         self._readable: dict[Port, None] = {}
-        self._outbox = Outbox(
+        self._outbox = SendQueue(
             self._router,
             self._dealers,
             transport,
@@ -177,7 +177,7 @@ class Driver:
         """Since when the machine is not told the time, because there is more to receive."""
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread = 0
-        self._bell: Bell | None = None
+        self._bell: Wakeup | None = None
 
     # -- from outside -----------------------------------------------------------------------
 
@@ -185,7 +185,7 @@ class Driver:
         """Begin to watch the sockets; call it on the loop."""
         self._loop = asyncio.get_running_loop()
         self._thread = threading.get_ident()
-        self._bell = Bell(self._loop, self._turn)
+        self._bell = Wakeup(self._loop, self._turn)
         self._now = self._loop.time()
         self.running = True
         for port in self._ports():

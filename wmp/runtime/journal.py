@@ -23,11 +23,11 @@ from pathlib import Path
 
 from attrs import field, frozen
 
-from wmp.core.settings import DeviceSettings, ManagerSettings, WorkerSettings
+from wmp.core.protocol.settings import DeviceSettings, ManagerSettings, WorkerSettings
 from wmp.errors import ConfigError
-from wmp.journal.author import Author
+from wmp.journal.formatter import Formatter
+from wmp.journal.header import JournalHeader
 from wmp.journal.names import name_of_file
-from wmp.journal.scribe import Scribe
 from wmp.runtime.checks import check_count, check_seconds
 from wmp.runtime.threads import start_thread
 
@@ -113,7 +113,7 @@ class Journal:
         Raises:
             ConfigError: No file can be made in the folder.
         """
-        author = Author.of(
+        author = JournalHeader.of(
             settings,
             endpoints=endpoints,
             host=socket.gethostname(),
@@ -155,9 +155,11 @@ class Recorder:
         ConfigError: No file can be made.
     """
 
-    def __init__(self, journal: Journal, author: Author, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self, journal: Journal, author: JournalHeader, loop: asyncio.AbstractEventLoop
+    ) -> None:
         self._journal = journal
-        self._scribe = Scribe(author)
+        self._scribe = Formatter(author)
         self._loop = loop
         self._ahead = 0
         """µs by which the wall clock is ahead of the loop's."""
@@ -262,7 +264,7 @@ class _Writer:
     def __init__(
         self,
         journal: Journal,
-        author: Author,
+        author: JournalHeader,
         chunks: deque[list[str]],
         times: Callable[[], tuple[int, int]],
     ) -> None:

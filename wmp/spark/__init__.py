@@ -6,29 +6,29 @@ Everything here is a function from DataFrames to DataFrames, except ``wmp.spark.
 :func:`follow` while journals grow. Nothing of the library imports it; it needs the extra ``spark``.
 """
 
-from importlib import import_module
-from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+import importlib
+import importlib.util
+import typing
 
-from wmp.errors import ConfigError
+import wmp.errors
 
-if TYPE_CHECKING:
+if typing.TYPE_CHECKING:
     from wmp.spark.following import follow
-    from wmp.spark.reporting import Report, report
+    from wmp.spark.reporting import JournalReport, report
 
-__all__ = ["Report", "follow", "report"]
+__all__ = ["JournalReport", "follow", "report"]
 
 for _name in ("pyspark", "pandas", "pyarrow"):
-    if find_spec(_name) is None:
-        raise ConfigError(
+    if importlib.util.find_spec(_name) is None:
+        raise wmp.errors.ConfigError(
             f"the pipeline needs pyspark, pandas and pyarrow, and {_name} is not installed; "
             "run: pip install 'wmp[spark]'"
         )
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> typing.Any:
     """Load what makes reports when it is asked for: Spark's workers import this as well."""
-    module = {"Report": "reporting", "report": "reporting", "follow": "following"}.get(name)
+    module = {"JournalReport": "reporting", "report": "reporting", "follow": "following"}.get(name)
     if module is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"wmp.spark.{module}"), name)
+    return getattr(importlib.import_module(f"wmp.spark.{module}"), name)

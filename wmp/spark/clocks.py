@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from wmp.spark.links import _process
-from wmp.spark.processes import Process
+from wmp.spark.processes import JournalProcess
 
 __all__ = ["Clock", "Offset", "clocks", "offsets"]
 
@@ -75,7 +75,7 @@ class Clock:
     """µs; None for a clock that is believed without a comparison."""
 
 
-def clocks(found: list[Process], pairs: list[Offset]) -> dict[tuple[str, int], Clock]:
+def clocks(found: list[JournalProcess], pairs: list[Offset]) -> dict[tuple[str, int], Clock]:
     """One clock for all: a shortest path from the process with the most messages to each other.
 
     Args:

@@ -21,14 +21,14 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
 from wmp.errors import ConfigError, WMPError
+from wmp.spark.byte_ranges import find
 from wmp.spark.events import UNKNOWN_VERSION
 from wmp.spark.journals import LINES
-from wmp.spark.reporting import Report, alone, check_out, session, write_page
+from wmp.spark.reporting import JournalReport, alone, check_out, session, write_page
 from wmp.spark.run import Progress, build_from
 from wmp.spark.source import JournalSource
-from wmp.spark.spans import find
 
-__all__ = ["follow"]
+__all__ = ["Made", "follow"]
 
 _KEPT: Final = "_stream"
 """Where, beside the tables, what was taken in is kept, and how far."""
@@ -39,7 +39,7 @@ _REST: Final = 2.0
 _PATIENCE: Final = 60.0
 """s that a report waits at most for a stream that has more to take in."""
 
-Made = Callable[[Report, int], bool]
+Made = Callable[[JournalReport, int], bool]
 """Told of each report, with the lines that it is of; whether to go on."""
 
 
@@ -52,7 +52,7 @@ def follow(
     spark: SparkSession | None = None,
     master: str | None = None,
     progress: Progress | None = None,
-) -> Report:
+) -> JournalReport:
     """Report journals, and again whenever there is more in them.
 
     Whoever stops it, or kills it, and calls it again with the same directories goes on: no line
@@ -128,9 +128,9 @@ class _Follower:
         self._made = made
         self._progress = progress
 
-    def run(self, idle: float | None) -> Report:
+    def run(self, idle: float | None) -> JournalReport:
         """Go on until it is enough."""
-        last: Report | None = None
+        last: JournalReport | None = None
         told, took = -2, 0.0
         ended = quiet = time.monotonic()
         while True:
@@ -145,7 +145,7 @@ class _Follower:
                     lines = self._taken_in()
                     count = lines.count()
                     result = build_from(self._spark, lines, self._where, progress=self._progress)
-                    last = Report(write_page(self._where, self._journals), result)
+                    last = JournalReport(write_page(self._where, self._journals), result)
                     ended = quiet = time.monotonic()
                     told, took = batch, ended - now
                     if not self._made(last, count):

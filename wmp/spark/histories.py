@@ -1,7 +1,8 @@
 """Each job's history, held against what must hold of every history, and against the tables.
 
 The claims are those of the simulations, made by their own code (:mod:`wmp.testing.invariants`);
-the tables are those that the machines consult (:mod:`wmp.core.jobs`, :mod:`wmp.core.taken`).
+the tables are those that the machines consult (:mod:`wmp.core.manager.job_lifecycle`,
+:mod:`wmp.core.worker.execution_lifecycle`).
 """
 
 from __future__ import annotations
@@ -15,9 +16,10 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from wmp.actions import End
-from wmp.core import jobs, taken
-from wmp.core.jobs import Input, State
-from wmp.core.taken import JobInput, JobState
+from wmp.core.manager import job_lifecycle
+from wmp.core.manager.job_lifecycle import JobInput, JobState
+from wmp.core.worker import execution_lifecycle
+from wmp.core.worker.execution_lifecycle import ExecutionInput, ExecutionState
 from wmp.message import Outcome, Peer
 from wmp.spark.arrow import schema_of, to_batch
 from wmp.spark.facts import COLUMNS
@@ -90,7 +92,7 @@ def _fold(batches: Iterator[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatc
 class _Held:
     """A job at one process of a worker."""
 
-    state: JobState = JobState.ABSENT
+    state: ExecutionState = ExecutionState.ABSENT
     attempt: int = 0
     due: int = 0
     """Answers that it owes."""
@@ -104,7 +106,7 @@ class _Judge:
 
     rows: list[tuple[Any, ...]]
     history: History = field(factory=History)
-    state: State = State.QUEUED
+    state: JobState = JobState.QUEUED
     accepted: bool = False
     _broken: list[tuple[str, str, tuple[Any, ...]]] = field(factory=list)
     _held: dict[tuple[str, int], _Held] = field(factory=dict)
@@ -169,26 +171,26 @@ class _Judge:
         fact, value = row[8], row[12]
         match fact:
             case "granted":
-                return self._step(Input.GRANT)
-            case "lost" if self.state in (State.LEASED, State.CANCELLING):
+                return self._step(JobInput.GRANT)
+            case "lost" if self.state in (JobState.LEASED, JobState.CANCELLING):
                 known = self.history.jobs[row[0].encode(), row[1]][row[2]]
                 if not value:
-                    return self._step(Input.RETURN)
-                return self._step(Input.SPEND if known.spent > known.retries else Input.LOSE)
-            case "asked" if (self.state, Input.CANCEL) in jobs.TRANSITIONS:
-                return self._step(Input.CANCEL)
+                    return self._step(JobInput.RETURN)
+                return self._step(JobInput.SPEND if known.spent > known.retries else JobInput.LOSE)
+            case "asked" if (self.state, JobInput.CANCEL) in job_lifecycle.TRANSITIONS:
+                return self._step(JobInput.CANCEL)
             case "resolved":
                 end = End(row[15])
                 if end in (End.OK, End.ERROR):
-                    return self._step(Input.RESULT)
+                    return self._step(JobInput.RESULT)
                 if end is End.TIMEOUT:
-                    return self._step(Input.EXPIRE)
-                if self.state is not State.ENDED:
+                    return self._step(JobInput.EXPIRE)
+                if self.state is not JobState.ENDED:
                     return "WMP-6.1", f"told {end.value} while {self.state.name.lower()}"
         return None
 
-    def _step(self, what: Input) -> tuple[str, str] | None:
-        state = jobs.TRANSITIONS.get((self.state, what))
+    def _step(self, what: JobInput) -> tuple[str, str] | None:
+        state = job_lifecycle.TRANSITIONS.get((self.state, what))
         if state is None:
             return "WMP-6.1", f"{what.name.lower()} while {self.state.name.lower()}"
         self.state = state
@@ -200,34 +202,34 @@ class _Judge:
         held = self._held.setdefault((node, epoch), _Held())
         match fact:
             case "taken":
-                if held.state is JobState.ABSENT:
+                if held.state is ExecutionState.ABSENT:
                     held.due += 1
                     held.attempt = attempt
                 held.attempt = max(held.attempt, attempt)
-                held.state = taken.TRANSITIONS[held.state, JobInput.TAKE]
+                held.state = execution_lifecycle.TRANSITIONS[held.state, ExecutionInput.TAKE]
             case "run":
-                state = taken.TRANSITIONS.get((held.state, JobInput.START))
+                state = execution_lifecycle.TRANSITIONS.get((held.state, ExecutionInput.START))
                 if state is None:
                     return "WMP-6.6", f"handed to a lane while {held.state.name.lower()}"
                 held.state = state
             case "finished" | "recalled":
-                what = JobInput.FINISH if fact == "finished" else JobInput.RECALLED
-                held.state = taken.TRANSITIONS.get((held.state, what), held.state)
+                what = ExecutionInput.FINISH if fact == "finished" else ExecutionInput.RECALLED
+                held.state = execution_lifecycle.TRANSITIONS.get((held.state, what), held.state)
             case "cancel":
-                if held.state is JobState.ABSENT or held.attempt != attempt:
+                if held.state is ExecutionState.ABSENT or held.attempt != attempt:
                     held.due += 1  # not held: answered at once
                 else:
-                    what = JobInput.UNSTARTED if value else JobInput.CANCEL
-                    held.state = taken.TRANSITIONS.get((held.state, what), held.state)
+                    what = ExecutionInput.UNSTARTED if value else ExecutionInput.CANCEL
+                    held.state = execution_lifecycle.TRANSITIONS.get((held.state, what), held.state)
             case "forgotten":
-                held.state, held.due = JobState.ABSENT, 0
+                held.state, held.due = ExecutionState.ABSENT, 0
             case "answered":
                 if (session, number) in held.answers:
                     return None
                 held.answers.add((session, number))
                 held.due -= 1
-                if held.state is JobState.PARKED and held.attempt == attempt:
-                    held.state = JobState.ABSENT  # refused, expired or handed back
+                if held.state is ExecutionState.PARKED and held.attempt == attempt:
+                    held.state = ExecutionState.ABSENT  # refused, expired or handed back
                 if held.due < 0:
                     said = Outcome(value).name.lower()
                     return (

@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from wmp.errors import ConfigError
-from wmp.journal.reading import segments_in
+from wmp.journal.reader import segments_in
 
 __all__ = ["LINES", "find_segments", "read_lines"]
 

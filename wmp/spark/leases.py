@@ -14,12 +14,12 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
 from wmp.actions import Send
-from wmp.core.settings import ManagerSettings
+from wmp.core.protocol.settings import ManagerSettings
 from wmp.events import Received, Ticked, Undelivered
 from wmp.message import Columns, Command, Field, Message, Peer
 from wmp.spark.arrow import schema_of, to_batch
 from wmp.testing.invariants import History
-from wmp.testing.witness import Witness
+from wmp.testing.observer import Observer
 
 __all__ = ["FACTS", "leases"]
 
@@ -121,7 +121,7 @@ def _fold(batches: Iterator[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatc
     """Runs at a worker of Spark; a pair may reach over several batches."""
     pair: tuple[Any, ...] | None = None
     recorder = _Recorder()
-    witness = Witness(recorder)
+    witness = Observer(recorder)
     settings = _NOBODY
     out: list[tuple[Any, ...]] = []
     for batch in batches:
@@ -129,7 +129,7 @@ def _fold(batches: Iterator[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatc
             node, epoch, other, n, at = row[:5]
             if (node, epoch, other) != pair:
                 pair = node, epoch, other
-                witness = Witness(recorder)
+                witness = Observer(recorder)
                 expire = (row[15] or _NOBODY.expire) * 1e6
                 settings = ManagerSettings(
                     identity=node.encode(), epoch=epoch, expire=expire - _SLACK
@@ -152,7 +152,7 @@ def _fold(batches: Iterator[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatc
         yield to_batch(out, _ARROW)
 
 
-def _tell(witness: Witness, settings: ManagerSettings, row: tuple[Any, ...]) -> None:
+def _tell(witness: Observer, settings: ManagerSettings, row: tuple[Any, ...]) -> None:
     """Let the witness see one line."""
     (_, _, other, _, at, what, command, other_epoch, mine, session, number, ack, ids, attempts,
      outcomes, _) = row  # fmt: skip

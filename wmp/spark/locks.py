@@ -1,4 +1,4 @@
-"""Locks of workers, moved along the table that workers consult (:mod:`wmp.core.locks`)."""
+"""Locks of workers, moved along the table that workers consult (:mod:`wmp.core.worker.locks`)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from attrs import define, field
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from wmp.core.locks import TRANSITIONS, LockInput, LockState
+from wmp.core.worker.locks import TRANSITIONS, LockInput, LockState
 from wmp.spark.arrow import schema_of, to_batch
 from wmp.spark.facts import unheeded
 
@@ -92,7 +92,7 @@ def lock_violations(states: DataFrame) -> DataFrame:
 
 
 @define(eq=False)
-class _Lock:
+class _LockHistory:
     """One lock number of one process."""
 
     key: tuple[Any, ...]
@@ -195,7 +195,7 @@ _NOBODY: Final = (None,) * 6
 
 def _fold(batches: Iterator[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
     """Runs at a worker of Spark; a lock may reach over several batches."""
-    lock: _Lock | None = None
+    lock: _LockHistory | None = None
     out: list[tuple[Any, ...]] = []
     for batch in batches:
         for row in zip(*(column.to_pylist() for column in batch.columns), strict=True):
@@ -205,7 +205,7 @@ def _fold(batches: Iterator[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatc
                     if len(out) >= _ROWS:
                         yield to_batch(out, _ARROW)
                         out = []
-                lock = _Lock(row[:3])
+                lock = _LockHistory(row[:3])
             lock.see(row)
     if lock is not None:
         out.append(lock.report())

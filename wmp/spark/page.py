@@ -9,9 +9,9 @@ from html import escape
 from typing import Final
 
 from wmp.spark import pictures
+from wmp.spark.report_data import MOST_VIOLATIONS, ReportData, Row
 from wmp.spark.schema import TABLES
 from wmp.spark.sequence import sequence
-from wmp.spark.shown import MOST_VIOLATIONS, Row, Shown
 from wmp.spark.style import STYLE
 from wmp.spark.svg import amount, duration
 
@@ -34,7 +34,7 @@ _ARROW: Final = (
 )
 
 
-def page(shown: Shown) -> str:
+def page(shown: ReportData) -> str:
     """The whole page, as HTML."""
     title = "wmp report"
     parts = [
@@ -108,7 +108,7 @@ def _table(heads: Sequence[str], rows: Iterable[Sequence[str]], left: int = 1) -
     return f"<table><thead><tr>{top}</tr></thead><tbody>{lines}</tbody></table>{note}"
 
 
-def _top(shown: Shown) -> str:
+def _top(shown: ReportData) -> str:
     n = shown.number
     certain, uncertain = int(n("violations")), int(n("uncertain violations"))
     if not n("lines"):
@@ -165,7 +165,7 @@ def _jobs_again(count: float) -> str:
     return f"{amount(count)} {'job' if count == 1 else 'jobs'} tried again"
 
 
-def _gaps(shown: Shown) -> str:
+def _gaps(shown: ReportData) -> str:
     """What could not be read, or was not there: it makes all else less sure."""
     parts = []
     reasons: Counter[str] = Counter()
@@ -193,7 +193,7 @@ def _gaps(shown: Shown) -> str:
     return f"<section id=gaps class=gaps><h2>Gaps</h2><div class=beside>{inside}</div></section>"
 
 
-def _violations(shown: Shown) -> str:
+def _violations(shown: ReportData) -> str:
     if not shown.names:
         return ""
     nodes = {(row["node"], row["epoch"]): row for row in shown.tables["nodes"]}
@@ -226,7 +226,7 @@ def _violations(shown: Shown) -> str:
     return "".join(parts)
 
 
-def _handshakes(shown: Shown) -> str:
+def _handshakes(shown: ReportData) -> str:
     n = shown.number
 
     def part(name: str, whole: str) -> tuple[str, str, str]:
@@ -247,7 +247,7 @@ def _handshakes(shown: Shown) -> str:
     return _table(("", "how many", "share"), rows)
 
 
-def _workers(shown: Shown) -> str:
+def _workers(shown: ReportData) -> str:
     taken: dict[tuple[str, int, str], list[int]] = {}
     for row in shown.tables["utilisation"]:
         sums = taken.setdefault((row["worker"], row["worker_epoch"], row["resource"]), [0, 0, 0])
@@ -264,7 +264,7 @@ def _workers(shown: Shown) -> str:
     return _table(("worker", "resource", "taken", "has"), rows, left=3)
 
 
-def _fairness(shown: Shown) -> str:
+def _fairness(shown: ReportData) -> str:
     nodes = {(row["node"], row["epoch"]): row for row in shown.tables["nodes"]}
     rows = []
     for row in sorted(
@@ -286,7 +286,7 @@ def _fairness(shown: Shown) -> str:
     return _table(heads, rows, left=3)
 
 
-def _requeues(shown: Shown) -> str:
+def _requeues(shown: ReportData) -> str:
     causes: Counter[tuple[str, str]] = Counter()
     for row in shown.tables["requeues"]:
         causes[row["cause"], row["role"] or "–"] += row["leases"]
@@ -294,7 +294,7 @@ def _requeues(shown: Shown) -> str:
     return _table(("cause", "role", "leases"), rows, left=2)
 
 
-def _hops(shown: Shown) -> str:
+def _hops(shown: ReportData) -> str:
     rows = [
         (
             escape(row["device"]), escape(row["direction"]), amount(row["count"]),
@@ -307,7 +307,7 @@ def _hops(shown: Shown) -> str:
     return _table(heads, rows, left=2)
 
 
-def _drops(shown: Shown) -> str:
+def _drops(shown: ReportData) -> str:
     reasons: Counter[str] = Counter()
     by: dict[str, set[tuple[str, int]]] = {}
     for row in shown.tables["drops"]:
@@ -317,7 +317,7 @@ def _drops(shown: Shown) -> str:
     return _table(("reason", "messages", "processes"), rows)
 
 
-def _nodes(shown: Shown) -> str:
+def _nodes(shown: ReportData) -> str:
     rows = []
     for row in sorted(
         shown.tables["nodes"], key=lambda r: (r["kind"] or "", r["label"] or r["node"], r["epoch"])
@@ -342,7 +342,7 @@ def _name(row: Row) -> str:
     return f'<span title="{escape(row["node"])} {row["epoch"]}">{escape(label)}</span>'
 
 
-def _foot(shown: Shown) -> str:
+def _foot(shown: ReportData) -> str:
     names = "".join(
         f"<li><code>{escape(name)}</code> {escape(table.row)}</li>"
         for name, table in TABLES.items()

@@ -10,11 +10,20 @@ from html import escape
 from itertools import pairwise
 from typing import Final
 
+from wmp.spark.report_data import ReportData, Row
 from wmp.spark.schema import PHASES
-from wmp.spark.shown import Row, Shown
 from wmp.spark.svg import COLOURS, Drawing, LogScale, amount, clip, duration
 
-__all__ = ["MOST_ROLES", "MOST_ROWS", "activity", "curves", "name_of", "phases", "timeline"]
+__all__ = [
+    "MOST_ROLES",
+    "MOST_ROWS",
+    "WIDTH",
+    "activity",
+    "curves",
+    "name_of",
+    "phases",
+    "timeline",
+]
 
 WIDTH: Final = 1100
 MOST_ROWS: Final = 48
@@ -53,7 +62,7 @@ def _axis(sheet: Drawing, low: float, high: float, top: float, bottom: float) ->
         sheet.text(x, bottom + 14, duration(tick * step * 1e6) if tick else "0", "small", "middle")
 
 
-def timeline(shown: Shown) -> str:
+def timeline(shown: ReportData) -> str:
     """A row a process: its life, how busy it was, how it ended, and what was found there."""
     nodes = sorted(
         (row for row in shown.tables["nodes"] if row["first"] is not None),
@@ -116,7 +125,7 @@ def _rank(kind: str | None) -> int:
     return _KINDS.index(kind) if kind in _KINDS else len(_KINDS)
 
 
-def activity(shown: Shown) -> str:
+def activity(shown: ReportData) -> str:
     """A heat map: a row a role, a cell a stretch of time, darker where more jobs ended."""
     rows = [row for row in shown.tables["activity"] if row["time"] is not None]
     if not rows:
@@ -164,7 +173,7 @@ def activity(shown: Shown) -> str:
     return sheet.svg(f"Jobs by role and time, at most {most} in a cell") + (note if more else "")
 
 
-def _bars(shown: Shown) -> dict[str, dict[str | None, dict[float, tuple[float, int]]]]:
+def _bars(shown: ReportData) -> dict[str, dict[str | None, dict[float, tuple[float, int]]]]:
     """Phase to role to low to (high, count)."""
     bars: dict[str, dict[str | None, dict[float, tuple[float, int]]]] = {}
     for row in shown.tables["histogram"]:
@@ -186,7 +195,7 @@ def _whole(
     return whole
 
 
-def phases(shown: Shown) -> str:
+def phases(shown: ReportData) -> str:
     """A row a phase on one axis: its histogram, the median, and the hundredth that is slowest."""
     bars = _bars(shown)
     latency = {row["phase"]: row for row in shown.tables["latency"]}
@@ -226,7 +235,7 @@ def phases(shown: Shown) -> str:
     return sheet.svg(f"Histograms of {len(there)} phases on a logarithmic axis of time")
 
 
-def curves(shown: Shown) -> str:
+def curves(shown: ReportData) -> str:
     """Percentile curves: one sheet for the phases, and one a phase with its roles."""
     bars = _bars(shown)
     sheets: list[tuple[str, Mapping[str, Mapping[float, Sequence[float]]]]] = [

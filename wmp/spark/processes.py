@@ -12,11 +12,11 @@ from pyspark.sql import functions as F
 if TYPE_CHECKING:
     from wmp.spark.clocks import Clock
 
-__all__ = ["Process", "drops", "missing_nodes", "nodes", "processes"]
+__all__ = ["JournalProcess", "drops", "missing_nodes", "nodes", "processes"]
 
 
 @frozen
-class Process:
+class JournalProcess:
     """What is needed of a process to compare its clock with others."""
 
     key: tuple[str, int]

@@ -15,14 +15,14 @@ from pyspark.sql import SparkSession
 from wmp.errors import ConfigError
 from wmp.spark.journals import find_segments
 from wmp.spark.page import page
-from wmp.spark.run import STEPS, Progress, Result, build
+from wmp.spark.report_data import look
+from wmp.spark.run import STEPS, PipelineResult, Progress, build
 from wmp.spark.session import start_session
-from wmp.spark.shown import look
 
 if sys.platform != "win32":
     import fcntl
 
-__all__ = ["PAGE", "Report", "alone", "check_out", "report", "session", "write_page"]
+__all__ = ["PAGE", "JournalReport", "alone", "check_out", "report", "session", "write_page"]
 
 PAGE: Final = "report.html"
 """Name of the page, beside the tables."""
@@ -31,12 +31,12 @@ _LOCK: Final = ".lock"
 
 
 @frozen
-class Report:
+class JournalReport:
     """What came of it."""
 
     page: Path
     """The page."""
-    result: Result
+    result: PipelineResult
     """The tables, and how many violations are in them."""
 
 
@@ -47,7 +47,7 @@ def report(
     spark: SparkSession | None = None,
     master: str | None = None,
     progress: Progress | None = None,
-) -> Report:
+) -> JournalReport:
     """Read journals, write all tables and the page.
 
     Args:
@@ -71,7 +71,7 @@ def report(
         result = build(engine, paths, where, progress=progress)
     if progress is not None:
         progress("page", len(STEPS), len(STEPS) + 1)
-    return Report(write_page(where, paths), result)
+    return JournalReport(write_page(where, paths), result)
 
 
 def write_page(where: Path, journals: Sequence[str | Path]) -> Path:

@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
 from wmp.errors import ConfigError
-from wmp.spark import common_clock, handshakes, phases, processes, shares, summary
+from wmp.spark import common_clock, handshakes, phases, processes, summary, utilisation
 from wmp.spark import violations as findings
 from wmp.spark.attempts import attempts
 from wmp.spark.checks import checks, lane_spans
@@ -27,10 +27,10 @@ from wmp.spark.journals import find_segments, read_lines
 from wmp.spark.leases import leases
 from wmp.spark.links import links, pairs
 from wmp.spark.locks import lock_states, lock_violations, locks
-from wmp.spark.processes import Process
+from wmp.spark.processes import JournalProcess
 from wmp.spark.tables import Tables
 
-__all__ = ["STEPS", "Result", "build", "build_from"]
+__all__ = ["STEPS", "PipelineResult", "Progress", "build", "build_from"]
 
 Progress = Callable[[str, int, int], None]
 """Told of each step: what is made, how many were told of before, how many there are."""
@@ -45,7 +45,7 @@ STEPS: Final = (
 
 
 @frozen
-class Result:
+class PipelineResult:
     """What came of a run."""
 
     tables: Tables
@@ -63,7 +63,7 @@ def build(
     out: str | Path,
     *,
     progress: Progress | None = None,
-) -> Result:
+) -> PipelineResult:
     """Read journals and write all tables.
 
     Args:
@@ -80,7 +80,7 @@ def build(
 
 def build_from(
     spark: SparkSession, lines: DataFrame, out: str | Path, *, progress: Progress | None = None
-) -> Result:
+) -> PipelineResult:
     """As :func:`build`, of lines as :func:`wmp.spark.journals.read_lines` has them."""
     aside = ThreadPoolExecutor(1, "wmp-aside")
     run = _Run(Tables(spark, str(out)), progress, aside)
@@ -130,7 +130,7 @@ class _Run:
         both = self.tables.write("_pairs", pairs(self.events))
         compared = self.write("offsets", offsets(both, known))
         found = [
-            Process((row.node, row.epoch), row.host, row.wall)
+            JournalProcess((row.node, row.epoch), row.host, row.wall)
             for row in known.select("node", "epoch", "host", "wall").collect()
         ]
         seen = [
@@ -185,24 +185,24 @@ class _Run:
         samples = self.write("phases", phases.phases(self.jobs, self.attempts, self.talks))
         self.write_aside("latency", lambda: phases.latency(samples))
         self.write("histogram", phases.histogram(samples))
-        length = shares.stretch(self._seconds())
-        self.write("utilisation", shares.utilisation(self.spans, self.nodes, length))
-        self.write_aside("fairness", lambda: shares.fairness(self.events, self.leases))
-        self.write("activity", shares.activity(self.jobs, length))
-        self.write("requeues", shares.requeues(self.attempts))
+        length = utilisation.stretch(self._seconds())
+        self.write("utilisation", utilisation.utilisation(self.spans, self.nodes, length))
+        self.write_aside("fairness", lambda: utilisation.fairness(self.events, self.leases))
+        self.write("activity", utilisation.activity(self.jobs, length))
+        self.write("requeues", utilisation.requeues(self.attempts))
         # Aside one is written after the other: there are links by then.
-        self.write_aside("device_hops", lambda: shares.device_hops(self._made["links"]))
+        self.write_aside("device_hops", lambda: utilisation.device_hops(self._made["links"]))
         self.write("drops", processes.drops(self.events))
         for one in self._begun:
             one.result()
         self.write("summary", summary.summary(self._made))
 
-    def result(self) -> Result:
+    def result(self) -> PipelineResult:
         """What came of it."""
         rows = self._made["summary"].collect()
         numbers = {row.name: row.value for row in rows}
         certain = int(numbers["violations"])
-        return Result(self.tables, certain, int(numbers["uncertain violations"]), numbers)
+        return PipelineResult(self.tables, certain, int(numbers["uncertain violations"]), numbers)
 
     def write(self, name: str, frame: DataFrame) -> DataFrame:
         """Write a table, and tell so."""

@@ -17,14 +17,14 @@ from attrs import frozen
 from wmp.journal import schema as journal
 from wmp.journal.schema import Type
 
-__all__ = ["CORRUPT", "PHASES", "TABLES", "Column", "Table", "ddl", "journal_ddl"]
+__all__ = ["CORRUPT", "PHASES", "TABLES", "Table", "TableColumn", "ddl", "journal_ddl"]
 
 CORRUPT: Final = "_corrupt"
 """Column of a read line that holds it when it is no JSON of the schema."""
 
 
 @frozen
-class Column:
+class TableColumn:
     """One column of a table."""
 
     name: str
@@ -40,7 +40,7 @@ class Table:
     name: str
     row: str
     """What one row is."""
-    columns: tuple[Column, ...]
+    columns: tuple[TableColumn, ...]
 
 
 _TYPES: Final[Mapping[Type, str]] = {
@@ -54,12 +54,12 @@ _TYPES: Final[Mapping[Type, str]] = {
 }
 
 
-def _table(name: str, row: str, *columns: Column) -> Table:
+def _table(name: str, row: str, *columns: TableColumn) -> Table:
     return Table(name, row, columns)
 
 
-def _c(name: str, type: str, doc: str) -> Column:
-    return Column(name, type, doc)
+def _c(name: str, type: str, doc: str) -> TableColumn:
+    return TableColumn(name, type, doc)
 
 
 _JOB: Final = (

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from wmp.spark.pictures import name_of
-from wmp.spark.shown import Row
+from wmp.spark.report_data import Row
 from wmp.spark.svg import Drawing, clip, duration
 
 __all__ = ["sequence"]

@@ -30,9 +30,9 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from wmp.errors import ConfigError
-from wmp.journal.reading import whole
+from wmp.journal.reader import whole
 from wmp.journal.schema import COLUMNS, VERSION, Type, what_is_wrong
-from wmp.spark import spans
+from wmp.spark import byte_ranges
 from wmp.spark.events import UNKNOWN_VERSION
 from wmp.spark.journals import LINES
 from wmp.spark.schema import ddl
@@ -82,7 +82,7 @@ class JournalSource(DataSource):  # type: ignore[misc]
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """All that is there."""
-        return _Batch(_Asked(self.options))
+        return _JournalRows(_Asked(self.options))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """All that is there, and what comes."""
@@ -121,11 +121,11 @@ class _Asked:
             raise ConfigError(f"maxBytes is {limit!r}; expected a number of bytes")
         self.limit = int(limit) or None
 
-    def read(self, span: spans.Span) -> Iterator[pyarrow.RecordBatch]:
+    def read(self, span: byte_ranges.ByteRange) -> Iterator[pyarrow.RecordBatch]:
         """The rows of a span, in batches."""
         name = span.path.rpartition("/")[2]
         rows: list[Any] = []
-        for text in spans.read(span):
+        for text in byte_ranges.read(span):
             row: Any = text.decode(errors="replace") if self.lines else self._line(text, name)
             if row is not None:
                 rows.append(row)
@@ -183,18 +183,20 @@ def _batch(rows: list[Mapping[str, Any]], file: pyarrow.Array) -> pyarrow.Record
 class _Part(InputPartition):  # type: ignore[misc]
     """What one task reads."""
 
-    def __init__(self, span: spans.Span | None) -> None:
+    def __init__(self, span: byte_ranges.ByteRange | None) -> None:
         self.span = span
 
 
-class _Batch(DataSourceReader):  # type: ignore[misc]
+class _JournalRows(DataSourceReader):  # type: ignore[misc]
     def __init__(self, asked: _Asked) -> None:
         self._asked = asked
 
     def partitions(self) -> list[_Part]:
         """A part of a segment each; one that is empty if there is none at all."""
-        found = spans.find(self._asked.paths).values()
-        parts = [_Part(s) for path, size in found for s in spans.pieces(path, 0, size, _PIECE)]
+        found = byte_ranges.find(self._asked.paths).values()
+        parts = [
+            _Part(s) for path, size in found for s in byte_ranges.pieces(path, 0, size, _PIECE)
+        ]
         return parts or [_Part(None)]
 
     def read(self, partition: InputPartition) -> Iterator[pyarrow.RecordBatch]:
@@ -220,24 +222,24 @@ class _Stream(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ign
 
     def prepareForTriggerAvailableNow(self) -> None:
         """Look now, and no more."""
-        self._last = spans.find(self._asked.paths)
+        self._last = byte_ranges.find(self._asked.paths)
 
     def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:
         """How far the next batch may read."""
-        found = self._last if self._last is not None else spans.find(self._asked.paths)
+        found = self._last if self._last is not None else byte_ranges.find(self._asked.paths)
         most = limit.max_bytes if isinstance(limit, ReadMaxBytes) else None
-        return spans.advance(start, found, most)
+        return byte_ranges.advance(start, found, most)
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[_Part]:
         """A part of a segment each."""
         new = {name: at for name, at in end.items() if at > start.get(name, 0)}
         if not new:
             return []
-        found = spans.find(self._asked.paths)
+        found = byte_ranges.find(self._asked.paths)
         return [
             _Part(span)
             for name, at in new.items()
-            for span in spans.pieces(
+            for span in byte_ranges.pieces(
                 found[name][0] if name in found else f"{self._asked.paths[0]}/{name}",
                 start.get(name, 0), at, _PIECE,
             )

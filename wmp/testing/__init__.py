@@ -12,15 +12,15 @@ import importlib
 import typing
 
 if typing.TYPE_CHECKING:
-    from wmp.testing.order import SimulatedJob
     from wmp.testing.simulated import SimulatedWorld
+    from wmp.testing.simulated_job import SimulatedJob
     from wmp.testing.trial import simulate
 
 __all__ = ["SimulatedJob", "SimulatedWorld", "simulate"]
 
 # Looked up when they are asked for: every run of pytest imports this package for its plugin.
 _HOMES: typing.Final = {
-    "SimulatedJob": "wmp.testing.order",
+    "SimulatedJob": "wmp.testing.simulated_job",
     "SimulatedWorld": "wmp.testing.simulated",
     "simulate": "wmp.testing.trial",
 }

@@ -14,10 +14,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TextIO
 
-from wmp.cli.start import INTERRUPTED, TERMINATED, Terminated, terminated
-from wmp.testing.campaign import Tally, replay_command, reports
+from wmp.cli.entry_point import INTERRUPTED, TERMINATED, ProgramTerminated, terminated
+from wmp.testing.campaign import CampaignResult, replay_command, reports
 from wmp.testing.invariants import INVARIANTS
-from wmp.testing.world import Report
+from wmp.testing.world import WorldReport
 
 __all__ = ["main", "parse_seeds"]
 
@@ -80,7 +80,7 @@ class _Progress:
         self._live = stream.isatty()
         self._start = self._said = time.monotonic()
 
-    def show(self, tally: Tally) -> None:
+    def show(self, tally: CampaignResult) -> None:
         now = time.monotonic()
         if now - self._said < (0.1 if self._live else 10.0):
             return
@@ -106,7 +106,7 @@ def _say(text: str, out: TextIO) -> None:
     out.write(f"{text}\n")
 
 
-def _tell_failure(report: Report, out: TextIO) -> None:
+def _tell_failure(report: WorldReport, out: TextIO) -> None:
     violation = report.violation
     assert violation is not None
     _say(f"seed {report.seed} broke “{violation.name}”", out)
@@ -118,7 +118,7 @@ def _tell_failure(report: Report, out: TextIO) -> None:
     _say(f"  play it again: {replay_command(report.seed)}\n", out)
 
 
-def _summarise(tally: Tally, seconds: float, out: TextIO) -> None:
+def _summarise(tally: CampaignResult, seconds: float, out: TextIO) -> None:
     rate = tally.schedules / max(1e-9, seconds)
     _say(f"schedules        {tally.schedules} in {seconds:.1f} s ({rate:.0f}/s)", out)
     _say(f"simulated hours  {tally.hours:.2f}", out)
@@ -142,7 +142,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for name, text in INVARIANTS.items():
             _say(f"{name}: {text}", sys.stdout)
         return 0
-    tally, progress = Tally(), _Progress(len(options.seeds), sys.stderr)
+    tally, progress = CampaignResult(), _Progress(len(options.seeds), sys.stderr)
     out = sys.stderr if options.json else sys.stdout
     start, status = time.monotonic(), 0
     if options.journal is not None and (refusal := _why_not(options.journal)):
@@ -165,7 +165,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             progress.show(tally)
     except KeyboardInterrupt as interruption:
         _say("\ninterrupted; this is what there is so far", sys.stderr)
-        status = TERMINATED if isinstance(interruption, Terminated) else INTERRUPTED
+        status = TERMINATED if isinstance(interruption, ProgramTerminated) else INTERRUPTED
     progress.clear()
     if options.json:
         _say(json.dumps(tally.as_dict(), indent=2), sys.stdout)

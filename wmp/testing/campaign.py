@@ -12,16 +12,16 @@ from typing import Any
 from attrs import define, field
 
 from wmp.testing.faults import Fault
-from wmp.testing.world import Report, simulate
+from wmp.testing.world import WorldReport, simulate
 
-__all__ = ["Tally", "replay_command", "reports"]
+__all__ = ["CampaignResult", "replay_command", "reports"]
 
 _KEPT = 20
 """Violations that are told in full."""
 
 
 @define(eq=False)
-class Tally:
+class CampaignResult:
     """The sum of many reports."""
 
     schedules: int = 0
@@ -40,10 +40,10 @@ class Tally:
     ends: Counter[str] = field(factory=Counter)
     violations: Counter[str] = field(factory=Counter)
     """By name of the invariant."""
-    failed: list[Report] = field(factory=list)
+    failed: list[WorldReport] = field(factory=list)
     """The first of those with a violation."""
 
-    def add(self, report: Report) -> None:
+    def add(self, report: WorldReport) -> None:
         """Count one world."""
         self.schedules += 1
         self.hours += report.hours
@@ -98,7 +98,7 @@ def reports(
     processes: int = 1,
     keep: int | None = 30,
     journal: Path | None = None,
-) -> Iterator[Report]:
+) -> Iterator[WorldReport]:
     """Play the worlds of ``seeds``; their reports come in the order of the seeds.
 
     Args:
@@ -107,7 +107,7 @@ def reports(
         keep: How many steps of a trace can be told; None for all.
         journal: Where each world writes the journals of its nodes, in a folder of its own.
     """
-    play: Callable[[int], Report] = partial(simulate, keep=keep, journal=journal)
+    play: Callable[[int], WorldReport] = partial(simulate, keep=keep, journal=journal)
     if processes <= 1 or len(seeds) < 2:
         yield from map(play, seeds)
         return

@@ -1,6 +1,6 @@
 """``python -m wmp.testing.explore NAME``: every interleaving of a small world.
 
-Visits all states that a :class:`~wmp.testing.plan.Plan` can reach: any next message delivered,
+Visits all states that a :class:`~wmp.testing.plan.ModelPlan` can reach: any next message delivered,
 lost, repeated or refused, any job finished, any timer fired, any process killed, in every
 order, within the plan's bounds. Each is held against the invariants of
 :mod:`wmp.testing.invariants`.
@@ -16,16 +16,16 @@ import json
 import sys
 from collections.abc import Sequence
 
-from wmp.cli.start import INTERRUPTED
+from wmp.cli.entry_point import INTERRUPTED
+from wmp.testing.counterexample import NoSuchMove, replay
 from wmp.testing.invariants import Violation
-from wmp.testing.plan import PLANS, Plan
-from wmp.testing.retrace import NoSuchMove, replay
-from wmp.testing.search import Exploration, Explored, Order, explore
+from wmp.testing.plan import PLANS, ModelPlan
+from wmp.testing.search import Exploration, Explored, SearchOrder, explore
 
 __all__ = ["main", "tell"]
 
 
-def tell(name: str, plan: Plan, explored: Explored) -> str:
+def tell(name: str, plan: ModelPlan, explored: Explored) -> str:
     """A report for people."""
     rate = explored.states / max(explored.seconds, 1e-9)
     seen = "every state was seen" if explored.emptied else "there are more states"
@@ -55,7 +55,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             parser.error(f"argument --replay: {error}")
         _say(*lines, str(violation or "no invariant was broken"))
         return 1 if violation else 0
-    order = Order(options.order)
+    order = SearchOrder(options.order)
     how = Exploration(states=options.states, order=order, seed=options.seed)
     try:
         explored = explore(plan, how)
@@ -78,7 +78,7 @@ def _parser() -> argparse.ArgumentParser:
     add = parser.add_argument
     add("name", choices=sorted(PLANS), help="which world")
     add("--states", type=_states, metavar="N", help="stop after N states")
-    orders = [order.value for order in Order]
+    orders = [order.value for order in SearchOrder]
     add("--order", choices=orders, default="breadth", help="what to look at first")
     add("--seed", type=int, default=0, metavar="N", help="of the order `mixed` (default: 0)")
     add("--json", action="store_true", help="print the result as one JSON object")

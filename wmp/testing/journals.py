@@ -12,10 +12,10 @@ from typing import Final, TextIO
 
 from attrs import define, field
 
-from wmp.core.settings import DeviceSettings, ManagerSettings, WorkerSettings
-from wmp.journal.author import Author
+from wmp.core.protocol.settings import DeviceSettings, ManagerSettings, WorkerSettings
+from wmp.journal.formatter import Formatter
+from wmp.journal.header import JournalHeader
 from wmp.journal.names import name_of_file
-from wmp.journal.scribe import Scribe
 
 __all__ = ["BEGINNING", "Journals"]
 
@@ -34,7 +34,7 @@ class Journals:
     """
 
     folder: Path
-    _open: dict[str, tuple[Scribe, TextIO, Path]] = field(factory=dict, init=False)
+    _open: dict[str, tuple[Formatter, TextIO, Path]] = field(factory=dict, init=False)
     _last: dict[str, int] = field(factory=dict, init=False)
     """When each node last wrote."""
 
@@ -52,7 +52,7 @@ class Journals:
         if entry is None or entry[0].author.epoch != settings.epoch:
             if entry is not None:
                 self._end(name, stop=False)
-            entry = self._begin(name, Author.of(settings), at)
+            entry = self._begin(name, JournalHeader.of(settings), at)
         scribe, file, _ = entry
         lines = scribe.step(event, actions, at, BEGINNING + at)
         if not lines and at >= self._last[name] + _QUIET:
@@ -67,11 +67,11 @@ class Journals:
         for name in tuple(self._open):
             self._end(name, stop=alive(name))
 
-    def _begin(self, name: str, author: Author, at: int) -> tuple[Scribe, TextIO, Path]:
+    def _begin(self, name: str, author: JournalHeader, at: int) -> tuple[Formatter, TextIO, Path]:
         self.folder.mkdir(parents=True, exist_ok=True)
         path = self.folder / f".{name_of_file(author.identity, author.epoch, 1)}"
         file = path.open("x", encoding="ascii")
-        entry = self._open[name] = (Scribe(author), file, path)
+        entry = self._open[name] = (Formatter(author), file, path)
         file.write(f"{author.start(1, at, BEGINNING + at)}\n")
         self._last[name] = at
         return entry

@@ -34,9 +34,9 @@ from wmp.actions import (
     Send,
     WorkerAction,
 )
-from wmp.core.device import Device
-from wmp.core.manager import Manager
-from wmp.core.worker import Worker
+from wmp.core.device import DeviceMachine
+from wmp.core.manager.machine import ManagerMachine
+from wmp.core.worker.machine import WorkerMachine
 from wmp.errors import DecodeError
 from wmp.events import (
     Cancelled,
@@ -51,16 +51,16 @@ from wmp.events import (
 )
 from wmp.message import Command, Frame, Kind, Link, Message, Outcome
 
-__all__ = ["Action", "Lane", "Network", "Node", "Pipe"]
+__all__ = ["Action", "LinkQueue", "Network", "Node", "Pipe"]
 
-Node = Manager | Worker | Device
+Node = ManagerMachine | WorkerMachine | DeviceMachine
 Action = ManagerAction | WorkerAction | DeviceAction
 Pipe = tuple[str, Link]
 """One direction of a connection: the sending node and the link it sends on."""
 
 
 @define(eq=False)
-class Lane:
+class LinkQueue:
     """Jobs that a worker started: the first is running, the others have not begun."""
 
     run: Run
@@ -85,7 +85,7 @@ class Network:
     now: float = 0.0
     nodes: dict[str, Node] = field(factory=dict)
     pipes: dict[Pipe, deque[list[Frame]]] = field(factory=dict)
-    lanes: dict[str, dict[int, Lane]] = field(factory=dict)
+    lanes: dict[str, dict[int, LinkQueue]] = field(factory=dict)
     results: dict[tuple[str, int], tuple[End, bytes]] = field(factory=dict)
     twice: list[tuple[str, int]] = field(factory=list)
     """Jobs that were resolved more than once: must stay empty."""
@@ -168,7 +168,7 @@ class Network:
         for below, link in links:
             self.join(below, link)
         for below, link in links:
-            if below != name and isinstance(self.nodes[below], Worker):
+            if below != name and isinstance(self.nodes[below], WorkerMachine):
                 self.happen(below, Connected(link))
 
     # -- what can happen
@@ -221,7 +221,7 @@ class Network:
         name, link = self._far[pipe]
         if not self.alive(name):
             return
-        read = codec.peek if isinstance(self.nodes[name], Device) else codec.decode
+        read = codec.peek if isinstance(self.nodes[name], DeviceMachine) else codec.decode
         try:
             event: object = Received(link, read(frames))
         except DecodeError as error:
@@ -240,16 +240,16 @@ class Network:
         """Report the next message of a pipe as undeliverable to the node that sent it."""
         name, link = pipe
         frames = self.pipes[pipe].popleft()
-        read = codec.peek if isinstance(self.nodes[name], Device) else codec.decode
+        read = codec.peek if isinstance(self.nodes[name], DeviceMachine) else codec.decode
         self.happen(name, Undelivered(link, read(frames)))
 
-    def running(self) -> Iterator[tuple[str, Lane]]:
+    def running(self) -> Iterator[tuple[str, LinkQueue]]:
         """All lanes of all workers, with the worker's name."""
         for name, lanes in self.lanes.items():
             for lane in tuple(lanes.values()):
                 yield name, lane
 
-    def finish(self, name: str, lane: Lane, outcome: Outcome = Outcome.OK) -> None:
+    def finish(self, name: str, lane: LinkQueue, outcome: Outcome = Outcome.OK) -> None:
         """End the running job of a lane; its result is ``b"did " + payload``."""
         id = lane.left[0]
         if id in lane.cancelled:
@@ -257,7 +257,7 @@ class Network:
         result = b"" if outcome is Outcome.CANCELLED else b"did " + lane.payload(id)
         self.end(name, lane, outcome, result)
 
-    def end(self, name: str, lane: Lane, outcome: Outcome, result: bytes) -> None:
+    def end(self, name: str, lane: LinkQueue, outcome: Outcome, result: bytes) -> None:
         """End the first job that is left in a lane; the next one begins."""
         id = lane.left.pop(0)
         if not lane.left:
@@ -266,7 +266,7 @@ class Network:
         if lane.left and self.lanes[name].get(lane.run.lane) is lane:
             self.begin(name, lane)
 
-    def bereave(self, name: str, lane: Lane) -> None:
+    def bereave(self, name: str, lane: LinkQueue) -> None:
         """What runs the first job of a lane dies; those behind it go on elsewhere (WMP-6.14)."""
         lost = lane.left[0] not in lane.cancelled
         if lost:
@@ -333,7 +333,7 @@ class Network:
         """Put a message on its way."""
         self.pipes[pipe].append(codec.encode(message))
 
-    def begin(self, name: str, lane: Lane) -> None:
+    def begin(self, name: str, lane: LinkQueue) -> None:
         """The first job that is left in a lane begins; somebody must ``finish`` it."""
 
     def reconnect(self, name: str, link: int) -> None:
@@ -348,7 +348,7 @@ class Network:
             case Send(link, message):
                 self._send((name, link), message)
             case Run():
-                lane = self.lanes[name][action.lane] = Lane(action, list(action.ids))
+                lane = self.lanes[name][action.lane] = LinkQueue(action, list(action.ids))
                 self.begin(name, lane)
             case Interrupt(number, ids):
                 if number in self.lanes[name]:

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 
 from attrs import field, frozen
 
-from wmp.core.settings import ManagerSettings, WorkerSettings
+from wmp.core.protocol.settings import ManagerSettings, WorkerSettings
 from wmp.message import Kind
 
-__all__ = ["FAULTS", "PLANS", "Cancel", "Plan", "Submit"]
+__all__ = ["FAULTS", "PLANS", "Cancel", "ModelPlan", "Submit"]
 
 FAULTS: Mapping[str, str] = {
     "drop": "a message is lost",
@@ -43,7 +43,7 @@ class Cancel:
 
 
 @frozen(kw_only=True)
-class Plan:
+class ModelPlan:
     """A small world and its bounds."""
 
     managers: tuple[str, ...]
@@ -77,8 +77,8 @@ def _worker(**options: object) -> WorkerSettings:
 
 _MESSAGES = ("drop", "duplicate", "refuse")
 
-PLANS: Mapping[str, Plan] = {
-    "tiny": Plan(
+PLANS: Mapping[str, ModelPlan] = {
+    "tiny": ModelPlan(
         managers=("m1",),
         uplinks={"w1": ("m1",)},
         workers={"w1": _worker(hold=5.0)},
@@ -86,7 +86,7 @@ PLANS: Mapping[str, Plan] = {
         ticks=1,
         settled=True,
     ),
-    "meeting": Plan(
+    "meeting": ModelPlan(
         managers=("m1",),
         uplinks={"w1": ("m1",)},
         workers={"w1": _worker()},
@@ -94,7 +94,7 @@ PLANS: Mapping[str, Plan] = {
         faults=1,
         ticks=1,
     ),
-    "cancel": Plan(
+    "cancel": ModelPlan(
         managers=("m1",),
         uplinks={"w1": ("m1",)},
         workers={"w1": _worker()},
@@ -103,7 +103,7 @@ PLANS: Mapping[str, Plan] = {
         ticks=1,
         settled=True,
     ),
-    "pair": Plan(
+    "pair": ModelPlan(
         managers=("m1", "m2"),
         uplinks={"w1": ("m1", "m2")},
         workers={"w1": _worker()},
@@ -113,7 +113,7 @@ PLANS: Mapping[str, Plan] = {
         ticks=0,
         settled=True,
     ),
-    "heirs": Plan(
+    "heirs": ModelPlan(
         managers=("m1",),
         uplinks={"w1": ("m1",), "w2": ("m1",)},
         workers={"w1": _worker(), "w2": _worker()},
@@ -124,7 +124,7 @@ PLANS: Mapping[str, Plan] = {
         slow=False,
         settled=True,
     ),
-    "device": Plan(
+    "device": ModelPlan(
         managers=("m1",),
         uplinks={"d1": ("m1",), "w1": ("d1",)},
         workers={"w1": _worker()},
@@ -133,7 +133,7 @@ PLANS: Mapping[str, Plan] = {
         ticks=1,
         settled=True,
     ),
-    "small": Plan(
+    "small": ModelPlan(
         managers=("m1", "m2"),
         uplinks={"d1": ("m1", "m2"), "w1": ("m1", "m2"), "w2": ("d1",)},
         workers={"w1": _worker(), "w2": _worker()},

@@ -13,7 +13,7 @@ from typing import Any, cast
 from attrs import define, evolve, field
 
 from wmp.actions import ManagerAction, Send
-from wmp.core.manager import Manager
+from wmp.core.manager.machine import ManagerMachine
 from wmp.events import Received
 from wmp.message import Columns, Command, Field, Frame, Link, Message, Outcome, Path, Peer
 
@@ -36,7 +36,7 @@ class ScriptedWorker:
     Every method sends one message and returns the manager's actions.
     """
 
-    manager: Manager
+    manager: ManagerMachine
     identity: bytes = b"w1"
     epoch: int = 1
     link: Link = b"link-1"

@@ -13,7 +13,7 @@ from typing import Any
 from attrs import define, field
 
 from wmp.actions import Send, WorkerAction
-from wmp.core.worker import Worker
+from wmp.core.worker.machine import WorkerMachine
 from wmp.events import Connected, Received
 from wmp.message import Columns, Command, Field, Frame, Message, Path, Peer
 
@@ -28,7 +28,7 @@ class ScriptedManager:
     and ``ack`` may be given to any of them; ``now`` is when it arrives.
     """
 
-    worker: Worker
+    worker: WorkerMachine
     identity: bytes = b"m1"
     epoch: int = 1
     link: int = 0

@@ -22,12 +22,12 @@ from typing import Final
 
 from attrs import define, field, frozen
 
+from wmp.testing.counterexample import shortened
 from wmp.testing.invariants import Violation
-from wmp.testing.plan import Plan
-from wmp.testing.retrace import shortened
-from wmp.testing.scope import Scope
+from wmp.testing.model import Model
+from wmp.testing.plan import ModelPlan
 
-__all__ = ["Exploration", "Explored", "Order", "explore"]
+__all__ = ["Exploration", "Explored", "SearchOrder", "explore"]
 
 _JUMP: Final = 1 / 32
 """How often the order ``MIXED`` goes elsewhere: about once a way."""
@@ -36,7 +36,7 @@ _Way = tuple[int, "_Way"] | tuple[()]
 """How a state was reached: the last move, and the way before it."""
 
 
-class Order(Enum):
+class SearchOrder(Enum):
     """Which of the states that were seen is gone on from next."""
 
     BREADTH = "breadth"
@@ -56,7 +56,7 @@ class Exploration:
     """Stop after so many; None for all."""
     seconds: float = inf
     """Stop after so long, wherever that is."""
-    order: Order = Order.BREADTH
+    order: SearchOrder = SearchOrder.BREADTH
     seed: int = 0
     """Of the order ``MIXED``."""
 
@@ -80,17 +80,17 @@ class Explored:
 
 
 @define(eq=False)
-class _Node:
+class _SearchNode:
     """A state to go on from."""
 
-    scope: Scope
+    scope: Model
     depth: int
     way: _Way
 
 
 @define(eq=False)
 class _Search:
-    plan: Plan
+    plan: ModelPlan
     how: Exploration
     seen: set[int] = field(factory=set)
     closed: set[int] = field(factory=set)
@@ -113,9 +113,9 @@ class _Search:
 
     def _search(self) -> Explored:
         begin = perf_counter()
-        first = Scope(plan=self.plan)
+        first = Model(plan=self.plan)
         self.seen.add(hash(first.snapshot()))
-        frontier = deque([_Node(first, 0, ())])
+        frontier = deque([_SearchNode(first, 0, ())])
         violation: Violation | None = None
         way: _Way = ()
         most = inf if self.how.states is None else self.how.states
@@ -124,7 +124,7 @@ class _Search:
             node = self._next(frontier)
             violation, way = next(self._successors(node, frontier), (None, ()))
         moves = _indices(way)
-        if violation is not None and self.how.order is not Order.BREADTH:
+        if violation is not None and self.how.order is not SearchOrder.BREADTH:
             moves = shortened(self.plan, moves, violation.name)
         return Explored(
             states=len(self.seen),
@@ -137,16 +137,18 @@ class _Search:
             moves=moves,
         )
 
-    def _next(self, frontier: deque[_Node]) -> _Node:
+    def _next(self, frontier: deque[_SearchNode]) -> _SearchNode:
         order = self.how.order
-        if order is Order.BREADTH:
+        if order is SearchOrder.BREADTH:
             return frontier.popleft()
-        if order is Order.MIXED and self.random.random() < _JUMP:
+        if order is SearchOrder.MIXED and self.random.random() < _JUMP:
             place = self.random.randrange(len(frontier))
             frontier[place], frontier[-1] = frontier[-1], frontier[place]
         return frontier.pop()
 
-    def _successors(self, node: _Node, frontier: deque[_Node]) -> Iterator[tuple[Violation, _Way]]:
+    def _successors(
+        self, node: _SearchNode, frontier: deque[_SearchNode]
+    ) -> Iterator[tuple[Violation, _Way]]:
         """Add the new states one move away to the frontier; yields what is violated."""
         scope, seen, depth = node.scope, self.seen, node.depth + 1
         moves = scope.moves()
@@ -158,7 +160,7 @@ class _Search:
             except Violation as violation:
                 yield violation, node.way
         numbered = list(enumerate(moves))
-        if self.how.order is Order.MIXED:
+        if self.how.order is SearchOrder.MIXED:
             self.random.shuffle(numbered)
         for place, (index, move) in enumerate(numbered):
             # The state itself is needed no more when its last move is made.
@@ -172,10 +174,10 @@ class _Search:
             if state not in seen:
                 seen.add(state)
                 self.depth = max(self.depth, depth)
-                frontier.append(_Node(after, depth, (index, node.way)))
+                frontier.append(_SearchNode(after, depth, (index, node.way)))
 
 
-def explore(plan: Plan, how: Exploration | None = None) -> Explored:
+def explore(plan: ModelPlan, how: Exploration | None = None) -> Explored:
     """Visit the states of ``plan``."""
     return _Search(plan, how or Exploration()).run()
 

@@ -23,11 +23,11 @@ from wmp.errors import ConfigError
 from wmp.message import DEFAULT_NEEDS, DEFAULT_ROLE, Kind, Limits
 from wmp.runtime.checks import check_amounts, check_count, check_role, check_seconds
 from wmp.runtime.handlers import CODECS, Handler, Served, as_handlers, serve
-from wmp.runtime.ledger import pack
+from wmp.runtime.submission.submissions import pack
 from wmp.testing.faults import Fault
+from wmp.testing.handler_world import HandlerWorld
 from wmp.testing.invariants import INVARIANTS, Violation
-from wmp.testing.order import SimulatedJob
-from wmp.testing.stage import Stage
+from wmp.testing.simulated_job import SimulatedJob
 
 __all__ = ["RETRIES", "SimulatedWorld", "parse_faults"]
 
@@ -105,7 +105,7 @@ class SimulatedWorld:
         """For what the test itself leaves to chance."""
         self._codec = codec
         self._trace = trace
-        self._stage = Stage(seed=seed, kinds=parse_faults(faults), keep=None if trace else 0)
+        self._stage = HandlerWorld(seed=seed, kinds=parse_faults(faults), keep=None if trace else 0)
         self._names: set[str] = set()
         self._keys: dict[str, SimulatedJob] = {}
 

@@ -5,17 +5,17 @@ Reads private tables on purpose: a leak shows nowhere else.
 
 from __future__ import annotations
 
-from wmp.core.manager import Manager
-from wmp.core.worker import Worker
+from wmp.core.manager.machine import ManagerMachine
+from wmp.core.worker.machine import WorkerMachine
 from wmp.testing.invariants import Violation
 from wmp.testing.topology import KINDS
 
 __all__ = ["check_tables", "sizes"]
 
 
-def sizes(machine: Manager | Worker) -> dict[str, int]:
+def sizes(machine: ManagerMachine | WorkerMachine) -> dict[str, int]:
     """Entries of each table of a machine."""
-    if isinstance(machine, Manager):
+    if isinstance(machine, ManagerMachine):
         dispatch = machine._dispatch
         workers = list(machine._workers.values())
         return {
@@ -48,7 +48,7 @@ def sizes(machine: Manager | Worker) -> dict[str, int]:
     }
 
 
-def check_tables(name: str, machine: Manager | Worker, jobs: int, peers: int) -> None:
+def check_tables(name: str, machine: ManagerMachine | WorkerMachine, jobs: int, peers: int) -> None:
     """Hold the sizes against what there is to remember.
 
     Args:
@@ -61,7 +61,7 @@ def check_tables(name: str, machine: Manager | Worker, jobs: int, peers: int) ->
         Violation: "tables are bounded".
     """
     table = sizes(machine)
-    if isinstance(machine, Manager):
+    if isinstance(machine, ManagerMachine):
         bounds = {
             "jobs": jobs,
             "leases": jobs,

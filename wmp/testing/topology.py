@@ -9,10 +9,10 @@ from random import Random
 
 from attrs import frozen
 
-from wmp.core.settings import ManagerSettings, WorkerSettings
+from wmp.core.protocol.settings import ManagerSettings, WorkerSettings
 from wmp.message import Kind
 
-__all__ = ["KINDS", "Timers", "Topology", "can", "draw_timers", "draw_topology"]
+__all__ = ["KINDS", "TimerSettings", "Topology", "can", "draw_timers", "draw_topology"]
 
 KINDS = (
     Kind(),
@@ -25,7 +25,7 @@ KINDS = (
 
 
 @frozen
-class Timers:
+class TimerSettings:
     """The timers of all nodes of a world, in seconds; see the settings of the same names."""
 
     expire: float
@@ -49,7 +49,7 @@ class Timers:
 class Topology:
     """Names, connections and settings. A name's double has ``+`` behind it."""
 
-    timers: Timers
+    timers: TimerSettings
     managers: tuple[str, ...]
     uplinks: dict[str, tuple[str, ...]]
     """Devices and workers: where their links lead. Devices come before what is below them."""
@@ -133,10 +133,10 @@ def draw_topology(draw: Random) -> Topology:
     return Topology(timers, managers, uplinks, workers, double)
 
 
-def draw_timers(draw: Random) -> Timers:
+def draw_timers(draw: Random) -> TimerSettings:
     """Draw a world's timers."""
     expire = draw.choice((1.5, 3.0, 6.0))
-    return Timers(
+    return TimerSettings(
         expire=expire,
         ping=expire / 3 * draw.choice((0.5, 1.0)),
         wake_timeout=draw.choice((0.05, 0.25)),
@@ -148,7 +148,7 @@ def draw_timers(draw: Random) -> Timers:
     )
 
 
-def _draw_worker(name: str, timers: Timers, draw: Random) -> WorkerSettings:
+def _draw_worker(name: str, timers: TimerSettings, draw: Random) -> WorkerSettings:
     resources = {"slots": draw.choice((1, 1, 2, 3))}
     if draw.random() < 0.3:
         resources["gpu"] = 1

@@ -12,7 +12,7 @@ from attrs import frozen
 from wmp.message import Kind, Outcome
 from wmp.testing.topology import Topology
 
-__all__ = ["Batch", "Leave", "Task", "Wish", "Workload", "draw_batch", "draw_workload"]
+__all__ = ["Leave", "SubmitBatch", "Task", "Wish", "Workload", "draw_batch", "draw_workload"]
 
 
 @frozen
@@ -38,7 +38,7 @@ class Task:
 
 
 @frozen
-class Batch:
+class SubmitBatch:
     """Jobs submitted together."""
 
     at: float
@@ -71,7 +71,7 @@ class Leave:
 class Workload:
     """All that a world is asked to do."""
 
-    batches: tuple[Batch, ...]
+    batches: tuple[SubmitBatch, ...]
     wishes: tuple[Wish, ...]
     leaves: tuple[Leave, ...]
 
@@ -96,7 +96,7 @@ def draw_workload(topology: Topology, until: float, draw: Random) -> Workload:
     return Workload(tuple(batches), tuple(wishes), tuple(leaves))
 
 
-def draw_batch(topology: Topology, at: float, name: str, count: int, draw: Random) -> Batch:
+def draw_batch(topology: Topology, at: float, name: str, count: int, draw: Random) -> SubmitBatch:
     """Draw one batch that somebody can do, for a manager that somebody serves."""
     manager = draw.choice(topology.managers)
     kind = draw.choice(topology.kinds(manager))
@@ -108,7 +108,7 @@ def draw_batch(topology: Topology, at: float, name: str, count: int, draw: Rando
         payload = f"{manager} {name}.{row} ".encode() + padding
         fails, heeds = draw.random() < 0.1, draw.random() < 0.5
         tasks.append(Task(payload, takes, fails, heeds))
-    return Batch(
+    return SubmitBatch(
         at,
         manager,
         kind,

@@ -29,26 +29,26 @@ from attrs import define, evolve, field, frozen
 from wmp import codec
 from wmp.actions import End, Halt
 from wmp.balance import least_recently_used
-from wmp.core.device import Device
-from wmp.core.manager import Manager
-from wmp.core.settings import DeviceSettings
-from wmp.core.worker import Worker
+from wmp.core.device import DeviceMachine
+from wmp.core.manager.machine import ManagerMachine
+from wmp.core.protocol.settings import DeviceSettings
+from wmp.core.worker.machine import WorkerMachine
 from wmp.errors import Superseded
 from wmp.events import Connected, Drained, Submitted, Undelivered
 from wmp.message import Frame, Message, Outcome, Peer
+from wmp.testing.fault_injection import strike
 from wmp.testing.faults import Fault, Faults, Strike, draw_faults
 from wmp.testing.invariants import History, Violation
 from wmp.testing.journals import Journals
-from wmp.testing.meetings import Meetings
-from wmp.testing.network import Action, Lane, Network, Pipe
-from wmp.testing.strikes import strike
+from wmp.testing.network import Action, LinkQueue, Network, Pipe
+from wmp.testing.observer import Observer
+from wmp.testing.starvation_check import StarvationCheck
 from wmp.testing.tables import check_tables
 from wmp.testing.topology import Topology, draw_topology
 from wmp.testing.trace import Trace
-from wmp.testing.witness import Witness
-from wmp.testing.workload import Batch, Task, Wish, Workload, draw_batch, draw_workload
+from wmp.testing.workload import SubmitBatch, Task, Wish, Workload, draw_batch, draw_workload
 
-__all__ = ["BUDGET", "Report", "World", "simulate"]
+__all__ = ["BUDGET", "World", "WorldReport", "simulate"]
 
 BUDGET = 30_000
 """Events after which a world counts as livelocked."""
@@ -63,7 +63,7 @@ _CHECK_EVERY = 24
 
 
 @frozen
-class Report:
+class WorldReport:
     """How a world went."""
 
     seed: int
@@ -104,8 +104,8 @@ class World(Network):
     faults: Faults = field(init=False)
     workload: Workload = field(init=False)
     history: History = field(factory=History, init=False)
-    witness: Witness = field(init=False)
-    meetings: Meetings = field(factory=Meetings, init=False)
+    witness: Observer = field(init=False)
+    meetings: StarvationCheck = field(factory=StarvationCheck, init=False)
     trace: Trace = field(init=False)
     counts: Counter[Fault] = field(factory=Counter, init=False)
     ends: Counter[End] = field(factory=Counter, init=False)
@@ -127,7 +127,7 @@ class World(Network):
     """Workers whose handlers take that many times longer."""
     doomed: list[Strike] = field(factory=list, init=False)
     """Strikes that wait for a job to run."""
-    hung: set[tuple[Lane, int]] = field(factory=set, init=False)
+    hung: set[tuple[LinkQueue, int]] = field(factory=set, init=False)
     """Jobs, by lane and number, whose handlers do not return by themselves."""
     mended: bool = field(default=False, init=False)
     _tasks: dict[bytes, Task] = field(factory=dict, init=False)
@@ -156,7 +156,7 @@ class World(Network):
             return Random(f"{self.seed}:{name}")
 
         self.trace = Trace(self.keep)
-        self.witness = Witness(self.history)
+        self.witness = Observer(self.history)
         self._net, self._weather = stream("net"), stream("weather")
         self._probes = stream("probes")
         self.topology = draw_topology(stream("topology"))
@@ -166,7 +166,7 @@ class World(Network):
 
     # -- the whole of it
 
-    def play(self) -> Report:
+    def play(self) -> WorldReport:
         """Run the world to its end."""
         violation = None
         try:
@@ -188,7 +188,7 @@ class World(Network):
         if self.journals is not None:
             self.journals.close(self.alive)
         told = violation is not None or self.keep is None
-        return Report(
+        return WorldReport(
             seed=self.seed,
             violation=violation,
             digest=self.trace.digest(),
@@ -361,16 +361,16 @@ class World(Network):
         topology = self.topology
         if name in topology.managers:
             settings = topology.manager_settings(name, epoch)
-            self.nodes[name] = Manager(settings, least_recently_used)
+            self.nodes[name] = ManagerMachine(settings, least_recently_used)
             self._last_id[name] = 0
             self.history.open[identity, epoch] = {}
         elif name in topology.workers:
             worker = evolve(topology.workers[name], epoch=epoch)
-            self.nodes[name] = Worker(worker, len(self.uplinks[name]))
+            self.nodes[name] = WorkerMachine(worker, len(self.uplinks[name]))
         else:
             upstreams = len(self.uplinks[name])
             device = DeviceSettings(identity=identity, epoch=epoch, upstreams=upstreams)
-            self.nodes[name] = Device(device)
+            self.nodes[name] = DeviceMachine(device)
         self.newest[identity] = name
         self.halted.pop(name, None)
         self.down.discard(name)
@@ -427,7 +427,7 @@ class World(Network):
         self.trace.step(self.now, name, event, actions)
         if self.journals is not None:
             self.journals.step(name, node.settings, event, actions, self._shown[name])
-        if isinstance(node, Manager):
+        if isinstance(node, ManagerMachine):
             if isinstance(event, Submitted):
                 self._accepted(node, event)
             self.witness.manager_did(node.settings, event, actions, self._shown[name])
@@ -435,7 +435,7 @@ class World(Network):
                 ends = getattr(action, "ends", None)
                 if ends is not None:
                     self.ends.update(ends)
-        elif isinstance(node, Worker):
+        elif isinstance(node, WorkerMachine):
             self.witness.worker_did(self.peer(name), actions)
         if actions and isinstance(actions[-1], Halt):
             self._ended(name, actions[-1].error)
@@ -465,7 +465,7 @@ class World(Network):
             self.start(name)
 
     def _die(self, name: str) -> None:
-        if isinstance(self.nodes[name], Manager):
+        if isinstance(self.nodes[name], ManagerMachine):
             self.witness.died(self.peer(name))
 
     def _identity(self, name: str) -> bytes:
@@ -491,7 +491,7 @@ class World(Network):
             self.after(0.3, self.attempt, below, link)
             return
         self.join(below, link)
-        if isinstance(self.nodes[below], Worker):
+        if isinstance(self.nodes[below], WorkerMachine):
             self.happen(below, Connected(link))
 
     def part(self, name: str, link: int) -> None:
@@ -508,7 +508,7 @@ class World(Network):
         far = self.far((name, link))
         if far is not None:
             self.stale.update(((name, link), far))
-            if isinstance(self.nodes[name], Device):
+            if isinstance(self.nodes[name], DeviceMachine):
                 # A device has no word for it: its socket's own heartbeats find out.
                 self.after(1.0, self.rejoin, name, link, far)
 
@@ -536,7 +536,7 @@ class World(Network):
         parked = self.full.get(pipe) if self.full else None
         if parked is None:
             self._travel(pipe, frames)
-        elif isinstance(self.nodes[name], Device) or len(parked) >= _PARKED:
+        elif isinstance(self.nodes[name], DeviceMachine) or len(parked) >= _PARKED:
             self.happen(name, Undelivered(link, message))
         else:
             parked.append(frames)
@@ -584,7 +584,7 @@ class World(Network):
 
     # -- work
 
-    def offer(self, batch: Batch, number: int | None = None) -> None:
+    def offer(self, batch: SubmitBatch, number: int | None = None) -> None:
         """Submit a batch, if its manager takes any."""
         name = batch.manager
         if not self.alive(name):
@@ -603,7 +603,7 @@ class World(Network):
         if number is not None:
             self._submitted[number] = (name, self.peer(name)[1], ids)
 
-    def _accepted(self, manager: Manager, event: Submitted) -> None:
+    def _accepted(self, manager: ManagerMachine, event: Submitted) -> None:
         owner: Peer = (manager.settings.identity, manager.settings.epoch)
         for id, payload in zip(event.ids, event.payloads, strict=True):
             task = self._tasks[bytes(payload)]
@@ -615,7 +615,7 @@ class World(Network):
         if name and self.alive(name) and self.peer(name)[1] == epoch:
             self.cancel(name, [ids[row] for row in wish.rows])
 
-    def begin(self, name: str, lane: Lane) -> None:
+    def begin(self, name: str, lane: LinkQueue) -> None:
         """A lane comes to its next job."""
         if lane.left[0] in lane.cancelled:
             self.after(0.0, self._finish, name, lane, lane.left[0], Outcome.CANCELLED)
@@ -630,7 +630,7 @@ class World(Network):
         self.history.booked(name, taken, self.topology.workers[name].resources)
         self.work(name, lane, id)
 
-    def work(self, name: str, lane: Lane, id: int) -> None:
+    def work(self, name: str, lane: LinkQueue, id: int) -> None:
         """A handler begins; somebody must see to its end."""
         task = self._tasks[lane.payload(id)]
         takes = task.takes * self.slow.get(name, 1.0)
@@ -638,14 +638,14 @@ class World(Network):
             self.after(takes / 2, strike, self, self.doomed.pop())
         self.after(takes, self._finish, name, lane, id, task.outcome)
 
-    def hang(self, name: str, lane: Lane, seconds: float) -> None:
+    def hang(self, name: str, lane: LinkQueue, seconds: float) -> None:
         """Let the handler of a lane's first job not return."""
         id = lane.left[0]
         self.say(f"a handler of {name} hangs, in lane {lane.run.lane}")
         self.hung.add((lane, id))
         self._look_after(name, lane, id, self.now + seconds)
 
-    def _look_after(self, name: str, lane: Lane, id: int, until: float) -> None:
+    def _look_after(self, name: str, lane: LinkQueue, id: int, until: float) -> None:
         """End a handler by force that nobody waits for any more, or that is at it too long."""
         if self.lanes[name].get(lane.run.lane) is not lane or lane.left[0] != id:
             self.hung.discard((lane, id))  # what ran it died, or its worker
@@ -658,7 +658,7 @@ class World(Network):
         self.hung.remove((lane, id))
         self.bereave(name, lane)
 
-    def _finish(self, name: str, lane: Lane, id: int, outcome: Outcome) -> None:
+    def _finish(self, name: str, lane: LinkQueue, id: int, outcome: Outcome) -> None:
         if (lane, id) in self.hung:
             return
         if name in self.paused:
@@ -677,9 +677,9 @@ class World(Network):
         jobs = sum(map(len, self.history.jobs.values()))
         peers = len(self.uplinks)
         for name, node in self.nodes.items():
-            if not self.alive(name) or isinstance(node, Device):
+            if not self.alive(name) or isinstance(node, DeviceMachine):
                 continue
-            if isinstance(node, Worker):
+            if isinstance(node, WorkerMachine):
                 try:
                     node.check_invariants()
                 except AssertionError as error:
@@ -689,7 +689,7 @@ class World(Network):
                 check_tables(name, node, len(unended), peers)
 
 
-def simulate(seed: int, *, keep: int | None = 30, journal: Path | None = None) -> Report:
+def simulate(seed: int, *, keep: int | None = 30, journal: Path | None = None) -> WorldReport:
     """Play the world of a seed; its journals go into a folder of its own in ``journal``."""
     journals = None if journal is None else Journals(journal / f"seed-{seed}")
     return World(seed=seed, keep=keep, journals=journals).play()

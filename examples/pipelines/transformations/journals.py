@@ -8,7 +8,7 @@ lists the files of a table once a run, before that run has written to it.
 from pyspark import pipelines as dp
 from pyspark.sql import DataFrame, SparkSession
 
-from wmp.spark import shares
+from wmp.spark import utilisation
 from wmp.spark.attempts import attempts as attempts_of
 from wmp.spark.executions import executions as executions_of
 from wmp.spark.processes import drops as drops_of
@@ -43,13 +43,13 @@ def attempts() -> DataFrame:
 @dp.materialized_view(comment="who got how much of whom")
 def fairness() -> DataFrame:
     """Of events and attempts."""
-    return shares.fairness(spark.read.table("events"), spark.read.table("attempts"))
+    return utilisation.fairness(spark.read.table("events"), spark.read.table("attempts"))
 
 
 @dp.materialized_view(comment="why leases were over without a result")
 def requeues() -> DataFrame:
     """Of attempts."""
-    return shares.requeues(spark.read.table("attempts"))
+    return utilisation.requeues(spark.read.table("attempts"))
 
 
 @dp.materialized_view(comment="messages that were ignored, and why")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from wmp.conformance.case import case
 from wmp.conformance.cases.worker_handshake import fill, slowly
-from wmp.conformance.manager_played import Lock, PlayedManager
+from wmp.conformance.manager_played import OfferedLock, PlayedManager
 from wmp.conformance.talks import WorkerTalk
 from wmp.message import Command, ErrorCode, Outcome
 
@@ -31,7 +31,7 @@ __all__ = [
 ]
 
 
-def _all_room(talk: WorkerTalk, manager: PlayedManager) -> Lock:
+def _all_room(talk: WorkerTalk, manager: PlayedManager) -> OfferedLock:
     """One lock over all the room there is."""
     lock = manager.woken(64)
     talk.settle()
@@ -56,7 +56,7 @@ def _no_room_for(talk: WorkerTalk, manager: PlayedManager, rule: str = "") -> No
 
 def _room_for(
     talk: WorkerTalk, manager: PlayedManager, within: float, what: str, rule: str = ""
-) -> Lock:
+) -> OfferedLock:
     return manager.lock(within + talk.wire.grace, rule, what)
 
 
@@ -257,14 +257,14 @@ def a_role_without_handler(talk: WorkerTalk) -> None:
     manager.done_of(job, Outcome.REFUSED, rule="WMP-4.15")
 
 
-def _held(talk: WorkerTalk, manager: PlayedManager) -> Lock:
+def _held(talk: WorkerTalk, manager: PlayedManager) -> OfferedLock:
     heard = manager.hears(
         Command.GIVE, within=2.0, where=lambda h: manager.is_open(h) and bool(h["hold"])
     )
     if heard is None:
         talk.unimplemented("it sends no held GIVE")
         raise AssertionError
-    lock: Lock = talk.book.locks[heard["lock"]]
+    lock: OfferedLock = talk.book.locks[heard["lock"]]
     return lock
 
 

@@ -1,0 +1,161 @@
+"""The course of ``wmp demo --chaos``: everything is killed in turn, and nothing is lost."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter, deque
+from collections.abc import Iterator
+from random import Random
+from typing import Any, Final
+
+from attrs import define, field
+
+from wmp.cli.demo_processes import DemoProcess, Word
+from wmp.cli.demo_runner import SLOTS, DemoRunner
+from wmp.errors import ConfigError
+
+__all__ = ["Chaos"]
+
+_LENGTH: Final = 12.0
+"""Seconds that it would take if nobody were killed."""
+
+_LONGEST: Final = 0.2
+"""Seconds that a job takes longer than it needs, at most."""
+
+_ROUNDS: Final = 2
+"""How often everybody is killed, if there are jobs enough."""
+
+_BETWEEN: Final = 3
+"""Results between two kills, at least."""
+
+_RETRIES: Final = 100
+"""Workers that one job may cost: more than will be killed."""
+
+
+@define(eq=False)
+class Chaos(DemoRunner):
+    """Managers, device and workers are killed in turn, and started again.
+
+    A manager's jobs end with its process. What it held without a result is submitted again, out of
+    the list of inputs, to the process that takes its place.
+    """
+
+    seed: int = 0
+    """Of the order in which they are killed."""
+    killed: Counter[str] = field(factory=Counter)
+    """By label."""
+    resubmitted: Counter[str] = field(factory=Counter)
+    """Jobs that a manager held when it was killed, by label."""
+    back: dict[str, float] = field(factory=dict)
+    """The longest that one was away, in seconds, by label."""
+    spared: list[str] = field(factory=list)
+    """Who was to be killed when all results had come."""
+    _there: dict[str, DemoProcess] = field(factory=dict)
+    """Processes that run, by label."""
+    _gone_at: dict[str, float] = field(factory=dict)
+    _bound: dict[str, str] = field(factory=dict)
+    """Where those that bind can be reached: there they come back."""
+    _given: dict[str, set[int]] = field(factory=dict)
+    """Files that a manager has, and whose results have not come."""
+    _counting: set[str] = field(factory=set)
+    """Managers that have files, or have yet to say what became of them."""
+
+    def __attrs_post_init__(self) -> None:
+        self.retries = _RETRIES
+        self.pause = min(_LONGEST, _LENGTH * self.count * SLOTS / len(self.names))
+
+    @property
+    def labels(self) -> list[str]:
+        """Everybody, managers first."""
+        assert self.device is not None
+        return [child.label for child in (*self.managers, self.device, *self.workers)]
+
+    def run(self) -> None:
+        """Start everybody, spread the files, kill them in turn, wait for all results.
+
+        Raises:
+            ConfigError: There are too few files for that.
+            WMPError: A process died that was not killed, or nothing happened for too long.
+        """
+        total, everybody = len(self.names), 3 + self.count
+        rounds = min(_ROUNDS, total // (_BETWEEN * everybody))
+        if not rounds:
+            raise ConfigError(
+                f"{total} files are too few to kill {everybody} processes in between: "
+                f"give it {_BETWEEN * everybody} --files at least, or fewer --workers"
+            )
+        self._say(f"starting 2 managers, 1 device, {self.count} workers; seed {self.seed}")
+        self._bound = {child.label: place for child, place in self._start().items()}
+        self._there = {
+            child.label: child for child in self.children.all if child.label in self.labels
+        }
+        plan = deque(self._plan(rounds))
+        self._say(f"{total} files; each of {everybody} processes will be killed {rounds} times")
+        begin = time.monotonic()
+        for index, manager in enumerate(self.managers):
+            self._give(manager, set(range(total)[index :: len(self.managers)]))
+        kills = len(plan)
+        while len(self.seen) < total or self._counting or self._gone_at:
+            self._take(*self._hear())
+            self.seconds = time.monotonic() - begin
+            if len(self.seen) == total:
+                continue
+            # The n-th of them dies when so much is done.
+            if plan and len(self.seen) * (kills + 1) >= total * (kills - len(plan) + 1):
+                self._kill(plan)
+        self.spared = list(plan)
+        while self._unchecked:
+            self._check()
+        if missing := total - len(self.seen):
+            self.wrong.append(f"{missing} results are missing")
+
+    def _plan(self, rounds: int) -> Iterator[str]:
+        draw = Random(self.seed)
+        for _ in range(rounds):
+            labels = self.labels
+            draw.shuffle(labels)
+            yield from labels
+
+    def _kill(self, plan: deque[str]) -> None:
+        """Kill the first of the plan that is there."""
+        label = next((label for label in plan if label in self._there), None)
+        if label is None:
+            return
+        plan.remove(label)
+        child = self._there.pop(label)
+        self._gone_at[label] = time.monotonic()
+        child.kill()
+        self.killed[label] += 1
+        self._say(f"{len(self.seen) / len(self.names):4.0%}  {label} was killed (SIGKILL)")
+
+    def _take(self, child: DemoProcess, word: Word) -> None:
+        """Take in what one of them said."""
+        label = child.label
+        if "done" in word:
+            self._note(word)
+            rows: list[list[Any]] = [*word["done"], *word["failed"]]
+            self._given[label].difference_update(row[0] for row in rows)
+        elif "requeued" in word:
+            self.requeued.update(word["requeued"])
+            self.dropped.update(word["dropped"])
+            self._counting.discard(label)
+        elif "ended" in word:
+            # All that it said has been heard.
+            bind = {"bind": self._bound[label]} if label in self._bound else {}
+            self.children.again(child, **bind)
+        elif "bound" in word or "started" in word:
+            self._there[label] = child
+            away = time.monotonic() - self._gone_at.pop(label)
+            self.back[label] = max(away, self.back.get(label, 0.0))
+            left = self._given.get(label)
+            again = f", {len(left)} jobs submitted again" if left else ""
+            self._say(f"{'':4}  {label} is back after {away:.1f} s{again}")
+            if left is not None:
+                self.resubmitted[label] += len(left)
+                self._give(child, left)
+
+    def _give(self, manager: DemoProcess, files: set[int]) -> None:
+        """Hand files to a manager."""
+        self._given[manager.label] = files
+        self._counting.add(manager.label)
+        manager.tell(files=[(index, self.names[index]) for index in sorted(files)])

@@ -1,0 +1,153 @@
+"""The processes of ``wmp demo``, as their parent sees them."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from types import TracebackType
+from typing import Any, Final
+
+import wmp
+from wmp.errors import WMPError
+
+__all__ = ["DemoProcess", "DemoProcesses", "Word"]
+
+_PATIENCE: Final = 4.0
+"""Seconds for all children to end by themselves."""
+
+Word = dict[str, Any]
+"""What a child said: one line of JSON."""
+
+
+class DemoProcess:
+    """One process."""
+
+    def __init__(self, part: str, config: dict[str, Any], verbose: bool) -> None:
+        self.part = part
+        self.config = config
+        self.label: str = config["label"]
+        self.killed = False
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "wmp.cli.demo_node"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env=_environ(),
+            # Out of reach of the terminal's Ctrl-C, which is for the parent.
+            start_new_session=True,
+        )
+        self.tell(part=part, config=config, verbose=verbose)
+
+    def tell(self, **words: Any) -> None:
+        """Say something to it; one that is dead does not listen."""
+        assert self.process.stdin is not None
+        with contextlib.suppress(OSError):
+            self.process.stdin.write(json.dumps(words) + "\n")
+            self.process.stdin.flush()
+
+    def kill(self) -> None:
+        """SIGKILL: no goodbye, no cleanup."""
+        self.killed = True
+        self.process.kill()
+
+
+class DemoProcesses:
+    """All of them; none outlives the ``with`` block."""
+
+    def __init__(self, *, verbose: bool = False, journal: str | None = None) -> None:
+        self.all: list[DemoProcess] = []
+        self._verbose = verbose
+        self._journal = journal
+        self._heard: SimpleQueue[tuple[DemoProcess, Word | None]] = SimpleQueue()
+        self._threads: list[threading.Thread] = []
+
+    def __enter__(self) -> DemoProcesses:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def start(self, part: str, **config: Any) -> DemoProcess:
+        """Start one."""
+        child = DemoProcess(part, {**config, "journal": self._journal}, self._verbose)
+        self.all.append(child)
+        thread = threading.Thread(target=self._listen, args=(child,), daemon=True)
+        thread.start()
+        self._threads.append(thread)
+        return child
+
+    def _listen(self, child: DemoProcess) -> None:
+        assert child.process.stdout is not None
+        with contextlib.suppress(ValueError):  # A line cut short by its end.
+            for line in child.process.stdout:
+                self._heard.put((child, json.loads(line)))
+        self._heard.put((child, None))
+
+    def again(self, child: DemoProcess, **config: Any) -> DemoProcess:
+        """Start one that was killed again, as it was but for ``config``."""
+        return self.start(child.part, **{**child.config, **config})
+
+    def hear(self, timeout: float) -> tuple[DemoProcess, Word] | None:
+        """Return what was said next, None when nothing was for ``timeout`` seconds.
+
+        The last that is heard of a child that was killed is ``{"ended": exit code}``.
+
+        Raises:
+            WMPError: One of them died that was not killed.
+        """
+        until = time.monotonic() + timeout
+        while True:
+            try:
+                child, word = self._heard.get(timeout=max(0.0, until - time.monotonic()))
+            except Empty:
+                return None
+            if word is not None:
+                return child, word
+            code = child.process.wait()
+            if not child.killed:
+                raise WMPError(f"{child.label} ended by itself, exit code {code}")
+            return child, {"ended": code}
+
+    def close(self) -> None:
+        """End them all: politely, then not. Idempotent."""
+        for child in self.all:
+            assert child.process.stdin is not None
+            child.killed = True
+            with contextlib.suppress(OSError):
+                child.process.stdin.close()
+        until = time.monotonic() + _PATIENCE
+        try:
+            for child in self.all:
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    child.process.wait(max(0.0, until - time.monotonic()))
+        finally:
+            # Also when a second Ctrl-C came.
+            for child in self.all:
+                child.process.kill()
+            for child in self.all:
+                child.process.wait()
+        for thread in self._threads:
+            thread.join(1.0)
+        for child in self.all:
+            if child.process.stdout is not None:
+                child.process.stdout.close()
+        self.all.clear()
+
+
+def _environ() -> dict[str, str]:
+    """Let a child find the same ``wmp``, also when it is not installed."""
+    home = str(Path(wmp.__file__).resolve().parents[1])
+    path = os.environ.get("PYTHONPATH")
+    return {**os.environ, "PYTHONPATH": f"{home}{os.pathsep}{path}" if path else home}

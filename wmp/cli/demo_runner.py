@@ -1,0 +1,233 @@
+"""The course of ``wmp demo``, without its flags and tables."""
+
+from __future__ import annotations
+
+import sysconfig
+import time
+from collections import Counter, deque
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from attrs import define, field
+
+from wmp.cli.demo_node import count
+from wmp.cli.demo_processes import DemoProcess, DemoProcesses, Word
+from wmp.cli.progress import ProgressBar
+from wmp.errors import ConfigError, WMPError
+
+__all__ = ["SLOTS", "DemoRunner", "source_files"]
+
+_EXPIRE: Final = 1.5
+"""Seconds of silence after which the managers give the killed worker up."""
+
+_PING: Final = 0.4
+
+SLOTS: Final = 2
+
+_WINDOW: Final = 4
+"""Jobs that a worker takes ahead. Left to itself it takes more of jobs as short as these, and
+then a few workers are enough for all of them, which shows less."""
+
+_ANYWHERE: Final = "tcp://127.0.0.1:*"
+
+_STALL: Final = 30.0
+"""Seconds without a word after which something is wrong."""
+
+_KILL_AT: Final = 0.3
+"""Part of the results after which a worker is to be killed."""
+
+_FEW: Final = 200
+"""Below that many files, the worker is killed with its very first job in hand."""
+
+
+def source_files(limit: int | None = None) -> list[str]:
+    """Return the standard library's source files, by name."""
+    home = Path(sysconfig.get_path("stdlib"))
+    found = sorted(
+        str(path)
+        for path in home.rglob("*.py")
+        if not {"site-packages", "dist-packages"} & set(path.relative_to(home).parts)
+        and path.is_file()
+    )
+    if not found:
+        raise ConfigError(f"there is no source of the standard library in {home}")
+    return found[:limit]
+
+
+@define(eq=False)
+class DemoRunner:
+    """The course of a demo, and what came of it."""
+
+    children: DemoProcesses
+    names: Sequence[str]
+    count: int
+    """Of workers."""
+    kill: bool
+    bar: ProgressBar | None
+    pause: float = 0.0
+    """Seconds that a job takes longer than it needs."""
+    retries: int = 3
+    managers: list[DemoProcess] = field(factory=list)
+    device: DemoProcess | None = None
+    workers: list[DemoProcess] = field(factory=list)
+    victim: DemoProcess | None = None
+    """Who was killed, and with which job in hand."""
+    held: int = 0
+    killed_at: float = 0.0
+    """Part of the results that had come by then."""
+    seconds: float = 0.0
+    size: int = 0
+    """Bytes of the files whose results came."""
+    seen: Counter[int] = field(factory=Counter)
+    right: set[str] = field(factory=set)
+    """Files of which a result came that is the one computed here."""
+    done: Counter[str] = field(factory=Counter)
+    """Jobs by worker."""
+    again: int = 0
+    """Jobs whose result is of a second attempt or a later one."""
+    requeued: Counter[str] = field(factory=Counter)
+    dropped: Counter[str] = field(factory=Counter)
+    wrong: list[str] = field(factory=list)
+    _unchecked: deque[tuple[str, list[Any]]] = field(factory=deque)
+
+    def run(self) -> None:
+        """Start everybody, spread the files, kill one, wait for all results.
+
+        Raises:
+            WMPError: A process died by itself, or nothing happened for too long.
+        """
+        self._say(f"starting 2 managers, 1 device, {self.count} workers")
+        self._start()
+        self._say(
+            f"{len(self.names)} files for {self.count} workers of {SLOTS} slots: "
+            f"{len(self.workers[::2])} connected to the managers, "
+            f"{len(self.workers[1::2])} through the device"
+        )
+        victim = self.workers[1] if self.kill else None
+        if victim is not None and len(self.names) < _FEW:
+            victim.tell(stand="still")
+        begin = time.monotonic()
+        for index, manager in enumerate(self.managers):
+            manager.tell(files=list(enumerate(self.names))[index :: len(self.managers)])
+        waiting = set(self.managers)
+        asked, quarter = len(self.names) < _FEW, 1
+        while waiting:
+            child, word = self._hear()
+            if "done" in word:
+                self._note(word)
+                self.seconds = time.monotonic() - begin
+                part = len(self.seen) / len(self.names)
+                if victim is not None and not asked and part >= _KILL_AT:
+                    asked = True
+                    victim.tell(stand="still")
+                while part * 4 >= quarter:
+                    if self.bar is not None and not self.bar.live:
+                        self._say(f"{quarter * 25} % after {self.seconds:.1f} s")
+                    quarter += 1
+            elif "requeued" in word:
+                self.requeued.update(word["requeued"])
+                self.dropped.update(word["dropped"])
+                waiting.discard(child)
+            elif "holding" in word and self.victim is None:
+                child.kill()
+                self.victim, self.held = child, word["holding"]
+                self.killed_at = len(self.seen) / len(self.names)
+                self._say(
+                    f"{child.label} was killed (SIGKILL) with job {self.held} in its hands, "
+                    f"{self.killed_at:.0%} done"
+                )
+        while self._unchecked:
+            self._check()
+        missing = len(self.names) - len(self.seen)
+        if missing:
+            self.wrong.append(f"{missing} results are missing")
+
+    def _start(self) -> dict[DemoProcess, str]:
+        """Start everybody; return where those that bind can be reached."""
+        start = self.children.start
+        self.managers = [
+            start(
+                "manager",
+                label=f"manager {name}",
+                bind=_ANYWHERE,
+                expire=_EXPIRE,
+                retries=self.retries,
+            )
+            for name in ("A", "B")
+        ]
+        bound = self._gather(self.managers, "bound")
+        direct = [bound[child] for child in self.managers]
+        self.device = start("device", label="device", bind=_ANYWHERE, connect=direct)
+        bound |= self._gather([self.device], "bound")
+        through = [bound[self.device]]
+        for number in range(self.count):
+            self.workers.append(
+                start(
+                    "worker",
+                    label=f"worker {number + 1}",
+                    connect=through if number % 2 else direct,
+                    slots=SLOTS,
+                    window=_WINDOW,
+                    ping=_PING,
+                    pause=self.pause,
+                )
+            )
+        self._gather(self.workers, "started")
+        for child in self.managers:
+            child.tell(meet=self.count)
+        self._gather(self.managers, "met")
+        return bound
+
+    def _gather(self, children: Iterable[DemoProcess], word: str) -> dict[DemoProcess, Any]:
+        """Wait until each has said a word."""
+        said: dict[DemoProcess, Any] = {}
+        children = set(children)
+        while said.keys() != children:
+            child, heard = self._hear()
+            if child in children and word in heard:
+                said[child] = heard[word]
+        return said
+
+    def _hear(self) -> tuple[DemoProcess, Word]:
+        while (heard := self.children.hear(0.0 if self._unchecked else _STALL)) is None:
+            if self._unchecked:
+                # Comparing must not keep what is said waiting: it is done in between.
+                self._check()
+                continue
+            raise WMPError(
+                f"nothing happened for {_STALL:g} s: {len(self.seen)} of {len(self.names)} "
+                "results have come; --verbose shows more"
+            )
+        return heard
+
+    def _note(self, word: Word) -> None:
+        """Take results as they come."""
+        for index, words, digest, label, attempt in word["done"]:
+            self.seen[index] += 1
+            self.done[label] += 1
+            self.again += attempt > 1
+            if self.seen[index] > 1:
+                self.wrong.append(f"{self.names[index]}: a second result came")
+            self._unchecked.append((self.names[index], [words, digest]))
+        for index, text in word["failed"]:
+            self.seen[index] += 1
+            self.wrong.append(f"{self.names[index]}: {text}")
+        if self.bar is not None:
+            self.bar.advance(len(word["done"]) + len(word["failed"]))
+
+    def _check(self) -> None:
+        """Compare one result with what is computed here."""
+        name, came = self._unchecked.popleft()
+        data = Path(name).read_bytes()
+        self.size += len(data)
+        expected = count(data)
+        if came == expected:
+            self.right.add(name)
+        else:
+            self.wrong.append(f"{name}: {came} came, {expected} was expected")
+
+    def _say(self, text: str) -> None:
+        if self.bar is not None:
+            self.bar.print(f"{text}\n".encode())
+            self.bar.flush()

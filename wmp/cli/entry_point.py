@@ -1,0 +1,129 @@
+"""How every program begins and ends: one line for what went wrong, and an exit code.
+
+This module runs without the extra ``cli``: somebody must be there to say that it is missing.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import signal
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from types import FrameType
+from typing import Final, NoReturn
+
+from wmp.errors import ConfigError, WMPError
+
+__all__ = [
+    "FAILED",
+    "INTERRUPTED",
+    "SIGNALLED",
+    "TERMINATED",
+    "USAGE",
+    "ProgramTerminated",
+    "complain",
+    "start",
+    "terminated",
+]
+
+FAILED: Final = 1
+"""Exit code: it ran, and something did not end well."""
+
+USAGE: Final = 2
+"""Exit code: a flag, an address or a file is wrong; nothing was done."""
+
+SIGNALLED: Final = 128
+"""Exit code of who a signal ended, as shells have it, less the signal's number."""
+
+INTERRUPTED: Final = 130
+"""Exit code: Ctrl-C, as shells have it."""
+
+TERMINATED: Final = SIGNALLED + signal.SIGTERM
+"""Exit code: SIGTERM, as shells have it."""
+
+_NEEDED: Final = ("click", "rich")
+"""What every program needs."""
+
+
+def complain(program: str, text: str) -> None:
+    """Print one line on stderr."""
+    print(f"{program}: {' '.join(text.split())}", file=sys.stderr, flush=True)
+
+
+class ProgramTerminated(KeyboardInterrupt):
+    """SIGTERM: ends whatever waits as Ctrl-C does."""
+
+
+@contextmanager
+def terminated() -> Iterator[None]:
+    """Have SIGTERM raise :class:`Terminated`: what was begun must be ended either way."""
+
+    def caught(number: int, frame: FrameType | None) -> NoReturn:
+        raise ProgramTerminated
+
+    before = signal.signal(signal.SIGTERM, caught)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def start(
+    program: str, module: str, *, extra: str = "cli", needed: Sequence[str] = _NEEDED
+) -> NoReturn:
+    """Run the click command ``program`` of a module and exit.
+
+    Args:
+        program: Name of the program, which every line begins with.
+        module: Where its ``command`` is.
+        extra: What brings the packages that it needs.
+        needed: Their names.
+    """
+    try:
+        command = importlib.import_module(module).command
+        click = importlib.import_module("click")
+    except ModuleNotFoundError as error:
+        missing = (error.name or "").partition(".")[0]
+        if missing not in needed:
+            raise
+        complain(
+            program,
+            f"the programs need {' and '.join(needed)}, and {missing} is not installed; "
+            f"run: pip install 'wmp[{extra}]'",
+        )
+        sys.exit(USAGE)
+    except KeyboardInterrupt:
+        sys.exit(INTERRUPTED)
+    # click 8.1 has no such error: it prints the help itself.
+    no_arguments = getattr(click.exceptions, "NoArgsIsHelpError", ())
+    try:
+        code = command.main(prog_name=program, standalone_mode=False)
+    except no_arguments as error:
+        print(error.format_message(), file=sys.stderr)
+        code = USAGE
+    except click.ClickException as error:
+        complain(program, _in_a_line(error))
+        code = USAGE
+    except ConfigError as error:
+        complain(program, str(error))
+        code = USAGE
+    except WMPError as error:
+        complain(program, str(error))
+        code = FAILED
+    except (KeyboardInterrupt, click.Abort):
+        code = INTERRUPTED
+    except BrokenPipeError:
+        # Whoever read our output has enough (`| head`); the interpreter must not complain of it.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = FAILED
+    sys.exit(code)
+
+
+def _in_a_line(error: object) -> str:
+    """Say a usage error of click's as the house says errors."""
+    text = str(error.format_message()).rstrip(".?").replace(". Did you", "; did you")  # type: ignore[attr-defined]
+    context = getattr(error, "ctx", None)
+    where = f"; see {context.command_path} --help" if context is not None else ""
+    return f"{text[:1].lower()}{text[1:]}{where}"

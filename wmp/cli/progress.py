@@ -1,0 +1,122 @@
+"""A progress bar on a terminal, and plain lines elsewhere."""
+
+from __future__ import annotations
+
+import io
+import logging
+import sys
+from types import TracebackType
+from typing import Final, TextIO
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+
+from wmp.cli.entry_point import complain
+
+__all__ = ["ProgressBar"]
+
+
+class ProgressBar:
+    """Shows how far something is, and prints without tearing what it shows.
+
+    The bar is drawn on stderr, or on stdout when that is a terminal too: results are printed
+    above it then, and so is what the library logs. Where stderr is no terminal, there is no bar.
+
+    Args:
+        program: What complaints begin with.
+        total: How much there is to do, None when nobody knows.
+        shown: Whether there may be a bar.
+    """
+
+    def __init__(self, program: str, total: int | None, *, shown: bool = True) -> None:
+        self._program: Final = program
+        self._above = sys.stdout.isatty()
+        self._progress: Progress | None = None
+        self._total = total
+        self._moved: list[tuple[logging.StreamHandler[TextIO], TextIO]] = []
+        if shown and sys.stderr.isatty():
+            self._progress = Progress(
+                TextColumn("{task.description}"),
+                BarColumn(bar_width=None),
+                MofNCompleteColumn(),
+                TimeElapsedColumn(),
+                TimeRemainingColumn(),
+                console=Console(stderr=not self._above),
+                transient=True,
+                redirect_stdout=False,
+                redirect_stderr=False,
+            )
+            self._task = self._progress.add_task("", total=total)
+
+    @property
+    def live(self) -> bool:
+        """Whether somebody sees it move."""
+        return self._progress is not None
+
+    def __enter__(self) -> ProgressBar:
+        if self._progress is not None:
+            self._progress.start()
+            for handler in logging.getLogger("wmp").handlers:
+                if type(handler) is logging.StreamHandler:
+                    self._moved.append((handler, handler.stream))
+                    handler.setStream(_Above(self._progress.console))
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if self._progress is not None:
+            for handler, stream in self._moved:
+                handler.setStream(stream)
+            self._progress.stop()
+
+    def advance(self, count: int = 1, text: str | None = None) -> None:
+        """Move on, and change what is said before the bar."""
+        if self._progress is not None:
+            self._progress.update(self._task, advance=count, description=text)
+
+    def know(self, total: int | None) -> None:
+        """Learn how much there is to do; None when that is not known yet."""
+        if self._progress is not None and total is not None and total != self._total:
+            self._total = total
+            self._progress.update(self._task, total=total)
+
+    def print(self, line: bytes) -> None:
+        """Print a result, bytes as they are, with its newline."""
+        if self._progress is not None and self._above:
+            self._progress.console.out(line.decode("utf-8", "replace"), end="", highlight=False)
+        else:
+            sys.stdout.buffer.write(line)
+
+    def complain(self, text: str) -> None:
+        """Print one line for people, on stderr where that is not the bar's."""
+        if self._progress is not None:
+            line = " ".join(text.split())
+            self._progress.console.out(f"{self._program}: {line}", highlight=False)
+        else:
+            complain(self._program, text)
+
+    def flush(self) -> None:
+        """Let whoever reads stdout see what is there."""
+        sys.stdout.flush()
+
+
+class _Above(io.TextIOBase):
+    """Where a log handler writes while there is a bar: whole lines, above it."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+
+    def write(self, text: str) -> int:
+        self._console.out(text, end="", highlight=False)
+        return len(text)

@@ -1,0 +1,164 @@
+"""What ``wmp-conformance`` is asked for, and playing it to its end, or to Ctrl-C."""
+
+from __future__ import annotations
+
+import shlex
+import signal
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from types import FrameType
+
+from attrs import evolve
+
+from wmp.cli.entry_point import INTERRUPTED, SIGNALLED
+from wmp.conformance.case import Case
+from wmp.conformance.check import cases_for
+from wmp.conformance.report import ConformanceReport, ReportEntry
+from wmp.conformance.rules import PROFILES, RULES
+from wmp.conformance.run import KitRun, RunPlan, begins, drawn_id, known
+from wmp.conformance.terminal import Progress
+from wmp.conformance.untestable_rules import UNSEEN
+from wmp.errors import ConfigError
+from wmp.runtime.sockets import check_endpoints
+
+__all__ = ["check", "choose", "failed", "name_of", "play_plan", "spoken"]
+
+
+def choose(testee: str, rules: Sequence[str], cases: Sequence[str]) -> tuple[list[Case], bool]:
+    """(the scripts, whether conversations are drawn)."""
+    for rule in rules:
+        if rule not in RULES:
+            raise ConfigError(f"there is no rule {rule}; specs/wmp.md has WMP-1.1 to WMP-12.3")
+        if not cases_for(testee, rules=[rule]):
+            why = UNSEEN.get((testee, rule), f"it does not bind a {testee}")
+            raise ConfigError(f"no case for a {testee} is about {rule}: {why}")
+    chosen = cases_for(testee, rules=rules)
+    if not cases:
+        return chosen, not rules
+    named, drawn = set(), drawn_id(testee)
+    for id in cases:
+        case = known(testee, id)
+        if id in (drawn, drawn.partition("/")[2]):
+            named.add(drawn)
+        elif case is None or case.testee != testee:
+            raise ConfigError(
+                f"there is no case {id} for a {testee}; "
+                f"`wmp-conformance {testee} --list` shows them"
+            )
+        else:
+            named.add(case.id)
+    return [case for case in chosen if case.id in named], drawn in named
+
+
+def failed(
+    before: ConformanceReport, testee: str, file: Path, cases: Sequence[str]
+) -> list[ReportEntry]:
+    """What of a report is to be played again.
+
+    Raises:
+        ConfigError: Nothing of it.
+    """
+    if before.testee != testee:
+        raise ConfigError(f"{file} is about a {before.testee}, not a {testee}")
+    named = {id if "/" in id else f"{testee}/{id}" for id in cases}
+    failed = [entry for entry in before.entries if entry.unwell]
+    if any(entry.begins for entry in failed):
+        raise ConfigError(
+            f"in {file} the {testee} did not begin, so that nothing was played; "
+            "run it without --replay"
+        )
+    found = [entry for entry in failed if not named or entry.case in named]
+    if not found:
+        raise ConfigError(f"nothing failed in {file}, so there is nothing to play again")
+    return found
+
+
+def check(testee: str, command: str | None, endpoint: str | None) -> None:
+    """Hold that it is said what is to be tested.
+
+    Raises:
+        ConfigError: It is not, or it makes no sense.
+    """
+    if command is None and endpoint is None:
+        words = "{bind} {connect}" if testee == "device" else "{endpoint}"
+        raise ConfigError(
+            f'what is to be tested? add --command "./my-{testee} {words}", or --endpoint '
+            f"tcp://127.0.0.1:PORT for one that runs already; see wmp-conformance {testee} --help"
+        )
+    if endpoint is not None:
+        check_endpoints([endpoint], bind=False, security=None)
+    if command is None:
+        return
+    try:
+        words_of = shlex.split(command)
+    except ValueError as error:
+        raise ConfigError(f"the command {command!r} is no command: {error}") from None
+    if not words_of:
+        raise ConfigError("the command is empty; expected a program and its arguments")
+    needed = ("{bind}", "{connect}") if testee == "device" else ("{endpoint}",)
+    for word in needed:
+        if word not in command and not (endpoint and endpoint in command):
+            raise ConfigError(
+                f"the command does not say {word}, so that the {testee} cannot know where: "
+                f"{command!r}"
+            )
+
+
+def spoken(testee: str, profiles: Sequence[str], without: Sequence[str]) -> list[str]:
+    """The profiles that a testee speaks, of those that are its affair; all, if none are named."""
+    always = {"core", "device"} if testee == "device" else {"core"}
+    there = {case.profile for case in cases_for(testee)} | always
+    named = set(profiles) | always if profiles else there
+    return [one for one in PROFILES if one in named & there and one not in without]
+
+
+def name_of(command: str | None, endpoint: str | None) -> str:
+    """What to call a testee that nobody has named."""
+    if command is None:
+        return endpoint or "?"
+    words = [word for word in shlex.split(command) if "{" not in word and word[:1] != "-"]
+    # An interpreter says less than what it is given.
+    named = [word for word in words if "." in Path(word).name and not word.startswith("/usr")]
+    return Path((named or words)[0]).name
+
+
+class _Ended(BaseException):
+    """SIGTERM."""
+
+
+def play_plan(plan: RunPlan, report: ConformanceReport) -> tuple[ConformanceReport, int]:
+    """(the report of what was played, the exit code if it was stopped, else 0)."""
+    began, entries, stopped = time.monotonic(), [], 0
+    order = {case.id: at for at, case in enumerate(plan.cases)}
+
+    def end(number: int, frame: FrameType | None) -> None:
+        # Not a second time: what was started is being ended.
+        for one in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(one, signal.SIG_IGN)
+        raise _Ended if number == signal.SIGTERM else KeyboardInterrupt
+
+    before = {one: signal.signal(one, end) for one in (signal.SIGTERM, signal.SIGINT)}
+    progress = Progress(plan.size)
+    try:
+        with progress:
+            if plan.size > 1:
+                first = begins(plan.live)
+                if first.unwell:
+                    return evolve(report, entries=(first,), whole=False), 0
+            for entry in KitRun(plan, progress.advance):
+                entries.append(entry)
+                progress.ended(entry)
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"cannot run {report.command!r}: {error}") from None
+    except KeyboardInterrupt:
+        stopped = INTERRUPTED
+    except _Ended:
+        stopped = SIGNALLED + signal.SIGTERM
+    finally:
+        for one, handler in before.items():
+            signal.signal(one, handler)
+    entries.sort(key=lambda entry: order.get(entry.case, len(order)))
+    seconds = round(time.monotonic() - began, 3)
+    whole = report.whole and not stopped
+    return evolve(report, entries=tuple(entries), seconds=seconds, whole=whole), stopped

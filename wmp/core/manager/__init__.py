@@ -1,0 +1,1 @@
+"""The manager machine: holds jobs and grants them to workers."""

@@ -1,0 +1,155 @@
+"""One job at its manager: its lifecycle as tables, and the record that is kept of it.
+
+Theory: a job is the manager's from submission to its end (WMP-6.1). In between it is
+queued or leased, any number of times; a lease is known by the job's attempt number, so
+that whatever comes from an older lease can be told and refused (WMP-6.2). A job whose
+cancellation was asked for while leased waits in ``CANCELLING`` for the worker's definite
+answer and is never granted again (WMP-6.12).
+
+``TRANSITIONS`` is consulted for every step of every job. ``IGNORED`` holds all other pairs
+with the reason why nothing happens; together they cover State x Input exactly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import IntEnum
+from typing import TYPE_CHECKING, Final
+
+from attrs import define, frozen
+
+from wmp.message import Frame
+
+if TYPE_CHECKING:
+    from wmp.core.manager.queues import Queue
+    from wmp.core.manager.remote_worker import RemoteWorker
+
+__all__ = ["IGNORED", "TRANSITIONS", "JobInput", "JobRecord", "JobState", "Refusal"]
+
+_MOST_PATIENCE = 7  # 64 READYs or GIVEs
+
+
+class JobState(IntEnum):
+    """Where a job is. IntEnum because its hash is C code, and this is per job."""
+
+    QUEUED = 0
+    LEASED = 1
+    CANCELLING = 2
+    ENDED = 3
+
+
+class JobInput(IntEnum):
+    """What can happen to a job."""
+
+    GRANT = 0
+    """It goes into a TAKE."""
+    RESULT = 1
+    """DONE ok or error, of the current attempt."""
+    REFUSE = 2
+    """DONE refused, of the current attempt."""
+    RETURN = 3
+    """DONE cancelled, of the current attempt."""
+    LOSE = 4
+    """Its lease is lost, DONE lost included, and it may be tried again."""
+    SPEND = 5
+    """Its lease is lost, and its retries are used up."""
+    CANCEL = 6
+    """The submitter wants no result any more."""
+    EXPIRE = 7
+    """Its deadline passed."""
+
+
+TRANSITIONS: Final[Mapping[tuple[JobState, JobInput], JobState]] = {
+    (JobState.QUEUED, JobInput.GRANT): JobState.LEASED,  # WMP-6.1
+    (JobState.QUEUED, JobInput.CANCEL): JobState.ENDED,
+    (JobState.QUEUED, JobInput.EXPIRE): JobState.ENDED,  # WMP-6.8
+    (JobState.LEASED, JobInput.RESULT): JobState.ENDED,  # WMP-6.3
+    (JobState.LEASED, JobInput.REFUSE): JobState.QUEUED,  # WMP-6.5
+    (JobState.LEASED, JobInput.RETURN): JobState.QUEUED,  # WMP-6.11: handed back
+    (JobState.LEASED, JobInput.LOSE): JobState.QUEUED,  # WMP-6.4, 6.15
+    (JobState.LEASED, JobInput.SPEND): JobState.ENDED,  # WMP-6.15
+    (JobState.LEASED, JobInput.CANCEL): JobState.CANCELLING,
+    (JobState.LEASED, JobInput.EXPIRE): JobState.ENDED,  # CANCEL goes out, its answer is stale
+    (JobState.CANCELLING, JobInput.RESULT): JobState.ENDED,  # the result was faster
+    (JobState.CANCELLING, JobInput.REFUSE): JobState.ENDED,
+    (JobState.CANCELLING, JobInput.RETURN): JobState.ENDED,  # WMP-6.10: the definite answer
+    (JobState.CANCELLING, JobInput.LOSE): JobState.ENDED,  # WMP-6.12: not granted again
+    (JobState.CANCELLING, JobInput.SPEND): JobState.ENDED,
+    (JobState.CANCELLING, JobInput.EXPIRE): JobState.ENDED,
+}
+
+IGNORED: Final[Mapping[tuple[JobState, JobInput], str]] = {
+    (JobState.QUEUED, JobInput.RESULT): "no lease: the result is of an attempt that was lost",
+    (JobState.QUEUED, JobInput.REFUSE): "no lease: the refusal is of an attempt that was lost",
+    (JobState.QUEUED, JobInput.RETURN): "no lease: the answer is of an attempt that was lost",
+    (JobState.QUEUED, JobInput.LOSE): "no lease to lose",
+    (JobState.QUEUED, JobInput.SPEND): "no lease to lose",
+    (JobState.LEASED, JobInput.GRANT): "leased jobs are in no queue",
+    (JobState.CANCELLING, JobInput.GRANT): "leased jobs are in no queue",
+    (JobState.CANCELLING, JobInput.CANCEL): "asked for already",
+    (JobState.ENDED, JobInput.GRANT): "a job that ended in the queue is skipped when it surfaces",
+    (JobState.ENDED, JobInput.RESULT): "the first accepted end is the only one",
+    (JobState.ENDED, JobInput.REFUSE): "ended",
+    (JobState.ENDED, JobInput.RETURN): "ended",
+    (JobState.ENDED, JobInput.LOSE): "ended",
+    (JobState.ENDED, JobInput.SPEND): "ended",
+    (JobState.ENDED, JobInput.CANCEL): "ended: too late to cancel",
+    (JobState.ENDED, JobInput.EXPIRE): "ended",
+}
+
+
+@frozen
+class Refusal:
+    """A worker that refused a job is not given it again before it has said more (WMP-6.5)."""
+
+    session: int
+    said: int
+    """How many READYs, GIVEs and PINGs of it to wait for, counted by its manager."""
+    times: int
+
+
+@define(eq=False)
+class JobRecord:
+    """The record of one job. There may be a million of them: keep it small."""
+
+    id: int
+    payload: Frame
+    queue: Queue
+    priority: int
+    retries: int
+    deadline: float | None
+    state: JobState = JobState.QUEUED
+    attempt: int = 0
+    """Number of the newest lease; 0 before the first."""
+    lost: int = 0
+    """Leases lost that may have started."""
+    worker: RemoteWorker | None = None
+    """Who holds the lease; None while queued."""
+    take: int = 0
+    """Number of the TAKE that granted the lease."""
+    refused: dict[bytes, Refusal] | None = None
+    """Who refused it, by identity; None for nobody."""
+
+    def refuse(self, identity: bytes, session: int, said: int) -> None:
+        """A worker refused it. Who does so again and again is asked ever less often: after it
+        has said twice as often that it has room."""
+        if self.refused is None:
+            self.refused = {}
+        last = self.refused.get(identity)
+        times = 1 if last is None else min(last.times + 1, _MOST_PATIENCE)
+        self.refused[identity] = Refusal(session, said + 2 ** (times - 1) - 1, times)
+
+    def passes_over(self, identity: bytes, session: int, said: int) -> bool:
+        """Whether a worker refused it and has not said enough since."""
+        if self.refused is None:
+            return False
+        last = self.refused.get(identity)
+        return last is not None and last.session == session and said <= last.said
+
+    def step(self, what: JobInput) -> bool:
+        """Move by the table; False when the pair is one that is ignored."""
+        state = TRANSITIONS.get((self.state, what))
+        if state is None:
+            return False
+        self.state = state
+        return True

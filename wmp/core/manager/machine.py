@@ -1,0 +1,486 @@
+"""The manager machine: holds jobs, gives them to workers that ask, accepts their ends.
+
+Theory of operation. ``handle(event, now)`` is the only way in, and the only thing that
+changes state; it returns what the surroundings must do, in order. ``deadline()`` says
+when to come back with ``Ticked``. This module knows peers: who they are, how they are
+reached, what is numbered, when they are given up. What happens to jobs is
+:mod:`wmp.core.manager.scheduler`, which it owns.
+
+Nothing a peer sends can raise or change state by error: what cannot be acted on is
+dropped with a reason and answered with ERROR where the specification says so.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from typing import Any, assert_never, cast
+
+from attrs import define, field, frozen
+
+from wmp.actions import End, Halt, ManagerAction
+from wmp.core.manager.candidates import Candidates
+from wmp.core.manager.outbound import ManagerOutbound
+from wmp.core.manager.policy import Policy
+from wmp.core.manager.remote_worker import RemoteWorker
+from wmp.core.manager.scheduler import Scheduler
+from wmp.core.protocol import error_replies
+from wmp.core.protocol.settings import ManagerSettings
+from wmp.core.protocol.stream import Arrival, Stream
+from wmp.core.protocol.timers import Timers
+from wmp.errors import LocalProtocolError, Superseded
+from wmp.events import (
+    Cancelled,
+    Closed,
+    Drained,
+    Garbled,
+    ManagerEvent,
+    Received,
+    Submitted,
+    Ticked,
+    Undelivered,
+)
+from wmp.message import ERROR_CODES, Command, ErrorCode, Field, Link, Message, Peer, named
+
+__all__ = ["ManagerMachine", "ManagerStatistics", "WorkerRow"]
+
+_HEARD = frozenset(
+    {
+        Command.READY,
+        Command.GIVE,
+        Command.DONE,
+        Command.STATUS,
+        Command.PING,
+        Command.BYE,
+        Command.ERROR,
+    }
+)
+_NUMBERED = frozenset({Command.DONE, Command.STATUS})
+_ACK_EVERY = 4 << 20
+"""Payload bytes after which results are acknowledged although nothing else is sent: a
+worker keeps them until then, within its own byte limit (WMP-7.9)."""
+_REMEMBERED_EPOCHS = 10_000
+
+
+@frozen
+class WorkerRow:
+    """One worker, for people."""
+
+    identity: bytes
+    label: str
+    roles: tuple[str, ...]
+    credit: int
+    leased: int
+    done: int
+
+
+@frozen
+class ManagerStatistics:
+    """What a manager holds and did; a snapshot."""
+
+    queued: int
+    leased: int
+    ended: Mapping[End, int]
+    requeued: Mapping[str, int]
+    """Leases that did not end in a result, by cause."""
+    dropped: Mapping[str, int]
+    """Messages ignored, by reason."""
+    workers: Sequence[WorkerRow]
+
+
+@define(eq=False)
+class ManagerMachine:
+    """Sans-I/O manager.
+
+    Args:
+        settings: Identity, timers, limits.
+        policy: Which workers to ask; see :mod:`wmp.balance`.
+    """
+
+    settings: ManagerSettings
+    policy: Policy
+    _me: Peer = field(init=False)
+    _timers: Timers = field(factory=Timers, init=False)
+    _post: ManagerOutbound = field(init=False)
+    _dispatch: Scheduler = field(init=False)
+    _workers: dict[bytes, RemoteWorker] = field(factory=dict, init=False)
+    _gone: OrderedDict[bytes, int] = field(factory=OrderedDict, init=False)
+    """Epochs of workers that are gone, so that their last messages do not bring them back."""
+    _sessions: int = field(default=0, init=False)
+    _draining: bool = field(default=False, init=False)
+    _halted: bool = field(default=False, init=False)
+
+    def __attrs_post_init__(self) -> None:
+        settings = self.settings
+        self._me = (settings.identity, settings.epoch)
+        self._post = ManagerOutbound(self._me, self._timers, settings.resend)
+        offers = Candidates(self.policy, settings.wake_scan, self._policy_failed)
+        self._dispatch = Scheduler(settings, self._post, offers)
+
+    # -- the two members of every machine
+
+    def deadline(self) -> float | None:
+        """When ``Ticked`` is due, in seconds on the clock of ``now``; None for never."""
+        return None if self._halted else self._timers.next()
+
+    def handle(self, event: ManagerEvent, now: float) -> list[ManagerAction]:
+        """Take one event; return what must be done now, in order.
+
+        Raises:
+            LocalProtocolError: The caller broke the contract (submitting while draining).
+        """
+        if self._halted:
+            return []
+        match event:
+            case Received(link, message):
+                self._received(link, message, now)
+            case Garbled(link, error):
+                self._post.drop(error.code, link, None, str(error))
+                self._post.actions += error_replies.garbled(self._me, link, error)
+            case Undelivered(link, message):
+                self._undelivered(link, message, now)
+            case Ticked():
+                self._ticked(now)
+            case Submitted():
+                if self._draining:
+                    raise LocalProtocolError("jobs submitted to a manager that is draining")
+                self._dispatch.submit(event, now)
+            case Cancelled(ids):
+                self._dispatch.cancel(ids, now)
+            case Drained():
+                self._draining = True
+            case Closed():
+                self._say_goodbye(now)
+            case _:
+                assert_never(event)
+        self._dispatch.collect()
+        if self._draining and self._dispatch.empty and not self._halted:
+            self._say_goodbye(now)
+        return self._post.collect()
+
+    def statistics(self) -> ManagerStatistics:
+        """A snapshot for people and programs; costs by the number of workers."""
+        dispatch = self._dispatch
+        rows = tuple(
+            WorkerRow(w.identity, w.label, w.roles, w.credit, w.leased, w.done)
+            for w in self._workers.values()
+        )
+        return ManagerStatistics(
+            queued=dispatch.queues.waiting,
+            leased=sum(row.leased for row in rows),
+            ended=dict(dispatch.ended),
+            requeued=dict(dispatch.requeued),
+            dropped=dict(self._post.dropped),
+            workers=rows,
+        )
+
+    # -- messages
+
+    def _received(self, link: Link, message: Message, now: float) -> None:
+        command, to = message.command, message.to
+        if command not in _HEARD:
+            text = f"a manager receives no {command.name}"
+            self._refuse(link, message, ErrorCode.DIRECTION, text)
+            return
+        if to and to != self._me[::-1]:
+            self._misaddressed(link, message)
+            return
+        if command is Command.ERROR:
+            self._error(link, message, now)
+            return
+        worker = self._worker(link, message, now)
+        if worker is None:
+            return
+        fields = message.fields
+        if (ack := fields.get(Field.ACK)) is not None and (
+            fields.get(Field.SESSION) == worker.stream.session
+        ):
+            worker.stream.acknowledge(ack)
+            if not worker.stream.kept:
+                # Among thousands that get a job now and then each would ring for nothing.
+                self._timers.clear(("resend", worker.identity))
+        match command:
+            case Command.READY:
+                self._ready(worker, link, message, now)
+            case Command.GIVE:
+                self._dispatch.give(worker, message, now)
+            case Command.DONE | Command.STATUS:
+                self._numbered(worker, link, message, now)
+            case Command.PING:
+                self._ping(worker, message, now)
+            case Command.BYE:
+                self._forget(worker, "the worker said goodbye", now)
+
+    def _worker(self, link: Link, message: Message, now: float) -> RemoteWorker | None:
+        """Who sent it, with the route on which to answer; None when it is refused."""
+        identity, epoch = message.sender
+        worker = self._workers.get(identity)
+        known = worker.epoch if worker is not None else self._gone.get(identity, -1)
+        if epoch < known or (worker is None and epoch == known and _is_late(message)):
+            if epoch < known:
+                text = f"epoch {epoch} was replaced by {known}"
+                self._refuse(link, message, ErrorCode.SUPERSEDED, text, (identity, epoch))
+            else:
+                self._post.drop("after goodbye", link, message)
+            return None
+        if worker is not None and epoch > worker.epoch:
+            self._forget(worker, "the worker started again", now)
+            worker = None
+        if worker is None:
+            if message.command is Command.BYE:
+                self._gone_epoch(identity, epoch)
+                return None
+            if len(self._workers) >= self.settings.max_workers:
+                text = f"this manager remembers {self.settings.max_workers} workers, its limit"
+                self._refuse(link, message, ErrorCode.LIMIT, text)
+                return None
+            self._sessions += 1
+            worker = RemoteWorker(identity, epoch, Stream(self._sessions), now)
+            self._workers[identity] = worker
+            self._gone.pop(identity, None)
+            self._timers.set(("expire", identity), now + self.settings.expire)
+        worker.heard = now
+        path = message.answer_to
+        if worker.link != link or worker.path != path:
+            first = worker.link is None and not worker.path
+            worker.link, worker.path = link, path
+            # To who has no use for it nothing is sent again: leases would count as if it had come.
+            if not first and not _ends_session(message):
+                self._post.replay(worker, now)
+        return worker
+
+    def _ready(self, worker: RemoteWorker, link: Link, message: Message, now: float) -> None:
+        fields = message.fields
+        number = fields[Field.READY]
+        if number <= worker.ready:
+            self._post.drop("repeated READY", link, message)  # WMP-3.3: normal, not an error
+            return
+        dispatch = self._dispatch
+        dispatch.offers.remove(worker)
+        dispatch.answered(worker)
+        worker.ready = number
+        worker.said += 1
+        worker.credit = fields[Field.CREDIT]
+        worker.window = min(fields.get(Field.WINDOW, 0), worker.credit)
+        worker.roles = tuple(fields[Field.ROLES])
+        worker.resources = fields[Field.RESOURCES]
+        worker.label = fields.get(Field.LABEL, worker.label)
+        dispatch.offers.update(worker)
+        if worker.credit:
+            dispatch.offer_to(worker, now)
+        else:
+            # WMP-3.14: it cannot come; whoever else can is asked at once.
+            for queue in dispatch.queues.for_roles(worker.roles):
+                dispatch.offer(queue, now)
+
+    def _numbered(self, worker: RemoteWorker, link: Link, message: Message, now: float) -> None:
+        fields, columns = message.fields, message.columns
+        stream = worker.stream
+        if fields[Field.SESSION] != stream.session:
+            self._post.drop("other session", link, message)
+            self._pong(worker)  # WMP-7.7
+            return
+        arrival = stream.arrive(fields[Field.NUMBER])
+        if arrival is not Arrival.NEXT:
+            self._post.drop(arrival.value, link, message)
+            if arrival is Arrival.GAP:
+                self._pong(worker, again=True)
+            return
+        assert columns is not None
+        if tuple(fields[Field.MANAGER]) != self._me:
+            text = "names another manager, for which this one does not forward"
+            self._refuse(link, message, ErrorCode.UNKNOWN, text)
+            return
+        if max(columns.ids) > self._dispatch.last_id:
+            # The others in it count: its number will not come again.
+            text = "names a job that this manager never gave out"
+            self._refuse(link, message, ErrorCode.UNKNOWN, text)
+        if message.command is Command.STATUS:
+            self._dispatch.status(worker, columns)
+            return
+        stale = self._dispatch.done(worker, columns, now)
+        if stale:
+            self._post.drop("stale result", link, message, f"{stale} of {len(columns.ids)}")
+        assert columns.payloads is not None
+        worker.unsaid += sum(map(len, columns.payloads))
+        if worker.unsaid > _ACK_EVERY:
+            self._pong(worker)
+
+    def _ping(self, worker: RemoteWorker, message: Message, now: float) -> None:
+        fields = message.fields
+        worker.label = fields.get(Field.LABEL, worker.label)
+        if message.to and Field.SESSION not in fields and worker.stream.used:
+            self._new_session(worker, now)
+        elif (message.columns is not None or fields.get(Field.IDLE)) and (
+            fields.get(Field.SESSION) == worker.stream.session
+        ):
+            held = set() if message.columns is None else set(message.columns.ids)
+            ack = fields.get(Field.ACK, 0)
+            missing = self._dispatch.granted.missing(worker, ack, held)
+            if missing:
+                self._dispatch.lose_leases(worker, missing, "the worker does not hold it", now)
+        if fields.get(Field.AGAIN) and fields.get(Field.SESSION) == worker.stream.session:
+            self._post.replay(worker, now)
+        if message.to:
+            # Its room may be as it was, and known: it has nothing else to say (WMP-6.5).
+            worker.said += 1
+            self._dispatch.offer_to(worker, now)
+        self._pong(worker)
+
+    def _pong(self, worker: RemoteWorker, *, again: bool = False) -> None:
+        fields: dict[int | str, Any] = {
+            Field.EXPIRE: int(self.settings.expire * 1000),
+            Field.LABEL: self.settings.label,
+        }
+        if again:
+            fields[Field.AGAIN] = True
+        if worker.last_lock:
+            fields[Field.LOCK] = worker.last_lock
+        if worker.ready:
+            fields[Field.READY] = worker.ready
+            fields[Field.CREDIT] = worker.credit
+        self._post.send(worker, Command.PONG, fields)
+
+    def _error(self, link: Link, message: Message, now: float) -> None:
+        code, peer = message.fields[Field.CODE], error_replies.about(message)
+        self._post.drop(f"ERROR {code}" if code in ERROR_CODES else "ERROR", link, message)
+        # Only of a worker that is known, and addressed to this very start: nobody who merely
+        # has the address may stop a manager.
+        directed = bool(message.to) and message.sender[0] in self._workers
+        if code == ErrorCode.SUPERSEDED and peer == self._me and directed:
+            self._halt(
+                Superseded(
+                    f"manager {named(self._me[0])} has been started again with a newer epoch; "
+                    "give each manager an identity of its own"
+                )
+            )
+        elif code == ErrorCode.UNREACHABLE and peer is not None:
+            worker = self._workers.get(peer[0])
+            if worker is not None and worker.epoch == peer[1] and worker.link == link:
+                self._lose_route(worker, now)
+
+    # -- routes, sessions, time
+
+    def _misaddressed(self, link: Link, message: Message) -> None:
+        to = message.to
+        if len(to) == 2 and to[1] == self._me[0] and isinstance(to[0], int) and to[0] < self._me[1]:
+            old = (self._me[0], to[0])
+            text = f"epoch {to[0]} of this manager was replaced by {self._me[1]}"
+            self._refuse(link, message, ErrorCode.SUPERSEDED, text, old)
+        else:
+            text, peer = "this manager is not the receiver", error_replies.whom(message)
+            self._refuse(link, message, ErrorCode.MISROUTED, text, peer)
+
+    def _undelivered(self, link: Link, message: Message, now: float) -> None:
+        self._post.drop("undelivered", link, message)
+        worker = self._workers.get(message.receiver or b"")
+        fields = message.fields
+        if worker is not None and fields.get(Field.SESSION) == worker.stream.session:
+            worker.stream.returned(fields.get(Field.NUMBER, 0))
+        if worker is not None and worker.link == link and worker.path == message.to:
+            self._lose_route(worker, now)
+
+    def _lose_route(self, worker: RemoteWorker, now: float) -> None:
+        """Its leases stay; it must be heard again before anything is sent (WMP-9.12)."""
+        worker.link = None
+        self._dispatch.lose_route(worker, now)
+
+    def _new_session(self, worker: RemoteWorker, now: float) -> None:
+        """The worker has forgotten us: number anew, its leases are lost (WMP-7.5)."""
+        self._dispatch.lose(worker, "the worker forgot this manager", now)
+        self._sessions += 1
+        worker.stream = Stream(self._sessions)
+        worker.ready = 0
+        self._timers.clear(("resend", worker.identity))
+
+    def _forget(self, worker: RemoteWorker, cause: str, now: float) -> None:
+        """The worker is gone (WMP-9.3, 9.7, 9.11)."""
+        del self._workers[worker.identity]
+        self._gone_epoch(worker.identity, worker.epoch)
+        self._timers.clear(("expire", worker.identity))
+        self._timers.clear(("resend", worker.identity))
+        self._dispatch.lose(worker, cause, now)
+
+    def _gone_epoch(self, identity: bytes, epoch: int) -> None:
+        self._gone[identity] = epoch
+        self._gone.move_to_end(identity)
+        if len(self._gone) > _REMEMBERED_EPOCHS:
+            self._gone.popitem(last=False)
+
+    def _ticked(self, now: float) -> None:
+        for name in cast("list[tuple[Any, ...]]", self._timers.due(now)):
+            match name:
+                case ("wake", kind):
+                    queue = self._dispatch.queues.find(kind)
+                    if queue is not None:
+                        self._dispatch.press(queue, now)
+                case ("job", int() as id):
+                    self._dispatch.expire(id, now)
+                case (what, bytes() as identity, *rest):
+                    # A timer that rang before it, in this very tick, may have ended it.
+                    worker = self._workers.get(identity)
+                    if worker is not None:
+                        self._ticked_for(worker, what, rest, now)
+
+    def _ticked_for(self, worker: RemoteWorker, what: str, rest: list[int], now: float) -> None:
+        """A timer of one worker rang."""
+        match what:
+            case "expire":
+                self._check_expiry(worker, now)
+            case "resend":
+                self._check_resend(worker, now)
+            case "hold" if (give := worker.gives.get(rest[0])) is not None:
+                self._dispatch.close(give, now)
+
+    def _check_expiry(self, worker: RemoteWorker, now: float) -> None:
+        until = worker.heard + self.settings.expire
+        if until <= now:
+            self._forget(worker, "silence", now)
+        else:
+            self._timers.set(("expire", worker.identity), until)
+
+    def _check_resend(self, worker: RemoteWorker, now: float) -> None:
+        due = worker.stream.overdue(self.settings.resend)
+        if due is None:
+            return
+        if due <= now:
+            self._post.replay(worker, now)
+            due = now + self.settings.resend
+        self._timers.set(("resend", worker.identity), due)
+
+    # -- the end
+
+    def _say_goodbye(self, now: float) -> None:
+        """All jobs ended: release the workers' locks, acknowledge their results, and stop."""
+        for worker in self._workers.values():
+            # Without a last ack they would keep results for a manager that is no more.
+            if not worker.gives:
+                self._pong(worker)
+            for give in tuple(worker.gives.values()):
+                self._dispatch.close(give, now)
+        self._halt(None)
+
+    def _halt(self, error: Exception | None) -> None:
+        self._halted = True
+        self._post.actions.append(Halt(error))
+
+    def _refuse(
+        self, link: Link, message: Message, code: str, text: str, peer: Peer | None = None
+    ) -> None:
+        self._post.drop(code, link, message, text)
+        self._post.actions += error_replies.refusal(self._me, link, message, code, text, peer)
+
+    def _policy_failed(self, error: Exception) -> None:
+        self._post.drop("policy failed", detail=f"{type(error).__name__}: {error}")
+
+
+def _ends_session(message: Message) -> bool:
+    """Whether it says that the worker goes, or has forgotten this manager (WMP-7.8, WMP-9.11)."""
+    if message.command is Command.PING:
+        return bool(message.to) and Field.SESSION not in message.fields
+    return message.command is Command.BYE
+
+
+def _is_late(message: Message) -> bool:
+    """Whether it can be the echo of a worker that is gone rather than its return."""
+    return message.command not in (Command.READY, Command.PING)

@@ -1,0 +1,126 @@
+"""What a manager remembers of one worker: route, READY, open GIVEs, leases, numbering.
+
+Kept per identity (WMP-1.8), for one epoch and one session; the route is only the latest
+one heard.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from attrs import define, field
+
+from wmp.core.manager.job_lifecycle import JobRecord
+from wmp.core.manager.leases import Grant
+from wmp.core.manager.queues import Queue
+from wmp.core.protocol.stream import Stream
+from wmp.message import Kind, Link, Path
+
+__all__ = ["Give", "RemoteWorker", "capacity", "fits"]
+
+
+def fits(needs: Mapping[str, int], room: Mapping[str, int]) -> bool:
+    """Whether ``room`` has all that ``needs`` names."""
+    for name, amount in needs.items():  # noqa: SIM110 - a generator costs more than the rest
+        if room.get(name, 0) < amount:
+            return False
+    return True
+
+
+def capacity(needs: Mapping[str, int], room: Mapping[str, int]) -> int:
+    """How many times ``room`` has all that ``needs`` names; 1 where it names nothing."""
+    return min((room.get(name, 0) // n for name, n in needs.items() if n), default=1)
+
+
+@define(eq=False)
+class Give:
+    """A GIVE that is open: the worker holds resources for us until we answer."""
+
+    worker: RemoteWorker
+    lock: int
+    want: int
+    """How many jobs may still come."""
+    window: int
+    """How many of them would wait at the worker."""
+    roles: tuple[str, ...]
+    needs: Mapping[str, int]
+    until: float
+    """When it must be answered; not in the future for one without ``hold``."""
+
+
+@define(eq=False)
+class RemoteWorker:
+    """One worker, as its manager knows it."""
+
+    identity: bytes
+    epoch: int
+    stream: Stream
+    heard: float
+    link: Link | None = None
+    """None while no route is known."""
+    path: Path = ()
+    """The ``to`` that reaches it."""
+    label: str = ""
+    ready: int = 0
+    """Number of the READY remembered; 0 for none."""
+    said: int = 0
+    """How often it spoke of its room, by READY or GIVE, or was there to do so, by PING."""
+    credit: int = 0
+    window: int = 0
+    roles: tuple[str, ...] = ()
+    resources: Mapping[str, int] = field(factory=dict)
+    gives: dict[int, Give] = field(factory=dict)
+    last_lock: int = 0
+    leases: dict[int, JobRecord] = field(factory=dict)
+    """Jobs that it holds and that have records."""
+    grants: dict[int, Grant] = field(factory=dict)
+    """Those that have none, by the first number of each grant."""
+    granted: int = 0
+    """How many those are."""
+    held: dict[Kind, int] = field(factory=dict)
+    """How many jobs of each kind it holds, with and without records; none is 0."""
+    woken: dict[Kind, tuple[Queue, int]] = field(factory=dict)
+    """WAKEs not answered yet."""
+    served: int = 0
+    """When it was last woken or given jobs, as a count of such events; 0 for never."""
+    done: int = 0
+    unsaid: int = 0
+    """Payload bytes received since an ack was last sent to it."""
+
+    @property
+    def room(self) -> int:
+        """Jobs it would take now: remembered credit and open GIVEs."""
+        return self.credit + sum(give.want for give in self.gives.values())
+
+    @property
+    def spare(self) -> int:
+        """The part of ``room`` that would start at once."""
+        parked = self.window if self.credit else 0
+        parked += sum(give.window for give in self.gives.values())
+        return max(0, self.room - parked)
+
+    def gives_for(self, queue: Queue) -> list[Give]:
+        """Its open GIVEs that jobs of ``queue`` fit, oldest first."""
+        return [
+            give
+            for give in self.gives.values()
+            if give.want and queue.kind.role in give.roles and fits(queue.needs, give.needs)
+        ]
+
+    @property
+    def leased(self) -> int:
+        """Jobs it holds of this manager."""
+        return len(self.leases) + self.granted
+
+    def hold(self, kind: Kind, count: int) -> None:
+        """So many more jobs of a kind are held, or fewer when ``count`` is negative."""
+        held = self.held.get(kind, 0) + count
+        if held:
+            self.held[kind] = held
+        else:
+            del self.held[kind]
+
+    @property
+    def mark(self) -> tuple[bytes, int, int]:
+        """What a refusal is remembered against (WMP-6.5)."""
+        return self.identity, self.stream.session, self.said

@@ -1,0 +1,477 @@
+"""Jobs and leases of a manager: who gets what, and what becomes of it.
+
+Spec §3 to §6 as far as they concern jobs. Routes, numbering and liveness are the
+manager's (:mod:`wmp.core.manager.machine`), which owns one of these.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from attrs import define, field
+
+from wmp.actions import End, Note, Notify, Resolve
+from wmp.core.manager.candidates import Candidates
+from wmp.core.manager.job_lifecycle import JobInput, JobRecord, JobState
+from wmp.core.manager.leases import ENDS, Leases, Part
+from wmp.core.manager.outbound import ManagerOutbound
+from wmp.core.manager.queues import Queue, Queues
+from wmp.core.manager.remote_worker import Give, RemoteWorker, fits
+from wmp.core.protocol.settings import ManagerSettings
+from wmp.errors import LocalProtocolError
+from wmp.events import Submitted
+from wmp.message import Columns, Command, Field, Frame, Limits, Message, Outcome
+
+__all__ = ["Scheduler"]
+
+_MOST_GIVES = 64
+"""GIVEs of one worker that are held at once; further ones are answered at once."""
+_MOST_HOLD = 60.0
+"""Seconds that a GIVE is held at most, whatever it allows."""
+_MOST_KEPT = 4096
+"""Unacknowledged messages to one worker, above which its GIVEs are dropped."""
+_MAX_FACTOR = 1 << 20  # beyond any number of workers; keeps the doubling bounded
+
+
+@define(eq=False)
+class Scheduler:
+    """The job side of a manager.
+
+    Invariant: a job stands in ``granted`` from its first grant until it ended; while it is queued
+    it stands in its queue and is of no worker, while leased it is of exactly one.
+    """
+
+    settings: ManagerSettings
+    post: ManagerOutbound
+    offers: Candidates
+    queues: Queues = field(factory=Queues)
+    granted: Leases = field(init=False)
+    last_id: int = 0
+    ended: Counter[End] = field(factory=Counter)
+    requeued: Counter[str] = field(factory=Counter)
+    _resolved: list[tuple[JobRecord, End, Frame]] = field(factory=list)
+    _settled: list[Resolve] = field(factory=list)
+
+    def __attrs_post_init__(self) -> None:
+        self.granted = Leases(self.post.timers)
+
+    # -- from the application
+
+    def submit(self, event: Submitted, now: float) -> None:
+        """Queue k new jobs and offer them."""
+        if len(event.ids) != len(event.payloads):
+            text = f"{len(event.ids)} jobs submitted with {len(event.payloads)} payloads"
+            raise LocalProtocolError(f"{text}; hand in one for each")
+        if not event.ids:
+            return
+        queue = self.queues.get(event.kind)
+        deadline = None if event.timeout is None else now + event.timeout
+        self.last_id = max(self.last_id, event.ids[-1])
+        if deadline is not None:
+            for id in event.ids:
+                self.post.timers.set(("job", id), deadline)
+        queue.append(event.ids, event.payloads, event.priority, event.retries, deadline)
+        self.offer(queue, now)
+
+    def cancel(self, ids: Iterable[int], now: float) -> None:
+        """The submitter wants no result of these (WMP-6.10, 6.12)."""
+        asked: dict[bytes, list[JobRecord]] = {}
+        for id in ids:
+            job = self.find(id)
+            if job is None:
+                continue
+            was = job.state
+            if not job.step(JobInput.CANCEL):
+                continue
+            if was is JobState.QUEUED:
+                self._leave_queue(job)
+                self._end(job, End.CANCELLED, b"")
+            elif job.worker is not None:
+                asked.setdefault(job.worker.identity, []).append(job)
+        for jobs in asked.values():
+            self._ask_back(jobs, now)
+
+    def expire(self, id: int, now: float) -> None:
+        """A job's deadline passed (WMP-6.8)."""
+        job = self.find(id)
+        if job is None:
+            return
+        was, worker = job.state, job.worker
+        job.step(JobInput.EXPIRE)
+        if was is JobState.QUEUED:
+            self._leave_queue(job)
+            self._end(job, End.TIMEOUT, b"its time passed while it waited for a worker")
+            return
+        if worker is not None:
+            if was is JobState.LEASED:
+                self._ask_back([job], now)
+            self.granted.release(worker, job)
+            where = worker.label or worker.identity.hex()
+            self._end(job, End.TIMEOUT, f"its time passed at worker {where}".encode())
+
+    # -- the jobs that have not ended
+
+    def find(self, id: int) -> JobRecord | None:
+        """The record of a job; one that was never granted has it made for the occasion."""
+        return self.granted.record(id) or self.queues.batches.find(id)
+
+    def all_jobs(self) -> dict[int, JobRecord]:
+        """The records of all jobs, by number; to be looked at only."""
+        jobs = {job.id: job for batch in self.queues.batches for job in batch.records()}
+        return jobs | {job.id: job for job in self.granted.all()}
+
+    @property
+    def empty(self) -> bool:
+        """Whether all jobs ended."""
+        return not self.granted and not self.queues.waiting
+
+    # -- from workers
+
+    def give(self, worker: RemoteWorker, message: Message, now: float) -> None:
+        """Serve a GIVE (spec §4, §5)."""
+        fields = message.fields
+        lock, want = fields[Field.LOCK], fields[Field.WANT]
+        if want == 0 or lock <= worker.last_lock:
+            give = worker.gives.get(lock)
+            if want == 0 and give is not None:
+                self.close(give, now)
+            else:
+                self.post.drop("repeated lock", message=message)
+            return
+        if len(worker.stream.kept) > _MOST_KEPT:
+            # It asks and asks and acknowledges nothing; each answer would be kept for it.
+            self.post.drop("too much unacknowledged", message=message)
+            return
+        worker.last_lock = lock
+        worker.said += 1
+        hold = min(fields.get(Field.HOLD, 0) / 1000, _MOST_HOLD)
+        if len(worker.gives) >= _MOST_GIVES:
+            hold = 0.0
+        until = now + hold - min(self.settings.reply_margin, hold / 2)
+        give = Give(
+            worker,
+            lock,
+            want,
+            min(fields.get(Field.WINDOW, 0), want),
+            tuple(fields[Field.ROLES]),
+            fields[Field.NEEDS],
+            until,
+        )
+        if not worker.ready and not worker.gives:
+            # It never said READY: what the GIVE says is all there is to know of it.
+            self.offers.remove(worker)
+            worker.roles, worker.resources = give.roles, give.needs
+        self.answered(worker, give.roles)
+        filled = self._fill(give, held=until > now)
+        held = give.want > 0 and until > now
+        for last, (queue, parts) in enumerate(filled, 1 - len(filled)):
+            queue.factor = 1
+            self._grant(give, queue, parts, now, more=last < 0 or held)
+        if held:
+            worker.gives[lock] = give
+            self.offers.update(worker)
+            self.post.timers.set(("hold", worker.identity, lock), until)
+        elif not filled:
+            self._no(worker, lock, now)
+
+    def close(self, give: Give, now: float) -> None:
+        """Answer what is left of an open GIVE with NO."""
+        self._forget_give(give)
+        self._no(give.worker, give.lock, now)
+
+    def done(self, worker: RemoteWorker, columns: Columns, now: float) -> int:
+        """Take results in; returns how many named no current lease (WMP-6.2, 6.3)."""
+        settled = self.granted.settle(worker, columns)
+        if settled is not None:
+            self._settled.append(settled)
+            worker.done += len(settled.ids)
+            self._offer_all(self._next_share(worker), now)
+            return 0
+        stale = 0
+        ended: list[tuple[JobRecord, End, Frame]] = []
+        back: list[tuple[JobRecord, int, Frame]] = []
+        changed: dict[int, Queue] = {}
+        outcomes, payloads = columns.outcomes or (), columns.payloads or ()
+        for id, attempt, outcome, payload in zip(
+            columns.ids, columns.attempts, outcomes, payloads, strict=True
+        ):
+            job = self.granted.take_back(worker, id, attempt)
+            if job is None:
+                stale += 1
+                continue
+            end = ENDS.get(outcome)
+            if end is None:
+                back.append((job, outcome, payload))
+            else:
+                ended.append((job, end, payload))
+        worker.done += len(ended)
+        for job, _, _ in ended:
+            job.step(JobInput.RESULT)
+        self._end_all(ended)
+        for job, outcome, payload in reversed(back):  # each goes to the front (WMP-6.13)
+            if outcome == Outcome.LOST:
+                cause = "lost at the worker"
+                text = bytes(payload[: Limits.LONG_TEXT]).decode(errors="replace")
+                queued = self._lose(worker, job, text)
+            else:
+                if outcome == Outcome.REFUSED:
+                    job.refuse(*worker.mark)
+                    what, cause = JobInput.REFUSE, "refused"
+                else:
+                    what, cause = JobInput.RETURN, "handed back"
+                queued = self.queues.requeue(job, what)
+                if not queued:
+                    self._end(job, End.CANCELLED, b"")
+            if queued:
+                self.requeued[cause] += 1
+                changed[job.id] = job.queue
+        self._offer_all([*changed.values(), *self._next_share(worker)], now)
+        return stale
+
+    def status(self, worker: RemoteWorker, columns: Columns) -> None:
+        """Pass progress on to the submitter (WMP-6.9)."""
+        fractions = columns.fractions or [None] * len(columns.ids)
+        texts = columns.texts or [None] * len(columns.ids)
+        for id, attempt, fraction, text in zip(
+            columns.ids, columns.attempts, fractions, texts, strict=True
+        ):
+            if self.granted.holds(worker, id, attempt):
+                self.post.actions.append(Notify(id, fraction, text))
+
+    def lose(self, worker: RemoteWorker, cause: str, now: float) -> None:
+        """Everything of ``worker`` is void: its offers and all its leases (WMP-6.4)."""
+        self.drop_offers(worker)
+        self.lose_leases(worker, self.granted.of(worker), cause, now)
+
+    def lose_leases(
+        self, worker: RemoteWorker, jobs: Sequence[JobRecord], cause: str, now: float
+    ) -> None:
+        """Queue these leased jobs again, or end those whose retries are used up."""
+        if jobs:
+            ids, attempts = [job.id for job in jobs], [job.attempt for job in jobs]
+            peer = worker.identity, worker.epoch
+            self.post.actions.append(Note(cause, peer, ids=ids, attempts=attempts))
+        changed: dict[int, Queue] = {}
+        for job in reversed(jobs):  # each goes to the front: the oldest must come last
+            self.granted.release(worker, job)
+            if self._lose(worker, job, cause):
+                self.requeued[cause] += 1
+                changed[job.id] = job.queue
+        # It holds fewer now, if it is still there, whether they are queued again or ended.
+        self._offer_all([*changed.values(), *self._next_share(worker)], now)
+
+    def _lose(self, worker: RemoteWorker, job: JobRecord, cause: str) -> bool:
+        """Void one lease; tell whether the job is queued again (WMP-6.4, 6.15, 6.17)."""
+        job.lost += worker.stream.left(job.take)
+        cancelling = job.state is JobState.CANCELLING
+        if self.queues.requeue(job, JobInput.SPEND if job.lost > job.retries else JobInput.LOSE):
+            return True
+        if cancelling:
+            self._end(job, End.CANCELLED, b"")
+        else:
+            where = worker.label or worker.identity.hex()
+            where = where.replace("\n", " ")
+            self._end(job, End.LOST, f"{where}\n{cause}".encode())
+        return False
+
+    def lose_route(self, worker: RemoteWorker, now: float) -> None:
+        """Forget its credit; its open GIVEs are answered over the next route (WMP-9.12, 4.4)."""
+        for give in tuple(worker.gives.values()):
+            self.close(give, now)
+        self.drop_offers(worker)
+
+    def drop_offers(self, worker: RemoteWorker) -> None:
+        """Forget a worker's credit, WAKEs and open GIVEs, as if it were not there."""
+        for give in tuple(worker.gives.values()):
+            self._forget_give(give)
+        worker.credit = 0
+        self.offers.remove(worker)
+        self.answered(worker)
+
+    def answered(self, worker: RemoteWorker, roles: Iterable[str] | None = None) -> None:
+        """The worker answered its WAKEs (for these roles), or never will."""
+        for kind, (queue, count) in tuple(worker.woken.items()):
+            if roles is None or kind.role in roles:
+                del worker.woken[kind]
+                queue.woken -= count
+                self.queues.tidy(queue)
+
+    # -- offering
+
+    def offer(self, queue: Queue, now: float) -> None:
+        """Serve open GIVEs with what waits in ``queue``, then wake others for the rest."""
+        if queue.waiting:
+            for worker, share in self.offers.to_serve(queue):
+                for give in worker.gives_for(queue):
+                    if share > 0:
+                        share -= self._serve(give, queue, share, now)
+        count = queue.waiting * queue.factor - queue.woken
+        wakes = self.offers.to_wake(queue, count) if queue.waiting and count > 0 else ()
+        for worker, share in wakes:
+            self._wake(worker, queue, share)
+        if queue.waiting and queue.woken:
+            # While nobody else can be woken there is little to look for.
+            after = self.settings.wake_timeout * (1 if wakes else queue.factor)
+            after = min(after, self.settings.expire)
+            self.post.timers.arm(("wake", queue.kind), now + after)
+        self.queues.tidy(queue)
+
+    def _serve(self, give: Give, queue: Queue, share: int, now: float) -> int:
+        """Fill an open GIVE with up to ``share`` jobs; returns how many went."""
+        want = give.want
+        bundles = self._bundles(give, queue, min(share, want))
+        for last, parts in enumerate(bundles, 1 - len(bundles)):
+            self._grant(give, queue, parts, now, more=last < 0 or give.want > 0)
+        if bundles:
+            queue.factor = 1
+        if not give.want:
+            self._forget_give(give)
+        return want - give.want
+
+    def offer_to(self, worker: RemoteWorker, now: float) -> None:
+        """A worker said that it has room: offer it what waits (WMP-3.6)."""
+        if worker.credit:
+            self._offer_all(
+                (q for q in self._by_urgency(worker.roles) if fits(q.needs, worker.resources)), now
+            )
+
+    def press(self, queue: Queue, now: float) -> None:
+        """No GIVE came within ``wake_timeout``: ask twice as many (WMP-3.5)."""
+        if queue.waiting and queue.woken:
+            queue.factor = min(queue.factor * 2, _MAX_FACTOR)
+        self.offer(queue, now)
+
+    # -- what was resolved in this step
+
+    def collect(self) -> None:
+        """Tell the submitters what ended."""
+        if self._resolved:
+            resolved, self._resolved = self._resolved, []
+            self._settled.append(
+                Resolve(
+                    ids=tuple([job.id for job, _, _ in resolved]),
+                    ends=tuple([end for _, end, _ in resolved]),
+                    payloads=tuple([payload for _, _, payload in resolved]),
+                    attempts=tuple([job.attempt for job, _, _ in resolved]),
+                )
+            )
+        if self._settled:
+            settled, self._settled = self._settled, []
+            for ends in [resolve.ends for resolve in settled]:
+                if ends.count(ends[0]) == len(ends):
+                    self.ended[ends[0]] += len(ends)  # mostly: and an End's hash is no C code
+                else:
+                    self.ended.update(ends)
+            self.post.actions += settled
+
+    # -- helpers
+
+    def _by_urgency(self, roles: Iterable[str]) -> list[Queue]:
+        queues = [(head, q) for q in self.queues.for_roles(roles) if (head := q.head())]
+        if len(queues) > 1:
+            queues.sort(key=lambda pair: pair[0])
+        return [queue for _, queue in queues]
+
+    def _next_share(self, worker: RemoteWorker) -> Iterable[Queue]:
+        """What a worker with room may get more of, now that it holds fewer jobs."""
+        roles = set(worker.roles) if worker.credit else set()
+        for give in worker.gives.values():
+            roles.update(give.roles)
+        return self._by_urgency(sorted(roles))
+
+    def _offer_all(self, queues: Iterable[Queue], now: float) -> None:
+        for queue in {id(q): q for q in queues}.values():
+            self.offer(queue, now)
+
+    def _fill(self, give: Give, *, held: bool) -> list[tuple[Queue, list[Part]]]:
+        """Bundles for a GIVE that has just come, most urgent kind first."""
+        filled: list[tuple[Queue, list[Part]]] = []
+        for queue in self._by_urgency(give.roles):
+            if give.want and fits(queue.needs, give.needs):
+                share = self.offers.most(give, queue, held=held)
+                filled += [(queue, parts) for parts in self._bundles(give, queue, share)]
+        return filled
+
+    def _bundles(self, give: Give, queue: Queue, share: int) -> list[list[Part]]:
+        """Take up to ``share`` jobs out of ``queue`` for ``give``, a list a TAKE."""
+        bundles = []
+        while share > 0:
+            parts, count = queue.take(
+                min(share, self.settings.bundle), self.settings.bundle_bytes, give.worker.mark
+            )
+            if not parts:
+                break
+            share -= count
+            give.want -= count
+            bundles.append(parts)
+        return bundles
+
+    def _grant(
+        self, give: Give, queue: Queue, parts: list[Part], now: float, *, more: bool
+    ) -> None:
+        """Send one TAKE."""
+        worker = give.worker
+        columns = self.granted.lease(worker, parts, now)
+        kind = queue.kind
+        fields: dict[int | str, Any] = {
+            Field.ROLE: kind.role,
+            Field.NEEDS: queue.needs,
+            Field.LOCK: give.lock,
+            Field.MANAGER: self.post.me,
+        }
+        if more:
+            fields[Field.MORE] = True
+        if kind.codec:
+            fields[Field.CODEC] = kind.codec
+        give.window = min(give.window, give.want)
+        size = sum(map(len, columns.payloads or ()))
+        self.post.push(worker, Command.TAKE, fields, columns, now, size)
+        self.offers.mark_served(worker)
+        self.queues.tidy(queue)
+
+    def _wake(self, worker: RemoteWorker, queue: Queue, share: int) -> None:
+        worker.credit -= share
+        worker.window = min(worker.window, worker.credit)
+        worker.woken[queue.kind] = (queue, share)
+        queue.woken += share
+        self.offers.mark_served(worker)
+        self.offers.update(worker)
+        fields: dict[int | str, Any] = {
+            Field.COUNT: share,
+            Field.ROLE: queue.kind.role,
+            Field.NEEDS: queue.needs,
+        }
+        self.post.send(worker, Command.WAKE, fields)
+
+    def _no(self, worker: RemoteWorker, lock: int, now: float) -> None:
+        self.post.push(worker, Command.NO, {Field.LOCK: lock}, None, now)
+
+    def _ask_back(self, jobs: Sequence[JobRecord], now: float) -> None:
+        """CANCEL these jobs at the worker that holds them."""
+        worker = jobs[0].worker
+        assert worker is not None
+        for start in range(0, len(jobs), Limits.JOBS):
+            some = jobs[start : start + Limits.JOBS]
+            columns = Columns([job.id for job in some], [job.attempt for job in some])
+            self.post.push(worker, Command.CANCEL, {Field.MANAGER: self.post.me}, columns, now)
+
+    def _forget_give(self, give: Give) -> None:
+        worker = give.worker
+        if worker.gives.pop(give.lock, None) is not None:
+            self.post.timers.clear(("hold", worker.identity, give.lock))
+            self.offers.update(worker)
+
+    def _leave_queue(self, job: JobRecord) -> None:
+        job.queue.count_out(job)
+        self.queues.tidy(job.queue)
+
+    def _end(self, job: JobRecord, end: End, payload: bytes) -> None:
+        """Take a job that has reached ENDED out of the books."""
+        self._end_all([(job, end, payload)])
+
+    def _end_all(self, ended: list[tuple[JobRecord, End, Frame]]) -> None:
+        for job, _, _ in ended:
+            self.granted.remove(job)
+        self._resolved += ended

@@ -1,0 +1,1 @@
+"""Both ends of the protocol: what manager, worker and device share."""

@@ -1,0 +1,1 @@
+"""The worker machine: offers its capacity, runs jobs and answers for each."""

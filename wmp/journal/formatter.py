@@ -1,0 +1,297 @@
+"""One step of a machine, as lines of its journal: a function of values, without I/O.
+
+A step is what a driver does with a machine: it handles an event, and actions come back. The
+event makes a line and each action makes one, however many jobs they carry; a look at the clock of
+which nothing comes makes none.
+
+Lines are put together from templates and not by an encoder of objects: a message costs about as
+much as its number of fields, and a job about as much as the digits of its number, each time that
+it is told. What is told twice in a step (results that arrive, and end their jobs) is made once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from json.encoder import encode_basestring_ascii as quote
+from typing import Final
+
+from attrs import define, field
+
+from wmp.actions import (
+    Drop,
+    End,
+    Halt,
+    Interrupt,
+    Note,
+    Notify,
+    Recall,
+    Reconnect,
+    Resolve,
+    Run,
+    Send,
+)
+from wmp.events import (
+    Cancelled,
+    Connected,
+    Finished,
+    Garbled,
+    Recalled,
+    Received,
+    Reported,
+    Submitted,
+    Ticked,
+    Undelivered,
+)
+from wmp.journal.header import JournalHeader
+from wmp.journal.json_fragments import (
+    REMEMBERED,
+    Heads,
+    array,
+    array_of_texts,
+    column,
+    jobs_of,
+    peer_of,
+    reason_of,
+    size_of,
+)
+from wmp.journal.names import name_of_link, name_of_peer
+from wmp.message import Columns, Command, Kind, Link, Message, Path
+
+__all__ = ["Formatter"]
+
+
+@define(eq=False)
+class Formatter:
+    """Makes the lines of one node, in its epoch.
+
+    Times are integers: ``at`` in µs on the node's monotonic clock, ``wall`` in µs since 1970. All
+    methods return lines without their end. Strings are ASCII.
+    """
+
+    author: JournalHeader
+    lines: int = 0
+    """Lines made so far: the number of the last one."""
+    steps: int = 0
+    """Events written so far."""
+    _begin: str = field(init=False)
+    _heads: Heads = field(factory=Heads, init=False)
+    _ways: dict[tuple[Path, Path], str] = field(factory=dict, init=False)
+    _links: dict[Link, str] = field(factory=dict, init=False)
+    _ids: list[int] | None = field(default=None, init=False)
+    """Numbers of jobs that were told in this step, and their text."""
+    _ids_text: str = field(default="", init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._begin = self.author.begin
+
+    # -- a step
+
+    def step(self, event: object, actions: Sequence[object], at: int, wall: int) -> list[str]:
+        """The lines of one step: of the event, then of each action in its turn."""
+        if not actions and type(event) is Ticked:
+            return []
+        self.steps += 1
+        self._ids = None
+        begin = self._begin
+        middle = f',"step":{self.steps},"at":{at},"wall":{wall},"what":"'
+        first, by, dropped = self._event(event, actions)
+        self.lines += 1
+        lines = [f"{begin}{self.lines}{middle}{first}}}"]
+        for action in actions:
+            if action is dropped:
+                continue
+            if type(action) is Send:
+                text = f'send",{self._message(action.link, action.message)}'
+            else:
+                text = self._action(action, by)
+            self.lines += 1
+            lines.append(f"{begin}{self.lines}{middle}{text}}}")
+        return lines
+
+    def _event(self, event: object, actions: Sequence[object]) -> tuple[str, str, Drop | None]:
+        """Its columns, those that say whose message it is, and the drop told along with it."""
+        if type(event) is Received or type(event) is Undelivered:
+            link, message = event.link, event.message
+            text = f'{_what(event)}",{self._message(link, message)}'
+            by = _source(message.source) if type(event) is Received else ""
+            for action in actions:
+                if type(action) is Drop and action.message is message:
+                    return text + reason_of(action.reason, action.detail), by, action
+            return text, by, None
+        match event:
+            case Garbled(link, error):
+                dropped = next((a for a in actions if type(a) is Drop), None)
+                text = f'garbled",{self._link(link)}{reason_of(error.code, str(error))}'
+                return text, "", dropped
+            case Submitted():
+                limit = event.timeout
+                within = "" if limit is None else f',"timeout":{round(limit * 1e6)}'
+                text = (
+                    f'submitted",{self._kind(event.kind)},{jobs_of(event.ids)},'
+                    f'"priority":{event.priority}{within},"retries":{event.retries}'
+                )
+            case Cancelled(ids):
+                text = f'cancelled",{jobs_of(ids)}'
+            case Connected(link):
+                text = f'connected",{self._link(link)}'
+            case Finished(lane, ids, outcomes, _):
+                text = (
+                    f'finished","lane":{lane},{self._jobs(ids)},'
+                    f'"outcomes":{column(outcomes, _integer)}'
+                )
+            case Recalled(lane, ids):
+                text = f'recalled","lane":{lane},{self._jobs(ids)}'
+            case Reported():
+                text = f'reported","lane":{event.lane},"ids":[{event.id}]'
+            case _:
+                text = f'{_what(event)}"'
+        return text, "", None
+
+    def _action(self, action: object, by: str) -> str:
+        match action:
+            case Resolve(ids, ends, _, attempts):
+                return (
+                    f'resolve"{by},{self._jobs(ids)},"attempts":{column(attempts)},'
+                    f'"ends":{column(ends, _ENDS.__getitem__)}'
+                )
+            case Run():
+                return (
+                    f'run","lane":{action.lane},{self._kind(action.kind)},'
+                    f"{peer_of('owner', action.manager)},"
+                    f'{self._jobs(action.ids)},"attempts":{column(action.attempts)}'
+                )
+            case Recall(lane, ids) | Interrupt(lane, ids):
+                return f'{_what(action)}","lane":{lane},{jobs_of(ids)}'
+            case Drop(reason, link, message, detail):
+                text = 'drop"'
+                if message is not None and link is not None:
+                    text += f",{self._message(link, message)}"
+                elif link is not None:
+                    text += f",{self._link(link)}"
+                return text + reason_of(reason, detail)
+            case Note():
+                return _note(action)
+            case Reconnect(link):
+                return f'reconnect",{self._link(link)}'
+            case Notify():
+                return f'notify","ids":[{action.id}]'
+            case Halt(None):
+                return 'halt"'
+            case Halt(error):
+                return f'halt"{reason_of(type(error).__name__, str(error))}'
+            case _:
+                return f'{_what(action)}"'
+
+    # -- of the journal itself
+
+    def beat(self, lost: int, at: int, wall: int) -> str:
+        """Nothing happened, and time goes on."""
+        return self._own(f'beat","lines":{lost}', at, wall)
+
+    def lost(self, lines: int, reason: str, at: int, wall: int) -> str:
+        """So many lines before this one were not written."""
+        return self._own(f'lost","lines":{lines}{reason_of(reason, "")}', at, wall)
+
+    def stop(self, lost: int, at: int, wall: int) -> str:
+        """The journal ends, in good order."""
+        return self._own(f'stop","lines":{lost}', at, wall)
+
+    def _own(self, text: str, at: int, wall: int) -> str:
+        self.lines += 1
+        return (
+            f'{self._begin}{self.lines},"step":{self.steps},"at":{at},"wall":{wall},'
+            f'"what":"{text}}}'
+        )
+
+    # -- parts of lines
+
+    def _message(self, link: Link, message: Message) -> str:
+        source, to = message.source, message.to
+        way = self._ways.get((source, to))
+        if way is None:
+            if len(self._ways) >= REMEMBERED:
+                self._ways.clear()
+            way = self._ways[source, to] = _way(source, to)
+        text = (
+            f"{self._link(link)}{_COMMANDS[message.command]}{way}{self._heads.text(message.fields)}"
+        )
+        if message.columns is not None:
+            return text + self._columns(message.columns)
+        return f'{text},"bytes":{size_of(message.frames)}' if message.frames else text
+
+    def _columns(self, columns: Columns) -> str:
+        text = f',{self._jobs(columns.ids)},"attempts":{column(columns.attempts)}'
+        if columns.left is not None:
+            text += f',"left":{column(columns.left, _or_null)}'
+        if columns.outcomes is not None:
+            text += f',"outcomes":{column(columns.outcomes, _integer)}'
+        if columns.payloads is not None:
+            text += f',"bytes":{size_of(columns.payloads)}'
+        return text
+
+    def _jobs(self, ids: Sequence[int]) -> str:
+        """Columns of jobs' numbers; the same ones are often told twice in a step."""
+        jobs = ids if type(ids) is list else list(ids)
+        if jobs != self._ids:
+            self._ids, self._ids_text = jobs, jobs_of(jobs)
+        return self._ids_text
+
+    def _link(self, link: Link) -> str:
+        text = self._links.get(link)
+        if text is None:
+            if len(self._links) >= REMEMBERED:
+                self._links.clear()
+            text = self._links[link] = f'"link":{quote(name_of_link(link))}'
+        return text
+
+    def _kind(self, kind: Kind) -> str:
+        codec = f',"codec":{quote(kind.codec)}' if kind.codec else ""
+        return f'"role":{quote(kind.role)},"needs":{self._heads.needs(kind.needs)}{codec}'
+
+
+def _way(source: Path, to: Path) -> str:
+    """Who sent a message, to whom, past which devices."""
+    text = f',"hops":{max(0, (len(source) - 2) // 3)}{_source(source)}'
+    if _is_peer(to[:-3:-1]):
+        text += f",{peer_of('target', to[:-3:-1])}"
+    devices = [one for one in (*source[2::3], *to[2:-2:3]) if isinstance(one, bytes)]
+    return f'{text},"via":{array_of_texts([*map(name_of_peer, devices)])}' if devices else text
+
+
+def _source(source: Path) -> str:
+    return f",{peer_of('source', source)}" if _is_peer(source[:2]) else ""
+
+
+def _is_peer(pair: Path) -> bool:
+    return len(pair) == 2 and isinstance(pair[0], bytes) and isinstance(pair[1], int)
+
+
+def _note(note: Note) -> str:
+    identity, epoch = note.peer
+    text = (
+        f'note"{reason_of(note.reason, "")},"about_peer":{quote(name_of_peer(identity))},'
+        f'"about_epoch":{epoch}'
+    )
+    if note.owner is not None:
+        text += f",{peer_of('owner', note.owner)}"
+    if note.locks:
+        text += f',"locks":{array(note.locks)}'
+    if note.ids:
+        text += f',{jobs_of(note.ids)},"attempts":{column(note.attempts)}'
+    return text
+
+
+def _what(value: object) -> str:
+    return type(value).__name__.lower()
+
+
+def _integer(value: int) -> str:
+    return f"{int(value)}"
+
+
+def _or_null(value: int | None) -> str:
+    return "null" if value is None else str(value)
+
+
+_COMMANDS: Final = {command: f',"command":"{command.name}"' for command in Command}
+_ENDS: Final = {end: quote(end.value) for end in End}

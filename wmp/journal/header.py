@@ -1,0 +1,84 @@
+"""Who writes a journal, and the first line of each of its segments."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from json.encoder import encode_basestring_ascii as quote
+from typing import Any, Final
+
+from attrs import asdict, field, frozen
+
+from wmp.core.protocol.settings import DeviceSettings, ManagerSettings, WorkerSettings
+from wmp.journal.json_fragments import array_of_texts, object_of
+from wmp.journal.names import name_of_peer
+from wmp.journal.schema import VERSION
+
+__all__ = ["JournalHeader"]
+
+_KINDS: Final = {ManagerSettings: "manager", WorkerSettings: "worker", DeviceSettings: "device"}
+
+
+@frozen(kw_only=True)
+class JournalHeader:
+    """Who writes a journal: what its ``start`` lines say."""
+
+    kind: str
+    """``manager``, ``worker`` or ``device``."""
+    identity: bytes
+    epoch: int
+    label: str = ""
+    roles: Sequence[str] = ()
+    """Of a worker."""
+    resources: Mapping[str, int] | None = None
+    """Of a worker."""
+    settings: Mapping[str, float] = field(factory=dict)
+    """The machine's settings that are numbers."""
+    endpoints: Sequence[str] = ()
+    host: str | None = None
+    pid: int | None = None
+    release: str | None = None
+
+    @classmethod
+    def of(
+        cls, settings: ManagerSettings | WorkerSettings | DeviceSettings, **more: Any
+    ) -> JournalHeader:
+        """The author whose machine has these settings; ``more`` are fields of this class."""
+        numbers = {
+            name: value
+            for name, value in asdict(settings, recurse=False).items()
+            if isinstance(value, int | float) and name != "epoch"
+        }
+        if isinstance(settings, WorkerSettings):
+            more |= {"roles": settings.roles, "resources": settings.resources}
+        return cls(
+            kind=_KINDS[type(settings)],
+            identity=settings.identity,
+            epoch=settings.epoch,
+            label=settings.label,
+            settings=numbers,
+            **more,
+        )
+
+    def start(self, segment: int, at: int, wall: int) -> str:
+        """The first line of a segment. Its number is 0: segments begin when their writer likes."""
+        text = (
+            f'"kind":{quote(self.kind)},"segment":{segment},"settings":{object_of(self.settings)}'
+        )
+        for name in ("label", "host", "release"):
+            if value := getattr(self, name):
+                text += f',"{name}":{quote(value)}'
+        if self.pid is not None:
+            text += f',"pid":{self.pid}'
+        if self.roles:
+            text += f',"roles":{array_of_texts(self.roles)}'
+        if self.resources is not None:
+            text += f',"resources":{object_of(self.resources)}'
+        if self.endpoints:
+            text += f',"endpoints":{array_of_texts(self.endpoints)}'
+        return f'{self.begin}0,"step":0,"at":{at},"wall":{wall},"what":"start",{text}}}'
+
+    @property
+    def begin(self) -> str:
+        """How each line begins, up to its number."""
+        node = quote(name_of_peer(self.identity))
+        return f'{{"v":{VERSION},"node":{node},"epoch":{self.epoch},"n":'

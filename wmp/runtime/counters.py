@@ -1,0 +1,74 @@
+"""Counts of what was ignored or went wrong, and a log of it that cannot be flooded.
+
+A hostile or broken peer can make a node refuse a hundred thousand messages a second. Every
+one is counted; of each reason one line is logged at once and then one every few seconds,
+which says how many it stands for.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+
+from wmp.message import ERROR_CODES, ErrorCode
+
+__all__ = ["Counters"]
+
+logger = logging.getLogger("wmp")
+
+_EVERY = 5.0
+"""Seconds between two lines of one reason."""
+
+_USUAL = frozenset(
+    (
+        *(ErrorCode.MISROUTED, ErrorCode.SUPERSEDED, ErrorCode.UNREACHABLE),
+        *("ERROR misrouted", "ERROR superseded", "ERROR unreachable"),
+        *("after goodbye", "old session", "other session", "unknown session", "lost session"),
+        *("repeated READY", "stale result", "superseded result", "undelivered"),
+    )
+)
+"""Reasons that every restart, loss and change of route brings about."""
+
+_ALARMING = (ERROR_CODES | {"policy failed"}) - _USUAL
+"""Reasons that point at a broken or hostile peer, or at a user's policy that raises. The
+others are ordinary races."""
+
+
+class Counters:
+    """Counters by reason, with rate-limited logging."""
+
+    def __init__(self, node: str) -> None:
+        """Count for ``node``, the name that every line begins with."""
+        self._node = node
+        self._counts: Counter[str] = Counter()
+        self._next: dict[str, float] = {}
+        self._silent: Counter[str] = Counter()
+
+    def counts(self) -> dict[str, int]:
+        """Return how often each reason was counted so far."""
+        return dict(self._counts)
+
+    def count(self, reason: str, detail: str, now: float, *, alarming: bool | None = None) -> None:
+        """Count one occurrence of ``reason`` and log it when its turn has come.
+
+        Args:
+            reason: A short constant.
+            detail: What was seen, for people.
+            now: Seconds on the driver's clock.
+            alarming: Whether people should see it; by default told by the reason.
+        """
+        self._counts[reason] += 1
+        if now < self._next.get(reason, now):
+            self._silent[reason] += 1
+            return
+        if alarming is None:
+            alarming = reason in _ALARMING
+        level = logging.WARNING if alarming else logging.DEBUG
+        self._next[reason] = now + _EVERY
+        missed = self._silent.pop(reason, 0)
+        if not logger.isEnabledFor(level):
+            return
+        more = f" (and {missed} more since the last line)" if missed else ""
+        if reason in _USUAL and not alarming:
+            reason = f"passed over, as is usual when peers come and go: {reason}"
+        logger.log(level, "%s: %s: %s%s", self._node, reason, detail or "ignored", more)

@@ -1,0 +1,233 @@
+"""What runs inside a worker process.
+
+Its main thread runs the lanes, so that handlers find themselves where they expect: in the main
+thread of a process. A second thread reads what the parent says meanwhile.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import pickle
+import signal
+import socket
+import sys
+import time
+from collections.abc import Callable, Mapping, MutableSequence
+from queue import SimpleQueue
+from threading import Lock, Thread
+from typing import Any, Final
+
+from wmp.actions import Interrupt, Recall, Run
+from wmp.events import Finished, Recalled, Reported
+from wmp.message import Kind
+from wmp.runtime.executors.base import LocalExecutor
+from wmp.runtime.executors.lane import Lane, PoolEvent, Terminated, run_lane
+from wmp.runtime.executors.pipe import pack, receive
+from wmp.runtime.executors.process_limits import ProcessLimits
+from wmp.runtime.executors.result_buffer import ResultBuffer
+from wmp.runtime.handlers import Served
+
+__all__ = ["ANY", "BEGUN", "CONDEMNED", "ENDING", "FILLED", "MARKS", "main"]
+
+BEGUN: Final = 0
+"""Mark: the job that was begun last, 0 before the first of a lane. The child writes it."""
+CONDEMNED: Final = 1
+"""Mark: the job that SIGTERM is meant for, ``ANY`` for whatever runs. The parent writes it."""
+ENDING: Final = 2
+"""Mark: 1 when the child ends because of SIGTERM."""
+FILLED: Final = 3
+"""Mark: how many bytes of the shelf are in use. The child writes it."""
+MARKS: Final = 4
+
+ANY: Final = -1
+
+_GRACE: Final = 1.0
+"""Seconds that a handler has to see its flag after the parent died."""
+
+
+def main(
+    sock: socket.socket,
+    handlers: bytes,
+    mark: MutableSequence[int],
+    memory: Any,
+    upkeep: ProcessLimits,
+) -> None:
+    """Serve the parent until it says so, or is gone.
+
+    Args:
+        sock: This end of the pair.
+        handlers: Pickled role → :class:`Served`.
+        mark: Shared with the parent, so that it outlives this process: ``BEGUN`` and so on.
+        memory: Shared as well: of the shelf.
+        upkeep: What this process may use.
+    """
+    _quiet_signals(mark)
+    lock = Lock()
+    broken = False
+
+    def send(message: tuple[Any, ...]) -> bool:
+        nonlocal broken
+        data = pack(message)
+        with lock:
+            if broken:
+                return False
+            # SIGTERM may end this half way: after half a message nothing makes sense any more.
+            broken = True
+            try:
+                sock.sendall(data)
+            except OSError:
+                # The parent is gone; the reading thread sees it too and ends this process.
+                return False
+            broken = False
+        return True
+
+    try:
+        if upkeep.memory is not None:
+            _limit_memory(upkeep.memory)
+        served: Mapping[str, Served] = pickle.loads(handlers)
+    # Importing the user's module may raise anything; the parent says it.
+    except BaseException as error:  # noqa: BLE001
+        send(("failed", f"{type(error).__name__}: {error}"))
+        return
+    child = _Child(sock, served, mark, ResultBuffer(memory, mark, FILLED), upkeep.max_jobs, send)
+    send(("ready",))
+    try:
+        child.work()
+    except Terminated:
+        pass
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # what remains is the interpreter's own end
+
+
+def _limit_memory(limit: int) -> None:
+    import resource
+
+    # Address space is no measure of what is used, data is; only Linux counts all of it.
+    what = resource.RLIMIT_DATA if sys.platform == "linux" else resource.RLIMIT_AS
+    hard = resource.getrlimit(what)[1]
+    resource.setrlimit(what, (limit if hard < 0 else min(limit, hard), hard))
+
+
+def _quiet_signals(mark: MutableSequence[int]) -> None:
+    # Ctrl-C goes to the whole process group, a stop of the service to all its processes: both
+    # are for the parent, which drains. SIGINT is ignored for programs that handlers start as
+    # well; SIGTERM is not, they could not be stopped any more.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, functools.partial(_terminate, mark))
+    if hasattr(signal, "pthread_sigmask"):
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+
+
+def _terminate(mark: MutableSequence[int], number: int, frame: Any) -> None:
+    """End the handler, if the parent means the job that it is at, and this process with it."""
+    condemned = mark[CONDEMNED]
+    if condemned and condemned in (ANY, mark[BEGUN]) and not mark[ENDING]:
+        mark[ENDING] = 1
+        raise Terminated(128 + number)
+
+
+class _Child:
+    def __init__(
+        self,
+        sock: socket.socket,
+        served: Mapping[str, Served],
+        mark: MutableSequence[int],
+        shelf: ResultBuffer,
+        max_jobs: int | None,
+        send: Callable[[tuple[Any, ...]], bool],
+    ) -> None:
+        self._sock = sock
+        self._served = served
+        self._mark = mark
+        self._shelf = shelf
+        self._left = max_jobs
+        """Jobs that may still begin; None for any number."""
+        self._send = send
+        self._lanes = LocalExecutor(self._post)
+        self._queue: SimpleQueue[Lane | None] = SimpleQueue()
+        # Daemon: it hangs in ``recv`` when this process ends.
+        Thread(target=self._listen, name="wmp-parent", daemon=True).start()
+
+    def work(self) -> None:
+        """Run lanes until the parent wants no more."""
+        while (lane := self._queue.get()) is not None:
+            try:
+                run_lane(lane)
+            except Terminated:
+                lane.flush(time.monotonic())
+                raise
+            self._lanes.forget(lane)
+            if self._left == 0 or self._mark[ENDING]:
+                self._send(("left", lane.number))
+                return
+            del lane
+
+    def _post(self, event: PoolEvent) -> None:
+        match event:
+            case Finished(lane, ids, outcomes, payloads):
+                plain = [p if type(p) is bytes else bytes(p) for p in payloads]
+                if self._send(("finished", lane, ids, bytes(outcomes), plain)):
+                    self._shelf.clear()
+            case Recalled(lane, ids):
+                self._send(("recalled", lane, ids))
+            case Reported(lane, id, fraction, text):
+                self._send(("reported", lane, id, fraction, text))
+
+    def _listen(self) -> None:
+        try:
+            self._receive()
+        # No memory for what came, say. Nobody would read the next message: better an end.
+        except BaseException as error:  # noqa: BLE001
+            self._send(("broken", f"{type(error).__name__}: {error}"))
+        os._exit(1)
+
+    def _receive(self) -> None:
+        for message in receive(self._sock):
+            match message:
+                case ("run", number, role, codec, manager, ids, attempts, deadlines, payloads):
+                    # The clock of deadlines is the whole system's, so they hold here too.
+                    kind = Kind(role=role, codec=codec)
+                    run = Run(number, kind, manager, ids, attempts, deadlines, payloads)
+                    lane = self._lanes.open(run, self._served[role])
+                    lane.begin = self._marking(lane)
+                    self._queue.put(lane)
+                case ("recall", number, ids):
+                    if not self._lanes.recall(Recall(number, ids)):
+                        self._post(Recalled(number, ()))
+                case ("interrupt", number, ids):
+                    self._lanes.interrupt(Interrupt(number, ids))
+                case ("close",):
+                    self._end()
+        # The parent is gone. Handlers see their flag; one that does not look is cut off.
+        self._end()
+        time.sleep(_GRACE)
+        for stream in (sys.stdout, sys.stderr):
+            try:
+                stream.flush()
+            except Exception:  # noqa: BLE001 — nobody is left who could be told
+                pass
+
+    def _marking(self, lane: Lane) -> Any:
+        remove, mark, put = lane.pending.remove, self._mark, self._shelf.put
+
+        def begin(id: int) -> None:
+            if mark[ENDING]:  # a handler kept this process from ending: it ends with its job
+                raise KeyError(id)
+            remove(id)
+            lane.keep(put)  # whatever this one does to the process, the others have ended
+            mark[BEGUN] = id
+
+        def begin_counted(id: int) -> None:
+            left = self._left
+            if not left:
+                raise KeyError(id)  # for the next process
+            begin(id)
+            self._left = left - 1
+            if left == 1:
+                self._send(("last",))
+
+        return begin if self._left is None else begin_counted
+
+    def _end(self) -> None:
+        self._lanes.stop()
+        self._queue.put(None)

@@ -1,0 +1,259 @@
+"""Worker processes as their parent sees them: how one is started, talked to and buried."""
+
+from __future__ import annotations
+
+import ctypes
+import multiprocessing
+import os
+import pickle
+import signal
+import socket
+import sys
+from collections import deque
+from collections.abc import Iterator, Sequence
+from multiprocessing import resource_tracker
+from typing import TYPE_CHECKING, Any, Final
+
+from wmp.errors import ConfigError
+from wmp.runtime.executors.child_main import BEGUN, CONDEMNED, ENDING, FILLED, MARKS, main
+from wmp.runtime.executors.pipe import CHUNK, PipeReader, pack
+from wmp.runtime.executors.process_limits import ProcessLimits
+from wmp.runtime.executors.result_buffer import SHELF, ResultBuffer
+from wmp.runtime.handlers import Served
+
+if TYPE_CHECKING:
+    from wmp.runtime.executors.assignment import Assignment
+
+__all__ = ["ChildProcess", "pack_handlers"]
+
+_CONTEXT: Final = multiprocessing.get_context("spawn")
+
+_REAP_TIMEOUT: Final = 1.0
+"""Seconds between the end of a child's socket and the end of the child."""
+
+
+def pack_handlers(served: dict[str, Served]) -> bytes:
+    """Pickle handlers for children.
+
+    Raises:
+        ConfigError: A child could not get at one of them.
+    """
+    for role, one in served.items():
+        try:
+            pickled = pickle.dumps(one, pickle.HIGHEST_PROTOCOL)
+        except Exception as error:  # pickle lets through whatever a __reduce__ raises
+            raise ConfigError(
+                f"the handler of role {role!r} cannot be sent to worker processes ({error}); "
+                'use a function at the top of a module, or pool="thread"'
+            ) from error
+        if b"__main__" in pickled and not _main_is_a_file():
+            raise ConfigError(
+                f"the handler of role {role!r} was made in an interactive session, where "
+                "worker processes cannot find it; "
+                'put it into a module and import it, or use pool="thread"'
+            )
+    return pickle.dumps(served, pickle.HIGHEST_PROTOCOL)
+
+
+def _main_is_a_file() -> bool:
+    """Whether a spawned process can import ``__main__`` again."""
+    module = sys.modules["__main__"]
+    if getattr(module, "__spec__", None) is not None:
+        return True  # started with -m
+    path = getattr(module, "__file__", None)
+    return path is not None and os.path.exists(path)
+
+
+class ChildProcess:
+    """One worker process, this side of it. Its socket never blocks the parent."""
+
+    def __init__(self, handlers: bytes, upkeep: ProcessLimits) -> None:
+        """Start it.
+
+        Raises:
+            OSError: The system does not have what it takes.
+        """
+        self.ready = False
+        self.problem: str | None = None
+        self.lane: Assignment | None = None
+        self.mask = 0
+        self.retiring = False
+        """It has begun its last job; another takes its place."""
+        self.kill_at: float | None = None
+        """When to kill it if it has not ended by itself; until then it gets nothing to do."""
+        self._open = True
+        self._killed = False
+        self._condemned = 0
+        self._mark = _CONTEXT.RawArray(ctypes.c_longlong, MARKS)
+        memory = _CONTEXT.RawArray(ctypes.c_ubyte, SHELF)
+        self.shelf = ResultBuffer(memory, self._mark, FILLED)
+        """What it has ended and not said; it outlives the child's end."""
+        self.backlog: deque[memoryview] = deque()
+        """What did not fit into the socket yet."""
+        self.recalls: deque[tuple[int, Sequence[int]]] = deque()
+        """Lane and ids of each recall that it has not answered."""
+        self._frames = PipeReader()
+        self.sock, theirs = socket.socketpair()
+        try:
+            self.sock.setblocking(False)
+            self._process = _CONTEXT.Process(
+                target=main, args=(theirs, handlers, self._mark, memory, upkeep), name="wmp-worker"
+            )
+            _start_without_sigint(self._process)
+        except BaseException:
+            self.sock.close()
+            raise
+        finally:
+            # The child has its own by now; with this one open its end would go unnoticed.
+            theirs.close()
+        self.pid = self._process.pid
+        self._pidfd = _open_pidfd(self.pid)
+        # The sentinel is a pipe that processes forked by a handler keep open; a pidfd is not.
+        self.sentinels = [self._process.sentinel if self._pidfd is None else self._pidfd]
+
+    @property
+    def begun(self) -> int:
+        """The job of its lane that it began last, 0 for none. It outlives the child's end."""
+        return self._mark[BEGUN]
+
+    @property
+    def idle(self) -> bool:
+        """Whether it can take a lane."""
+        return self.ready and self.lane is None and not self.retiring and self.kill_at is None
+
+    def forget_marks(self) -> None:
+        """It gets another lane: ids are a manager's own, so an older one may have had the same."""
+        self._mark[BEGUN] = self._mark[CONDEMNED] = 0
+        self.shelf.clear()
+
+    def is_open(self) -> bool:
+        """Whether its end of the socket may still be."""
+        return self._open
+
+    def send(self, message: tuple[Any, ...]) -> bool:
+        """Send without waiting; return whether something is left in ``backlog``."""
+        self.backlog.append(memoryview(pack(message)))
+        if len(self.backlog) == 1:
+            self.write()
+        return bool(self.backlog)
+
+    def write(self) -> None:
+        """Send from the backlog what fits."""
+        while self.backlog:
+            data = self.backlog[0]
+            try:
+                sent = self.sock.send(data)
+            except (BlockingIOError, InterruptedError):
+                return
+            except OSError:
+                self.backlog.clear()  # it is dead, and its reader will see it
+                return
+            if sent == len(data):
+                self.backlog.popleft()
+            else:
+                self.backlog[0] = data[sent:]
+
+    def read(self) -> Iterator[tuple[Any, ...]]:
+        """Iterate over what it said; ``is_open`` turns False at the end of its socket."""
+        while True:
+            try:
+                data = self.sock.recv(CHUNK)
+            except (BlockingIOError, InterruptedError):
+                return
+            except OSError:
+                data = b""
+            if not data:
+                self._open = False
+                return
+            yield from self._frames.feed(data)
+
+    def condemn(self, job: int, kill_at: float) -> None:
+        """Ask it to end by SIGTERM if it is still at ``job``, or at ``ANY``."""
+        self._condemned = self._mark[CONDEMNED] = job
+        self.kill_at = kill_at
+        self._process.terminate()
+
+    @property
+    def condemned(self) -> int:
+        """The job for which it was told to end, 0 for none."""
+        return self._condemned
+
+    def pardon(self) -> bool:
+        """Let it go on if it was done with the job before SIGTERM came; tell whether it was."""
+        at_it = self.lane is not None and self._condemned in self.lane.jobs
+        if not self._condemned or self.retiring or at_it or self._mark[ENDING]:
+            return False
+        self._condemned = self._mark[CONDEMNED] = 0
+        self.kill_at = None
+        return True
+
+    def kill(self) -> None:
+        """Kill it; ``reap`` comes when its end is seen."""
+        self._killed = True
+        self._process.kill()
+
+    def reap(self) -> str:
+        """Take leave of a process that has ended; return how it did."""
+        process = self._process
+        before = _peak(own=False)
+        if process.exitcode is None:
+            process.join(_REAP_TIMEOUT)
+        if process.exitcode is None:  # it closed its socket and lives on
+            process.kill()
+            process.join(_REAP_TIMEOUT)
+        code = process.exitcode
+        self.sock.close()
+        if self._pidfd is not None:
+            os.close(self._pidfd)
+        if code is not None:
+            process.close()
+        how = _describe(code)
+        if code == -signal.SIGKILL and not self._killed:
+            how += ", perhaps out of memory"
+            after = _peak(own=False)
+            # The highest of all children that ended, and a child's begins with its parent's.
+            if after > max(before, _peak(own=True)):
+                how += f" (it had used {after >> 20} MiB)"
+        return how
+
+
+def _start_without_sigint(process: Any) -> None:
+    """Start a process that Ctrl-C cannot hit before it has said that it ignores it."""
+    if not hasattr(signal, "pthread_sigmask"):
+        process.start()
+        return
+    # The child inherits this thread's mask. The tracker is started first: it sets the mask back.
+    resource_tracker.ensure_running()
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        process.start()
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _open_pidfd(pid: int | None) -> int | None:
+    try:
+        return os.pidfd_open(pid)  # type: ignore[arg-type]
+    except (AttributeError, OSError):
+        return None  # not this system
+
+
+def _describe(code: int | None) -> str:
+    if code is None:
+        return "ended, nobody knows how"
+    if code >= 0:
+        return f"ended with exit code {code}"
+    try:
+        return f"was killed by {signal.Signals(-code).name}"
+    except ValueError:
+        return f"was killed by signal {-code}"
+
+
+def _peak(*, own: bool) -> int:
+    """Most bytes that this process, or any of its children that have ended, had at once."""
+    try:
+        import resource
+    except ImportError:
+        return 0
+    who = resource.RUSAGE_SELF if own else resource.RUSAGE_CHILDREN
+    return resource.getrusage(who).ru_maxrss * (1 if sys.platform == "darwin" else 1024)

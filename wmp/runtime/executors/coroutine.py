@@ -1,0 +1,108 @@
+"""Lanes of ``async def`` handlers: tasks on one event loop of their own.
+
+Their own, because a handler that blocks by mistake would otherwise block heartbeats too.
+A lane is one task that awaits its jobs one after the other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from threading import Thread
+
+from wmp.actions import Interrupt, Run
+from wmp.runtime.executors.base import LocalExecutor
+from wmp.runtime.executors.lane import Lane, PostEvent, run_lane_async
+from wmp.runtime.handlers import Served
+
+__all__ = ["CoroutineExecutor"]
+
+_log = logging.getLogger(__name__)
+
+
+class CoroutineExecutor(LocalExecutor):
+    """One daemon thread with one event loop."""
+
+    def __init__(self, post: PostEvent) -> None:
+        super().__init__(post)
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: Thread | None = None
+        self._ending = False
+        self._last: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = Thread(target=self._serve, name="wmp-coroutines", daemon=True)
+        self._thread.start()
+
+    def run(self, action: Run, served: Served) -> None:
+        if self._loop is not None and not self._ending:
+            self._loop.call_soon_threadsafe(self._begin, self.open(action, served))
+
+    def interrupt(self, action: Interrupt) -> bool:
+        known = super().interrupt(action)
+        if known and self._loop is not None and not self._ending:
+            # Which job runs is only certain on the loop's thread: one may be beginning now.
+            lane = self.lanes.get(action.lane)
+            if lane is not None:
+                self._loop.call_soon_threadsafe(self._cancel, lane, frozenset(action.ids))
+        return known
+
+    def stop(self) -> None:
+        """Begin nothing more, cancel what runs."""
+        if self._loop is not None and not self._ending:
+            self._ending = True
+            super().stop()
+            self._loop.call_soon_threadsafe(self._cancel_all)
+
+    def close(self, timeout: float) -> None:
+        """Wait for what was cancelled, leave what does not end."""
+        if self._thread is not None:
+            self._thread.join(timeout)
+        self.mute()
+
+    # -- on the loop's thread ---------------------------------------------------------------
+
+    def _serve(self) -> None:
+        loop = self._loop
+        assert loop is not None
+        asyncio.set_event_loop(loop)
+        try:
+            while True:
+                try:
+                    loop.run_forever()
+                    break
+                # A task that a handler started may raise SystemExit through the loop.
+                except BaseException as error:  # noqa: BLE001
+                    _log.warning("a handler's task raised %r through the event loop", error)
+            loop.run_until_complete(loop.shutdown_asyncgens())
+        finally:
+            asyncio.set_event_loop(None)
+            loop.close()
+
+    def _begin(self, lane: Lane) -> None:
+        assert self._loop is not None
+        lane.task = self._loop.create_task(self._run(lane))
+
+    async def _run(self, lane: Lane) -> None:
+        await run_lane_async(lane)
+        self.forget(lane)
+
+    @staticmethod
+    def _cancel(lane: Lane, ids: frozenset[int]) -> None:
+        # While this runs the task hangs in the handler of ``current``, so that one is hit.
+        if lane.current in ids and lane.task is not None:
+            lane.task.cancel()
+
+    def _cancel_all(self) -> None:
+        assert self._loop is not None
+        tasks = asyncio.all_tasks(self._loop)
+        for task in tasks:
+            task.cancel()
+        self._last = self._loop.create_task(self._stop_after(tasks))
+
+    async def _stop_after(self, tasks: set[asyncio.Task[None]]) -> None:
+        assert self._loop is not None
+        if tasks:
+            await asyncio.wait(tasks)
+        self._loop.stop()

@@ -1,0 +1,61 @@
+"""What a parent and its worker processes say to each other: pickled tuples, length first.
+
+Pickle, because both ends are one program with one user, and the socket pair between them has
+no name that anybody else could open. Nothing from the network is ever unpickled.
+"""
+
+from __future__ import annotations
+
+import pickle
+import socket
+import struct
+from collections.abc import Iterator
+from typing import Any, Final
+
+__all__ = ["CHUNK", "PipeReader", "pack", "receive"]
+
+CHUNK: Final = 1 << 18
+"""Bytes read at once: above what a socket buffer holds."""
+
+_LENGTH: Final = struct.Struct("!Q")
+
+
+def pack(message: tuple[Any, ...]) -> bytes:
+    """Make one message ready to be sent."""
+    body = pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
+    return _LENGTH.pack(len(body)) + body
+
+
+class PipeReader:
+    """Cuts what comes from a socket into messages again."""
+
+    def __init__(self) -> None:
+        self._buffer = bytearray()
+
+    def feed(self, data: bytes) -> Iterator[tuple[Any, ...]]:
+        """Take what was read; iterate over the messages that are complete now."""
+        buffer = self._buffer
+        buffer += data
+        begin, size = 0, _LENGTH.size
+        while len(buffer) - begin >= size:
+            end = begin + size + _LENGTH.unpack_from(buffer, begin)[0]
+            if len(buffer) < end:
+                break
+            with memoryview(buffer) as view:
+                message = pickle.loads(view[begin + size : end])
+            begin = end
+            yield message
+        del buffer[:begin]
+
+
+def receive(sock: socket.socket) -> Iterator[tuple[Any, ...]]:
+    """Iterate over the messages of a blocking socket until its other end is closed."""
+    frames = PipeReader()
+    while True:
+        try:
+            data = sock.recv(CHUNK)
+        except ConnectionError:
+            return
+        if not data:
+            return
+        yield from frames.feed(data)

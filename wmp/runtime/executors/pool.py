@@ -1,0 +1,157 @@
+"""The pool: one executor for plain handlers, one for ``async def`` handlers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from time import monotonic
+from typing import Final
+
+from wmp.actions import Interrupt, Recall, Run
+from wmp.codec import pack_error
+from wmp.errors import ConfigError
+from wmp.events import Finished, Recalled
+from wmp.message import Outcome
+from wmp.runtime.executors.base import Executor
+from wmp.runtime.executors.coroutine import CoroutineExecutor
+from wmp.runtime.executors.inline import InlineExecutor
+from wmp.runtime.executors.lane import PostEvent
+from wmp.runtime.executors.process import ProcessExecutor
+from wmp.runtime.executors.process_limits import ProcessLimits
+from wmp.runtime.executors.thread import ThreadExecutor
+from wmp.runtime.handlers import Handler, Served, serve, unknown_codec
+
+__all__ = ["KINDS", "Pool", "open_pool"]
+
+KINDS: Final = ("thread", "process", "inline")
+
+
+class Pool:
+    """Carries out ``Run``, ``Recall`` and ``Interrupt`` on user code.
+
+    How far an interruption goes depends on what runs the job. Every handler can see its flag;
+    an ``async def`` handler is cancelled at its next ``await``; a worker process is ended by
+    force when the job goes on. A thread cannot be: a handler in a thread that neither looks at
+    its flag nor returns keeps its slot.
+
+    Every method is called on the driver's thread. ``start`` of a process pool waits for the
+    first child (its imports); ``close`` waits for at most its timeout; nothing else waits.
+    """
+
+    def __init__(
+        self, served: Mapping[str, Served], executors: Sequence[Executor], post: PostEvent
+    ):
+        self._served = served
+        self._plain, self._coroutines = executors
+        self._executors = executors
+        self._post = post
+        self._closed = False
+
+    def start(self) -> None:
+        """Start what must run before the first lane.
+
+        Raises:
+            ConfigError: A worker process cannot get at a handler.
+        """
+        kinds = {served.is_async for served in self._served.values()}
+        if False in kinds:
+            self._plain.start()
+        if True in kinds:
+            self._coroutines.start()
+
+    def run(self, action: Run) -> None:
+        """Start a lane; the answer is ``Finished``, in parts."""
+        if self._closed:
+            return
+        served = self._served.get(action.kind.role)
+        if served is None:
+            roles = ", ".join(sorted(self._served))
+            self._refuse(
+                action,
+                pack_error(
+                    "UnknownRole",
+                    f"no handler for role {action.kind.role!r}; this worker serves {roles}",
+                ),
+            )
+            return
+        problem = unknown_codec(action.kind.codec)
+        if problem is not None:
+            self._refuse(action, problem)
+        elif served.is_async:
+            self._coroutines.run(action, served)
+        else:
+            self._plain.run(action, served)
+
+    def recall(self, action: Recall) -> None:
+        """Take back what has not begun; the answer is exactly one ``Recalled``."""
+        if self._closed:
+            return
+        if not any(executor.recall(action) for executor in self._executors):
+            self._post(Recalled(action.lane, ()))
+
+    def interrupt(self, action: Interrupt) -> None:
+        """Raise the jobs' cancelled flags; those that have not begun end as CANCELLED."""
+        if not self._closed:
+            any(executor.interrupt(action) for executor in self._executors)
+
+    def interrupt_all(self) -> None:
+        """Interrupt everything that runs: there is no time left for it."""
+        if not self._closed:
+            for executor in self._executors:
+                executor.interrupt_all()
+
+    def close(self, timeout: float) -> None:
+        """Stop: begin nothing more, interrupt what runs, end within ``timeout`` seconds.
+
+        Nothing is posted after it returned. Idempotent.
+        """
+        if self._closed:
+            return
+        self._closed = True
+        deadline = monotonic() + timeout
+        for executor in self._executors:
+            executor.stop()
+        for executor in self._executors:
+            executor.close(max(0.0, deadline - monotonic()))
+
+    def _refuse(self, action: Run, payload: bytes) -> None:
+        k = len(action.ids)
+        self._post(Finished(action.lane, action.ids, [Outcome.ERROR] * k, [payload] * k))
+
+
+def open_pool(
+    kind: str,
+    handlers: Mapping[str, Handler],
+    slots: int,
+    post: PostEvent,
+    upkeep: ProcessLimits | None = None,
+) -> Pool:
+    """Make a pool; ``start`` it next.
+
+    Args:
+        kind: ``thread``, ``process`` (spawned children) or ``inline`` (on the caller's thread).
+            ``async def`` handlers run on an event loop of the pool whatever it is.
+        handlers: Role to handler.
+        slots: How many lanes of plain handlers run at once.
+        post: Takes the pool's events. It is called from any thread, also from inside the
+            pool's methods, and must only queue.
+        upkeep: Of worker processes.
+
+    Raises:
+        ConfigError: Any of it is wrong.
+    """
+    if kind not in KINDS:
+        raise ConfigError(f"pool {kind!r}: expected one of {', '.join(KINDS)}")
+    if slots < 1:
+        raise ConfigError(f"slots is {slots}: expected 1 or more")
+    if not handlers:
+        raise ConfigError("no handlers: expected a mapping of role to callable with one at least")
+    served = {role: serve(role, handler) for role, handler in handlers.items()}
+    plain: Executor
+    if kind == "thread":
+        plain = ThreadExecutor(slots, post)
+    elif kind == "inline":
+        plain = InlineExecutor(post)
+    else:
+        children = {role: handler for role, handler in served.items() if not handler.is_async}
+        plain = ProcessExecutor(slots, children, post, upkeep or ProcessLimits())
+    return Pool(served, (plain, CoroutineExecutor(post)), post)

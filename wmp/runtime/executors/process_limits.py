@@ -1,0 +1,70 @@
+"""How worker processes are kept: what one may use, and how long one may go on."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from attrs import frozen
+
+from wmp.errors import ConfigError
+from wmp.runtime.checks import check_count
+
+__all__ = ["CANCEL_GRACE", "KILL_AFTER", "ProcessLimits", "make_process_limits"]
+
+CANCEL_GRACE: Final = 2.0
+"""Seconds between a job's flag and SIGTERM, unless told otherwise."""
+
+KILL_AFTER: Final = 1.0
+"""Seconds between SIGTERM and SIGKILL: for ``finally`` blocks, not for going on."""
+
+
+@frozen(kw_only=True)
+class ProcessLimits:
+    """Settings of a pool of worker processes."""
+
+    max_jobs: int | None = None
+    """Jobs that one process begins before another takes its place; None for no end."""
+    memory: int | None = None
+    """Bytes of data that one process may have; None for what the system gives."""
+    cancel_grace: float | None = CANCEL_GRACE
+    """Seconds that a job may go on after its flag was raised; None for ever."""
+
+
+def make_process_limits(
+    pool: str,
+    *,
+    max_jobs_per_child: int | None,
+    memory_per_child: int | None,
+    cancel_grace: float | None,
+) -> ProcessLimits:
+    """Check what a user handed in.
+
+    Raises:
+        ConfigError: A value is wrong, or means nothing to this kind of pool.
+    """
+    for name, value in (
+        ("max_jobs_per_child", max_jobs_per_child),
+        ("memory_per_child", memory_per_child),
+    ):
+        if value is not None:
+            check_count(name, value, 1)
+            if pool != "process":
+                raise ConfigError(f"{name} is about worker processes: use it with pool='process'")
+    if memory_per_child is not None and not _can_limit_memory():
+        raise ConfigError("memory_per_child: this system has no limit of a process's memory")
+    grace: object = cancel_grace  # callers are not all type-checked
+    if grace is not None and not (
+        isinstance(grace, int | float) and not isinstance(grace, bool) and grace >= 0
+    ):
+        raise ConfigError(f"cancel_grace is seconds, or None for ever; got {grace!r}")
+    return ProcessLimits(
+        max_jobs=max_jobs_per_child, memory=memory_per_child, cancel_grace=cancel_grace
+    )
+
+
+def _can_limit_memory() -> bool:
+    try:
+        import resource
+    except ImportError:
+        return False
+    return hasattr(resource, "RLIMIT_AS")

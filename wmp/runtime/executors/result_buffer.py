@@ -1,0 +1,72 @@
+"""Results that a worker process has made and not handed over yet, where they outlive it.
+
+Results are sent in parts, since a message for each would cost many times what a small job does.
+So those of the last milliseconds are put into memory that the parent shares before the next job
+begins: a process that is killed takes no result with it, and no job is run again for that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import MutableSequence
+from struct import Struct
+from typing import Any, Final
+
+from wmp.message import Frame, Outcome
+
+__all__ = ["SHELF", "ResultBuffer"]
+
+SHELF: Final = 1 << 16
+"""Bytes: results of 2 ms, if they are small. Those that find no room are sent at once."""
+
+_HEAD: Final = Struct("=qBL")
+"""Job, outcome, length of the payload behind it."""
+
+_OUTCOMES: Final = tuple(Outcome)
+
+
+class ResultBuffer:
+    """The child puts results there and clears it; the parent reads it when the child has died."""
+
+    def __init__(self, memory: Any, mark: Any, filled: int) -> None:
+        """Look at shared memory.
+
+        Args:
+            memory: An array of bytes.
+            mark: An array of integers, shared as well.
+            filled: Which of the marks says how many bytes are in use. It is written last, so
+                that what a process died in the middle of does not count.
+        """
+        self._memory = memoryview(memory).cast("B")
+        self._mark: MutableSequence[int] = mark
+        self._filled = filled
+
+    def put(self, id: int, outcome: Outcome, payload: Frame) -> bool:
+        """Keep a result, if there is room; tell whether there was."""
+        size = len(payload)
+        begin = self._mark[self._filled]
+        body = begin + _HEAD.size
+        if body + size > len(self._memory):
+            return False
+        _HEAD.pack_into(self._memory, begin, id, outcome, size)
+        self._memory[body : body + size] = payload
+        self._mark[self._filled] = body + size
+        return True
+
+    def clear(self) -> None:
+        """Forget all: they were handed over."""
+        self._mark[self._filled] = 0
+
+    def results(self) -> tuple[list[int], list[Outcome], list[Frame]]:
+        """Jobs, their outcomes and payloads."""
+        ids, outcomes, payloads = list[int](), list[Outcome](), list[Frame]()
+        at, end = 0, min(self._mark[self._filled], len(self._memory))
+        while at + _HEAD.size <= end:
+            id, outcome, size = _HEAD.unpack_from(self._memory, at)
+            at += _HEAD.size
+            if outcome >= len(_OUTCOMES) or at + size > end:
+                break  # a handler wrote there; what is left of it is nobody's result
+            ids.append(id)
+            outcomes.append(_OUTCOMES[outcome])
+            payloads.append(bytes(self._memory[at : at + size]))
+            at += size
+        return ids, outcomes, payloads

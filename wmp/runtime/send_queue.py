@@ -1,0 +1,172 @@
+"""What leaves a node: messages to links, and those that wait because a pipe is full.
+
+Sending never blocks (WMP-1.6). What cannot be delivered comes back as ``Undelivered``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+
+from wmp import codec
+from wmp.errors import TransportError
+from wmp.message import Frame, Link, Message
+from wmp.runtime.sockets import Port, Sent, Transport
+
+__all__ = ["SendQueue"]
+
+_RETRY = 0.002
+_RETRY_MAX = 0.1
+"""Seconds between two looks at pipes that were full: libzmq does not tell when one of a
+ROUTER's has room again."""
+
+
+class _Parked:
+    """Messages that wait for room in the pipe to one peer."""
+
+    __slots__ = ("messages", "size")
+
+    def __init__(self) -> None:
+        self.messages: deque[tuple[Message, list[Frame], int]] = deque()
+        self.size = 0
+
+
+class SendQueue:
+    """Sends messages, parks what a full pipe refuses, and keeps their order for each peer.
+
+    Args:
+        router: The ROUTER, for links that are ``bytes``.
+        dealers: The DEALERs by number; the driver replaces entries.
+        transport: How much may be parked.
+        parks: Whether anything is (end nodes) or counts as undelivered at once (devices).
+        undelivered: Called with what could not be sent, never from within itself.
+        count: Called with a reason and a detail for what is worth counting.
+        sent: Called after a retry: sending may have swallowed a descriptor's edge.
+
+    Attributes:
+        touched: Ports that were sent on; the driver looks after them and empties it.
+    """
+
+    def __init__(
+        self,
+        router: Port | None,
+        dealers: dict[int, Port],
+        transport: Transport,
+        *,
+        parks: bool,
+        undelivered: Callable[[Link, Message], None],
+        count: Callable[[str, str], None],
+        sent: Callable[[], None],
+    ) -> None:
+        self.touched: dict[Port, None] = {}
+        self._router = router
+        self._dealers = dealers
+        self._transport = transport
+        self._parks = parks
+        self._report = undelivered
+        self._count = count
+        self._sent = sent
+        self._parked: dict[Link, _Parked] = {}
+        self._pause = _RETRY
+        self._timer: asyncio.TimerHandle | None = None
+        self._closed = False
+
+    def send(self, link: Link, message: Message) -> None:
+        """Send a message, behind those that wait for the same peer."""
+        if not self._connected(link):
+            self._undelivered(link, message, "not connected")
+            return
+        frames: list[Frame] = list(codec.encode(message))
+        if link in self._parked:
+            self._park(link, message, frames)
+            return
+        sent = self._transmit(link, frames)
+        if sent is Sent.OK:
+            return
+        if sent is Sent.UNREACHABLE:
+            self._undelivered(link, message, "no such connection")
+        elif self._parks:
+            self._park(link, message, frames)
+        else:
+            self._undelivered(link, message, "pipe full")
+
+    def forget(self, link: Link) -> int:
+        """Drop what is parked for a link; return how many messages that were."""
+        parked = self._parked.pop(link, None)
+        return len(parked.messages) if parked is not None else 0
+
+    def close(self) -> None:
+        """Try once more what is parked, then forget it."""
+        self._closed = True
+        if self._timer is not None:
+            self._timer.cancel()
+        for link in list(self._parked):
+            self._flush(link)
+        self._parked.clear()
+
+    def _connected(self, link: Link) -> bool:
+        # Of a ROUTER's connections libzmq itself says what is gone.
+        return isinstance(link, bytes) or (link in self._dealers and self._dealers[link].connected)
+
+    def _transmit(self, link: Link, frames: list[Frame]) -> Sent:
+        if isinstance(link, bytes):
+            port = self._router
+            frames = [link, *frames]
+        else:
+            port = self._dealers.get(link)
+        if port is None:
+            return Sent.UNREACHABLE
+        self.touched[port] = None
+        try:
+            return port.send(frames)
+        except TransportError as error:
+            self._count("transport", str(error))
+            return Sent.UNREACHABLE
+
+    def _undelivered(self, link: Link, message: Message, why: str) -> None:
+        self._count(why, f"{message.command.name} was not delivered")
+        self._report(link, message)
+
+    def _park(self, link: Link, message: Message, frames: list[Frame]) -> None:
+        parked = self._parked.get(link)
+        if parked is None:
+            parked = self._parked[link] = _Parked()
+        size = sum(map(len, frames))
+        limits = self._transport
+        if len(parked.messages) >= limits.parked or parked.size + size > limits.parked_bytes:
+            self._undelivered(link, message, "pipe full")
+            return
+        parked.messages.append((message, frames, size))
+        parked.size += size
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(self._pause, self._flush_all)
+
+    def _flush_all(self) -> None:
+        self._timer = None
+        if self._closed:
+            return
+        progress = False
+        for link in list(self._parked):
+            progress |= self._flush(link)
+        self._pause = _RETRY if progress else min(2 * self._pause, _RETRY_MAX)
+        if self._parked:
+            self._timer = asyncio.get_running_loop().call_later(self._pause, self._flush_all)
+        self._sent()
+
+    def _flush(self, link: Link) -> bool:
+        """Send what is parked for ``link`` until its pipe is full; tell whether any of it went."""
+        parked = self._parked[link]
+        progress = False
+        while parked.messages:
+            message, frames, size = parked.messages[0]
+            sent = self._transmit(link, frames)
+            if sent is Sent.FULL and self._connected(link):
+                return progress
+            parked.messages.popleft()
+            parked.size -= size
+            progress = True
+            if sent is not Sent.OK:
+                self._undelivered(link, message, "no such connection")
+        del self._parked[link]
+        return progress

@@ -1,0 +1,102 @@
+"""The inputs of a ``map``: pulled a chunk at a time, and made into payloads."""
+
+from __future__ import annotations
+
+import time
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import accumulate
+from typing import Any, Final
+
+from wmp.message import Frame
+from wmp.runtime.submission.submissions import pack
+
+__all__ = ["MapInputs"]
+
+_PULL: Final = 0.005
+"""Seconds of pulling after which what there is is handed in: inputs may come slowly."""
+
+_BYTES: Final = frozenset({bytes})
+
+
+class MapInputs:
+    """What a ``map`` is to do, in order.
+
+    Args:
+        payloads: Pulled in ``pull`` only, so in the consumer's own context. Those of a list or
+            tuple are there already, and taken by the slice.
+        codec: ``"bytes"`` or ``"cbor"``.
+        limit: Bytes that one payload may have.
+    """
+
+    def __init__(self, payloads: Iterable[Any], codec: str, limit: int) -> None:
+        self._codec = codec
+        self._limit = limit
+        self._there: Sequence[Any] = ()
+        self._place = 0
+        self._coming: Iterator[Any] = iter(())
+        if type(payloads) is list or type(payloads) is tuple:
+            self._there = payloads
+        else:
+            self._coming = iter(payloads)
+        self.ended = False
+        """Whether there are no more, or those that there are cannot be had."""
+        self.error: BaseException | None = None
+        """What they raised; it belongs behind the last one."""
+
+    def pull(self, count: int, size: int) -> list[Frame]:
+        """Return the next ones: up to ``count``, and until they have ``size`` bytes together.
+
+        Raises:
+            BaseException: What is no ``Exception`` ends the pulling at once, as Ctrl-C does.
+        """
+        chunk: list[Frame] = []
+        try:
+            if self._there:
+                self._slice(chunk, count, size)
+            else:
+                self._iterate(chunk, count, size)
+        except Exception as error:  # noqa: BLE001 - raised where the failing input's result would be
+            self.close(error)
+        except BaseException as error:
+            self.close(error)
+            raise
+        return chunk
+
+    def close(self, error: BaseException | None = None) -> None:
+        """Pull no more."""
+        self.ended, self.error = True, error
+        self._there, self._coming = (), iter(())
+
+    def _slice(self, chunk: list[Frame], count: int, size: int) -> None:
+        some = self._there[self._place : self._place + count]
+        if self._codec == "bytes" and _BYTES.issuperset(map(type, some)):
+            sizes = list(map(len, some))
+            if some and max(sizes) <= self._limit:
+                fit = bisect_left(list(accumulate(sizes)), size) + 1
+                chunk += some[:fit]
+                some = ()
+        for payload in some:
+            data = pack(payload, self._codec, self._limit)
+            chunk.append(data)
+            size -= len(data)
+            if size <= 0:
+                break
+        self._place += len(chunk)
+        if self._place >= len(self._there):
+            self.close()
+
+    def _iterate(self, chunk: list[Frame], count: int, size: int) -> None:
+        codec, limit = self._codec, self._limit
+        plain = codec == "bytes"
+        until = time.monotonic() + _PULL
+        for payload in self._coming:
+            if plain and type(payload) is bytes and len(payload) <= limit:
+                data: Frame = payload
+            else:
+                data = pack(payload, codec, limit)
+            chunk.append(data)
+            size -= len(data)
+            if len(chunk) >= count or size <= 0 or time.monotonic() >= until:
+                return
+        self.close()

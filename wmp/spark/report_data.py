@@ -1,0 +1,89 @@
+"""What a report shows of the tables: the small ones whole, the large ones by their worst."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow
+import pyarrow.compute as pc
+import pyarrow.dataset
+from attrs import frozen
+
+__all__ = ["MOST_LINES", "MOST_VIOLATIONS", "ReportData", "Row", "look"]
+
+Row = Mapping[str, Any]
+"""A row by column; times are µs since 1970."""
+
+MOST_VIOLATIONS: Final = 40
+"""Violations that are drawn."""
+MOST_LINES: Final = 80
+"""Lines of a story that are drawn: the last ones."""
+
+_WHOLE: Final = (
+    "activity", "bad_lines", "device_hops", "drops", "fairness", "histogram", "missing_nodes",
+    "nodes", "requeues", "utilisation",
+)  # fmt: skip
+
+
+@frozen
+class ReportData:
+    """All that is on a page."""
+
+    sources: Sequence[str]
+    """The journals, as they were named."""
+    tables: Mapping[str, Sequence[Row]]
+    """Rows by name of table."""
+    numbers: Mapping[str, float]
+    """The table ``summary``."""
+    names: Mapping[tuple[str, str, bool], int]
+    """How many violations there are by name, what it says, and whether they are certain."""
+    stories: Mapping[str, Sequence[Row]]
+    """Key of each violation in ``tables`` to its lines, the last ones."""
+
+    def number(self, name: str) -> float:
+        """A number of the table ``summary``; 0 if there is none."""
+        return self.numbers.get(name, 0.0)
+
+
+def look(where: Path, sources: Iterable[str] = ()) -> ReportData:
+    """Read what is shown from tables in a directory."""
+    tables = {name: _rows(_table(where, name)) for name in _WHOLE}
+    tables["latency"] = _rows(_table(where, "latency", pc.field("by") == "all"))
+    found = _table(where, "violations").drop_columns(["events"])
+    names = {
+        (row["name"], row["says"], row["certain"]): row["name_count"]
+        for row in found.group_by(["name", "says", "certain"])
+        .aggregate([("name", "count")])
+        .to_pylist()
+    }
+    order = [("certain", "descending"), ("time", "ascending"), ("violation", "ascending")]
+    worst = _rows(found.sort_by(order).slice(0, MOST_VIOLATIONS))
+    tables["violations"] = worst
+    keys = pyarrow.array([row["violation"] for row in worst], pyarrow.string())
+    story = _table(where, "violation_events", pc.field("violation").isin(keys))
+    stories: dict[str, list[Row]] = {}
+    for row in _rows(story.sort_by([("violation", "ascending"), ("place", "ascending")])):
+        stories.setdefault(row["violation"], []).append(row)
+    return ReportData(
+        tuple(sources),
+        tables,
+        {row["name"]: row["value"] for row in _rows(_table(where, "summary"))},
+        dict(sorted(names.items(), key=lambda one: (not one[0][2], -one[1], one[0]))),
+        {key: lines[-MOST_LINES:] for key, lines in stories.items()},
+    )
+
+
+def _table(
+    where: Path, name: str, wanted: pyarrow.compute.Expression | None = None
+) -> pyarrow.Table:
+    return pyarrow.dataset.dataset(where / name, format="parquet").to_table(filter=wanted)
+
+
+def _rows(table: pyarrow.Table) -> list[Row]:
+    for place, column in enumerate(table.schema):
+        if pyarrow.types.is_timestamp(column.type):
+            micros = table.column(place).cast(pyarrow.timestamp("us"), safe=False)
+            table = table.set_column(place, column.name, micros.cast(pyarrow.int64()))
+    return list(table.to_pylist())

@@ -1,0 +1,142 @@
+"""The way to a state, gone again: told in words, and cut short."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from attrs import define, field
+
+from wmp.testing.invariants import Violation
+from wmp.testing.model import Model, Move
+from wmp.testing.network import Action
+from wmp.testing.plan import ModelPlan
+from wmp.testing.trace import words
+
+__all__ = ["NoSuchMove", "replay", "shortened"]
+
+_LAST = 40
+"""Steps told of the run without faults in which an end was missed."""
+
+
+class NoSuchMove(LookupError):
+    """A way cannot be gone: it is one of another world."""
+
+
+def replay(plan: ModelPlan, moves: Sequence[int]) -> tuple[list[str], Violation | None]:
+    """Make these moves again; returns what happened, in words, and what was violated.
+
+    Args:
+        plan: The world.
+        moves: At each state, which of its moves.
+
+    Raises:
+        NoSuchMove: A state has fewer moves.
+    """
+    scope, lines = _Told(plan=plan), list[str]()
+    try:
+        for place, index in enumerate(moves, 1):
+            there = scope.moves()
+            if not 0 <= index < len(there):
+                raise NoSuchMove(
+                    f"after {place - 1} moves there is none of number {index}: "
+                    f"there are {len(there)}, numbered from 0; these moves are of another world"
+                )
+            move = there[index]
+            lines.append(f"{place:3}. {scope.now:8.3f} s  {_in_words(scope, move)}")
+            scope.told.clear()
+            scope.make(move)
+            lines += scope.told
+        lines.append(f"     {scope.now:8.3f} s  nothing goes wrong any more")
+        scope.told.clear()
+        scope.close(set())
+    except Violation as violation:
+        return [*lines, *scope.told[-_LAST:]], violation
+    return lines, None
+
+
+@define(eq=False, kw_only=True)
+class _Told(Model):
+    """A world that tells what its nodes do."""
+
+    told: list[str] = field(factory=list)
+
+    def handled(self, name: str, event: object, actions: Sequence[Action]) -> None:
+        """Tell it, then look at it."""
+        self.told.append(f"{'':18}{name}: {words(event)}")
+        self.told += [f"{'':18}   → {words(action)}" for action in actions]
+        Model.handled(self, name, event, actions)
+
+
+def _in_words(scope: Model, move: Move) -> str:
+    kind: Any
+    kind, *rest = move
+    where: Any = tuple(rest)
+    match kind:
+        case "deliver" | "drop" | "duplicate" | "refuse":
+            command = scope.first(where).command.name
+            far = scope.far(where)
+            return f"{kind} {command} from {where[0]} to {far[0] if far else 'nobody'}"
+        case "finish":
+            return f"the handler of {where[0]} returns"
+        case "heed":
+            return f"the handler of {where[0]} heeds its cancellation"
+        case "bereave":
+            return f"what runs a job at {where[0]} dies"
+        case "step":
+            return f"{scope.plan.script[scope.done]}"
+        case "tick":
+            return f"time passes to {scope.nodes[where[0]].deadline():.3f} s, {where[0]} wakes"
+    return " ".join(map(str, move))
+
+
+def shortened(plan: ModelPlan, moves: Sequence[int], name: str) -> tuple[int, ...]:
+    """Leave out every move without which the same invariant still breaks."""
+    wanted = _moves_of(plan, moves)
+    place = 0
+    while place < len(wanted):
+        fewer = _made(plan, [*wanted[:place], *wanted[place + 1 :]], name)
+        if fewer is None:
+            place += 1
+        else:
+            wanted = fewer
+    return _numbered(plan, wanted)
+
+
+def _moves_of(plan: ModelPlan, moves: Sequence[int]) -> list[Move]:
+    scope, made = Model(plan=plan), list[Move]()
+    for index in moves:
+        made.append(scope.moves()[index])
+        try:
+            scope.make(made[-1])
+        except Violation:
+            break
+    return made
+
+
+def _made(plan: ModelPlan, moves: Sequence[Move], name: str) -> list[Move] | None:
+    """The moves up to the violation of that name; None when there is none of it."""
+    scope = Model(plan=plan)
+    for count, move in enumerate(moves, 1):
+        if move not in scope.moves():
+            return None
+        try:
+            scope.make(move)
+        except Violation as violation:
+            return list(moves[:count]) if violation.name == name else None
+    try:
+        scope.close(set())
+    except Violation as violation:
+        return list(moves) if violation.name == name else None
+    return None
+
+
+def _numbered(plan: ModelPlan, moves: Sequence[Move]) -> tuple[int, ...]:
+    scope, numbers = Model(plan=plan), list[int]()
+    for move in moves:
+        numbers.append(scope.moves().index(move))
+        try:
+            scope.make(move)
+        except Violation:
+            break
+    return tuple(numbers)

@@ -1,0 +1,474 @@
+"""A small world that can be copied, with a list of all that may happen in it next.
+
+Theory of operation. A :class:`Scope` is a :class:`~wmp.testing.network.Network` whose
+schedule is somebody else's: :meth:`Scope.moves` says what may happen, :meth:`Scope.make` lets it
+happen, :meth:`Scope.snapshot` says in which state the world is. Copies share what they have not
+changed: a move touches one machine mostly, so only that one is copied and drawn anew.
+
+What was submitted, which faults may strike and how often timers may fire is a :class:`Plan`. Time
+stands still but for timers: the earliest deadline of all nodes may fire at any moment, before or
+after any message, so a message may be as slow as the timers left allow.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any, Final
+
+import attrs
+from attrs import define, evolve, field
+
+from wmp import codec
+from wmp.actions import End, Halt
+from wmp.balance import least_recently_used
+from wmp.core.device import DeviceMachine
+from wmp.core.manager.machine import ManagerMachine
+from wmp.core.protocol.settings import DeviceSettings
+from wmp.core.worker.machine import WorkerMachine
+from wmp.events import Received, Submitted
+from wmp.message import Frame, Link, Message, Outcome, Peer
+from wmp.testing.invariants import History, Violation
+from wmp.testing.network import Action, LinkQueue, Network, Pipe
+from wmp.testing.observer import Observer
+from wmp.testing.observer_state import outline_records
+from wmp.testing.plan import Cancel, ModelPlan, Submit
+from wmp.testing.state.canonical import Outline, Snapshot, canonical, outline_message
+from wmp.testing.state.clone import clone
+from wmp.testing.state.snapshots import outline_of
+
+__all__ = ["Model", "Move"]
+
+Move = tuple[Hashable, ...]
+"""What happens next: a word, and to whom."""
+
+_QUIET: Final = 60.0
+"""Seconds in which everything must have ended once nothing goes wrong any more."""
+
+
+@define(eq=False)
+class _Mail:
+    """Messages on their way, each read and drawn once however many worlds it is in."""
+
+    read: dict[tuple[tuple[Frame, ...], bool], Message] = field(factory=dict)
+    drawn: dict[tuple[Frame, ...], Outline] = field(factory=dict)
+
+    def message(self, frames: Sequence[Frame], *, peek: bool) -> Message:
+        """What these frames say."""
+        key = tuple(frames), peek
+        message = self.read.get(key)
+        if message is None:
+            message = self.read[key] = (codec.peek if peek else codec.decode)(key[0])
+        return message
+
+    def outline(self, frames: Sequence[Frame]) -> Outline:
+        """Their outline."""
+        key = tuple(frames)
+        outline = self.drawn.get(key)
+        if outline is None:
+            outline = self.drawn[key] = outline_message(self.message(frames, peek=False))
+        return outline
+
+
+@define(eq=False, kw_only=True)
+class Model(Network):
+    """A world of a plan.
+
+    Args:
+        plan: Who is there, what is submitted, what may go wrong.
+    """
+
+    plan: ModelPlan
+    done: int = field(default=0, init=False)
+    """Steps of the plan's script that were taken."""
+    ticks_left: int = field(init=False)
+    faults_left: int = field(init=False)
+    history: History = field(factory=History, init=False)
+    witness: Observer = field(init=False)
+    _epochs: dict[str, int] = field(factory=dict, init=False)
+    _mail: _Mail = field(factory=_Mail, init=False)
+    _own: set[str] = field(factory=set, init=False)
+    """Nodes whose machine and lanes belong to this world alone."""
+    _drawn: dict[str, Outline] = field(factory=dict, init=False)
+    """Outlines of machines as they are."""
+
+    def __attrs_post_init__(self) -> None:
+        plan = self.plan
+        self.witness = Observer(self.history)
+        self.ticks_left, self.faults_left = 0, 0
+        for name in plan.managers:
+            self.add(name, self._made(name))
+        for name, upstreams in plan.uplinks.items():
+            self.add(name, self._made(name), upstreams)
+        for name in plan.workers:
+            self.connect(name)
+        if plan.settled:
+            self.settle()
+        self.ticks_left, self.faults_left = plan.ticks, plan.faults
+
+    # -- copying
+
+    def copy(self) -> Model:
+        """An independent world in the same state."""
+        new = object.__new__(type(self))
+        for name, how in _HOW_TO_COPY:
+            setattr(new, name, how(getattr(self, name)))
+        new.history, new.witness = clone((self.history, self.witness))
+        self._own.clear()  # what was ours belongs to two worlds now
+        return new
+
+    def _take(self, name: str) -> None:
+        """Make a node this world's own, before anything happens to it."""
+        self._drawn.pop(name, None)
+        if name not in self._own:
+            self._own.add(name)
+            self.nodes[name] = clone(self.nodes[name])
+            self.lanes[name] = {
+                number: LinkQueue(lane.run, list(lane.left), set(lane.cancelled))
+                for number, lane in self.lanes[name].items()
+            }
+
+    # -- the state
+
+    def snapshot(self, *, budgets: bool = True) -> Snapshot:
+        """The canonical state of everything that decides what can still happen, and what of
+        it would be wrong; ``budgets``: what may still go wrong included."""
+        drawn = self._drawn
+        outlines = []
+        for name, node in self.nodes.items():
+            if name not in drawn:
+                drawn[name] = outline_of(node)
+            outlines.append(drawn[name])
+        lanes = []
+        numbers: list[tuple[tuple[Any, ...], tuple[int, ...]]] = []
+        for name, running in self.lanes.items():
+            if running:
+                numbers.append((("lane", self.peer(name)), tuple(running)))
+                lanes.append((name, tuple(map(_lane_shape, running.values()))))
+        pipes = []
+        outlines.append(outline_records(self.history, self.witness))
+        for pipe in sorted(self.pipes, key=_pipe_name):
+            queue = self.pipes[pipe]
+            pipes.append((pipe, len(queue)))
+            outlines += [self._mail.outline(frames) for frames in queue]
+        left = (self.ticks_left, self.faults_left, self.done) if budgets else ()
+        shape = (tuple(lanes), tuple(pipes), tuple(sorted(self.down)), tuple(self.halted), left)
+        outlines.append(Outline(shape, numbers=tuple(numbers)))
+        return canonical(outlines, self.now)
+
+    @property
+    def waits(self) -> bool:
+        """Whether a job has no end yet."""
+        return any(self.history.open.values())
+
+    @property
+    def over(self) -> bool:
+        """Whether all of the script was done and all of it has ended."""
+        return self.done == len(self.plan.script) and not self.waits
+
+    def first(self, pipe: Pipe) -> Message:
+        """The next message of a pipe."""
+        return self._mail.message(self.pipes[pipe][0], peek=False)
+
+    # -- moves
+
+    def moves(self) -> list[Move]:
+        """All that may happen next, in a fixed order."""
+        moves: list[Move] = []
+        busy = self.busy()
+        kinds = self.plan.kinds if self.faults_left > 0 else ()
+        over = self.over
+        moves += [("deliver", *pipe) for pipe in busy]
+        for name, lanes in self.lanes.items():
+            for number, lane in lanes.items():
+                moves.append(("finish", name, number))
+                if lane.left[0] in lane.cancelled:
+                    moves.append(("heed", name, number))
+        if self.done < len(self.plan.script):
+            moves.append(("step",))
+        moves += [("start", name) for name in sorted(self.down)]
+        if self.ticks_left > 0 and not over and (self.plan.slow or not busy):
+            moves += [("tick", name) for name in self._first()]
+        for kind in ("drop", "duplicate", "refuse"):
+            if kind in kinds:
+                # To a worker "undelivered" says nothing that it would act on: that is a drop.
+                moves += [
+                    (kind, *pipe)
+                    for pipe in busy
+                    if kind != "refuse" or not isinstance(self.nodes[pipe[0]], WorkerMachine)
+                ]
+        if "bereave" in kinds:
+            moves += [("bereave", name, lane.run.lane) for name, lane in self.running()]
+        if not over:
+            for kind, names in (
+                ("kill", self.plan.workers),
+                ("restart device", self.plan.devices),
+                ("restart manager", self.plan.managers),
+            ):
+                if kind in kinds:
+                    moves += [(kind, name) for name in names if self.alive(name)]
+        return moves
+
+    def make(self, move: Move) -> None:
+        """Let a move happen.
+
+        Raises:
+            Violation: It breaks an invariant.
+        """
+        try:
+            self._make(move)
+        except Violation:
+            raise
+        except Exception as error:
+            raise Violation("no crash", f"{type(error).__name__}: {error}") from error
+
+    def _make(self, move: Move) -> None:
+        kind: Any
+        kind, *rest = move
+        name: Any = rest[0] if rest else ""
+        match kind:
+            case "deliver":
+                self.deliver((name, rest[1]))  # type: ignore[arg-type]
+            case "finish" | "heed":
+                self._take(name)
+                lane = self.lanes[name][rest[1]]  # type: ignore[index]
+                self._finished(name, lane, heeds=kind == "heed")
+            case "step":
+                self._step()
+            case "start":
+                self._start(name)
+            case "tick":
+                self.ticks_left -= 1
+                due = self.nodes[name].deadline()
+                assert due is not None
+                self.now = max(self.now, due)
+                self.tick(name)
+            case _:
+                self.faults_left -= 1
+                self._fault(kind, name, rest)
+
+    def _fault(self, kind: str, name: str, rest: Sequence[Any]) -> None:
+        match kind:
+            case "drop":
+                self.drop((name, rest[1]))
+            case "duplicate":
+                self.repeat((name, rest[1]))
+            case "refuse":
+                self.refuse((name, rest[1]))
+            case "bereave":
+                self._take(name)
+                self.bereave(name, self.lanes[name][rest[1]])
+            case "kill":
+                self.down.add(name)
+                self.lanes[name] = {}
+                for below, link in self.connections(name):
+                    self.part(below, link)
+            case _:
+                self._start(name)
+
+    def _step(self) -> None:
+        step = self.plan.script[self.done]
+        self.done += 1
+        match step:
+            case Submit():
+                self.submit(
+                    step.manager,
+                    [step.payload],
+                    step.kind,
+                    timeout=step.timeout,
+                    retries=step.retries,
+                )
+            case Cancel(manager, id):
+                self.cancel(manager, [id])
+
+    def _start(self, name: str) -> None:
+        """Start a node again, with a newer epoch."""
+        if name in self.plan.managers:
+            self.witness.died(self.peer(name))
+            self._last_id[name] = 0
+        self.down.discard(name)
+        self._own.add(name)
+        self._drawn.pop(name, None)
+        self.lanes[name] = {}
+        self.replace(name, self._made(name))
+        if name in self.plan.workers:
+            self.connect(name)
+
+    def _made(self, name: str) -> ManagerMachine | WorkerMachine | DeviceMachine:
+        epoch = self._epochs[name] = self._epochs.get(name, 0) + 1
+        plan = self.plan
+        if name in plan.managers:
+            settings = evolve(plan.manager, identity=name.encode(), epoch=epoch)
+            self.history.open[settings.identity, epoch] = {}
+            return ManagerMachine(settings, least_recently_used)
+        links = len(plan.uplinks[name])
+        if name in plan.workers:
+            worker = evolve(plan.workers[name], identity=name.encode(), epoch=epoch)
+            return WorkerMachine(worker, links)
+        return DeviceMachine(DeviceSettings(identity=name.encode(), epoch=epoch, upstreams=links))
+
+    def _first(self) -> list[str]:
+        """The nodes whose deadline is the earliest."""
+        first: list[str] = []
+        when = float("inf")
+        for name, node in self.nodes.items():
+            due = node.deadline() if self.alive(name) else None
+            if due is not None and due <= when:
+                first = [*first, name] if due == when else [name]
+                when = due
+        return first
+
+    # -- the rest of it without faults
+
+    def close(self, known: set[int]) -> None:
+        """Nothing goes wrong any more: everything must end, and new jobs must too.
+
+        Args:
+            known: Hashes of states that this went well from; grows.
+
+        Raises:
+            Violation: "every job ends", or another.
+        """
+        self.ticks_left = self.faults_left = 0
+        passed: list[int] = []
+        try:
+            for name in sorted(self.down):
+                self._start(name)
+            if self._quiet(known, passed, 1):
+                return
+            for name in self.plan.managers:
+                if self.alive(name):
+                    self.submit(name, [b"probe of " + name.encode()])
+            self._quiet(known, passed, 2)
+        except Violation:
+            raise
+        except Exception as error:
+            raise Violation("no crash", f"{type(error).__name__}: {error}") from error
+        known.update(passed)
+
+    def _quiet(self, known: set[int], passed: list[int], phase: int) -> bool:
+        """Run until nothing waits; True when that is known to go well from here."""
+        until = self.now + _QUIET
+        while True:
+            self.settle(10_000)
+            state = hash((phase, self.snapshot(budgets=False)))
+            if state in known:
+                return True
+            passed.append(state)
+            if not self.waits:
+                return False
+            due = self.deadline()
+            if due is None or due > until:
+                self.history.finish()
+                return False
+            self.advance(due)
+
+    # -- what a world decides
+
+    def happen(self, name: str, event: object) -> None:
+        """Give a node an event; it is copied first when other worlds have it too."""
+        self._take(name)
+        Network.happen(self, name, event)
+
+    def handled(self, name: str, event: object, actions: Sequence[Action]) -> None:
+        """Tell the history."""
+        node = self.nodes[name]
+        self._drawn.pop(name, None)
+        if isinstance(node, ManagerMachine):
+            if isinstance(event, Submitted):
+                owner = self.peer(name)
+                for id, payload in zip(event.ids, event.payloads, strict=True):
+                    result = {End.OK: b"did " + bytes(payload)}
+                    self.history.accepted(owner, id, result, event.retries)
+            self.witness.manager_did(node.settings, event, actions, self.now)
+        elif isinstance(node, WorkerMachine):
+            self.witness.worker_did(self.peer(name), actions)
+            try:
+                node.check_invariants()
+            except AssertionError as error:
+                raise Violation("no crash", f"{name} breaks its own: {error}") from error
+        if actions and isinstance(actions[-1], Halt):
+            raise Violation("the newest epoch lives", f"{name} stopped: {actions[-1].error}")
+
+    def peer(self, name: str) -> Peer:
+        """(identity, epoch) of a node."""
+        settings = self.nodes[name].settings
+        return settings.identity, settings.epoch
+
+    def arrive(self, pipe: Pipe, frames: list[Frame]) -> None:
+        """Let frames arrive, read once for all worlds."""
+        name, link = self._far[pipe]
+        if self.alive(name):
+            peek = isinstance(self.nodes[name], DeviceMachine)
+            self.happen(name, Received(link, self._mail.message(frames, peek=peek)))
+
+    def begin(self, name: str, lane: LinkQueue) -> None:
+        """The first job that is left in a lane begins."""
+        id = lane.left[0]
+        attempt = lane.run.attempts[list(lane.run.ids).index(id)]
+        self.history.begun(self.peer(name), lane.run.manager, id, attempt)
+        taken: dict[str, int] = {}
+        for other in self.lanes[name].values():
+            for what, amount in other.run.kind.needs:
+                taken[what] = taken.get(what, 0) + amount
+        self.history.booked(name, taken, self.plan.workers[name].resources)
+
+    def _finished(self, name: str, lane: LinkQueue, *, heeds: bool) -> None:
+        if heeds:
+            self.end(name, lane, Outcome.CANCELLED, b"")
+        else:
+            self.end(name, lane, Outcome.OK, b"did " + lane.payload(lane.left[0]))
+
+
+def _lane_shape(lane: LinkQueue) -> Hashable:
+    run = lane.run
+    return run.manager, tuple(run.ids), tuple(run.attempts), len(lane.left), tuple(lane.cancelled)
+
+
+def _pipe_name(pipe: tuple[str, Link]) -> tuple[str, str]:
+    return pipe[0], repr(pipe[1])
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+def _queues(pipes: dict[Pipe, deque[list[Frame]]]) -> dict[Pipe, deque[list[Frame]]]:
+    return {pipe: queue.copy() for pipe, queue in pipes.items()}
+
+
+_SHARED: Final = {"now", "uplinks", "plan", "done", "ticks_left", "faults_left", "_mail"}
+_OWN: Final = {
+    "nodes",
+    "lanes",
+    "results",
+    "halted",
+    "down",
+    "_far",
+    "_last_id",
+    "_epochs",
+    "_drawn",
+}
+_FRESH: Final[dict[str, Callable[[Any], Any]]] = {
+    "_own": lambda _: set(),
+    "_inbox": lambda _: deque(),
+    "drops": lambda _: [],
+    "reports": lambda _: [],
+    "twice": list,
+    "pipes": _queues,
+    "ticks": _same,  # statistics of all copies together
+    "sent": _same,
+    "history": _same,  # cloned below
+    "witness": _same,
+}
+
+
+def _how(name: str) -> Callable[[Any], Any]:
+    if name in _SHARED:
+        return _same
+    if name in _OWN:
+        return lambda value: value.copy()
+    return _FRESH.get(name, clone)
+
+
+_HOW_TO_COPY: Final = tuple((a.name, _how(a.name)) for a in attrs.fields(Model))

@@ -1,0 +1,205 @@
+"""Watches machines from outside and tells a history what happened to jobs.
+
+It reads events and actions, never a machine's state: that a lease may be over it concludes
+from what the manager was told, by the specification's list of causes (WMP-6.4).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from attrs import define, field
+
+from wmp.actions import Resolve, Send
+from wmp.core.protocol.settings import ManagerSettings
+from wmp.events import Cancelled, Received, Submitted, Ticked, Undelivered
+from wmp.message import Columns, Command, Field, Message, Outcome, Peer
+from wmp.testing.invariants import History
+
+__all__ = ["Observer"]
+
+
+@define(eq=False)
+class _Contact:
+    """One worker, as its manager has heard of it."""
+
+    epoch: int
+    heard: float
+    session: int = 0
+    number: int = 0
+    """Highest number sent in the session."""
+    received: int = 0
+    """Highest number received in order."""
+    leases: dict[int, tuple[int, int]] = field(factory=dict)
+    """Job to (attempt, number of its TAKE)."""
+    sends: dict[int, int] = field(factory=dict)
+    """Number of each TAKE that holds leases to how often it was sent: what its socket refused
+    the first time does not count, and 2 is more."""
+
+
+@define(eq=False)
+class Observer:
+    """Turns what nodes do into facts of a history."""
+
+    history: History
+    _contacts: dict[Peer, dict[bytes, _Contact]] = field(factory=dict)
+
+    def manager_did(
+        self, settings: ManagerSettings, event: object, actions: Sequence[object], now: float
+    ) -> None:
+        """A manager handled an event; ``now`` is on its own clock."""
+        me: Peer = (settings.identity, settings.epoch)
+        contacts = self._contacts.setdefault(me, {})
+        sender: Peer | None = None
+        if isinstance(event, Received):
+            message = event.message
+            sender = message.sender
+            if not message.to or message.to == me[::-1]:
+                self._heard(me, contacts, message, now)
+        elif isinstance(event, Undelivered):
+            self._returned(contacts, event.message)
+        elif isinstance(event, Submitted):
+            if event.timeout is not None:
+                for id in event.ids:
+                    self.history.limited(me, id, now + event.timeout)
+        elif isinstance(event, Cancelled):
+            for id in event.ids:
+                self.history.asked(me, id)
+        elif isinstance(event, Ticked):
+            for contact in contacts.values():
+                if contact.heard + settings.expire <= now:
+                    self._lose(me, contact)
+        for action in actions:
+            if isinstance(action, Send):
+                self._sent(me, contacts, action.message, now)
+            elif isinstance(action, Resolve):
+                rows = zip(action.ids, action.ends, action.payloads, action.attempts, strict=True)
+                for id, end, payload, attempt in rows:
+                    self.history.resolved(me, id, end, bytes(payload), attempt, sender, now)
+                if sender is not None:
+                    self.settled(me, sender[0], action.ids)
+
+    def settled(self, me: Peer, identity: bytes, ids: Sequence[int]) -> None:
+        """A message of a worker ended these jobs: it holds no lease of them any more."""
+        contact = self._contacts.get(me, {}).get(identity)
+        if contact is not None:
+            for id in ids:
+                contact.leases.pop(id, None)
+            self._tidy(contact)
+
+    def worker_did(self, me: Peer, actions: Sequence[object]) -> None:
+        """A worker handled an event."""
+        for action in actions:
+            if isinstance(action, Send) and action.message.command is Command.DONE:
+                message = action.message
+                columns = message.columns
+                assert columns is not None
+                owner: Peer = tuple(message.fields[Field.MANAGER])
+                for id, attempt, outcome in _rows(columns):
+                    self.history.answered(me, owner, id, attempt, outcome)
+
+    def died(self, owner: Peer) -> None:
+        """A manager's process ended."""
+        self._contacts.pop(owner, None)
+        self.history.died(owner)
+
+    def _heard(
+        self, me: Peer, contacts: dict[bytes, _Contact], message: Message, now: float
+    ) -> None:
+        """What a message of a worker may do to its leases."""
+        if message.command is Command.ERROR:
+            return  # no sign of life: it may come from anybody on the way
+        identity, epoch = message.sender
+        contact = contacts.get(identity)
+        if contact is None:
+            contact = contacts[identity] = _Contact(epoch, now)
+        elif epoch < contact.epoch:
+            return
+        elif epoch > contact.epoch:
+            self._lose(me, contact)
+            contact.epoch = epoch
+        contact.heard = now
+        command, fields, columns = message.command, message.fields, message.columns
+        if command is Command.BYE:
+            self._lose(me, contact)
+        elif command is Command.PING and message.to:
+            session = fields.get(Field.SESSION)
+            if session is None:
+                self._lose(me, contact)
+            elif columns is not None and session == contact.session:
+                held, ack = set(columns.ids), fields.get(Field.ACK, 0)
+                for id, (_, number) in tuple(contact.leases.items()):
+                    if number <= ack and id not in held:
+                        self._over(me, contact, id)
+        elif command is Command.DONE or command is Command.STATUS:
+            if fields[Field.SESSION] != contact.session:
+                return
+            if fields[Field.NUMBER] != contact.received + 1:
+                return
+            contact.received += 1
+            assert columns is not None
+            for id, attempt, outcome in _rows(columns):
+                lease = contact.leases.get(id)
+                if outcome > Outcome.ERROR and lease is not None and lease[0] == attempt:
+                    self._over(me, contact, id, counts=outcome == Outcome.LOST)
+
+    def _sent(
+        self, me: Peer, contacts: dict[bytes, _Contact], message: Message, now: float
+    ) -> None:
+        """What a message of a manager grants."""
+        session = message.fields.get(Field.SESSION)
+        if session is None or message.receiver is None:
+            return
+        contact = contacts.get(message.receiver)
+        if contact is None:
+            contact = contacts[message.receiver] = _Contact(0, now)
+        if session != contact.session:
+            self._lose(me, contact)
+            contact.session, contact.number, contact.received = session, 0, 0
+        number = message.fields.get(Field.NUMBER)
+        if number is None:
+            return
+        if number <= contact.number:
+            if number in contact.sends:
+                contact.sends[number] = min(contact.sends[number] + 1, 2)
+            return
+        contact.number = number
+        columns = message.columns
+        if message.command is Command.TAKE and columns is not None:
+            worker: Peer = (message.receiver, contact.epoch)
+            for id, attempt in zip(columns.ids, columns.attempts, strict=True):
+                self.history.granted(me, id, attempt, worker)
+                contact.leases[id] = (attempt, number)
+            contact.sends[number] = 1
+
+    def _lose(self, me: Peer, contact: _Contact) -> None:
+        for id in tuple(contact.leases):
+            self._over(me, contact, id)
+
+    def _returned(self, contacts: dict[bytes, _Contact], message: Message) -> None:
+        """A manager's own socket refused a message."""
+        contact = contacts.get(message.receiver or b"")
+        if contact is None or message.fields.get(Field.SESSION) != contact.session:
+            return
+        number = message.fields.get(Field.NUMBER, 0)
+        if contact.sends.get(number) == 1:
+            contact.sends[number] = 0
+
+    def _over(self, me: Peer, contact: _Contact, id: int, *, counts: bool = True) -> None:
+        attempt, number = contact.leases.pop(id)
+        left = contact.sends.get(number, 1) > 0
+        self.history.lost(me, id, attempt, counts=counts and left)
+        self._tidy(contact)
+
+    @staticmethod
+    def _tidy(contact: _Contact) -> None:
+        """Forget TAKEs of which no lease is left, now and then."""
+        if len(contact.sends) <= 8 + 2 * len(contact.leases):
+            return
+        held = {number for _, number in contact.leases.values()}
+        contact.sends = {n: sends for n, sends in contact.sends.items() if n in held}
+
+
+def _rows(columns: Columns) -> list[tuple[int, int, int]]:
+    outcomes = columns.outcomes or ()  # STATUS has none
+    return list(zip(columns.ids, columns.attempts, outcomes, strict=False))

@@ -1,0 +1,1 @@
+"""The state of a machine as a value: copied, compared, counted. For searches and tests."""

@@ -1,0 +1,280 @@
+"""What decides how a machine goes on, in a form in which equal means "behaves the same".
+
+An :class:`Outline` takes a state apart: its *shape* is what must be equal as it stands; *times*
+count from now only; *numbers* belong to series, in which only their order counts, or, in the
+numbered streams, how far they are apart. :func:`canonical` puts outlines together again,
+those of one machine, or of a whole world, where a lock's number at the manager is the same
+as at the worker and in a message on its way.
+
+Two numbers must not lose their value: 0, for "none", is part of the shape; and 1 of a stream
+begins it (spec §7), so streams are moved down to 2 and no further.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from typing import Any, Final
+
+from attrs import define, field, frozen
+
+from wmp.core.protocol.stream import Stream
+from wmp.core.protocol.timers import Timers
+from wmp.message import Columns, Command, Field, Message, Peer
+
+__all__ = [
+    "DOWN",
+    "UP",
+    "Outline",
+    "Pen",
+    "Series",
+    "Snapshot",
+    "amounts",
+    "canonical",
+    "outline_message",
+    "ranks",
+    "stream_shape",
+    "timer_names",
+    "value_shape",
+]
+
+Series = tuple[Any, ...]
+"""What a number belongs to: its kind, and whose it is."""
+
+Snapshot = tuple[Hashable, ...]
+"""A canonical state: compare it, hash it, look at it in a debugger; its form may change."""
+
+_FAR: Final = 1 << 50
+"""Added to times in microseconds: none is negative then. CPython hashes -1 and -2 alike."""
+
+DOWN: Final = "down"
+"""Kind of a series: what managers number, by (manager, worker, session)."""
+UP: Final = "up"
+"""Kind of a series: what workers number, by (manager, worker, session)."""
+
+
+@frozen(eq=False)
+class Outline:
+    """One part of a state, taken apart."""
+
+    shape: Hashable
+    times: tuple[float, ...] = ()
+    past: tuple[tuple[float, float], ...] = ()
+    """(time, age): a time that lies longer back than ``age`` means the same as one that lies
+    just so long back."""
+    ahead: tuple[float, ...] = ()
+    """Times that mean nothing any more when they are over."""
+    numbers: tuple[tuple[Series, tuple[int, ...]], ...] = ()
+
+
+@define(eq=False)
+class Pen:
+    """Collects times and numbers while a shape is drawn, always in the same order."""
+
+    times: list[float] = field(factory=list)
+    past: list[tuple[float, float]] = field(factory=list)
+    ahead: list[float] = field(factory=list)
+    _numbers: dict[Series, list[int]] = field(factory=dict)
+
+    def number(self, series: Series, number: int) -> bool:
+        """Note a number; False for 0, which is none and belongs in the shape."""
+        if number:
+            self.place(series, number)
+            return True
+        return False
+
+    def place(self, series: Series, number: int) -> None:
+        """Note a number of a stream, where 0 is a place like any other."""
+        numbers = self._numbers.get(series)
+        if numbers is None:
+            self._numbers[series] = [number]
+        else:
+            numbers.append(number)
+
+    def outline(self, shape: Hashable) -> Outline:
+        """What was collected, with its shape."""
+        numbers = tuple([(series, tuple(found)) for series, found in self._numbers.items()])
+        return Outline(shape, tuple(self.times), tuple(self.past), tuple(self.ahead), numbers)
+
+
+def canonical(outlines: Sequence[Outline], now: float) -> Snapshot:
+    """Put outlines together: times from ``now`` on, numbers by their order.
+
+    Args:
+        outlines: Parts in a fixed order.
+        now: Seconds on the clock of the outlines' times.
+    """
+    found: dict[Series, set[int]] = {}
+    for outline in outlines:
+        for series, numbers in outline.numbers:
+            if series in found:
+                found[series].update(numbers)
+            else:
+                found[series] = set(numbers)
+    places = {series: _places(series, numbers) for series, numbers in found.items()}
+    parts: list[Hashable] = []
+    for outline in outlines:
+        parts.append(outline.shape)
+        # Rounded: the same moment may have been reckoned in different ways.
+        if outline.times:
+            parts.append(tuple([round((t - now) * 1e6) + _FAR for t in outline.times]))
+        if outline.past:
+            parts.append(tuple([round(max(t - now, -age) * 1e6) + _FAR for t, age in outline.past]))
+        if outline.ahead:
+            parts.append(tuple([round(max(t - now, 0.0) * 1e6) for t in outline.ahead]))
+        for series, numbers in outline.numbers:
+            place = places[series]
+            parts.append(tuple([place[number] for number in numbers]))
+    return tuple(parts)
+
+
+def _places(series: Series, numbers: set[int]) -> dict[int, int]:
+    if series[0] == DOWN or series[0] == UP:
+        base = max(0, min(numbers) - 2)
+        return {number: number - base for number in numbers}
+    return {number: place for place, number in enumerate(sorted(numbers))}
+
+
+# -- what machines have in common
+
+
+def amounts(mapping: Mapping[str, int]) -> tuple[tuple[str, int], ...]:
+    """A mapping as a value."""
+    return tuple(sorted(mapping.items())) if len(mapping) > 1 else tuple(mapping.items())
+
+
+def ranks(numbers: Sequence[int]) -> tuple[int, ...]:
+    """The order of numbers that nobody else knows; equal ones stay equal, 0 stays 0."""
+    order = {number: rank for rank, number in enumerate(sorted({0, *numbers}))}
+    return tuple([order[number] for number in numbers])
+
+
+def value_shape(value: Any) -> Hashable:
+    """A field's value as a hashable one."""
+    if isinstance(value, Mapping):
+        return tuple([(key, value_shape(value[key])) for key in sorted(value, key=str)])
+    if isinstance(value, (list, tuple)):
+        return tuple([value_shape(item) for item in value])
+    return bytes(value) if isinstance(value, memoryview) else value
+
+
+def stream_shape(
+    pen: Pen, stream: Stream, manager: Peer, worker: Peer, *, at_manager: bool
+) -> Hashable:
+    """Both streams of a session, as one of its ends knows them."""
+    session = stream.session
+    pen.number(("session", manager), session)
+    out, back = (DOWN, UP) if at_manager else (UP, DOWN)
+    outward, inward = (out, manager, worker, session), (back, manager, worker, session)
+    pen.place(outward, stream.sent)
+    pen.place(outward, stream.acked)
+    pen.place(inward, stream.received)
+    kept = []
+    for message in stream.kept:
+        pen.times.append(message.sent_at)
+        fields, columns = message.fields, message.columns
+        shape = _fields_shape(pen, message.command, fields, manager, worker, session)
+        # How often it left decides what a manager counts, and nothing at a worker.
+        sends = message.sends if at_manager and message.command is Command.TAKE else 0
+        kept.append((message.command, shape, columns and _columns_shape(columns), sends))
+    # A gap that was asked for before the last message in order means nothing any more.
+    return tuple(kept), stream._asked == stream.received + 1
+
+
+def timer_names(pen: Pen, timers: Timers, lock: Mapping[bytes, Series]) -> Hashable:
+    """Alarms in the order in which they ring; ``lock``: whose locks an identity's name holds."""
+    names: list[Hashable] = []
+    for name, (when, _) in sorted(timers._at.items(), key=_by_time):
+        pen.times.append(when)
+        if isinstance(name, tuple) and len(name) == 3 and name[1] in lock:
+            pen.number(lock[name[1]], name[2])
+            name = name[:2]
+        names.append(name)
+    return tuple(names)
+
+
+def _by_time(item: tuple[Hashable, tuple[float, int]]) -> tuple[float, int]:
+    return item[1]
+
+
+# -- messages
+
+_BY_WORKERS = frozenset(
+    {
+        Command.READY,
+        Command.GIVE,
+        Command.DONE,
+        Command.STATUS,
+        Command.PING,
+        Command.BYE,
+    }
+)
+
+
+def outline_message(message: Message) -> Outline:
+    """A message on its way. Its numbers belong to the pair of end nodes that it is between."""
+    pen = Pen()
+    other: Peer = (message.to[-1], message.to[-2]) if message.to else (b"", 0)  # type: ignore[assignment]
+    manager, worker = message.sender, other
+    if message.command in _BY_WORKERS:
+        manager, worker = worker, manager
+    session = message.fields.get(Field.SESSION, 0)
+    fields = _fields_shape(pen, message.command, message.fields, manager, worker, session)
+    columns = message.columns
+    shape = (
+        message.command,
+        message.to,
+        message.source,
+        fields,
+        columns and _columns_shape(columns),
+        tuple(map(bytes, message.frames)),
+    )
+    return pen.outline(shape)
+
+
+def _fields_shape(
+    pen: Pen,
+    command: Command,
+    fields: Mapping[int | str, Any],
+    manager: Peer,
+    worker: Peer,
+    session: int,
+) -> Hashable:
+    """Fields without what is numbered."""
+    rest: list[Hashable] = []
+    mine, theirs = (UP, DOWN) if command in _BY_WORKERS else (DOWN, UP)
+    about_lock = fields.get(Field.ABOUT) == Command.GIVE
+    for key, value in fields.items():  # one command's are always made in one order
+        if key == Field.NUMBER:
+            pen.place((mine, manager, worker, session), value)
+        elif key == Field.ACK and session:
+            pen.place((theirs, manager, worker, session), value)
+        elif key == Field.SESSION:
+            pen.number(("session", manager), value)
+        elif key == Field.READY:
+            pen.number(("ready", worker), value)
+        elif key == Field.LOCK or (key == Field.ABOUT_NUMBER and about_lock):
+            pen.number(("lock", worker), value)
+        elif key == Field.ABOUT_NUMBER:
+            continue  # for people
+        else:
+            rest.append((key, value_shape(value)))
+            continue
+        rest.append(key)
+    return tuple(rest)
+
+
+def _columns_shape(columns: Columns) -> Hashable:
+    return tuple(
+        [
+            value_shape(column)
+            for column in (
+                columns.ids,
+                columns.attempts,
+                columns.left,
+                columns.outcomes,
+                columns.payloads,
+                columns.fractions,
+                columns.texts,
+            )
+        ]
+    )

@@ -1,0 +1,149 @@
+"""A cheap copy of a machine: what has an identity is copied, what is a value is shared.
+
+The house draws the line itself: ``attrs.define(eq=False)`` makes things with an identity,
+everything else that a machine holds is a container of the standard library or a value
+(numbers, bytes, tuples of them, ``attrs.frozen``). So payloads, messages and settings are
+never copied, references inside a machine, cycles and bound methods included, lead to the copy's
+own parts, and a class that comes later needs no word here.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections import Counter, OrderedDict, deque
+from collections.abc import Callable
+from types import MethodType
+from typing import Any, Final, TypeVar, cast
+
+import attrs
+
+__all__ = ["clone"]
+
+_Thing = TypeVar("_Thing")
+
+_Memo = dict[int, Any]
+_Copier = Callable[[Any, _Memo], Any]
+
+_FLAT: Final = frozenset(
+    {
+        "Scheduler.ended",
+        "Scheduler.requeued",
+        "Grant.ids",
+        "Kept.fields",
+        "RunningLane.ids",
+        "ManagerOutbound.dropped",
+        "Queue.needs",
+        "Resources.free",
+        "Resources.total",
+        "WorkerOutbound.dropped",
+        "HeldJobs.attempts",
+        "HeldJobs.states",
+        "Timers._at",
+        "Timers._heap",
+    }
+)
+"""Containers of values alone. To look into them would be right too, and slower."""
+
+
+def clone(thing: _Thing) -> _Thing:
+    """Copy ``thing`` and all that belongs to it.
+
+    The copy and the original behave the same, and what happens to one leaves the other
+    alone. Functions are shared: a policy that keeps state of its own is asked by both.
+    """
+    return cast(_Thing, _copy(thing, {}))
+
+
+def _copy(value: Any, memo: _Memo) -> Any:
+    kind = type(value)
+    copier = _COPIERS[kind] if kind in _COPIERS else _learn(kind)
+    return value if copier is None else copier(value, memo)
+
+
+def _copy_dict(value: dict[Any, Any], memo: _Memo) -> dict[Any, Any]:
+    return {key: _copy(item, memo) for key, item in value.items()} if value else {}
+
+
+def _copy_ordered(value: OrderedDict[Any, Any], memo: _Memo) -> OrderedDict[Any, Any]:
+    return OrderedDict((key, _copy(item, memo)) for key, item in value.items())
+
+
+def _copy_counter(value: Counter[Any], memo: _Memo) -> Counter[Any]:
+    return value.copy()  # numbers, whatever is counted
+
+
+def _copy_list(value: list[Any], memo: _Memo) -> list[Any]:
+    return [_copy(item, memo) for item in value] if value else []
+
+
+def _copy_deque(value: deque[Any], memo: _Memo) -> deque[Any]:
+    return deque([_copy(item, memo) for item in value], value.maxlen)
+
+
+def _copy_set(value: set[Any], memo: _Memo) -> set[Any]:
+    return set(value)  # what is in a set is hashed by value: nothing to copy
+
+
+def _copy_array(value: array[Any], memo: _Memo) -> array[Any]:
+    return value[:]
+
+
+def _copy_tuple(value: tuple[Any, ...], memo: _Memo) -> tuple[Any, ...]:
+    for item in value:
+        kind = type(item)
+        if (_COPIERS[kind] if kind in _COPIERS else _learn(kind)) is not None:
+            return tuple([_copy(item, memo) for item in value])
+    return value
+
+
+def _copy_method(value: MethodType, memo: _Memo) -> MethodType:
+    return MethodType(value.__func__, _copy(value.__self__, memo))
+
+
+_COPIERS: dict[type, _Copier | None] = {
+    dict: _copy_dict,
+    OrderedDict: _copy_ordered,
+    Counter: _copy_counter,
+    list: _copy_list,
+    deque: _copy_deque,
+    set: _copy_set,
+    tuple: _copy_tuple,
+    array: _copy_array,
+    MethodType: _copy_method,
+}
+"""How to copy each type; None for one that is shared. Grows by what is met."""
+
+
+def _learn(kind: type) -> _Copier | None:
+    """Decide once a type."""
+    copier: _Copier | None = None
+    if attrs.has(kind) and kind.__eq__ is object.__eq__:
+        copier = _entity(kind)
+    _COPIERS[kind] = copier
+    return copier
+
+
+def _entity(kind: type) -> _Copier:
+    """A copier of a class with identity, written out field by field as attrs writes ``__init__``:
+    half of an explorer's time would go into loops over names."""
+    lines = [
+        "def copy(value, memo):",
+        "    key = id(value)",
+        "    if key in memo:",
+        "        return memo[key]",
+        "    memo[key] = new = make(kind)",
+    ]
+    for attribute in attrs.fields(kind):
+        name = attribute.name
+        flat = f"{kind.__name__}.{name}" in _FLAT
+        lines += [
+            f"    item = value.{name}",
+            "    what = type(item)",
+            "    copier = copiers[what] if what in copiers else learn(what)",
+            f"    new.{name} = item if copier is None else "
+            + ("item.copy()" if flat else "copier(item, memo)"),
+        ]
+    lines.append("    return new")
+    names = {"make": object.__new__, "kind": kind, "copiers": _COPIERS, "learn": _learn}
+    exec("\n".join(lines), names)  # names of fields, nothing from outside
+    return cast(_Copier, names["copy"])

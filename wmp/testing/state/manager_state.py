@@ -1,0 +1,173 @@
+"""The outline of a manager: what it remembers, as far as it decides how it goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import TYPE_CHECKING, Final
+
+from wmp.core.manager.candidates import Candidates
+from wmp.core.manager.job_lifecycle import JobRecord, JobState, Refusal
+from wmp.core.manager.leases import Leases
+from wmp.core.manager.queues import Queue
+from wmp.core.manager.remote_worker import RemoteWorker
+from wmp.message import Peer
+from wmp.testing.state.canonical import (
+    DOWN,
+    Outline,
+    Pen,
+    Series,
+    amounts,
+    ranks,
+    stream_shape,
+    timer_names,
+)
+
+if TYPE_CHECKING:
+    from wmp.core.manager.machine import ManagerMachine
+
+__all__ = ["LEFT_OUT", "outline_manager"]
+
+LEFT_OUT: Final = {
+    "Batch.first": "follows from its first jobs",
+    "Batches._all": "the same batches as in the lines, with leftovers",
+    "Batches._spent": "leftovers, to be cleared",
+    "Scheduler.ended": "statistics",
+    "Scheduler.requeued": "statistics",
+    "Scheduler._resolved": "empty between two events",
+    "Scheduler._settled": "empty between two events",
+    "Give.until": "stands among the timers",
+    "Grant.left": "follows from whom the jobs' numbers lead to",
+    "ManagerMachine.policy": "settings",
+    "ManagerMachine._sessions": "the next is above all others anyway",
+    "Candidates.policy": "settings",
+    "Candidates.scan": "settings",
+    "Candidates.on_policy_error": "settings",
+    "Candidates._places": "the next is above all others anyway",
+    "_Profile.members": "follows from whose profile it is",
+    "ManagerOutbound.actions": "empty between two events",
+    "ManagerOutbound.dropped": "statistics",
+    "ManagerOutbound.resend": "settings",
+    "Queue.dead": "leftovers in the lines, to be cleared",
+    "Queue.needs": "follows from the kind",
+    "Queue._order": "follows from the lines",
+    "Queues._by_role": "the same queues as by kind",
+    "RemoteWorker.granted": "how many jobs its grants have",
+    "RemoteWorker.held": "how many jobs of each kind it was leased",
+    "RemoteWorker.done": "statistics; a policy that asks for it sees more than a snapshot",
+    "RemoteWorker.said": "stands with each refusal, as how far that is ahead of it",
+    "Stream.size": "follows from what is kept",
+    "Timers._heap": "the same timers, with leftovers",
+    "Timers._ties": "only the order counts",
+    "Kept.number": "follows from the stream",
+    "Kept.size": "follows from the payloads",
+}
+"""Fields that an outline does not have, and why."""
+
+
+def outline_manager(manager: ManagerMachine) -> Outline:
+    """Draw a manager."""
+    pen = Pen()
+    me, dispatch = manager._me, manager._dispatch
+    workers = [manager._workers[identity] for identity in sorted(manager._workers)]
+    locks: dict[bytes, Series] = {w.identity: ("lock", (w.identity, w.epoch)) for w in workers}
+    shape = (
+        me,
+        manager._draining,
+        manager._halted,
+        tuple(sorted(manager._gone.items())),
+        dispatch.last_id,
+        tuple([_worker_shape(pen, me, worker, dispatch.granted) for worker in workers]),
+        tuple([_job_shape(pen, job, manager) for _, job in sorted(dispatch.all_jobs().items())]),
+        tuple([_queue_shape(queue) for queue in dispatch.queues]),
+        _offers_shape(dispatch.offers),
+        ranks([worker.served for worker in workers]),
+        timer_names(pen, manager._timers, locks),
+    )
+    return pen.outline(shape)
+
+
+def _worker_shape(pen: Pen, me: Peer, worker: RemoteWorker, granted: Leases) -> Hashable:
+    peer = (worker.identity, worker.epoch)
+    lock: Series = ("lock", peer)
+    pen.times.append(worker.heard)
+    stream = stream_shape(pen, worker.stream, me, peer, at_manager=True)
+    down: Series = (DOWN, me, peer, worker.stream.session)
+    gives = []
+    for give in worker.gives.values():
+        pen.number(lock, give.lock)
+        gives.append((give.want, give.window, give.roles, amounts(give.needs)))
+    leases = {job.id: job.take for job in worker.leases.values()}
+    for grant in worker.grants.values():
+        leases.update(dict.fromkeys(granted.open(grant), grant.take))
+    for _, take in sorted(leases.items()):
+        pen.place(down, take)
+    return (
+        peer,
+        stream,
+        worker.link,
+        worker.path,
+        worker.label,
+        pen.number(("ready", peer), worker.ready),
+        worker.credit,
+        worker.window,
+        worker.roles,
+        amounts(worker.resources),
+        tuple(gives),
+        pen.number(lock, worker.last_lock),
+        tuple(sorted(leases)),
+        tuple([(kind, count) for kind, (_, count) in worker.woken.items()]),
+        worker.unsaid,
+    )
+
+
+def _job_shape(pen: Pen, job: JobRecord, manager: ManagerMachine) -> Hashable:
+    if job.deadline is not None:
+        pen.times.append(job.deadline)
+    refusing = []
+    for identity, refusal in sorted(job.refused.items(), key=_by_identity) if job.refused else ():
+        # How often it must speak first; an old refusal still counts towards the next one.
+        worker = manager._workers.get(identity)
+        same = worker is not None and worker.stream.session == refusal.session
+        more = refusal.said - worker.said if same and worker is not None else -1
+        refusing.append((identity, refusal.times, max(-1, more)))
+    return (
+        job.id,
+        bytes(job.payload),
+        job.queue.kind,
+        job.priority,
+        job.retries,
+        job.deadline is not None,
+        job.state,
+        job.attempt,
+        job.lost,
+        job.worker and job.worker.identity,
+        tuple(refusing),
+    )
+
+
+def _by_identity(item: tuple[bytes, Refusal]) -> bytes:
+    return item[0]
+
+
+def _queue_shape(queue: Queue) -> Hashable:
+    lines = []
+    for priority, line in sorted(queue._lines.items()):
+        # Jobs that ended while they waited are skipped when they surface.
+        ids = [job.id for job in line.back if job.state is JobState.QUEUED]
+        for batch in line.new:
+            ids += batch.ids
+        if ids:
+            lines.append((priority, tuple(ids)))
+    return queue.kind, queue.waiting, queue.woken, queue.factor, tuple(lines)
+
+
+def _offers_shape(offers: Candidates) -> Hashable:
+    """The workers with credit, and with open GIVEs, oldest place first; and all that count."""
+    profiles = [p for p in offers._profiles.values() if p.credited or p.giving]
+    credited = [(place, id) for p in profiles for id, (place, _) in p.credited.items()]
+    giving = [(place, id) for p in profiles for id, (place, _) in p.giving.items()]
+    return (
+        tuple([id for _, id in sorted(credited)]),
+        tuple([id for _, id in sorted(giving)]),
+        tuple(sorted(offers._profile_of)),
+    )
