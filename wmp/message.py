@@ -17,6 +17,10 @@ __all__ = [
     "DEFAULT_ROLE",
     "ERROR_CODES",
     "FIELD_NAMES",
+    "NUMBERED_BY_MANAGERS",
+    "NUMBERED_BY_WORKERS",
+    "SENT_BY_MANAGERS",
+    "SENT_BY_WORKERS",
     "VERSION",
     "Columns",
     "Command",
@@ -65,8 +69,7 @@ Peer = tuple[bytes, int]
 
 
 class Command(IntEnum):
-    """The twelve commands. Sent by workers: READY GIVE DONE STATUS PING BYE; by managers:
-    WAKE TAKE NO CANCEL PONG; by anyone: ERROR."""
+    """The twelve commands."""
 
     READY = 1
     WAKE = 2
@@ -80,6 +83,38 @@ class Command(IntEnum):
     PONG = 10
     BYE = 11
     ERROR = 12
+
+
+SENT_BY_WORKERS: Final = frozenset(
+    {
+        Command.READY,
+        Command.GIVE,
+        Command.DONE,
+        Command.STATUS,
+        Command.PING,
+        Command.BYE,
+        Command.ERROR,
+    }
+)
+"""What travels upward: a manager receives these, and a device from below."""
+
+SENT_BY_MANAGERS: Final = frozenset(
+    {
+        Command.WAKE,
+        Command.TAKE,
+        Command.NO,
+        Command.CANCEL,
+        Command.PONG,
+        Command.ERROR,
+    }
+)
+"""What travels downward: a worker receives these, and a device from above."""
+
+NUMBERED_BY_WORKERS: Final = frozenset({Command.DONE, Command.STATUS})
+"""What a worker numbers in its stream (WMP-7.1)."""
+
+NUMBERED_BY_MANAGERS: Final = frozenset({Command.TAKE, Command.NO, Command.CANCEL})
+"""What a manager numbers in its stream (WMP-7.1)."""
 
 
 class Outcome(IntEnum):

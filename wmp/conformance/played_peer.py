@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from math import inf
-from typing import Any
+from typing import Any, Final
 
 from attrs import define, field
 
@@ -12,11 +12,21 @@ from wmp import codec
 from wmp.conformance.case import Broken
 from wmp.conformance.talk import Heard, Talk
 from wmp.conformance.wire import Connection
-from wmp.message import Columns, Command, Field, Frame, Message, Path, Peer
+from wmp.message import (
+    NUMBERED_BY_MANAGERS,
+    NUMBERED_BY_WORKERS,
+    Columns,
+    Command,
+    Field,
+    Frame,
+    Message,
+    Path,
+    Peer,
+)
 
-__all__ = ["NUMBERED", "PlayedPeer"]
+__all__ = ["PlayedPeer"]
 
-NUMBERED = frozenset({Command.TAKE, Command.NO, Command.CANCEL, Command.DONE, Command.STATUS})
+_NUMBERED: Final = NUMBERED_BY_MANAGERS | NUMBERED_BY_WORKERS
 
 
 @define(eq=False)
@@ -128,7 +138,7 @@ class PlayedPeer:
         if to and self.session and command is not Command.ERROR:
             ack = self.received if self.says_ack is None else self.says_ack
             stamped = {"session": self.session, "ack": ack}
-        if command in NUMBERED:
+        if command in _NUMBERED:
             stamped["number"] = self.number + 1
         stamped |= fields
         keys: dict[int | str, Any] = {
@@ -139,7 +149,7 @@ class PlayedPeer:
         message = Message(command, to, self.path if source is None else source, keys, columns)
         frames = codec.encode(message)
         ours = stamped.get("session") == self.session
-        if command in NUMBERED and ours and stamped["number"] == self.number + 1:
+        if command in _NUMBERED and ours and stamped["number"] == self.number + 1:
             self.number += 1
             self.sent[self.number] = (command, frames)
         self.raw(*frames)
@@ -189,7 +199,7 @@ class PlayedPeer:
         if ack is not None and session == self.session and ack > self.number:
             text = f"ack {ack}, but only {self.number} was ever sent"
             raise Broken("WMP-7.2", text, "must")
-        if heard.command not in NUMBERED or session != self.session:
+        if heard.command not in _NUMBERED or session != self.session:
             return
         message = heard.message
         content = {k: v for k, v in message.fields.items() if k != Field.ACK}

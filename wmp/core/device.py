@@ -18,32 +18,20 @@ from wmp.actions import DeviceAction, Drop, Halt, Send
 from wmp.core.protocol import error_replies
 from wmp.core.protocol.settings import DeviceSettings
 from wmp.events import Closed, DeviceEvent, Drained, Garbled, Received, Ticked, Undelivered
-from wmp.message import Command, ErrorCode, Link, Message, Path, Peer
+from wmp.message import (
+    SENT_BY_MANAGERS,
+    SENT_BY_WORKERS,
+    Command,
+    ErrorCode,
+    Link,
+    Message,
+    Path,
+    Peer,
+)
 
 __all__ = ["DeviceMachine", "DeviceStatistics"]
 
 _DISCOVERY = frozenset({Command.READY, Command.PING})
-_UP = frozenset(
-    {
-        Command.READY,
-        Command.GIVE,
-        Command.DONE,
-        Command.STATUS,
-        Command.PING,
-        Command.BYE,
-        Command.ERROR,
-    }
-)
-_DOWN = frozenset(
-    {
-        Command.WAKE,
-        Command.TAKE,
-        Command.NO,
-        Command.CANCEL,
-        Command.PONG,
-        Command.ERROR,
-    }
-)
 
 
 @frozen
@@ -107,7 +95,7 @@ class DeviceMachine:
     def _received(self, link: Link, message: Message) -> list[DeviceAction]:
         command, identity = message.command, self._me[0]
         upward = isinstance(link, bytes)
-        if command not in (_UP if upward else _DOWN):
+        if command not in (SENT_BY_WORKERS if upward else SENT_BY_MANAGERS):
             side = "below" if upward else "above"
             text = f"{command.name} does not come from {side}"
             return self._refuse(link, message, ErrorCode.DIRECTION, text)

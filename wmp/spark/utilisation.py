@@ -7,6 +7,7 @@ from typing import Final
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from wmp.message import SENT_BY_MANAGERS, SENT_BY_WORKERS
 from wmp.spark.phases import split_percentiles, spread
 from wmp.spark.schema import TABLES
 
@@ -14,6 +15,8 @@ __all__ = ["activity", "device_hops", "fairness", "requeues", "stretch", "utilis
 
 _STRETCHES: Final = (0.05, 0.1, 0.25, 1, 5, 15, 60, 300, 900, 3600)
 _MOST: Final = 120
+_UP: Final = sorted(command.name for command in SENT_BY_WORKERS - SENT_BY_MANAGERS)
+"""Commands that only workers send: what carries one of them travels upward."""
 
 
 def stretch(seconds: float) -> int:
@@ -180,7 +183,7 @@ def device_hops(links: DataFrame) -> DataFrame:
         F.col("sender_epoch").alias("epoch"), "received",
     )  # fmt: skip
     same = [into[name].eqNullSafe(out[name]) for name in (*key, "hops", "device", "epoch")]
-    up = into["command"].isin("READY", "GIVE", "DONE", "STATUS", "PING", "BYE")
+    up = into["command"].isin(*_UP)
     through = into.join(out, same).select(
         into["device"],
         F.when(up, "up").otherwise("down").alias("direction"),

@@ -40,22 +40,20 @@ from wmp.events import (
     Ticked,
     Undelivered,
 )
-from wmp.message import ERROR_CODES, Command, ErrorCode, Field, Link, Message, Peer, named
+from wmp.message import (
+    ERROR_CODES,
+    SENT_BY_WORKERS,
+    Command,
+    ErrorCode,
+    Field,
+    Link,
+    Message,
+    Peer,
+    named,
+)
 
 __all__ = ["ManagerMachine", "ManagerStatistics", "WorkerRow"]
 
-_HEARD = frozenset(
-    {
-        Command.READY,
-        Command.GIVE,
-        Command.DONE,
-        Command.STATUS,
-        Command.PING,
-        Command.BYE,
-        Command.ERROR,
-    }
-)
-_NUMBERED = frozenset({Command.DONE, Command.STATUS})
 _ACK_EVERY = 4 << 20
 """Payload bytes after which results are acknowledged although nothing else is sent: a
 worker keeps them until then, within its own byte limit (WMP-7.9)."""
@@ -178,7 +176,7 @@ class ManagerMachine:
 
     def _received(self, link: Link, message: Message, now: float) -> None:
         command, to = message.command, message.to
-        if command not in _HEARD:
+        if command not in SENT_BY_WORKERS:
             text = f"a manager receives no {command.name}"
             self._refuse(link, message, ErrorCode.DIRECTION, text)
             return

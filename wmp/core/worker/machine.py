@@ -50,25 +50,22 @@ from wmp.events import (
     Undelivered,
     WorkerEvent,
 )
-from wmp.message import ERROR_CODES, Command, ErrorCode, Field, Message, named
+from wmp.message import (
+    ERROR_CODES,
+    NUMBERED_BY_MANAGERS,
+    SENT_BY_MANAGERS,
+    Command,
+    ErrorCode,
+    Field,
+    Message,
+    named,
+)
 from wmp.message import Link as LinkId
 
 __all__ = ["MOST_MANAGERS", "WorkerMachine", "WorkerStatistics"]
 
 MOST_MANAGERS = 1024
 """Managers remembered at once, and again as many epochs of those that are gone."""
-
-_HEARD = frozenset(
-    {
-        Command.WAKE,
-        Command.TAKE,
-        Command.NO,
-        Command.CANCEL,
-        Command.PONG,
-        Command.ERROR,
-    }
-)
-_NUMBERED = frozenset({Command.TAKE, Command.NO, Command.CANCEL})
 
 
 @define(eq=False)
@@ -180,7 +177,7 @@ class WorkerMachine:
     def _received(self, link: LinkState, message: Message, now: float) -> None:
         self._hear(link, now)
         board, command = self._board, message.command
-        if command not in _HEARD:
+        if command not in SENT_BY_MANAGERS:
             text = f"a worker receives no {command.name}"
             board.refuse(link.index, message, ErrorCode.DIRECTION, text)
             return
@@ -207,7 +204,7 @@ class WorkerMachine:
         stream = upstream.stream
         if stream is not None and message.fields.get(Field.SESSION) == stream.session:
             board.acknowledge(upstream, message.fields.get(Field.ACK, 0))
-        if wanted and command in _NUMBERED:
+        if wanted and command in NUMBERED_BY_MANAGERS:
             wanted = sessions.in_order(board, upstream, link, message, now)
         if moved or (wanted and command is Command.PONG and message.fields.get(Field.AGAIN, False)):
             board.replay(upstream, now)

@@ -19,7 +19,15 @@ from attrs import define, field, frozen
 
 from wmp.core.protocol.stream import Stream
 from wmp.core.protocol.timers import Timers
-from wmp.message import Columns, Command, Field, Message, Peer
+from wmp.message import (
+    SENT_BY_MANAGERS,
+    SENT_BY_WORKERS,
+    Columns,
+    Command,
+    Field,
+    Message,
+    Peer,
+)
 
 __all__ = [
     "DOWN",
@@ -198,16 +206,7 @@ def _by_time(item: tuple[Hashable, tuple[float, int]]) -> tuple[float, int]:
 
 # -- messages
 
-_BY_WORKERS = frozenset(
-    {
-        Command.READY,
-        Command.GIVE,
-        Command.DONE,
-        Command.STATUS,
-        Command.PING,
-        Command.BYE,
-    }
-)
+_BY_WORKERS: Final = SENT_BY_WORKERS - SENT_BY_MANAGERS
 
 
 def outline_message(message: Message) -> Outline:
