@@ -26,6 +26,7 @@ from wmp.core.manager.remote_worker import RemoteWorker
 from wmp.core.manager.scheduler import Scheduler
 from wmp.core.protocol import error_replies
 from wmp.core.protocol.settings import ManagerSettings
+from wmp.core.protocol.story import Stories, StoryEvent
 from wmp.core.protocol.stream import Arrival, Stream
 from wmp.core.protocol.timers import Timers
 from wmp.errors import LocalProtocolError, Superseded
@@ -107,10 +108,13 @@ class ManagerMachine:
     _sessions: int = field(default=0, init=False)
     _draining: bool = field(default=False, init=False)
     _halted: bool = field(default=False, init=False)
+    _stories: Stories | None = field(default=None, init=False)
 
     def __attrs_post_init__(self) -> None:
         settings = self.settings
         self._me = (settings.identity, settings.epoch)
+        if settings.stories:
+            self._stories = Stories(settings.stories, self._me)
         self._post = ManagerOutbound(self._me, self._timers, settings.resend)
         offers = Candidates(self.policy, settings.wake_scan, self._policy_failed)
         self._dispatch = Scheduler(settings, self._post, offers)
@@ -154,7 +158,17 @@ class ManagerMachine:
         self._dispatch.collect()
         if self._draining and self._dispatch.empty and not self._halted:
             self._say_goodbye(now)
-        return self._post.collect()
+        actions = self._post.collect()
+        if self._stories is not None:
+            self._stories.record(event, actions, now)
+        return actions
+
+    def story(self, job: int) -> list[StoryEvent]:
+        """Return what happened to a job here, oldest event first.
+
+        Empty unless ``ManagerSettings.stories`` says how many jobs are remembered.
+        """
+        return [] if self._stories is None else self._stories.of(job)
 
     def statistics(self) -> ManagerStatistics:
         """A snapshot for people and programs; costs by the number of workers."""

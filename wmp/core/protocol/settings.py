@@ -36,6 +36,8 @@ class ManagerSettings:
     """Jobs held at most, queued and leased; the runtime makes submitters wait."""
     max_workers: int = 100_000
     """Workers remembered at most."""
+    stories: int = 0
+    """Jobs whose story is remembered, the newest ones; 0 keeps no stories and costs nothing."""
 
 
 @frozen(kw_only=True)
@@ -74,6 +76,8 @@ class WorkerSettings:
     resend: float = 3.0
     unacked_bytes: int = 64 << 20
     """Results kept for resending; above it no more jobs are taken."""
+    stories: int = 0
+    """Jobs whose story is remembered, the newest ones; 0 keeps no stories and costs nothing."""
 
 
 @frozen(kw_only=True)

@@ -24,6 +24,7 @@ from wmp.actions import Halt, Reconnect, WorkerAction
 from wmp.core.protocol import error_replies
 from wmp.core.protocol.resources import Resources
 from wmp.core.protocol.settings import WorkerSettings
+from wmp.core.protocol.story import Stories, StoryEvent
 from wmp.core.protocol.stream import Stream
 from wmp.core.worker import sessions
 from wmp.core.worker.capacity import Capacity
@@ -90,9 +91,12 @@ class WorkerMachine:
     _asked: dict[bytes, int] = field(factory=dict, init=False)
     """The last answer that each manager was asked to acknowledge, while draining."""
     _halted: bool = field(default=False, init=False)
+    _stories: Stories | None = field(default=None, init=False)
 
     def __attrs_post_init__(self) -> None:
         settings = self.settings
+        if settings.stories:
+            self._stories = Stories(settings.stories)
         self._board = WorkerOutbound(settings, [LinkState(index) for index in range(self.count)])
         self._lanes = RunQueue(Resources.of(settings.resources), Throughput(settings))
         self._room = Capacity(self._board, self._lanes)
@@ -145,7 +149,20 @@ class WorkerMachine:
             self._changed = False
             self._settle(now)
         actions, board.actions = board.actions, []
+        if self._stories is not None:
+            self._stories.record(event, actions, now)
         return actions
+
+    def story(self, job: int, owner: bytes | None = None) -> list[StoryEvent]:
+        """Return what happened to a job here, oldest event first.
+
+        Empty unless ``WorkerSettings.stories`` says how many jobs are remembered.
+
+        Args:
+            job: The number that the job's manager gave it.
+            owner: Identity of that manager; None for the newest job of that number.
+        """
+        return [] if self._stories is None else self._stories.of(job, owner)
 
     def statistics(self) -> WorkerStatistics:
         """A snapshot for people and programs; costs by the number of managers and lanes."""

@@ -56,6 +56,7 @@ LEFT_OUT: Final = {
     "RemoteWorker.done": "statistics; a policy that asks for it sees more than a snapshot",
     "RemoteWorker.said": "stands with each refusal, as how far that is ahead of it",
     "Stream.size": "follows from what is kept",
+    "ManagerMachine._stories": "remembers what happened, and decides nothing",
     "Timers._heap": "the same timers, with leftovers",
     "Timers._ties": "only the order counts",
     "Kept.number": "follows from the stream",
