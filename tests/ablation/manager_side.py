@@ -18,6 +18,7 @@ from wmp.core.manager.machine import ManagerMachine
 from wmp.core.manager.outbound import ManagerOutbound
 from wmp.core.manager.queues import Queue
 from wmp.core.manager.scheduler import Scheduler
+from wmp.core.manager.timers import ExpiryTimer, HoldTimer
 from wmp.core.protocol.stream import Stream
 from wmp.message import Command, Field, Outcome
 
@@ -82,7 +83,7 @@ def expiry(patch: Patch) -> None:
     """WMP-9.3: no worker is ever given up for its silence."""
 
     def wait(self: ManagerMachine, worker: Any, now: float) -> None:
-        self._timers.set(("expire", worker.identity), now + self.settings.expire)
+        self._timers.set(ExpiryTimer(worker.identity), now + self.settings.expire)
 
     patch.setattr(ManagerMachine, "_check_expiry", wait)
 
@@ -200,13 +201,13 @@ def lock_dedupe(patch: Patch) -> None:
 
 def hold_end(patch: Patch) -> None:
     """WMP-4.4: what is left of a held GIVE is never answered."""
-    ticked = ManagerMachine._ticked_for
+    rang = ManagerMachine._rang
 
-    def forget(self: ManagerMachine, worker: Any, what: str, rest: list[int], now: float) -> None:
-        if what != "hold":
-            ticked(self, worker, what, rest, now)
+    def forget(self: ManagerMachine, timer: Any, now: float) -> None:
+        if not isinstance(timer, HoldTimer):
+            rang(self, timer, now)
 
-    patch.setattr(ManagerMachine, "_ticked_for", forget)
+    patch.setattr(ManagerMachine, "_rang", forget)
 
 
 def wake_bound(patch: Patch) -> None:

@@ -19,7 +19,7 @@ from attrs import define, field
 
 from wmp.actions import End, Resolve
 from wmp.core.manager.job_lifecycle import TRANSITIONS, JobInput, JobRecord, JobState
-from wmp.core.protocol.timers import Timers
+from wmp.core.manager.timers import ManagerTimers
 from wmp.message import Columns, Frame, Outcome
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ class Leases:
     ``held`` of a kind are those of both.
     """
 
-    timers: Timers
+    timers: ManagerTimers
     _holders: dict[int, Part] = field(factory=dict)
 
     def __len__(self) -> int:
@@ -155,8 +155,8 @@ class Leases:
             if not grant.left:
                 del worker.grants[grant.ids[0]]
         worker.granted -= count
-        for id in ids if timed else ():
-            self.timers.clear(("job", id))
+        if timed:
+            self.timers.clear_all(ids)
         return Resolve(tuple(ids), ends, tuple(payloads), (1,) * count)  # type: ignore[arg-type]
 
     def take_back(self, worker: RemoteWorker, id: int, attempt: int) -> JobRecord | None:
@@ -202,7 +202,7 @@ class Leases:
         """A job has ended."""
         self._holders.pop(job.id, None)
         if job.deadline is not None:
-            self.timers.clear(("job", job.id))
+            self.timers.clear(job.id)
 
     def all(self) -> Iterator[JobRecord]:
         """The records of all, to be looked at only."""

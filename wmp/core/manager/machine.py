@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from typing import Any, assert_never, cast
+from typing import Any, assert_never
 
 from attrs import define, field, frozen
 
@@ -24,11 +24,18 @@ from wmp.core.manager.outbound import ManagerOutbound
 from wmp.core.manager.policy import Policy
 from wmp.core.manager.remote_worker import RemoteWorker
 from wmp.core.manager.scheduler import Scheduler
+from wmp.core.manager.timers import (
+    ExpiryTimer,
+    HoldTimer,
+    ManagerTimer,
+    ManagerTimers,
+    WakeTimer,
+)
 from wmp.core.protocol import error_replies
 from wmp.core.protocol.settings import ManagerSettings
 from wmp.core.protocol.story import Stories, StoryEvent
 from wmp.core.protocol.stream import Arrival, Stream
-from wmp.core.protocol.timers import Timers
+from wmp.core.protocol.timers import ResendTimer, Timers
 from wmp.errors import LocalProtocolError, Superseded
 from wmp.events import (
     Cancelled,
@@ -99,7 +106,7 @@ class ManagerMachine:
     settings: ManagerSettings
     policy: Policy
     _me: Peer = field(init=False)
-    _timers: Timers = field(factory=Timers, init=False)
+    _timers: ManagerTimers = field(factory=Timers, init=False)
     _post: ManagerOutbound = field(init=False)
     _dispatch: Scheduler = field(init=False)
     _workers: dict[bytes, RemoteWorker] = field(factory=dict, init=False)
@@ -210,7 +217,7 @@ class ManagerMachine:
             worker.stream.acknowledge(ack)
             if not worker.stream.kept:
                 # Among thousands that get a job now and then each would ring for nothing.
-                self._timers.clear(("resend", worker.identity))
+                self._timers.clear(ResendTimer(worker.identity))
         match command:
             case Command.READY:
                 self._ready(worker, link, message, now)
@@ -250,7 +257,7 @@ class ManagerMachine:
             worker = RemoteWorker(identity, epoch, Stream(self._sessions), now)
             self._workers[identity] = worker
             self._gone.pop(identity, None)
-            self._timers.set(("expire", identity), now + self.settings.expire)
+            self._timers.set(ExpiryTimer(identity), now + self.settings.expire)
         worker.heard = now
         path = message.answer_to
         if worker.link != link or worker.path != path:
@@ -403,14 +410,14 @@ class ManagerMachine:
         self._sessions += 1
         worker.stream = Stream(self._sessions)
         worker.ready = 0
-        self._timers.clear(("resend", worker.identity))
+        self._timers.clear(ResendTimer(worker.identity))
 
     def _forget(self, worker: RemoteWorker, cause: str, now: float) -> None:
         """The worker is gone (WMP-9.3, 9.7, 9.11)."""
         del self._workers[worker.identity]
         self._gone_epoch(worker.identity, worker.epoch)
-        self._timers.clear(("expire", worker.identity))
-        self._timers.clear(("resend", worker.identity))
+        self._timers.clear(ExpiryTimer(worker.identity))
+        self._timers.clear(ResendTimer(worker.identity))
         self._dispatch.lose(worker, cause, now)
 
     def _gone_epoch(self, identity: bytes, epoch: int) -> None:
@@ -420,36 +427,36 @@ class ManagerMachine:
             self._gone.popitem(last=False)
 
     def _ticked(self, now: float) -> None:
-        for name in cast("list[tuple[Any, ...]]", self._timers.due(now)):
-            match name:
-                case ("wake", kind):
-                    queue = self._dispatch.queues.find(kind)
-                    if queue is not None:
-                        self._dispatch.press(queue, now)
-                case ("job", int() as id):
-                    self._dispatch.expire(id, now)
-                case (what, bytes() as identity, *rest):
-                    # A timer that rang before it, in this very tick, may have ended it.
-                    worker = self._workers.get(identity)
-                    if worker is not None:
-                        self._ticked_for(worker, what, rest, now)
+        for timer in self._timers.due(now):
+            self._rang(timer, now)
 
-    def _ticked_for(self, worker: RemoteWorker, what: str, rest: list[int], now: float) -> None:
-        """A timer of one worker rang."""
-        match what:
-            case "expire":
-                self._check_expiry(worker, now)
-            case "resend":
-                self._check_resend(worker, now)
-            case "hold" if (give := worker.gives.get(rest[0])) is not None:
-                self._dispatch.close(give, now)
+    def _rang(self, timer: ManagerTimer, now: float) -> None:
+        """Act on one timer. An earlier one of the same tick may have ended what it is about."""
+        match timer:
+            case int() as id:
+                self._dispatch.expire(id, now)
+            case WakeTimer(kind):
+                if (queue := self._dispatch.queues.find(kind)) is not None:
+                    self._dispatch.press(queue, now)
+            case ExpiryTimer(identity):
+                if (worker := self._workers.get(identity)) is not None:
+                    self._check_expiry(worker, now)
+            case ResendTimer(identity):
+                if (worker := self._workers.get(identity)) is not None:
+                    self._check_resend(worker, now)
+            case HoldTimer(identity, lock):
+                worker = self._workers.get(identity)
+                if worker is not None and (give := worker.gives.get(lock)) is not None:
+                    self._dispatch.close(give, now)
+            case _:
+                assert_never(timer)
 
     def _check_expiry(self, worker: RemoteWorker, now: float) -> None:
         until = worker.heard + self.settings.expire
         if until <= now:
             self._forget(worker, "silence", now)
         else:
-            self._timers.set(("expire", worker.identity), until)
+            self._timers.set(ExpiryTimer(worker.identity), until)
 
     def _check_resend(self, worker: RemoteWorker, now: float) -> None:
         due = worker.stream.overdue(self.settings.resend)
@@ -458,7 +465,7 @@ class ManagerMachine:
         if due <= now:
             self._post.replay(worker, now)
             due = now + self.settings.resend
-        self._timers.set(("resend", worker.identity), due)
+        self._timers.set(ResendTimer(worker.identity), due)
 
     # -- the end
 

@@ -8,7 +8,8 @@ from attrs import define, field
 
 from wmp.actions import Drop, ManagerAction, Send
 from wmp.core.manager.remote_worker import RemoteWorker
-from wmp.core.protocol.timers import Timers
+from wmp.core.manager.timers import ManagerTimers
+from wmp.core.protocol.timers import ResendTimer
 from wmp.message import Columns, Command, Field, Link, Message, Peer
 
 __all__ = ["ManagerOutbound"]
@@ -19,7 +20,7 @@ class ManagerOutbound:
     """Collects the actions of one ``handle`` call, in order."""
 
     me: Peer
-    timers: Timers
+    timers: ManagerTimers
     resend: float
     actions: list[ManagerAction] = field(factory=list)
     dropped: dict[str, int] = field(factory=dict)
@@ -57,7 +58,7 @@ class ManagerOutbound:
     ) -> None:
         """Number, keep and send (TAKE, NO, CANCEL)."""
         kept = worker.stream.push(command, fields, columns, now, size)
-        self.timers.arm(("resend", worker.identity), now + self.resend)
+        self.timers.arm(ResendTimer(worker.identity), now + self.resend)
         if worker.link is not None:
             kept.sends = 1
         self._send(worker, command, kept.fields, columns)

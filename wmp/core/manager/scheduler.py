@@ -19,6 +19,7 @@ from wmp.core.manager.leases import ENDS, Leases, Part
 from wmp.core.manager.outbound import ManagerOutbound
 from wmp.core.manager.queues import Queue, Queues
 from wmp.core.manager.remote_worker import Give, RemoteWorker, fits
+from wmp.core.manager.timers import HoldTimer, WakeTimer
 from wmp.core.protocol.settings import ManagerSettings
 from wmp.errors import LocalProtocolError
 from wmp.events import Submitted
@@ -70,8 +71,7 @@ class Scheduler:
         deadline = None if event.timeout is None else now + event.timeout
         self.last_id = max(self.last_id, event.ids[-1])
         if deadline is not None:
-            for id in event.ids:
-                self.post.timers.set(("job", id), deadline)
+            self.post.timers.set_all(event.ids, deadline)
         queue.append(event.ids, event.payloads, event.priority, event.retries, deadline)
         self.offer(queue, now)
 
@@ -172,7 +172,7 @@ class Scheduler:
         if held:
             worker.gives[lock] = give
             self.offers.update(worker)
-            self.post.timers.set(("hold", worker.identity, lock), until)
+            self.post.timers.set(HoldTimer(worker.identity, lock), until)
         elif not filled:
             self._no(worker, lock, now)
 
@@ -315,7 +315,7 @@ class Scheduler:
             # While nobody else can be woken there is little to look for.
             after = self.settings.wake_timeout * (1 if wakes else queue.factor)
             after = min(after, self.settings.expire)
-            self.post.timers.arm(("wake", queue.kind), now + after)
+            self.post.timers.arm(WakeTimer(queue.kind), now + after)
         self.queues.tidy(queue)
 
     def _serve(self, give: Give, queue: Queue, share: int, now: float) -> int:
@@ -460,7 +460,7 @@ class Scheduler:
     def _forget_give(self, give: Give) -> None:
         worker = give.worker
         if worker.gives.pop(give.lock, None) is not None:
-            self.post.timers.clear(("hold", worker.identity, give.lock))
+            self.post.timers.clear(HoldTimer(worker.identity, give.lock))
             self.offers.update(worker)
 
     def _leave_queue(self, job: JobRecord) -> None:

@@ -1,70 +1,102 @@
-"""Alarms by name: the one place where a machine keeps the times at which it must look again."""
+"""Timers: the one place where a machine keeps the times at which it must look again.
+
+A timer is a value, and its type says what is due. Each machine defines the union of its
+timers and matches it exhaustively.
+"""
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable
+from typing import Generic, Literal, NamedTuple, TypeVar
 
 from attrs import define, field
 
-__all__ = ["Timers"]
+__all__ = ["ResendTimer", "Timers"]
+
+_T = TypeVar("_T", bound=Hashable)
+
+
+class ResendTimer(NamedTuple):
+    """A message to this peer may have to be sent again (WMP-7.3).
+
+    Timers are named tuples because those are hashed in C. The constant in the last place keeps
+    two types with the same fields unequal.
+    """
+
+    identity: bytes
+    what: Literal["resend"] = "resend"
 
 
 @define(eq=False)
-class Timers:
-    """A heap of (time, name) in which a name stands at most once.
+class Timers(Generic[_T]):
+    """A heap of (time, timer) in which a timer stands at most once.
 
     Setting and clearing leave the old entry in the heap; it is skipped when it surfaces.
     Machines therefore arm a timer once and look at the real state when it rings, instead of
     moving it at every message.
 
-    Invariant: every name of ``_at`` has exactly one live entry in ``_heap``.
+    Invariant: every timer of ``_at`` has exactly one live entry in ``_heap``.
     """
 
-    _at: dict[Hashable, tuple[float, int]] = field(factory=dict)
-    _heap: list[tuple[float, int, Hashable]] = field(factory=list)
+    _at: dict[_T, tuple[float, int]] = field(factory=dict)
+    _heap: list[tuple[float, int, _T]] = field(factory=list)
     _ties: int = 0
-    """Settings so far: whoever was set first rings first."""
+    """Settings so far: of two timers for one time the one that was set first rings first."""
 
     def __len__(self) -> int:
         return len(self._at)
 
-    def __contains__(self, name: Hashable) -> bool:
-        return name in self._at
+    def __contains__(self, timer: _T) -> bool:
+        return timer in self._at
 
-    def set(self, name: Hashable, when: float) -> None:
-        """Ring ``name`` at ``when``, in place of any earlier setting."""
-        self._ties = tie = self._ties + 1
-        self._at[name] = (when, tie)
-        heapq.heappush(self._heap, (when, tie, name))
-        if len(self._heap) > 64 and len(self._heap) > 4 * len(self._at):
-            self._heap = [(at, tie, name) for name, (at, tie) in self._at.items()]
+    def set(self, timer: _T, when: float) -> None:
+        """Ring ``timer`` at ``when``, in place of any earlier setting."""
+        self.set_all((timer,), when)
+
+    def set_all(self, timers: Iterable[_T], when: float) -> None:
+        """Ring each of ``timers`` at ``when``, in place of any earlier setting."""
+        heap, at = self._heap, self._at
+        tie = self._ties
+        for timer in timers:
+            tie += 1
+            at[timer] = (when, tie)
+            heapq.heappush(heap, (when, tie, timer))
+        self._ties = tie
+        if len(heap) > 64 and len(heap) > 4 * len(at):
+            self._heap = [(when, tie, timer) for timer, (when, tie) in at.items()]
             heapq.heapify(self._heap)
 
-    def arm(self, name: Hashable, when: float) -> None:
-        """Ring ``name`` at ``when`` unless it is set already."""
-        if name not in self._at:
-            self.set(name, when)
+    def arm(self, timer: _T, when: float) -> None:
+        """Ring ``timer`` at ``when`` unless it is set already."""
+        if timer not in self._at:
+            self.set_all((timer,), when)
 
-    def clear(self, name: Hashable) -> None:
-        """Forget ``name``; nothing happens when it is not set."""
-        self._at.pop(name, None)
+    def clear(self, timer: _T) -> None:
+        """Forget ``timer``; nothing happens when it is not set."""
+        self._at.pop(timer, None)
+
+    def clear_all(self, timers: Iterable[_T]) -> None:
+        """Forget each of ``timers``; nothing happens to one that is not set."""
+        at = self._at
+        for timer in timers:
+            at.pop(timer, None)
 
     def next(self) -> float | None:
         """The earliest time set, in seconds on the clock of ``now``; None when nothing is."""
         heap = self._heap
         while heap:
-            when, tie, name = heap[0]
-            if self._at.get(name) == (when, tie):
+            when, tie, timer = heap[0]
+            if self._at.get(timer) == (when, tie):
                 return when
             heapq.heappop(heap)
         return None
 
-    def due(self, now: float) -> list[Hashable]:
-        """Take out and return the names that ring at or before ``now``, earliest first."""
-        rung: list[Hashable] = []
+    def due(self, now: float) -> list[_T]:
+        """Take out and return the timers that ring at or before ``now``, earliest first."""
+        rung: list[_T] = []
         while (when := self.next()) is not None and when <= now:
-            name = heapq.heappop(self._heap)[2]
-            del self._at[name]
-            rung.append(name)
+            timer = heapq.heappop(self._heap)[2]
+            del self._at[timer]
+            rung.append(timer)
         return rung

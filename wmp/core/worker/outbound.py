@@ -7,6 +7,7 @@ to say is decided elsewhere.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Hashable
 from typing import Any
 
 from attrs import define, field
@@ -31,7 +32,7 @@ class WorkerOutbound:
 
     settings: WorkerSettings
     links: list[LinkState]
-    timers: Timers = field(factory=Timers)
+    timers: Timers[Hashable] = field(factory=Timers)
     upstreams: dict[bytes, RemoteManager] = field(factory=dict)
     actions: list[WorkerAction] = field(factory=list)
     dropped: Counter[str] = field(factory=Counter)

@@ -188,12 +188,19 @@ def stream_shape(
     return tuple(kept), stream._asked == stream.received + 1
 
 
-def timer_names(pen: Pen, timers: Timers, lock: Mapping[bytes, Series]) -> Hashable:
-    """Alarms in the order in which they ring; ``lock``: whose locks an identity's name holds."""
+def timer_names(pen: Pen, timers: Timers[Any], lock: Mapping[bytes, Series]) -> Hashable:
+    """Timers in the order in which they ring.
+
+    Args:
+        lock: The series of the locks of each peer, by its identity.
+    """
     names: list[Hashable] = []
     for name, (when, _) in sorted(timers._at.items(), key=_by_time):
         pen.times.append(when)
-        if isinstance(name, tuple) and len(name) == 3 and name[1] in lock:
+        if (number := getattr(name, "lock", None)) is not None:
+            pen.number(lock[name.identity], number)
+            name = name._replace(lock=0)
+        elif isinstance(name, tuple) and len(name) == 3 and name[1] in lock:
             pen.number(lock[name[1]], name[2])
             name = name[:2]
         names.append(name)
