@@ -71,7 +71,7 @@ def about(bench: Figures, *, quick: bool) -> dict[str, Any]:
     """Where and how the figures were made."""
     return {
         "quick": quick,
-        "wmp": _version(),
+        "wmp": wmp.__version__,
         "python": platform.python_version(),
         "pyzmq": zmq.__version__,
         "libzmq": zmq.zmq_version(),
@@ -82,15 +82,6 @@ def about(bench: Figures, *, quick: bool) -> dict[str, Any]:
         "skipped": bench.skipped,
         "curves": bench.curves,
     }
-
-
-def _version() -> str:
-    from importlib import metadata
-
-    try:
-        return metadata.version(wmp.__name__)
-    except metadata.PackageNotFoundError:
-        return "not installed"
 
 
 def from_json(found: dict[str, Any]) -> Figures:

@@ -1,7 +1,7 @@
 """Prove that the core install is enough: run with the Python of an environment without extras.
 
-It has attrs, cbor2, pyzmq and ``wmp`` itself, nothing else; both APIs import; and jobs go from a
-manager to a worker and back over a real socket, with journals that can be read.
+It has attrs, cbor2, pyzmq and ``worker-manager-protocol`` itself, nothing else. Both APIs import.
+Jobs go from a manager to a worker and back over a real socket, with journals that can be read.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import sys
 import tempfile
 from importlib.metadata import distributions
 
-EXPECTED = {"attrs", "cbor2", "pyzmq", "wmp"}
+EXPECTED = {"attrs", "cbor2", "pyzmq", "worker-manager-protocol"}
 # What `venv` and `virtualenv` put there by themselves.
 SEEDED = {"pip", "setuptools", "wheel"}
 

@@ -40,6 +40,8 @@ if typing.TYPE_CHECKING:
     from wmp.runtime.sockets import Transport
     from wmp.runtime.submission.submissions import Status
 
+    __version__: str
+
 __all__ = [
     "ClosedError",
     "Command",
@@ -86,10 +88,16 @@ _HOMES: typing.Final = {
 }
 _MODULES: typing.Final = ("aio", "balance")
 
+# The package `wmp` of the public index is another one. Whether this file is still ours is read
+# from this name: by wmp_programs.py and by wmp/errors.py.
+_DISTRIBUTION: typing.Final = "worker-manager-protocol"
+
 
 def __getattr__(name: str) -> typing.Any:
     if name in _MODULES:
         return importlib.import_module(f"wmp.{name}")
+    if name == "__version__":
+        return _version()
     if name not in __all__:
         raise AttributeError(f"module 'wmp' has no attribute {name!r}")
     value = getattr(importlib.import_module(_HOMES.get(name, "wmp.errors")), name)
@@ -98,4 +106,14 @@ def __getattr__(name: str) -> typing.Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted({*globals(), *__all__, "__version__"})
+
+
+def _version() -> str:
+    """Return the installed version; a source tree that is not installed has no number."""
+    from importlib import metadata
+
+    try:
+        return metadata.version(_DISTRIBUTION)
+    except metadata.PackageNotFoundError:
+        return "0+source"

@@ -22,6 +22,7 @@
 from __future__ import annotations
 
 import concurrent.futures
+import sys
 from typing import Any
 
 __all__ = [
@@ -41,6 +42,15 @@ __all__ = [
     "WMPError",
     "WorkerLost",
 ]
+
+_PACKAGE = sys.modules["wmp"]
+# Another package `wmp` of the public index may have replaced wmp/__init__.py. Nearly every
+# module imports this one, so that what still imports this package ends here, with a sentence.
+if getattr(_PACKAGE, "__file__", None) is not None and not hasattr(_PACKAGE, "_DISTRIBUTION"):
+    raise ImportError(
+        f"{_PACKAGE.__file__} belongs to another package called wmp, which has been installed over "
+        "this one; run: pip uninstall wmp, and then install worker-manager-protocol again"
+    )
 
 
 class WMPError(Exception):

@@ -256,7 +256,8 @@ def test_without_the_extra_one_line_says_what_to_install(package: str, tmp_path:
     )
 
     assert done.returncode == 2
-    assert f"{package} is not installed; run: pip install 'wmp[conformance]'" in done.stderr
+    remedy = "run: pip install 'worker-manager-protocol[conformance]'"
+    assert f"{package} is not installed; {remedy}" in done.stderr
     assert len(done.stderr.splitlines()) == 1
 
 

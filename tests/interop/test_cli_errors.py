@@ -176,7 +176,7 @@ def test_without_the_extra_it_is_said_what_to_install(folder, program, module, m
     )
     line = complaint(run(sys.executable, "-c", code, cwd=folder), program)
 
-    assert f"{missing} is not installed; run: pip install 'wmp[cli]'" in line
+    assert f"{missing} is not installed; run: pip install 'worker-manager-protocol[cli]'" in line
 
 
 def test_help_teaches_by_examples(folder):

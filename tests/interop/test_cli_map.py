@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import os
 import pty
+import re
 import select
 import signal
+import socket
 import subprocess
 import threading
 import time
@@ -152,6 +154,19 @@ def test_who_needs_keys_to_come_is_told_so(folder):
             mapped.feed(b"one\n")
             assert mapped.ends() == 2
             assert f"start one: wmp worker {start}COMMAND" in mapped.stderr
+
+
+def test_the_start_that_is_suggested_names_a_host_that_a_worker_can_reach(folder):
+    with program("keys", "here") as made:
+        assert made.ends() == 0
+    with program(
+        *("map", "--bind", "tcp://0.0.0.0:*", "--secret", "here.key_secret", "--wait", "0.5")
+    ) as mapped:
+        mapped.feed(b"one\n")
+
+        assert mapped.ends() == 2
+        (address,) = re.findall(r"--connect tcp://(\S+):\d+ ", mapped.stderr)
+        assert address == socket.gethostname()
 
 
 def test_nobody_there_is_said_again_when_the_only_worker_has_left(folder):

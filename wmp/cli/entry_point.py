@@ -91,7 +91,7 @@ def start(
         complain(
             program,
             f"the programs need {' and '.join(needed)}, and {missing} is not installed; "
-            f"run: pip install 'wmp[{extra}]'",
+            f"run: pip install 'worker-manager-protocol[{extra}]'",
         )
         sys.exit(USAGE)
     except KeyboardInterrupt:

@@ -24,7 +24,15 @@ from wmp.cli.entry_point import (
     terminated,
 )
 from wmp.cli.feed import Feed, Item, inputs
-from wmp.cli.options import HOME, ProgramCommand, amounts, check_addresses, security_of, verbose
+from wmp.cli.options import (
+    HOME,
+    ProgramCommand,
+    amounts,
+    check_addresses,
+    reachable,
+    security_of,
+    verbose,
+)
 from wmp.cli.options import journal as journal_flag
 from wmp.cli.options import keys as key_flags
 from wmp.cli.progress import ProgressBar
@@ -135,7 +143,8 @@ def map_command(
                 bar.complain(f"bound to {', '.join(manager.endpoints)}")
             feed = Feed(manager, inputs(files, lines), order)
             keys = " --secret FILE --server FILE" if security is not None else ""
-            start = f"wmp worker --role {role}{keys} --connect {manager.endpoints[0]} -- COMMAND"
+            address = reachable(manager.endpoints[0])
+            start = f"wmp worker --role {role}{keys} --connect {address} -- COMMAND"
             watch = _Watch(manager, bar, role, wait, start)
             failed = _collect(feed, _Printer(as_json, bar), watch)
     except ProgramTerminated:

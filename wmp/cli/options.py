@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import logging
+import socket
 import sys
 from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
 import click
 
+import wmp
 from wmp.errors import ConfigError
+from wmp.runtime.config import EVERY_INTERFACE
 from wmp.runtime.security import Security
 from wmp.runtime.sockets import check_endpoints
 
@@ -24,6 +26,7 @@ __all__ = [
     "journal",
     "keys",
     "log_to_stderr",
+    "reachable",
     "security_of",
     "verbose",
     "version",
@@ -68,11 +71,7 @@ def version(function: _F) -> _F:
 
     def show(context: click.Context, parameter: click.Parameter, value: bool) -> None:
         if value and not context.resilient_parsing:
-            try:
-                number = importlib.metadata.version("wmp")
-            except importlib.metadata.PackageNotFoundError:
-                number = "(from a source tree)"
-            click.echo(f"wmp {number}")
+            click.echo(f"wmp {wmp.__version__}")
             context.exit()
 
     return click.option(
@@ -176,6 +175,18 @@ def check_addresses(
         raise ConfigError(
             f"--secret lacks its --server FILE: the .key file of whom to expect at {connect[0]}"
         )
+
+
+def reachable(endpoint: str) -> str:
+    """Return the address to connect to for an address that is bound.
+
+    An address that stands for every interface is none to connect to: it becomes this host's name.
+    """
+    scheme, _, rest = endpoint.partition("://")
+    host, _, port = rest.rpartition(":")
+    if scheme == "tcp" and host in EVERY_INTERFACE:
+        return f"tcp://{socket.gethostname()}:{port}"
+    return endpoint
 
 
 def amounts(flag: str, pairs: tuple[str, ...]) -> dict[str, int]:

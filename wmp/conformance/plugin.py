@@ -49,7 +49,8 @@ def _make_plan(config: pytest.Config) -> RunPlan:
         from wmp.conformance.sockets import Live
     except ModuleNotFoundError as error:
         raise pytest.UsageError(
-            f"{error.name} is not installed; run: pip install 'wmp[conformance]'"
+            f"{error.name} is not installed; "
+            "run: pip install 'worker-manager-protocol[conformance]'"
         ) from None
     from wmp.conformance.rules import PROFILES
     from wmp.errors import ConfigError

@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
-from importlib import metadata
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import click
 from attrs import evolve
 
+import wmp
 from wmp.cli.entry_point import FAILED
 from wmp.cli.options import ProgramCommand, version, write_examples
 from wmp.conformance.badge import badge as make_badge
@@ -224,7 +224,7 @@ def _hold(
         plan.examples,
         tuple(one for one in PROFILES if one in speaks),
         datetime.now(UTC).isoformat(timespec="seconds"),
-        kit=metadata.version("wmp"),
+        kit=wmp.__version__,
         whole=not (rules or cases or replay or plan.examples == 0),
     )
     report, stopped = play_plan(plan, report)

@@ -36,14 +36,14 @@ from wmp.message import Limits
 from wmp.runtime.security import Security, is_local
 from wmp.runtime.sockets import Transport, check_endpoints
 
-__all__ = ["DeviceDefinition", "load_devices", "meets"]
+__all__ = ["EVERY_INTERFACE", "DeviceDefinition", "load_devices", "meets"]
 
 _REMEDY: Final = (
     "make keys with `wmp keys` and name them under [device.security], "
     "or bind to tcp://127.0.0.1:PORT"
 )
 
-_ANY: Final = ("*", "0.0.0.0", "[::]")
+EVERY_INTERFACE: Final = ("*", "0.0.0.0", "[::]")
 """Hosts that stand for every address of this machine."""
 
 _ADDRESSES: Final = 'an address such as "tcp://127.0.0.1:5571", or a list of them'
@@ -105,7 +105,11 @@ def meets(connect: str, bind: str) -> bool:
     )
     if port != own or port in ("*", "0"):
         return False
-    return there == here or (here in _ANY and is_local(f"tcp://{there}:{port}")) or there in _ANY
+    return (
+        there == here
+        or (here in EVERY_INTERFACE and is_local(f"tcp://{there}:{port}"))
+        or there in EVERY_INTERFACE
+    )
 
 
 def _check_apart(tables: Iterable[_Table], devices: Iterable[DeviceDefinition]) -> None:

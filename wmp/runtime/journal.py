@@ -409,6 +409,6 @@ class _Writer:
 
 def _release() -> str | None:
     try:
-        return metadata.version("wmp")
+        return metadata.version("worker-manager-protocol")
     except metadata.PackageNotFoundError:
         return None

