@@ -225,7 +225,8 @@ def test_a_manager_that_sits_on_jobs_does_not_let_them_meet(monkeypatch):
 def test_a_table_that_only_grows_is_found(monkeypatch):
     world = quiet()
     world.play()
-    manager = next(node for node in world.nodes.values() if isinstance(node, ManagerMachine))
+    nodes = world.simulation.network.nodes.values()
+    manager = next(node for node in nodes if isinstance(node, ManagerMachine))
     check_tables("m", manager, 0, 9)
     for number in range(100):
         manager._timers.set(("leak", number), 1e9)
@@ -242,7 +243,7 @@ def test_a_machine_that_never_lets_time_pass_is_livelocked(monkeypatch):
 
 def test_a_budget_that_is_used_up_is_livelock():
     world = quiet()
-    world.budget = 20
+    world.simulation.budget = 20
     report = world.play()
     assert report.violation is not None
     assert report.violation.name == "no livelock"
@@ -309,62 +310,67 @@ def test_each_message_fault_hits_alone_and_nothing_is_broken_by_it(fault):
 
 def test_a_killed_node_hears_nothing_until_it_starts_again():
     world = quiet()
-    world._open()
-    world._run(1.0)
-    world.kill("m1")
-    before = world.nodes["m1"]
-    world.happen("m1", Submitted([99], [b"x"], Kind()))
-    assert world.nodes["m1"].statistics().queued == before.statistics().queued
-    assert not any("m1" in (pipe[0], world.far(pipe)[0]) for pipe in world.pipes)
-    world.start("m1")
-    assert world.nodes["m1"].settings.epoch > before.settings.epoch
+    world.open()
+    simulation, network = world.simulation, world.simulation.network
+    simulation.run(1.0)
+    simulation.fleet.kill("m1")
+    before = network.nodes["m1"]
+    network.happen("m1", Submitted([99], [b"x"], Kind()))
+    assert network.nodes["m1"].statistics().queued == before.statistics().queued
+    assert not any("m1" in (pipe[0], network.far(pipe)[0]) for pipe in network.pipes)
+    simulation.fleet.start("m1")
+    assert network.nodes["m1"].settings.epoch > before.settings.epoch
 
 
-def test_a_paused_node_gets_everything_afterwards_in_order(monkeypatch):
+def test_a_paused_node_gets_everything_afterwards_in_order():
     world = quiet()
-    world._open()
-    world._run(1.0)
-    world.pause("m1", 2.0)
-    world.happen("m1", Submitted([1], [b"a"], Kind()))
-    world._tasks.update({b"a": None, b"b": None})
+    world.open()
+    simulation, network = world.simulation, world.simulation.network
+    simulation.run(1.0)
+    simulation.fleet.pause("m1", 2.0)
+    network.happen("m1", Submitted([1], [b"a"], Kind()))
+    world.driver.tasks.update({b"a": None, b"b": None})
     steps = []
-    monkeypatch.setattr(World, "handled", lambda self, name, event, actions: steps.append(event))
-    world.happen("m1", Submitted([2], [b"b"], Kind()))
+    network.watchers[:] = [lambda name, event, actions: steps.append(event)]
+    network.happen("m1", Submitted([2], [b"b"], Kind()))
     assert steps == []
-    world.resume("m1")
+    simulation.fleet.resume("m1")
     assert [event.ids for event in steps if isinstance(event, Submitted)] == [[1], [2]]
 
 
 def test_a_half_open_link_loses_what_is_sent_and_tells_nobody():
     world = quiet()
-    world._open()
-    world._run(1.5)
+    world.open()
+    simulation, network = world.simulation, world.simulation.network
+    connections = simulation.connections
+    simulation.run(1.5)
     name, link = next(
         p
-        for p in world.pipes
-        if isinstance(p[1], int) and isinstance(world.nodes[p[0]], WorkerMachine)
+        for p in network.pipes
+        if isinstance(p[1], int) and isinstance(network.nodes[p[0]], WorkerMachine)
     )
-    world.deaden(name, link)
-    far = world.far((name, link))
-    before = world.nodes[far[0]]
-    world._run(1.5 + 0.9 * world.topology.timers.ping)
-    assert (name, link) in world.stale
-    assert world.nodes[far[0]] is before
+    connections.deaden(name, link)
+    far = network.far((name, link))
+    before = network.nodes[far[0]]
+    simulation.run(1.5 + 0.9 * world.topology.timers.ping)
+    assert (name, link) in connections.stale
+    assert network.nodes[far[0]] is before
     # Only the worker finds out, and only by silence.
-    world._run(world.now + 8 * world.topology.timers.ping + world.topology.timers.backoff)
-    assert far not in world.pipes
-    assert (name, link) in world.pipes
+    simulation.run(simulation.now + 8 * world.topology.timers.ping + world.topology.timers.backoff)
+    assert far not in network.pipes
+    assert (name, link) in network.pipes
 
 
 def at_work(task: Task) -> tuple[World, str, LinkQueue]:
     """A world without faults in which one job runs, and where."""
     world = quiet()
     world.workload = type(world.workload)((), (), ())
-    world._open()
-    world._run(1.5)
-    world.offer(SubmitBatch(1.5, "m1", Kind(), (task,), timeout=10.0))
-    while not (lanes := list(world.running())):
-        world._run(world.now + 0.01)
+    world.open()
+    simulation, network = world.simulation, world.simulation.network
+    simulation.run(1.5)
+    world.driver.offer(SubmitBatch(1.5, "m1", Kind(), (task,), timeout=10.0))
+    while not (lanes := list(network.running())):
+        simulation.run(simulation.now + 0.01)
     return world, *lanes[0]
 
 
@@ -373,26 +379,28 @@ LONG = Task(b"long", 60.0, fails=False, heeds=False)
 
 def test_what_runs_a_job_dies_and_the_job_is_tried_again():
     world, name, lane = at_work(LONG)
+    simulation, network = world.simulation, world.simulation.network
     assert list(lane.run.attempts) == [1]
-    world.bereave(name, lane)
-    world._run(world.now + 1.0)
-    (again,) = (lane for _, lane in world.running())
+    simulation.runner.bereave(name, lane)
+    simulation.run(simulation.now + 1.0)
+    (again,) = (lane for _, lane in network.running())
     assert list(again.run.attempts) == [2]
-    assert world.alive(name)
+    assert network.alive(name)
 
 
 def test_a_handler_that_hangs_is_ended_when_nobody_wants_its_result():
     for ask, left in ((True, 0.5), (False, 10.5)):
         world, name, lane = at_work(LONG)
-        world.hang(name, lane, 1000.0)
+        simulation, network = world.simulation, world.simulation.network
+        simulation.runner.hang(name, lane, 1000.0)
         if ask:
-            world.cancel("m1", [1])
-        world._run(world.now + left)
-        assert not world.lanes[name]
-        assert not world.hung
+            network.cancel("m1", [1])
+        simulation.run(simulation.now + left)
+        assert not network.lanes[name]
+        assert not simulation.runner.hung
         ended = End.CANCELLED if ask else End.TIMEOUT
-        assert world.ends == {ended: 1}
-        world.history.finish()
+        assert simulation.checks.ends == {ended: 1}
+        simulation.history.finish()
 
 
 def test_of_two_of_one_identity_the_older_stops_and_says_why():
@@ -406,8 +414,9 @@ def test_of_two_of_one_identity_the_older_stops_and_says_why():
         assert report.violation is None, (seed, report.violation)
         double = world.topology.double
         if report.faults:
-            assert isinstance(world.halted[double], Superseded)
-            assert world.alive(f"{double}+")
+            network = world.simulation.network
+            assert isinstance(network.halted[double], Superseded)
+            assert network.alive(f"{double}+")
             stopped += 1
     assert stopped > 5
 
@@ -415,14 +424,16 @@ def test_of_two_of_one_identity_the_older_stops_and_says_why():
 def test_a_device_of_a_full_pipe_reports_and_an_end_node_parks():
     seed = next(s for s in range(50) if "d1" in World(seed=s).topology.uplinks)
     world = quiet(seed)
-    world._open()
-    world._run(2.0)
-    for pipe in world.pipes:
-        world.full[pipe] = []
-    world._run(3.0)
-    parked = {pipe[0] for pipe, waiting in world.full.items() if waiting}
+    world.open()
+    simulation, network = world.simulation, world.simulation.network
+    connections = simulation.connections
+    simulation.run(2.0)
+    for pipe in network.pipes:
+        connections.full[pipe] = []
+    simulation.run(3.0)
+    parked = {pipe[0] for pipe, waiting in connections.full.items() if waiting}
     assert parked
-    assert not any(isinstance(world.nodes[name], DeviceMachine) for name in parked)
-    for pipe in tuple(world.full):
-        world.flush(pipe)
-    assert not world.full
+    assert not any(isinstance(network.nodes[name], DeviceMachine) for name in parked)
+    for pipe in tuple(connections.full):
+        connections.flush(pipe)
+    assert not connections.full

@@ -21,23 +21,28 @@ from wmp.testing.world import World
 SEEDS = range(0, 100, 4)
 
 
-@define(eq=False, kw_only=True)
-class Watched(World):
-    """A world that holds each worker against what its lines say of it, step by step."""
+@define(eq=False)
+class Watched:
+    """A world in which each worker is held against what its lines say of it, step by step."""
 
+    seed: int
+    world: World = field(init=False)
     mirrors: dict[Peer, tuple[Formatter, Mirror]] = field(factory=dict, init=False)
     looks: Counter[str] = field(factory=Counter, init=False)
 
+    def __attrs_post_init__(self) -> None:
+        self.world = World(seed=self.seed)
+        self.world.simulation.network.watchers.insert(0, self.handled)
+
     def handled(self, name: str, event: object, actions: Sequence[Action]) -> None:
-        node = self.nodes[name]
+        node = self.world.simulation.network.nodes[name]
         if isinstance(node, WorkerMachine):
             self._look(name, node, event, actions)
-        super().handled(name, event, actions)
 
     def _look(
         self, name: str, node: WorkerMachine, event: object, actions: Sequence[Action]
     ) -> None:
-        me = self.peer(name)
+        me = self.world.simulation.fleet.peer(name)
         if me not in self.mirrors:
             self.mirrors[me] = Formatter(JournalHeader.of(node.settings)), Mirror()
         scribe, mirror = self.mirrors[me]
@@ -75,16 +80,14 @@ class Watched(World):
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_locks_and_jobs_of_workers_follow_the_tables(seed):
-    world = Watched(seed=seed)
-
-    report = world.play()
+    report = Watched(seed).world.play()
 
     assert report.violation is None, f"seed {seed}: {report.violation.__cause__!r}"
 
 
 def test_there_was_something_to_follow():
-    worlds = [Watched(seed=seed) for seed in range(6)]
-    for world in worlds:
-        world.play()
+    watched = [Watched(seed) for seed in range(6)]
+    for each in watched:
+        each.world.play()
 
-    assert min(sum((world.looks for world in worlds), Counter()).values()) > 100
+    assert min(sum((each.looks for each in watched), Counter()).values()) > 100

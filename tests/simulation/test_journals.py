@@ -53,9 +53,8 @@ for name in FACTS:
 
 def play(seed: int, folder: Path) -> tuple[World, Noted]:
     """A world with journals, and the facts that its own witness told."""
-    world = World(seed=seed, journals=Journals(folder))
     noted = Noted(passes=True)
-    world.history = world.witness.history = noted
+    world = World(seed=seed, journals=Journals(folder), history=noted)
     report = world.play()
     assert report.violation is None, f"seed {seed}: {report.violation}"
     return world, noted

@@ -11,9 +11,10 @@ import pytest
 
 from wmp.testing import world as world_module
 from wmp.testing.faults import Fault, Faults, draw_faults
+from wmp.testing.simulation import BUDGET
 from wmp.testing.topology import KINDS, can, draw_topology
 from wmp.testing.workload import draw_workload
-from wmp.testing.world import BUDGET, World, simulate
+from wmp.testing.world import World, simulate
 
 SEEDS = [1, 2, 3, 5, 8, 13]
 
@@ -103,9 +104,11 @@ def test_without_faults_a_world_does_each_job_once():
 
 
 def test_a_clock_that_is_wrong_stays_wrong_in_the_same_way():
-    world = World(seed=0)
-    world.faults = Faults(until=1.0, kinds=frozenset({Fault.CLOCK_SKEW}), skew={"m1": (100.0, 1.5)})
-    assert world.local("m1") == 100.0
-    world.now = 2.0
-    assert world.local("m1") == 103.0
-    assert world.local("w1") == 2.0
+    simulation = World(seed=0).simulation
+    skew = {"m1": (100.0, 1.5)}
+    simulation.begin_faults(Faults(until=1.0, kinds=frozenset({Fault.CLOCK_SKEW}), skew=skew))
+    network = simulation.network
+    assert network.local("m1") == 100.0
+    network.now = 2.0
+    assert network.local("m1") == 103.0
+    assert network.local("w1") == 2.0

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, TypeVar
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from attrs import define, field
 
 from wmp.core.device import DeviceMachine
 from wmp.core.manager.machine import ManagerMachine
 from wmp.core.worker.machine import WorkerMachine
+from wmp.testing.agenda import Agenda
+from wmp.testing.connections import Connections
 from wmp.testing.faults import Fault, Strike
-from wmp.testing.network import LinkQueue, Pipe
+from wmp.testing.fleet import Fleet
+from wmp.testing.lane_runner import LaneRunner
+from wmp.testing.network import LinkQueue, Network, Pipe
+from wmp.testing.trace import Trace
 from wmp.testing.workload import SubmitBatch, Task
 
-if TYPE_CHECKING:
-    from wmp.testing.world import World
-
-__all__ = ["strike"]
+__all__ = ["FaultInjector"]
 
 _HERD = 8
 """Jobs that each manager gets at once."""
@@ -23,52 +28,88 @@ _HERD = 8
 _T = TypeVar("_T")
 
 
-def strike(world: World, blow: Strike) -> None:
-    """Do a fault to whom it hits, and count it if there is anybody."""
-    if world.mended:
-        return
-    world.say(f"fault: {blow.fault.value}")
-    if _STRIKES[blow.fault](world, blow):
-        world.counts[blow.fault] += 1
+@define(eq=False)
+class FaultInjector:
+    """Does faults to the parts of a world while it is active.
+
+    Args:
+        network: Which nodes, pipes and lanes there are to hit.
+        agenda: When a fault is over.
+        connections: What is cut, half-open or full.
+        fleet: Which nodes are killed, paused and started.
+        runner: Which handlers hang, die or are slow.
+        trace: Where every fault is recorded.
+        counts: How often each fault struck.
+    """
+
+    network: Network
+    agenda: Agenda
+    connections: Connections
+    fleet: Fleet
+    runner: LaneRunner
+    trace: Trace
+    counts: Counter[Fault]
+    offer: Callable[[SubmitBatch], None] = field(init=False)
+    """Submits a batch."""
+    active: bool = field(default=True, init=False)
+    doomed: list[Strike] = field(factory=list, init=False)
+    """Strikes that wait for a job to run."""
+
+    def strike(self, blow: Strike) -> None:
+        """Do a fault to the node that it hits, and count it if there is one."""
+        if not self.active:
+            return
+        self.say(f"fault: {blow.fault.value}")
+        if _STRIKES[blow.fault](self, blow):
+            self.counts[blow.fault] += 1
+
+    def job_begun(self, takes: float) -> None:
+        """Let a strike that waits for a job hit while the one that has begun runs."""
+        if self.doomed:
+            self.agenda.after(takes / 2, self.strike, self.doomed.pop())
+
+    def say(self, text: str) -> None:
+        """Note in the trace what is done."""
+        self.trace.say(self.agenda.now, text)
 
 
 def _one(among: Sequence[_T], blow: Strike) -> _T | None:
     return among[int(blow.pick * len(among))] if among else None
 
 
-def _nodes(world: World, *kinds: type) -> list[str]:
+def _nodes(world: FaultInjector, *kinds: type) -> list[str]:
     """Nodes of these kinds that run, and are the newest of their identity."""
     return [
         name
-        for name, node in world.nodes.items()
-        if world.alive(name) and isinstance(node, kinds) and name not in world.paused
+        for name, node in world.network.nodes.items()
+        if world.network.alive(name) and isinstance(node, kinds) and name not in world.fleet.paused
     ]
 
 
-def _heal(world: World, pairs: list[tuple[str, str]], until: float) -> None:
+def _heal(world: FaultInjector, pairs: list[tuple[str, str]], until: float) -> None:
     for pair in pairs:
-        if world.cut.get(pair) == until:
-            del world.cut[pair]
+        if world.connections.cut.get(pair) == until:
+            del world.connections.cut[pair]
 
 
-def _separate(world: World, pairs: list[tuple[str, str]], seconds: float) -> None:
-    until = world.now + seconds
+def _separate(world: FaultInjector, pairs: list[tuple[str, str]], seconds: float) -> None:
+    until = world.agenda.now + seconds
     for pair in pairs:
-        world.cut[pair] = until
+        world.connections.cut[pair] = until
     world.say(f"nothing passes {', '.join(f'{a} → {b}' for a, b in pairs)} for {seconds:.2f} s")
-    world.after(seconds, _heal, world, pairs, until)
+    world.agenda.after(seconds, _heal, world, pairs, until)
 
 
-def _neighbours(world: World, name: str) -> list[str]:
+def _neighbours(world: FaultInjector, name: str) -> list[str]:
     found: dict[str, None] = {}
-    for below, link in world.connections(name):
-        above = world.uplinks[below][link]
+    for below, link in world.network.connections(name):
+        above = world.network.uplinks[below][link]
         found[above if below == name else below] = None
     return list(found)
 
 
-def _one_way(world: World, blow: Strike) -> bool:
-    pairs = [(below, above) for below, ups in world.uplinks.items() for above in ups]
+def _one_way(world: FaultInjector, blow: Strike) -> bool:
+    pairs = [(below, above) for below, ups in world.network.uplinks.items() for above in ups]
     pair = _one(pairs, blow)
     if pair is None:
         return False
@@ -78,7 +119,7 @@ def _one_way(world: World, blow: Strike) -> bool:
     return True
 
 
-def _two_way(world: World, blow: Strike) -> bool:
+def _two_way(world: FaultInjector, blow: Strike) -> bool:
     name = _one(_nodes(world, ManagerMachine, WorkerMachine, DeviceMachine), blow)
     if name is None:
         return False
@@ -91,146 +132,146 @@ def _two_way(world: World, blow: Strike) -> bool:
     return True
 
 
-def _connected(world: World) -> list[Pipe]:
-    return [pipe for pipe in world.pipes if isinstance(pipe[1], int)]
+def _connected(world: FaultInjector) -> list[Pipe]:
+    return [pipe for pipe in world.network.pipes if isinstance(pipe[1], int)]
 
 
-def _half_open(world: World, blow: Strike) -> bool:
+def _half_open(world: FaultInjector, blow: Strike) -> bool:
     pipe = _one(_connected(world), blow)
     if pipe is None or not isinstance(pipe[1], int):
         return False
     world.say(f"{pipe[0]}'s link {pipe[1]} dies unnoticed")
-    world.deaden(pipe[0], pipe[1])
+    world.connections.deaden(pipe[0], pipe[1])
     return True
 
 
-def _full(world: World, blow: Strike) -> bool:
-    pipe = _one([pipe for pipe in world.pipes if pipe not in world.full], blow)
+def _full(world: FaultInjector, blow: Strike) -> bool:
+    pipe = _one([pipe for pipe in world.network.pipes if pipe not in world.connections.full], blow)
     if pipe is None:
         return False
     world.say(f"{pipe[0]}'s pipe {pipe[1]!r} is full")
-    world.full[pipe] = []
-    world.after(0.1 + 3 * blow.lasts, world.flush, pipe)
+    world.connections.full[pipe] = []
+    world.agenda.after(0.1 + 3 * blow.lasts, world.connections.flush, pipe)
     return True
 
 
-def _kill(world: World, blow: Strike, kind: type) -> bool:
+def _kill(world: FaultInjector, blow: Strike, kind: type) -> bool:
     name = _one(_nodes(world, kind), blow)
     if name is None:
         return False
-    world.kill(name, silently=blow.twist < 0.5)
+    world.fleet.kill(name, silently=blow.twist < 0.5)
     return True
 
 
-def _kill_worker(world: World, blow: Strike) -> bool:
+def _kill_worker(world: FaultInjector, blow: Strike) -> bool:
     return _kill(world, blow, WorkerMachine)
 
 
-def _kill_manager(world: World, blow: Strike) -> bool:
+def _kill_manager(world: FaultInjector, blow: Strike) -> bool:
     return _kill(world, blow, ManagerMachine)
 
 
-def _pause(world: World, blow: Strike) -> bool:
+def _pause(world: FaultInjector, blow: Strike) -> bool:
     name = _one(_nodes(world, ManagerMachine, WorkerMachine, DeviceMachine), blow)
     if name is None:
         return False
-    world.pause(name, 0.9 * blow.lasts * world.topology.timers.expire)
+    world.fleet.pause(name, 0.9 * blow.lasts * world.fleet.topology.timers.expire)
     return True
 
 
-def _with_memory(world: World, blow: Strike) -> bool:
+def _with_memory(world: FaultInjector, blow: Strike) -> bool:
     name = _one(_nodes(world, ManagerMachine, WorkerMachine), blow)
     if name is None:
         return False
-    world.pause(name, (1.1 + blow.lasts) * world.topology.timers.expire)
+    world.fleet.pause(name, (1.1 + blow.lasts) * world.fleet.topology.timers.expire)
     return True
 
 
-def _restart(world: World, blow: Strike, *kinds: type) -> bool:
+def _restart(world: FaultInjector, blow: Strike, *kinds: type) -> bool:
     name = _one(_nodes(world, *kinds), blow)
     if name is None:
         return False
-    world.kill(name, silently=blow.twist < 0.3)
-    world.after(0.5 * blow.lasts, _start, world, name, world.nodes[name])
+    world.fleet.kill(name, silently=blow.twist < 0.3)
+    world.fleet.restart(name, 0.5 * blow.lasts)
     return True
 
 
-def _start(world: World, name: str, node: object) -> None:
-    if name in world.down and world.nodes[name] is node:
-        world.start(name)
-
-
-def _without_memory(world: World, blow: Strike) -> bool:
+def _without_memory(world: FaultInjector, blow: Strike) -> bool:
     return _restart(world, blow, ManagerMachine, WorkerMachine)
 
 
-def _device(world: World, blow: Strike) -> bool:
+def _device(world: FaultInjector, blow: Strike) -> bool:
     return _restart(world, blow, DeviceMachine)
 
 
-def _slow(world: World, blow: Strike) -> bool:
+def _slow(world: FaultInjector, blow: Strike) -> bool:
     name = _one(_nodes(world, WorkerMachine), blow)
     if name is None:
         return False
     world.say(f"{name} is slow")
-    world.slow[name] = 2 + 10 * blow.twist
-    world.after(4 * blow.lasts, _quicken, world, name)
+    world.runner.slow[name] = 2 + 10 * blow.twist
+    world.agenda.after(4 * blow.lasts, _quicken, world, name)
     return True
 
 
-def _quicken(world: World, name: str) -> None:
-    world.slow.pop(name, None)
+def _quicken(world: FaultInjector, name: str) -> None:
+    world.runner.slow.pop(name, None)
 
 
-def _at_work(world: World, blow: Strike) -> tuple[str, LinkQueue] | None:
+def _at_work(world: FaultInjector, blow: Strike) -> tuple[str, LinkQueue] | None:
     """A job that runs, with its worker; while there is none, the next one that begins is hit."""
     workers = _nodes(world, WorkerMachine)
-    found = _one([(name, lane) for name, lane in world.running() if name in workers], blow)
+    found = _one([(name, lane) for name, lane in world.network.running() if name in workers], blow)
     if found is None:
         world.doomed.append(blow)
     return found
 
 
-def _kill_handler(world: World, blow: Strike) -> bool:
+def _kill_handler(world: FaultInjector, blow: Strike) -> bool:
     found = _at_work(world, blow)
     if found is None:
         return False
     name, lane = found
     world.say(f"what runs lane {lane.run.lane} of {name} dies")
-    world.bereave(name, lane)
+    world.runner.bereave(name, lane)
     return True
 
 
-def _hang(world: World, blow: Strike) -> bool:
+def _hang(world: FaultInjector, blow: Strike) -> bool:
     found = _at_work(world, blow)
     if found is None:
         return False
-    world.hang(*found, 0.5 + 4 * blow.lasts)
+    world.runner.hang(*found, 0.5 + 4 * blow.lasts)
     return True
 
 
-def _collision(world: World, blow: Strike) -> bool:
-    double = world.topology.double
-    if double is None or f"{double}+" in world.nodes or not world.alive(double):
+def _collision(world: FaultInjector, blow: Strike) -> bool:
+    double = world.fleet.topology.double
+    if double is None or f"{double}+" in world.network.nodes or not world.network.alive(double):
         return False
-    world.start(f"{double}+")
+    world.fleet.start(f"{double}+")
     return True
 
 
-def _herd(world: World, blow: Strike) -> bool:
+def _herd(world: FaultInjector, blow: Strike) -> bool:
     for name, link in _connected(world):
-        if isinstance(link, int) and isinstance(world.nodes[name], WorkerMachine):
-            world.rejoin(name, link)
+        if isinstance(link, int) and isinstance(world.network.nodes[name], WorkerMachine):
+            world.connections.rejoin(name, link)
     for name in _nodes(world, ManagerMachine):
-        kinds = world.topology.kinds(name)
+        kinds = world.fleet.topology.kinds(name)
         if not kinds:
             continue
         tasks = tuple(
-            Task(f"{name} herd {world.now:.6f}.{row} ".encode(), 0.002, fails=False, heeds=True)
+            Task(
+                f"{name} herd {world.agenda.now:.6f}.{row} ".encode(),
+                0.002,
+                fails=False,
+                heeds=True,
+            )
             for row in range(_HERD)
         )
         kind = kinds[int(blow.twist * len(kinds))]
-        world.offer(SubmitBatch(world.now, name, kind, tasks))
+        world.offer(SubmitBatch(world.agenda.now, name, kind, tasks))
     return True
 
 

@@ -285,7 +285,7 @@ class Model(Network):
         """Start a node again, with a newer epoch."""
         if name in self.plan.managers:
             self.witness.died(self.peer(name))
-            self._last_id[name] = 0
+            self.restart_ids(name)
         self.down.discard(name)
         self._own.add(name)
         self._drawn.pop(name, None)
@@ -363,7 +363,7 @@ class Model(Network):
                 return False
             self.advance(due)
 
-    # -- what a world decides
+    # -- what a schedule decides
 
     def happen(self, name: str, event: object) -> None:
         """Give a node an event; it is copied first when other worlds have it too."""

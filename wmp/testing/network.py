@@ -5,9 +5,10 @@ machines. What is sent waits on its link until somebody delivers, drops or repea
 that a test (or a property) decides the schedule. Messages cross every link as frames,
 through the real codec.
 
-A :class:`wmp.testing.world.World` is a network that decides for itself, from a seed. What it
-does differently are the methods under "what a world decides"; there is no second place where
-an action is performed.
+What decides for itself when a message arrives and a handler ends overrides the methods under "what
+a schedule decides" (:class:`wmp.testing.model.Model` by a search,
+:class:`wmp.testing.simulation.SimulatedNetwork` from a seed); there is no second place where an
+action is performed.
 """
 
 from __future__ import annotations
@@ -146,6 +147,14 @@ class Network:
     def far(self, pipe: Pipe) -> Pipe | None:
         """The other direction of the same connection; None when there is none."""
         return self._far.get(pipe)
+
+    def receiver(self, pipe: Pipe) -> str:
+        """The node at the other end of a pipe."""
+        return self._far[pipe][0]
+
+    def restart_ids(self, name: str) -> None:
+        """Number the jobs of a manager from 1 again: another process of it starts."""
+        self._last_id[name] = 0
 
     def alive(self, name: str) -> bool:
         """Whether the node's process runs."""
@@ -320,7 +329,7 @@ class Network:
             self.advance(min(until, self.now + step))
         self.settle()
 
-    # -- what a world decides
+    # -- what a schedule decides
 
     def local(self, name: str) -> float:
         """What the clock of a node shows."""

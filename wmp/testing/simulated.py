@@ -105,24 +105,25 @@ class SimulatedWorld:
         """For what the test itself leaves to chance."""
         self._codec = codec
         self._trace = trace
-        self._stage = HandlerWorld(seed=seed, kinds=parse_faults(faults), keep=None if trace else 0)
+        keep = None if trace else 0
+        self._world = HandlerWorld(seed=seed, kinds=parse_faults(faults), keep=keep)
         self._names: set[str] = set()
         self._keys: dict[str, SimulatedJob] = {}
 
     @property
     def now(self) -> float:
         """Simulated seconds since the world began."""
-        return self._stage.now
+        return self._world.simulation.now
 
     @property
     def jobs(self) -> tuple[SimulatedJob, ...]:
         """All jobs that were submitted."""
-        return tuple(self._stage.jobs)
+        return tuple(self._world.submitter.jobs)
 
     @property
     def struck(self) -> dict[str, int]:
         """How often each fault struck."""
-        counts = self._stage.counts
+        counts = self._world.simulation.injector.counts
         return {fault.value: counts[fault] for fault in Fault if counts[fault]}
 
     def worker(
@@ -178,7 +179,7 @@ class SimulatedWorld:
         for _ in range(check_count("count", count, 1)):
             name = f"worker {len(self._names) + 1}"
             self._names.add(name)
-            self._stage.hire(name, cast, roles, have, window, _range(takes))
+            self._world.hire(name, cast, roles, have, window, _range(takes))
 
     def submit(
         self,
@@ -220,11 +221,13 @@ class SimulatedWorld:
         if known is not None and not known.done():
             return known
         kind = Kind(role, taken, "cbor" if self._codec == "cbor" else "")
-        order = pack(payload, self._codec), kind, priority, timeout, retries
-        job = SimulatedJob(len(self._stage.jobs) + 1, payload, self._stage, order, key)
+        terms = pack(payload, self._codec), kind, priority, timeout, retries
+        submitter = self._world.submitter
+        number = len(submitter.jobs) + 1
+        job = SimulatedJob(number, payload, self.run, submitter.withdraw, terms, key)
         if key is not None:
             self._keys[key] = job
-        self._stage.submit_job(job)
+        submitter.submit(job)
         return job
 
     def map(self, payloads: Iterable[Any], **options: Any) -> Iterator[Any]:
@@ -251,7 +254,7 @@ class SimulatedWorld:
         """
         if seconds is not None:
             check_seconds("seconds", seconds)
-        self._stage.go(seconds)
+        self._world.go(seconds)
 
     def account(self, error: BaseException | None = None) -> str:
         """Tell in words what happened: what struck, what ran twice, the last steps.
@@ -259,8 +262,8 @@ class SimulatedWorld:
         Args:
             error: What the test found.
         """
-        stage = self._stage
-        runs = sum(job.runs for job in stage.jobs)
+        world = self._world
+        runs = sum(job.runs for job in self.jobs)
         lines = []
         if isinstance(error, Violation):
             lines.append(
@@ -268,22 +271,22 @@ class SimulatedWorld:
                 "its defect, not one of the handlers; please report it with the seed"
             )
         lines.append(
-            f"{len(stage.jobs)} jobs, {runs} calls of handlers, {stage.now:.1f} simulated seconds"
+            f"{len(self.jobs)} jobs, {runs} calls of handlers, {self.now:.1f} simulated seconds"
         )
         struck = ", ".join(f"{name} {count}" for name, count in self.struck.items())
         lines.append(f"what went wrong: {struck or 'nothing'}")
-        again = stage.again()
+        again, story = world.again(), world.story
         if again:
             told = [f"{job} {job.runs} times" for job in again[:_TOLD]]
             more = f", and {len(again) - _TOLD} more" if len(again) > _TOLD else ""
             lines.append(f"handlers were called more than once for: {', '.join(told)}{more}")
         for job in again[:_EXAMPLES]:
             lines.append(f"what happened to {job}:")
-            lines += [f"{now:10.4f}  {text}" for now, text, whose in stage.story if whose is job]
+            lines += [f"{now:10.4f}  {text}" for now, text, whose in story.told if whose is job]
         lines.append("every step:" if self._trace else "the last steps:")
         if self._trace:
-            lines += stage.trace.lines()
-        for now, text, whose in () if self._trace else stage.story[-_LAST:]:
+            lines += story.lines()
+        for now, text, whose in () if self._trace else story.told[-_LAST:]:
             lines.append(f"{now:10.4f}  {text if whose is None else f'{whose} {text}'}")
         return re.sub(r"\b(worker \d+)\+", r"\1's double", "\n".join(lines))
 

@@ -6,7 +6,8 @@ again to the next one.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 from attrs import define, field
 
@@ -14,9 +15,6 @@ from wmp.actions import End
 from wmp.errors import JobCancelled
 from wmp.message import Frame, Kind, Peer
 from wmp.runtime.submission.submissions import Status, error_of, value_of
-
-if TYPE_CHECKING:
-    from wmp.testing.handler_world import HandlerWorld
 
 __all__ = ["SimulatedJob"]
 
@@ -36,8 +34,12 @@ class SimulatedJob:
 
     number: int
     payload: Any
-    _stage: HandlerWorld
-    _order: tuple[Frame, Kind, int, float | None, int]
+    _run: Callable[[], None]
+    """Lets the world run until this job has ended."""
+    _withdraw: Callable[[SimulatedJob], None]
+    """Cancels this job at its manager."""
+    _terms: tuple[Frame, Kind, int, float | None, int]
+    """Payload, kind, priority, timeout and retries."""
     key: str | None = None
     runs: int = field(default=0, init=False)
     attempts: int = field(default=0, init=False)
@@ -65,12 +67,12 @@ class SimulatedJob:
         error = self.exception()
         if error is not None:
             raise error
-        return value_of(self._answer, self._order[1].codec or "bytes")
+        return value_of(self._answer, self._terms[1].codec or "bytes")
 
     def exception(self) -> Exception | None:
         """Return the error, None for a job that ended well; the world runs first if it must."""
         if self._end is None:
-            self._stage.go(None)
+            self._run()
         assert self._end is not None
         if self._end is End.OK:
             return None
@@ -85,7 +87,7 @@ class SimulatedJob:
         if self._end is not None:
             return False
         self.unwanted = True
-        self._stage.withdraw(self)
+        self._withdraw(self)
         return True
 
     def cancelled(self) -> bool:

@@ -6,18 +6,14 @@ pair of a queued job and a worker that could do it, and has begun nothing, must 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from attrs import define, field
 
 from wmp.core.manager.job_lifecycle import JobState
 from wmp.core.manager.machine import ManagerMachine
 from wmp.core.worker.machine import WorkerMachine
 from wmp.testing.invariants import Violation
-from wmp.testing.topology import can
-
-if TYPE_CHECKING:
-    from wmp.testing.world import World
+from wmp.testing.lane_runner import LaneRunner
+from wmp.testing.topology import Topology, can
 
 __all__ = ["StarvationCheck"]
 
@@ -27,46 +23,53 @@ _Pair = tuple[str, int, str]
 
 @define(eq=False)
 class StarvationCheck:
-    """Pairs that wait for each other."""
+    """Pairs that wait for each other.
 
-    longest: float = 0.0
+    Args:
+        runner: Which workers are idle, and how much each has begun.
+    """
+
+    runner: LaneRunner
+    longest: float = field(default=0.0, init=False)
     """Seconds that a pair has waited at most."""
-    _since: dict[_Pair, tuple[float, int]] = field(factory=dict)
+    _since: dict[_Pair, tuple[float, int]] = field(factory=dict, init=False)
     """When a pair was first seen, and how much the worker had begun by then."""
 
-    def bound(self, world: World) -> float:
-        """Seconds that a pair may wait: a worker that nobody remembers says READY at its next
-        PONG; what another manager's unanswered lock holds is free after its timeout."""
-        timers = world.topology.timers
-        held = timers.hold + timers.lock_timeout if len(world.topology.managers) > 1 else 0.0
+    @staticmethod
+    def bound(topology: Topology) -> float:
+        """Seconds that a pair may wait: a worker whom its manager has forgotten sends READY at its
+        next PONG; what another manager's unanswered lock holds is free after its timeout."""
+        timers = topology.timers
+        held = timers.hold + timers.lock_timeout if len(topology.managers) > 1 else 0.0
         return 1.05 * (3 * timers.ping + 4 * timers.wake_timeout + 2 * timers.trip + held) + 0.5
 
-    def look(self, world: World) -> None:
+    def look(self) -> None:
         """Look at all pairs.
 
         Raises:
             Violation: "they meet".
         """
-        now, bound = world.now, self.bound(world)
+        network, topology = self.runner.network, self.runner.fleet.topology
+        now, bound = network.now, self.bound(topology)
         before, self._since = self._since, {}
         idle = [
             name
-            for name, node in world.nodes.items()
-            if isinstance(node, WorkerMachine) and world.alive(name) and not world.lanes[name]
+            for name, node in network.nodes.items()
+            if isinstance(node, WorkerMachine) and network.alive(name) and not network.lanes[name]
         ]
-        for name, node in world.nodes.items():
-            if not idle or not isinstance(node, ManagerMachine) or not world.alive(name):
+        for name, node in network.nodes.items():
+            if not idle or not isinstance(node, ManagerMachine) or not network.alive(name):
                 continue
             waiting = [j for j in node._dispatch.all_jobs().values() if j.state is JobState.QUEUED]
             for worker in idle if waiting else ():
-                settings = world.topology.workers[worker]
-                if name not in world.topology.above(worker):
+                settings = topology.workers[worker]
+                if name not in topology.above(worker):
                     continue
                 for job in waiting:
                     refused = job.refused is not None and settings.identity in job.refused
                     if refused or not can(settings, job.queue.kind):
                         continue  # not before another READY, which may have backed off
-                    pair, begun = (name, job.id, worker), world.begun[worker]
+                    pair, begun = (name, job.id, worker), self.runner.begun[worker]
                     since, count = before.get(pair, (now, begun))
                     if count != begun:
                         since = now

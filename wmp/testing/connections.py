@@ -1,0 +1,182 @@
+"""The connections of a world, and what is wrong with them.
+
+A connection may be cut (nothing passes from one node to another), stale (dead, and its ends do not
+know) or full (it takes nothing for a while). Single messages may be lost, repeated, delayed or
+reordered, by chance.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from random import Random
+
+from attrs import define, field
+
+from wmp import codec
+from wmp.core.device import DeviceMachine
+from wmp.core.worker.machine import WorkerMachine
+from wmp.events import Connected, Undelivered
+from wmp.message import Frame, Message
+from wmp.testing.agenda import Agenda
+from wmp.testing.faults import Fault
+from wmp.testing.network import Network, Pipe
+from wmp.testing.trace import Trace
+
+__all__ = ["Connections"]
+
+_PARKED = 16
+"""Messages that an end node keeps for a full pipe."""
+
+
+@define(eq=False)
+class Connections:
+    """Joins and breaks the connections of a network, and carries its messages.
+
+    Args:
+        network: The nodes and their pipes.
+        agenda: When messages arrive and connections are tried again.
+        trace: Where every message is recorded.
+        draw: Decides how long messages and connecting take.
+        weather: Decides which messages are hit by a fault.
+        counts: How often each fault struck.
+    """
+
+    network: Network
+    agenda: Agenda
+    trace: Trace
+    draw: Random
+    weather: Random
+    counts: Counter[Fault]
+    rates: Mapping[Fault, float] = field(factory=dict, init=False)
+    """How likely each fault hits a message."""
+    latency: dict[str, float] = field(factory=dict, init=False)
+    """Seconds that a message of each node takes at most."""
+    cut: dict[tuple[str, str], float] = field(factory=dict, init=False)
+    """(sender, receiver) between which nothing passes, and until when."""
+    stale: set[Pipe] = field(factory=set, init=False)
+    """Pipes of connections that are dead and do not know."""
+    full: dict[Pipe, list[list[Frame]]] = field(factory=dict, init=False)
+    """Pipes that take nothing, and what is parked for them."""
+    _last: dict[Pipe, float] = field(factory=dict, init=False)
+    """When the last message on each pipe arrives."""
+
+    # -- making and breaking
+
+    def attempt(self, below: str, link: int) -> None:
+        """Connect a link that is not connected, now or as soon as it can be."""
+        network = self.network
+        above = network.uplinks[below][link]
+        if (below, link) in network.pipes or not network.alive(below) or not network.alive(above):
+            return  # a process that starts tries again
+        if (below, above) in self.cut or (above, below) in self.cut:
+            self.agenda.after(0.3, self.attempt, below, link)
+            return
+        network.join(below, link)
+        if isinstance(network.nodes[below], WorkerMachine):
+            network.happen(below, Connected(link))
+
+    def attempt_soon(self, below: str, link: int, seconds: float) -> None:
+        """Connect a link within so many seconds."""
+        self.agenda.after(self.draw.uniform(0, seconds), self.attempt, below, link)
+
+    def part(self, name: str, link: int) -> None:
+        """Break a connection; its ends know."""
+        for pipe in ((name, link), self.network.far((name, link))):
+            if pipe is not None:
+                self.stale.discard(pipe)
+                self.full.pop(pipe, None)
+                self._last.pop(pipe, None)
+        self.network.part(name, link)
+
+    def deaden(self, name: str, link: int) -> None:
+        """Break a connection so that nobody knows."""
+        far = self.network.far((name, link))
+        if far is not None:
+            self.stale.update(((name, link), far))
+            if isinstance(self.network.nodes[name], DeviceMachine):
+                # A device cannot ask for a new connection: its socket's own heartbeats find out.
+                self.agenda.after(1.0, self.rejoin, name, link, far)
+
+    def rejoin(self, name: str, link: int, far: Pipe | None = None) -> None:
+        """Break a connection openly and make it again."""
+        if far is None or self.network.far((name, link)) == far:
+            self.part(name, link)
+            self.attempt(name, link)
+
+    def reconnect(self, name: str, link: int) -> None:
+        """Replace the socket of a worker's link."""
+        self.part(name, link)
+        self.attempt_soon(name, link, 0.05)
+
+    # -- carrying
+
+    def carry(self, pipe: Pipe, message: Message) -> None:
+        """Put a message on its way, if there is one."""
+        frames = codec.encode(message)
+        self.trace.sent(pipe, frames)
+        name, link = pipe
+        if pipe in self.stale:
+            return
+        if self.cut and (name, self.network.receiver(pipe)) in self.cut:
+            return
+        parked = self.full.get(pipe) if self.full else None
+        if parked is None:
+            self._travel(pipe, frames)
+        elif isinstance(self.network.nodes[name], DeviceMachine) or len(parked) >= _PARKED:
+            self.network.happen(name, Undelivered(link, message))
+        else:
+            parked.append(frames)
+
+    def flush(self, pipe: Pipe) -> None:
+        """Let a full pipe take messages again."""
+        for frames in self.full.pop(pipe, ()):
+            self._travel(pipe, frames)
+
+    def mend(self) -> None:
+        """End all faults but those that only a node can find out: half-open connections."""
+        self.rates = {}
+        self.cut.clear()
+        for pipe in tuple(self.full):
+            self.flush(pipe)
+
+    @property
+    def held_up(self) -> float:
+        """Seconds until the last message that is on its way arrives."""
+        return max(0.0, max(self._last.values(), default=0.0) - self.agenda.now)
+
+    def _travel(self, pipe: Pipe, frames: list[Frame]) -> None:
+        now = self.agenda.now
+        latency = self.latency[pipe[0]] * (0.5 + 0.5 * self.draw.random())
+        when = max(now + latency, self._last.get(pipe, 0.0))
+        fault = self._hit() if self.rates else None
+        if fault is Fault.DROP:
+            return
+        if fault is Fault.DUPLICATE or fault is Fault.REORDER:
+            late = when + self.weather.uniform(0, 2)
+            self.agenda.at(late, self._arrive_late, pipe, frames, self.network.far(pipe))
+            if fault is Fault.REORDER:
+                return
+        elif fault is Fault.DELAY:
+            when += self.weather.uniform(0.1, 3)
+        self._last[pipe] = when
+        self.network.pipes[pipe].append(frames)
+        self.agenda.at(when, self._arrive_next, pipe)
+
+    def _hit(self) -> Fault | None:
+        """Draw the fault that hits the message at hand, if any does."""
+        luck = self.weather.random()
+        for fault, rate in self.rates.items():
+            luck -= rate
+            if luck < 0:
+                self.counts[fault] += 1
+                return fault
+        return None
+
+    def _arrive_next(self, pipe: Pipe) -> None:
+        if self.network.pipes.get(pipe):
+            self.network.deliver(pipe)
+
+    def _arrive_late(self, pipe: Pipe, frames: list[Frame], far: Pipe) -> None:
+        if self.network.far(pipe) == far:
+            self.network.arrive(pipe, frames)

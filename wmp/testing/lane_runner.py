@@ -1,0 +1,159 @@
+"""The lanes of all workers in a world: which handler is at work, hangs, dies or has ended."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from attrs import define, field
+
+from wmp.message import Outcome
+from wmp.testing.agenda import Agenda
+from wmp.testing.fleet import Fleet
+from wmp.testing.invariants import History
+from wmp.testing.network import LinkQueue, Network
+from wmp.testing.trace import Trace
+from wmp.testing.workload import Task
+
+__all__ = ["LaneHandlers", "LaneRunner", "TaskHandlers"]
+
+_LOOK = 0.25
+"""Seconds between two looks at a handler that hangs."""
+
+
+class LaneHandlers(Protocol):
+    """What the jobs of a world do."""
+
+    def call(self, name: str, lane: LinkQueue, id: int) -> None:
+        """Call the handler of a lane's first job, and see to its end."""
+
+    def hangs(self, name: str, lane: LinkQueue) -> None:
+        """The handler of a lane's first job does not return by itself."""
+
+    def dies(self, name: str, lane: LinkQueue) -> None:
+        """The process that runs a lane's first job dies."""
+
+
+@define(eq=False)
+class LaneRunner:
+    """Begins the jobs of every lane and sees that each comes to an end.
+
+    Args:
+        network: Its lanes.
+        agenda: When handlers end.
+        fleet: Which nodes are paused.
+        history: Is told what begins.
+        trace: Where handlers that hang are recorded.
+    """
+
+    network: Network
+    agenda: Agenda
+    fleet: Fleet
+    history: History
+    trace: Trace
+    handlers: LaneHandlers = field(init=False)
+    begun: Counter[str] = field(factory=Counter, init=False)
+    """Executions by worker."""
+    slow: dict[str, float] = field(factory=dict, init=False)
+    """Workers whose handlers take that many times longer."""
+    hung: set[tuple[LinkQueue, int]] = field(factory=set, init=False)
+    """Jobs, by lane and number, whose handlers do not return by themselves."""
+
+    def begin(self, name: str, lane: LinkQueue) -> None:
+        """Begin the next job of a lane."""
+        id = lane.left[0]
+        if id in lane.cancelled:
+            self.agenda.after(0.0, self.cancel, name, lane, id)
+            return
+        attempt = lane.run.attempts[list(lane.run.ids).index(id)]
+        self.begun[name] += 1
+        self.history.begun(self.fleet.peer(name), lane.run.manager, id, attempt)
+        taken: Counter[str] = Counter()
+        for other in self.network.lanes[name].values():
+            taken.update(dict(other.run.kind.needs))
+        self.history.booked(name, taken, self.fleet.topology.workers[name].resources)
+        self.handlers.call(name, lane, id)
+
+    def is_current(self, name: str, lane: LinkQueue, id: int) -> bool:
+        """Whether a job is still the one that a lane is at."""
+        return self.network.lanes[name].get(lane.run.lane) is lane and lane.left[0] == id
+
+    def may_end(
+        self, what: Callable[..., None], name: str, lane: LinkQueue, id: int, *more: Any
+    ) -> bool:
+        """Whether a handler may end now; a paused worker calls ``what`` again when it goes on."""
+        if (lane, id) in self.hung or self.fleet.postpone(name, what, name, lane, id, *more):
+            return False
+        return self.is_current(name, lane, id)
+
+    def cancel(self, name: str, lane: LinkQueue, id: int) -> None:
+        """End a job as cancelled."""
+        self.end(name, lane, id, Outcome.CANCELLED, b"")
+
+    def end(self, name: str, lane: LinkQueue, id: int, outcome: Outcome, result: bytes) -> None:
+        """End a job, unless its handler hangs or the lane has left it."""
+        if self.may_end(self.end, name, lane, id, outcome, result):
+            self.network.end(name, lane, outcome, result)
+
+    def bereave(self, name: str, lane: LinkQueue) -> None:
+        """End the process that runs the first job of a lane."""
+        self.handlers.dies(name, lane)
+        self.network.bereave(name, lane)
+
+    def hang(self, name: str, lane: LinkQueue, seconds: float) -> None:
+        """Let the handler of a lane's first job not return for so many seconds."""
+        self.handlers.hangs(name, lane)
+        id, now = lane.left[0], self.agenda.now
+        self.trace.say(now, f"a handler of {name} hangs, in lane {lane.run.lane}")
+        self.hung.add((lane, id))
+        self._watch(name, lane, id, now + seconds)
+
+    def _watch(self, name: str, lane: LinkQueue, id: int, until: float) -> None:
+        """End a handler by force when nobody wants its result, or its time is over."""
+        if not self.is_current(name, lane, id):
+            self.hung.discard((lane, id))  # the process that ran it died, or its worker
+            return
+        due = dict(zip(lane.run.ids, lane.run.deadlines or (), strict=False)).get(id)
+        unwanted = id in lane.cancelled or (due is not None and due <= self.network.local(name))
+        if name in self.fleet.paused or (self.agenda.now < until and not unwanted):
+            self.agenda.after(_LOOK, self._watch, name, lane, id, until)
+            return
+        self.hung.remove((lane, id))
+        self.bereave(name, lane)
+
+
+@define(eq=False)
+class TaskHandlers:
+    """Does the tasks of a workload, in virtual time.
+
+    Args:
+        runner: Whose jobs it does.
+        tasks: The task of each payload.
+        on_begun: Called with the seconds that the handler takes.
+    """
+
+    runner: LaneRunner
+    tasks: dict[bytes, Task]
+    on_begun: Callable[[float], None]
+
+    def call(self, name: str, lane: LinkQueue, id: int) -> None:
+        """Begin a task; it ends when its time has passed."""
+        takes = self.tasks[lane.payload(id)].takes * self.runner.slow.get(name, 1.0)
+        self.on_begun(takes)
+        self.runner.agenda.after(takes, self.end, name, lane, id)
+
+    def end(self, name: str, lane: LinkQueue, id: int) -> None:
+        """End a task, as cancelled when it heeds its flag."""
+        if self.runner.may_end(self.end, name, lane, id):
+            task = self.tasks[lane.payload(id)]
+            outcome, result = task.outcome, task.result
+            if id in lane.cancelled and task.heeds:
+                outcome, result = Outcome.CANCELLED, b""
+            self.runner.network.end(name, lane, outcome, result)
+
+    def hangs(self, name: str, lane: LinkQueue) -> None:
+        """Nothing more is known of it."""
+
+    def dies(self, name: str, lane: LinkQueue) -> None:
+        """Nothing more is known of it."""

@@ -1,0 +1,244 @@
+"""The parts of a simulated world, wired together, and the loop that lets its time pass.
+
+Theory of operation. The agenda holds what is to be done, each at a time; the clocks hold the
+deadlines of the nodes. A step takes the earlier of the agenda's first call and the earliest
+deadline. What goes wrong, what is asked for, and how long messages take are drawn from streams of
+their own, so that one draw more in one of them leaves the others as they were.
+
+Faults strike up to ``faults.until``. Then all that was broken is mended, except what the nodes must
+find out themselves (half-open connections), and everything that was accepted must end in bounded
+time.
+
+Nothing here depends on hashes, addresses or the real clock: equal seeds have equal traces in any
+process.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from random import Random
+
+from attrs import define, field
+
+from wmp.message import Message
+from wmp.testing.agenda import Agenda, NodeClocks
+from wmp.testing.connections import Connections
+from wmp.testing.fault_injection import FaultInjector
+from wmp.testing.faults import Fault, Faults
+from wmp.testing.fleet import Fleet
+from wmp.testing.invariants import History, Violation
+from wmp.testing.journals import Journals
+from wmp.testing.lane_runner import LaneRunner
+from wmp.testing.network import Action, LinkQueue, Network, Pipe
+from wmp.testing.observer import Observer
+from wmp.testing.starvation_check import StarvationCheck
+from wmp.testing.topology import Topology
+from wmp.testing.trace import Trace
+from wmp.testing.world_checks import WorldChecks
+
+__all__ = ["BUDGET", "SimulatedNetwork", "Simulation"]
+
+BUDGET = 30_000
+"""Events after which a world counts as livelocked."""
+_AT_ONCE = 4_000
+"""Events without time moving on after which it does."""
+
+Watcher = Callable[[str, object, Sequence[Action]], None]
+"""Is told which node handled which event, and what the node asks for."""
+
+
+@define(eq=False)
+class SimulatedNetwork(Network):
+    """A network that leaves clocks, messages and handlers to parts of their own.
+
+    It decides nothing itself.
+    """
+
+    clocks: NodeClocks = field(init=False)
+    carrier: Connections = field(init=False)
+    fleet: Fleet = field(init=False)
+    runner: LaneRunner = field(init=False)
+    watchers: list[Watcher] = field(factory=list, init=False)
+
+    def happen(self, name: str, event: object) -> None:
+        """Give a node an event, or keep the event while the node is paused."""
+        if not self.fleet.postpone(name, self.happen, name, event):
+            Network.happen(self, name, event)
+
+    def local(self, name: str) -> float:
+        """What the clock of a node shows."""
+        return self.clocks.local(name)
+
+    def handled(self, name: str, event: object, actions: Sequence[Action]) -> None:
+        """Report what a node did to all watchers."""
+        for watcher in self.watchers:
+            watcher(name, event, actions)
+
+    def carry(self, pipe: Pipe, message: Message) -> None:
+        """Put a message on its way."""
+        self.carrier.carry(pipe, message)
+
+    def begin(self, name: str, lane: LinkQueue) -> None:
+        """Begin the first job that is left in a lane."""
+        self.runner.begin(name, lane)
+
+    def reconnect(self, name: str, link: int) -> None:
+        """Replace the socket of a worker's link."""
+        self.carrier.reconnect(name, link)
+
+
+@define(eq=False)
+class Simulation:
+    """All that shares one virtual time: nodes, connections, handlers, faults and checks.
+
+    Args:
+        seed: Of the streams of chance.
+        topology: Which nodes there are.
+        trace: Where everything is recorded.
+        history: What is known of the jobs.
+        journals: Where the nodes write what they do, if they do.
+    """
+
+    seed: int
+    topology: Topology
+    trace: Trace
+    history: History
+    journals: Journals | None = None
+    budget: int = field(default=BUDGET, init=False)
+    faults: Faults = field(factory=lambda: Faults(until=0.0), init=False)
+    """What goes wrong now."""
+    network: SimulatedNetwork = field(factory=SimulatedNetwork, init=False)
+    agenda: Agenda = field(init=False)
+    clocks: NodeClocks = field(init=False)
+    connections: Connections = field(init=False)
+    fleet: Fleet = field(init=False)
+    runner: LaneRunner = field(init=False)
+    injector: FaultInjector = field(init=False)
+    checks: WorldChecks = field(init=False)
+    starvation: StarvationCheck = field(init=False)
+    draw: Random = field(init=False)
+    """Decides how long messages take, and when nodes start and connect."""
+    _held_up: float = field(default=0.0, init=False)
+    """Seconds after the faults in which what they held up still arrives."""
+    _at_once: int = field(default=0, init=False)
+
+    def __attrs_post_init__(self) -> None:
+        network, trace, counts = self.network, self.trace, Counter[Fault]()
+        self.draw = self.stream("net")
+        weather, observer = self.stream("weather"), Observer(self.history)
+        self.agenda = Agenda(network)
+        self.clocks = NodeClocks(network)
+        self.connections = Connections(network, self.agenda, trace, self.draw, weather, counts)
+        self.fleet = Fleet(
+            network,
+            self.agenda,
+            self.clocks,
+            self.connections,
+            self.topology,
+            observer,
+            trace,
+            self.draw,
+        )
+        self.runner = LaneRunner(network, self.agenda, self.fleet, self.history, trace)
+        self.injector = FaultInjector(
+            network, self.agenda, self.connections, self.fleet, self.runner, trace, counts
+        )
+        self.checks = WorldChecks(network, self.fleet, self.clocks, observer, trace, self.journals)
+        self.starvation = StarvationCheck(self.runner)
+        network.clocks, network.carrier = self.clocks, self.connections
+        network.fleet, network.runner = self.fleet, self.runner
+        network.watchers.append(self.checks.handled)
+
+    def stream(self, name: str) -> Random:
+        """A stream of chance that no other disturbs."""
+        return Random(f"{self.seed}:{name}")
+
+    # -- time
+
+    @property
+    def now(self) -> float:
+        """Virtual seconds since the world began."""
+        return self.network.now
+
+    def run(self, until: float) -> None:
+        """Let time pass.
+
+        Raises:
+            Violation: An invariant is broken.
+        """
+        network, agenda, clocks = self.network, self.agenda, self.clocks
+        while True:
+            due, name = clocks.earliest()
+            first = agenda.first
+            now = min(due, first)
+            if now > until:
+                break
+            if now > network.now:
+                network.now, self._at_once = now, 0
+            self._at_once += 1
+            if self._at_once > _AT_ONCE or self.trace.steps > self.budget:
+                detail = f"{self.trace.steps} events by {network.now:.3f} s"
+                raise Violation("no livelock", f"{detail}, {self._at_once} of them at once")
+            if due <= first:
+                clocks.ring(name)
+            else:
+                agenda.call_first()
+        network.now = max(network.now, until)
+
+    # -- faults
+
+    def begin_faults(self, faults: Faults) -> None:
+        """Let these faults strike from now on; :meth:`mend` ends them."""
+        self.faults = faults
+        self.clocks.skew = faults.skew
+        self.connections.rates = faults.rates
+        self.injector.active = True
+        if faults.skew:
+            self.injector.counts[Fault.CLOCK_SKEW] = len(faults.skew)
+
+    def mend(self) -> None:
+        """End all faults; what only a node can find out stays for it to find."""
+        self.trace.say(self.now, "the faults stop")
+        self.injector.active = False
+        self.runner.slow.clear()
+        self.connections.mend()
+        self.fleet.mend()
+        self._held_up = self.connections.held_up
+
+    # -- the end
+
+    @property
+    def calm(self) -> float:
+        """When all must have found each other again: connections that were held up are slow."""
+        timers = self.fleet.topology.timers
+        found = 4 * timers.ping + timers.backoff + max(timers.expire, 6.0) + 1.0
+        freed = timers.hold + timers.lock_timeout + 2 * timers.resend
+        return self.faults.until + self._held_up + 1.05 * (found + freed + 4 * timers.trip)
+
+    @property
+    def settled(self) -> bool:
+        """Whether every job has ended, and every process that a newer one replaces."""
+        if any(self.history.open.values()):
+            return False
+        network, fleet = self.network, self.fleet
+        return all(fleet.is_newest(name) or not network.alive(name) for name in network.nodes)
+
+    def wait(self, patience: float, settled: Callable[[], bool]) -> None:
+        """Let everything end that must.
+
+        Args:
+            patience: Seconds that it may take once the nodes have found each other.
+            settled: Whether it has ended.
+
+        Raises:
+            Violation: It takes longer than it may.
+        """
+        until = max(self.now, self.calm) + patience
+        while self.now < until and not settled():
+            self.run(min(until, self.now + 0.1))
+            if self.now >= self.calm:
+                self.starvation.look()
+        self.fleet.check_superseded()
+        if not settled():
+            self.history.finish()

@@ -1,0 +1,87 @@
+"""Hands the workload of a world to its managers, and knows what each job's result must be."""
+
+from __future__ import annotations
+
+from random import Random
+
+from attrs import define, evolve, field
+
+from wmp.actions import End
+from wmp.events import Submitted
+from wmp.message import Peer
+from wmp.testing.agenda import Agenda
+from wmp.testing.fleet import Fleet
+from wmp.testing.invariants import History
+from wmp.testing.network import Network
+from wmp.testing.workload import SubmitBatch, Task, Wish, Workload, draw_batch
+
+__all__ = ["WorkloadDriver"]
+
+
+@define(eq=False)
+class WorkloadDriver:
+    """Submits batches and cancels jobs of them.
+
+    Args:
+        network: Where the managers are.
+        agenda: When what is submitted.
+        fleet: Which processes run.
+        history: Is told what was accepted.
+    """
+
+    network: Network
+    agenda: Agenda
+    fleet: Fleet
+    history: History
+    tasks: dict[bytes, Task] = field(factory=dict, init=False)
+    """By payload."""
+    _submitted: dict[int, tuple[str, int, range]] = field(factory=dict, init=False)
+    """Number of a batch to its manager, that one's epoch and the jobs' ids."""
+
+    def plan(self, workload: Workload) -> None:
+        """Put a workload on the agenda."""
+        for number, batch in enumerate(workload.batches):
+            self.agenda.at(batch.at, self.offer, batch, number)
+        for wish in workload.wishes:
+            self.agenda.at(wish.at, self._cancel, wish)
+        for leave in workload.leaves:
+            self.agenda.at(leave.at, self.fleet.drain, leave.worker)
+
+    def offer(self, batch: SubmitBatch, number: int | None = None) -> None:
+        """Submit a batch, if its manager takes any."""
+        name = batch.manager
+        if not self.network.alive(name):
+            return
+        for task in batch.tasks:
+            self.tasks[task.payload] = task
+        ids = self.network.submit(
+            name,
+            [task.payload for task in batch.tasks],
+            batch.kind,
+            priority=batch.priority,
+            timeout=batch.timeout,
+            retries=batch.retries,
+        )
+        if number is not None:
+            self._submitted[number] = (name, self.fleet.peer(name)[1], ids)
+
+    def probe(self, draw: Random) -> None:
+        """Submit one more job to every manager, now that nothing is left to do."""
+        topology = self.fleet.topology
+        for name in topology.managers:
+            if self.network.alive(name):
+                batch = draw_batch(topology, self.agenda.now, f"probe {name}", 1, draw)
+                batch = evolve(batch, manager=name, timeout=None)
+                self.offer(evolve(batch, kind=draw.choice(topology.kinds(name))))
+
+    def accepted(self, owner: Peer, event: Submitted) -> None:
+        """Record that a manager took jobs in."""
+        for id, payload in zip(event.ids, event.payloads, strict=True):
+            task = self.tasks[bytes(payload)]
+            end = End.ERROR if task.fails else End.OK
+            self.history.accepted(owner, id, {end: task.result}, event.retries)
+
+    def _cancel(self, wish: Wish) -> None:
+        name, epoch, ids = self._submitted.get(wish.batch, ("", 0, range(0)))
+        if name and self.network.alive(name) and self.fleet.peer(name)[1] == epoch:
+            self.network.cancel(name, [ids[row] for row in wish.rows])

@@ -1,0 +1,102 @@
+"""What is held of a world at every step: the history's invariants and the machines' own."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+
+from attrs import define, field
+
+from wmp.actions import End, Halt, Resolve
+from wmp.core.device import DeviceMachine
+from wmp.core.manager.machine import ManagerMachine
+from wmp.core.worker.machine import WorkerMachine
+from wmp.events import Submitted
+from wmp.message import Peer
+from wmp.testing.agenda import NodeClocks
+from wmp.testing.fleet import Fleet
+from wmp.testing.invariants import Violation
+from wmp.testing.journals import Journals
+from wmp.testing.network import Action, Network
+from wmp.testing.observer import Observer
+from wmp.testing.tables import check_tables
+from wmp.testing.trace import Trace
+
+__all__ = ["WorldChecks"]
+
+_CHECK_EVERY = 24
+"""Events between two looks into the machines."""
+
+
+@define(eq=False)
+class WorldChecks:
+    """Records what every node does, and holds it against what must be so.
+
+    Args:
+        network: The nodes.
+        fleet: Is told which machines halted.
+        clocks: What each node's clock shows.
+        observer: Tells the history.
+        trace: Where every step is recorded.
+        journals: Where the nodes write what they do, if they do.
+    """
+
+    network: Network
+    fleet: Fleet
+    clocks: NodeClocks
+    observer: Observer
+    trace: Trace
+    journals: Journals | None
+    looks: bool = field(default=True, init=False)
+    """Whether machines are looked into: only where their bounds are known."""
+    accepted: Callable[[Peer, Submitted], None] = field(init=False)
+    """Records in the history what a manager took in."""
+    ends: Counter[End] = field(factory=Counter, init=False)
+
+    def handled(self, name: str, event: object, actions: Sequence[Action]) -> None:
+        """Record what a node did.
+
+        Raises:
+            Violation: It breaks an invariant.
+        """
+        node, now = self.network.nodes[name], self.clocks.shown[name]
+        self.trace.step(self.network.now, name, event, actions)
+        if self.journals is not None:
+            self.journals.step(name, node.settings, event, actions, now)
+        if isinstance(node, ManagerMachine):
+            if isinstance(event, Submitted):
+                self.accepted(self.fleet.peer(name), event)
+            self.observer.manager_did(node.settings, event, actions, now)
+            for action in actions:
+                if isinstance(action, Resolve):
+                    self.ends.update(action.ends)
+        elif isinstance(node, WorkerMachine):
+            self.observer.worker_did(self.fleet.peer(name), actions)
+        if actions and isinstance(actions[-1], Halt):
+            self.fleet.ended(name, actions[-1].error)
+        self.fleet.plan(name)
+        if self.trace.steps % _CHECK_EVERY == 0:
+            self.look()
+
+    def look(self) -> None:
+        """Hold the machines' tables and their own invariants against what is known.
+
+        Raises:
+            Violation: "no crash" or "tables are bounded".
+        """
+        if not self.looks:
+            return
+        history = self.observer.history
+        jobs = sum(map(len, history.jobs.values()))
+        peers = len(self.network.uplinks)
+        for name, node in self.network.nodes.items():
+            if not self.network.alive(name) or isinstance(node, DeviceMachine):
+                continue
+            if isinstance(node, WorkerMachine):
+                try:
+                    node.check_invariants()
+                except AssertionError as error:
+                    raise Violation("no crash", f"{name} breaks its own: {error}") from error
+                check_tables(name, node, jobs, peers)
+            elif (unended := history.open.get(self.fleet.peer(name))) is not None:
+                check_tables(name, node, len(unended), peers)
