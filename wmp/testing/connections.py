@@ -146,9 +146,8 @@ class Connections:
         return max(0.0, max(self._last.values(), default=0.0) - self.agenda.now)
 
     def _travel(self, pipe: Pipe, frames: list[Frame]) -> None:
-        now = self.agenda.now
         latency = self.latency[pipe[0]] * (0.5 + 0.5 * self.draw.random())
-        when = max(now + latency, self._last.get(pipe, 0.0))
+        when = max(self.network.now + latency, self._last.get(pipe, 0.0))
         fault = self._hit() if self.rates else None
         if fault is Fault.DROP:
             return

@@ -63,7 +63,9 @@ class SimulatedNetwork(Network):
 
     def happen(self, name: str, event: object) -> None:
         """Give a node an event, or keep the event while the node is paused."""
-        if not self.fleet.postpone(name, self.happen, name, event):
+        if name in self.fleet.paused:
+            self.fleet.postpone(name, self.happen, name, event)
+        else:
             Network.happen(self, name, event)
 
     def local(self, name: str) -> float:
