@@ -147,8 +147,8 @@ def table(bench: Figures) -> Iterator[str]:
 
 SHOWN = {
     "raw": "a bare pyzmq echo of three frames",
-    "map_100": "**`wmp` `map`**, one worker process",
-    "map_100_w2": "**`wmp` `map`**, two worker processes",
+    "map_100": "**`wmp` `map`**, one worker",
+    "map_100_w2": "**`wmp` `map`**, two workers",
     "device_map_100": "**`wmp` `map`** through a device",
     "submit_100": "**`wmp` `submit`**, a future each",
     "aio_submit_100": "**`wmp.aio` `submit`**, a future each",
@@ -169,7 +169,10 @@ SHOWN = {
     "dask_latency_p50": "one at a time: Dask",
     "celery_latency_p50": "one at a time: Celery and Redis",
 }
-"""What a reader in a hurry wants to see, and its words."""
+"""The figures of the short table and the short picture, and their names in a reader's words."""
+
+_ALONE = "one at a time: "
+"""Prefix of the waits in the table. In the picture they have a panel of their own."""
 
 
 def markdown(figures: dict[str, dict[str, Any]]) -> Iterator[str]:
@@ -194,7 +197,7 @@ def _short(value: float) -> str:
 def draw(bench: Figures, path: Path, *, short: bool = False) -> None:
     """Draw bars of the ratios, and the curves; a picture, or HTML around one.
 
-    ``short`` draws those of ``SHOWN`` alone.
+    ``short`` draws those of ``SHOWN`` alone, in one column that a page shows at full size.
 
     Raises:
         Skip: There is nothing to draw with.
@@ -209,17 +212,20 @@ def draw(bench: Figures, path: Path, *, short: bool = False) -> None:
     if short:
         figures = {name: bench.figures[name] for name in SHOWN if name in bench.figures}
         bench = _Read(figures, {}, bench.skipped)
-    rates = _bars(bench, "rates")
     panels = [kind for kind in ("rates", "waits") if _bars(bench, kind)] + [*bench.curves]
-    columns = 2 if len(panels) > 1 else 1
+    columns = 2 if len(panels) > 1 and not short else 1
     rows = -(-len(panels) // columns)
-    height = max(4.0, 0.24 * len(rates)) if rates else 4.0
+    heights = [4.0] * rows
+    if short:
+        heights = [0.8 + 0.26 * len(_bars(bench, kind)) for kind in panels] or heights
+    elif rates := _bars(bench, "rates"):
+        heights[0] = max(4.0, 0.24 * len(rates))
     figure, axes = pyplot.subplots(
         rows,
         columns,
-        figsize=(8 * columns, height if rows == 1 else height + 4 * (rows - 1)),
+        figsize=(8 * columns, sum(heights)),
         squeeze=False,
-        height_ratios=[height] + [4.0] * (rows - 1),
+        height_ratios=heights,
         layout="constrained",
     )
     for axis in axes.flat[len(panels) :]:
@@ -231,7 +237,9 @@ def draw(bench: Figures, path: Path, *, short: bool = False) -> None:
             _bar(axis, panel, _bars(bench, panel))
     picture = io.BytesIO()
     html = path.suffix.lower() in (".html", ".htm")
-    figure.savefig(picture, format="png" if html else path.suffix[1:] or "png", dpi=110)
+    figure.savefig(
+        picture, format="png" if html else path.suffix[1:] or "png", dpi=150 if short else 110
+    )
     pyplot.close(figure)
     path.write_bytes(_page(bench, picture.getvalue()) if html else picture.getvalue())
 
@@ -257,13 +265,23 @@ def _bar(axis: Any, kind: str, figures: dict[str, dict[str, Any]]) -> None:
         "0.55" if name.startswith("raw") else "tab:blue" if name.startswith(ours) else "tab:orange"
         for name in names
     ]
-    axis.barh(names, ratios, xerr=[low, high], color=colors, ecolor="0.3", height=0.7)
+    labels = [_plain(SHOWN.get(name, name)) for name in names]
+    bars = axis.barh(labels, ratios, xerr=[low, high], color=colors, ecolor="0.3", height=0.7)
+    axis.bar_label(bars, [f"{ratio:.2g} ×" for ratio in ratios], padding=4, fontsize=8)
     axis.axvline(1.0, color="0.3", linewidth=0.8)
     axis.set_xscale("log")
-    axis.margins(y=0.01)
-    word = "jobs a second (more is better)" if kind == "rates" else "time of one (less is better)"
-    axis.set_title(f"{word}: × the raw echo", fontsize=10)
-    axis.tick_params(labelsize=7)
+    axis.xaxis.set_major_formatter("{x:g} ×")
+    axis.margins(x=0.15, y=0.01)
+    word = (
+        "jobs a second (more is better)" if kind == "rates" else "time of one job (less is better)"
+    )
+    axis.set_title(f"{word}, beside a bare echo", fontsize=10)
+    axis.tick_params(labelsize=9)
+
+
+def _plain(words: str) -> str:
+    """The words of a figure without Markdown, and without what its panel says already."""
+    return words.replace("*", "").replace("`", "").removeprefix(_ALONE)
 
 
 def _curve(axis: Any, name: str, curve: dict[str, Any]) -> None:

@@ -1,6 +1,6 @@
 """A manager of WMP/1 in plain pyzmq and cbor2, written from `specs/wmp.md` alone.
 
-    python manager.py tcp://127.0.0.1:5555
+    python manager.py tcp://127.0.0.1:5570
 
 It shares no code with `wmp`. Lines on stdin, `submit NAME ROLE HEX` and `cancel NAME`, tell it what
 to do; lines on stdout, `ended NAME ok HEX` for example, what became of it (`specs/testee.md`).

@@ -1,6 +1,6 @@
 """A worker of WMP/1 in plain pyzmq and cbor2, written from `specs/wmp.md` alone.
 
-    python worker.py tcp://127.0.0.1:5555[,tcp://…] [--slots 4] [--identity NAME]
+    python worker.py tcp://127.0.0.1:5570[,tcp://…] [--slots 4] [--identity NAME]
 
 It shares no code with `wmp`. Its roles: `echo` returns the payload, `fail` always fails, `slow`
 takes as many milliseconds as its payload says, and ends at once when it is cancelled. None of

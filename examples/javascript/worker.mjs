@@ -1,5 +1,5 @@
 #!/usr/bin/env node
-// A worker of WMP/1 for Node.js, written from specs/wmp.md alone: node worker.mjs tcp://127.0.0.1:5555[,tcp://…]
+// A worker of WMP/1 for Node.js, written from specs/wmp.md alone: node worker.mjs tcp://127.0.0.1:5570[,tcp://…]
 // Options: --slots 4, --identity NAME, --unit 1000 (milliseconds in place of a second).
 // Its roles: echo returns the payload, fail always fails, slow takes as many milliseconds as its payload says.
 

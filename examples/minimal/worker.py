@@ -1,6 +1,6 @@
 """A worker of WMP/1, profile `core`, in plain pyzmq and cbor2, from `specs/wmp.md` alone.
 
-python worker.py tcp://127.0.0.1:5555[,tcp://…]          your work goes into HANDLERS
+python worker.py tcp://127.0.0.1:5570[,tcp://…]          your work goes into HANDLERS
 """
 
 import argparse

@@ -36,7 +36,7 @@ def moved(name: str, folder: Path, manager: str) -> Path:
     text = text.replace("tcp://127.0.0.1:5570", manager)
     # Others listen to a port that the system chooses; those within a chain know each other.
     text = text.replace("tcp://0.0.0.0:5571", "tcp://127.0.0.1:*")
-    text = re.sub(r"tcp://127\.0\.0\.1:(557\d)", r"ipc://\1", text)
+    text = re.sub(r"tcp://127\.0\.0\.1:(55[78]\d)", r"ipc://\1", text)
     path = folder / "device.toml"
     path.write_text(text, encoding="utf-8")
     return path

@@ -1,7 +1,8 @@
-"""The README's code runs as it stands, and prints what it says."""
+"""The code of the README and of the guide runs as it stands, and prints what the page shows."""
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import signal
@@ -15,11 +16,13 @@ import pytest
 
 pytestmark = pytest.mark.interop
 
-README = Path(__file__).resolve().parents[2] / "README.md"
+ROOT = Path(__file__).resolve().parents[2]
+README = ROOT / "README.md"
+GUIDE = ROOT / "docs" / "guide.md"
 FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 # The files run from a folder of their own, also when wmp is not installed.
-ENVIRON = {**os.environ, "PYTHONPATH": str(README.parent)}
+ENVIRON = {**os.environ, "PYTHONPATH": str(ROOT)}
 
 BLOCKS: list[tuple[str, str]] = FENCE.findall(README.read_text(encoding="utf-8"))
 FILES = {
@@ -28,8 +31,9 @@ FILES = {
     if language == "python" and re.match(r"# \w+\.py$", code.splitlines()[0])
 }
 ALONE = [
-    (code, BLOCKS[index + 1][1])
-    for index, (language, code) in enumerate(BLOCKS)
+    (code, expected)
+    for blocks in (BLOCKS, FENCE.findall(GUIDE.read_text(encoding="utf-8")))
+    for (language, code), (_, expected) in itertools.pairwise(blocks)
     if language == "python" and code not in FILES.values()
 ]
 
@@ -51,7 +55,7 @@ def test_a_manager_and_a_worker_fit_on_a_screen():
 def test_the_first_screen_runs(folder):
     for name, code in FILES.items():
         # The same code on an address that nobody else can have.
-        (folder / name).write_text(code.replace("tcp://127.0.0.1:5555", f"ipc://{folder}/s"))
+        (folder / name).write_text(code.replace("tcp://127.0.0.1:5570", f"ipc://{folder}/s"))
     expected = next(code for language, code in BLOCKS if language == "text")
 
     worker = subprocess.Popen(
@@ -74,6 +78,10 @@ def test_the_first_screen_runs(folder):
     finally:
         worker.kill()
         worker.communicate()
+
+
+def test_the_guide_has_code_that_stands_alone():
+    assert ALONE
 
 
 @pytest.mark.parametrize(("code", "expected"), ALONE)

@@ -160,7 +160,7 @@ def test_an_installed_package_is_found_by_name(world, tmp_path):
     tree.mkdir()
     for name in ("wmp", "pyspark_wmp"):
         shutil.copytree(ROOT / name, tree / name)
-    for name in ("setup.cfg", "pyproject.toml", "README.md", "LICENSE"):
+    for name in ("setup.cfg", "pyproject.toml", "README.md", "LICENSE", "wmp_programs.py"):
         shutil.copy(ROOT / name, tree)
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "-q", "install"]
     command = [*pip, "--no-deps", "--target", str(tmp_path / "site"), str(tree)]

@@ -46,14 +46,14 @@ def test_ci_runs_the_test_command_of_the_readme():
     assert commands[1] in [line.strip() for line in script]
 
 
-def test_the_map_of_the_house_is_complete():
-    readme = (ROOT / "README.md").read_text(encoding="utf-8").partition("## The map")[2]
-    drawn = {name.removesuffix(".py") for name in re.findall(r"`([\w/]+?)/?(?:\.py)?`", readme)}
-    inside = {
-        f"wmp/{path.stem}"
-        for path in (ROOT / "wmp").iterdir()
-        if not path.name.startswith("_") and (path.is_dir() or path.suffix == ".py")
+def test_the_map_of_the_code_is_complete():
+    drawing = (ROOT / "docs" / "map.md").read_text(encoding="utf-8")
+    drawn = {name.removesuffix(".py") for name in re.findall(r"`([\w/]+?)/?(?:\.py)?`", drawing)}
+    modules = {f"wmp/{path.stem}" for path in (ROOT / "wmp").glob("[!_]*.py")}
+    packages = {
+        path.parent.relative_to(ROOT).as_posix() for path in ROOT.glob("wmp/**/__init__.py")
     }
+    inside = (modules | packages) - {"wmp"}
     beside = {
         path.name
         for path in ROOT.iterdir()
@@ -63,5 +63,5 @@ def test_the_map_of_the_house_is_complete():
         and path.name not in ("wmp", "build", "dist")
     }
 
-    assert not (inside | beside) - drawn, "the README's map does not show these"
+    assert not (inside | beside) - drawn, "docs/map.md does not show these"
     assert not {name for name in drawn if name.startswith("wmp/")} - inside, "these are not there"

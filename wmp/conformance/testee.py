@@ -2,9 +2,9 @@
 
 ::
 
-    python -m wmp.conformance.testee manager --bind tcp://127.0.0.1:5555 --unit 200
-    python -m wmp.conformance.testee worker --connect tcp://127.0.0.1:5555 --slots 2
-    python -m wmp.conformance.testee device --bind tcp://127.0.0.1:5556 --connect tcp://…
+    python -m wmp.conformance.testee manager --bind tcp://127.0.0.1:5570 --unit 200
+    python -m wmp.conformance.testee worker --connect tcp://127.0.0.1:5570 --slots 2
+    python -m wmp.conformance.testee device --bind tcp://127.0.0.1:5571 --connect tcp://h:5570
 """
 
 from __future__ import annotations
