@@ -15,11 +15,13 @@ from wmp.core.manager import candidates, job_lifecycle, scheduler
 from wmp.core.manager.candidates import Candidates
 from wmp.core.manager.job_lifecycle import JobInput, JobRecord, JobState
 from wmp.core.manager.machine import ManagerMachine
-from wmp.core.manager.outbound import ManagerOutbound
 from wmp.core.manager.queues import Queue
+from wmp.core.manager.remote_worker import RemoteWorker
 from wmp.core.manager.scheduler import Scheduler
 from wmp.core.manager.timers import ExpiryTimer, HoldTimer
+from wmp.core.protocol.outbound import Outbound
 from wmp.core.protocol.stream import Stream
+from wmp.core.protocol.timers import ResendTimer
 from wmp.message import Command, Field, Outcome
 
 Patch = pytest.MonkeyPatch
@@ -152,7 +154,7 @@ def lost_leases(patch: Patch) -> None:
 
 def replay_by_manager(patch: Patch) -> None:
     """WMP-7.3: a new route of a worker does not get what is not acknowledged."""
-    heard, replay = ManagerMachine._worker, ManagerOutbound.replay
+    heard, replay = ManagerMachine._worker, Outbound.replay
     routing = False
 
     def note(self: ManagerMachine, link: Any, message: Any, now: float) -> Any:
@@ -163,17 +165,25 @@ def replay_by_manager(patch: Patch) -> None:
         finally:
             routing = False
 
-    def only_if_asked(self: ManagerOutbound, worker: Any, now: float) -> None:
+    def only_if_asked(self: Outbound[Any, Any], peer: Any, now: float) -> None:
         if not routing:
-            replay(self, worker, now)
+            replay(self, peer, now)
 
     patch.setattr(ManagerMachine, "_worker", note)
-    patch.setattr(ManagerOutbound, "replay", only_if_asked)
+    patch.setattr(Outbound, "replay", only_if_asked)
 
 
 def resend_by_manager(patch: Patch) -> None:
     """WMP-7.3: age alone sends nothing again."""
-    patch.setattr(ManagerMachine, "_check_resend", lambda self, worker, now: None)
+    check = Outbound.check_resend
+
+    def wait(self: Outbound[Any, Any], peer: Any, now: float) -> None:
+        if isinstance(peer, RemoteWorker):
+            self.timers.set(ResendTimer(peer.identity), now + 1e9)
+        else:
+            check(self, peer, now)
+
+    patch.setattr(Outbound, "check_resend", wait)
 
 
 def again_to_manager(patch: Patch) -> None:
@@ -320,10 +330,16 @@ def refusal_backoff(patch: Patch) -> None:
 
 def pong(patch: Patch) -> None:
     """WMP-9.2: PING is not answered."""
-    send = ManagerOutbound.send
+    send = Outbound.send
 
-    def mute(self: ManagerOutbound, worker: Any, command: Command, fields: Any) -> None:
-        if command is not Command.PONG:
-            send(self, worker, command, fields)
+    def mute(
+        self: Outbound[Any, Any],
+        peer: Any,
+        command: Command,
+        fields: Any,
+        columns: Any,
+        now: float,
+    ) -> bool:
+        return command is not Command.PONG and send(self, peer, command, fields, columns, now)
 
-    patch.setattr(ManagerOutbound, "send", mute)
+    patch.setattr(Outbound, "send", mute)

@@ -18,6 +18,7 @@ from wmp.codec.limits import CodecLimits
 from wmp.core.device import DeviceMachine
 from wmp.core.protocol.resources import Resources
 from wmp.core.protocol.stream import Arrival, Stream
+from wmp.core.protocol.timers import ResendTimer
 from wmp.core.worker.capacity import Capacity
 from wmp.core.worker.credit import Credit
 from wmp.core.worker.executions import Executions
@@ -298,7 +299,7 @@ def resend_by_worker(patch: Patch) -> None:
     """WMP-7.3: age alone sends nothing again."""
 
     def wait(self: WorkerOutbound, upstream: Any, now: float) -> None:
-        self.timers.set(("resend", upstream.identity), now + 1e9)
+        self.timers.set(ResendTimer(upstream.identity), now + 1e9)
 
     patch.setattr(WorkerOutbound, "check_resend", wait)
 

@@ -227,7 +227,7 @@ WITHOUT_EFFECT = {
         "WaitingJobs.upstream",
         "LinkState.index",
     },
-    "settings": {"WorkerOutbound.me", "ManagerOutbound.me", "Resources.places"},
+    "settings": {"WorkerOutbound.me", "Outbound.me", "Resources.places"},
 }
 
 

@@ -20,9 +20,8 @@ from attrs import define, field, frozen
 
 from wmp.actions import End, Halt, ManagerAction
 from wmp.core.manager.candidates import Candidates
-from wmp.core.manager.outbound import ManagerOutbound
 from wmp.core.manager.policy import Policy
-from wmp.core.manager.remote_worker import RemoteWorker
+from wmp.core.manager.remote_worker import ManagerOutbound, RemoteWorker
 from wmp.core.manager.scheduler import Scheduler
 from wmp.core.manager.timers import (
     ExpiryTimer,
@@ -32,6 +31,7 @@ from wmp.core.manager.timers import (
     WakeTimer,
 )
 from wmp.core.protocol import error_replies
+from wmp.core.protocol.outbound import Outbound
 from wmp.core.protocol.settings import ManagerSettings
 from wmp.core.protocol.story import Stories, StoryEvent
 from wmp.core.protocol.stream import Arrival, Stream
@@ -122,7 +122,7 @@ class ManagerMachine:
         self._me = (settings.identity, settings.epoch)
         if settings.stories:
             self._stories = Stories(settings.stories, self._me)
-        self._post = ManagerOutbound(self._me, self._timers, settings.resend)
+        self._post = Outbound(self._me, self._timers, settings.resend)
         offers = Candidates(self.policy, settings.wake_scan, self._policy_failed)
         self._dispatch = Scheduler(settings, self._post, offers)
 
@@ -144,8 +144,7 @@ class ManagerMachine:
             case Received(link, message):
                 self._received(link, message, now)
             case Garbled(link, error):
-                self._post.drop(error.code, link, None, str(error))
-                self._post.actions += error_replies.garbled(self._me, link, error)
+                self._post.refuse_garbled(link, error)
             case Undelivered(link, message):
                 self._undelivered(link, message, now)
             case Ticked():
@@ -199,10 +198,10 @@ class ManagerMachine:
         command, to = message.command, message.to
         if command not in SENT_BY_WORKERS:
             text = f"a manager receives no {command.name}"
-            self._refuse(link, message, ErrorCode.DIRECTION, text)
+            self._post.refuse(link, message, ErrorCode.DIRECTION, text)
             return
         if to and to != self._me[::-1]:
-            self._misaddressed(link, message)
+            self._post.refuse_misaddressed(link, message, "manager")
             return
         if command is Command.ERROR:
             self._error(link, message, now)
@@ -210,14 +209,7 @@ class ManagerMachine:
         worker = self._worker(link, message, now)
         if worker is None:
             return
-        fields = message.fields
-        if (ack := fields.get(Field.ACK)) is not None and (
-            fields.get(Field.SESSION) == worker.stream.session
-        ):
-            worker.stream.acknowledge(ack)
-            if not worker.stream.kept:
-                # Among thousands that get a job now and then each would ring for nothing.
-                self._timers.clear(ResendTimer(worker.identity))
+        self._post.acknowledge(worker, message)
         match command:
             case Command.READY:
                 self._ready(worker, link, message, now)
@@ -238,7 +230,7 @@ class ManagerMachine:
         if epoch < known or (worker is None and epoch == known and _is_late(message)):
             if epoch < known:
                 text = f"epoch {epoch} was replaced by {known}"
-                self._refuse(link, message, ErrorCode.SUPERSEDED, text, (identity, epoch))
+                self._post.refuse(link, message, ErrorCode.SUPERSEDED, text, (identity, epoch))
             else:
                 self._post.drop("after goodbye", link, message)
             return None
@@ -251,7 +243,7 @@ class ManagerMachine:
                 return None
             if len(self._workers) >= self.settings.max_workers:
                 text = f"this manager remembers {self.settings.max_workers} workers, its limit"
-                self._refuse(link, message, ErrorCode.LIMIT, text)
+                self._post.refuse(link, message, ErrorCode.LIMIT, text)
                 return None
             self._sessions += 1
             worker = RemoteWorker(identity, epoch, Stream(self._sessions), now)
@@ -297,23 +289,23 @@ class ManagerMachine:
         stream = worker.stream
         if fields[Field.SESSION] != stream.session:
             self._post.drop("other session", link, message)
-            self._pong(worker)  # WMP-7.7
+            self._pong(worker, now)  # WMP-7.7
             return
         arrival = stream.arrive(fields[Field.NUMBER])
         if arrival is not Arrival.NEXT:
             self._post.drop(arrival.value, link, message)
             if arrival is Arrival.GAP:
-                self._pong(worker, again=True)
+                self._pong(worker, now, again=True)
             return
         assert columns is not None
         if tuple(fields[Field.MANAGER]) != self._me:
             text = "names another manager, for which this one does not forward"
-            self._refuse(link, message, ErrorCode.UNKNOWN, text)
+            self._post.refuse(link, message, ErrorCode.UNKNOWN, text)
             return
         if max(columns.ids) > self._dispatch.last_id:
             # The others in it count: its number will not come again.
             text = "names a job that this manager never gave out"
-            self._refuse(link, message, ErrorCode.UNKNOWN, text)
+            self._post.refuse(link, message, ErrorCode.UNKNOWN, text)
         if message.command is Command.STATUS:
             self._dispatch.status(worker, columns)
             return
@@ -321,9 +313,9 @@ class ManagerMachine:
         if stale:
             self._post.drop("stale result", link, message, f"{stale} of {len(columns.ids)}")
         assert columns.payloads is not None
-        worker.unsaid += sum(map(len, columns.payloads))
-        if worker.unsaid > _ACK_EVERY:
-            self._pong(worker)
+        stream.unacked_bytes += sum(map(len, columns.payloads))
+        if stream.unacked_bytes > _ACK_EVERY:
+            self._pong(worker, now)
 
     def _ping(self, worker: RemoteWorker, message: Message, now: float) -> None:
         fields = message.fields
@@ -344,9 +336,9 @@ class ManagerMachine:
             # Its room may be as it was, and known: it has nothing else to say (WMP-6.5).
             worker.said += 1
             self._dispatch.offer_to(worker, now)
-        self._pong(worker)
+        self._pong(worker, now)
 
-    def _pong(self, worker: RemoteWorker, *, again: bool = False) -> None:
+    def _pong(self, worker: RemoteWorker, now: float, *, again: bool = False) -> None:
         fields: dict[int | str, Any] = {
             Field.EXPIRE: int(self.settings.expire * 1000),
             Field.LABEL: self.settings.label,
@@ -358,7 +350,7 @@ class ManagerMachine:
         if worker.ready:
             fields[Field.READY] = worker.ready
             fields[Field.CREDIT] = worker.credit
-        self._post.send(worker, Command.PONG, fields)
+        self._post.send(worker, Command.PONG, fields, None, now)
 
     def _error(self, link: Link, message: Message, now: float) -> None:
         code, peer = message.fields[Field.CODE], error_replies.about(message)
@@ -380,16 +372,6 @@ class ManagerMachine:
 
     # -- routes, sessions, time
 
-    def _misaddressed(self, link: Link, message: Message) -> None:
-        to = message.to
-        if len(to) == 2 and to[1] == self._me[0] and isinstance(to[0], int) and to[0] < self._me[1]:
-            old = (self._me[0], to[0])
-            text = f"epoch {to[0]} of this manager was replaced by {self._me[1]}"
-            self._refuse(link, message, ErrorCode.SUPERSEDED, text, old)
-        else:
-            text, peer = "this manager is not the receiver", error_replies.whom(message)
-            self._refuse(link, message, ErrorCode.MISROUTED, text, peer)
-
     def _undelivered(self, link: Link, message: Message, now: float) -> None:
         self._post.drop("undelivered", link, message)
         worker = self._workers.get(message.receiver or b"")
@@ -407,17 +389,17 @@ class ManagerMachine:
     def _new_session(self, worker: RemoteWorker, now: float) -> None:
         """The worker has forgotten us: number anew, its leases are lost (WMP-7.5)."""
         self._dispatch.lose(worker, "the worker forgot this manager", now)
+        self._post.end_session(worker)
         self._sessions += 1
         worker.stream = Stream(self._sessions)
         worker.ready = 0
-        self._timers.clear(ResendTimer(worker.identity))
 
     def _forget(self, worker: RemoteWorker, cause: str, now: float) -> None:
         """The worker is gone (WMP-9.3, 9.7, 9.11)."""
         del self._workers[worker.identity]
         self._gone_epoch(worker.identity, worker.epoch)
         self._timers.clear(ExpiryTimer(worker.identity))
-        self._timers.clear(ResendTimer(worker.identity))
+        self._post.end_session(worker)
         self._dispatch.lose(worker, cause, now)
 
     def _gone_epoch(self, identity: bytes, epoch: int) -> None:
@@ -443,7 +425,7 @@ class ManagerMachine:
                     self._check_expiry(worker, now)
             case ResendTimer(identity):
                 if (worker := self._workers.get(identity)) is not None:
-                    self._check_resend(worker, now)
+                    self._post.check_resend(worker, now)
             case HoldTimer(identity, lock):
                 worker = self._workers.get(identity)
                 if worker is not None and (give := worker.gives.get(lock)) is not None:
@@ -458,15 +440,6 @@ class ManagerMachine:
         else:
             self._timers.set(ExpiryTimer(worker.identity), until)
 
-    def _check_resend(self, worker: RemoteWorker, now: float) -> None:
-        due = worker.stream.overdue(self.settings.resend)
-        if due is None:
-            return
-        if due <= now:
-            self._post.replay(worker, now)
-            due = now + self.settings.resend
-        self._timers.set(ResendTimer(worker.identity), due)
-
     # -- the end
 
     def _say_goodbye(self, now: float) -> None:
@@ -474,7 +447,7 @@ class ManagerMachine:
         for worker in self._workers.values():
             # Without a last ack they would keep results for a manager that is no more.
             if not worker.gives:
-                self._pong(worker)
+                self._pong(worker, now)
             for give in tuple(worker.gives.values()):
                 self._dispatch.close(give, now)
         self._halt(None)
@@ -482,12 +455,6 @@ class ManagerMachine:
     def _halt(self, error: Exception | None) -> None:
         self._halted = True
         self._post.actions.append(Halt(error))
-
-    def _refuse(
-        self, link: Link, message: Message, code: str, text: str, peer: Peer | None = None
-    ) -> None:
-        self._post.drop(code, link, message, text)
-        self._post.actions += error_replies.refusal(self._me, link, message, code, text, peer)
 
     def _policy_failed(self, error: Exception) -> None:
         self._post.drop("policy failed", detail=f"{type(error).__name__}: {error}")

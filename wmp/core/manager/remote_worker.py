@@ -7,16 +7,19 @@ one heard.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TypeAlias
 
 from attrs import define, field
 
+from wmp.actions import ManagerAction
 from wmp.core.manager.job_lifecycle import JobRecord
 from wmp.core.manager.leases import Grant
 from wmp.core.manager.queues import Queue
+from wmp.core.protocol.outbound import Outbound
 from wmp.core.protocol.stream import Stream
 from wmp.message import Kind, Link, Path
 
-__all__ = ["Give", "RemoteWorker", "capacity", "fits"]
+__all__ = ["Give", "ManagerOutbound", "RemoteWorker", "capacity", "fits"]
 
 
 def fits(needs: Mapping[str, int], room: Mapping[str, int]) -> bool:
@@ -84,8 +87,6 @@ class RemoteWorker:
     served: int = 0
     """When it was last woken or given jobs, as a count of such events; 0 for never."""
     done: int = 0
-    unsaid: int = 0
-    """Payload bytes received since an ack was last sent to it."""
 
     @property
     def room(self) -> int:
@@ -124,3 +125,6 @@ class RemoteWorker:
     def mark(self) -> tuple[bytes, int, int]:
         """What a refusal is remembered against (WMP-6.5)."""
         return self.identity, self.stream.session, self.said
+
+
+ManagerOutbound: TypeAlias = Outbound[RemoteWorker, ManagerAction]

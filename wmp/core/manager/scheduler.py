@@ -16,9 +16,8 @@ from wmp.actions import End, Note, Notify, Resolve
 from wmp.core.manager.candidates import Candidates
 from wmp.core.manager.job_lifecycle import JobInput, JobRecord, JobState
 from wmp.core.manager.leases import ENDS, Leases, Part
-from wmp.core.manager.outbound import ManagerOutbound
 from wmp.core.manager.queues import Queue, Queues
-from wmp.core.manager.remote_worker import Give, RemoteWorker, fits
+from wmp.core.manager.remote_worker import Give, ManagerOutbound, RemoteWorker, fits
 from wmp.core.manager.timers import HoldTimer, WakeTimer
 from wmp.core.protocol.settings import ManagerSettings
 from wmp.errors import LocalProtocolError
@@ -310,7 +309,7 @@ class Scheduler:
         count = queue.waiting * queue.factor - queue.woken
         wakes = self.offers.to_wake(queue, count) if queue.waiting and count > 0 else ()
         for worker, share in wakes:
-            self._wake(worker, queue, share)
+            self._wake(worker, queue, share, now)
         if queue.waiting and queue.woken:
             # While nobody else can be woken there is little to look for.
             after = self.settings.wake_timeout * (1 if wakes else queue.factor)
@@ -431,7 +430,7 @@ class Scheduler:
         self.offers.mark_served(worker)
         self.queues.tidy(queue)
 
-    def _wake(self, worker: RemoteWorker, queue: Queue, share: int) -> None:
+    def _wake(self, worker: RemoteWorker, queue: Queue, share: int, now: float) -> None:
         worker.credit -= share
         worker.window = min(worker.window, worker.credit)
         worker.woken[queue.kind] = (queue, share)
@@ -443,7 +442,7 @@ class Scheduler:
             Field.ROLE: queue.kind.role,
             Field.NEEDS: queue.needs,
         }
-        self.post.send(worker, Command.WAKE, fields)
+        self.post.send(worker, Command.WAKE, fields, None, now)
 
     def _no(self, worker: RemoteWorker, lock: int, now: float) -> None:
         self.post.push(worker, Command.NO, {Field.LOCK: lock}, None, now)

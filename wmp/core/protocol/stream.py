@@ -58,6 +58,8 @@ class Stream:
     """Highest number received in order: the ack to send."""
     size: int = 0
     """Payload bytes in ``kept``."""
+    unacked_bytes: int = 0
+    """Payload bytes received since an ack was last sent."""
     kept: deque[Kept] = field(factory=deque)
     _asked: int = 0
     """``received`` when a gap was last asked for, plus one; 0 for never."""

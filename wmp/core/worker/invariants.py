@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from wmp.core.protocol.resources import Resources
+from wmp.core.protocol.timers import ResendTimer
 from wmp.core.worker.capacity import Capacity
 from wmp.core.worker.outbound import WorkerOutbound
 from wmp.core.worker.run_queue import RunQueue
@@ -28,7 +29,7 @@ def check_worker(board: WorkerOutbound, lanes: RunQueue, room: Capacity) -> None
         assert all(upstream.taken.values()), "an owner without jobs is kept"
         assert ("ping", upstream.identity) in board.timers
         kept = upstream.stream.kept if upstream.stream is not None else ()
-        assert not kept or ("resend", upstream.identity) in board.timers
+        assert bool(kept) == (ResendTimer(upstream.identity) in board.timers)
     for needs, count in takers:
         places += count
         for name, amount in needs:

@@ -26,6 +26,7 @@ from wmp.core.protocol.resources import Resources
 from wmp.core.protocol.settings import WorkerSettings
 from wmp.core.protocol.story import Stories, StoryEvent
 from wmp.core.protocol.stream import Stream
+from wmp.core.protocol.timers import ResendTimer
 from wmp.core.worker import sessions
 from wmp.core.worker.capacity import Capacity
 from wmp.core.worker.executions import Executions
@@ -97,7 +98,7 @@ class WorkerMachine:
         settings = self.settings
         if settings.stories:
             self._stories = Stories(settings.stories)
-        self._board = WorkerOutbound(settings, [LinkState(index) for index in range(self.count)])
+        self._board = WorkerOutbound.of(settings, self.count)
         self._lanes = RunQueue(Resources.of(settings.resources), Throughput(settings))
         self._room = Capacity(self._board, self._lanes)
         self._bench = Executions(self._board, self._lanes, self._room)
@@ -122,8 +123,7 @@ class WorkerMachine:
                 self._received(self._link(link), message, now)
             case Garbled(link, error):
                 self._hear(self._link(link), now)
-                board.drop(error.code, self._link(link).index, None, str(error))
-                board.actions += error_replies.garbled(board.me, link, error)
+                board.refuse_garbled(link, error)
             case Undelivered(link, message):
                 # What is numbered is kept and sent again; the rest is said again in time.
                 board.drop("undelivered", self._link(link).index, message)
@@ -199,7 +199,7 @@ class WorkerMachine:
             board.refuse(link.index, message, ErrorCode.DIRECTION, text)
             return
         if message.to != board.me[::-1] and (message.to or command is not Command.ERROR):
-            self._misaddressed(link, message)
+            board.refuse_misaddressed(link.index, message, "worker")
             return
         if command is Command.ERROR:
             self._error(link, message, now)
@@ -218,9 +218,7 @@ class WorkerMachine:
             self._lose(upstream)
             upstream.stream = Stream(message.fields[Field.SESSION])
         wanted = entry is not sessions.SessionEntry.DROP
-        stream = upstream.stream
-        if stream is not None and message.fields.get(Field.SESSION) == stream.session:
-            board.acknowledge(upstream, message.fields.get(Field.ACK, 0))
+        board.acknowledge(upstream, message)
         if wanted and command in NUMBERED_BY_MANAGERS:
             wanted = sessions.in_order(board, upstream, link, message, now)
         if moved or (wanted and command is Command.PONG and message.fields.get(Field.AGAIN, False)):
@@ -280,18 +278,6 @@ class WorkerMachine:
             due = upstream.heard + board.interval(upstream)
             board.timers.set(("ping", upstream.identity), due)
         self._room.heard_pong(upstream, message)
-
-    def _misaddressed(self, link: LinkState, message: Message) -> None:
-        to, (identity, epoch), board = message.to, self._board.me, self._board
-        if len(to) == 2 and to[1] == identity and isinstance(to[0], int) and to[0] < epoch:
-            text = f"epoch {to[0]} of this worker was replaced by {epoch}"
-            peer = (identity, to[0])
-            board.refuse(link.index, message, ErrorCode.SUPERSEDED, text, peer)
-        else:
-            text = "this worker is not the receiver"
-            board.refuse(
-                link.index, message, ErrorCode.MISROUTED, text, error_replies.whom(message)
-            )
 
     def _error(self, link: LinkState, message: Message, now: float) -> None:
         """A peer or a device says that something of ours went wrong (spec §10)."""
@@ -369,10 +355,8 @@ class WorkerMachine:
         self._room.forget_wake(upstream)
         jobs = self._bench.forget(upstream)
         answers = len(stream.kept) if stream is not None else 0
-        if stream is not None:
-            board.kept_bytes -= stream.size
-            upstream.stream = None
-        board.timers.clear(("resend", upstream.identity))
+        board.end_session(upstream)
+        upstream.stream = None
         if jobs or answers:
             detail = f"{jobs} jobs and {answers} unacknowledged messages"
             board.drop("lost session", upstream.link, None, detail)
@@ -406,6 +390,9 @@ class WorkerMachine:
                 case ("patience",):
                     self._bench.look()
                     self._changed = True
+                case ResendTimer(identity):
+                    if (upstream := board.upstreams.get(identity)) is not None:
+                        board.check_resend(upstream, now)
                 case (what, identity, *rest):
                     # A timer that rang before it, in this very tick, may have ended it.
                     upstream = board.upstreams.get(identity)
@@ -420,8 +407,6 @@ class WorkerMachine:
                 self._changed = True
             case "ping" if not self._board.check_ping(upstream, now):
                 self._forget(upstream, now)
-            case "resend":
-                self._board.check_resend(upstream, now)
 
     def _check_link(self, link: LinkState, now: float) -> None:
         """Replace a silent link, look for managers behind one without (WMP-9.1, 9.4)."""

@@ -6,42 +6,39 @@ to say is decided elsewhere.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Hashable
 from typing import Any
 
 from attrs import define, field
 
-from wmp.actions import Drop, Send, WorkerAction
-from wmp.core.protocol import error_replies
+from wmp.actions import Send, WorkerAction
+from wmp.core.protocol.outbound import Outbound
 from wmp.core.protocol.settings import WorkerSettings
 from wmp.core.protocol.timers import Timers
 from wmp.core.worker.links import LinkState, jitter
 from wmp.core.worker.remote_manager import RemoteManager
-from wmp.message import Columns, Command, Field, Limits, Message, Path, Peer
+from wmp.message import Columns, Command, Field, Limits, Link, Message
 
 __all__ = ["WorkerOutbound"]
 
 
 @define(eq=False)
-class WorkerOutbound:
-    """Links and managers of one worker.
+class WorkerOutbound(Outbound[RemoteManager, WorkerAction]):
+    """Links and managers of one worker."""
 
-    Invariant: ``kept_bytes`` is the sum of the sizes of all streams.
-    """
-
-    settings: WorkerSettings
-    links: list[LinkState]
-    timers: Timers[Hashable] = field(factory=Timers)
+    settings: WorkerSettings = field(kw_only=True)
+    links: list[LinkState] = field(kw_only=True)
     upstreams: dict[bytes, RemoteManager] = field(factory=dict)
-    actions: list[WorkerAction] = field(factory=list)
-    dropped: Counter[str] = field(factory=Counter)
-    kept_bytes: int = 0
-    """Results kept until they are acknowledged, with an allowance for each job."""
-    me: Peer = field(init=False)
 
-    def __attrs_post_init__(self) -> None:
-        self.me = (self.settings.identity, self.settings.epoch)
+    @classmethod
+    def of(cls, settings: WorkerSettings, links: int) -> WorkerOutbound:
+        """Return the outbound side of a worker with so many links, numbered from 0."""
+        return cls(
+            (settings.identity, settings.epoch),
+            Timers(),
+            max(0.01, settings.resend),
+            settings=settings,
+            links=[LinkState(index) for index in range(links)],
+        )
 
     # -- who is where
 
@@ -61,28 +58,14 @@ class WorkerOutbound:
 
     # -- saying
 
-    def drop(
-        self,
-        reason: str,
-        link: int | None = None,
-        message: Message | None = None,
-        detail: str = "",
-    ) -> None:
-        """Count and report something that is ignored."""
-        self.dropped[reason] += 1
-        self.actions.append(Drop(reason, link, message, detail))
-
-    def refuse(
-        self, link: int, message: Message, code: str, text: str, peer: Peer | None = None
-    ) -> None:
-        """Drop a message and answer ERROR (WMP-10.2)."""
-        self.drop(code, link, message, text)
-        self.actions += error_replies.refusal(self.me, link, message, code, text, peer)
-
     def broadcast(self, link: LinkState, command: Command, fields: dict[int | str, Any]) -> None:
         """Send without ``to``, for whoever is behind ``link``."""
         if link.connected:
             self.actions.append(Send(link.index, Message(command, (), self.me, fields)))
+
+    def link_to(self, upstream: RemoteManager) -> Link | None:
+        """The link over which a message to ``upstream`` can leave now, None for none."""
+        return upstream.link if self.reachable(upstream) else None
 
     def send(
         self,
@@ -92,33 +75,11 @@ class WorkerOutbound:
         columns: Columns | None,
         now: float,
     ) -> bool:
-        """Send to one manager, with the ack on board (WMP-7.2); False when no way is known."""
-        path = upstream.path
-        if path is None or not self.links[upstream.link].connected:
-            return False
-        stream = upstream.stream
-        if stream is not None:
-            fields = {**fields, Field.ACK: stream.received, Field.SESSION: stream.session}
-        upstream.sent = now
-        self._post(upstream.link, path, command, fields, columns)
-        return True
-
-    def push(
-        self,
-        upstream: RemoteManager,
-        command: Command,
-        fields: dict[int | str, Any],
-        columns: Columns,
-        now: float,
-        size: int,
-    ) -> None:
-        """Number, keep and send (DONE, STATUS); without a way it is kept until there is one."""
-        stream = upstream.stream
-        assert stream is not None, "only a session has jobs"
-        kept = stream.push(command, fields, columns, now, size)
-        self.kept_bytes += size
-        self.timers.arm(("resend", upstream.identity), now + self.resend)
-        self.send(upstream, command, kept.fields, columns, now)
+        """Send to one manager, and note that it heard from this worker (WMP-9.1)."""
+        sent = super().send(upstream, command, fields, columns, now)
+        if sent:
+            upstream.sent = now
+        return sent
 
     def ping(
         self, upstream: RemoteManager, now: float, *, again: bool = False, listed: bool = False
@@ -149,38 +110,6 @@ class WorkerOutbound:
         if self.settings.label:
             fields[Field.LABEL] = self.settings.label
         self.broadcast(link, Command.PING, fields)
-
-    # -- numbered streams
-
-    @property
-    def resend(self) -> float:
-        """Seconds after which what is not acknowledged is sent again."""
-        return max(0.01, self.settings.resend)
-
-    def acknowledge(self, upstream: RemoteManager, number: int) -> None:
-        """The manager has received up to ``number``."""
-        stream = upstream.stream
-        if stream is not None:
-            before = stream.size
-            stream.acknowledge(number)
-            self.kept_bytes -= before - stream.size
-
-    def replay(self, upstream: RemoteManager, now: float) -> None:
-        """Send again what is not acknowledged (WMP-7.3)."""
-        stream = upstream.stream
-        if stream is not None and self.reachable(upstream):
-            for kept in stream.replay(now):
-                self.send(upstream, kept.command, kept.fields, kept.columns, now)
-
-    def check_resend(self, upstream: RemoteManager, now: float) -> None:
-        """The resend timer rang."""
-        due = None if upstream.stream is None else upstream.stream.overdue(self.resend)
-        if due is None:
-            return
-        if due <= now:
-            self.replay(upstream, now)
-            due = now + self.resend
-        self.timers.set(("resend", upstream.identity), due)
 
     # -- liveness
 
@@ -221,13 +150,3 @@ class WorkerOutbound:
             factor = jitter(settings.identity, link.pings, settings.jitter)
             seek = link.pinged + interval * factor
         return silent, seek
-
-    def _post(
-        self,
-        link: int,
-        to: Path,
-        command: Command,
-        fields: dict[int | str, Any],
-        columns: Columns | None,
-    ) -> None:
-        self.actions.append(Send(link, Message(command, to, self.me, fields, columns)))

@@ -185,7 +185,7 @@ def stream_shape(
         sends = message.sends if at_manager and message.command is Command.TAKE else 0
         kept.append((message.command, shape, columns and _columns_shape(columns), sends))
     # A gap that was asked for before the last message in order means nothing any more.
-    return tuple(kept), stream._asked == stream.received + 1
+    return tuple(kept), stream._asked == stream.received + 1, stream.unacked_bytes
 
 
 def timer_names(pen: Pen, timers: Timers[Any], lock: Mapping[bytes, Series]) -> Hashable:

@@ -31,7 +31,7 @@ _FLAT: Final = frozenset(
         "Grant.ids",
         "Kept.fields",
         "RunningLane.ids",
-        "ManagerOutbound.dropped",
+        "Outbound.dropped",
         "Queue.needs",
         "Resources.free",
         "Resources.total",

@@ -44,9 +44,10 @@ LEFT_OUT: Final = {
     "Candidates.on_policy_error": "settings",
     "Candidates._places": "the next is above all others anyway",
     "_Profile.members": "follows from whose profile it is",
-    "ManagerOutbound.actions": "empty between two events",
-    "ManagerOutbound.dropped": "statistics",
-    "ManagerOutbound.resend": "settings",
+    "Outbound.actions": "empty between two events",
+    "Outbound.dropped": "statistics",
+    "Outbound.kept_bytes": "follows from the streams",
+    "Outbound.resend": "settings",
     "Queue.dead": "leftovers in the lines, to be cleared",
     "Queue.needs": "follows from the kind",
     "Queue._order": "follows from the lines",
@@ -117,7 +118,6 @@ def _worker_shape(pen: Pen, me: Peer, worker: RemoteWorker, granted: Leases) -> 
         pen.number(lock, worker.last_lock),
         tuple(sorted(leases)),
         tuple([(kind, count) for kind, (_, count) in worker.woken.items()]),
-        worker.unsaid,
     )
 
 

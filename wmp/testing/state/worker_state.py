@@ -58,6 +58,7 @@ LEFT_OUT: Final = {
     "WorkerOutbound.actions": "empty between two events",
     "WorkerOutbound.dropped": "statistics",
     "WorkerOutbound.kept_bytes": "follows from the streams",
+    "WorkerOutbound.resend": "settings",
     "WorkerMachine._stories": "remembers what happened, and decides nothing",
     "Timers._heap": "the same timers, with leftovers",
     "Timers._ties": "only the order counts",

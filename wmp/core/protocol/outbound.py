@@ -1,0 +1,193 @@
+"""What a manager or a worker sends: addressed, stamped, and kept while it is numbered.
+
+Numbered messages (spec §7) are kept in the stream of their receiver and sent again from there.
+A message that may not be acted on is dropped, counted, and answered with ERROR (spec §10).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any, Generic, Protocol, TypeVar
+
+from attrs import define, field
+
+from wmp.actions import Drop, Send
+from wmp.core.protocol import error_replies
+from wmp.core.protocol.stream import Stream
+from wmp.core.protocol.timers import ResendTimer, Timers
+from wmp.errors import DecodeError
+from wmp.message import Columns, Command, ErrorCode, Field, Link, Message, Path, Peer
+
+__all__ = ["Outbound", "Receiver"]
+
+
+class Receiver(Protocol):
+    """The part of a remote peer that sending needs."""
+
+    @property
+    def identity(self) -> bytes:
+        """Name of the peer on the wire."""
+
+    @property
+    def stream(self) -> Stream | None:
+        """The numbered streams of the session with the peer; None while no session is known."""
+
+    @property
+    def link(self) -> Link | None:
+        """Link of the latest route to the peer; None while no route is known."""
+
+    @property
+    def path(self) -> Path | None:
+        """The ``to`` that reaches the peer; None while no route is known."""
+
+
+_Receiver = TypeVar("_Receiver", bound=Receiver)
+_Action = TypeVar("_Action")
+
+
+@define(eq=False)
+class Outbound(Generic[_Receiver, _Action]):
+    """The actions of one ``handle`` call, in order, and what is kept for sending it again.
+
+    Invariant: ``kept_bytes`` is the sum of the sizes of all streams, and a ``ResendTimer`` is set
+    for each stream that keeps a message.
+    """
+
+    me: Peer
+    """(identity, epoch) of this node."""
+    timers: Timers[Any]
+    """Those of the machine."""
+    resend: float
+    """Seconds after which a message that was not acknowledged is sent again."""
+    actions: list[_Action | Send | Drop] = field(factory=list)
+    dropped: Counter[str] = field(factory=Counter)
+    """How often a message was ignored, by reason."""
+    kept_bytes: int = 0
+
+    def collect(self) -> list[_Action | Send | Drop]:
+        """Return the actions so far, and begin anew."""
+        actions, self.actions = self.actions, []
+        return actions
+
+    # -- messages that are not acted on
+
+    def drop(
+        self,
+        reason: str,
+        link: Link | None = None,
+        message: Message | None = None,
+        detail: str = "",
+    ) -> None:
+        """Count and report something that is ignored."""
+        self.dropped[reason] += 1
+        self.actions.append(Drop(reason, link, message, detail))
+
+    def refuse(
+        self, link: Link, message: Message, code: str, text: str, peer: Peer | None = None
+    ) -> None:
+        """Drop a message and answer with ERROR (WMP-10.2)."""
+        self.drop(code, link, message, text)
+        self.actions += error_replies.refusal(self.me, link, message, code, text, peer)
+
+    def refuse_garbled(self, link: Link, error: DecodeError) -> None:
+        """Drop frames that are no message and answer with ERROR (WMP-10.2)."""
+        self.drop(error.code, link, None, str(error))
+        self.actions += error_replies.garbled(self.me, link, error)
+
+    def refuse_misaddressed(self, link: Link, message: Message, node: str) -> None:
+        """Refuse a message to another node, or to an earlier epoch of this one (WMP-9.6).
+
+        Args:
+            node: What this node is: ``manager`` or ``worker``.
+        """
+        identity, epoch = self.me
+        match message.to:
+            case (int(old), bytes(name)) if name == identity and old < epoch:
+                text = f"epoch {old} of this {node} was replaced by {epoch}"
+                self.refuse(link, message, ErrorCode.SUPERSEDED, text, (identity, old))
+            case _:
+                text, receiver = f"this {node} is not the receiver", error_replies.whom(message)
+                self.refuse(link, message, ErrorCode.MISROUTED, text, receiver)
+
+    # -- messages to a peer
+
+    def link_to(self, peer: _Receiver) -> Link | None:
+        """The link over which a message to ``peer`` can leave now, None for none."""
+        return peer.link
+
+    def send(
+        self,
+        peer: _Receiver,
+        command: Command,
+        fields: dict[int | str, Any],
+        columns: Columns | None,
+        now: float,
+    ) -> bool:
+        """Send to one peer, with session and ack (WMP-7.2); False when no route is known."""
+        link = self.link_to(peer)
+        if link is None:
+            return False
+        stream = peer.stream
+        if stream is not None:
+            fields = {**fields, Field.ACK: stream.received, Field.SESSION: stream.session}
+            stream.unacked_bytes = 0
+        message = Message(command, peer.path or (), self.me, fields, columns)
+        self.actions.append(Send(link, message))
+        return True
+
+    # -- numbered streams
+
+    def push(
+        self,
+        peer: _Receiver,
+        command: Command,
+        fields: dict[int | str, Any],
+        columns: Columns | None,
+        now: float,
+        size: int = 0,
+    ) -> None:
+        """Number, keep and send; without a route the message waits until there is one."""
+        stream = peer.stream
+        assert stream is not None, "only a session has numbers"
+        kept = stream.push(command, fields, columns, now, size)
+        self.kept_bytes += size
+        self.timers.arm(ResendTimer(peer.identity), now + self.resend)
+        if self.send(peer, command, kept.fields, columns, now):
+            kept.sends = 1
+
+    def acknowledge(self, peer: _Receiver, message: Message) -> None:
+        """Forget what a message of the peer acknowledges (WMP-7.2, 7.4)."""
+        stream, fields = peer.stream, message.fields
+        if stream is None or fields.get(Field.SESSION) != stream.session:
+            return
+        before = stream.size
+        if stream.acknowledge(fields.get(Field.ACK, 0)):
+            self.kept_bytes -= before - stream.size
+            if not stream.kept:
+                # Idle peers cause no wake-ups.
+                self.timers.clear(ResendTimer(peer.identity))
+
+    def replay(self, peer: _Receiver, now: float) -> None:
+        """Send again all that the peer has not acknowledged (WMP-7.3)."""
+        stream = peer.stream
+        if stream is None or self.link_to(peer) is None:
+            return
+        for kept in stream.replay(now):
+            kept.sends = min(kept.sends + 1, 2)
+            self.send(peer, kept.command, kept.fields, kept.columns, now)
+
+    def check_resend(self, peer: _Receiver, now: float) -> None:
+        """Act on the peer's ``ResendTimer``: replay when the oldest message is due (WMP-7.3)."""
+        due = None if peer.stream is None else peer.stream.overdue(self.resend)
+        if due is None:
+            return
+        if due <= now:
+            self.replay(peer, now)
+            due = now + self.resend
+        self.timers.set(ResendTimer(peer.identity), due)
+
+    def end_session(self, peer: _Receiver) -> None:
+        """Forget what is kept for the peer's session; its stream is used no more."""
+        if peer.stream is not None:
+            self.kept_bytes -= peer.stream.size
+            self.timers.clear(ResendTimer(peer.identity))
