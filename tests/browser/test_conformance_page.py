@@ -47,8 +47,8 @@ SEE = """(() => {
   const visible = (element) => element.getClientRects().length > 0;
   const row = document.getElementById("WMP-4.9");
   const talk = document.querySelector("details.conversation.failed");
-  const drawing = talk.querySelector("svg.talk");
-  const text = getComputedStyle(talk.querySelector("svg.talk .broken text"));
+  const drawing = talk.querySelector("svg.sequence");
+  const text = getComputedStyle(drawing.querySelector("text.broken"));
   return {
     rows: [...document.querySelectorAll("tr.rule")].filter(visible).length,
     columns: [...document.querySelectorAll("thead th a")].map((head) => head.textContent),

@@ -238,7 +238,7 @@ def test_what_is_wrong_is_said_in_one_line(
     assert "Traceback" not in said
 
 
-@pytest.mark.parametrize("package", ["click", "rich", "hypothesis"])
+@pytest.mark.parametrize("package", ["click", "rich", "hypothesis", "jinja2"])
 def test_without_the_extra_one_line_says_what_to_install(package: str, tmp_path: Path) -> None:
     code = f"""
         import sys

@@ -12,13 +12,13 @@ from attrs import evolve
 
 from tests.conformance import zoo_workers  # noqa: F401 - it fills the zoo
 from tests.conformance.zoo import ZOO, Bent
-from wmp.conformance.badge import badge, verdict_in_words
+from tests.markup import HARMLESS, HOSTILE, SHOWN, Tags
 from wmp.conformance.case import Verdict
 from wmp.conformance.check import cases_for, run_all
 from wmp.conformance.diagram import sequence_diagram
 from wmp.conformance.junit import junit
 from wmp.conformance.own_machines import OurWorker
-from wmp.conformance.page import page
+from wmp.conformance.page import badge, page
 from wmp.conformance.report import Bytes, ConformanceReport, ReportEntry, Said, entry_of, read
 from wmp.conformance.rules import RULES
 from wmp.errors import ConfigError
@@ -148,13 +148,51 @@ def test_junit_has_a_case_for_each_and_nothing_that_is_no_xml() -> None:
 
 
 def test_a_badge_says_it_in_two_words() -> None:
-    assert verdict_in_words(report(entry())) == "conforms"
-    assert verdict_in_words(report(entry(), whole=False)) == "conforms in part"
-    assert verdict_in_words(report(FAILED)) == "1 rule broken"
-    assert verdict_in_words(report(entry(verdict=Verdict.UNIMPLEMENTED))) == "nothing seen"
-    assert verdict_in_words(report(entry(verdict=Verdict.UNCLEAN))) == "1 rule broken"
+    assert report(entry()).outcome == "conforms"
+    assert report(entry(), whole=False).outcome == "conforms in part"
+    assert report(FAILED).outcome == "1 rule broken"
+    assert report(entry(verdict=Verdict.UNIMPLEMENTED)).outcome == "nothing seen"
+    assert report(entry(verdict=Verdict.UNCLEAN)).outcome == "1 rule broken"
     drawn = ElementTree.fromstring(badge(report(FAILED, name="<mine>")))
     assert drawn.get("aria-label") == "WMP/1 worker: 1 rule broken"
+
+
+def test_a_badge_takes_no_text_for_markup() -> None:
+    drawn = ElementTree.fromstring(badge(report(name=HOSTILE)))
+
+    assert drawn.findtext("{*}title") == f"{SHOWN}, WMP/1 worker: nothing seen"
+    assert Tags(badge(report(name=HOSTILE))).structure == Tags(badge(report())).structure
+
+
+def told(text: str) -> ConformanceReport:
+    """A report in which a testee, another's file and a command line say one thing everywhere."""
+    talk = (
+        Said(0.0, "", "#", text),
+        Said(0.5, text, ">", text, (Bytes(1, text),)),
+        Said(0.5, text, "<", text, (Bytes(1, text),)),
+    )
+    bad = entry(verdict=Verdict.FAILED, about=text, text=text, lines=talk, stderr=text)
+    good = entry("WMP-4.2", case=text)
+    return report(
+        evolve(bad, case=text),
+        good,
+        name=text,
+        command=text,
+        kit=text,
+        began=text,
+        profiles=(text,),
+        file=text,
+    )
+
+
+def test_a_page_takes_no_text_for_markup() -> None:
+    text = page([told(HOSTILE), told(HOSTILE)])
+    tags = Tags(text)
+
+    assert tags.structure == Tags(page([told(HARMLESS), told(HARMLESS)])).structure
+    assert SHOWN in tags.words
+    assert [given["title"] for _, given in tags.seen if "title" in given].count(f"OK: {SHOWN}")
+    assert text.encode()  # the replaced characters are those that cannot be written
 
 
 def test_a_diagram_has_a_line_for_each_peer_and_an_arrow_for_each_message() -> None:

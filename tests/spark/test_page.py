@@ -3,40 +3,18 @@
 from __future__ import annotations
 
 import re
-from html.parser import HTMLParser
+from collections.abc import Mapping
+from typing import Any
 
 import pytest
 from attrs import evolve
 
+from tests.markup import HARMLESS, HOSTILE, SHOWN, Tags
 from tests.spark.pages import BEGIN, EVIL, node, row, shown, story
 from wmp.spark.page import page
 from wmp.spark.report_data import ReportData
-from wmp.spark.sequence import sequence
-from wmp.spark.svg import LogScale, amount, duration
-
-
-class Tags(HTMLParser):
-    """Which elements there are, and that each is closed."""
-
-    def __init__(self, text):
-        super().__init__()
-        self.open, self.seen, self.words = [], [], []
-        self.feed(text)
-        assert self.open == []
-
-    def handle_starttag(self, tag, attrs):
-        self.seen.append((tag, dict(attrs)))
-        if tag not in ("meta", "br"):
-            self.open.append(tag)
-
-    def handle_startendtag(self, tag, attrs):
-        self.seen.append((tag, dict(attrs)))
-
-    def handle_endtag(self, tag):
-        assert self.open.pop() == tag
-
-    def handle_data(self, data):
-        self.words.append(data)
+from wmp.spark.schema import TABLES
+from wmp.spark.violation_diagram import violation_diagram
 
 
 def test_all_of_it_is_there():
@@ -58,6 +36,39 @@ def test_what_nodes_call_themselves_is_text():
 
     assert "<img" not in text
     assert EVIL in " ".join(Tags(text).words)
+
+
+def hostile(text: str) -> ReportData:
+    """A report in which every text of a journal is this one."""
+    some = shown()
+
+    def told(table: str) -> list[Mapping[str, Any]]:
+        kinds = {column.name: column.type for column in TABLES[table].columns}
+        return [
+            {name: text if kinds[name] == "string" and name != "phase" else value
+             for name, value in one.items()}
+            for one in some.tables[table]
+        ]  # fmt: skip
+
+    return ReportData(
+        (text,),
+        {name: told(name) for name in some.tables},
+        some.numbers,
+        {(text, text, True): 1},
+        {text: [{**line, "node": text, "source": text, "target": text, "text": text,
+                 "what": "send" if line["what"] == "send" else text, "command": text}
+                for line in some.stories["v1"]]},
+    )  # fmt: skip
+
+
+def test_no_text_of_a_journal_is_taken_for_markup():
+    text = page(hostile(HOSTILE))
+    tags = Tags(text)
+
+    assert tags.structure == Tags(page(hostile(HARMLESS))).structure
+    assert tags.words.count(SHOWN) > 20
+    assert f"{SHOWN} 1" in [given.get("title") for _, given in tags.seen]
+    assert text.encode()  # the replaced characters are those that cannot be written
 
 
 def test_it_needs_nothing_else():
@@ -115,28 +126,11 @@ def test_a_message_is_an_arrow_from_who_sent_it_to_who_got_it():
     one = shown()
     nodes = {(n["node"], n["epoch"]): n for n in one.tables["nodes"]}
 
-    svg = sequence(one.tables["violations"][0], one.stories["v1"], nodes)
+    svg = violation_diagram(one.tables["violations"][0], one.stories["v1"], nodes)
 
     lives = dict(re.findall(r'<text x="([\d.]+)"[^>]*class="head"[^>]*><title>(\w+) 1<', svg))
     manager, worker = (next(x for x, who in lives.items() if who == name) for name in ("m", "w1"))
     (arrow,) = re.findall(r'<line x1="([\d.]+)" y1="[\d.]+" x2="([\d.]+)"[^>]*class="arrow"', svg)
     assert arrow[0] == manager
     assert 0 < float(worker) - float(arrow[1]) < 10
-    assert svg.count('class="broke"') == 1  # the line in which it showed
-
-
-def test_words_for_amounts():
-    assert [duration(x) for x in (None, 0, 850, 1234, 2.5e6, 9e7, 7.2e9)] == [
-        "–", "0 µs", "850 µs", "1.23 ms", "2.5 s", "1.5 min", "2 h",
-    ]  # fmt: skip
-    assert [amount(x).replace("\u202f", " ") for x in (None, 0, 12345, 0.4212, 12345.6)] == [
-        "–", "0", "12 345", "0.421", "12 346",
-    ]  # fmt: skip
-
-
-def test_ten_times_as_long_is_as_far_everywhere():
-    scale = LogScale(1.0, 1000.0, 0.0, 300.0)
-
-    assert [scale(10.0**power) for power in range(4)] == pytest.approx([0, 100, 200, 300])
-    assert [scale(0), scale(1e9)] == [0, 300]
-    assert scale.ticks() == [1, 10, 100, 1000]
+    assert svg.count('class="highlight"') == 1  # the line in which it showed

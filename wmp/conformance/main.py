@@ -15,7 +15,7 @@ def main() -> NoReturn:
         "wmp-conformance",
         "wmp.conformance.program",
         extra="conformance",
-        needed=("click", "rich", "hypothesis"),
+        needed=("click", "rich", "hypothesis", "jinja2"),
     )
 
 

@@ -14,8 +14,8 @@ from attrs import evolve
 import wmp
 from wmp.cli.entry_point import FAILED
 from wmp.cli.options import ProgramCommand, version, write_examples
-from wmp.conformance.badge import badge as make_badge
 from wmp.conformance.junit import junit as make_junit
+from wmp.conformance.page import badge as make_badge
 from wmp.conformance.page import page as make_page
 from wmp.conformance.report import ConformanceReport, read
 from wmp.conformance.rules import PROFILES

@@ -151,6 +151,16 @@ class ConformanceReport:
         """Whether no rule is broken that counts."""
         return not self.bad
 
+    @property
+    def outcome(self) -> str:
+        """The result in words: ``conforms``, or how many rules are broken."""
+        if not self.conforms:
+            broken = {rule for entry in self.bad for rule in entry.breaks or entry.rules[:1]}
+            return f"{len(broken)} rule{'s' * (len(broken) != 1)} broken"
+        if not any(self.count(seen) for seen in (Verdict.OK, Verdict.INFORMATIONAL)):
+            return "nothing seen"
+        return "conforms" if self.whole else "conforms in part"
+
     def count(self, verdict: Verdict) -> int:
         """How many cases ended so."""
         return sum(entry.verdict is verdict for entry in self.entries)

@@ -15,7 +15,6 @@ from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsed
 from rich.progress import Progress as RichProgress
 from rich.table import Table
 
-from wmp.conformance.badge import verdict_in_words
 from wmp.conformance.case import Case, Verdict
 from wmp.conformance.render import conversation
 from wmp.conformance.report import ConformanceReport, ReportEntry
@@ -182,7 +181,7 @@ def show_summary(report: ConformanceReport) -> None:
     style = "green" if report.conforms else "bold red"
     part = "" if report.whole else f" ({len(report.entries)} cases, not all there are)"
     console.print(
-        f"{report.name}, a {report.testee}: [{style}]{verdict_in_words(report)}[/]{part}; "
+        f"{report.name}, a {report.testee}: [{style}]{report.outcome}[/]{part}; "
         f"unit {report.unit} ms, seed {report.seed}, {report.seconds:.0f} s",
         soft_wrap=True,
     )

@@ -1,4 +1,4 @@
-"""The pictures of a report: who lived and worked when, load by role, and how long things took."""
+"""The pictures of a report: timelines of processes, load by role, and durations."""
 
 from __future__ import annotations
 
@@ -6,34 +6,37 @@ import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from html import escape
 from itertools import pairwise
 from typing import Final
 
-from wmp.spark.report_data import ReportData, Row
+from attrs import frozen
+from markupsafe import Markup
+
+from wmp.pages.svg import COLOURS, Drawing, LogScale, TimeScale, clip
+from wmp.pages.template import amount, duration
+from wmp.spark.report_data import ReportData, Row, name_of, rank_of
 from wmp.spark.schema import PHASES
-from wmp.spark.svg import COLOURS, Drawing, LogScale, amount, clip, duration
 
-__all__ = [
-    "MOST_ROLES",
-    "MOST_ROWS",
-    "WIDTH",
-    "activity",
-    "curves",
-    "name_of",
-    "phases",
-    "timeline",
-]
+__all__ = ["MOST_ROLES", "MOST_ROWS", "Picture", "activity", "curves", "phases", "timeline"]
 
-WIDTH: Final = 1100
 MOST_ROWS: Final = 48
 """Processes that are drawn."""
 MOST_ROLES: Final = 24
 """Roles that are drawn."""
 
+_WIDTH: Final = 1100
 _LEFT: Final = 170
 _ROW: Final = 22
-_KINDS: Final = ("manager", "device", "worker")
+_END: Final = 760
+"""Where the axis of the histograms ends."""
+_PERCENTILES: Final[Sequence[tuple[str, str, float]]] = (
+    ("samples", "count", 830),
+    ("half", "p50", 897),
+    ("9 of 10", "p90", 964),
+    ("99 of 100", "p99", 1031),
+    ("longest", "most", _WIDTH),
+)
+"""(heading, column of ``latency``, right edge)."""
 _NINES: Final = (0.0, 0.5, 0.9, 0.99, 0.999, 0.9999)
 _CURVES: Final[Sequence[str]] = (
     "queue wait",
@@ -46,137 +49,125 @@ _CURVES: Final[Sequence[str]] = (
 )
 
 
-def name_of(node: str, label: str | None = None) -> str:
-    """What people call a node."""
-    return clip(label or node, 22)
+@frozen
+class Picture:
+    """A drawing, with what stands beside it."""
+
+    svg: Markup
+    more: int = 0
+    """How many rows are left out."""
+    caption: str = ""
+    legend: Sequence[tuple[str, str]] = ()
+    """(name, class) of each line."""
 
 
-def _axis(sheet: Drawing, low: float, high: float, top: float, bottom: float) -> None:
-    """Ticks of time below, s since the first line."""
-    span = (high - low) / 1e6 or 1.0
-    step = 10 ** math.floor(math.log10(span / 5))
-    step = next((step * k for k in (1, 2, 5, 10) if span / (step * k) <= 8), step)
-    for tick in range(int(span / step) + 1):
-        x = _LEFT + tick * step / span * (WIDTH - _LEFT - 10)
-        sheet.line(x, top, x, bottom, "grid")
-        sheet.text(x, bottom + 14, duration(tick * step * 1e6) if tick else "0", "small", "middle")
-
-
-def timeline(shown: ReportData) -> str:
-    """A row a process: its life, how busy it was, how it ended, and what was found there."""
+def timeline(data: ReportData) -> Picture | None:
+    """Draw a row a process: its life, its load, how it ended, and the violations seen there."""
     nodes = sorted(
-        (row for row in shown.tables["nodes"] if row["first"] is not None),
-        key=lambda row: (_rank(row["kind"]), row["label"] or row["node"], row["first"]),
+        (row for row in data.tables["nodes"] if row["first"] is not None),
+        key=lambda row: (rank_of(row["kind"]), row["label"] or row["node"], row["first"]),
     )
     if not nodes:
-        return ""
+        return None
     low, high = min(r["first"] for r in nodes), max(r["last"] for r in nodes)
-    scale = (WIDTH - _LEFT - 10) / max(high - low, 1)
+    scale = TimeScale(low, high, _LEFT, _WIDTH - 10)
     busy: dict[tuple[str, int], dict[int, Row]] = defaultdict(dict)
-    for row in shown.tables["utilisation"]:
+    for row in data.tables["utilisation"]:
         cells = busy[row["worker"], row["worker_epoch"]]
         if row["share"] is not None and (
             row["time"] not in cells or cells[row["time"]]["share"] < row["share"]
         ):
             cells[row["time"]] = row
-    steps = sorted({row["time"] for row in shown.tables["utilisation"]})
+    steps = sorted({row["time"] for row in data.tables["utilisation"]})
     step = min((b - a for a, b in pairwise(steps)), default=high - low)
     found: dict[tuple[str, int], list[Row]] = defaultdict(list)
-    for row in shown.tables["violations"]:
+    for row in data.tables["violations"]:
         found[row["node"], row["epoch"]].append(row)
     drawn = nodes[:MOST_ROWS]
-    sheet = Drawing(WIDTH, _ROW * len(drawn) + 26)
-    _axis(sheet, low, high, 0, _ROW * len(drawn) + 2)
+    sheet = Drawing(_WIDTH, _ROW * len(drawn) + 26)
+    sheet.time_axis(scale, 0, _ROW * len(drawn) + 2)
     for place, node in enumerate(drawn):
         key, y = (node["node"], node["epoch"]), place * _ROW + 3
         name = name_of(node["node"], node["label"])
         sheet.text(_LEFT - 10, y + 12, name, "name", "end", f"{node['node']} {node['epoch']}")
-        begin, end = _LEFT + (node["first"] - low) * scale, _LEFT + (node["last"] - low) * scale
-        told = f"{name}: {amount(node['lines'])} lines in {duration(node['last'] - node['first'])}"
+        begin, end = scale.at(node["first"]), scale.at(node["last"])
+        title = f"{name}: {amount(node['lines'])} lines in {duration(node['last'] - node['first'])}"
         sheet.rect(
-            begin, y, max(end - begin, 2), _ROW - 6, f"life {node['kind']}", title=told, round=3
+            begin, y, max(end - begin, 2), _ROW - 6, f"life {node['kind']}", title=title, round=3
         )
         for cell in busy[key].values():
-            left = max(_LEFT + (cell["time"] - low) * scale, begin)
-            right = min(_LEFT + (cell["time"] + step - low) * scale, end)
+            left = max(scale.at(cell["time"]), begin)
+            right = min(scale.at(cell["time"] + step), end)
             share = min(cell["share"], 1.0)
-            says = f"{name}: {share:.0%} of {cell['have']} {cell['resource']} taken"
+            title = f"{name}: {share:.0%} of {cell['have']} {cell['resource']} taken"
             if share > 0:
-                sheet.rect(
-                    left, y, right - left, _ROW - 6, "busy", title=says, opacity=0.08 + 0.92 * share
-                )
+                shade = 0.08 + 0.92 * share
+                sheet.rect(left, y, right - left, _ROW - 6, "busy", title=title, opacity=shade)
         if node["end"] in (None, "halt"):
             how = "killed, or runs still" if node["end"] is None else f"halt: {node['reason']}"
-            sheet.text(min(end + 3, WIDTH - 14), y + 13, "✕", "cross", "start", f"{name}: {how}")
+            sheet.text(min(end + 3, _WIDTH - 14), y + 13, "✕", "cross", "start", f"{name}: {how}")
         for row in found[key]:
-            x = _LEFT + (min(max(row["time"], low), high) - low) * scale
+            x = scale.at(min(max(row["time"], low), high))
             sheet.path(
                 [(x - 5, y - 2), (x + 5, y - 2), (x, y + 7), (x - 5, y - 2)],
                 "flag",
                 title=f"{row['name']}: {row['detail']}",
             )
-    more = len(nodes) - len(drawn)
-    note = f"<p class=note>{amount(more)} more are in the table <code>nodes</code>.</p>"
-    says = f"Timeline of {len(drawn)} processes over {duration(high - low)}"
-    return sheet.svg(says) + (note if more else "")
+    description = f"Timeline of {len(drawn)} processes over {duration(high - low)}"
+    return Picture(sheet.svg(description), len(nodes) - len(drawn))
 
 
-def _rank(kind: str | None) -> int:
-    return _KINDS.index(kind) if kind in _KINDS else len(_KINDS)
-
-
-def activity(shown: ReportData) -> str:
-    """A heat map: a row a role, a cell a stretch of time, darker where more jobs ended."""
-    rows = [row for row in shown.tables["activity"] if row["time"] is not None]
+def activity(data: ReportData) -> Picture | None:
+    """Draw a heat map: a row a role, a cell a stretch of time, darker where more jobs ended."""
+    rows = [row for row in data.tables["activity"] if row["time"] is not None]
     if not rows:
-        return ""
+        return None
     total: dict[str, int] = defaultdict(int)
     for row in rows:
         total[row["role"]] += row["ended"] + row["submitted"]
     roles = sorted(total, key=lambda role: (-total[role], role))[:MOST_ROLES]
-    lives = [row for row in shown.tables["nodes"] if row["first"] is not None]
+    lives = [row for row in data.tables["nodes"] if row["first"] is not None]
     # The same axis as that of the processes above.
     first = min(r["first"] for r in lives)
     last = max(max(r["last"] for r in lives), *(r["time"] + r["length"] for r in rows))
     most = max((r["ended"] for r in rows), default=0) or 1
-    scale = (WIDTH - _LEFT - 10) / (last - first)
+    scale = TimeScale(first, last, _LEFT, _WIDTH - 10)
     height = 26
-    sheet = Drawing(WIDTH, height * len(roles) + 26)
-    _axis(sheet, first, last, 0, height * len(roles) + 2)
+    sheet = Drawing(_WIDTH, height * len(roles) + 26)
+    sheet.time_axis(scale, 0, height * len(roles) + 2)
     for row in rows:
         if row["role"] not in roles:
             continue
-        x = max(_LEFT + (row["time"] - first) * scale, _LEFT)
+        x = max(scale.at(row["time"]), _LEFT)
         y = roles.index(row["role"]) * height + 2
-        width = row["length"] * scale
+        width = scale.at(row["time"] + row["length"]) - scale.at(row["time"])
         when = datetime.fromtimestamp(row["time"] / 1e6, UTC)
-        says = (
+        title = (
             f"{row['role']} from {when:%H:%M:%S.%f} for {duration(row['length'])}: "
             f"{amount(row['submitted'])} submitted, {amount(row['ended'])} ended, "
             f"{amount(row['failed'])} of them not ok; mean {duration(row['mean_total'])}"
         )
-        share = math.sqrt(row["ended"] / most)  # what is little shall be seen too
-        sheet.rect(x, y, width - 1, height - 3, "empty", title=says, round=2)
+        share = math.sqrt(row["ended"] / most)  # a small share is visible too
+        sheet.rect(x, y, width - 1, height - 3, "empty", title=title, round=2)
         if row["ended"]:
             sheet.rect(
-                x, y, width - 1, height - 3, "heat", title=says, opacity=0.1 + 0.9 * share, round=2
+                x, y, width - 1, height - 3, "heat", title=title, opacity=0.1 + 0.9 * share, round=2
             )
         if row["failed"]:
             part = row["failed"] / row["ended"]
-            sheet.rect(x, y + height - 7, (width - 1) * part, 4, "bad", title=says)
+            sheet.rect(x, y + height - 7, (width - 1) * part, 4, "bad", title=title)
         if row["submitted"]:
             sheet.line(x + 1, y, x + width - 2, y, "came")
     for place, role in enumerate(roles):
         sheet.text(_LEFT - 10, place * height + 18, clip(role, 22), "name", "end", role)
-    more = len(total) - len(roles)
-    note = f"<p class=note>{amount(more)} more roles are in the table <code>activity</code>.</p>"
-    return sheet.svg(f"Jobs by role and time, at most {most} in a cell") + (note if more else "")
+    description = f"Jobs by role and time, at most {most} in a cell"
+    return Picture(sheet.svg(description), len(total) - len(roles))
 
 
-def _bars(shown: ReportData) -> dict[str, dict[str | None, dict[float, tuple[float, int]]]]:
-    """Phase to role to low to (high, count)."""
+def _bars(data: ReportData) -> dict[str, dict[str | None, dict[float, tuple[float, int]]]]:
+    """Return phase to role to low to (high, count)."""
     bars: dict[str, dict[str | None, dict[float, tuple[float, int]]]] = {}
-    for row in shown.tables["histogram"]:
+    for row in data.tables["histogram"]:
         bars.setdefault(row["phase"], {}).setdefault(row["role"], {})[row["low"]] = (
             row["high"],
             row["count"],
@@ -187,7 +178,7 @@ def _bars(shown: ReportData) -> dict[str, dict[str | None, dict[float, tuple[flo
 def _whole(
     parts: Mapping[str | None, Mapping[float, tuple[float, int]]],
 ) -> dict[float, list[float]]:
-    """Low to [high, count], of all roles together."""
+    """Add up all roles: low to [high, count]."""
     whole: dict[float, list[float]] = {}
     for bars in parts.values():
         for low, (high, count) in bars.items():
@@ -195,49 +186,44 @@ def _whole(
     return whole
 
 
-def phases(shown: ReportData) -> str:
-    """A row a phase on one axis: its histogram, the median, and the hundredth that is slowest."""
-    bars = _bars(shown)
-    latency = {row["phase"]: row for row in shown.tables["latency"]}
+def phases(data: ReportData) -> Picture | None:
+    """Draw a row a phase on one axis: its histogram, its median, its 99th percentile."""
+    bars = _bars(data)
+    latency = {row["phase"]: row for row in data.tables["latency"]}
     there = [phase for phase in PHASES if phase in bars and phase in latency]
     if not there:
-        return ""
+        return None
     wholes = {phase: _whole(bars[phase]) for phase in there}
     high = max(h for whole in wholes.values() for h, _ in whole.values())
-    scale = LogScale(1.0, 10 ** math.ceil(math.log10(max(high, 10.0))), 130, 790)
+    scale = LogScale(1.0, 10 ** math.ceil(math.log10(max(high, 10.0))), 130, _END)
     height, top = 44, 26
-    sheet = Drawing(WIDTH, top + height * len(there) + 20)
+    sheet = Drawing(_WIDTH, top + height * len(there) + 20)
     bottom = top + height * len(there)
-    for tick in scale.ticks():
-        x = scale(tick)
-        sheet.line(x, top - 6, x, bottom, "grid")
-        sheet.text(x, bottom + 14, duration(tick), "small", "middle")
-    columns = (("samples", 860), ("half", 925), ("9 of 10", 985), ("99 of 100", 1050))
-    for name, x in (*columns, ("longest", WIDTH)):
-        sheet.text(x, 12, name, "small", "end")
+    sheet.time_axis(scale, top - 6, bottom)
+    for heading, _, x in _PERCENTILES:
+        sheet.text(x, 12, heading, "small", "end")
     for place, phase in enumerate(there):
         base = top + (place + 1) * height - 8
         row, whole = latency[phase], wholes[phase]
         sheet.text(120, base - 4, phase, "name", "end", PHASES[phase])
-        sheet.line(130, base, 790, base, "base")
+        sheet.line(130, base, _END, base, "base")
         most = max(count for _, count in whole.values())
         for low, (end, count) in sorted(whole.items()):
             x, size = scale(low), (height - 14) * math.sqrt(count / most)
-            says = f"{phase}: {amount(count)} from {duration(low)} to {duration(end)}"
-            sheet.rect(x, base - size, max(scale(end) - x - 0.6, 1), size, "bar", title=says)
+            title = f"{phase}: {amount(count)} from {duration(low)} to {duration(end)}"
+            sheet.rect(x, base - size, max(scale(end) - x - 0.6, 1), size, "bar", title=title)
         for name, look in (("p50", "median"), ("p99", "slow")):
             x = scale(max(row[name], 1))
             sheet.line(x, base - height + 12, x, base + 4, look)
-        for (_, x), name in zip(columns, ("count", "p50", "p90", "p99"), strict=True):
-            told = amount(row[name]) if name == "count" else duration(row[name])
-            sheet.text(x, base - 4, told, "value", "end")
-        sheet.text(WIDTH, base - 4, duration(row["most"]), "value", "end")
-    return sheet.svg(f"Histograms of {len(there)} phases on a logarithmic axis of time")
+        for _, name, x in _PERCENTILES:
+            value = amount(row[name]) if name == "count" else duration(row[name])
+            sheet.text(x, base - 4, value, "value", "end")
+    return Picture(sheet.svg(f"Histograms of {len(there)} phases on a logarithmic axis of time"))
 
 
-def curves(shown: ReportData) -> str:
-    """Percentile curves: one sheet for the phases, and one a phase with its roles."""
-    bars = _bars(shown)
+def curves(data: ReportData) -> list[Picture]:
+    """Draw percentile curves: one sheet for the phases, and one a phase with its roles."""
+    bars = _bars(data)
     sheets: list[tuple[str, Mapping[str, Mapping[float, Sequence[float]]]]] = [
         ("phases", {phase: _whole(bars[phase]) for phase in _CURVES if phase in bars})
     ]
@@ -246,10 +232,10 @@ def curves(shown: ReportData) -> str:
         if len(parts) > 1:
             busiest = sorted(parts, key=lambda r: -sum(c for _, c in parts[r].values()))[:COLOURS]
             sheets.append((f"{phase}, by role", {r: _whole({r: parts[r]}) for r in busiest}))
-    return "".join(_curve(title, lines) for title, lines in sheets if lines)
+    return [_curve(caption, lines) for caption, lines in sheets if lines]
 
 
-def _curve(title: str, lines: Mapping[str, Mapping[float, Sequence[float]]]) -> str:
+def _curve(caption: str, lines: Mapping[str, Mapping[float, Sequence[float]]]) -> Picture:
     low = min(lo for bars in lines.values() for lo in bars)
     high = max(hi for bars in lines.values() for hi, _ in bars.values())
     low = 10 ** math.floor(math.log10(max(low, 1.0)))
@@ -267,7 +253,7 @@ def _curve(title: str, lines: Mapping[str, Mapping[float, Sequence[float]]]) -> 
             x = left + place / reach * (right - left)
             sheet.line(x, 14, x, 240, "grid")
             sheet.text(x, 256, f"{share * 100:g} %", "small", "middle")
-    keys = []
+    legend = []
     for index, (name, bars) in enumerate(lines.items()):
         total, seen = sum(n for _, n in bars.values()), 0.0
         points: list[tuple[float, float]] = []
@@ -279,9 +265,6 @@ def _curve(title: str, lines: Mapping[str, Mapping[float, Sequence[float]]]) -> 
             points.append((left + place / reach * (right - left), scale(end)))
         look = f"c{index % COLOURS}"
         sheet.path(points, f"curve {look}", title=f"{name}: {amount(total)} samples")
-        keys.append((name, look))
-    legend = "".join(f'<span class="key {look}">{escape(name)}</span>' for name, look in keys)
-    return (
-        f"<figure><figcaption>{escape(title)}</figcaption>"
-        f"{sheet.svg(f'Percentile curves: {title}')}<div class=legend>{legend}</div></figure>"
-    )
+        legend.append((name, look))
+    svg = sheet.svg(f"Percentile curves: {caption}")
+    return Picture(svg, caption=caption, legend=legend)

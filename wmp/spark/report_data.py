@@ -1,4 +1,4 @@
-"""What a report shows of the tables: the small ones whole, the large ones by their worst."""
+"""The data of a report: the small tables whole, of the large tables the worst rows."""
 
 from __future__ import annotations
 
@@ -11,10 +11,22 @@ import pyarrow.compute as pc
 import pyarrow.dataset
 from attrs import frozen
 
-__all__ = ["MOST_LINES", "MOST_VIOLATIONS", "ReportData", "Row", "look"]
+from wmp.pages.svg import clip
+
+__all__ = [
+    "MOST_LINES",
+    "MOST_VIOLATIONS",
+    "ReportData",
+    "Row",
+    "name_of",
+    "rank_of",
+    "read_report_data",
+]
 
 Row = Mapping[str, Any]
 """A row by column; times are µs since 1970."""
+
+_KINDS: Final = ("manager", "device", "worker")
 
 MOST_VIOLATIONS: Final = 40
 """Violations that are drawn."""
@@ -29,26 +41,36 @@ _WHOLE: Final = (
 
 @frozen
 class ReportData:
-    """All that is on a page."""
+    """The content of a page."""
 
     sources: Sequence[str]
-    """The journals, as they were named."""
+    """Names of the journals, as the user gave them."""
     tables: Mapping[str, Sequence[Row]]
     """Rows by name of table."""
     numbers: Mapping[str, float]
     """The table ``summary``."""
     names: Mapping[tuple[str, str, bool], int]
-    """How many violations there are by name, what it says, and whether they are certain."""
+    """How many violations there are, by name, meaning and certainty."""
     stories: Mapping[str, Sequence[Row]]
-    """Key of each violation in ``tables`` to its lines, the last ones."""
+    """Key of each violation in ``tables`` to the last lines of its story."""
 
     def number(self, name: str) -> float:
-        """A number of the table ``summary``; 0 if there is none."""
+        """Return a number of the table ``summary``; 0 if the table does not have it."""
         return self.numbers.get(name, 0.0)
 
 
-def look(where: Path, sources: Iterable[str] = ()) -> ReportData:
-    """Read what is shown from tables in a directory."""
+def name_of(node: str, label: str | None = None) -> str:
+    """Return the name of a node for people: its label, else its identity."""
+    return clip(label or node, 22)
+
+
+def rank_of(kind: str | None) -> int:
+    """Return the place of a kind of node in lists and drawings."""
+    return _KINDS.index(kind) if kind in _KINDS else len(_KINDS)
+
+
+def read_report_data(where: Path, sources: Iterable[str] = ()) -> ReportData:
+    """Read the data of a report from the tables in a directory."""
     tables = {name: _rows(_table(where, name)) for name in _WHOLE}
     tables["latency"] = _rows(_table(where, "latency", pc.field("by") == "all"))
     found = _table(where, "violations").drop_columns(["events"])

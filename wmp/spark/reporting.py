@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 from wmp.errors import ConfigError
 from wmp.spark.journals import find_segments
 from wmp.spark.page import page
-from wmp.spark.report_data import look
+from wmp.spark.report_data import read_report_data
 from wmp.spark.run import STEPS, PipelineResult, Progress, build
 from wmp.spark.session import start_session
 
@@ -76,7 +76,7 @@ def report(
 
 def write_page(where: Path, journals: Sequence[str | Path]) -> Path:
     """Write the page of tables in a directory, at once: nobody sees half of it."""
-    text = page(look(where, map(str, journals)))
+    text = page(read_report_data(where, map(str, journals)))
     path = where / PAGE
     half = path.with_name(f".{PAGE}.{os.getpid()}")
     half.write_text(text, encoding="utf-8")

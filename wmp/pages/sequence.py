@@ -1,0 +1,159 @@
+"""A sequence diagram: a line down for each process, a row for each moment, arrows for messages."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Sequence
+from typing import Final
+
+from attrs import frozen
+from markupsafe import Markup
+
+from wmp.pages.svg import Drawing, clip
+
+__all__ = ["Lifeline", "SequenceDiagram"]
+
+_TOP: Final = 54
+"""Place of the first row."""
+_ROW: Final = 26
+_LINE: Final = 16
+"""Height of a further line of text in a row."""
+_TIME: Final = 76
+"""Right edge of the times."""
+_FIRST: Final = 130
+"""Place of the first lifeline."""
+_LETTER: Final = 6.8
+"""Mean width of a letter."""
+_STUB: Final = 34
+"""Length of an arrow whose other end is not known."""
+_GAP: Final = 4
+"""Distance of the tip of an arrow from the middle of a dot."""
+_LEAST: Final = 0.75
+"""A diagram is scaled down to this part of its width at most: text stays readable."""
+
+
+@frozen
+class Lifeline:
+    """One process."""
+
+    name: str
+    title: str = ""
+    """The tooltip."""
+
+
+class SequenceDiagram:
+    """Rows of messages and events between lifelines.
+
+    Rows and lifelines are counted from 0. What is too long for its place is whole in its tooltip.
+    """
+
+    def __init__(self, lifelines: Sequence[Lifeline], *, spacing: float, margin: float) -> None:
+        """Begin a diagram.
+
+        Args:
+            lifelines: From left to right, at least one.
+            spacing: Distance of two lifelines.
+            margin: Room to the right of the last.
+        """
+        self._lifelines = lifelines
+        self._spacing = spacing
+        self._width = self._x(len(lifelines) - 1) + margin
+        self._body = Drawing(self._width, 0)
+        self._bottom = float(_TOP)
+        self._letters = int((spacing - 24) / _LETTER)
+
+    def time(self, row: int, text: str) -> None:
+        """Say when a row was."""
+        self._body.text(_TIME, self._y(row) + 4, text, "small", "end")
+
+    def highlight(self, row: int) -> None:
+        """Mark a row, before anything else is drawn in it."""
+        self._body.rect(0, self._y(row) - _ROW / 2, self._width, _ROW, "highlight", round=4)
+
+    def message(
+        self,
+        row: int,
+        sender: int,
+        ends: Sequence[tuple[int, int]],
+        text: str,
+        look: str = "",
+        title: str = "",
+    ) -> None:
+        """Draw a message.
+
+        Args:
+            row: When it was sent.
+            sender: The lifeline that it leaves.
+            ends: (lifeline, row) of each arrival, at least one.
+            text: What is written above the arrow.
+            look: Classes of arrow and text.
+            title: The tooltip; by default the text.
+        """
+        x, y = self._x(sender), self._y(row)
+        for lifeline, arrival in ends:
+            # Where a message arrives in another row, that row has a dot.
+            gap = 0 if arrival == row else _GAP if lifeline > sender else -_GAP
+            self._body.arrow(x, y, self._x(lifeline) - gap, self._y(arrival), look)
+        lifeline, arrival = ends[0]
+        if lifeline < sender:
+            self._label(x, y - 5, -10, text, look, title)
+        else:
+            # A level arrow may pass other lifelines: its text is between the last two.
+            beside = self._x(lifeline - 1) if arrival == row else x
+            self._label(beside, y - 5, 10, text, look, title)
+
+    def sent(self, row: int, sender: int, text: str, look: str = "", title: str = "") -> None:
+        """Draw a message of which no arrival is known."""
+        side = -1 if sender and sender == len(self._lifelines) - 1 else 1
+        x, y = self._x(sender), self._y(row)
+        self._body.arrow(x, y, x + _STUB * side, y, f"faint {look}".rstrip())
+        self._label(x, y + 4, (_STUB + 8) * side, text, look, title)
+
+    def received(self, row: int, receiver: int, text: str, look: str = "", title: str = "") -> None:
+        """Draw a message of which nobody is known to have sent it."""
+        x, y = self._x(receiver), self._y(row)
+        self._body.arrow(x + _STUB, y, x + 4, y, f"faint {look}".rstrip())
+        self._body.circle(x, y, 4, "dot", title=title or text)
+        self._label(x, y + 4, _STUB + 8, text, look, title)
+
+    def event(self, row: int, lifeline: int, text: str, look: str = "", title: str = "") -> None:
+        """Draw what a process did by itself, or what became of a message: a dot, and text."""
+        x, y = self._x(lifeline), self._y(row)
+        self._body.circle(x, y, 4, "dot", title=title or text)
+        if text:
+            self._label(x, y + 4, 10, text, look, title)
+
+    def band(self, row: int, text: str, look: str) -> None:
+        """Write over all lifelines; the text may take several lines, and is the last row then."""
+        x, y = _TIME + 10, self._y(row)
+        lines = textwrap.wrap(text, int((self._width - x - 30) / _LETTER)) or [""]
+        height = _ROW - 6 + _LINE * (len(lines) - 1)
+        self._body.rect(x, y - 12, self._width - x - 10, height, look, round=4)
+        for place, line in enumerate(lines):
+            self._body.text(x + 10, y + 3 + _LINE * place, line, look)
+        self._bottom = max(self._bottom, y - 12 + height)
+
+    def svg(self, description: str) -> Markup:
+        """Render the diagram, with one sentence for readers who cannot see it."""
+        sheet = Drawing(self._width, self._bottom + 16)
+        for place, lifeline in enumerate(self._lifelines):
+            x = self._x(place)
+            sheet.line(x, 34, x, self._bottom + 10, "life-line")
+            sheet.text(x, 22, clip(lifeline.name, self._letters), "head", "middle", lifeline.title)
+        sheet.shapes += self._body.shapes
+        return sheet.svg(description, "sequence", self._width * _LEAST)
+
+    def _label(
+        self, x: float, y: float, beside: float, text: str, look: str, title: str = ""
+    ) -> None:
+        anchor = "start" if beside > 0 else "end"
+        words = clip(text, self._letters)
+        self._body.text(x + beside, y, words, f"said {look}".rstrip(), anchor, title or text)
+
+    def _x(self, lifeline: int) -> float:
+        return _FIRST + lifeline * self._spacing
+
+    def _y(self, row: int) -> float:
+        y = _TOP + row * _ROW
+        self._bottom = max(self._bottom, y)
+        return y

@@ -1,0 +1,182 @@
+"""Drawings in SVG: shapes, axes, text. The template escapes all text and all attributes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Final, Protocol
+
+from attrs import define, field, frozen
+from markupsafe import Markup
+
+from wmp.pages.template import duration, render
+
+__all__ = ["COLOURS", "Drawing", "LogScale", "Shape", "TimeScale", "clip"]
+
+COLOURS: Final = 8
+"""Colours of lines, the classes ``c0`` to ``c7``."""
+
+_TIP: Final = 8.0
+"""Length of the tip of an arrow."""
+_TICKS: Final = 8
+"""Ticks that an axis of time has at most."""
+
+
+def clip(text: str, most: int) -> str:
+    """Cut text to a number of characters, the last of them an ellipsis."""
+    return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
+@frozen
+class Shape:
+    """One element of a drawing."""
+
+    tag: str
+    attributes: Mapping[str, str | None]
+    """None: the element does not have the attribute."""
+    text: str = ""
+    title: str = ""
+    """The tooltip."""
+
+
+class _Scale(Protocol):
+    def __call__(self, micros: float, /) -> float: ...
+
+    def ticks(self) -> Sequence[float]: ...
+
+
+@define(eq=False)
+class Drawing:
+    """Shapes on a sheet; colours and fonts are classes of the page's style sheet."""
+
+    width: float
+    height: float
+    shapes: list[Shape] = field(factory=list)
+
+    def text(
+        self, x: float, y: float, text: str, look: str = "", anchor: str = "start", title: str = ""
+    ) -> None:
+        """Add text on a base line."""
+        place = {"x": _number(x), "y": _number(y), "class": look or None, "text-anchor": anchor}
+        self.shapes.append(Shape("text", place, text, title))
+
+    def rect(
+        self,
+        x: float,
+        y: float,
+        width: float,
+        height: float,
+        look: str = "",
+        *,
+        title: str = "",
+        opacity: float = 1.0,
+        round: float = 0,
+    ) -> None:
+        """Add a rectangle."""
+        place = {
+            "x": _number(x),
+            "y": _number(y),
+            "width": _number(max(width, 0)),
+            "height": _number(max(height, 0)),
+            "class": look or None,
+            "rx": f"{round:g}" if round else None,
+            "fill-opacity": f"{opacity:.3f}" if opacity < 1 else None,
+        }
+        self.shapes.append(Shape("rect", place, title=title))
+
+    def line(self, x1: float, y1: float, x2: float, y2: float, look: str = "") -> None:
+        """Add a straight line."""
+        ends = {"x1": x1, "y1": y1, "x2": x2, "y2": y2}
+        place = {name: _number(value) for name, value in ends.items()}
+        self.shapes.append(Shape("line", {**place, "class": look or None}))
+
+    def arrow(self, x1: float, y1: float, x2: float, y2: float, look: str = "") -> None:
+        """Add a straight line with a tip at its second end."""
+        length = math.hypot(x2 - x1, y2 - y1) or 1.0
+        along, across = (x2 - x1) / length * _TIP, (y2 - y1) / length * _TIP
+        self.line(x1, y1, x2 - along / 2, y2 - across / 2, f"arrow {look}".rstrip())
+        left = (x2 - along - across / 2, y2 - across + along / 2)
+        right = (x2 - along + across / 2, y2 - across - along / 2)
+        self.path([(x2, y2), left, right, (x2, y2)], f"tip {look}".rstrip())
+
+    def path(self, points: Sequence[tuple[float, float]], look: str, *, title: str = "") -> None:
+        """Add a line through points."""
+        way = " ".join(
+            f"{'L' if place else 'M'}{x:.1f} {y:.1f}" for place, (x, y) in enumerate(points)
+        )
+        self.shapes.append(Shape("path", {"d": way, "class": look or None}, title=title))
+
+    def circle(self, x: float, y: float, radius: float, look: str, *, title: str = "") -> None:
+        """Add a dot."""
+        place = {"cx": _number(x), "cy": _number(y), "r": f"{radius:g}", "class": look or None}
+        self.shapes.append(Shape("circle", place, title=title))
+
+    def time_axis(self, scale: _Scale, top: float, bottom: float) -> None:
+        """Add an axis of time along the lower edge, with a line up for each tick."""
+        for tick in scale.ticks():
+            x = scale(tick)
+            self.line(x, top, x, bottom, "grid")
+            self.text(x, bottom + 14, duration(tick) if tick else "0", "small", "middle")
+
+    def svg(self, description: str, look: str = "", least: float = 0) -> Markup:
+        """Render the drawing.
+
+        Args:
+            description: One sentence for readers who cannot see the drawing.
+            look: Classes of the whole.
+            least: Width below which the drawing is not scaled down; it is scrolled instead.
+        """
+        return render("drawing.svg", drawing=self, description=description, look=look, least=least)
+
+
+def _number(value: float) -> str:
+    return f"{value:.1f}"
+
+
+@define
+class TimeScale:
+    """µs to places, where equal times are equally long."""
+
+    low: float
+    """The time at ``begin``; ticks are counted from there."""
+    high: float
+    begin: float
+    end: float
+
+    def __call__(self, micros: float) -> float:
+        """Return the place of a time since ``low``."""
+        return self.begin + micros * (self.end - self.begin) / max(self.high - self.low, 1)
+
+    def at(self, micros: float) -> float:
+        """Return the place of a time."""
+        return self(micros - self.low)
+
+    def ticks(self) -> list[float]:
+        """Return round times since ``low``, a handful."""
+        span = self.high - self.low
+        if span <= 0:
+            return [0.0]
+        step = 10 ** math.floor(math.log10(span / 5))
+        step = next((step * k for k in (1, 2, 5, 10) if span / (step * k) <= _TICKS), step)
+        return [tick * step for tick in range(int(span / step) + 1)]
+
+
+@define
+class LogScale:
+    """µs to places, where ten times as long is as far everywhere."""
+
+    low: float
+    high: float
+    begin: float
+    end: float
+
+    def __call__(self, micros: float) -> float:
+        """Return the place of a duration."""
+        span = math.log10(self.high / self.low) or 1.0
+        part = math.log10(min(max(micros, self.low), self.high) / self.low) / span
+        return self.begin + part * (self.end - self.begin)
+
+    def ticks(self) -> list[float]:
+        """Return the powers of ten within."""
+        first, last = math.ceil(math.log10(self.low) - 1e-9), math.floor(math.log10(self.high))
+        return [10.0**power for power in range(first, last + 1)]
