@@ -151,7 +151,7 @@ main()
     assert said.returncode == 2
     assert said.stdout == ""
     assert said.stderr == (
-        "wmp: the pipeline needs pyspark, pandas and pyarrow, and pyspark is not installed; "
-        "run: pip install 'worker-manager-protocol[spark]'\n"
+        "wmp: the pipeline needs pyspark, pandas, pyarrow and jinja2, and pyspark is not "
+        "installed; run: pip install 'worker-manager-protocol[spark]'\n"
     )
     assert not list(tmp_path.iterdir())

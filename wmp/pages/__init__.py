@@ -5,13 +5,3 @@ All markup is in the templates (Jinja2) of ``templates``, which escape every val
 :mod:`wmp.pages.sequence` draws sequence diagrams. Needs ``jinja2``, which the extras
 ``conformance`` and ``spark`` install.
 """
-
-import importlib.util
-
-import wmp.errors
-
-if importlib.util.find_spec("jinja2") is None:
-    raise wmp.errors.ConfigError(
-        "pages need jinja2, and jinja2 is not installed; "
-        "run: pip install 'wmp[conformance]' or 'wmp[spark]'"
-    )

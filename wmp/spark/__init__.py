@@ -18,11 +18,11 @@ if typing.TYPE_CHECKING:
 
 __all__ = ["JournalReport", "follow", "report"]
 
-for _name in ("pyspark", "pandas", "pyarrow"):
+for _name in ("pyspark", "pandas", "pyarrow", "jinja2"):
     if importlib.util.find_spec(_name) is None:
         raise wmp.errors.ConfigError(
-            f"the pipeline needs pyspark, pandas and pyarrow, and {_name} is not installed; "
-            "run: pip install 'worker-manager-protocol[spark]'"
+            f"the pipeline needs pyspark, pandas, pyarrow and jinja2, and {_name} is not "
+            "installed; run: pip install 'worker-manager-protocol[spark]'"
         )
 
 
