@@ -406,7 +406,7 @@ def test_nothing_is_sent_again_to_who_says_goodbye_and_what_never_left_costs_no_
     manager.handle(Undelivered(worker.link, take), 0.0)
 
     worker.link = b"new"
-    actions = worker.bye()
+    actions = worker.bye(ack=0)
 
     assert sent(actions) == []
     assert not any(isinstance(action, Resolve) for action in actions)

@@ -163,7 +163,7 @@ def test_an_error_without_receiver_is_for_the_neighbor(worker, manager):
 
 def test_a_device_that_reports_an_error_is_no_manager(worker, manager):
     device = ScriptedManager(worker, b"d")
-    device.error("unreachable", about=(b"m7", 1))
+    device.error("unreachable", about_peer=(b"m7", 1))
     assert len(worker.statistics().managers) == 1
 
 

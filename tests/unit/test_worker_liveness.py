@@ -290,7 +290,7 @@ def test_a_newer_epoch_of_a_manager_replaces_the_older(worker, manager):
 
 @pytest.mark.rule("WMP-9.8")
 def test_a_worker_that_was_replaced_stops_with_a_clear_error(worker, manager):
-    actions = manager.error("superseded", about=(b"w", 5))
+    actions = manager.error("superseded", about_peer=(b"w", 5))
     (halt,) = [a for a in actions if isinstance(a, Halt)]
     assert isinstance(halt.error, Superseded)
     assert "identity of its own" in str(halt.error)
@@ -300,7 +300,7 @@ def test_a_worker_that_was_replaced_stops_with_a_clear_error(worker, manager):
 
 @pytest.mark.rule("WMP-9.8")
 def test_superseded_about_another_epoch_of_this_worker_changes_nothing(worker, manager):
-    actions = manager.error("superseded", about=(b"w", 4))
+    actions = manager.error("superseded", about_peer=(b"w", 4))
     assert reasons(actions) == ["ERROR superseded"]
     assert len(actions) == 1
 
@@ -308,7 +308,7 @@ def test_superseded_about_another_epoch_of_this_worker_changes_nothing(worker, m
 @pytest.mark.rule("WMP-9.8")
 def test_superseded_about_a_managers_epoch_forgets_that_epoch(worker, manager):
     (run,) = runs(give(manager))
-    actions = manager.error("superseded", about=(b"m1", 1))
+    actions = manager.error("superseded", about_peer=(b"m1", 1))
     assert [a for a in actions if isinstance(a, Interrupt)] == [Interrupt(run.lane, [1])]
     assert worker.statistics().managers == ()
 
@@ -320,7 +320,7 @@ def test_superseded_about_a_managers_epoch_forgets_that_epoch(worker, manager):
 def test_unreachable_drops_the_route_and_keeps_the_jobs(worker, manager):
     (run,) = runs(give(manager))
 
-    manager.error("unreachable", about=(b"m1", 1))
+    manager.error("unreachable", about_peer=(b"m1", 1))
 
     assert not worker.statistics().managers[0].reachable
     assert worker.statistics().held == 1
@@ -333,7 +333,7 @@ def test_unreachable_drops_the_route_and_keeps_the_jobs(worker, manager):
 @pytest.mark.rule("WMP-9.12")
 def test_a_lock_whose_give_did_not_arrive_is_released(worker, manager):
     manager.wake(2)
-    manager.error("unreachable", about=(b"m1", 1), command=Command.GIVE, about_number=1)
+    manager.error("unreachable", about_peer=(b"m1", 1), about=Command.GIVE, about_number=1)
     assert worker.statistics().free == {"slots": 2}
 
 
@@ -372,7 +372,7 @@ def test_misrouted_about_a_manager_ends_its_locks_and_route_and_keeps_its_jobs(w
     give(manager)
     manager.wake(1)
 
-    manager.error("misrouted", about=(b"m1", 1))
+    manager.error("misrouted", about_peer=(b"m1", 1))
 
     assert worker.statistics().free == {"slots": 1}
     assert not worker.statistics().managers[0].reachable

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from math import inf
-from typing import Any, Final
+from typing import Any
 
 from attrs import define, field
 
@@ -12,45 +12,25 @@ from wmp import codec
 from wmp.conformance.case import Broken
 from wmp.conformance.talk import Heard, Talk
 from wmp.conformance.wire import Connection
-from wmp.message import (
-    NUMBERED_BY_MANAGERS,
-    NUMBERED_BY_WORKERS,
-    Columns,
-    Command,
-    Field,
-    Frame,
-    Message,
-    Path,
-    Peer,
-)
+from wmp.message import Columns, Command, Field, Frame, Message, Path, Peer
+from wmp.testing.scripted_peer import NUMBERED, ScriptedPeer
 
 __all__ = ["PlayedPeer"]
 
-_NUMBERED: Final = NUMBERED_BY_MANAGERS | NUMBERED_BY_WORKERS
-
 
 @define(eq=False)
-class PlayedPeer:
+class PlayedPeer(ScriptedPeer):
     """A peer that the kit plays; correct unless a script has it say something else."""
 
     talk: Talk
     name: str
-    identity: bytes
-    epoch: int
     connection: Connection | None = None
-    hops: Path = ()
-    """What devices between it and the testee would append to its ``from``."""
     lively: bool = True
     """Whether it does by itself what liveness asks of it."""
     testee: Peer | None = None
     """(identity, epoch) of the testee, once it has been heard."""
     inbox: list[Heard] = field(factory=list)
     """What was heard and not yet expected by the script."""
-    session: int = 0
-    number: int = 0
-    """Of the last message sent in the numbered stream."""
-    received: int = 0
-    """Of the last one received in order: the ack."""
     says_ack: int | None = None
     """What its acks say instead of ``received``."""
     sent: dict[int, tuple[Command, list[Frame]]] = field(factory=dict)
@@ -66,16 +46,16 @@ class PlayedPeer:
     # -- who is who
 
     @property
-    def path(self) -> Path:
-        """Its ``from``, as it reaches the testee."""
-        return (self.identity, self.epoch, *self.hops)
-
-    @property
     def to(self) -> Path:
         """The ``to`` of what it sends to the testee."""
         if self.testee is None:
             raise Broken(self.talk.first_rule, f"{self.name} has not heard the testee yet")
         return self.testee[::-1]
+
+    @property
+    def ack(self) -> int:
+        """What its acks say."""
+        return self.received if self.says_ack is None else self.says_ack
 
     def move(self, connection: Connection | None = None, *, hops: Path | None = None) -> None:
         """Speak over another connection, or through other devices, from now on."""
@@ -133,23 +113,10 @@ class PlayedPeer:
 
         Number, ack and session are added where they belong; given as None they are left out.
         """
-        to = self.to if to is None else to
-        stamped: dict[str, Any] = {}
-        if to and self.session and command is not Command.ERROR:
-            ack = self.received if self.says_ack is None else self.says_ack
-            stamped = {"session": self.session, "ack": ack}
-        if command in _NUMBERED:
-            stamped["number"] = self.number + 1
-        stamped |= fields
-        keys: dict[int | str, Any] = {
-            getattr(Field, name.upper()): value
-            for name, value in stamped.items()
-            if value is not None
-        }
-        message = Message(command, to, self.path if source is None else source, keys, columns)
+        message = self.compose(command, columns, to=to, source=source, **fields)
         frames = codec.encode(message)
-        ours = stamped.get("session") == self.session
-        if command in _NUMBERED and ours and stamped["number"] == self.number + 1:
+        following = message.fields.get(Field.NUMBER) == self.number + 1
+        if command in NUMBERED and following and message.fields.get(Field.SESSION) == self.session:
             self.number += 1
             self.sent[self.number] = (command, frames)
         self.raw(*frames)
@@ -199,7 +166,7 @@ class PlayedPeer:
         if ack is not None and session == self.session and ack > self.number:
             text = f"ack {ack}, but only {self.number} was ever sent"
             raise Broken("WMP-7.2", text, "must")
-        if heard.command not in _NUMBERED or session != self.session:
+        if heard.command not in NUMBERED or session != self.session:
             return
         message = heard.message
         content = {k: v for k, v in message.fields.items() if k != Field.ACK}

@@ -34,7 +34,7 @@ class ManagerTalk(Talk):
         identity = changes.pop("identity", name.encode())
         connection = changes.pop("connection", None) or self.wire.dial()
         epoch = changes.pop("epoch", self.wire.epoch)
-        worker = PlayedWorker(self, name, identity, epoch, connection, **changes)
+        worker = PlayedWorker(self, name, connection, identity=identity, epoch=epoch, **changes)
         self.players.append(worker)
         return worker
 
@@ -79,7 +79,11 @@ class WorkerTalk(Talk):
             changes.setdefault("testee", before[0].testee)
         identity = changes.pop("identity", name.encode())
         manager = PlayedManager(
-            self, name, identity, changes.pop("epoch", self.wire.epoch), **changes
+            self,
+            name,
+            identity=identity,
+            epoch=changes.pop("epoch", self.wire.epoch),
+            **changes,
         )
         book.managers.append(manager)
         self.players.append(manager)

@@ -1,0 +1,107 @@
+"""A peer whose messages a script writes: what a worker and a manager of tests have in common.
+
+The peers of the tests (:mod:`wmp.testing.scripted`, :mod:`wmp.testing.scripted_manager`) drive a
+machine, those of the conformance kit (:mod:`wmp.conformance.played_peer`) a process. All of them
+compose their messages here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from attrs import define
+
+from wmp.message import (
+    NUMBERED_BY_MANAGERS,
+    NUMBERED_BY_WORKERS,
+    Columns,
+    Command,
+    Field,
+    Message,
+    Path,
+    Peer,
+)
+
+__all__ = ["NUMBERED", "ScriptedPeer"]
+
+NUMBERED: Final = NUMBERED_BY_MANAGERS | NUMBERED_BY_WORKERS
+"""What travels in the numbered stream of either side."""
+
+
+@define(eq=False, kw_only=True)
+class ScriptedPeer:
+    """A path, a session and two numberings: correct messages with few words.
+
+    It decides nothing. A message that is wrong on purpose is composed with fields of its own.
+    """
+
+    identity: bytes
+    epoch: int
+    hops: Path = ()
+    """What devices between it and the other side would append to its ``from``."""
+    session: int = 0
+    number: int = 0
+    """Of the last message sent in the numbered stream."""
+    received: int = 0
+    """Of the last message received in order: the ack of every message."""
+
+    @property
+    def peer(self) -> Peer:
+        """(identity, epoch)."""
+        return self.identity, self.epoch
+
+    @property
+    def path(self) -> Path:
+        """Its ``from``, as it reaches the other side."""
+        return (self.identity, self.epoch, *self.hops)
+
+    @property
+    def to(self) -> Path:
+        """The ``to`` of what it sends to the other side."""
+        raise NotImplementedError
+
+    @property
+    def ack(self) -> int:
+        """What its acks say."""
+        return self.received
+
+    def message(
+        self,
+        command: Command,
+        fields: Mapping[int | str, Any],
+        columns: Columns | None = None,
+        *,
+        to: Path | None = None,
+        source: Path | None = None,
+    ) -> Message:
+        """A message with exactly these fields, by their keys."""
+        to = self.to if to is None else to
+        return Message(command, to, self.path if source is None else source, dict(fields), columns)
+
+    def compose(
+        self,
+        command: Command,
+        columns: Columns | None = None,
+        *,
+        to: Path | None = None,
+        source: Path | None = None,
+        **fields: Any,
+    ) -> Message:
+        """A message with these fields, by their names in the specification.
+
+        Number, ack and session are added where they belong; given as None they are left out.
+        """
+        to = self.to if to is None else to
+        stamped: dict[str, Any] = {}
+        if to and self.session and command is not Command.ERROR:
+            stamped = {"session": self.session, "ack": self.ack}
+        if command in NUMBERED:
+            stamped["number"] = self.number + 1
+        stamped |= fields
+        keys: dict[int | str, Any] = {
+            getattr(Field, name.upper()): value
+            for name, value in stamped.items()
+            if value is not None
+        }
+        return self.message(command, keys, columns, to=to, source=source)
