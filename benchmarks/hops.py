@@ -1,0 +1,217 @@
+"""One job's way: which functions of ``wmp`` hand a job on, from ``submit`` to its future.
+
+A *hop* is a call between two different functions of ``wmp`` whose arguments or whose return value
+hold the payload or the result of the job. A pair of functions counts once. A comprehension, a
+generator expression and a lambda count as the function around them; ``self`` is no argument, and
+code that attrs generates is passed over. An object counts as the job's when it was made after the
+job was submitted: the machines were there before.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import gc
+import json
+import os
+import re
+import sys
+import threading
+from types import CodeType, FrameType
+from typing import Any, NamedTuple
+
+import zmq
+
+import wmp
+import wmp.aio
+
+__all__ = ["Way", "follow", "main"]
+
+_ROOT = os.path.dirname(wmp.__file__) + os.sep
+_PAYLOAD = b"the-job-itself"
+_RESULT = _PAYLOAD.upper()
+_WARM_UP = 20
+_RUNS = 20
+_DEPTH = 6
+_NESTED = re.compile(r"(\.<locals>\.<(listcomp|setcomp|dictcomp|genexpr|lambda)>)+$")
+
+
+class Place(NamedTuple):
+    """A function of ``wmp``."""
+
+    file: str
+    function: str
+
+
+class Way(NamedTuple):
+    """What one job passed."""
+
+    files: list[str]
+    """Files in which any function was called meanwhile."""
+    steps: list[tuple[Place | None, Place]]
+    """Caller and called of each hand-over in order; None where the caller is not of ``wmp``."""
+
+    def hops(self) -> list[tuple[Place, Place]]:
+        """Return the pairs of functions, each once."""
+        return list(dict.fromkeys((a, b) for a, b in self.steps if a is not None and a != b))
+
+    def hops_between_files(self) -> list[tuple[Place, Place]]:
+        """Return those hops that lead from one file to another."""
+        return [(a, b) for a, b in self.hops() if a.file != b.file]
+
+
+class _Follower:
+    """A profile function that notes the steps of one job at a time."""
+
+    def __init__(self) -> None:
+        self._noting = False
+        self._files: set[str] = set()
+        self._steps: list[tuple[Place | None, Place]] = []
+        self._before: list[Any] = []
+        self._known: set[int] = set()
+        self._places: dict[CodeType, Place | None] = {}
+
+    def begin(self) -> None:
+        """Forget the last job and note the next."""
+        self._files, self._steps = set(), []
+        gc.collect()
+        # The list keeps these objects alive, so that no later one gets the number of an earlier.
+        self._before = gc.get_objects()
+        self._known = set(map(id, self._before))
+        self._noting = True
+
+    def end(self) -> Way:
+        """Return what was noted."""
+        self._noting = False
+        self._before, self._known = [], set()
+        return Way(sorted(self._files), self._steps)
+
+    def __call__(self, frame: FrameType, event: str, value: Any) -> None:
+        if not self._noting or event not in ("call", "return"):
+            return
+        place = self._place(frame.f_code)
+        if place is None:
+            return
+        self._files.add(place.file)
+        if event == "return":
+            handed_on = self._holds(value, _DEPTH)
+        else:
+            code = frame.f_code
+            names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+            arguments = [frame.f_locals.get(name) for name in names if name not in ("self", "cls")]
+            handed_on = self._holds(arguments, _DEPTH)
+        if handed_on:
+            self._steps.append((self._caller(frame), place))
+
+    def _caller(self, frame: FrameType) -> Place | None:
+        back = frame.f_back
+        while back is not None and back.f_code.co_filename.startswith("<attrs"):
+            back = back.f_back
+        return None if back is None else self._place(back.f_code)
+
+    def _place(self, code: CodeType) -> Place | None:
+        if code not in self._places:
+            name = code.co_filename
+            self._places[code] = (
+                Place(name.removeprefix(_ROOT), _NESTED.sub("", code.co_qualname))
+                if name.startswith(_ROOT)
+                else None
+            )
+        return self._places[code]
+
+    def _holds(self, value: Any, depth: int) -> bool:
+        """Return whether a value holds the job's payload or result."""
+        kind = type(value)
+        if kind is bytes or kind is bytearray:
+            return _PAYLOAD in value or _RESULT in value
+        if kind is memoryview or kind is zmq.Frame:
+            return self._holds(bytes(value), depth)
+        if not depth or id(value) in self._known:
+            return False
+        if kind is dict:
+            return any(self._holds(part, depth - 1) for part in value.values())
+        if isinstance(value, (list, tuple, set, frozenset)) or kind.__name__ == "deque":
+            return any(self._holds(part, depth - 1) for part in value)
+        if not kind.__module__.startswith("wmp") or isinstance(value, type):
+            return False
+        return any(self._holds(part, depth - 1) for part in _parts(value))
+
+
+def _parts(value: Any) -> list[Any]:
+    """Return the values of an object's attributes."""
+    parts = list(getattr(value, "__dict__", {}).values())
+    for kind in type(value).__mro__:
+        slots = kind.__dict__.get("__slots__", ())
+        for name in (slots,) if isinstance(slots, str) else slots:
+            mangled = f"_{kind.__name__.lstrip('_')}{name}" if name.startswith("__") else name
+            parts.append(getattr(value, mangled, None))
+    return parts
+
+
+async def follow(runs: int = _RUNS) -> Way:
+    """Submit jobs one at a time and follow each; return the way with the fewest steps.
+
+    A timer may come between in any single run: a sign of life, say.
+    """
+    follower = _Follower()
+    ways: list[Way] = []
+    threading.setprofile(follower)
+    try:
+        async with (
+            wmp.aio.Manager() as manager,
+            wmp.aio.Worker(*manager.endpoints, handlers=bytes.upper),
+        ):
+            for _ in range(_WARM_UP):
+                await (await manager.submit(b"hello"))
+            for _ in range(runs):
+                # What the last job leaves behind, an acknowledgement, is not this one's.
+                await asyncio.sleep(0.05)
+                follower.begin()
+                sys.setprofile(follower)
+                try:
+                    result = await (await manager.submit(_PAYLOAD))
+                finally:
+                    sys.setprofile(None)
+                    ways.append(follower.end())
+                assert result == _RESULT
+    finally:
+        threading.setprofile(None)  # type: ignore[arg-type]
+    return min(ways, key=lambda way: (len(way.hops()), len(way.files)))
+
+
+def main() -> None:
+    """Print the numbers, and with ``--list`` the way itself."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.hops", description=__doc__)
+    parser.add_argument("--list", action="store_true", help="print the files and every step")
+    parser.add_argument("--json", action="store_true", help="print the numbers as JSON")
+    flags = parser.parse_args()
+    way = asyncio.run(follow())
+    holding = {place.file for _, place in way.steps}
+    figures = {
+        "files": len(way.files),
+        "files_with_the_job": len(holding),
+        "hops": len(way.hops()),
+        "hops_between_files": len(way.hops_between_files()),
+    }
+    if flags.json:
+        print(json.dumps(figures))
+    else:
+        print(f"{figures['files']} files of wmp were entered between submit and the future,")
+        print(f"{figures['files_with_the_job']} of them with the job;")
+        print(f"{figures['hops']} hops, {figures['hops_between_files']} of them between two files")
+    if flags.list:
+        print()
+        for file in way.files:
+            print(("  " if file in holding else "- ") + file)
+        print("(- without the job)\n")
+        counted = set(way.hops())
+        for step in dict.fromkeys(way.steps):
+            caller, called = step
+            source = "outside" if caller is None else f"{caller.file} {caller.function}"
+            mark = " " if step not in counted else ">" if caller.file == called.file else "#"  # type: ignore[union-attr]
+            print(f"{mark} {source} -> {called.file} {called.function}")
+        print("(# between two files, > within one)")
+
+
+if __name__ == "__main__":
+    main()
