@@ -38,7 +38,7 @@ if typing.TYPE_CHECKING:
     from wmp.runtime.handlers import RunningJob
     from wmp.runtime.security import Security
     from wmp.runtime.sockets import Transport
-    from wmp.runtime.submission.submissions import Status
+    from wmp.runtime.submission.results import Status
 
     __version__: str
 
@@ -82,7 +82,7 @@ _HOMES: typing.Final = {
     "Command": "wmp.message",
     "Outcome": "wmp.message",
     "RunningJob": "wmp.runtime.handlers",
-    "Status": "wmp.runtime.submission.submissions",
+    "Status": "wmp.runtime.submission.results",
     "Security": "wmp.runtime.security",
     "Transport": "wmp.runtime.sockets",
 }

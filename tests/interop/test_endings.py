@@ -200,7 +200,7 @@ def test_a_node_that_was_held_up_listens_before_it_looks_at_the_clock() -> None:
                 await manager.wait_for_workers(timeout=WAIT)
                 driver = manager._node.serving()
                 recorder = driver.machine = Recorder(driver.machine)
-                driver.post(lambda: None)  # a turn is on its way that heard of no message yet
+                manager._node.inbox.schedule()  # a turn is on its way that saw no message yet
                 time.sleep(1.2)
                 await asyncio.sleep(0.1)
                 return recorder.seen

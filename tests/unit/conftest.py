@@ -37,9 +37,9 @@ def opened(posts: Posts) -> Iterator[Opener]:
     pools = []
 
     def opener(
-        kind: str, slots: int = 1, upkeep: ProcessLimits | None = None, **handlers: Any
+        kind: str, slots: int = 1, limits: ProcessLimits | None = None, **handlers: Any
     ) -> Pool:
-        pool = open_pool(kind, handlers, slots, posts, upkeep)
+        pool = open_pool(kind, handlers, slots, posts, limits)
         pools.append(pool)
         pool.start()
         return pool

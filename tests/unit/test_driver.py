@@ -9,6 +9,7 @@ from wmp.actions import Halt
 from wmp.events import Ticked, Undelivered
 from wmp.message import Command, Message
 from wmp.runtime.driver import Driver
+from wmp.runtime.inbox import Inbox
 from wmp.runtime.sockets import Transport
 
 
@@ -31,17 +32,12 @@ class Machine:
         return self.due
 
 
-class Nobody:
-    def resolve(self, action: Any) -> None: ...
-    def notify(self, action: Any) -> None: ...
-    def work(self, action: Any) -> None: ...
-    def halted(self, error: Exception | None) -> None: ...
-
-
 def test_a_deadline_that_comes_up_after_receiving_had_gone_first_is_met() -> None:
     async def main() -> None:
         machine = Machine()
-        driver = Driver(machine, [], Nobody(), transport=Transport(), name="test")
+        driver = Driver(
+            machine, Inbox(), [], transport=Transport(), name="test", halted=lambda error: None
+        )
         driver.start()
         try:
             await asyncio.sleep(0)

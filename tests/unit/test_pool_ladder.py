@@ -204,8 +204,8 @@ def test_without_a_grace_nobody_is_ended(opened: Opener, posts: Posts, tmp_path:
     pool.interrupt(Interrupt(1, [1]))
     executor = pool._plain
     assert isinstance(executor, process.ProcessExecutor)
-    wait_until(lambda: executor._lanes[1].alarm == NEVER)
-    assert executor._patience(time.monotonic()) is None
+    wait_until(lambda: executor._assignments[1].alarm == NEVER)
+    assert executor._time_to_sleep(time.monotonic()) is None
     fifo.write_bytes(b"in the end")
     assert posts.results(1, [1]) == [(OK, b"in the end")]
     pool.run(run(2, [b""]))

@@ -33,7 +33,7 @@ from wmp.actions import Interrupt, Recall
 from wmp.codec import pack_value, unpack_error, unpack_value
 from wmp.errors import ConfigError, JobCancelled
 from wmp.events import Finished, Reported
-from wmp.runtime.executors import lane, open_pool, reporter
+from wmp.runtime.executors import lane, open_pool
 from wmp.runtime.handlers import RunningJob
 
 
@@ -338,7 +338,6 @@ def test_fast_jobs_cost_one_event_a_bundle(
 ) -> None:
     # However slow this machine is, the interval does not pass.
     monkeypatch.setattr(lane, "FLUSH_INTERVAL", 3600.0)
-    monkeypatch.setattr(reporter, "FLUSH_INTERVAL", 3600.0)
     pool = opened("thread", default=handler)
     pool.run(run(1, [b"x"] * 256))
     posts.results(1, range(1, 257))

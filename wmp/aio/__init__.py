@@ -16,6 +16,6 @@ from wmp.aio.worker import Worker
 from wmp.runtime.handlers import RunningJob
 from wmp.runtime.security import Security
 from wmp.runtime.sockets import Transport
-from wmp.runtime.submission.submissions import Status
+from wmp.runtime.submission.results import Status
 
 __all__ = ["Device", "Job", "Manager", "RunningJob", "Security", "Status", "Transport", "Worker"]

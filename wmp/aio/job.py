@@ -11,7 +11,8 @@ from attrs import define, field
 
 from wmp.errors import JobCancelled
 from wmp.message import Frame
-from wmp.runtime.submission.submissions import Ended, Status, Submissions, result_of
+from wmp.runtime.submission.results import Ended, Status, result_of
+from wmp.runtime.submission.submissions import Submissions
 
 __all__ = ["Job"]
 
@@ -23,7 +24,7 @@ _PENDING: Final = object()
 
 @define(eq=False)
 class _Interest:
-    """What somebody wants to know of a job before it has ended, made when it is asked for."""
+    """Waiters and callbacks of a job, made when the first one comes."""
 
     waiters: list[asyncio.Future[None]] = field(factory=list)
     callbacks: list[Callable[[Job], object]] = field(factory=list)
@@ -41,12 +42,12 @@ class Job:
         id: The job's number within its manager, from 1.
     """
 
-    # There may be a million, and the garbage collector looks into each slot of each.
-    __slots__ = ("_ended", "_interest", "_ledger", "_loop", "id")
+    # There may be a million jobs, and the garbage collector visits each slot of each.
+    __slots__ = ("_ended", "_interest", "_loop", "_submissions", "id")
 
-    def __init__(self, ledger: Submissions) -> None:
+    def __init__(self, submissions: Submissions) -> None:
         self.id = 0
-        self._ledger = ledger
+        self._submissions = submissions
         self._loop = asyncio.get_running_loop()
         self._ended: Any = _PENDING
         """The result, or the error."""
@@ -68,7 +69,7 @@ class Job:
             try:
                 yield from waiter
             except asyncio.CancelledError:
-                # Whoever gives up waiting, a timeout for example, wants no result any more.
+                # A cancelled wait, by a timeout for example, means that no result is wanted.
                 self.cancel()
                 raise
         return self.result()
@@ -82,7 +83,7 @@ class Job:
         Returns:
             False when the job had ended already.
         """
-        return not self.done() and self._ledger.cancel([self.id])
+        return not self.done() and self._submissions.cancel([self.id])
 
     def status(self) -> Status | None:
         """Return what the handler reported last, None before its first report."""
@@ -132,35 +133,18 @@ class Job:
 
     # -- the driver's side ------------------------------------------------------------------
 
-    def given(self, first: int, count: int) -> None:
-        """Learn the job's number."""
+    def _given(self, first: int, count: int) -> None:
+        """Take the job's number."""
         self.id = first
 
-    def succeed(self, ids: Sequence[int], payloads: Sequence[Frame]) -> None:
-        """Learn that the job ended well."""
-        self._end(payloads[0])
+    def _succeed(self, ids: Sequence[int], payloads: Sequence[Frame]) -> None:
+        """End with a result."""
+        self._settle(payloads)
 
-    def settle(self, rows: Sequence[Ended]) -> None:
-        """Learn how the job ended."""
-        self._end(rows[0])
-
-    def fail(self, id: int, error: Exception) -> None:
-        """Learn that the manager ended first."""
-        self._finish(error)
-
-    def progress(self, id: int, status: Status) -> None:
-        """Learn what the handler reported."""
-        wanted = self._wanted()
-        wanted.status = status
-        for fn in wanted.status_callbacks:
-            self._loop.call_soon(_call, fn, status)
-
-    def _end(self, ended: Frame | Ended) -> None:
-        value, error = result_of(self.id, ended, self._ledger.codec)
-        self._finish(value if error is None else error)
-
-    def _finish(self, ended: Any) -> None:
-        self._ended = ended
+    def _settle(self, rows: Sequence[Frame | Ended]) -> None:
+        """End with a result or an error."""
+        value, error = result_of(self.id, rows[0], self._submissions.codec)
+        self._ended = value if error is None else error
         wanted = self._interest
         if wanted is None:
             return
@@ -169,8 +153,15 @@ class Job:
                 waiter.set_result(None)
         for fn in wanted.callbacks:
             self._loop.call_soon(_call, fn, self)
-        # Its status can still be asked for.
+        # The status can still be asked for.
         self._interest = None if wanted.status is None else _Interest(status=wanted.status)
+
+    def _progress(self, id: int, status: Status) -> None:
+        """Keep the handler's report, and call back."""
+        wanted = self._wanted()
+        wanted.status = status
+        for fn in wanted.status_callbacks:
+            self._loop.call_soon(_call, fn, status)
 
     def _wanted(self) -> _Interest:
         if self._interest is None:

@@ -30,8 +30,9 @@ from wmp.runtime.journal import Journal
 from wmp.runtime.node import Node, make_identity, make_label, make_settings, new_epoch
 from wmp.runtime.security import Security
 from wmp.runtime.sockets import Context, Transport
-from wmp.runtime.submission.map_pipeline import MapPipeline
-from wmp.runtime.submission.submissions import JobOwner, JobTerms, Status, Submissions, pack
+from wmp.runtime.submission.map_pipeline import MapPipeline, MapSignal, MapWait
+from wmp.runtime.submission.results import Status, pack
+from wmp.runtime.submission.submissions import JobOwner, JobTerms, Submissions
 
 __all__ = ["CLOSE_TIMEOUT", "IN_FLIGHT", "Manager"]
 
@@ -126,7 +127,7 @@ class Manager(AsyncNode[ManagerSettings]):
         super().__init__(chosen, node)
         self._machine = Machine(chosen, policy)
         node.on_halt = self._halted
-        self._ledger = Submissions(self._post, max_jobs, codec)
+        self._submissions = Submissions(node.inbox.post, max_jobs, codec)
         self._payload_limit = node.transport.payload
 
     # -- life -------------------------------------------------------------------------------
@@ -140,9 +141,7 @@ class Manager(AsyncNode[ManagerSettings]):
         """
         self._node.check_open()
         if self._node.driver is None:
-            self._node.start(
-                self._machine, resolve=self._ledger.resolve, notify=self._ledger.notify
-            )
+            self._node.start(self._machine, submitters=self._submissions)
 
     @property
     def endpoints(self) -> tuple[str, ...]:
@@ -159,11 +158,11 @@ class Manager(AsyncNode[ManagerSettings]):
             TimeoutError: Some had not ended by then.
         """
         self._node.serving()
-        self._ledger.refuse(ClosedError("the manager is draining"))
+        self._submissions.refuse(ClosedError("the manager is draining"))
         self._node.drain()
         if not await self._node.wait_ended(timeout):
             raise TimeoutError(
-                f"{len(self._ledger)} jobs had not ended after {timeout} s; "
+                f"{len(self._submissions)} jobs had not ended after {timeout} s; "
                 "wait on, cancel them, or close"
             )
         self._node.raise_error()
@@ -175,28 +174,23 @@ class Manager(AsyncNode[ManagerSettings]):
         :class:`~wmp.errors.ClosedError` here.
         """
         node = self._node
-        self._ledger.refuse(ClosedError("the manager is closed"))
+        self._submissions.refuse(ClosedError("the manager is closed"))
         try:
             if node.running and timeout > 0:
                 node.drain()
                 await node.wait_ended(timeout)
         finally:
-            outstanding = self._ledger.fail(ClosedError("the manager is closed"))
+            outstanding = self._submissions.fail(ClosedError("the manager is closed"))
             if outstanding and node.running:
-                assert node.driver is not None
-                # It goes out with the last words, before the sockets close.
-                node.driver.post(Cancelled(outstanding))
+                # It is sent with the goodbye, before the sockets close.
+                node.inbox.post(Cancelled(outstanding))
             await node.stop()
 
     async def _abort(self) -> None:
         await self.close(0.0)
 
     def _halted(self, error: Exception | None) -> None:
-        self._ledger.fail(error if error is not None else ClosedError("the manager has ended"))
-
-    def _post(self, event: Any) -> None:
-        assert self._node.driver is not None
-        self._node.driver.post(event)
+        self._submissions.fail(error if error is not None else ClosedError("the manager has ended"))
 
     # -- jobs -------------------------------------------------------------------------------
 
@@ -233,13 +227,13 @@ class Manager(AsyncNode[ManagerSettings]):
             ConfigError: The payload is too large, or another argument is wrong.
             ClosedError: The manager takes no more jobs.
         """
-        order = self._order(role, needs, priority, timeout, retries, on_status, key)
+        terms = self._terms(role, needs, priority, timeout, retries, on_status, key)
         job, data = self._job(on_status), pack(payload, self.codec, self._payload_limit)
         while True:
             try:
-                return self._add(job, data, order, on_status, key)
+                return self._add(job, data, terms, on_status, key)
             except QueueFull:
-                await self._room()
+                await self._wait_for_room()
 
     def submit_nowait(
         self,
@@ -258,9 +252,9 @@ class Manager(AsyncNode[ManagerSettings]):
         Raises:
             QueueFull: The manager holds ``max_jobs`` jobs.
         """
-        order = self._order(role, needs, priority, timeout, retries, on_status, key)
+        terms = self._terms(role, needs, priority, timeout, retries, on_status, key)
         job, data = self._job(on_status), pack(payload, self.codec, self._payload_limit)
-        return self._add(job, data, order, on_status, key)
+        return self._add(job, data, terms, on_status, key)
 
     async def map(
         self,
@@ -290,29 +284,23 @@ class Manager(AsyncNode[ManagerSettings]):
         Raises:
             JobError: At the place of the first job that did not end well.
         """
-        order = self._order(role, needs, priority, timeout, retries)
+        terms = self._terms(role, needs, priority, timeout, retries)
         signal = asyncio.Event()
-        window = self._window(payloads, order, in_flight, signal.set)
+        pipeline = self._pipeline(payloads, terms, in_flight, signal)
         try:
-            while not window.finished:
-                while window.fill():
-                    # The driver gets its turn: first jobs are under way while inputs come.
-                    await asyncio.sleep(0)
-                    if window.ready():
-                        break
-                values = window.take()
-                if values:
-                    for value in values:
-                        yield value
-                    continue
-                if window.starved:
-                    await self._room()
-                    continue
-                signal.clear()
-                if window.waits:
-                    await signal.wait()
+            while (step := pipeline.step()) is not None:
+                match step:
+                    case MapWait.DRIVER:
+                        await asyncio.sleep(0)
+                    case MapWait.ROOM:
+                        await self._wait_for_room()
+                    case MapWait.RESULTS:
+                        await signal.wait()
+                    case values:
+                        for value in values:
+                            yield value
         finally:
-            window.abandon()
+            pipeline.abandon()
 
     async def as_completed(self, jobs: Iterable[Job]) -> AsyncIterator[Job]:
         """Yield jobs as they end, the earliest first."""
@@ -365,9 +353,9 @@ class Manager(AsyncNode[ManagerSettings]):
         """Return a snapshot of what the manager holds and has done."""
         return self._with_drops(self._machine.statistics())
 
-    # -- parts that the blocking API shares -------------------------------------------------
+    # -- shared with the blocking API -------------------------------------------------------
 
-    def _order(
+    def _terms(
         self,
         role: str,
         needs: Mapping[str, int] | None,
@@ -397,7 +385,7 @@ class Manager(AsyncNode[ManagerSettings]):
         return JobTerms(kind, priority, timeout, retries)
 
     def _job(self, on_status: Callable[[Status], object] | None) -> Job:
-        job = Job(self._ledger)
+        job = Job(self._submissions)
         if on_status is not None:
             job.add_status_callback(on_status)
         return job
@@ -406,17 +394,17 @@ class Manager(AsyncNode[ManagerSettings]):
         self,
         job: _JobT,
         data: Frame,
-        order: JobTerms,
+        terms: JobTerms,
         on_status: Callable[[Status], object] | None,
         key: str | None,
     ) -> _JobT:
-        """Hand a job in, or return the one in progress under its key.
+        """Submit a job, or return the job in progress under its key.
 
         Raises:
             QueueFull: There is no room for it.
             ClosedError: The manager takes no more jobs.
         """
-        owner = self._ledger.add(job, (data,), order, key=key)
+        owner = self._submissions.add(job, (data,), terms, key=key)
         if owner is job:
             return job
         assert isinstance(owner, type(job)), "keys are given to single jobs only"
@@ -424,37 +412,37 @@ class Manager(AsyncNode[ManagerSettings]):
             owner.add_status_callback(on_status)
         return owner
 
-    def _window(
+    def _pipeline(
         self,
         payloads: Iterable[Any],
-        order: JobTerms,
+        terms: JobTerms,
         in_flight: int,
-        wake: Callable[[], None],
+        signal: MapSignal,
     ) -> MapPipeline:
         return MapPipeline(
-            self._ledger,
+            self._submissions,
             payloads,
-            order,
+            terms,
             codec=self.codec,
             in_flight=check_count("in_flight", in_flight, 1),
-            wake=wake,
+            signal=signal,
             limit=self._payload_limit,
         )
 
-    async def _room(self) -> None:
-        """Wait until there may be room. Who is woken and does not add anything passes it on."""
+    async def _wait_for_room(self) -> None:
+        """Wait until there may be room. A cancelled wait leaves the room to the next waiter."""
         loop = asyncio.get_running_loop()
         signal = asyncio.Event()
 
         def wake() -> None:
-            # A blocking caller that leaves its turn to us does so from its own thread.
+            # A waiter of the blocking API may leave the room to this one, from its own thread.
             loop.call_soon_threadsafe(signal.set)
 
-        self._ledger.when_room(wake)
+        self._submissions.when_room(wake)
         try:
             await signal.wait()
         except asyncio.CancelledError:
-            self._ledger.forget_waiter(wake)
+            self._submissions.forget_waiter(wake)
             raise
 
 

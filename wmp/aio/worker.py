@@ -10,13 +10,11 @@ from typing import Any, TypeVar
 
 import attrs
 
-from wmp.actions import Interrupt, Recall, Run
 from wmp.aio.base import AsyncServer
 from wmp.core.protocol.settings import WorkerSettings
 from wmp.core.worker.machine import WorkerMachine as Machine
 from wmp.core.worker.machine import WorkerStatistics
 from wmp.errors import ClosedError, ConfigError
-from wmp.events import Finished
 from wmp.message import DEFAULT_ROLE, Limits
 from wmp.runtime.checks import check_amounts, check_count, check_offer
 from wmp.runtime.executors import (
@@ -27,7 +25,7 @@ from wmp.runtime.executors import (
     make_process_limits,
     open_pool,
 )
-from wmp.runtime.handlers import Handler, as_handlers, serve, within_limit
+from wmp.runtime.handlers import Handler, as_handlers, serve
 from wmp.runtime.journal import Journal
 from wmp.runtime.node import Node, make_identity, make_label, make_settings, new_epoch
 from wmp.runtime.security import Security
@@ -114,7 +112,7 @@ class Worker(AsyncServer[WorkerSettings]):
             serve(role, function)
         self._slots = slots
         self._pool_kind = pool
-        self._upkeep = make_process_limits(
+        self._process_limits = make_process_limits(
             pool,
             max_jobs_per_child=max_jobs_per_child,
             memory_per_child=memory_per_child,
@@ -215,7 +213,14 @@ class Worker(AsyncServer[WorkerSettings]):
             raise ConfigError("a worker needs a handler: pass handlers= or use @worker.handler()")
         self._starting = True
         settings = attrs.evolve(self._settings, roles=tuple(self._handlers))
-        pool = open_pool(self._pool_kind, self._handlers, self._slots, self._post, self._upkeep)
+        pool = open_pool(
+            self._pool_kind,
+            self._handlers,
+            self._slots,
+            self._node.inbox.post,
+            self._process_limits,
+            limit=self._node.transport.payload,
+        )
         try:
             if self._pool_kind == "process":
                 # Children import the handlers' modules: the loop need not wait for it.
@@ -224,7 +229,7 @@ class Worker(AsyncServer[WorkerSettings]):
                 pool.start()
             machine = Machine(settings, len(self._node.connect))
             self._pool, self._machine = pool, machine
-            self._node.start(machine, work=self._work, tells=True, owed=self._owed)
+            self._node.start(machine, executors=pool, tells=True, owed=self._owed)
         except BaseException:
             self._starting = False
             self._machine = self._pool = None
@@ -272,7 +277,7 @@ class Worker(AsyncServer[WorkerSettings]):
 
     def _patience(self) -> float:
         """Seconds until what was interrupted has ended, and its managers have heard of it."""
-        grace = self._upkeep.cancel_grace
+        grace = self._process_limits.cancel_grace
         grace = CANCEL_GRACE if grace is None else grace
         return grace + (KILL_AFTER + 0.5 if self._pool_kind == "process" else 0.0)
 
@@ -302,32 +307,15 @@ class Worker(AsyncServer[WorkerSettings]):
 
     # -- the driver's side ------------------------------------------------------------------
 
-    def _post(self, event: Any) -> None:
-        driver = self._node.driver
-        if driver is not None and not self._node.closed:
-            if type(event) is Finished:
-                event = within_limit(event, self._node.transport.payload)
-            driver.post(event)
-
     def _owed(self, link: int) -> bool:
-        """Whether a manager behind a link has jobs or locks of this worker, or results to
-        acknowledge. One that ends in peace answers all of it first."""
+        """Return whether a manager behind a link has jobs or locks of this worker, or results to
+        acknowledge. A manager that ends in peace answers all of them first."""
         machine = self._machine
         assert machine is not None
         says = machine.statistics()
         return bool(says.unacknowledged) or any(
             row.held or row.locks for row in says.managers if row.link == link
         )
-
-    def _work(self, action: Run | Recall | Interrupt) -> None:
-        assert self._pool is not None
-        match action:
-            case Run():
-                self._pool.run(action)
-            case Recall():
-                self._pool.recall(action)
-            case Interrupt():
-                self._pool.interrupt(action)
 
     # -- signals ----------------------------------------------------------------------------
 

@@ -9,7 +9,8 @@ from typing import Any
 from wmp.errors import JobCancelled
 from wmp.message import Frame
 from wmp.runtime.portal import Portal
-from wmp.runtime.submission.submissions import Ended, Status, Submissions, result_of
+from wmp.runtime.submission.results import Ended, Status, result_of
+from wmp.runtime.submission.submissions import Submissions
 
 __all__ = ["Job"]
 
@@ -23,10 +24,10 @@ class Job(concurrent.futures.Future[Any]):
         id: The job's number within its manager, from 1.
     """
 
-    def __init__(self, ledger: Submissions, portal: Portal) -> None:
+    def __init__(self, submissions: Submissions, portal: Portal) -> None:
         super().__init__()
         self.id = 0
-        self._ledger = ledger
+        self._submissions = submissions
         self._portal = portal
         self._status: Status | None = None
         self._status_callbacks: tuple[Callable[[Status], object], ...] = ()
@@ -59,7 +60,7 @@ class Job(concurrent.futures.Future[Any]):
         Returns:
             False when the job had ended already.
         """
-        return not self.done() and self._ledger.cancel([self.id])
+        return not self.done() and self._submissions.cancel([self.id])
 
     def cancelled(self) -> bool:
         """Tell whether the job has ended by cancellation."""
@@ -75,36 +76,29 @@ class Job(concurrent.futures.Future[Any]):
 
     def add_done_callback(self, fn: Callable[[Any], object]) -> None:
         """Have ``fn(job)`` called when the job has ended."""
-        # Futures call back on the thread that ends them, and that is the driver's.
+        # A future calls back on the thread that ends it, which is the driver's.
         super().add_done_callback(lambda job: self._portal.call_user(fn, job))
 
     # -- the driver's side ------------------------------------------------------------------
 
-    def given(self, first: int, count: int) -> None:
-        """Learn the job's number."""
+    def _given(self, first: int, count: int) -> None:
+        """Take the job's number."""
         self.id = first
 
-    def succeed(self, ids: Sequence[int], payloads: Sequence[Frame]) -> None:
-        """Learn that the job ended well."""
-        self._end(payloads[0])
+    def _succeed(self, ids: Sequence[int], payloads: Sequence[Frame]) -> None:
+        """End with a result."""
+        self._settle(payloads)
 
-    def settle(self, rows: Sequence[Ended]) -> None:
-        """Learn how the job ended."""
-        self._end(rows[0])
-
-    def _end(self, ended: Frame | Ended) -> None:
-        value, error = result_of(self.id, ended, self._ledger.codec)
+    def _settle(self, rows: Sequence[Frame | Ended]) -> None:
+        """End with a result or an error."""
+        value, error = result_of(self.id, rows[0], self._submissions.codec)
         if error is None:
             self.set_result(value)
         else:
             self.set_exception(error)
 
-    def fail(self, id: int, error: Exception) -> None:
-        """Learn that the manager ended first."""
-        self.set_exception(error)
-
-    def progress(self, id: int, status: Status) -> None:
-        """Learn what the handler reported."""
+    def _progress(self, id: int, status: Status) -> None:
+        """Keep the handler's report, and call back."""
         self._status = status
         for fn in self._status_callbacks:
             self._portal.call_user(fn, status)

@@ -19,7 +19,8 @@ from wmp.message import DEFAULT_ROLE
 from wmp.runtime.journal import Journal
 from wmp.runtime.security import Security
 from wmp.runtime.sockets import Context, Transport
-from wmp.runtime.submission.submissions import Status, pack
+from wmp.runtime.submission.map_pipeline import MapWait
+from wmp.runtime.submission.results import Status, pack
 
 __all__ = ["Manager"]
 
@@ -106,14 +107,13 @@ class Manager(BlockingNode[aio.Manager]):
     ) -> Job:
         """Hand in a job; wait while the manager is full. See :meth:`wmp.aio.Manager.submit`."""
         inner = self._inner
-        order = inner._order(role, needs, priority, timeout, retries, on_status, key)
+        terms = inner._terms(role, needs, priority, timeout, retries, on_status, key)
         job, data = self._job(on_status), pack(payload, inner.codec, inner._payload_limit)
         while True:
             try:
-                return inner._add(job, data, order, on_status, key)
+                return inner._add(job, data, terms, on_status, key)
             except QueueFull:
-                self._portal.check_thread()
-                self._room()
+                self._wait_for_room()
 
     def submit_nowait(
         self,
@@ -129,9 +129,9 @@ class Manager(BlockingNode[aio.Manager]):
     ) -> Job:
         """Hand in a job or raise QueueFull. See :meth:`wmp.aio.Manager.submit_nowait`."""
         inner = self._inner
-        order = inner._order(role, needs, priority, timeout, retries, on_status, key)
+        terms = inner._terms(role, needs, priority, timeout, retries, on_status, key)
         job, data = self._job(on_status), pack(payload, inner.codec, inner._payload_limit)
-        return inner._add(job, data, order, on_status, key)
+        return inner._add(job, data, terms, on_status, key)
 
     def map(
         self,
@@ -145,27 +145,23 @@ class Manager(BlockingNode[aio.Manager]):
         in_flight: int = IN_FLIGHT,
     ) -> Iterator[Any]:
         """Yield the result of every payload, in their order. See :meth:`wmp.aio.Manager.map`."""
-        order = self._inner._order(role, needs, priority, timeout, retries)
+        terms = self._inner._terms(role, needs, priority, timeout, retries)
         signal = threading.Event()
-        window = self._inner._window(payloads, order, in_flight, signal.set)
+        pipeline = self._inner._pipeline(payloads, terms, in_flight, signal)
         try:
-            while not window.finished:
-                while window.fill():
-                    if window.ready():
-                        break
-                values = window.take()
-                if values:
-                    yield from values
-                    continue
-                self._portal.check_thread()
-                if window.starved:
-                    self._room()
-                    continue
-                signal.clear()
-                if window.waits:
-                    signal.wait()
+            while (step := pipeline.step()) is not None:
+                match step:
+                    case MapWait.DRIVER:
+                        pass  # it has a thread of its own
+                    case MapWait.ROOM:
+                        self._wait_for_room()
+                    case MapWait.RESULTS:
+                        self._portal.check_thread()
+                        signal.wait()
+                    case values:
+                        yield from values
         finally:
-            window.abandon()
+            pipeline.abandon()
 
     def as_completed(self, jobs: Iterable[Job]) -> Iterator[Job]:
         """Yield jobs as they end, the earliest first."""
@@ -183,18 +179,19 @@ class Manager(BlockingNode[aio.Manager]):
         return self._look(self._inner.statistics)
 
     def _job(self, on_status: Callable[[Status], object] | None) -> Job:
-        job = Job(self._inner._ledger, self._portal)
+        job = Job(self._inner._submissions, self._portal)
         if on_status is not None:
             job.add_status_callback(on_status)
         return job
 
-    def _room(self) -> None:
-        """Wait until there may be room; who is woken and adds nothing passes it on."""
+    def _wait_for_room(self) -> None:
+        """Wait until there may be room. An interrupted wait leaves the room to the next waiter."""
+        self._portal.check_thread()
         signal = threading.Event()
         wake = signal.set
-        self._inner._ledger.when_room(wake)
+        self._inner._submissions.when_room(wake)
         try:
             signal.wait()
         except BaseException:
-            self._inner._ledger.forget_waiter(wake)
+            self._inner._submissions.forget_waiter(wake)
             raise

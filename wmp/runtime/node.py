@@ -14,12 +14,12 @@ from typing import Any, TypeVar
 import attrs
 import zmq
 
-from wmp.actions import Interrupt, Notify, Recall, Resolve, Run
 from wmp.errors import ClosedError, ConfigError, WMPError
 from wmp.events import Drained
 from wmp.message import Limits
 from wmp.runtime.checks import check_count, check_seconds, check_text
-from wmp.runtime.driver import Driver, Machine
+from wmp.runtime.driver import Driver, Executors, Machine, Submitters
+from wmp.runtime.inbox import Inbox
 from wmp.runtime.journal import CLOSE, Journal, Recorder, make_journal
 from wmp.runtime.security import Gate, Security
 from wmp.runtime.sockets import Context, Port, Transport, check_endpoints, dealer, router
@@ -154,6 +154,7 @@ class Node:
         self.transport = transport if transport is not None else Transport()
         self._journal = make_journal(journal)
         self._recorder: Recorder | None = None
+        self.inbox = Inbox()
         self.endpoints: tuple[str, ...] = ()
         self.error: Exception | None = None
         self.driver: Driver | None = None
@@ -192,9 +193,8 @@ class Node:
         self,
         machine: Machine,
         *,
-        resolve: Callable[[Resolve], None] | None = None,
-        notify: Callable[[Notify], None] | None = None,
-        work: Callable[[Run | Recall | Interrupt], None] | None = None,
+        submitters: Submitters | None = None,
+        executors: Executors | None = None,
         forwards: bool = False,
         tells: bool = False,
         owed: Callable[[int], bool] | None = None,
@@ -239,10 +239,13 @@ class Node:
             raise
         self.driver = Driver(
             machine,
+            self.inbox,
             ports,
-            _Performer(self, resolve, notify, work),
             transport=self.transport,
             name=self.name,
+            halted=self.halted,
+            submitters=submitters,
+            executors=executors,
             reopen=self._dealer,
             forwards=forwards,
             tells=tells,
@@ -251,9 +254,6 @@ class Node:
             recorder=self._recorder,
         )
         self.driver.start()
-        if self._drained:
-            # A signal came while the handlers' modules were imported, say.
-            self.driver.post(Drained())
         return self.driver
 
     def _dealer(self, index: int) -> Port:
@@ -293,9 +293,7 @@ class Node:
         if self._drained:
             return
         self._drained = True
-        if self.running:
-            assert self.driver is not None
-            self.driver.post(Drained())
+        self.inbox.post(Drained())  # before the start it waits there
 
     async def wait_ended(self, timeout: float | None = None) -> bool:
         """Wait until the machine has ended; tell whether it did within ``timeout`` seconds."""
@@ -332,40 +330,10 @@ class Node:
         context, self._context = self._context, None
         if context is None or self._shared is not None:
             return
-        # Terminating waits for lingering messages.
+        # Terminating the context waits for lingering messages.
         linger = self.transport.linger
         await aside(lambda: self._term(context, linger), f"{self.name}-term", linger + 1.0)
 
     def _term(self, context: Context, linger: float) -> None:
         if self._shared is None:
             context.destroy(linger=int(linger * 1000))
-
-
-class _Performer:
-    """Hands a driver's actions to whoever a node has for them, and lets nothing escape."""
-
-    def __init__(
-        self,
-        node: Node,
-        resolve: Callable[[Resolve], None] | None,
-        notify: Callable[[Notify], None] | None,
-        work: Callable[[Run | Recall | Interrupt], None] | None,
-    ) -> None:
-        self._node = node
-        self.resolve: Callable[[Resolve], None] = self._guard(resolve)
-        self.notify: Callable[[Notify], None] = self._guard(notify)
-        self.work: Callable[[Run | Recall | Interrupt], None] = self._guard(work)
-
-    def _guard(self, perform: Callable[[Any], None] | None) -> Callable[[Any], None]:
-        def guarded(action: Any) -> None:
-            try:
-                if perform is None:
-                    raise TypeError(f"a {self._node.name} cannot {type(action).__name__}")
-                perform(action)
-            except Exception:  # A defect of ours; the loop and the other jobs go on.
-                logger.exception("%s: defect: %s failed", self._node.name, type(action).__name__)
-
-        return guarded
-
-    def halted(self, error: Exception | None) -> None:
-        self._node.halted(error)

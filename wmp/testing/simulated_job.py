@@ -14,7 +14,7 @@ from attrs import define, field
 from wmp.actions import End
 from wmp.errors import JobCancelled
 from wmp.message import Frame, Kind, Peer
-from wmp.runtime.submission.submissions import Status, error_of, value_of
+from wmp.runtime.submission.results import Status, error_of, value_of
 
 __all__ = ["SimulatedJob"]
 

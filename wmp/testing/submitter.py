@@ -14,7 +14,7 @@ from attrs import define, field
 from wmp.actions import End, Notify, Resolve
 from wmp.events import Submitted
 from wmp.message import Frame, Outcome, Peer
-from wmp.runtime.submission.submissions import Status
+from wmp.runtime.submission.results import Status
 from wmp.testing.agenda import Agenda
 from wmp.testing.fleet import Fleet
 from wmp.testing.invariants import History

@@ -1,42 +1,34 @@
-"""A lane that is, or will be, at a worker process: what its parent still has to answer for."""
+"""A lane that is assigned, or will be, to a child process: the jobs that have not ended."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from itertools import repeat
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from wmp.actions import Run
 from wmp.events import Finished
-from wmp.runtime.executors.base import cancelled, lost
-from wmp.runtime.executors.lane import PoolEvent
-
-if TYPE_CHECKING:
-    from wmp.runtime.executors.child_process import ChildProcess
-    from wmp.runtime.executors.result_buffer import ResultBuffer
+from wmp.runtime.executors.lane import PoolEvent, cancelled, lost
+from wmp.runtime.executors.result_buffer import ResultBuffer
 
 __all__ = ["NEVER", "Assignment"]
 
 NEVER: Final = float("inf")
-
-_AGAIN: Final = 0.1
-"""Seconds until another look at a job that should end by itself as soon as its turn comes."""
 
 _SETBACKS: Final = 3
 """Children in a row that may die before they began anything of a lane."""
 
 
 class Assignment:
-    """The jobs of a lane that have not ended, in order, and what was asked about them."""
+    """The jobs of a lane that have not ended, in order, and which of them are to stop."""
 
     __slots__ = (
-        "_flagged",
         "_interrupted",
         "_kind",
         "_manager",
         "_setbacks",
         "alarm",
-        "child",
+        "flagged",
         "jobs",
         "number",
     )
@@ -50,20 +42,17 @@ class Assignment:
         self.jobs: dict[int, tuple[int, float | None, bytes]] = dict(
             zip(action.ids, rows, strict=False)
         )
-        self.child: ChildProcess | None = None
-        """Who runs it; None while it waits for somebody."""
         self.alarm = NEVER
-        """When to ``look`` whether the running job may go on."""
+        """When to check whether the running job may go on."""
+        self.flagged: dict[int, float] = {}
+        """Since when a job is to stop: it is interrupted, or its deadline has passed."""
         self._interrupted: set[int] = set()
-        """Jobs of which nobody wants the result."""
-        self._flagged: dict[int, float] = {}
-        """Since when a job is told to stop: it is interrupted, or its deadline has passed."""
         self._setbacks = 0
 
     def message(self) -> tuple[Any, ...]:
-        """What a child is told to run it."""
+        """Return the message that has a child run it."""
         attempts, deadlines, payloads = zip(*self.jobs.values(), strict=True)
-        self._flagged.clear()
+        self.flagged.clear()
         self.alarm = min((at for at in deadlines if at is not None), default=NEVER)
         kind = self._kind
         return (
@@ -83,70 +72,30 @@ class Assignment:
         pop = self.jobs.pop
         return [id for id in ids if pop(id, None) is not None]
 
-    def interrupt(self, ids: Sequence[int], now: float, grace: float) -> None:
-        """Note that nobody wants the results of jobs that the child has."""
+    def interrupt(self, ids: Iterable[int]) -> None:
+        """Note jobs of which no result is wanted: another child must not begin them."""
         self._interrupted.update(ids)
-        for id in ids:
-            self._flagged.setdefault(id, now)
-        self.alarm = min(self.alarm, now + grace)
-
-    def look(self, running: int, now: float, grace: float) -> tuple[bool, bool]:
-        """See whether the job that the child is at may go on; set the next alarm.
-
-        Args:
-            running: That job.
-            now: Seconds, monotonic.
-            grace: Seconds that a job may go on after its flag was raised.
-
-        Returns:
-            Whether its flag must be raised now, and whether it must be ended by force.
-        """
-        raised = end = False
-        alarm = NEVER
-        for id, (_, deadline, _) in self.jobs.items():
-            since = self._flagged.get(id)
-            if since is None:
-                if deadline is None:
-                    continue
-                if deadline > now:
-                    alarm = min(alarm, deadline)
-                    continue
-                if id == running:
-                    self._flagged[id] = since = deadline
-                    raised = True
-                else:
-                    since = NEVER  # the child does not begin it any more (WMP-6.7)
-            due = since + grace
-            if id != running:
-                # Its turn may come without a word: the child has not read the flag yet, say.
-                alarm = min(alarm, max(due, now + _AGAIN))
-            elif due > now:
-                alarm = min(alarm, due)
-            else:
-                end = True
-        self.alarm = alarm
-        return raised, end
 
     def progress(self, ids: Iterable[int]) -> None:
-        """The child ended jobs."""
+        """Remove jobs that the child has ended."""
         self._setbacks = 0
         self.take(ids)
 
     def release(self) -> list[PoolEvent]:
-        """Its child leaves, and another takes the rest: end what nobody wants."""
+        """End the interrupted jobs: the child leaves, and another takes the rest."""
         unwanted = self.take(sorted(self._interrupted))
         return [cancelled(self.number, unwanted)] if unwanted else []
 
-    def bereave(self, shelf: ResultBuffer, begun: int, cause: str) -> list[PoolEvent]:
-        """Its child died: answer for it.
+    def child_died(self, buffer: ResultBuffer, begun: int, cause: str) -> list[PoolEvent]:
+        """End the jobs that the child had ended, and the job that it was at.
 
         Args:
-            shelf: What the child had ended and not handed over.
+            buffer: Results that the child had not sent.
             begun: The job that it began last, 0 for none.
             cause: What it died of.
         """
         events: list[PoolEvent] = []
-        rows = [row for row in zip(*shelf.results(), strict=True) if row[0] in self.jobs]
+        rows = [row for row in zip(*buffer.results(), strict=True) if row[0] in self.jobs]
         if rows:
             ended, outcomes, payloads = map(list, zip(*rows, strict=True))
             self.take(ended)
@@ -158,7 +107,7 @@ class Assignment:
         else:
             self._setbacks += 1
             if self._setbacks >= _SETBACKS:
-                # A payload that no child survives reading, say. Which one nobody knows.
+                # A payload that no child survives reading, say, but it is unknown which one.
                 ids = self.take(list(self.jobs))
         if ids:
             events.append(lost(self.number, ids, cause))

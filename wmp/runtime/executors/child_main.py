@@ -1,7 +1,7 @@
 """What runs inside a worker process.
 
-Its main thread runs the lanes, so that handlers find themselves where they expect: in the main
-thread of a process. A second thread reads what the parent says meanwhile.
+Its main thread runs the lanes, because handlers may need the main thread of a process. A second
+thread reads the parent's messages meanwhile.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from typing import Any, Final
 from wmp.actions import Interrupt, Recall, Run
 from wmp.events import Finished, Recalled, Reported
 from wmp.message import Kind
-from wmp.runtime.executors.base import LocalExecutor
 from wmp.runtime.executors.lane import Lane, PoolEvent, Terminated, run_lane
+from wmp.runtime.executors.local import LocalExecutor
 from wmp.runtime.executors.pipe import pack, receive
 from wmp.runtime.executors.process_limits import ProcessLimits
 from wmp.runtime.executors.result_buffer import ResultBuffer
@@ -37,7 +37,7 @@ CONDEMNED: Final = 1
 ENDING: Final = 2
 """Mark: 1 when the child ends because of SIGTERM."""
 FILLED: Final = 3
-"""Mark: how many bytes of the shelf are in use. The child writes it."""
+"""Mark: how many bytes of the result buffer are in use. The child writes it."""
 MARKS: Final = 4
 
 ANY: Final = -1
@@ -51,16 +51,16 @@ def main(
     handlers: bytes,
     mark: MutableSequence[int],
     memory: Any,
-    upkeep: ProcessLimits,
+    limits: ProcessLimits,
 ) -> None:
-    """Serve the parent until it says so, or is gone.
+    """Serve the parent until it asks for the end, or is gone.
 
     Args:
         sock: This end of the pair.
         handlers: Pickled role → :class:`Served`.
         mark: Shared with the parent, so that it outlives this process: ``BEGUN`` and so on.
-        memory: Shared as well: of the shelf.
-        upkeep: What this process may use.
+        memory: Shared as well: of the result buffer.
+        limits: Limits of this process.
     """
     _quiet_signals(mark)
     lock = Lock()
@@ -83,14 +83,14 @@ def main(
         return True
 
     try:
-        if upkeep.memory is not None:
-            _limit_memory(upkeep.memory)
+        if limits.memory is not None:
+            _limit_memory(limits.memory)
         served: Mapping[str, Served] = pickle.loads(handlers)
-    # Importing the user's module may raise anything; the parent says it.
+    # Importing the user's module may raise anything; the parent reports it.
     except BaseException as error:  # noqa: BLE001
         send(("failed", f"{type(error).__name__}: {error}"))
         return
-    child = _Child(sock, served, mark, ResultBuffer(memory, mark, FILLED), upkeep.max_jobs, send)
+    child = _Child(sock, served, mark, ResultBuffer(memory, mark, FILLED), limits.max_jobs, send)
     send(("ready",))
     try:
         child.work()
@@ -132,14 +132,14 @@ class _Child:
         sock: socket.socket,
         served: Mapping[str, Served],
         mark: MutableSequence[int],
-        shelf: ResultBuffer,
+        results: ResultBuffer,
         max_jobs: int | None,
         send: Callable[[tuple[Any, ...]], bool],
     ) -> None:
         self._sock = sock
         self._served = served
         self._mark = mark
-        self._shelf = shelf
+        self._results = results
         self._left = max_jobs
         """Jobs that may still begin; None for any number."""
         self._send = send
@@ -149,14 +149,14 @@ class _Child:
         Thread(target=self._listen, name="wmp-parent", daemon=True).start()
 
     def work(self) -> None:
-        """Run lanes until the parent wants no more."""
+        """Run lanes until the parent asks for the end."""
         while (lane := self._queue.get()) is not None:
             try:
                 run_lane(lane)
             except Terminated:
                 lane.flush(time.monotonic())
                 raise
-            self._lanes.forget(lane)
+            self._lanes.forget(lane.number)
             if self._left == 0 or self._mark[ENDING]:
                 self._send(("left", lane.number))
                 return
@@ -167,7 +167,7 @@ class _Child:
             case Finished(lane, ids, outcomes, payloads):
                 plain = [p if type(p) is bytes else bytes(p) for p in payloads]
                 if self._send(("finished", lane, ids, bytes(outcomes), plain)):
-                    self._shelf.clear()
+                    self._results.clear()
             case Recalled(lane, ids):
                 self._send(("recalled", lane, ids))
             case Reported(lane, id, fraction, text):
@@ -176,7 +176,7 @@ class _Child:
     def _listen(self) -> None:
         try:
             self._receive()
-        # No memory for what came, say. Nobody would read the next message: better an end.
+        # No memory for a message, say. No thread would read the next one, so this process ends.
         except BaseException as error:  # noqa: BLE001
             self._send(("broken", f"{type(error).__name__}: {error}"))
         os._exit(1)
@@ -198,7 +198,7 @@ class _Child:
                     self._lanes.interrupt(Interrupt(number, ids))
                 case ("close",):
                     self._end()
-        # The parent is gone. Handlers see their flag; one that does not look is cut off.
+        # The parent is gone. Handlers see their flag; after the grace they are cut off.
         self._end()
         time.sleep(_GRACE)
         for stream in (sys.stdout, sys.stderr):
@@ -208,13 +208,13 @@ class _Child:
                 pass
 
     def _marking(self, lane: Lane) -> Any:
-        remove, mark, put = lane.pending.remove, self._mark, self._shelf.put
+        remove, mark, put = lane.pending.remove, self._mark, self._results.put
 
         def begin(id: int) -> None:
             if mark[ENDING]:  # a handler kept this process from ending: it ends with its job
                 raise KeyError(id)
             remove(id)
-            lane.keep(put)  # whatever this one does to the process, the others have ended
+            lane.keep(put)  # if this job ends the process, the others have ended
             mark[BEGUN] = id
 
         def begin_counted(id: int) -> None:

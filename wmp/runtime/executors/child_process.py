@@ -1,4 +1,4 @@
-"""Worker processes as their parent sees them: how one is started, talked to and buried."""
+"""A worker process as its parent sees it: its start, its socket and its end."""
 
 from __future__ import annotations
 
@@ -12,17 +12,15 @@ import sys
 from collections import deque
 from collections.abc import Iterator, Sequence
 from multiprocessing import resource_tracker
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from wmp.errors import ConfigError
+from wmp.runtime.executors.assignment import Assignment
 from wmp.runtime.executors.child_main import BEGUN, CONDEMNED, ENDING, FILLED, MARKS, main
 from wmp.runtime.executors.pipe import CHUNK, PipeReader, pack
 from wmp.runtime.executors.process_limits import ProcessLimits
-from wmp.runtime.executors.result_buffer import SHELF, ResultBuffer
+from wmp.runtime.executors.result_buffer import BUFFER_SIZE, ResultBuffer
 from wmp.runtime.handlers import Served
-
-if TYPE_CHECKING:
-    from wmp.runtime.executors.assignment import Assignment
 
 __all__ = ["ChildProcess", "pack_handlers"]
 
@@ -67,37 +65,37 @@ def _main_is_a_file() -> bool:
 class ChildProcess:
     """One worker process, this side of it. Its socket never blocks the parent."""
 
-    def __init__(self, handlers: bytes, upkeep: ProcessLimits) -> None:
+    def __init__(self, handlers: bytes, limits: ProcessLimits) -> None:
         """Start it.
 
         Raises:
-            OSError: The system does not have what it takes.
+            OSError: The system has no process, memory or descriptor left.
         """
         self.ready = False
         self.problem: str | None = None
-        self.lane: Assignment | None = None
+        self.assignment: Assignment | None = None
         self.mask = 0
         self.retiring = False
-        """It has begun its last job; another takes its place."""
+        """Whether it has begun its last job, and another child takes its place."""
         self.kill_at: float | None = None
-        """When to kill it if it has not ended by itself; until then it gets nothing to do."""
+        """When to kill it if it has not ended by itself; until then it gets no lane."""
         self._open = True
         self._killed = False
         self._condemned = 0
         self._mark = _CONTEXT.RawArray(ctypes.c_longlong, MARKS)
-        memory = _CONTEXT.RawArray(ctypes.c_ubyte, SHELF)
-        self.shelf = ResultBuffer(memory, self._mark, FILLED)
-        """What it has ended and not said; it outlives the child's end."""
+        memory = _CONTEXT.RawArray(ctypes.c_ubyte, BUFFER_SIZE)
+        self.results = ResultBuffer(memory, self._mark, FILLED)
+        """Results that the child has not sent; they outlive its end."""
         self.backlog: deque[memoryview] = deque()
-        """What did not fit into the socket yet."""
+        """Messages that did not fit into the socket yet."""
         self.recalls: deque[tuple[int, Sequence[int]]] = deque()
-        """Lane and ids of each recall that it has not answered."""
+        """Lane and ids of each recall that the child has not answered."""
         self._frames = PipeReader()
         self.sock, theirs = socket.socketpair()
         try:
             self.sock.setblocking(False)
             self._process = _CONTEXT.Process(
-                target=main, args=(theirs, handlers, self._mark, memory, upkeep), name="wmp-worker"
+                target=main, args=(theirs, handlers, self._mark, memory, limits), name="wmp-worker"
             )
             _start_without_sigint(self._process)
         except BaseException:
@@ -119,15 +117,15 @@ class ChildProcess:
     @property
     def idle(self) -> bool:
         """Whether it can take a lane."""
-        return self.ready and self.lane is None and not self.retiring and self.kill_at is None
+        return self.ready and self.assignment is None and not self.retiring and self.kill_at is None
 
     def forget_marks(self) -> None:
-        """It gets another lane: ids are a manager's own, so an older one may have had the same."""
+        """Clear the marks for another lane: a job of another manager may have the same id."""
         self._mark[BEGUN] = self._mark[CONDEMNED] = 0
-        self.shelf.clear()
+        self.results.clear()
 
     def is_open(self) -> bool:
-        """Whether its end of the socket may still be."""
+        """Return whether its end of the socket may still be open."""
         return self._open
 
     def send(self, message: tuple[Any, ...]) -> bool:
@@ -146,7 +144,7 @@ class ChildProcess:
             except (BlockingIOError, InterruptedError):
                 return
             except OSError:
-                self.backlog.clear()  # it is dead, and its reader will see it
+                self.backlog.clear()  # it is dead, and ``read`` finds that out
                 return
             if sent == len(data):
                 self.backlog.popleft()
@@ -154,7 +152,7 @@ class ChildProcess:
                 self.backlog[0] = data[sent:]
 
     def read(self) -> Iterator[tuple[Any, ...]]:
-        """Iterate over what it said; ``is_open`` turns False at the end of its socket."""
+        """Iterate over its messages; ``is_open`` turns False at the end of its socket."""
         while True:
             try:
                 data = self.sock.recv(CHUNK)
@@ -175,12 +173,12 @@ class ChildProcess:
 
     @property
     def condemned(self) -> int:
-        """The job for which it was told to end, 0 for none."""
+        """The job for which it was asked to end, 0 for none."""
         return self._condemned
 
     def pardon(self) -> bool:
-        """Let it go on if it was done with the job before SIGTERM came; tell whether it was."""
-        at_it = self.lane is not None and self._condemned in self.lane.jobs
+        """Let it go on if it ended the job before SIGTERM came; return whether it did."""
+        at_it = self.assignment is not None and self._condemned in self.assignment.jobs
         if not self._condemned or self.retiring or at_it or self._mark[ENDING]:
             return False
         self._condemned = self._mark[CONDEMNED] = 0
@@ -188,12 +186,12 @@ class ChildProcess:
         return True
 
     def kill(self) -> None:
-        """Kill it; ``reap`` comes when its end is seen."""
+        """Send SIGKILL; ``reap`` follows when its end is noticed."""
         self._killed = True
         self._process.kill()
 
     def reap(self) -> str:
-        """Take leave of a process that has ended; return how it did."""
+        """Close everything of a process that has ended; return how it ended."""
         process = self._process
         before = _peak(own=False)
         if process.exitcode is None:
@@ -211,14 +209,14 @@ class ChildProcess:
         if code == -signal.SIGKILL and not self._killed:
             how += ", perhaps out of memory"
             after = _peak(own=False)
-            # The highest of all children that ended, and a child's begins with its parent's.
+            # The peak of all children that ended; a child's begins with its parent's.
             if after > max(before, _peak(own=True)):
                 how += f" (it had used {after >> 20} MiB)"
         return how
 
 
 def _start_without_sigint(process: Any) -> None:
-    """Start a process that Ctrl-C cannot hit before it has said that it ignores it."""
+    """Start a process that Ctrl-C cannot end before it ignores SIGINT."""
     if not hasattr(signal, "pthread_sigmask"):
         process.start()
         return

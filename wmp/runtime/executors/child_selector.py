@@ -1,4 +1,4 @@
-"""What the thread of a process pool sleeps on: its children's sockets and ends, and a bell."""
+"""What a process executor's thread waits on: its children's sockets and ends, and a wake-up."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ __all__ = ["ChildSelector"]
 
 
 class ChildSelector:
-    """Tells which children have something to say, can be written to, or have ended.
+    """Selects children that have sent something, can be written to, or have ended.
 
-    One thread owns it; the others only ``ring``.
+    One thread owns it; the others only ``wake``.
     """
 
     def __init__(self) -> None:
         self._selector = selectors.DefaultSelector()
-        self._bell, self._button = socket.socketpair()
-        self._bell.setblocking(False)
-        self._button.setblocking(False)
-        self._selector.register(self._bell, selectors.EVENT_READ)
+        self._reader, self._writer = socket.socketpair()
+        self._reader.setblocking(False)
+        self._writer.setblocking(False)
+        self._selector.register(self._reader, selectors.EVENT_READ)
 
-    def ring(self) -> None:
+    def wake(self) -> None:
         """Wake the owner; from any thread, and also after ``close``."""
         try:
-            self._button.send(b"\0")
+            self._writer.send(b"\0")
         except OSError:
-            pass  # full: it is awake already; closed: it has ended
+            pass  # full: the owner wakes anyway; closed: it has ended
 
     def add(self, child: ChildProcess) -> None:
         """Watch a new child."""
@@ -39,24 +39,24 @@ class ChildSelector:
         for sentinel in child.sentinels:
             self._selector.register(sentinel, selectors.EVENT_READ, child)
 
-    def hang_up(self, child: ChildProcess) -> None:
-        """Watch the socket no more: the child has closed its end."""
+    def remove_socket(self, child: ChildProcess) -> None:
+        """Watch only for the child's end: it has closed its socket."""
         self._selector.unregister(child.sock)
 
     def remove(self, child: ChildProcess) -> None:
-        """Watch it no more."""
+        """Watch the child no more."""
         if child.is_open():
-            self.hang_up(child)
+            self.remove_socket(child)
         for sentinel in child.sentinels:
             self._selector.unregister(sentinel)
 
     def wait(
         self, children: Iterable[ChildProcess], timeout: float | None
     ) -> Iterator[tuple[ChildProcess, Any]]:
-        """Sleep until something happens; iterate over whom it happened to, and at which file.
+        """Sleep until something happens; iterate over children and the file where it did.
 
         Args:
-            children: Those that are watched; of one with a backlog also when it can be written.
+            children: The watched children; one with a backlog is also watched for writing.
             timeout: Seconds at most, None for ever.
         """
         for child in children:
@@ -67,18 +67,19 @@ class ChildSelector:
                     self._selector.modify(child.sock, mask, child)
         for key, _ in self._selector.select(timeout):
             if key.data is None:
-                self._hear()
+                self._clear_wakeup()
             else:
                 yield key.data, key.fileobj
 
-    def _hear(self) -> None:
+    def _clear_wakeup(self) -> None:
         try:
-            while self._bell.recv(4096):
+            while self._reader.recv(4096):
                 pass
         except BlockingIOError:
             pass
 
     def close(self) -> None:
+        """Close its files."""
         self._selector.close()
-        self._bell.close()
-        self._button.close()
+        self._reader.close()
+        self._writer.close()

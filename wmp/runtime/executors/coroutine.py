@@ -11,8 +11,9 @@ import logging
 from threading import Thread
 
 from wmp.actions import Interrupt, Run
-from wmp.runtime.executors.base import LocalExecutor
+from wmp.message import Limits
 from wmp.runtime.executors.lane import Lane, PostEvent, run_lane_async
+from wmp.runtime.executors.local import LocalExecutor
 from wmp.runtime.handlers import Served
 
 __all__ = ["CoroutineExecutor"]
@@ -23,8 +24,8 @@ _log = logging.getLogger(__name__)
 class CoroutineExecutor(LocalExecutor):
     """One daemon thread with one event loop."""
 
-    def __init__(self, post: PostEvent) -> None:
-        super().__init__(post)
+    def __init__(self, post: PostEvent, limit: int = Limits.PAYLOAD) -> None:
+        super().__init__(post, limit)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: Thread | None = None
         self._ending = False
@@ -42,7 +43,7 @@ class CoroutineExecutor(LocalExecutor):
     def interrupt(self, action: Interrupt) -> bool:
         known = super().interrupt(action)
         if known and self._loop is not None and not self._ending:
-            # Which job runs is only certain on the loop's thread: one may be beginning now.
+            # Only the loop's thread knows which job runs: a job may begin just now.
             lane = self.lanes.get(action.lane)
             if lane is not None:
                 self._loop.call_soon_threadsafe(self._cancel, lane, frozenset(action.ids))
@@ -56,7 +57,7 @@ class CoroutineExecutor(LocalExecutor):
             self._loop.call_soon_threadsafe(self._cancel_all)
 
     def close(self, timeout: float) -> None:
-        """Wait for what was cancelled, leave what does not end."""
+        """Wait for the cancelled tasks, leave those that do not end."""
         if self._thread is not None:
             self._thread.join(timeout)
         self.mute()
@@ -86,11 +87,11 @@ class CoroutineExecutor(LocalExecutor):
 
     async def _run(self, lane: Lane) -> None:
         await run_lane_async(lane)
-        self.forget(lane)
+        self.forget(lane.number)
 
     @staticmethod
     def _cancel(lane: Lane, ids: frozenset[int]) -> None:
-        # While this runs the task hangs in the handler of ``current``, so that one is hit.
+        # While this runs the task waits in the handler of ``current``, so that is cancelled.
         if lane.current in ids and lane.task is not None:
             lane.task.cancel()
 

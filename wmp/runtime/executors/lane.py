@@ -1,12 +1,12 @@
-"""A lane at work: k jobs one after the other, and who may take which of them away.
+"""A lane at work: k jobs one after the other, and how some of them are taken back.
 
-Three threads touch a lane: the one that runs its jobs, the driver (recall, interrupt) and the
-reporter. What keeps them apart:
+Three threads touch a lane: the thread that runs its jobs, the driver (recall, interrupt) and the
+reporter. These rules keep them apart:
 
-- ``pending`` holds the jobs that have not begun. Whoever removes a job from it owns it: the
-  runner to begin it, the driver to recall or cancel it. ``set.remove`` is one atomic step, so
-  the hot path needs no lock and the driver never waits for one.
-- The runner appends to ``payloads``, ``outcomes`` and last ``done``; everybody else only takes
+- ``pending`` holds the jobs that have not begun. The thread that removes a job from it owns the
+  job: the runner to begin it, the driver to recall or cancel it. ``set.remove`` is one atomic
+  step, so the hot path needs no lock and the driver never waits for one.
+- The runner appends to ``payloads``, ``outcomes`` and last ``done``; the other threads only take
   prefixes as long as ``done`` is, under ``lock``. So a result is seen whole or not at all.
 - ``job``, the running job that may report, and its progress are changed under ``lock``.
 """
@@ -15,11 +15,12 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from itertools import repeat
-from threading import Lock
-from time import monotonic
-from typing import TYPE_CHECKING, Any, Final
+from threading import Event, Lock, Thread
+from time import monotonic, sleep
+from typing import Any, Final
 
 from wmp.actions import Run
 from wmp.errors import JobCancelled
@@ -33,25 +34,26 @@ from wmp.runtime.handlers import (
     describe_error,
     encode_result,
 )
-
-if TYPE_CHECKING:
-    from wmp.runtime.executors.reporter import Reporter
+from wmp.runtime.threads import start_thread
 
 __all__ = [
     "FLUSH_INTERVAL",
     "Lane",
     "PoolEvent",
     "PostEvent",
+    "Reporter",
     "Terminated",
+    "cancelled",
+    "lost",
     "run_lane",
     "run_lane_async",
 ]
 
 PoolEvent = Finished | Recalled | Reported
-"""What a pool tells the worker's machine."""
+"""What an executor reports to the worker's machine."""
 
 PostEvent = Callable[[PoolEvent], None]
-"""Hands an event to the driver: from any thread, and it only queues."""
+"""Puts an event into the driver's inbox, from any thread."""
 
 FLUSH_INTERVAL: Final = 0.002
 """Seconds that a result waits for others of its lane at most.
@@ -68,7 +70,17 @@ _CANCELLATIONS: Final = (
 
 
 class Terminated(SystemExit):
-    """Raised in a handler by its worker process that is told to end; it may clean up."""
+    """Raised in a handler when its worker process is asked to end; the handler may clean up."""
+
+
+def cancelled(lane: int, ids: list[int]) -> Finished:
+    """Return the end of jobs that were cancelled before they began."""
+    return Finished(lane, ids, [Outcome.CANCELLED] * len(ids), [b""] * len(ids))
+
+
+def lost(lane: int, ids: list[int], cause: str) -> Finished:
+    """Return the end of jobs that this worker cannot end: their process died, say (WMP-6.14)."""
+    return Finished(lane, ids, [Outcome.LOST] * len(ids), [cause.encode()] * len(ids))
 
 
 class Lane:
@@ -108,7 +120,7 @@ class Lane:
         self.task: asyncio.Task[None] | None = None
         self.lock = Lock()
         self.watched = False
-        """Whether the reporter looks at this lane within ``FLUSH_INTERVAL`` anyway."""
+        """Whether the reporter flushes this lane within ``FLUSH_INTERVAL``."""
         self.done: list[int] = []
         self.outcomes: list[Outcome] = []
         self.payloads: list[Frame] = []
@@ -119,7 +131,7 @@ class Lane:
     # -- by the driver's thread -------------------------------------------------------------
 
     def recall(self, ids: Iterable[int]) -> list[int]:
-        """Take those of ``ids`` that have not begun; they never will."""
+        """Take jobs that have not begun, and never will; return their numbers."""
         taken = []
         remove = self.pending.remove
         for id in ids:
@@ -131,17 +143,17 @@ class Lane:
         return taken
 
     def interrupt(self, ids: Sequence[int]) -> list[int]:
-        """Take those that have not begun, raise the flag of the others."""
+        """Take jobs that have not begun, raise the flag of the others."""
         taken = self.recall(ids)
         self.cancelled.update(ids)
         return taken
 
     def abandon(self) -> None:
-        """Begin nothing more and raise every flag: the pool closes."""
+        """Begin nothing more and raise every flag: the executor closes."""
         self.pending.clear()
         self.cancelled.update(self.action.ids)
 
-    # -- by the reporter's and the runner's -------------------------------------------------
+    # -- by the threads of the reporter and the runner --------------------------------------
 
     def flush(self, now: float) -> bool:
         """Post what is done, and progress that is due.
@@ -161,13 +173,13 @@ class Lane:
             return False
 
     def keep(self, put: Callable[[int, Outcome, Frame], bool]) -> None:
-        """Have the last result put away; post all when there is no room for it."""
+        """Put the last result away with ``put``; post all results if that has no room for it."""
         with self.lock:
             if self.done and not put(self.done[-1], self.outcomes[-1], self.payloads[-1]):
                 self._post_done()
 
     def report(self, job: RunningJob, fraction: float | None, text: str | None) -> None:
-        """Note a handler's progress: sent now, or by the reporter when it comes too fast."""
+        """Take a handler's progress: post it now, or leave it to the reporter if it comes fast."""
         now = monotonic()
         with self.lock:
             if self.job is not job:
@@ -184,7 +196,7 @@ class Lane:
             self.reporter.watch(self)
 
     def end_job(self, job: RunningJob) -> None:
-        """Send the last progress of a job that ends, and hear nothing more from it."""
+        """Post the last progress of a job that ends, and take no more of it."""
         with self.lock:
             if job.pending:
                 self._post_progress(job, job.reported_at)
@@ -195,7 +207,7 @@ class Lane:
         event = Finished(
             self.number, self.done[:count], self.outcomes[:count], self.payloads[:count]
         )
-        # The runner may append meanwhile, but only behind the prefix that goes.
+        # The runner may append meanwhile, but only behind this prefix.
         del self.done[:count], self.outcomes[:count], self.payloads[:count]
         self.post(event)
 
@@ -205,21 +217,76 @@ class Lane:
         self.post(Reported(self.number, job.id, job.fraction, job.text))
 
     def uncancel(self) -> None:
-        """The next job of this task must not see itself as cancelled."""
+        """Clear the task's cancellation, which is not for its next job."""
         while self.task is not None and self.task.cancelling():
             self.task.uncancel()
 
     def failed(self, id: int, error: BaseException) -> tuple[Outcome, bytes]:
-        """What becomes of a job whose handler raised, or whose payload or result is wrong.
+        """Return the end of a job whose handler raised, or whose payload or result is wrong.
 
         Raises:
-            Terminated: This process is about to end; its parent answers for the job.
+            Terminated: This process is about to end, and its parent ends the job.
         """
         if isinstance(error, Terminated):
             raise error
         if id in self.cancelled and isinstance(error, _CANCELLATIONS):
             return Outcome.CANCELLED, b""
         return Outcome.ERROR, describe_error(error)
+
+
+class Reporter:
+    """A thread that posts results and progress which wait behind a slow job.
+
+    A lane's runner flushes the lane when its jobs end or when the last flush is old enough, but
+    not while it is inside a handler. The reporter does. It sleeps without a timer while no lane
+    has results.
+    """
+
+    def __init__(self) -> None:
+        self._due: deque[Lane] = deque()
+        self._something = Event()
+        self._lock = Lock()
+        self._thread: Thread | None = None
+        self._closed = False
+
+    def watch(self, lane: Lane) -> None:
+        """Flush ``lane`` once, after ``FLUSH_INTERVAL``. Returns at once, from any thread."""
+        lane.watched = True
+        self._due.append(lane)
+        if self._thread is None and not self._start():
+            # No thread can be started, so the lane is flushed now, which only costs more events.
+            self._due.clear()
+            lane.watched = False
+            lane.flush(monotonic())
+            return
+        self._something.set()
+
+    def close(self) -> None:
+        """End the thread; returns at once."""
+        self._closed = True
+        self._something.set()
+
+    def _start(self) -> bool:
+        """Start the thread if it is needed; return False if that failed."""
+        with self._lock:
+            if self._thread is None and not self._closed:
+                self._thread = start_thread(self._run, "wmp-reporter")
+            return self._thread is not None or self._closed
+
+    def _run(self) -> None:
+        due = self._due
+        while not self._closed:
+            self._something.wait()
+            # Cleared before ``due`` is read: a lane that comes meanwhile sets it again.
+            self._something.clear()
+            while due and not self._closed:
+                sleep(FLUSH_INTERVAL)
+                for _ in range(len(due)):
+                    lane = due.popleft()
+                    # Before the flush: a result that comes after it asks for another one.
+                    lane.watched = False
+                    if lane.flush(monotonic()):
+                        self.watch(lane)
 
 
 def run_lane(lane: Lane) -> None:
@@ -259,7 +326,7 @@ async def run_lane_async(lane: Lane) -> None:
         strict=False,  # ``repeat`` has no end
     ):
         if done and not lane.watched:
-            lane.reporter.watch(lane)  # the next job may be slow: results do not wait for it
+            lane.reporter.watch(lane)  # the next job may be slow, and results must not wait for it
         try:
             begin(id)
         except KeyError:

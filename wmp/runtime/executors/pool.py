@@ -4,50 +4,76 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from time import monotonic
-from typing import Final
+from typing import Final, Protocol
 
 from wmp.actions import Interrupt, Recall, Run
 from wmp.codec import pack_error
 from wmp.errors import ConfigError
 from wmp.events import Finished, Recalled
-from wmp.message import Outcome
-from wmp.runtime.executors.base import Executor
+from wmp.message import Limits, Outcome
 from wmp.runtime.executors.coroutine import CoroutineExecutor
-from wmp.runtime.executors.inline import InlineExecutor
 from wmp.runtime.executors.lane import PostEvent
+from wmp.runtime.executors.local import InlineExecutor, ThreadExecutor
 from wmp.runtime.executors.process import ProcessExecutor
 from wmp.runtime.executors.process_limits import ProcessLimits
-from wmp.runtime.executors.thread import ThreadExecutor
-from wmp.runtime.handlers import Handler, Served, serve, unknown_codec
+from wmp.runtime.handlers import Handler, Served, serve, unknown_codec, within_limit
 
-__all__ = ["KINDS", "Pool", "open_pool"]
+__all__ = ["KINDS", "Executor", "Pool", "open_pool"]
 
 KINDS: Final = ("thread", "process", "inline")
+
+
+class Executor(Protocol):
+    """Runs lanes in one way. The driver's thread calls it; nothing but ``close`` may wait."""
+
+    def start(self) -> None: ...
+
+    def run(self, action: Run, served: Served) -> None: ...
+
+    def recall(self, action: Recall) -> bool:
+        """Recall jobs, and return whether the lane is one of this executor's."""
+
+    def interrupt(self, action: Interrupt) -> bool:
+        """Interrupt jobs, and return whether the lane is one of this executor's."""
+
+    def interrupt_all(self) -> None:
+        """Interrupt every lane."""
+
+    def stop(self) -> None:
+        """Begin nothing more and ask running handlers to end."""
+
+    def close(self, timeout: float) -> None:
+        """Wait until they ended, at most ``timeout`` seconds; post nothing after."""
 
 
 class Pool:
     """Carries out ``Run``, ``Recall`` and ``Interrupt`` on user code.
 
-    How far an interruption goes depends on what runs the job. Every handler can see its flag;
-    an ``async def`` handler is cancelled at its next ``await``; a worker process is ended by
-    force when the job goes on. A thread cannot be: a handler in a thread that neither looks at
-    its flag nor returns keeps its slot.
+    How far an interruption goes depends on the executor. Every handler can see its flag; an
+    ``async def`` handler is cancelled at its next ``await``; a worker process is ended by force
+    when the job goes on. A thread cannot be ended: a handler there that neither looks at its flag
+    nor returns keeps its slot.
 
     Every method is called on the driver's thread. ``start`` of a process pool waits for the
     first child (its imports); ``close`` waits for at most its timeout; nothing else waits.
     """
 
     def __init__(
-        self, served: Mapping[str, Served], executors: Sequence[Executor], post: PostEvent
-    ):
+        self,
+        served: Mapping[str, Served],
+        executors: Sequence[Executor],
+        post: PostEvent,
+        limit: int,
+    ) -> None:
         self._served = served
         self._plain, self._coroutines = executors
         self._executors = executors
         self._post = post
+        self._limit = limit
         self._closed = False
 
     def start(self) -> None:
-        """Start what must run before the first lane.
+        """Start the executors that serve a handler.
 
         Raises:
             ConfigError: A worker process cannot get at a handler.
@@ -82,27 +108,27 @@ class Pool:
             self._plain.run(action, served)
 
     def recall(self, action: Recall) -> None:
-        """Take back what has not begun; the answer is exactly one ``Recalled``."""
+        """Take back jobs that have not begun; the answer is exactly one ``Recalled``."""
         if self._closed:
             return
         if not any(executor.recall(action) for executor in self._executors):
             self._post(Recalled(action.lane, ()))
 
     def interrupt(self, action: Interrupt) -> None:
-        """Raise the jobs' cancelled flags; those that have not begun end as CANCELLED."""
+        """Raise the jobs' cancelled flags; jobs that have not begun end as CANCELLED."""
         if not self._closed:
             any(executor.interrupt(action) for executor in self._executors)
 
     def interrupt_all(self) -> None:
-        """Interrupt everything that runs: there is no time left for it."""
+        """Interrupt every job: there is no time left."""
         if not self._closed:
             for executor in self._executors:
                 executor.interrupt_all()
 
     def close(self, timeout: float) -> None:
-        """Stop: begin nothing more, interrupt what runs, end within ``timeout`` seconds.
+        """Begin nothing more, interrupt every job, end within ``timeout`` seconds.
 
-        Nothing is posted after it returned. Idempotent.
+        Nothing is posted after this method returned. Idempotent.
         """
         if self._closed:
             return
@@ -115,7 +141,8 @@ class Pool:
 
     def _refuse(self, action: Run, payload: bytes) -> None:
         k = len(action.ids)
-        self._post(Finished(action.lane, action.ids, [Outcome.ERROR] * k, [payload] * k))
+        event = Finished(action.lane, action.ids, [Outcome.ERROR] * k, [payload] * k)
+        self._post(within_limit(event, self._limit))
 
 
 def open_pool(
@@ -123,7 +150,9 @@ def open_pool(
     handlers: Mapping[str, Handler],
     slots: int,
     post: PostEvent,
-    upkeep: ProcessLimits | None = None,
+    process_limits: ProcessLimits | None = None,
+    *,
+    limit: int = Limits.PAYLOAD,
 ) -> Pool:
     """Make a pool; ``start`` it next.
 
@@ -134,7 +163,8 @@ def open_pool(
         slots: How many lanes of plain handlers run at once.
         post: Takes the pool's events. It is called from any thread, also from inside the
             pool's methods, and must only queue.
-        upkeep: Of worker processes.
+        process_limits: Of worker processes.
+        limit: Largest number of bytes of one result; a larger one becomes an error.
 
     Raises:
         ConfigError: Any of it is wrong.
@@ -148,10 +178,10 @@ def open_pool(
     served = {role: serve(role, handler) for role, handler in handlers.items()}
     plain: Executor
     if kind == "thread":
-        plain = ThreadExecutor(slots, post)
+        plain = ThreadExecutor(slots, post, limit)
     elif kind == "inline":
-        plain = InlineExecutor(post)
+        plain = InlineExecutor(post, limit)
     else:
         children = {role: handler for role, handler in served.items() if not handler.is_async}
-        plain = ProcessExecutor(slots, children, post, upkeep or ProcessLimits())
-    return Pool(served, (plain, CoroutineExecutor(post)), post)
+        plain = ProcessExecutor(slots, children, post, process_limits or ProcessLimits(), limit)
+    return Pool(served, (plain, CoroutineExecutor(post, limit)), post, limit)

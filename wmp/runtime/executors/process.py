@@ -1,18 +1,14 @@
 """Lanes on worker processes, for handlers that compute: spawned, watched, replaced.
 
 A whole lane goes to a child in one message and its results come back in parts. The parent keeps
-what has not ended yet, so that a child may die at any moment: the job that it was on is answered
-``lost``, which costs it an attempt and nothing else, the rest of its lane goes to the next child.
-
-A job that is told to stop, because it was cancelled or its deadline has passed, sees its flag.
-If it goes on for ``cancel_grace``, its child gets SIGTERM, which raises ``SystemExit`` in the
-handler, and SIGKILL a second later; another child takes its place. Processes that a handler
-started are its own affair.
+the jobs that have not ended, so that a child may die at any moment: the job that it was at ends
+as ``lost``, which costs it an attempt and nothing else; the rest of the lane goes to the next
+child. Processes that a handler started are not ended with it.
 
 Two threads: the driver's hands lanes over and writes to the children's sockets without ever
-waiting; one thread of this module reads them, writes what did not fit, and alone starts, reaps
-and replaces children. What both touch is guarded by ``_lock``, held for moments; events are
-posted by whoever made them, after the lock is released.
+waiting; one thread of this module reads the sockets, writes what did not fit, and alone starts,
+reaps and replaces children. State that both touch is guarded by ``_lock``, held for moments;
+events are posted after the lock is released.
 """
 
 from __future__ import annotations
@@ -29,14 +25,14 @@ from wmp.errors import ConfigError
 from wmp.events import Finished, Recalled, Reported
 from wmp.message import Outcome
 from wmp.runtime.executors.assignment import NEVER, Assignment
-from wmp.runtime.executors.base import cancelled, lost
 from wmp.runtime.executors.child_main import ANY
 from wmp.runtime.executors.child_process import ChildProcess, pack_handlers
 from wmp.runtime.executors.child_selector import ChildSelector
-from wmp.runtime.executors.lane import PoolEvent, PostEvent
-from wmp.runtime.executors.process_limits import KILL_AFTER, ProcessLimits
+from wmp.runtime.executors.kill_deadlines import KILL_AFTER, KillDeadlines
+from wmp.runtime.executors.lane import PoolEvent, PostEvent, cancelled, lost
+from wmp.runtime.executors.process_limits import ProcessLimits
 from wmp.runtime.executors.restart_policy import RestartPolicy
-from wmp.runtime.handlers import Served
+from wmp.runtime.handlers import Served, within_limit
 
 __all__ = ["ProcessExecutor"]
 
@@ -56,26 +52,35 @@ class ProcessExecutor:
     """``slots`` worker processes, one lane each at a time."""
 
     def __init__(
-        self, slots: int, served: dict[str, Served], post: PostEvent, upkeep: ProcessLimits
+        self,
+        slots: int,
+        served: dict[str, Served],
+        post: PostEvent,
+        limits: ProcessLimits,
+        limit: int,
     ) -> None:
         self._slots = slots
         self._post_event = post
         self._served = served
-        self._upkeep = upkeep
-        self._grace = NEVER if upkeep.cancel_grace is None else upkeep.cancel_grace
+        self._limits = limits
+        self._limit = limit
         self._handlers = b""
         self._lock = Lock()
-        self._lanes: dict[int, Assignment] = {}
+        self._assignments: dict[int, Assignment] = {}
+        """By the numbers of their lanes."""
+        self._children_at: dict[int, ChildProcess] = {}
+        """The children at work, by the numbers of their lanes."""
         self._queue: deque[Assignment] = deque()
-        """Lanes that wait for a child."""
+        """Assignments that wait for a child."""
         self._children: list[ChildProcess] = []
-        self._succession = RestartPolicy()
+        self._deadlines = KillDeadlines(limits.cancel_grace, self._raise_flag)
+        self._restarts = RestartPolicy()
         self._stop_at: float | None = None
         self._term_at = NEVER
         self._asleep_until = 0.0
-        """When the thread looks at its alarms next; earlier ones must wake it."""
+        """When the thread wakes next; earlier alarms must wake it."""
         self._muted = False
-        self._watch: ChildSelector | None = None
+        self._selector: ChildSelector | None = None
         self._thread: Thread | None = None
 
     # -- by the driver's thread -------------------------------------------------------------
@@ -87,75 +92,80 @@ class ProcessExecutor:
             ConfigError: It could not import or unpickle the handlers.
         """
         self._handlers = pack_handlers(self._served)
-        self._watch = ChildSelector()
+        self._selector = ChildSelector()
         # Before multiprocessing's own, which would wait for the children to end by themselves.
         atexit.register(self._at_exit)
         self._thread = Thread(target=self._serve, name="wmp-processes", daemon=True)
         self._thread.start()
-        problem = self._succession.wait_for_first()
+        problem = self._restarts.wait_for_first()
         if problem is not None:
             self.stop()
             self.close(1.0)
             raise ConfigError(problem)
 
     def run(self, action: Run, served: Served) -> None:
-        lane = Assignment(action)
+        assignment = Assignment(action)
         with self._lock:
             if self._stopping():
                 return
-            self._lanes[lane.number] = lane
-            self._queue.append(lane)
-            self._feed()
+            self._assignments[assignment.number] = assignment
+            self._queue.append(assignment)
+            self._assign()
 
     def recall(self, action: Recall) -> bool:
+        number = action.lane
         with self._lock:
-            lane = self._lanes.get(action.lane)
-            if lane is None:
+            assignment = self._assignments.get(number)
+            if assignment is None:
                 return False
-            if lane.child is not None:
-                lane.child.recalls.append((lane.number, action.ids))
-                self._tell(lane.child, ("recall", lane.number, tuple(action.ids)))
+            child = self._children_at.get(number)
+            if child is not None:
+                child.recalls.append((number, action.ids))
+                self._send(child, ("recall", number, tuple(action.ids)))
                 return True
-            taken = lane.take(action.ids)
-            self._settle(lane)
-        self._post(Recalled(lane.number, taken))
+            taken = assignment.take(action.ids)
+            self._forget_if_empty(assignment)
+        self._post(Recalled(number, taken))
         return True
 
     def interrupt(self, action: Interrupt) -> bool:
+        number = action.lane
         with self._lock:
-            lane = self._lanes.get(action.lane)
-            if lane is None:
+            assignment = self._assignments.get(number)
+            if assignment is None:
                 return False
-            if lane.child is not None:
-                lane.interrupt(action.ids, monotonic(), self._grace)
-                self._tell(lane.child, ("interrupt", lane.number, tuple(action.ids)))
-                self._wake_for(lane.alarm)
+            child = self._children_at.get(number)
+            if child is not None:
+                assignment.interrupt(action.ids)
+                self._deadlines.interrupt(assignment, action.ids, monotonic())
+                self._send(child, ("interrupt", number, tuple(action.ids)))
+                self._wake_for(assignment.alarm)
                 return True
-            taken = lane.take(action.ids)
-            self._settle(lane)
+            taken = assignment.take(action.ids)
+            self._forget_if_empty(assignment)
         if taken:
-            self._post(cancelled(lane.number, taken))
+            self._post(cancelled(number, taken))
         return True
 
     def interrupt_all(self) -> None:
         with self._lock:
-            running = [Interrupt(lane.number, list(lane.jobs)) for lane in self._lanes.values()]
-        for action in running:
+            actions = [Interrupt(one.number, list(one.jobs)) for one in self._assignments.values()]
+        for action in actions:
             self.interrupt(action)
 
     def stop(self) -> None:
-        """Begin nothing more, interrupt what runs, let the children end."""
+        """Begin nothing more, interrupt every job, let the children end."""
         with self._lock:
             if self._stopping():
                 return
             self._stop_at = float("inf")  # until ``close`` says how long
             self._queue.clear()
             for child in self._children:
-                self._tell(child, ("close",))
+                self._send(child, ("close",))
         self._wake()
 
     def close(self, timeout: float) -> None:
-        """Wait for the children, end by force those that do not in time."""
+        """Wait for the children, and end by force those that do not end in time."""
         stop_at = monotonic() + timeout
         self._term_at = stop_at - min(KILL_AFTER, timeout / 2)
         self._stop_at = stop_at
@@ -177,56 +187,64 @@ class ProcessExecutor:
 
     def _post(self, event: PoolEvent) -> None:
         if not self._muted:
+            if type(event) is Finished:
+                event = within_limit(event, self._limit)
             self._post_event(event)
 
     def _wake(self) -> None:
-        if self._watch is not None:
-            self._watch.ring()
+        if self._selector is not None:
+            self._selector.wake()
 
     def _wake_for(self, alarm: float) -> None:
         if alarm < self._asleep_until:
             self._wake()
 
-    def _tell(self, child: ChildProcess, message: tuple[Any, ...]) -> None:
+    def _send(self, child: ChildProcess, message: tuple[Any, ...]) -> None:
         """Under the lock: send what fits now, leave the rest to the thread."""
         if child.send(message):
             self._wake()
 
-    def _feed(self) -> None:
-        """Under the lock: give waiting lanes to children that are free."""
+    def _raise_flag(self, child: ChildProcess, job: int) -> None:
+        """Under the lock: have a child raise the flag of its running job."""
+        if child.assignment is not None:
+            self._send(child, ("interrupt", child.assignment.number, (job,)))
+
+    def _assign(self) -> None:
+        """Under the lock: give waiting assignments to children that are free."""
         if not self._queue or self._stopping():
             return
         for child in self._children:
             if child.idle:
-                lane = self._queue.popleft()
-                lane.child, child.lane = child, lane
+                assignment = self._queue.popleft()
+                child.assignment = assignment
+                self._children_at[assignment.number] = child
                 child.forget_marks()
-                self._tell(child, lane.message())
-                self._wake_for(lane.alarm)
+                self._send(child, assignment.message())
+                self._wake_for(assignment.alarm)
                 if not self._queue:
                     return
 
-    def _settle(self, lane: Assignment) -> None:
-        """Under the lock: forget a lane of which nothing is left."""
-        if lane.jobs:
+    def _forget_if_empty(self, assignment: Assignment) -> None:
+        """Under the lock: forget an assignment that has no job left."""
+        if assignment.jobs:
             return
-        self._lanes.pop(lane.number, None)
-        if lane.child is not None:
-            lane.child.lane = None
-            lane.child = None
-            self._feed()
+        self._assignments.pop(assignment.number, None)
+        child = self._children_at.pop(assignment.number, None)
+        if child is not None:
+            child.assignment = None
+            self._assign()
         else:
             try:
-                self._queue.remove(lane)
+                self._queue.remove(assignment)
             except ValueError:
-                pass  # it was never there: it lost its child in this very moment
+                pass  # it was never queued: it lost its child just now
 
     # -- by the thread ----------------------------------------------------------------------
 
     def _serve(self) -> None:
-        assert self._watch is not None
-        succession = self._succession
-        succession.ended(monotonic())
+        assert self._selector is not None
+        restarts = self._restarts
+        restarts.ended(monotonic())
         while True:
             now = monotonic()
             if self._stop_at is not None:
@@ -239,120 +257,105 @@ class ProcessExecutor:
                     self._term_at = NEVER
                     for child in self._children:
                         child.condemn(ANY, NEVER)
-            elif now >= succession.at:
-                succession.at = NEVER
+            elif now >= restarts.start_at:
+                restarts.start_at = NEVER
                 self._spawn()
-            self._attend(now)
-            for child, file in self._watch.wait(self._children, self._patience(now)):
+            self._enforce_deadlines(now)
+            for child, file in self._selector.wait(self._children, self._time_to_sleep(now)):
                 if child in self._children:  # else it died earlier in this round
-                    self._look(child, file)
-        succession.close()
-        self._watch.close()
+                    self._attend(child, file)
+        restarts.close()
+        self._selector.close()
 
-    def _patience(self, now: float) -> float | None:
+    def _time_to_sleep(self, now: float) -> float | None:
         with self._lock:
-            times = [self._stop_at, self._succession.at, self._term_at]
-            for child in self._children:
-                times.append(child.kill_at)
-                if child.lane is not None and child.kill_at is None:
-                    times.append(child.lane.alarm)
-            self._asleep_until = until = min((t for t in times if t is not None), default=NEVER)
-        # What is due already was done; after ``_stop_at`` killed children are waited for.
+            until = min(
+                NEVER if self._stop_at is None else self._stop_at,
+                self._term_at,
+                self._restarts.start_at,
+                self._deadlines.next(self._children),
+            )
+            self._asleep_until = until
+        # What was due is done; after ``_stop_at`` the thread waits for children it has killed.
         return None if until == NEVER else max(0.05 if until <= now else 0.0, until - now)
 
-    def _attend(self, now: float) -> None:
-        """See that jobs which are told to stop do, and children which are told to end."""
+    def _enforce_deadlines(self, now: float) -> None:
         with self._lock:
             for child in self._children:
-                lane = child.lane
-                if child.kill_at is not None:
-                    if now < child.kill_at:
-                        continue
-                    if not child.pardon():
-                        child.kill()
-                        child.kill_at = NEVER
-                        continue
-                if lane is None or lane.alarm > now:
-                    continue
-                running = child.begun
-                raised, end = lane.look(running, now, self._grace)
-                if raised:
-                    self._tell(child, ("interrupt", lane.number, (running,)))
-                if end:
-                    child.condemn(running, now + KILL_AFTER)
-            self._feed()  # to a child that was pardoned
+                self._deadlines.enforce(child, now)
+            self._assign()  # to a child that may go on
 
     def _spawn(self) -> None:
         """Fill the places of children that are missing."""
-        assert self._watch is not None
+        assert self._selector is not None
         while not self._stopping():
             if sum(not child.retiring for child in self._children) >= self._slots:
                 return
             try:
-                child = ChildProcess(self._handlers, self._upkeep)
+                child = ChildProcess(self._handlers, self._limits)
             except OSError as error:  # no process, memory or descriptor left: try again later
                 self._failed(f"a worker process could not be started: {error}")
                 return
             except RuntimeError:  # multiprocessing's: this is a child that imports the program
                 self._failed(_GUARD)
                 return
-            self._watch.add(child)
+            self._selector.add(child)
             with self._lock:
                 self._children.append(child)
                 if self._stopping():
-                    self._tell(child, ("close",))
+                    self._send(child, ("close",))
 
-    def _look(self, child: ChildProcess, file: Any) -> None:
-        """Write what is left, read what is there, notice its end."""
-        assert self._watch is not None
+    def _attend(self, child: ChildProcess, file: Any) -> None:
+        """Write its backlog, read its messages, notice its end."""
+        assert self._selector is not None
         with self._lock:
             child.write()
         if child.is_open():
             try:
                 for message in child.read():
-                    self._heard(child, message)
-            # A handler wrote into the socket, say: no sense can be made of this child any more.
+                    self._take_message(child, message)
+            # A handler wrote into the socket, say: nothing from this child can be read any more.
             except Exception:  # noqa: BLE001
                 _log.exception("worker process %s speaks nonsense and is killed", child.pid)
                 child.kill()
             if not child.is_open():
-                self._watch.hang_up(child)
+                self._selector.remove_socket(child)
         if file is not child.sock or not child.is_open():
             self._reap(child)
 
-    def _heard(self, child: ChildProcess, message: tuple[Any, ...]) -> None:
+    def _take_message(self, child: ChildProcess, message: tuple[Any, ...]) -> None:
         event: PoolEvent
         match message:
             case ("finished", number, ids, outcomes, payloads):
                 with self._lock:
-                    lane = child.lane
-                    if lane is None or lane.number != number:
+                    assignment = child.assignment
+                    if assignment is None or assignment.number != number:
                         return
-                    lane.progress(ids)
+                    assignment.progress(ids)
                     event = Finished(number, ids, [_OUTCOMES[o] for o in outcomes], payloads)
-                    self._settle(lane)
+                    self._forget_if_empty(assignment)
             case ("recalled", number, ids):
                 with self._lock:
                     if not child.recalls:
                         return  # answered when the child left its lane
                     child.recalls.popleft()
-                    lane = child.lane
-                    if lane is not None and lane.number == number:
-                        lane.take(ids)
-                        self._settle(lane)
+                    assignment = child.assignment
+                    if assignment is not None and assignment.number == number:
+                        assignment.take(ids)
+                        self._forget_if_empty(assignment)
                     event = Recalled(number, ids)
             case ("reported", number, id, fraction, text):
                 event = Reported(number, id, fraction, text)
             case ("last",):
                 with self._lock:
                     child.retiring = True
-                    self._succession.ended(monotonic())  # the next is ready before it leaves
+                    self._restarts.ended(monotonic())  # the next is ready before it leaves
                 return
             case ("left", _):
                 with self._lock:
-                    lane = child.lane
-                    events = lane.release() if lane is not None else []
-                    events += self._part(child)
+                    assignment = child.assignment
+                    events = assignment.release() if assignment is not None else []
+                    events += self._unassign(child)
                     if child.kill_at is None:
                         child.kill_at = monotonic() + _LEAVE
                 for event in events:
@@ -364,8 +367,8 @@ class ProcessExecutor:
             case ("ready",):
                 with self._lock:
                     child.ready = True
-                    self._feed()
-                self._succession.came_up()
+                    self._assign()
+                self._restarts.came_up()
                 return
             case ("failed", text):
                 child.problem = f"a worker process could not load the handlers: {text}; " + _ADVICE
@@ -375,23 +378,24 @@ class ProcessExecutor:
         self._post(event)
 
     def _reap(self, child: ChildProcess) -> None:
-        """The child has ended, or nobody can talk to it any more."""
-        assert self._watch is not None
-        self._watch.remove(child)
+        """End its running job, and start another child: this one has ended, or its socket has."""
+        assert self._selector is not None
+        self._selector.remove(child)
         how = child.reap()
         events: list[PoolEvent] = []
         with self._lock:
             self._children.remove(child)
-            lane = child.lane
-            if lane is not None:
-                events = lane.bereave(child.shelf, child.begun, self._cause(child, how))
-            events += self._part(child)
+            assignment = child.assignment
+            if assignment is not None:
+                cause = self._cause(child, how)
+                events = assignment.child_died(child.results, child.begun, cause)
+            events += self._unassign(child)
         for event in events:
             self._post(event)
         if self._stopping():
             return
         if child.ready:
-            self._succession.ended(monotonic())
+            self._restarts.ended(monotonic())
         else:
             self._failed(
                 child.problem
@@ -400,44 +404,46 @@ class ProcessExecutor:
             )
 
     def _cause(self, child: ChildProcess, how: str) -> str:
-        """Why the job that a child was at has no end."""
+        """Return why the job that a child was at is lost."""
         if child.condemned:
             return (
-                f"it went on for {self._grace:g} s after its deadline; "
+                f"it went on for {self._deadlines.grace:g} s after its deadline; "
                 f"its worker process {child.pid} was ended"
             )
         return child.problem or f"worker process {child.pid} {how}"
 
-    def _part(self, child: ChildProcess) -> list[PoolEvent]:
-        """Under the lock: part a child from its lane, and give what is left of that to another.
+    def _unassign(self, child: ChildProcess) -> list[PoolEvent]:
+        """Under the lock: take a child's assignment away, and give the rest of it to another.
 
         Returns:
             Answers to the recalls that the child cannot answer any more.
         """
-        lane, child.lane = child.lane, None
+        assignment, child.assignment = child.assignment, None
         events: list[PoolEvent] = []
         for number, ids in child.recalls:
-            taken = lane.take(ids) if lane is not None and lane.number == number else []
+            taken = []
+            if assignment is not None and assignment.number == number:
+                taken = assignment.take(ids)
             events.append(Recalled(number, taken))
         child.recalls.clear()
-        if lane is not None:
-            lane.child = None
-            if lane.jobs and not self._stopping():
-                self._queue.appendleft(lane)
+        if assignment is not None:
+            self._children_at.pop(assignment.number, None)
+            if assignment.jobs and not self._stopping():
+                self._queue.appendleft(assignment)
             else:
-                self._lanes.pop(lane.number, None)
-        self._feed()
+                self._assignments.pop(assignment.number, None)
+        self._assign()
         return events
 
     def _failed(self, problem: str) -> None:
-        """A child did not come up: try again later; for how long may lanes wait?"""
-        hopeless = self._succession.failed(problem, monotonic())
+        """Start another child later; if that is hopeless, end the jobs that wait for a child."""
+        hopeless = self._restarts.failed(problem, monotonic())
         events = []
         with self._lock:
             if hopeless and not any(child.ready for child in self._children):
-                for lane in self._queue:
-                    events.append(lost(lane.number, list(lane.jobs), problem))
-                    self._lanes.pop(lane.number, None)
+                for assignment in self._queue:
+                    events.append(lost(assignment.number, list(assignment.jobs), problem))
+                    self._assignments.pop(assignment.number, None)
                 self._queue.clear()
         for event in events:
             self._post(event)

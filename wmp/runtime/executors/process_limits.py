@@ -1,4 +1,4 @@
-"""How worker processes are kept: what one may use, and how long one may go on."""
+"""The limits of worker processes: their jobs, their memory, and the time after a cancellation."""
 
 from __future__ import annotations
 
@@ -9,23 +9,20 @@ from attrs import frozen
 from wmp.errors import ConfigError
 from wmp.runtime.checks import check_count
 
-__all__ = ["CANCEL_GRACE", "KILL_AFTER", "ProcessLimits", "make_process_limits"]
+__all__ = ["CANCEL_GRACE", "ProcessLimits", "make_process_limits"]
 
 CANCEL_GRACE: Final = 2.0
-"""Seconds between a job's flag and SIGTERM, unless told otherwise."""
-
-KILL_AFTER: Final = 1.0
-"""Seconds between SIGTERM and SIGKILL: for ``finally`` blocks, not for going on."""
+"""Seconds between a job's flag and SIGTERM, unless the user chooses others."""
 
 
 @frozen(kw_only=True)
 class ProcessLimits:
-    """Settings of a pool of worker processes."""
+    """Limits of each worker process."""
 
     max_jobs: int | None = None
     """Jobs that one process begins before another takes its place; None for no end."""
     memory: int | None = None
-    """Bytes of data that one process may have; None for what the system gives."""
+    """Bytes of data that one process may have; None for the system's own limit."""
     cancel_grace: float | None = CANCEL_GRACE
     """Seconds that a job may go on after its flag was raised; None for ever."""
 
@@ -37,7 +34,7 @@ def make_process_limits(
     memory_per_child: int | None,
     cancel_grace: float | None,
 ) -> ProcessLimits:
-    """Check what a user handed in.
+    """Check the user's settings.
 
     Raises:
         ConfigError: A value is wrong, or means nothing to this kind of pool.

@@ -1,4 +1,4 @@
-"""When the next worker process is started, and what it means that some did not come up."""
+"""When a worker process is started in the place of another, with backoff after failures."""
 
 from __future__ import annotations
 
@@ -19,27 +19,27 @@ _BACKOFF: Final = (0.0, 0.2, 1.0, 5.0)
 class RestartPolicy:
     """Turns ends and failures of children into the time of the next start.
 
-    The pool's thread calls all but ``wait_for_first``. Times are seconds, monotonic.
+    The executor's thread calls all but ``wait_for_first``. Times are seconds, monotonic.
     """
 
     def __init__(self) -> None:
-        self.at = NEVER
-        """When to start children in the places of those that are missing."""
+        self.start_at = NEVER
+        """When to start the children that are missing."""
         self._failures = 0
         """Children in a row that died before they were ready."""
         self._first = Event()
-        """The first child is ready, or never will be."""
+        """Set when the first child is ready, or never will be."""
         self._problem: str | None = None
 
     def wait_for_first(self) -> str | None:
-        """Wait until the first child is ready; return what is wrong if none will be."""
+        """Wait until the first child is ready; return the problem if none will be."""
         if not self._first.wait(_START_TIMEOUT):
             return f"no worker process was ready within {_START_TIMEOUT:g} s"
         return self._problem
 
     def ended(self, now: float) -> None:
-        """A child ends, or will before long: its place is filled at once."""
-        self.at = min(self.at, now)
+        """A child ended, or will soon: start another at once."""
+        self.start_at = min(self.start_at, now)
 
     def came_up(self) -> None:
         """A child is ready."""
@@ -47,18 +47,18 @@ class RestartPolicy:
         self._first.set()
 
     def failed(self, problem: str, now: float) -> bool:
-        """A child did not come up: it is tried again later.
+        """A child died before it was ready: start another later.
 
         Returns:
-            Whether that was so often in a row that no work should wait for the next one.
+            Whether so many died in a row that no work should wait for the next one.
         """
         if not self._first.is_set():
             self._problem = problem
             self._first.set()
         self._failures += 1
-        self.at = now + _BACKOFF[min(self._failures, len(_BACKOFF) - 1)]
+        self.start_at = now + _BACKOFF[min(self._failures, len(_BACKOFF) - 1)]
         return self._failures >= len(_BACKOFF)
 
     def close(self) -> None:
-        """No child is started any more; nobody waits for the first."""
+        """Start no child any more; end the wait for the first."""
         self._first.set()

@@ -1,8 +1,8 @@
-"""Results that a worker process has made and not handed over yet, where they outlive it.
+"""Results that a worker process has not sent yet, in memory that outlives the process.
 
-Results are sent in parts, since a message for each would cost many times what a small job does.
-So those of the last milliseconds are put into memory that the parent shares before the next job
-begins: a process that is killed takes no result with it, and no job is run again for that.
+Results are sent in parts, since a message for each would cost many times as much as a small job.
+So the results of the last milliseconds are put into memory that the parent shares before the next
+job begins: a process that is killed loses no result, and no job runs again because of that.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from typing import Any, Final
 
 from wmp.message import Frame, Outcome
 
-__all__ = ["SHELF", "ResultBuffer"]
+__all__ = ["BUFFER_SIZE", "ResultBuffer"]
 
-SHELF: Final = 1 << 16
-"""Bytes: results of 2 ms, if they are small. Those that find no room are sent at once."""
+BUFFER_SIZE: Final = 1 << 16
+"""Bytes: results of 2 ms, if they are small. Results without room are sent at once."""
 
 _HEAD: Final = Struct("=qBL")
 """Job, outcome, length of the payload behind it."""
@@ -25,7 +25,7 @@ _OUTCOMES: Final = tuple(Outcome)
 
 
 class ResultBuffer:
-    """The child puts results there and clears it; the parent reads it when the child has died."""
+    """The child puts results there and clears it; the parent reads it after the child's death."""
 
     def __init__(self, memory: Any, mark: Any, filled: int) -> None:
         """Look at shared memory.
@@ -34,14 +34,14 @@ class ResultBuffer:
             memory: An array of bytes.
             mark: An array of integers, shared as well.
             filled: Which of the marks says how many bytes are in use. It is written last, so
-                that what a process died in the middle of does not count.
+                that a result does not count if the process died while it wrote it.
         """
         self._memory = memoryview(memory).cast("B")
         self._mark: MutableSequence[int] = mark
         self._filled = filled
 
     def put(self, id: int, outcome: Outcome, payload: Frame) -> bool:
-        """Keep a result, if there is room; tell whether there was."""
+        """Keep a result if there is room; return whether there was."""
         size = len(payload)
         begin = self._mark[self._filled]
         body = begin + _HEAD.size
@@ -53,7 +53,7 @@ class ResultBuffer:
         return True
 
     def clear(self) -> None:
-        """Forget all: they were handed over."""
+        """Forget all results: they were sent."""
         self._mark[self._filled] = 0
 
     def results(self) -> tuple[list[int], list[Outcome], list[Frame]]:
@@ -64,7 +64,7 @@ class ResultBuffer:
             id, outcome, size = _HEAD.unpack_from(self._memory, at)
             at += _HEAD.size
             if outcome >= len(_OUTCOMES) or at + size > end:
-                break  # a handler wrote there; what is left of it is nobody's result
+                break  # a handler wrote into this memory; the rest is no result
             ids.append(id)
             outcomes.append(_OUTCOMES[outcome])
             payloads.append(bytes(self._memory[at : at + size]))

@@ -9,24 +9,24 @@ from itertools import accumulate
 from typing import Any, Final
 
 from wmp.message import Frame
-from wmp.runtime.submission.submissions import pack
+from wmp.runtime.submission.results import pack
 
 __all__ = ["MapInputs"]
 
 _PULL: Final = 0.005
-"""Seconds of pulling after which what there is is handed in: inputs may come slowly."""
+"""Seconds of pulling after which a chunk is submitted, full or not: inputs may come slowly."""
 
 _BYTES: Final = frozenset({bytes})
 
 
 class MapInputs:
-    """What a ``map`` is to do, in order.
+    """The inputs of one ``map``, in order.
 
     Args:
-        payloads: Pulled in ``pull`` only, so in the consumer's own context. Those of a list or
-            tuple are there already, and taken by the slice.
+        payloads: Pulled in ``pull`` only, so in the consumer's own context. A list or tuple is
+            taken by the slice.
         codec: ``"bytes"`` or ``"cbor"``.
-        limit: Bytes that one payload may have.
+        limit: Largest number of bytes of one payload.
     """
 
     def __init__(self, payloads: Iterable[Any], codec: str, limit: int) -> None:
@@ -40,15 +40,15 @@ class MapInputs:
         else:
             self._coming = iter(payloads)
         self.ended = False
-        """Whether there are no more, or those that there are cannot be had."""
+        """Whether no input follows, because the last was pulled or one raised an error."""
         self.error: BaseException | None = None
-        """What they raised; it belongs behind the last one."""
+        """What the inputs raised; it belongs behind the last input."""
 
     def pull(self, count: int, size: int) -> list[Frame]:
-        """Return the next ones: up to ``count``, and until they have ``size`` bytes together.
+        """Return the next inputs: up to ``count``, and until they have ``size`` bytes together.
 
         Raises:
-            BaseException: What is no ``Exception`` ends the pulling at once, as Ctrl-C does.
+            BaseException: Ctrl-C, for example; an ``Exception`` is kept in ``error``.
         """
         chunk: list[Frame] = []
         try:
@@ -64,7 +64,7 @@ class MapInputs:
         return chunk
 
     def close(self, error: BaseException | None = None) -> None:
-        """Pull no more."""
+        """Pull no more inputs."""
         self.ended, self.error = True, error
         self._there, self._coming = (), iter(())
 

@@ -1,99 +1,149 @@
-"""A ``map`` in flight: pulls inputs, hands them in by the hundreds, puts results in order.
+"""A ``map`` in flight: pulls inputs, submits them by the hundreds, puts results in order.
 
-No object and no future a job. Both APIs share all of it but the waiting.
+There is no object and no future for a job. Both APIs share all of it but the waiting.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
+from enum import Enum, auto
 from itertools import chain, islice
 from operator import itemgetter
-from typing import Any, Final, cast
+from typing import Any, Final, Protocol, cast
 
 from wmp.errors import ClosedError, QueueFull
 from wmp.message import Frame, Limits
 from wmp.runtime.submission.map_inputs import MapInputs
-from wmp.runtime.submission.submissions import Ended, JobTerms, Status, Submissions, result_of
+from wmp.runtime.submission.results import Ended, Status, result_of
+from wmp.runtime.submission.submissions import JobTerms, Submissions
 
-__all__ = ["MapPipeline"]
+__all__ = ["MapPipeline", "MapSignal", "MapWait"]
 
 _CHUNK = 512
-"""Inputs pulled before they are handed in, at most."""
+"""Inputs pulled before they are submitted, at most."""
 
 _BYTES = 256 << 20
 """Bytes of payloads that one map keeps under way."""
 
 _PARTS = 8
-"""Parts in which those bytes are handed in, so that new ones come while old ones are done."""
+"""Parts in which those bytes are submitted, so that new jobs come while old ones are done."""
 
 _COPIED = 1 << 18
-"""Bytes of results copied in one look, until they are reached. More at once would not find the
-memory of those before: each came into fresh pages, which cost the kernel more than the copy."""
+"""Bytes of results after which one ``take`` copies no more. With more, results do not reuse the
+memory of earlier ones: each comes into fresh pages, which cost the kernel more than the copy."""
 
 _BURST = 256
-"""Results taken between two looks at the inputs, at most: a look costs as much as a few of them."""
+"""Results taken between two calls of ``fill``, at most: a call costs as much as a few results."""
+
+
+class MapWait(Enum):
+    """What a consumer waits for before its next step."""
+
+    DRIVER = auto()
+    """Nothing. A consumer on the driver's loop gives the driver its turn."""
+    ROOM = auto()
+    """Room in the manager."""
+    RESULTS = auto()
+    """The signal: the next result in order."""
+
+
+class MapSignal(Protocol):
+    """What a consumer waits on: an ``Event`` of asyncio or of threading."""
+
+    def set(self) -> None: ...
+
+    def clear(self) -> None: ...
 
 
 class MapPipeline:
     """Inputs and results of one ``map``. It is the owner of its jobs.
 
-    The consumer's side is ``fill``, ``take``, ``waits``, ``finished`` and ``abandon``; it must
-    stay in one thread. ``wake`` is called by the driver when the next result in order is there.
+    The consumer calls ``step`` until that returns None, and ``abandon`` at the end, from one
+    thread. The driver sets the signal when the next result in order is there.
 
     Args:
-        ledger: Where the jobs go.
-        payloads: The inputs; pulled in ``fill`` only.
-        order: What every job asks for.
+        submissions: Take the jobs.
+        payloads: The inputs; pulled in ``step`` only.
+        terms: What every job asks for.
         codec: ``"bytes"`` or ``"cbor"``.
-        in_flight: Jobs handed in and not yet taken, at most.
-        wake: Ends the consumer's waiting.
-        limit: Bytes that one payload may have.
-        max_bytes: Bytes of payloads handed in and not yet taken; one job may exceed it alone,
-            and the last of what is handed in at once.
+        in_flight: Largest number of jobs submitted and not yet taken.
+        signal: Ends the consumer's wait for results.
+        limit: Largest number of bytes of one payload.
+        max_bytes: Largest number of bytes of payloads submitted and not yet taken; one job may
+            exceed it alone, and so may the last of the jobs submitted at once.
     """
 
     def __init__(
         self,
-        ledger: Submissions,
+        submissions: Submissions,
         payloads: Iterable[Any],
-        order: JobTerms,
+        terms: JobTerms,
         *,
         codec: str,
         in_flight: int,
-        wake: Callable[[], None],
+        signal: MapSignal,
         limit: int = Limits.PAYLOAD,
         max_bytes: int = _BYTES,
     ) -> None:
-        self._ledger = ledger
+        self._submissions = submissions
         self._max_bytes = max_bytes
         self._bytes = 0
         self._parts: deque[tuple[int, int]] = deque()
-        """Last job and bytes of what was handed in at once: cheaper than a size for each job."""
+        """Last job and bytes of each chunk: cheaper than a size for each job."""
         self._inputs = MapInputs(payloads, codec, limit)
-        self._order = order
+        self._terms = terms
         self._codec = codec
         self._in_flight = in_flight
-        self._top_up = max(1, min(in_flight // 4, ledger.limit // 4, _CHUNK))
-        self._wake = wake
+        self._top_up = max(1, min(in_flight // 4, submissions.limit // 4, _CHUNK))
+        self._signal = signal
         self._runs: deque[range] = deque()
-        """Numbers of the jobs handed in and not yet taken, as they were given."""
+        """Numbers of the jobs submitted and not yet taken, as they were given."""
         self._count = 0
         """How many they are."""
         self._ended: dict[int, Frame | Ended] = {}
-        """Results of those that ended well; of the others how they ended."""
+        """Results of jobs that ended well, ends of the others."""
         self._chunk: list[Frame] = []
+        self._filled = False
+        """Whether the last step submitted a chunk."""
         self._abandoned = False
 
     # -- the consumer's side ----------------------------------------------------------------
 
+    def step(self) -> list[Any] | MapWait | None:
+        """Do what can be done without waiting.
+
+        Returns:
+            The next results in order, or what to wait for, or None after the last result.
+
+        Raises:
+            JobError: The next job did not end well.
+            ClosedError: The manager closed before it ended.
+            Exception: The inputs raised it, and all results before it were returned.
+        """
+        while not self.finished:
+            # After a chunk a result that is there already comes first.
+            self._filled = not (self._filled and self.ready()) and self.fill()
+            if self._filled:
+                return MapWait.DRIVER
+            values = self.take()
+            if values:
+                return values
+            if self.starved:
+                return MapWait.ROOM
+            # Cleared before the look: a result that comes after the look sets it again.
+            self._signal.clear()
+            if self.waits:
+                return MapWait.RESULTS
+        return None
+
     def fill(self) -> bool:
-        """Pull one chunk of inputs and hand it in; tell whether another could follow at once."""
+        """Pull one chunk of inputs and submit it; return whether another could follow at once."""
         if self._chunk:
-            return self._hand_in()
+            return self._submit_chunk()
         if self._inputs.ended:
             return False
-        free = min(self._in_flight - self._count, self._ledger.room, _CHUNK)
+        free = min(self._in_flight - self._count, self._submissions.room, _CHUNK)
         # Small top-ups would make small messages: wait until a good part is free.
         if free <= 0 or (self._count and free < self._top_up):
             return False
@@ -101,24 +151,24 @@ class MapPipeline:
         if self._count and room <= 0:
             return False
         self._chunk = self._inputs.pull(free, room)
-        return self._hand_in()
+        return self._submit_chunk()
 
-    def _hand_in(self) -> bool:
+    def _submit_chunk(self) -> bool:
         if not self._chunk:
             return False
-        ledger, chunk = self._ledger, self._chunk
+        submissions, chunk = self._submissions, self._chunk
         try:
-            room = ledger.room
+            room = submissions.room
             if room <= 0:
-                ledger.check_open()
+                submissions.check_open()
                 return False
-            # What fits, and not all or nothing: others may fill the manager again and again.
+            # The part that fits, not all or nothing: others may fill the manager again and again.
             part = chunk if len(chunk) <= room else chunk[:room]
-            ledger.add(self, part, self._order)
+            submissions.add(self, part, self._terms)
         except QueueFull:
             return False
         except ClosedError as error:
-            # What was handed in before still ends, and its results come first.
+            # Jobs submitted before still end, and their results come first.
             self._inputs.close(error)
             self._chunk = []
             return False
@@ -130,12 +180,12 @@ class MapPipeline:
 
     @property
     def starved(self) -> bool:
-        """Whether nothing can come before the manager has room again."""
+        """Whether no result can come before the manager has room again."""
         return not self._count and (bool(self._chunk) or not self._inputs.ended)
 
     @property
     def finished(self) -> bool:
-        """Whether everything was taken; raises what the inputs raised, in its place."""
+        """Whether every result was taken; raises the inputs' error behind the last result."""
         if self._count or self._chunk or not self._inputs.ended:
             return False
         if self._inputs.error is not None:
@@ -148,7 +198,7 @@ class MapPipeline:
         return self._count > 0 and not self.ready()
 
     def take(self) -> list[Any]:
-        """Return the results that are next in order and there; not all at once, maybe none.
+        """Return results that are there, next in order; perhaps not all of them, perhaps none.
 
         Raises:
             JobError: The next job did not end well.
@@ -174,14 +224,14 @@ class MapPipeline:
                 copied += len(ended[2] if isinstance(ended, tuple) else ended)
                 if copied >= _COPIED:
                     break
-        # An error is taken alone: what comes before it must be had first.
+        # An error is taken alone: the results before it come first.
         self._forget(ids[: len(values) if error is None or values else 1])
         if error is not None and not values:
             raise error
         return values
 
     def _forget(self, ids: Sequence[int]) -> None:
-        """These, the first of all, have been looked at for the last time."""
+        """Remove the first jobs: their results were taken."""
         ended, runs, count = self._ended, self._runs, len(ids)
         for id in ids:
             del ended[id]
@@ -197,7 +247,7 @@ class MapPipeline:
             self._bytes -= self._parts.popleft()[1]
 
     def ready(self) -> bool:
-        """Tell whether ``take`` has something to return."""
+        """Return whether ``take`` has a result to return, or an error to raise."""
         return self._count > 0 and self._runs[0][0] in self._ended
 
     def abandon(self) -> None:
@@ -211,42 +261,36 @@ class MapPipeline:
         self._parts.clear()
         self._ended.clear()
         if outstanding:
-            self._ledger.cancel(outstanding)
+            self._submissions.cancel(outstanding)
 
     # -- the driver's side ------------------------------------------------------------------
 
-    def given(self, first: int, count: int) -> None:
-        """Learn the numbers of a chunk."""
+    def _given(self, first: int, count: int) -> None:
+        """Take the numbers of a chunk."""
         self._runs.append(range(first, first + count))
         self._count += count
 
-    def succeed(self, ids: Sequence[int], payloads: Sequence[Frame]) -> None:
+    def _succeed(self, ids: Sequence[int], payloads: Sequence[Frame]) -> None:
         """Keep results until their places come."""
         if not self._abandoned:
             self._ended.update(zip(ids, payloads, strict=True))
-            self._nudge()
+            self._wake()
 
-    def settle(self, rows: Sequence[Ended]) -> None:
+    def _settle(self, rows: Sequence[Ended]) -> None:
         """Keep ends until their places come."""
         if not self._abandoned:
             self._ended.update(zip(map(_NUMBER, rows), rows, strict=True))
-            self._nudge()
+            self._wake()
 
-    def progress(self, id: int, status: Status) -> None:
-        """Nobody asked."""
+    def _progress(self, id: int, status: Status) -> None:
+        """Ignore progress: a ``map`` has no place for it."""
 
-    def fail(self, id: int, error: Exception) -> None:
-        """Keep an error until its place comes."""
-        if not self._abandoned:
-            self._ended[id] = (id, error, b"", 0)
-            self._nudge()
-
-    def _nudge(self) -> None:
-        # The consumer empties its signal before it looks at what ended: a head that it changed
-        # meanwhile was therefore there to be seen.
+    def _wake(self) -> None:
+        # The consumer clears the signal before it looks at the first result: a result that came
+        # and was taken meanwhile needs no signal.
         try:
             if self._runs[0][0] in self._ended:
-                self._wake()
+                self._signal.set()
         except IndexError:
             pass
 

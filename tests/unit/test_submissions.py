@@ -1,4 +1,4 @@
-"""The ledger: numbers, owners, room, and submissions that gather in columns."""
+"""Pending jobs: numbers, owners, room, and submissions that gather in columns."""
 
 from __future__ import annotations
 
@@ -11,17 +11,10 @@ from wmp.actions import End, Notify, Resolve
 from wmp.errors import ClosedError, JobCancelled, JobTimeout, QueueFull, WorkerLost
 from wmp.events import Cancelled, Submitted
 from wmp.message import Frame, Kind
-from wmp.runtime.submission.submissions import (
-    Ended,
-    JobTerms,
-    Status,
-    Submissions,
-    error_of,
-    pack,
-    value_of,
-)
+from wmp.runtime.submission.results import Ended, Status, error_of, pack, value_of
+from wmp.runtime.submission.submissions import JobTerms, OpenSubmission, Submissions
 
-ORDER = JobTerms(Kind(), 0, None, 3)
+TERMS = JobTerms(Kind(), 0, None, 3)
 
 
 class Keeper:
@@ -32,29 +25,26 @@ class Keeper:
         self.ended: dict[int, Any] = {}
         self.reports: list[Status] = []
 
-    def given(self, first: int, count: int) -> None:
+    def _given(self, first: int, count: int) -> None:
         self.ids.extend(range(first, first + count))
 
-    def succeed(self, ids: Sequence[int], payloads: Sequence[Frame]) -> None:
+    def _succeed(self, ids: Sequence[int], payloads: Sequence[Frame]) -> None:
         self.ended.update(zip(ids, [(End.OK, bytes(data)) for data in payloads], strict=True))
 
-    def settle(self, rows: Sequence[Ended]) -> None:
+    def _settle(self, rows: Sequence[Ended]) -> None:
         for id, end, payload, attempts in rows:
             row = (end, bytes(payload), attempts)
-            self.ended[id] = row[:2] if end is End.OK else row
+            self.ended[id] = end if isinstance(end, Exception) else row[: 3 - (end is End.OK)]
 
-    def progress(self, id: int, status: Status) -> None:
+    def _progress(self, id: int, status: Status) -> None:
         self.reports.append(status)
-
-    def fail(self, id: int, error: Exception) -> None:
-        self.ended[id] = error
 
 
 class Inbox(list[Any]):
     """What was posted; ``taken`` is what the driver would see."""
 
     def taken(self) -> list[Any]:
-        entries = [entry() if callable(entry) else entry for entry in self]
+        entries = [one.seal() if isinstance(one, OpenSubmission) else one for one in self]
         self.clear()
         return entries
 
@@ -69,12 +59,12 @@ def inbox() -> Inbox:
 
 
 def test_equal_orders_share_an_event_until_it_is_taken(inbox: Inbox) -> None:
-    ledger, keeper = Submissions(inbox.append, 100), Keeper()
-    ledger.add(keeper, [b"a"], ORDER)
-    ledger.add(keeper, [b"b", b"c"], ORDER)
+    submissions, keeper = Submissions(inbox.append, 100), Keeper()
+    submissions.add(keeper, [b"a"], TERMS)
+    submissions.add(keeper, [b"b", b"c"], TERMS)
 
     (first,) = inbox.taken()
-    ledger.add(keeper, [b"d"], ORDER)
+    submissions.add(keeper, [b"d"], TERMS)
     (second,) = inbox.taken()
 
     assert (list(first.ids), list(first.payloads)) == ([1, 2, 3], [b"a", b"b", b"c"])
@@ -83,13 +73,13 @@ def test_equal_orders_share_an_event_until_it_is_taken(inbox: Inbox) -> None:
 
 
 def test_other_orders_and_cancellations_end_a_gathering(inbox: Inbox) -> None:
-    ledger, keeper = Submissions(inbox.append, 100), Keeper()
+    submissions, keeper = Submissions(inbox.append, 100), Keeper()
     urgent = JobTerms(Kind(), 5, None, 3)
-    ledger.add(keeper, [b"a"], ORDER)
-    ledger.add(keeper, [b"b"], urgent)
-    ledger.add(keeper, [b"c"], ORDER)
-    ledger.cancel([1])
-    ledger.add(keeper, [b"d"], ORDER)
+    submissions.add(keeper, [b"a"], TERMS)
+    submissions.add(keeper, [b"b"], urgent)
+    submissions.add(keeper, [b"c"], TERMS)
+    submissions.cancel([1])
+    submissions.add(keeper, [b"d"], TERMS)
 
     events = inbox.taken()
 
@@ -105,85 +95,85 @@ def test_other_orders_and_cancellations_end_a_gathering(inbox: Inbox) -> None:
 
 
 def test_a_full_ledger_adds_nothing_of_what_does_not_fit(inbox: Inbox) -> None:
-    ledger, keeper = Submissions(inbox.append, 2), Keeper()
-    ledger.add(keeper, [b"a"], ORDER)
+    submissions, keeper = Submissions(inbox.append, 2), Keeper()
+    submissions.add(keeper, [b"a"], TERMS)
 
     with pytest.raises(QueueFull) as caught:
-        ledger.add(keeper, [b"b", b"c"], ORDER)
+        submissions.add(keeper, [b"b", b"c"], TERMS)
 
     assert caught.value.limit == 2
     assert keeper.ids == [1]
-    assert len(ledger) == 1
+    assert len(submissions) == 1
 
 
 def test_who_waits_for_room_is_woken_once_for_each_place(inbox: Inbox) -> None:
-    ledger, keeper = Submissions(inbox.append, 2), Keeper()
-    ledger.add(keeper, [b"a", b"b"], ORDER)
+    submissions, keeper = Submissions(inbox.append, 2), Keeper()
+    submissions.add(keeper, [b"a", b"b"], TERMS)
     woken: list[str] = []
-    ledger.when_room(lambda: woken.append("one"))
-    ledger.when_room(lambda: woken.append("two"))
+    submissions.when_room(lambda: woken.append("one"))
+    submissions.when_room(lambda: woken.append("two"))
     assert woken == []
 
-    ledger.resolve(resolved(1))
+    submissions.resolve(resolved(1))
     assert woken == ["one"]
-    ledger.resolve(resolved(2))
+    submissions.resolve(resolved(2))
     assert woken == ["one", "two"]
-    ledger.when_room(lambda: woken.append("at once"))
+    submissions.when_room(lambda: woken.append("at once"))
     assert woken[-1] == "at once"
 
 
 def test_a_waiter_that_gives_up_passes_its_turn_on(inbox: Inbox) -> None:
-    ledger, keeper = Submissions(inbox.append, 1), Keeper()
-    ledger.add(keeper, [b"a"], ORDER)
+    submissions, keeper = Submissions(inbox.append, 1), Keeper()
+    submissions.add(keeper, [b"a"], TERMS)
     woken: list[str] = []
 
     def first() -> None:
         woken.append("first")
 
-    ledger.when_room(first)
-    ledger.when_room(lambda: woken.append("second"))
-    ledger.resolve(resolved(1))
-    ledger.forget_waiter(first)
+    submissions.when_room(first)
+    submissions.when_room(lambda: woken.append("second"))
+    submissions.resolve(resolved(1))
+    submissions.forget_waiter(first)
 
     assert woken == ["first", "second"]
 
 
 def test_a_job_ends_once_and_strangers_are_ignored(inbox: Inbox) -> None:
-    ledger, keeper = Submissions(inbox.append, 9), Keeper()
-    ledger.add(keeper, [b"a"], ORDER)
+    submissions, keeper = Submissions(inbox.append, 9), Keeper()
+    submissions.add(keeper, [b"a"], TERMS)
 
-    ledger.resolve(resolved(1, 77))
-    ledger.resolve(resolved(1, end=End.LOST))
+    submissions.resolve(resolved(1, 77))
+    submissions.resolve(resolved(1, end=End.LOST))
 
     assert keeper.ended == {1: (End.OK, b"r")}
-    assert len(ledger) == 0
-    assert ledger.cancel([1]) is False
+    assert len(submissions) == 0
+    assert submissions.cancel([1]) is False
 
 
 def test_progress_reaches_the_owner(inbox: Inbox) -> None:
-    ledger, keeper = Submissions(inbox.append, 9), Keeper()
-    ledger.add(keeper, [b"a"], ORDER)
+    submissions, keeper = Submissions(inbox.append, 9), Keeper()
+    submissions.add(keeper, [b"a"], TERMS)
 
-    ledger.notify(Notify(1, 0.5, "half"))
-    ledger.notify(Notify(2, 0.5, "nobody's"))
+    submissions.notify(Notify(1, 0.5, "half"))
+    submissions.notify(Notify(2, 0.5, "nobody's"))
 
     assert keeper.reports == [Status(0.5, "half")]
 
 
 def test_closing_ends_jobs_and_waiters_and_takes_no_more(inbox: Inbox) -> None:
-    ledger, keeper = Submissions(inbox.append, 1), Keeper()
-    ledger.add(keeper, [b"a"], ORDER)
+    submissions, keeper = Submissions(inbox.append, 1), Keeper()
+    submissions.add(keeper, [b"a"], TERMS)
     woken: list[bool] = []
-    ledger.when_room(lambda: woken.append(True))
+    submissions.when_room(lambda: woken.append(True))
 
     cause = RuntimeError("superseded by another")
-    assert ledger.fail(cause) == [1]
+    assert submissions.fail(cause) == [1]
 
     assert woken == [True]
     assert isinstance(keeper.ended[1], ClosedError)
     assert keeper.ended[1].__cause__ is cause
     with pytest.raises(ClosedError, match="superseded by another"):
-        ledger.add(keeper, [b"b"], ORDER)
+        submissions.add(keeper, [b"b"], TERMS)
 
 
 def test_bytes_payloads_are_bytes_or_text() -> None:
@@ -216,22 +206,22 @@ def test_ends_become_the_errors_of_their_names() -> None:
 
 
 def test_a_key_in_progress_hands_in_nothing_until_it_has_ended(inbox: Inbox) -> None:
-    ledger, first, second = Submissions(inbox.append, 100), Keeper(), Keeper()
+    submissions, first, second = Submissions(inbox.append, 100), Keeper(), Keeper()
 
-    assert ledger.add(first, [b"a"], ORDER, key="k") is first
-    assert ledger.add(second, [b"b"], ORDER, key="k") is first
-    assert ledger.add(second, [b"c"], ORDER, key="other") is second
+    assert submissions.add(first, [b"a"], TERMS, key="k") is first
+    assert submissions.add(second, [b"b"], TERMS, key="k") is first
+    assert submissions.add(second, [b"c"], TERMS, key="other") is second
     assert [list(event.payloads) for event in inbox.taken()] == [[b"a", b"c"]]
 
-    ledger.resolve(resolved(1))
-    assert ledger.add(second, [b"d"], ORDER, key="k") is second
+    submissions.resolve(resolved(1))
+    assert submissions.add(second, [b"d"], TERMS, key="k") is second
     assert [list(event.payloads) for event in inbox.taken()] == [[b"d"]]
     assert first.ended == {1: (End.OK, b"r")}
 
 
 def test_keys_are_forgotten_with_their_jobs(inbox: Inbox) -> None:
-    ledger, keeper = Submissions(inbox.append, 100), Keeper()
-    ledger.add(keeper, [b"a"], ORDER, key="k")
-    ledger.fail(ClosedError("closed"))
-    assert not ledger._keys
-    assert not ledger._key_of
+    submissions, keeper = Submissions(inbox.append, 100), Keeper()
+    submissions.add(keeper, [b"a"], TERMS, key="k")
+    submissions.fail(ClosedError("closed"))
+    assert not submissions._keys
+    assert not submissions._key_of

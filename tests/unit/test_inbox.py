@@ -9,7 +9,7 @@ import threading
 
 import pytest
 
-from wmp.runtime.wakeup import Wakeup
+from wmp.runtime.inbox import Wakeup
 
 
 @pytest.mark.parametrize("platform", sorted({"linux" if sys.platform == "linux" else "", "other"}))
@@ -27,20 +27,20 @@ def test_a_loop_that_sleeps_is_woken_once_for_many_rings(
             answers.append(threading.get_ident())
             answered.set()
 
-        bell = Wakeup(asyncio.get_running_loop(), answer)
+        wakeup = Wakeup(asyncio.get_running_loop(), answer)
 
         def ring() -> None:
             for _ in range(100_000):  # more than a pipe holds, and the loop looks only after them
-                assert bell.ring()
+                assert wakeup.ring()
 
         for _ in range(2):
             answered.clear()
             if not answers:
                 ring()
             else:
-                threading.Thread(target=bell.ring).start()
+                threading.Thread(target=wakeup.ring).start()
             await asyncio.wait_for(answered.wait(), 20)
-        bell.close()
+        wakeup.close()
 
     asyncio.run(main())
 
@@ -48,11 +48,11 @@ def test_a_loop_that_sleeps_is_woken_once_for_many_rings(
     assert set(answers) == {threading.get_ident()}
 
 
-def test_nobody_hears_a_bell_that_is_closed_or_whose_loop_is() -> None:
+def test_ringing_fails_when_the_wakeup_or_its_loop_is_closed() -> None:
     async def main() -> tuple[Wakeup, Wakeup]:
         loop = asyncio.get_running_loop()
         left, closed = Wakeup(loop, int), Wakeup(loop, int)
-        descriptors = {closed._heard, closed._rung}
+        descriptors = {closed._reader, closed._writer}
         closed.close()
         closed.close()
         for descriptor in descriptors:

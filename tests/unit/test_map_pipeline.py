@@ -18,39 +18,42 @@ from wmp.errors import (
 )
 from wmp.events import Cancelled, Submitted
 from wmp.message import Kind
-from wmp.runtime.submission.map_pipeline import MapPipeline
-from wmp.runtime.submission.submissions import JobTerms, Submissions
+from wmp.runtime.submission.map_pipeline import MapPipeline, MapWait
+from wmp.runtime.submission.submissions import JobTerms, OpenSubmission, Submissions
 
 
 class World:
-    """A ledger whose jobs are done when the test says so."""
+    """Submissions whose jobs are done when the test says so."""
 
     def __init__(self, limit: int = 10_000) -> None:
         self.posted: list[Any] = []
-        self.ledger = Submissions(self.posted.append, limit)
-        self.wakes = 0
+        self.submissions = Submissions(self.posted.append, limit)
+        self.wakes = self.clears = 0
 
-    def window(
+    def pipeline(
         self, payloads: Iterable[Any], in_flight: int = 100, codec: str = "bytes", **bounds: int
     ) -> MapPipeline:
-        order = JobTerms(Kind(codec="" if codec == "bytes" else codec), 0, None, 3)
+        terms = JobTerms(Kind(codec="" if codec == "bytes" else codec), 0, None, 3)
         return MapPipeline(
-            self.ledger,
+            self.submissions,
             payloads,
-            order,
+            terms,
             codec=codec,
             in_flight=in_flight,
-            wake=self.wake,
+            signal=self,
             **bounds,
         )
 
-    def wake(self) -> None:
+    def set(self) -> None:
         self.wakes += 1
+
+    def clear(self) -> None:
+        self.clears += 1
 
     def jobs(self) -> dict[int, bytes]:
         found: dict[int, bytes] = {}
         for entry in self.posted:
-            event = entry() if callable(entry) else entry
+            event = entry.seal() if isinstance(entry, OpenSubmission) else entry
             if isinstance(event, Submitted):
                 found.update(zip(event.ids, event.payloads, strict=True))
         self.posted.clear()
@@ -59,7 +62,7 @@ class World:
     def end(self, ids: Iterable[int], end: End = End.OK, payload: bytes | None = None) -> None:
         ids = list(ids)
         payloads = [str(id).encode() if payload is None else payload for id in ids]
-        self.ledger.resolve(Resolve(ids, [end] * len(ids), payloads, [1] * len(ids)))
+        self.submissions.resolve(Resolve(ids, [end] * len(ids), payloads, [1] * len(ids)))
 
 
 def counted(count: int, pulled: list[int]) -> Iterator[bytes]:
@@ -68,17 +71,17 @@ def counted(count: int, pulled: list[int]) -> Iterator[bytes]:
         yield str(number).encode()
 
 
-def fill(window: MapPipeline) -> None:
-    while window.fill():
+def fill(pipeline: MapPipeline) -> None:
+    while pipeline.fill():
         pass
 
 
 def test_inputs_are_pulled_up_to_the_bound_and_no_further() -> None:
     world, pulled = World(), []
-    window = world.window(counted(1000, pulled), in_flight=10)
+    pipeline = world.pipeline(counted(1000, pulled), in_flight=10)
     assert pulled == []
 
-    fill(window)
+    fill(pipeline)
 
     assert len(pulled) == 10
     assert len(world.jobs()) == 10
@@ -86,51 +89,51 @@ def test_inputs_are_pulled_up_to_the_bound_and_no_further() -> None:
 
 def test_results_come_in_order_whatever_order_they_end_in() -> None:
     world = World()
-    window = world.window([b"a", b"b", b"c"])
-    fill(window)
+    pipeline = world.pipeline([b"a", b"b", b"c"])
+    fill(pipeline)
     ids = list(world.jobs())
 
     world.end([ids[2], ids[1]])
-    assert window.waits
+    assert pipeline.waits
     assert world.wakes == 0
     world.end([ids[0]])
     assert world.wakes == 1
 
-    assert window.take() == [str(id).encode() for id in ids]
-    assert window.finished
+    assert pipeline.take() == [str(id).encode() for id in ids]
+    assert pipeline.finished
 
 
 def test_taking_makes_room_in_good_parts() -> None:
     world, pulled = World(), []
-    window = world.window(counted(1000, pulled), in_flight=8)
-    fill(window)
+    pipeline = world.pipeline(counted(1000, pulled), in_flight=8)
+    fill(pipeline)
     ids = list(world.jobs())
     world.end(ids)
 
-    fill(window)
+    fill(pipeline)
     assert len(pulled) == 8
-    assert len(window.take()) == 2
-    fill(window)
+    assert len(pipeline.take()) == 2
+    fill(pipeline)
     assert len(pulled) == 10
 
 
 def test_one_end_too_few_stops_the_taking() -> None:
     world = World()
-    window = world.window([b"a", b"b", b"c"])
-    fill(window)
+    pipeline = world.pipeline([b"a", b"b", b"c"])
+    fill(pipeline)
     ids = list(world.jobs())
-    assert window.take() == []
+    assert pipeline.take() == []
     world.end([ids[0], ids[2]])
 
-    assert window.take() == [str(ids[0]).encode()]
-    assert window.take() == []
-    assert window.waits
+    assert pipeline.take() == [str(ids[0]).encode()]
+    assert pipeline.take() == []
+    assert pipeline.waits
 
 
 def test_the_consumer_is_woken_once_for_all_that_ended_together() -> None:
     world = World()
-    window = world.window([b"a", b"b", b"c"])
-    fill(window)
+    pipeline = world.pipeline([b"a", b"b", b"c"])
+    fill(pipeline)
 
     world.end(world.jobs())
 
@@ -139,15 +142,15 @@ def test_the_consumer_is_woken_once_for_all_that_ended_together() -> None:
 
 def test_a_failure_is_raised_in_its_place() -> None:
     world = World()
-    window = world.window([b"a", b"b"])
-    fill(window)
+    pipeline = world.pipeline([b"a", b"b"])
+    fill(pipeline)
     ids = list(world.jobs())
     world.end([ids[1]], End.LOST, b"w1\ngone")
     world.end([ids[0]])
 
-    assert window.take() == [str(ids[0]).encode()]
+    assert pipeline.take() == [str(ids[0]).encode()]
     with pytest.raises(WorkerLost, match="gone"):
-        window.take()
+        pipeline.take()
 
 
 def test_what_the_inputs_raise_is_raised_in_its_place() -> None:
@@ -156,95 +159,98 @@ def test_what_the_inputs_raise_is_raised_in_its_place() -> None:
         raise ZeroDivisionError("in the inputs")
 
     world = World()
-    window = world.window(broken())
-    fill(window)
+    pipeline = world.pipeline(broken())
+    fill(pipeline)
     world.end(world.jobs())
 
-    assert not window.finished
-    window.take()
+    assert not pipeline.finished
+    pipeline.take()
     with pytest.raises(ZeroDivisionError, match="in the inputs"):
-        window.finished  # noqa: B018
+        pipeline.finished  # noqa: B018
 
 
 def test_an_input_that_is_no_payload_is_raised_in_its_place() -> None:
     world = World()
-    window = world.window([b"a", 5])  # type: ignore[list-item]
-    fill(window)
+    pipeline = world.pipeline([b"a", 5])  # type: ignore[list-item]
+    fill(pipeline)
     world.end(world.jobs())
 
-    window.take()
+    pipeline.take()
     with pytest.raises(TypeError, match="got int"):
-        window.finished  # noqa: B018
+        pipeline.finished  # noqa: B018
 
 
 def test_abandoning_cancels_what_has_not_ended_and_keeps_nothing() -> None:
     world = World()
-    window = world.window([b"a", b"b", b"c"])
-    fill(window)
+    pipeline = world.pipeline([b"a", b"b", b"c"])
+    fill(pipeline)
     ids = list(world.jobs())
     world.end(ids[:1])
 
-    window.abandon()
+    pipeline.abandon()
     (event,) = world.posted
     world.end(ids[1:], End.CANCELLED, b"")
 
     assert event == Cancelled(ids[1:])
-    assert len(world.ledger) == 0
-    assert window.finished
+    assert len(world.submissions) == 0
+    assert pipeline.finished
 
 
 def test_no_room_in_the_manager_starves_the_window_until_there_is() -> None:
     world = World(limit=1)
-    world.window([b"other"]).fill()
+    world.pipeline([b"other"]).fill()
     (other,) = world.jobs()
-    window = world.window([b"a"])
+    pipeline = world.pipeline([b"a"])
 
-    assert not window.fill()
-    assert window.starved
+    assert not pipeline.fill()
+    assert pipeline.starved
     world.end([other])
-    fill(window)
-    assert not window.starved
+    fill(pipeline)
+    assert not pipeline.starved
     assert list(world.jobs().values()) == [b"a"]
 
 
 def test_a_broken_cbor_result_fails_its_own_job() -> None:
     world = World()
-    window = world.window([1], in_flight=1, codec="cbor")
-    fill(window)
+    pipeline = world.pipeline([1], in_flight=1, codec="cbor")
+    fill(pipeline)
     world.end(world.jobs(), payload=b"\xff\xff")
 
     with pytest.raises(JobFailed, match="broken"):
-        window.take()
+        pipeline.take()
 
 
 def test_what_fits_is_handed_in_and_the_rest_when_there_is_room() -> None:
     world = World(limit=4)
-    window = world.window([b"a", b"b", b"c", b"d"])
-    other = world.window([b"x", b"y", b"z"])
+    pipeline = world.pipeline([b"a", b"b", b"c", b"d"])
+    other = world.pipeline([b"x", b"y", b"z"])
     # Pulled while there was room for all, handed in when others had taken most of it.
-    add, world.ledger.add = world.ledger.add, lambda *_: (_ for _ in ()).throw(QueueFull(4))  # type: ignore[assignment, method-assign]
-    assert not window.fill()
-    world.ledger.add = add  # type: ignore[method-assign]
+    add, world.submissions.add = (
+        world.submissions.add,
+        lambda *_: (_ for _ in ()).throw(QueueFull(4)),
+    )  # type: ignore[assignment, method-assign]
+    assert not pipeline.fill()
+    world.submissions.add = add  # type: ignore[method-assign]
     fill(other)
-    assert window.starved
+    assert pipeline.starved
 
-    assert window.fill()
-    assert not window.starved
+    assert pipeline.fill()
+    assert not pipeline.starved
     assert list(world.jobs().values()) == [b"x", b"y", b"z", b"a"]
-    assert not window.fill()
+    assert not pipeline.fill()
 
 
 def test_a_full_manager_that_drains_ends_the_map_instead_of_having_it_ask_for_ever() -> None:
     world = World(limit=1)
-    world.window([b"other"]).fill()
-    window = world.window([b"a"])
-    world.ledger.refuse(ClosedError("the manager is draining"))
-    window._chunk = [b"a"]
+    world.pipeline([b"other"]).fill()
+    pipeline = world.pipeline([b"a"])
+    world.submissions.refuse(ClosedError("the manager is draining"))
+    pipeline._chunk = [b"a"]
 
-    assert not window.fill()
-    assert not window.starved
+    assert not pipeline.fill()
+    assert not pipeline.starved
     with pytest.raises(ClosedError, match="draining"):
-        window.finished  # noqa: B018
+        pipeline.finished  # noqa: B018
 
 
 def test_bytes_are_bounded_as_well_as_jobs() -> None:
@@ -255,15 +261,15 @@ def test_bytes_are_bounded_as_well_as_jobs() -> None:
             pulled.append(number)
             yield bytes(100)
 
-    window = world.window(large(), in_flight=1000, max_bytes=1600)
-    fill(window)
+    pipeline = world.pipeline(large(), in_flight=1000, max_bytes=1600)
+    fill(pipeline)
     assert len(pulled) == 16
     ids = list(world.jobs())
     world.end(ids)
-    assert len(window.take()) == 16
-    fill(window)
+    assert len(pipeline.take()) == 16
+    fill(pipeline)
     assert len(pulled) == 32
-    one = world.window([bytes(5000), b""], in_flight=1000, max_bytes=1600)
+    one = world.pipeline([bytes(5000), b""], in_flight=1000, max_bytes=1600)
     fill(one)
     assert [len(data) for data in world.jobs().values()][-1] == 5000
 
@@ -272,64 +278,97 @@ def test_bytes_are_bounded_as_well_as_jobs() -> None:
 def test_inputs_that_are_there_and_inputs_that_come_are_handed_in_alike(kind: Any) -> None:
     world = World()
     inputs = [b"a", "ä", bytearray(b"c"), b"d" * 30, b"e"]
-    window = world.window(kind(inputs), max_bytes=16)
-    fill(window)
+    pipeline = world.pipeline(kind(inputs), max_bytes=16)
+    fill(pipeline)
     jobs = world.jobs()
     assert list(jobs.values())[:2] == [b"a", "ä".encode()]
     assert len(jobs) < len(inputs)  # two bytes at once, and 16 in all
     values = []
-    while not window.finished:
+    while not pipeline.finished:
         jobs |= world.jobs()
         world.end(id for id in jobs if id not in values and not values.append(id))
-        while window.take():
+        while pipeline.take():
             pass
-        fill(window)
+        fill(pipeline)
     assert list(jobs.values()) == [b"a", "ä".encode(), b"c", b"d" * 30, b"e"]
 
 
 @pytest.mark.parametrize("kind", [list, tuple, iter])
 def test_a_payload_above_the_limit_is_told_in_its_place(kind: Any) -> None:
     world = World()
-    window = world.window(kind([b"a", b"bbbbb", b"c"]), limit=4)
-    fill(window)
+    pipeline = world.pipeline(kind([b"a", b"bbbbb", b"c"]), limit=4)
+    fill(pipeline)
     assert list(world.jobs().values()) == [b"a"]
     world.end([1])
-    assert window.take() == [b"1"]
+    assert pipeline.take() == [b"1"]
     with pytest.raises(ConfigError, match="5 bytes is too large"):
-        window.finished  # noqa: B018
+        pipeline.finished  # noqa: B018
 
 
 def test_an_empty_list_is_finished_at_once() -> None:
     world = World()
-    window = world.window([])
-    fill(window)
-    assert window.finished
+    pipeline = world.pipeline([])
+    fill(pipeline)
+    assert pipeline.finished
     assert world.jobs() == {}
 
 
 def test_results_that_ended_well_and_others_are_told_apart() -> None:
     world = World()
-    window = world.window([b"a", b"b", b"c"])
-    fill(window)
+    pipeline = world.pipeline([b"a", b"b", b"c"])
+    fill(pipeline)
     ids = list(world.jobs())
     statuses = [End.OK, End.CANCELLED, End.OK]
-    world.ledger.resolve(Resolve(ids, statuses, [b"x", b"no", memoryview(b"z")], [1, 0, 1]))
+    world.submissions.resolve(Resolve(ids, statuses, [b"x", b"no", memoryview(b"z")], [1, 0, 1]))
 
-    assert window.take() == [b"x"]
+    assert pipeline.take() == [b"x"]
     with pytest.raises(JobCancelled, match="no"):
-        window.take()
-    assert window.take() == [b"z"]
-    assert window.finished
+        pipeline.take()
+    assert pipeline.take() == [b"z"]
+    assert pipeline.finished
 
 
 def test_large_results_are_copied_when_their_turn_comes_and_not_before() -> None:
     world = World()
-    window = world.window([b"%d" % n for n in range(300)], in_flight=300)
-    fill(window)
+    pipeline = world.pipeline([b"%d" % n for n in range(300)], in_flight=300)
+    fill(pipeline)
     jobs = list(world.jobs())
     small, large = memoryview(b"s" * 1000), memoryview(b"l" * 1_000_000)
-    world.ledger.resolve(
+    world.submissions.resolve(
         Resolve(jobs, [End.OK] * 300, [large] * 3 + [small] * 297, [1] * 300)  # type: ignore[list-item]
     )
-    assert [len(window.take()) for _ in range(3)] == [1, 1, 1]
-    assert window.take() == [bytes(small)] * 75, "in_flight // 4, as one look takes at most"
+    assert [len(pipeline.take()) for _ in range(3)] == [1, 1, 1]
+    assert pipeline.take() == [bytes(small)] * 75, "in_flight // 4, as one look takes at most"
+
+
+def test_a_step_says_what_to_wait_for() -> None:
+    world = World(limit=2)
+    pipeline = world.pipeline([b"a", b"b", b"c"], in_flight=2)
+
+    assert pipeline.step() is MapWait.DRIVER
+    world.end([1])
+    assert pipeline.step() == [b"1"], "a result that is there comes before more inputs"
+    assert pipeline.step() is MapWait.DRIVER
+    assert pipeline.step() is MapWait.RESULTS
+    world.end([2, 3])
+    assert [pipeline.step() for _ in range(3)] == [[b"2"], [b"3"], None]
+
+
+def test_a_step_without_room_waits_for_it() -> None:
+    world = World(limit=1)
+    other, pipeline = world.pipeline([b"other"]), world.pipeline([b"a"])
+
+    assert other.step() is MapWait.DRIVER
+    assert pipeline.step() is MapWait.ROOM
+    world.end([1])
+    assert pipeline.step() is MapWait.DRIVER
+
+
+def test_the_signal_is_cleared_before_the_last_look_at_the_results() -> None:
+    world = World()
+    pipeline = world.pipeline([b"a"])
+    assert pipeline.step() is MapWait.DRIVER
+    # The result comes between `take` and the wait: the step must find it, or nothing wakes it.
+    world.clear = lambda: world.end([1])  # type: ignore[method-assign]
+
+    assert pipeline.step() == [b"1"]

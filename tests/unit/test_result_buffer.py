@@ -1,4 +1,4 @@
-"""The shelf: results that outlive the process that made them."""
+"""Results that outlive the process that made them."""
 
 from __future__ import annotations
 
@@ -14,35 +14,35 @@ def make(size: int = 100) -> tuple[ResultBuffer, list[int], bytearray]:
 
 
 def test_what_was_put_there_is_found_in_order_until_it_is_cleared() -> None:
-    shelf, mark, memory = make()
+    buffer, mark, memory = make()
     highest = 2**63 - 1
-    assert shelf.put(7, Outcome.OK, b"")
-    assert shelf.put(highest, Outcome.ERROR, memoryview(b"no luck"))
+    assert buffer.put(7, Outcome.OK, b"")
+    assert buffer.put(highest, Outcome.ERROR, memoryview(b"no luck"))
     # The other end has the memory only.
     other = ResultBuffer(memory, mark, FILLED)
     assert other.results() == ([7, highest], [Outcome.OK, Outcome.ERROR], [b"", b"no luck"])
-    shelf.clear()
+    buffer.clear()
     assert other.results() == ([], [], [])
-    assert shelf.put(8, Outcome.CANCELLED, b"x")
+    assert buffer.put(8, Outcome.CANCELLED, b"x")
     assert other.results() == ([8], [Outcome.CANCELLED], [b"x"])
 
 
 def test_what_finds_no_room_is_refused_and_nothing_is_harmed() -> None:
-    shelf, _, _ = make(40)
-    assert shelf.put(1, Outcome.OK, b"1234")
-    assert not shelf.put(2, Outcome.OK, b"x" * 11)
-    assert shelf.put(3, Outcome.OK, b"x" * 10)  # to the last byte
-    assert shelf.results() == ([1, 3], [Outcome.OK] * 2, [b"1234", b"x" * 10])
+    buffer, _, _ = make(40)
+    assert buffer.put(1, Outcome.OK, b"1234")
+    assert not buffer.put(2, Outcome.OK, b"x" * 11)
+    assert buffer.put(3, Outcome.OK, b"x" * 10)  # to the last byte
+    assert buffer.results() == ([1, 3], [Outcome.OK] * 2, [b"1234", b"x" * 10])
 
 
 def test_what_makes_no_sense_is_no_result() -> None:
-    shelf, mark, memory = make()
-    shelf.put(1, Outcome.OK, b"good")
+    buffer, mark, memory = make()
+    buffer.put(1, Outcome.OK, b"good")
     behind = mark[FILLED]
-    shelf.put(2, Outcome.OK, b"bad")
+    buffer.put(2, Outcome.OK, b"bad")
     for end in range(behind, mark[FILLED]):
         mark[FILLED] = end
-        assert shelf.results() == ([1], [Outcome.OK], [b"good"])
+        assert buffer.results() == ([1], [Outcome.OK], [b"good"])
     memory[behind:] = b"\xff" * len(memory[behind:])
     mark[FILLED] = 1 << 40
-    assert shelf.results() == ([1], [Outcome.OK], [b"good"])
+    assert buffer.results() == ([1], [Outcome.OK], [b"good"])

@@ -1,0 +1,168 @@
+"""The sockets of a node on its loop: which can be read, which are connected, which open anew.
+
+ZeroMQ's descriptors are edge-triggered: they say once that something changed, and any call on a
+socket may swallow that. So a socket counts as readable from the edge on, until the driver has
+received all that was there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterator, Sequence
+
+import zmq
+
+from wmp.errors import WMPError
+from wmp.runtime.sockets import Port, describe
+
+__all__ = ["Connections"]
+
+logger = logging.getLogger("wmp")
+
+_REOPEN = 1.0
+"""Seconds between two attempts to open a DEALER anew."""
+
+
+class Connections:
+    """Watches the ROUTER and the DEALERs of one node. All calls are on the loop.
+
+    Args:
+        ports: The sockets; DEALERs by their numbers.
+        name: The node's, for log lines.
+        reopen: Opens the DEALER of that number anew.
+        owed: Whether a manager behind a link has not answered everything yet: a manager that
+            goes then did not end in peace.
+        on_readable: Called by the loop with a socket that became readable.
+        schedule: Asks for a turn later: there may be something to read.
+        connected: Called with the number of a link that is connected.
+        failed: Called with a description of each handshake that failed.
+
+    Attributes:
+        router: The ROUTER, None for a node without.
+        dealers: The DEALERs by number.
+        readable: Sockets from which the driver has not yet received all.
+    """
+
+    def __init__(
+        self,
+        ports: Sequence[Port],
+        *,
+        name: str,
+        reopen: Callable[[int], Port] | None,
+        owed: Callable[[int], bool] | None,
+        on_readable: Callable[[Port], None],
+        schedule: Callable[[], None],
+        connected: Callable[[int], None],
+        failed: Callable[[str], None],
+    ) -> None:
+        self.router = next((port for port in ports if port.index is None), None)
+        self.dealers = {port.index: port for port in ports if port.index is not None}
+        self.readable: dict[Port, None] = {}
+        self._name = name
+        self._reopen = reopen
+        self._owed = owed
+        self._on_readable = on_readable
+        self._schedule = schedule
+        self._on_connected = connected
+        self._on_failed = failed
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def __iter__(self) -> Iterator[Port]:
+        if self.router is not None:
+            yield self.router
+        yield from self.dealers.values()
+
+    def start(self) -> None:
+        """Watch the sockets on the running loop."""
+        self._loop = asyncio.get_running_loop()
+        for port in self:
+            self._watch(port)
+
+    def unwatch(self) -> None:
+        """Watch no socket any more: descriptors that are never read would keep waking the loop."""
+        loop, self._loop = self._loop, None
+        if loop is not None:
+            for port in self:
+                self._unwatch(loop, port)
+
+    def close(self, linger: float) -> None:
+        """Close the sockets; last messages have ``linger`` seconds to leave."""
+        self.unwatch()
+        for port in self:
+            port.close(linger)
+
+    def look(self) -> None:
+        """Ask every socket whether something waits there."""
+        for port in self:
+            if port not in self.readable and port.readable():
+                self.readable[port] = None
+
+    def _watch(self, port: Port) -> None:
+        assert self._loop is not None
+        self._loop.add_reader(port.descriptor, self._on_readable, port)
+        self._loop.add_reader(port.monitor_descriptor, self._on_monitor, port)
+        # What happened before the readers were there would never wake them.
+        self.readable[port] = None
+        self._on_monitor(port)
+        if port.index is not None and port.connected:
+            self._connected(port)
+        self._schedule()
+
+    def _unwatch(self, loop: asyncio.AbstractEventLoop, port: Port) -> None:
+        loop.remove_reader(port.descriptor)
+        loop.remove_reader(port.monitor_descriptor)
+        self.readable.pop(port, None)
+
+    def _connected(self, port: Port) -> None:
+        assert port.index is not None
+        if port.warned:
+            logger.info("%s: connected to %s", self._name, port.name)
+        port.connected, port.met, port.warned = True, True, False
+        self._on_connected(port.index)
+
+    def _on_monitor(self, port: Port) -> None:
+        for event, value in port.happenings():
+            if event == zmq.EVENT_HANDSHAKE_SUCCEEDED:
+                if port.index is not None:
+                    self._connected(port)
+            elif event == zmq.EVENT_DISCONNECTED:
+                if port.index is not None:
+                    port.connected = False
+            elif event == zmq.EVENT_CONNECT_RETRIED:
+                if port.index is not None and not port.connected and not port.warned:
+                    port.warned = True
+                    # A device is a manager to those below it.
+                    text = "the manager at %s has gone" if port.met else "nobody answers at %s"
+                    peace = port.met and self._owed is not None and not self._owed(port.index)
+                    level = logging.INFO if peace else logging.WARNING
+                    logger.log(level, f"%s: {text}; trying on", self._name, port.name)
+            else:
+                reason = describe(event, value)
+                if reason is not None:
+                    self._on_failed(f"{port.name}: {reason}")
+
+    def reopen(self, link: int) -> Port | None:
+        """Close a DEALER and open it anew; return the closed one, None if nothing can open it."""
+        if self._loop is None or self._reopen is None:
+            return None
+        old = self.dealers.pop(link)
+        self._unwatch(self._loop, old)
+        old.close(0)
+        self._open_again(link, old, logging.ERROR)
+        return old
+
+    def _open_again(self, link: int, old: Port, level: int) -> None:
+        """Open a DEALER, and try again every second until that succeeds: it worked before."""
+        if self._loop is None or self._reopen is None:
+            return
+        try:
+            port = self._reopen(link)
+        except WMPError as error:
+            logger.log(level, "%s: cannot reopen link %d: %s", self._name, link, error)
+            self._loop.call_later(_REOPEN, self._open_again, link, old, logging.DEBUG)
+            return
+        # The same place: warnings about it are not repeated.
+        port.met, port.warned = old.met, old.warned
+        self.dealers[link] = port
+        self._watch(port)

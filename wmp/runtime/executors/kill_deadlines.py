@@ -1,0 +1,104 @@
+"""How a handler in a child process is ended by force: its flag first, then SIGTERM, then SIGKILL.
+
+A job that is to stop, because it was cancelled or its deadline has passed, sees its flag. If it
+goes on for ``cancel_grace``, its child gets SIGTERM, which raises ``SystemExit`` in the handler,
+and ``KILL_AFTER`` later SIGKILL.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from wmp.runtime.executors.assignment import NEVER, Assignment
+from wmp.runtime.executors.child_process import ChildProcess
+
+__all__ = ["KILL_AFTER", "KillDeadlines"]
+
+KILL_AFTER: Final = 1.0
+"""Seconds between SIGTERM and SIGKILL: for ``finally`` blocks, not for going on."""
+
+_AGAIN: Final = 0.1
+"""Seconds until another look at a job that should end by itself as soon as its turn comes."""
+
+
+class KillDeadlines:
+    """Enforces the deadlines of the jobs in child processes. Called under the executor's lock.
+
+    Args:
+        grace: Seconds that a job may go on after its flag was raised; None for ever.
+        raise_flag: Has a child raise the flag of its running job.
+    """
+
+    def __init__(
+        self, grace: float | None, raise_flag: Callable[[ChildProcess, int], None]
+    ) -> None:
+        self.grace = NEVER if grace is None else grace
+        self._raise_flag = raise_flag
+
+    def enforce(self, child: ChildProcess, now: float) -> None:
+        """Raise the flag of the running job, ask the child to end, or kill it, whatever is due."""
+        if child.kill_at is not None:
+            if now < child.kill_at:
+                return
+            if not child.pardon():
+                child.kill()
+                child.kill_at = NEVER
+                return
+        assignment = child.assignment
+        if assignment is None or assignment.alarm > now:
+            return
+        running = child.begun
+        raised, ended = self._check(assignment, running, now)
+        if raised:
+            self._raise_flag(child, running)
+        if ended:
+            child.condemn(running, now + KILL_AFTER)
+
+    def interrupt(self, assignment: Assignment, ids: Iterable[int], now: float) -> None:
+        """Count the grace of jobs whose flags are raised now."""
+        for id in ids:
+            assignment.flagged.setdefault(id, now)
+        assignment.alarm = min(assignment.alarm, now + self.grace)
+
+    def next(self, children: Iterable[ChildProcess]) -> float:
+        """Return when ``enforce`` is due for one of these children."""
+        due = NEVER
+        for child in children:
+            if child.kill_at is not None:
+                due = min(due, child.kill_at)
+            elif child.assignment is not None:
+                due = min(due, child.assignment.alarm)
+        return due
+
+    def _check(self, assignment: Assignment, running: int, now: float) -> tuple[bool, bool]:
+        """Check whether the child's running job may go on; set the next alarm.
+
+        Returns:
+            Whether its flag must be raised now, and whether it must be ended by force.
+        """
+        raised = ended = False
+        alarm = NEVER
+        for id, (_, deadline, _) in assignment.jobs.items():
+            since = assignment.flagged.get(id)
+            if since is None:
+                if deadline is None:
+                    continue
+                if deadline > now:
+                    alarm = min(alarm, deadline)
+                    continue
+                if id == running:
+                    assignment.flagged[id] = since = deadline
+                    raised = True
+                else:
+                    since = NEVER  # the child does not begin it any more (WMP-6.7)
+            due = since + self.grace
+            if id != running:
+                # The child may begin it at any moment: it has not read the flag yet, say.
+                alarm = min(alarm, max(due, now + _AGAIN))
+            elif due > now:
+                alarm = min(alarm, due)
+            else:
+                ended = True
+        assignment.alarm = alarm
+        return raised, ended

@@ -1,0 +1,161 @@
+"""Lanes in this process: on threads, or on the driver's own thread."""
+
+from __future__ import annotations
+
+from collections import deque
+from queue import SimpleQueue
+from threading import Thread
+from time import monotonic
+
+from wmp.actions import Interrupt, Recall, Run
+from wmp.events import Finished, Recalled
+from wmp.message import Limits
+from wmp.runtime.executors.lane import (
+    Lane,
+    PoolEvent,
+    PostEvent,
+    Reporter,
+    cancelled,
+    lost,
+    run_lane,
+)
+from wmp.runtime.handlers import Served, within_limit
+from wmp.runtime.threads import start_thread
+
+__all__ = ["InlineExecutor", "LocalExecutor", "ThreadExecutor"]
+
+
+class LocalExecutor:
+    """The lanes at work in this process, by number.
+
+    Args:
+        post: Takes the events.
+        limit: Largest number of bytes of one result.
+    """
+
+    def __init__(self, post: PostEvent, limit: int = Limits.PAYLOAD) -> None:
+        self._post = post
+        self._limit = limit
+        self._closed = False
+        self.lanes: dict[int, Lane] = {}
+        self.reporter = Reporter()
+
+    def post(self, event: PoolEvent) -> None:
+        """Post, unless the executor is closed: a handler that hung may end much later."""
+        if not self._closed:
+            self._post(within_limit(event, self._limit) if type(event) is Finished else event)
+
+    def open(self, action: Run, served: Served) -> Lane:
+        """Make a lane of ``action`` and remember it."""
+        lane = self.lanes[action.lane] = Lane(action, served, self.post, self.reporter)
+        return lane
+
+    def forget(self, number: int) -> None:
+        """Forget a lane that has ended: all its events are posted."""
+        self.lanes.pop(number, None)
+
+    def recall(self, action: Recall) -> bool:
+        lane = self.lanes.get(action.lane)
+        if lane is None:
+            return False
+        self.post(Recalled(action.lane, lane.recall(action.ids)))
+        return True
+
+    def interrupt(self, action: Interrupt) -> bool:
+        lane = self.lanes.get(action.lane)
+        if lane is None:
+            return False
+        taken = lane.interrupt(action.ids)
+        if taken:
+            self.post(cancelled(action.lane, taken))
+        return True
+
+    def interrupt_all(self) -> None:
+        for lane in list(self.lanes.values()):
+            self.interrupt(Interrupt(lane.number, lane.action.ids))
+
+    def stop(self) -> None:
+        """Begin nothing more, raise every flag."""
+        for lane in list(self.lanes.values()):
+            lane.abandon()
+
+    def mute(self) -> None:
+        """Post nothing more."""
+        self._closed = True
+        self.reporter.close()
+
+
+class ThreadExecutor(LocalExecutor):
+    """Lanes on at most ``slots`` daemon threads, each started when no other is free.
+
+    The default, right for handlers that wait or are short.
+    """
+
+    def __init__(self, slots: int, post: PostEvent, limit: int = Limits.PAYLOAD) -> None:
+        super().__init__(post, limit)
+        self._slots = slots
+        self._threads: list[Thread] = []
+        self._queue: SimpleQueue[Lane | None] = SimpleQueue()
+        self._idle: deque[None] = deque()
+        """A token for each thread that waits; taken for each lane that is queued."""
+
+    def start(self) -> None:
+        """Start nothing: threads start with the first lanes."""
+
+    def run(self, action: Run, served: Served) -> None:
+        if self._closed:
+            return
+        try:
+            self._idle.pop()
+        except IndexError:
+            if len(self._threads) < self._slots:
+                # Daemon: a handler that never returns must not keep the process alive.
+                thread = start_thread(self._work, f"wmp-handlers-{len(self._threads)}")
+                if thread is not None:
+                    self._threads.append(thread)
+                elif not self._threads:
+                    self.post(
+                        lost(action.lane, list(action.ids), "no thread could be started for it")
+                    )
+                    return
+        self._queue.put(self.open(action, served))
+
+    def _work(self) -> None:
+        while (lane := self._queue.get()) is not None:
+            run_lane(lane)
+            self.forget(lane.number)
+            del lane  # its payloads must not live as long as this thread idles
+            self._idle.append(None)
+
+    def close(self, timeout: float) -> None:
+        """Wait for running handlers, leave those that do not end."""
+        deadline = monotonic() + timeout
+        for _ in self._threads:
+            self._queue.put(None)
+        for thread in self._threads:
+            thread.join(max(0.0, deadline - monotonic()))
+        self.mute()
+
+
+class InlineExecutor(LocalExecutor):
+    """Lanes on the driver's own thread: all of a lane is posted when ``run`` returns.
+
+    No hop to another thread: the fastest for handlers of a few microseconds. The price: while a
+    lane runs nothing else does, heartbeats included (WMP-9.5), so a lane must never take longer
+    than a fraction of a manager's ``expire``; and neither RECALL nor CANCEL reaches it.
+    """
+
+    def start(self) -> None:
+        """Start nothing."""
+
+    def run(self, action: Run, served: Served) -> None:
+        if self._closed:
+            return
+        lane = self.open(action, served)
+        lane.watched = True  # a report by the reporter's thread would only wait for the driver
+        run_lane(lane)
+        self.forget(lane.number)
+
+    def close(self, timeout: float) -> None:
+        """Wait for nothing: no lane can be running."""
+        self.mute()

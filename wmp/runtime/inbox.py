@@ -1,0 +1,142 @@
+"""A driver's inbox: entries from any thread, and how they wake the driver's loop."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import sys
+import threading
+from collections import deque
+from collections.abc import Callable
+from typing import Final
+
+from wmp.events import DeviceEvent, ManagerEvent, WorkerEvent
+from wmp.runtime.submission.submissions import OpenSubmission
+
+__all__ = ["Event", "Inbox", "InboxEntry", "Wakeup"]
+
+Event = ManagerEvent | WorkerEvent | DeviceEvent
+
+InboxEntry = Event | OpenSubmission
+"""An event, or jobs that become an event when their turn comes."""
+
+_ONE: Final = (1).to_bytes(8, sys.byteorder)
+"""What is written: an eventfd takes no less."""
+
+
+class Wakeup:
+    """Wakes a loop from another thread, at a third of what ``call_soon_threadsafe`` costs.
+
+    Args:
+        loop: The running loop.
+        answer: Called on the loop, once or more, after ``ring``; it must not raise.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, answer: Callable[[], object]) -> None:
+        self._loop = loop
+        self._answer = answer
+        self._lock = threading.Lock()
+        self._closed = False
+        if sys.platform == "linux":
+            self._reader = self._writer = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        else:
+            self._reader, self._writer = os.pipe()
+            os.set_blocking(self._reader, False)
+            os.set_blocking(self._writer, False)
+        loop.add_reader(self._reader, self._on_readable)
+
+    def ring(self) -> bool:
+        """Wake the loop, from any thread; return False if the loop or this object is closed."""
+        # Under the lock: the number of a closed descriptor may belong to another file by now.
+        with self._lock:
+            if self._closed or self._loop.is_closed():
+                return False
+            with contextlib.suppress(BlockingIOError):  # Full: the loop wakes anyway.
+                os.write(self._writer, _ONE)
+            return True
+
+    def close(self) -> None:
+        """Close the descriptors; call it on the loop. Idempotent."""
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+            self._loop.remove_reader(self._reader)
+            for descriptor in {self._reader, self._writer}:
+                os.close(descriptor)
+
+    def _on_readable(self) -> None:
+        with contextlib.suppress(BlockingIOError):
+            os.read(self._reader, 4096)
+        self._answer()
+
+
+class Inbox:
+    """Entries for one driver, and its next turn.
+
+    ``post`` may be called from any thread and at any time: entries wait for ``start``, and those
+    posted after ``close`` are ignored. Everything else is called on the loop.
+
+    Attributes:
+        entries: What was posted; the driver takes from the left.
+        scheduled: Whether a turn is on its way. The driver clears it when a turn begins.
+    """
+
+    def __init__(self) -> None:
+        self.entries: deque[InboxEntry] = deque()
+        self.scheduled = False
+        self._turn: Callable[[], object] = _nothing
+        self._loop_closed: Callable[[], object] = _nothing
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread = 0
+        self._wakeup: Wakeup | None = None
+
+    def start(self, turn: Callable[[], object], loop_closed: Callable[[], object]) -> None:
+        """Begin to wake the running loop.
+
+        Args:
+            turn: The driver's turn.
+            loop_closed: Called by ``post``, on its thread, when the loop was closed.
+        """
+        self._turn = turn
+        self._loop_closed = loop_closed
+        self._loop = asyncio.get_running_loop()
+        self._thread = threading.get_ident()
+        self._wakeup = Wakeup(self._loop, turn)
+
+    def post(self, entry: InboxEntry) -> None:
+        """Add an entry and wake the loop, once a burst.
+
+        Appending comes first, and a turn clears the mark before it takes entries: an entry that
+        is added while the mark is set is taken by the turn on its way.
+        """
+        self.entries.append(entry)
+        loop = self._loop  # another thread may close the inbox meanwhile
+        if self.scheduled or loop is None:
+            return
+        if threading.get_ident() == self._thread:
+            self.schedule()
+            return
+        self.scheduled = True
+        wakeup = self._wakeup
+        if wakeup is None or not wakeup.ring():
+            self._loop_closed()
+
+    def schedule(self) -> None:
+        """Have a turn soon, unless one is on its way."""
+        if not self.scheduled and self._loop is not None:
+            self.scheduled = True
+            self._loop.call_soon(self._turn)
+
+    def close(self) -> None:
+        """Wake the loop no more, and forget what was posted. Idempotent."""
+        self._loop = None
+        self._turn = self._loop_closed = _nothing
+        if self._wakeup is not None:
+            self._wakeup.close()
+        self.entries.clear()
+
+
+def _nothing() -> None:
+    pass
