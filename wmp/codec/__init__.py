@@ -22,7 +22,7 @@ one-byte items would become a gigabyte of objects.
 
 from wmp.codec.decoding import decode, peek
 from wmp.codec.encoding import encode
-from wmp.codec.limits import CodecLimits
+from wmp.codec.strict import CodecLimits
 from wmp.codec.values import pack_error, pack_value, unpack_error, unpack_value
 
 __all__ = [

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from io import BytesIO
 from typing import Any, Final
 
-from wmp.codec.limits import CodecLimits
-from wmp.codec.strict import KINDS, UINT_MAX, Wrong, check_plain, kind_of, load
+from wmp.codec.strict import KINDS, UINT_MAX, CodecLimits, Wrong, check_plain, kind_of, load
 from wmp.codec.tables import (
     ATTEMPTS,
     COLUMN_NAMES,

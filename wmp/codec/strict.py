@@ -1,4 +1,4 @@
-"""CBOR that can do no harm: decoding that builds nothing but plain values (WMP-12.3)."""
+"""Safe decoding of CBOR: within limits, and to nothing but plain values (WMP-2.10, WMP-12.3)."""
 
 from __future__ import annotations
 
@@ -7,10 +7,22 @@ from io import BytesIO
 from typing import Any, Final, NoReturn
 
 import cbor2
+from attrs import frozen
 
 from wmp.message import ErrorCode, Limits
 
-__all__ = ["DEPTH", "KINDS", "UINT_MAX", "Wrong", "base_type", "check_plain", "kind_of", "load"]
+__all__ = [
+    "DEFAULTS",
+    "DEPTH",
+    "KINDS",
+    "UINT_MAX",
+    "CodecLimits",
+    "Wrong",
+    "base_type",
+    "check_plain",
+    "kind_of",
+    "load",
+]
 
 UINT_MAX: Final = Limits.UINT
 """Largest integer of a message (WMP-2.2)."""
@@ -19,8 +31,37 @@ DEPTH: Final = 16
 """Nesting of a head: the protocol needs 3, the rest is the application's."""
 
 
+@frozen(kw_only=True)
+class CodecLimits:
+    """What a decoder accepts at most (WMP-2.10). Above one of these the error is ``limit``."""
+
+    head: int = Limits.HEAD
+    """Bytes of a head."""
+    columns: int = Limits.COLUMNS
+    """Bytes of a columns frame."""
+    payload: int = Limits.PAYLOAD
+    """Bytes of one payload."""
+    jobs: int = Limits.JOBS
+    """Jobs in one message."""
+    frames: int = Limits.FRAMES
+    """Frames of one message."""
+    hops: int = Limits.HOPS
+    """Devices on a path."""
+    identity: int = Limits.IDENTITY
+    """Bytes of an identity or routing id."""
+    roles: int = Limits.ROLES
+    """Entries of ``roles``, ``resources`` and ``needs``."""
+    name: int = Limits.TEXT
+    """Bytes of a role, a resource's name, a codec's name or an error's code."""
+    text: int = Limits.LONG_TEXT
+    """Bytes of ``text`` and ``label``."""
+
+
+DEFAULTS: Final = CodecLimits()
+
+
 class Wrong(ValueError):
-    """What is wrong, before it is known whose it is."""
+    """What is wrong with a part of a message; the decoder adds the sender."""
 
     def __init__(self, text: str, code: str = ErrorCode.MALFORMED) -> None:
         super().__init__(text)
