@@ -23,25 +23,30 @@ _USAGE: Final = 2
 def wmp() -> NoReturn:
     """Run ``wmp``."""
     _check("wmp")
-    from wmp.cli.main import main
+    from wmp.cli.entry_point import start
 
-    main()
+    start("wmp", "wmp.cli.program")
 
 
 def device() -> NoReturn:
     """Run ``wmp-device``."""
     _check("wmp-device")
-    from wmp.cli.device import main
+    from wmp.cli.entry_point import start
 
-    main()
+    start("wmp-device", "wmp.cli.device")
 
 
 def conformance() -> NoReturn:
     """Run ``wmp-conformance``."""
     _check("wmp-conformance")
-    from wmp.conformance.main import main
+    from wmp.cli.entry_point import start
 
-    main()
+    start(
+        "wmp-conformance",
+        "wmp.conformance.program",
+        extra="conformance",
+        needed=("click", "rich", "hypothesis", "jinja2"),
+    )
 
 
 def _check(program: str) -> None:

@@ -21,14 +21,14 @@ from tests.conformance.zoo import ZOO, Bent
 from tests.interop.programs import ENVIRON, ROOT, Program
 from wmp.conformance.case import Verdict
 from wmp.conformance.check import cases_for, run_all
-from wmp.conformance.main import main
 from wmp.conformance.own_machines import OurWorker
 from wmp.conformance.report import ConformanceReport, ReportEntry, entry_of
 from wmp.conformance.rules import PROFILES
+from wmp_programs import conformance as main
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(240)]
 
-KIT = (sys.executable, "-m", "wmp.conformance.main")
+KIT = (sys.executable, "-c", "import wmp_programs; wmp_programs.conformance()")
 HERE = Path(__file__).parent
 DEAF = f"{shlex.quote(sys.executable)} {HERE / 'deaf_worker.py'}"
 WORDS = "--connect {endpoint} --unit {unit} --slots {slots}"
@@ -243,7 +243,7 @@ def test_without_the_extra_one_line_says_what_to_install(package: str, tmp_path:
     code = f"""
         import sys
         sys.modules[{package!r}] = None
-        from wmp.conformance.main import main
+        from wmp_programs import conformance as main
         main()
     """
     done = subprocess.run(

@@ -17,8 +17,8 @@ ROOT = Path(__file__).resolve().parents[2]
 # From anywhere, also when wmp is not installed.
 ENVIRON = {**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "100"}
 
-WMP = (sys.executable, "-m", "wmp.cli.main")
-WMP_DEVICE = (sys.executable, "-m", "wmp.cli.device")
+WMP = (sys.executable, "-m", "wmp")
+WMP_DEVICE = (sys.executable, "-c", "import wmp_programs; wmp_programs.device()")
 
 TIMEOUT = 30.0
 

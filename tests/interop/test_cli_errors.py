@@ -166,13 +166,13 @@ def test_an_address_in_use(folder):
 
 
 @pytest.mark.parametrize(
-    ("program", "module", "missing"),
-    [("wmp", "main", "click"), ("wmp", "main", "rich"), ("wmp-device", "device", "click")],
+    ("program", "function", "missing"),
+    [("wmp", "wmp", "click"), ("wmp", "wmp", "rich"), ("wmp-device", "device", "click")],
 )
-def test_without_the_extra_it_is_said_what_to_install(folder, program, module, missing):
+def test_without_the_extra_it_is_said_what_to_install(folder, program, function, missing):
     code = (
         f"import sys; sys.modules[{missing!r}] = None; sys.argv = [{program!r}, '--help']; "
-        f"from wmp.cli.{module} import main; main()"
+        f"import wmp_programs; wmp_programs.{function}()"
     )
     line = complaint(run(sys.executable, "-c", code, cwd=folder), program)
 

@@ -14,7 +14,7 @@ import pytest
 from tests.interop.programs import TIMEOUT
 from tests.interop.programs import wmp as program
 from wmp.cli import demo_chaos, demo_runner
-from wmp.cli.main import main
+from wmp_programs import wmp as main
 
 pytestmark = pytest.mark.interop
 

@@ -267,7 +267,7 @@ def test_cat_can_be_cut_short(journal):
     script = (
         "import subprocess, sys; sys.exit(subprocess.call(sys.argv[1] + ' | head -1', shell=True))"
     )
-    command = f"{sys.executable} -m wmp.cli.main journal cat {journal}"
+    command = f"{sys.executable} -m wmp journal cat {journal}"
     with Program(sys.executable, "-c", script, command) as running:
         running.ends()
 

@@ -13,8 +13,8 @@ import pytest
 
 from tests.ablation.test_worlds import WORLDS
 from tests.spark.worlds import play, save, write
-from wmp.cli.main import main
 from wmp.spark.schema import TABLES
+from wmp_programs import wmp as main
 
 
 @pytest.fixture
@@ -69,7 +69,7 @@ def test_ctrl_c_ends_it_without_a_word_of_its_insides(tmp_path):
     """To all of its processes, as a terminal sends it, while Java makes tables."""
     journal = write([play(0, tmp_path / "worlds")], tmp_path / "journal")
     out = tmp_path / "out"
-    command = [sys.executable, "-m", "wmp.cli.main", "report", str(journal), "--out", str(out)]
+    command = [sys.executable, "-m", "wmp", "report", str(journal), "--out", str(out)]
     with subprocess.Popen(
         command, stderr=subprocess.PIPE, text=True, start_new_session=True
     ) as reported:
@@ -141,7 +141,7 @@ def test_without_the_extra_it_says_what_to_install(tmp_path, command):
 import sys
 sys.modules["pyspark"] = None
 sys.argv = ["wmp", *{command.split()!r}]
-from wmp.cli.main import main
+from wmp_programs import wmp as main
 main()
 """
     said = subprocess.run(

@@ -1,18 +1,214 @@
-"""Entry point of the program ``wmp-device``."""
+"""The program ``wmp-device``: passes messages on between workers and managers."""
 
 from __future__ import annotations
 
-from typing import NoReturn
+import asyncio
+import contextlib
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Final
 
-from wmp.cli.entry_point import start
+import click
 
-__all__ = ["main"]
+from wmp import aio
+from wmp.cli.entry_point import complain
+from wmp.cli.options import (
+    BELOW,
+    HOME,
+    ProgramCommand,
+    ProgramGroup,
+    check_addresses,
+    keys,
+    security_of,
+    verbose,
+    version,
+)
+from wmp.cli.options import journal as journal_flag
+from wmp.message import Limits
+from wmp.runtime.config import DeviceDefinition, load_devices, meets
+from wmp.runtime.signals import on_signals
+
+__all__ = ["command"]
+
+_PROGRAM: Final = "wmp-device"
 
 
-def main() -> NoReturn:
-    """Run ``wmp-device``."""
-    start("wmp-device", "wmp.cli.proxy")
+@click.group(
+    name=_PROGRAM,
+    cls=ProgramGroup,
+    invoke_without_command=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog="""
+    wmp-device
+    wmp-device --bind tcp://127.0.0.1:5571 --connect tcp://127.0.0.1:5570 --connect tcp://h:5570
+    wmp-device --bind ipc:///run/wmp/rack.sock --connect tcp://127.0.0.1:5571
+    wmp-device run devices/proxy/device.toml
+    wmp-device check devices/proxy/device.toml
+    """,
+)
+@click.option("--bind", metavar="ENDPOINT", multiple=True, help=f"For workers; default {BELOW}.")
+@click.option(
+    "--connect",
+    metavar="ENDPOINT",
+    multiple=True,
+    help=f"A manager, or a device above; once for each; default {HOME}.",
+)
+@click.option("--identity", metavar="TEXT", help="Stable name on the wire; random by default.")
+@click.option("--label", metavar="TEXT", help="What people call it; host and process by default.")
+@click.option(
+    "--max-hops",
+    metavar="N",
+    type=int,
+    default=Limits.HOPS,
+    show_default=True,
+    help="How many devices a message may pass.",
+)
+@keys(connects=True, binds=True)
+@journal_flag
+@verbose
+@version
+@click.pass_context
+def command(
+    context: click.Context,
+    bind: tuple[str, ...],
+    connect: tuple[str, ...],
+    identity: str | None,
+    label: str | None,
+    max_hops: int,
+    secret: str | None,
+    server: str | None,
+    allowed: str | None,
+    journal: str | None,
+) -> int | None:
+    """Stand between workers and managers: a worker to those above, a manager to those below.
+
+    A device keeps nothing about jobs: it may be restarted at any moment, and put behind
+    another one. Ctrl-C or SIGTERM ends it.
+    """
+    if context.invoked_subcommand is not None:
+        if any((bind, connect, identity, label, secret, server, allowed, journal)):
+            raise click.UsageError(
+                f"flags do not go with {context.invoked_subcommand}: its file says it all", context
+            )
+        return None
+    if not 1 <= max_hops <= Limits.HOPS:
+        raise click.UsageError(f"--max-hops is from 1 to {Limits.HOPS}, got {max_hops}", context)
+    bind, connect = bind or (BELOW,), connect or (HOME,)
+    security = security_of(secret, server=server, allowed=allowed)
+    check_addresses(security, bind=bind, connect=connect)
+    for endpoint in connect:
+        if any(meets(endpoint, own) for own in bind):
+            raise click.UsageError(
+                f"--connect {endpoint} is where this device binds; name a manager's address",
+                context,
+            )
+    definition = DeviceDefinition(
+        bind=bind,
+        connect=connect,
+        identity=identity,
+        label=label,
+        max_hops=max_hops,
+        security=security,
+        journal=None if journal is None else Path(journal),
+    )
+    return asyncio.run(_serve((definition,)))
 
 
-if __name__ == "__main__":
-    main()
+@command.command(name="run", cls=ProgramCommand, epilog="wmp-device run devices/chain/device.toml")
+@click.argument("file")
+@verbose
+def _run(file: str) -> int:
+    """Run the devices that FILE (TOML) defines, until Ctrl-C or SIGTERM."""
+    return asyncio.run(_serve(load_devices(file)))
+
+
+@command.command(
+    name="check", cls=ProgramCommand, epilog="wmp-device check devices/proxy/device.toml"
+)
+@click.argument("file")
+@verbose
+def _check(file: str) -> int:
+    """Say what `run` would do with FILE, and do nothing."""
+    definitions = load_devices(file)
+    _make(definitions)
+    click.echo(f"{file}: {len(definitions)} device{'s' * (len(definitions) > 1)}")
+    for definition in definitions:
+        click.echo(_describe(definition))
+    return 0
+
+
+def _describe(definition: DeviceDefinition) -> str:
+    """Say in lines for people what a definition does."""
+    security = definition.security
+    if security is None:
+        guard = "no keys, so it may be reached from this machine only"
+    elif security.allowed is None:
+        guard = "CURVE, for whoever knows its public key"
+    else:
+        guard = f"CURVE, for those whose keys are listed: {len(security.allowed)}"
+    return "\n".join(
+        (
+            f"  {_name(definition)}",
+            f"    binds to     {', '.join(definition.bind)}",
+            f"    connects to  {', '.join(definition.connect)}",
+            f"    identity     {definition.identity or 'random at every start'}",
+            f"    max hops     {definition.max_hops}",
+            f"    security     {guard}",
+            f"    journal      {definition.journal or 'none'}",
+        )
+    )
+
+
+def _make(definitions: Iterable[DeviceDefinition]) -> list[aio.Device]:
+    """Make devices of definitions; nothing is opened yet.
+
+    Raises:
+        ConfigError: An endpoint is malformed.
+    """
+    return [
+        aio.Device(
+            bind=one.bind,
+            connect=one.connect,
+            identity=one.identity,
+            label=one.label,
+            max_hops=one.max_hops,
+            security=one.security,
+            transport=one.transport,
+            journal=one.journal,
+        )
+        for one in definitions
+    ]
+
+
+async def _serve(definitions: Iterable[DeviceDefinition]) -> int:
+    """Run devices until a signal comes.
+
+    Raises:
+        ConfigError: An endpoint cannot be used.
+        WMPError: One of them stopped by itself.
+    """
+    definitions = tuple(definitions)
+    stop = asyncio.Event()
+    with on_signals(stop.set):
+        async with contextlib.AsyncExitStack() as stack:
+            tasks: list[asyncio.Task[object]] = [asyncio.create_task(stop.wait())]
+            for definition, device in zip(definitions, _make(definitions), strict=True):
+                await stack.enter_async_context(device)
+                complain(
+                    _PROGRAM,
+                    f"{_name(definition)} is bound to {', '.join(device.endpoints)} "
+                    f"and connects to {', '.join(definition.connect)}",
+                )
+                # It hears signals too: whichever does first ends them all.
+                tasks.append(asyncio.create_task(device.run()))
+            ended, others = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            for task in others:
+                task.cancel()
+            await asyncio.gather(*others, return_exceptions=True)
+    for task in ended:
+        task.result()
+    return 0
+
+
+def _name(definition: DeviceDefinition) -> str:
+    return definition.label or definition.identity or "device"

@@ -21,6 +21,7 @@ __all__ = [
     "HOME",
     "VERBOSE",
     "ProgramCommand",
+    "ProgramGroup",
     "amounts",
     "check_addresses",
     "journal",
@@ -30,7 +31,6 @@ __all__ = [
     "security_of",
     "verbose",
     "version",
-    "write_examples",
 ]
 
 HOME: Final = "tcp://127.0.0.1:5570"
@@ -55,10 +55,18 @@ class ProgramCommand(click.Command):
 
     def format_epilog(self, context: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the examples, one a line."""
-        write_examples(self.epilog, formatter)
+        _write_examples(self.epilog, formatter)
 
 
-def write_examples(epilog: str | None, formatter: click.HelpFormatter) -> None:
+class ProgramGroup(click.Group):
+    """A group of commands, with examples as those of a command."""
+
+    def format_epilog(self, context: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the examples, one a line."""
+        _write_examples(self.epilog, formatter)
+
+
+def _write_examples(epilog: str | None, formatter: click.HelpFormatter) -> None:
     """Write an epilog as a section of examples."""
     if epilog:
         with formatter.section("Examples"):

@@ -8,20 +8,15 @@ from wmp.cli.demo import demo
 from wmp.cli.journal import journal
 from wmp.cli.keys import keys
 from wmp.cli.map import map_command
-from wmp.cli.options import version, write_examples
+from wmp.cli.options import ProgramGroup, version
 from wmp.cli.report import report
 from wmp.cli.worker import worker
 
 __all__ = ["command"]
 
 
-class _Group(click.Group):
-    def format_epilog(self, context: click.Context, formatter: click.HelpFormatter) -> None:
-        write_examples(self.epilog, formatter)
-
-
 @click.group(
-    cls=_Group,
+    cls=ProgramGroup,
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog="""
     wmp demo                          see it all work, on this machine

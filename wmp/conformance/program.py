@@ -13,7 +13,7 @@ from attrs import evolve
 
 import wmp
 from wmp.cli.entry_point import FAILED
-from wmp.cli.options import ProgramCommand, version, write_examples
+from wmp.cli.options import ProgramCommand, ProgramGroup, version
 from wmp.conformance.junit import junit as make_junit
 from wmp.conformance.page import badge as make_badge
 from wmp.conformance.page import page as make_page
@@ -45,13 +45,8 @@ def _may_write(
     return file
 
 
-class _ConformanceGroup(click.Group):
-    def format_epilog(self, context: click.Context, formatter: click.HelpFormatter) -> None:
-        write_examples(self.epilog, formatter)
-
-
 @click.group(
-    cls=_ConformanceGroup,
+    cls=ProgramGroup,
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog="""
     wmp-conformance worker --command "./my-worker {endpoint}"
