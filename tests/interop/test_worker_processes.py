@@ -96,7 +96,11 @@ def test_a_poison_job_is_lost_with_cause_worker_and_attempts_and_harms_nobody() 
 
         error = poison.exception(WAIT)
         assert isinstance(error, wmp.WorkerLost)
-        assert (error.attempts, error.host) == (3, "w")
+        # While a process comes back, a job that waits for it may be handed back: that lease costs
+        # no retry, and counts as an attempt.
+        handed_back = manager.statistics().requeued.get("handed back", 0)
+        assert 3 <= error.attempts <= 3 + handed_back
+        assert error.host == "w"
         assert re.fullmatch(r"worker process \d+ was killed by SIGSEGV", error.cause)
         assert error.cause in str(error)
         assert worker.statistics().outcomes[4] == 3
