@@ -8,11 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from wmp.events import Received
-from wmp.journal.formatter import Formatter
+from wmp.journal.formatter import JournalFormatter
 from wmp.journal.header import JournalHeader
-from wmp.journal.names import name_of_peer
 from wmp.journal.reader import whole
-from wmp.journal.schema import what_is_wrong
+from wmp.journal.schema import name_of_peer, what_is_wrong
 from wmp.message import Command, Field, Message
 from wmp.testing.strategies import identities, messages, names
 
@@ -56,7 +55,7 @@ def test_a_name_stands_for_one_identity(identity):
 
 @given(messages())
 def test_every_message_makes_a_line_that_says_what_it_says(message: Message):
-    (text,) = Formatter(JournalHeader(kind="manager", identity=b"m", epoch=1)).step(
+    (text,) = JournalFormatter(JournalHeader(kind="manager", identity=b"m", epoch=1)).step(
         Received(b"r", message), (), 1, 2
     )
 
@@ -89,9 +88,9 @@ def test_every_message_makes_a_line_that_says_what_it_says(message: Message):
 
 @given(st.lists(messages(), max_size=8))
 def test_what_is_remembered_of_one_message_is_not_told_of_another(several):
-    """Parts of lines are kept: a scribe that has written much says what a new one says."""
-    old = Formatter(JournalHeader(kind="manager", identity=b"m", epoch=1))
+    """Parts of lines are kept: a formatter that has written much says what a new one says."""
+    old = JournalFormatter(JournalHeader(kind="manager", identity=b"m", epoch=1))
     for message in several:
-        new = Formatter(old.author, lines=old.lines, steps=old.steps)
+        new = JournalFormatter(old.header, lines=old.lines, steps=old.steps)
         event = Received(b"r", message)
         assert old.step(event, (), 1, 2) == new.step(event, (), 1, 2)

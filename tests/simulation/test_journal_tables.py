@@ -11,7 +11,7 @@ from attrs import define, field
 
 from tests.simulation.journal_mirror import Mirror
 from wmp.core.worker.machine import WorkerMachine
-from wmp.journal.formatter import Formatter
+from wmp.journal.formatter import JournalFormatter
 from wmp.journal.header import JournalHeader
 from wmp.journal.reader import whole
 from wmp.message import Peer
@@ -27,7 +27,7 @@ class Watched:
 
     seed: int
     world: World = field(init=False)
-    mirrors: dict[Peer, tuple[Formatter, Mirror]] = field(factory=dict, init=False)
+    mirrors: dict[Peer, tuple[JournalFormatter, Mirror]] = field(factory=dict, init=False)
     looks: Counter[str] = field(factory=Counter, init=False)
 
     def __attrs_post_init__(self) -> None:
@@ -44,9 +44,9 @@ class Watched:
     ) -> None:
         me = self.world.simulation.fleet.peer(name)
         if me not in self.mirrors:
-            self.mirrors[me] = Formatter(JournalHeader.of(node.settings)), Mirror()
-        scribe, mirror = self.mirrors[me]
-        mirror.step([whole(json.loads(line)) for line in scribe.step(event, actions, 0, 0)])
+            self.mirrors[me] = JournalFormatter(JournalHeader.of(node.settings)), Mirror()
+        formatter, mirror = self.mirrors[me]
+        mirror.step([whole(json.loads(line)) for line in formatter.step(event, actions, 0, 0)])
         board = node._board
         open_locks = {
             (upstream.peer, number): (lock.state, lock.want)

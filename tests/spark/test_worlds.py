@@ -17,7 +17,7 @@ from tests.ablation.test_worlds import DEPTH, WORLDS
 from tests.spark.worlds import play, write
 from wmp.core.manager.machine import ManagerMachine
 from wmp.core.worker.machine import WorkerMachine
-from wmp.journal.names import name_of_peer
+from wmp.journal.schema import name_of_peer
 from wmp.spark.run import build
 from wmp.spark.schema import TABLES
 from wmp.spark.violations import FINDINGS

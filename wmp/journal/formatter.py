@@ -54,21 +54,21 @@ from wmp.journal.json_fragments import (
     reason_of,
     size_of,
 )
-from wmp.journal.names import name_of_link, name_of_peer
+from wmp.journal.schema import name_of_link, name_of_peer
 from wmp.message import Columns, Command, Kind, Link, Message, Path
 
-__all__ = ["Formatter"]
+__all__ = ["JournalFormatter"]
 
 
 @define(eq=False)
-class Formatter:
+class JournalFormatter:
     """Makes the lines of one node, in its epoch.
 
     Times are integers: ``at`` in µs on the node's monotonic clock, ``wall`` in µs since 1970. All
     methods return lines without their end. Strings are ASCII.
     """
 
-    author: JournalHeader
+    header: JournalHeader
     lines: int = 0
     """Lines made so far: the number of the last one."""
     steps: int = 0
@@ -82,7 +82,7 @@ class Formatter:
     _ids_text: str = field(default="", init=False)
 
     def __attrs_post_init__(self) -> None:
-        self._begin = self.author.begin
+        self._begin = self.header.begin
 
     # -- a step
 

@@ -10,8 +10,7 @@ from attrs import asdict, field, frozen
 
 from wmp.core.protocol.settings import DeviceSettings, ManagerSettings, WorkerSettings
 from wmp.journal.json_fragments import array_of_texts, object_of
-from wmp.journal.names import name_of_peer
-from wmp.journal.schema import VERSION
+from wmp.journal.schema import VERSION, name_of_peer
 
 __all__ = ["JournalHeader"]
 
@@ -42,7 +41,7 @@ class JournalHeader:
     def of(
         cls, settings: ManagerSettings | WorkerSettings | DeviceSettings, **more: Any
     ) -> JournalHeader:
-        """The author whose machine has these settings; ``more`` are fields of this class."""
+        """Return the header of a node with these settings; ``more`` are fields of this class."""
         numbers = {
             name: value
             for name, value in asdict(settings, recurse=False).items()

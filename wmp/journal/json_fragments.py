@@ -12,8 +12,7 @@ from typing import Any, Final
 
 from attrs import define, field
 
-from wmp.journal.names import name_of_peer
-from wmp.journal.schema import MOST_JOBS
+from wmp.journal.schema import MOST_JOBS, name_of_peer
 from wmp.message import Command, Field, Frame
 
 __all__ = [

@@ -10,11 +10,15 @@ kind of line does not need a new version: a reader passes over what it does not 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from enum import Enum
+from hashlib import blake2b
 from typing import Any, Final
 
 from attrs import frozen
+
+from wmp.message import Link
 
 __all__ = [
     "COLUMNS",
@@ -24,6 +28,9 @@ __all__ = [
     "VERSION",
     "Column",
     "Type",
+    "name_of_file",
+    "name_of_link",
+    "name_of_peer",
     "what_is_wrong",
 ]
 
@@ -37,6 +44,10 @@ MOST_JOBS: Final = 1 << 24
 """Jobs that one line can be about."""
 
 _MOST: Final = 2**63 - 1
+
+_PLAIN: Final = re.compile(rb"(?!0x)[A-Za-z0-9._:@-]{1,64}")
+
+_FOR_FILES: Final = re.compile(r"[A-Za-z0-9._-]{1,80}")
 
 
 class Type(Enum):
@@ -257,3 +268,31 @@ def _is_integer(value: object) -> bool:
 
 def _is_array(value: Any) -> bool:
     return isinstance(value, Sequence) and not isinstance(value, str)
+
+
+# -- names of peers, connections and files -----------------------------------------------------
+
+
+def name_of_peer(identity: bytes) -> str:
+    """Return an identity as text: itself if it is a plain word, else ``0x`` and its hex digits."""
+    if _PLAIN.fullmatch(identity):
+        return identity.decode("ascii")
+    return f"0x{identity.hex()}"
+
+
+def name_of_link(link: Link) -> str:
+    """Return a link as text: ``#`` and the number of a DEALER, or a routing id like an identity."""
+    return f"#{link}" if isinstance(link, int) else name_of_peer(link)
+
+
+def name_of_file(identity: bytes, epoch: int, segment: int) -> str:
+    """Return the name of a finished segment; names sort by the segment's number.
+
+    An identity that is long, or has characters that some file systems refuse, is shortened; a
+    digest of it keeps the names apart.
+    """
+    name = name_of_peer(identity)
+    if not _FOR_FILES.fullmatch(name):
+        plain = re.sub(r"[^A-Za-z0-9._-]", "_", name)[:60]
+        name = f"{plain}~{blake2b(identity, digest_size=6).hexdigest()}"
+    return f"{name}-{epoch}-{segment:06}{SUFFIX}"

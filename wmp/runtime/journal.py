@@ -25,9 +25,9 @@ from attrs import field, frozen
 
 from wmp.core.protocol.settings import DeviceSettings, ManagerSettings, WorkerSettings
 from wmp.errors import ConfigError
-from wmp.journal.formatter import Formatter
+from wmp.journal.formatter import JournalFormatter
 from wmp.journal.header import JournalHeader
-from wmp.journal.names import name_of_file
+from wmp.journal.schema import name_of_file
 from wmp.runtime.checks import check_count, check_seconds
 from wmp.runtime.threads import start_thread
 
@@ -113,14 +113,14 @@ class Journal:
         Raises:
             ConfigError: No file can be made in the folder.
         """
-        author = JournalHeader.of(
+        header = JournalHeader.of(
             settings,
             endpoints=endpoints,
             host=socket.gethostname(),
             pid=os.getpid(),
             release=_release(),
         )
-        return Recorder(self, author, loop)
+        return Recorder(self, header, loop)
 
     def open(self, path: Path) -> int:
         """Make a file that was not there; returns its descriptor.
@@ -148,7 +148,7 @@ class Recorder:
 
     Args:
         journal: Where and when.
-        author: Who.
+        header: Who.
         loop: Its clock is the one of the steps.
 
     Raises:
@@ -156,10 +156,10 @@ class Recorder:
     """
 
     def __init__(
-        self, journal: Journal, author: JournalHeader, loop: asyncio.AbstractEventLoop
+        self, journal: Journal, header: JournalHeader, loop: asyncio.AbstractEventLoop
     ) -> None:
         self._journal = journal
-        self._scribe = Formatter(author)
+        self._formatter = JournalFormatter(header)
         self._loop = loop
         self._ahead = 0
         """µs by which the wall clock is ahead of the loop's."""
@@ -176,7 +176,7 @@ class Recorder:
         """Their sum."""
         self._ended = False
         self._look_at_clock()
-        self._writer = _Writer(journal, author, self._chunks, self._times)
+        self._writer = _Writer(journal, header, self._chunks, self._times)
         self._writer.start()
         self._timer = loop.call_later(journal.beat, self._beat)
 
@@ -187,7 +187,7 @@ class Recorder:
         at = int(now * 1e6)
         wall = at + self._ahead
         try:
-            lines = self._scribe.step(event, actions, at, wall)
+            lines = self._formatter.step(event, actions, at, wall)
         except Exception as error:  # noqa: BLE001 - a defect of ours; the node must go on
             self._lose(1, "defect")
             self._writer.complain(f"a defect: {error!r}")
@@ -201,7 +201,7 @@ class Recorder:
             return
         self._timer.cancel()
         at, wall = self._times()
-        self._add([self._scribe.stop(self.lost, at, wall)], at, wall)
+        self._add([self._formatter.stop(self.lost, at, wall)], at, wall)
         self._ended = True
         self._writer.end()
 
@@ -221,7 +221,7 @@ class Recorder:
     def _beat(self) -> None:
         self._look_at_clock()
         at, wall = self._times()
-        self._add([self._scribe.beat(self.lost, at, wall)], at, wall)
+        self._add([self._formatter.beat(self.lost, at, wall)], at, wall)
         self._timer = self._loop.call_later(self._journal.beat, self._beat)
 
     def _add(self, lines: list[str], at: int, wall: int) -> None:
@@ -245,7 +245,7 @@ class Recorder:
         told, self._told = self._told, Counter(counts)
         self._lost_told = sum(counts.values())
         return [
-            self._scribe.lost(count - told[reason], reason, at, wall)
+            self._formatter.lost(count - told[reason], reason, at, wall)
             for reason, count in counts.items()
             if count > told[reason]
         ]
@@ -264,12 +264,12 @@ class _Writer:
     def __init__(
         self,
         journal: Journal,
-        author: JournalHeader,
+        header: JournalHeader,
         chunks: deque[list[str]],
         times: Callable[[], tuple[int, int]],
     ) -> None:
         self._journal = journal
-        self._author = author
+        self._header = header
         self._chunks = chunks
         self._times = times
         self.taken = 0
@@ -381,12 +381,12 @@ class _Writer:
 
     def _begin_segment(self) -> None:
         number = self._segment + 1
-        name = name_of_file(self._author.identity, self._author.epoch, number)
+        name = name_of_file(self._header.identity, self._header.epoch, number)
         self._path = self._journal.folder / f".{name}"
         self._file = self._journal.open(self._path)
         self._size, self._opened = 0, time.monotonic()
         try:
-            self._write([self._author.start(number, *self._times())])
+            self._write([self._header.start(number, *self._times())])
         except OSError:
             # A segment without its first line is none.
             os.close(self._file)

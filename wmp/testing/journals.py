@@ -13,9 +13,9 @@ from typing import Final, TextIO
 from attrs import define, field
 
 from wmp.core.protocol.settings import DeviceSettings, ManagerSettings, WorkerSettings
-from wmp.journal.formatter import Formatter
+from wmp.journal.formatter import JournalFormatter
 from wmp.journal.header import JournalHeader
-from wmp.journal.names import name_of_file
+from wmp.journal.schema import name_of_file
 
 __all__ = ["BEGINNING", "Journals"]
 
@@ -34,7 +34,7 @@ class Journals:
     """
 
     folder: Path
-    _open: dict[str, tuple[Formatter, TextIO, Path]] = field(factory=dict, init=False)
+    _open: dict[str, tuple[JournalFormatter, TextIO, Path]] = field(factory=dict, init=False)
     _last: dict[str, int] = field(factory=dict, init=False)
     """When each node last wrote."""
 
@@ -49,15 +49,15 @@ class Journals:
         """A node handled an event; ``now`` is on its own clock."""
         at = round(now * 1e6)
         entry = self._open.get(name)
-        if entry is None or entry[0].author.epoch != settings.epoch:
+        if entry is None or entry[0].header.epoch != settings.epoch:
             if entry is not None:
                 self._end(name, stop=False)
             entry = self._begin(name, JournalHeader.of(settings), at)
-        scribe, file, _ = entry
-        lines = scribe.step(event, actions, at, BEGINNING + at)
+        formatter, file, _ = entry
+        lines = formatter.step(event, actions, at, BEGINNING + at)
         if not lines and at >= self._last[name] + _QUIET:
             # Real nodes beat by the clock; here a look at it shows that time goes on for them.
-            lines = [scribe.beat(0, at, BEGINNING + at)]
+            lines = [formatter.beat(0, at, BEGINNING + at)]
         if lines:
             self._last[name] = at
         file.writelines(f"{line}\n" for line in lines)
@@ -67,19 +67,21 @@ class Journals:
         for name in tuple(self._open):
             self._end(name, stop=alive(name))
 
-    def _begin(self, name: str, author: JournalHeader, at: int) -> tuple[Formatter, TextIO, Path]:
+    def _begin(
+        self, name: str, header: JournalHeader, at: int
+    ) -> tuple[JournalFormatter, TextIO, Path]:
         self.folder.mkdir(parents=True, exist_ok=True)
-        path = self.folder / f".{name_of_file(author.identity, author.epoch, 1)}"
+        path = self.folder / f".{name_of_file(header.identity, header.epoch, 1)}"
         file = path.open("x", encoding="ascii")
-        entry = self._open[name] = (Formatter(author), file, path)
-        file.write(f"{author.start(1, at, BEGINNING + at)}\n")
+        entry = self._open[name] = (JournalFormatter(header), file, path)
+        file.write(f"{header.start(1, at, BEGINNING + at)}\n")
         self._last[name] = at
         return entry
 
     def _end(self, name: str, *, stop: bool) -> None:
-        scribe, file, path = self._open.pop(name)
+        formatter, file, path = self._open.pop(name)
         if stop:
             at = self._last[name]
-            file.write(f"{scribe.stop(0, at, BEGINNING + at)}\n")
+            file.write(f"{formatter.stop(0, at, BEGINNING + at)}\n")
         file.close()
         path.rename(path.with_name(path.name[1:]))

@@ -35,12 +35,11 @@ from wmp.events import (
     Ticked,
     Undelivered,
 )
-from wmp.journal.formatter import Formatter
+from wmp.journal.formatter import JournalFormatter
 from wmp.journal.header import JournalHeader
 from wmp.journal.json_fragments import TOLD
-from wmp.journal.names import name_of_file, name_of_peer
 from wmp.journal.reader import whole
-from wmp.journal.schema import LINES, what_is_wrong
+from wmp.journal.schema import LINES, name_of_file, name_of_peer, what_is_wrong
 from wmp.message import Columns, Command, Field, Kind, Message, Outcome
 
 ME = ("w", 7)
@@ -84,12 +83,12 @@ ACTIONS = (
 
 
 @pytest.fixture
-def scribe() -> Formatter:
-    return Formatter(JournalHeader(kind="worker", identity=b"w", epoch=7))
+def formatter() -> JournalFormatter:
+    return JournalFormatter(JournalHeader(kind="worker", identity=b"w", epoch=7))
 
 
-def lines(scribe: Formatter, event: object, *actions: object) -> list[dict]:
-    made = [json.loads(line) for line in scribe.step(event, actions, 1_000, 2_000)]
+def lines(formatter: JournalFormatter, event: object, *actions: object) -> list[dict]:
+    made = [json.loads(line) for line in formatter.step(event, actions, 1_000, 2_000)]
     assert not [wrong for line in made if (wrong := what_is_wrong(line))]
     return made
 
@@ -109,8 +108,8 @@ def lines(scribe: Formatter, event: object, *actions: object) -> list[dict]:
         (range(7, 15, 2), [7, 9, 11, 13], None),
     ],
 )
-def test_of_consecutive_jobs_the_first_and_the_last_are_told(scribe, ids, told, last):
-    (line,) = lines(scribe, Cancelled(ids))
+def test_of_consecutive_jobs_the_first_and_the_last_are_told(formatter, ids, told, last):
+    (line,) = lines(formatter, Cancelled(ids))
 
     assert (line["ids"], line.get("last")) == (told, last)
     assert whole(line)["ids"] == list(ids)
@@ -124,23 +123,23 @@ def test_there_is_a_sample_of_every_event_and_action():
 
 
 @pytest.mark.parametrize("event", EVENTS, ids=lambda event: type(event).__name__)
-def test_every_event_makes_a_line_of_its_name(scribe, event):
-    line, other = lines(scribe, event, Halt())
+def test_every_event_makes_a_line_of_its_name(formatter, event):
+    line, other = lines(formatter, event, Halt())
 
     assert line["what"] == type(event).__name__.lower()
     assert other["what"] == "halt"
 
 
 @pytest.mark.parametrize("action", ACTIONS, ids=lambda action: type(action).__name__)
-def test_every_action_makes_a_line_of_its_name(scribe, action):
-    _, line = lines(scribe, Ticked(), action)
+def test_every_action_makes_a_line_of_its_name(formatter, action):
+    _, line = lines(formatter, Ticked(), action)
 
     assert line["what"] == type(action).__name__.lower()
 
 
-def test_lines_are_numbered_and_those_of_a_step_have_its_number(scribe):
-    assert lines(scribe, Ticked()) == []
-    made = [*lines(scribe, Connected(0), Send(0, DONE)), *lines(scribe, Drained())]
+def test_lines_are_numbered_and_those_of_a_step_have_its_number(formatter):
+    assert lines(formatter, Ticked()) == []
+    made = [*lines(formatter, Connected(0), Send(0, DONE)), *lines(formatter, Drained())]
 
     assert [(line["n"], line["step"]) for line in made] == [(1, 1), (2, 1), (3, 2)]
     assert {(line["node"], line["epoch"], line["at"], line["wall"]) for line in made} == {
@@ -148,8 +147,8 @@ def test_lines_are_numbered_and_those_of_a_step_have_its_number(scribe):
     }
 
 
-def test_a_message_tells_its_head_its_way_and_the_columns_of_its_jobs(scribe):
-    line, _ = lines(scribe, Received(b"\x00r", DONE), Halt())
+def test_a_message_tells_its_head_its_way_and_the_columns_of_its_jobs(formatter):
+    line, _ = lines(formatter, Received(b"\x00r", DONE), Halt())
 
     for name in ("v", "node", "epoch", "n", "step", "at", "wall"):
         del line[name]
@@ -180,19 +179,19 @@ def test_every_field_of_a_head_is_told():
     assert known == TOLD
 
 
-def test_a_device_tells_the_way_that_is_behind_and_ahead(scribe):
+def test_a_device_tells_the_way_that_is_behind_and_ahead(formatter):
     to = (b"l", 3, b"second", 0, 9, b"first", 5, b"m")
     message = Message(Command.BYE, to, (b"w", 7, b"zeroth", 1, b"r"), frames=(b"12", b"345"))
 
-    line, _ = lines(scribe, Received(b"r", message), Send(0, message))
+    line, _ = lines(formatter, Received(b"r", message), Send(0, message))
 
     assert line["via"] == ["zeroth", "second", "first"]
     assert (line["target"], line["target_epoch"], line["hops"], line["bytes"]) == ("m", 5, 1, 5)
 
 
-def test_why_a_message_was_ignored_is_told_on_its_own_line_once(scribe):
+def test_why_a_message_was_ignored_is_told_on_its_own_line_once(formatter):
     first, second = lines(
-        scribe,
+        formatter,
         Received(b"r", DONE),
         Drop("unknown", b"r", DONE, "job 9"),
         Drop("stale", b"r", DONE),
@@ -202,57 +201,57 @@ def test_why_a_message_was_ignored_is_told_on_its_own_line_once(scribe):
     assert (second["what"], second["reason"], second["number"]) == ("drop", "stale", 4)
 
 
-def test_what_another_message_was_ignored_for_is_not_told_on_it(scribe):
+def test_what_another_message_was_ignored_for_is_not_told_on_it(formatter):
     other = Message(Command.BYE, (), (b"x", 1))
 
-    line, drop = lines(scribe, Received(b"r", DONE), Drop("gap", b"r", other))
+    line, drop = lines(formatter, Received(b"r", DONE), Drop("gap", b"r", other))
 
     assert "reason" not in line
     assert drop["command"] == "BYE"
 
 
-def test_the_end_of_jobs_says_whose_message_it_was(scribe):
+def test_the_end_of_jobs_says_whose_message_it_was(formatter):
     resolve = Resolve((1, 2), (End.OK, End.OK), (b"a", b"b"), (1, 2))
 
-    by_message = lines(scribe, Received(b"r", DONE), resolve)[1]
-    by_itself = lines(scribe, Ticked(), resolve)[1]
+    by_message = lines(formatter, Received(b"r", DONE), resolve)[1]
+    by_itself = lines(formatter, Ticked(), resolve)[1]
 
     assert (by_message["source"], by_message["source_epoch"]) == ME
     assert "source" not in by_itself
     assert (by_message["ends"], by_message["attempts"]) == (["ok"], [1, 2])
 
 
-def test_no_payload_and_no_progress_text_gets_into_a_line(scribe):
+def test_no_payload_and_no_progress_text_gets_into_a_line(formatter):
     secret = b"cf3d0a81"
     jobs = Columns([1], [1], left=[5], payloads=[secret])
     take = Message(Command.TAKE, (7, b"w"), PEER, {}, jobs)
     status = Columns([1], [1], fractions=[0.5], texts=[secret.decode()])
     made = [
-        *scribe.step(Submitted([1], [secret], KIND), [Send(b"r", take)], 0, 0),
-        *scribe.step(Finished(1, [1], [Outcome.OK], [secret]), [], 0, 0),
-        *scribe.step(Reported(1, 1, 0.5, secret.decode()), [], 0, 0),
-        *scribe.step(Received(0, Message(Command.STATUS, (), PEER, {}, status)), [], 0, 0),
-        *scribe.step(Ticked(), [Resolve([1], [End.OK], [secret], [1])], 0, 0),
-        *scribe.step(Ticked(), [Notify(1, 0.5, secret.decode())], 0, 0),
-        *scribe.step(Ticked(), [Run(1, KIND, PEER, [1], [1], None, [secret])], 0, 0),
+        *formatter.step(Submitted([1], [secret], KIND), [Send(b"r", take)], 0, 0),
+        *formatter.step(Finished(1, [1], [Outcome.OK], [secret]), [], 0, 0),
+        *formatter.step(Reported(1, 1, 0.5, secret.decode()), [], 0, 0),
+        *formatter.step(Received(0, Message(Command.STATUS, (), PEER, {}, status)), [], 0, 0),
+        *formatter.step(Ticked(), [Resolve([1], [End.OK], [secret], [1])], 0, 0),
+        *formatter.step(Ticked(), [Notify(1, 0.5, secret.decode())], 0, 0),
+        *formatter.step(Ticked(), [Run(1, KIND, PEER, [1], [1], None, [secret])], 0, 0),
     ]
 
     assert not [line for line in made if secret.decode() in line]
 
 
-def test_text_for_people_is_cut_and_names_are_not(scribe):
+def test_text_for_people_is_cut_and_names_are_not(formatter):
     role, text = "r" * 255, "t" * 1000
     fields = {Field.ROLE: role, Field.TEXT: text, Field.CODE: "malformed"}
 
-    line, _ = lines(scribe, Received(0, Message(Command.ERROR, (), PEER, fields)), Halt())
+    line, _ = lines(formatter, Received(0, Message(Command.ERROR, (), PEER, fields)), Halt())
 
     assert (len(line["role"]), len(line["text"])) == (255, 200)
 
 
-def test_an_error_about_a_command_that_nobody_knows_is_told(scribe):
+def test_an_error_about_a_command_that_nobody_knows_is_told(formatter):
     fields = {Field.CODE: "command", Field.ABOUT: 77, Field.ABOUT_PEER: (b"\xff", 3)}
 
-    line, _ = lines(scribe, Received(0, Message(Command.ERROR, (), PEER, fields)), Halt())
+    line, _ = lines(formatter, Received(0, Message(Command.ERROR, (), PEER, fields)), Halt())
 
     assert (line["about"], line["about_peer"], line["about_epoch"]) == ("77", "0xff", 3)
 
@@ -266,9 +265,9 @@ def test_an_error_about_a_command_that_nobody_knows_is_told(scribe):
     ],
 )
 def test_a_segment_begins_with_who_writes_it(settings, kind):
-    author = JournalHeader.of(settings, host="h", pid=9, endpoints=("tcp://127.0.0.1:1",))
+    header = JournalHeader.of(settings, host="h", pid=9, endpoints=("tcp://127.0.0.1:1",))
 
-    line = json.loads(author.start(4, 1, 2))
+    line = json.loads(header.start(4, 1, 2))
 
     assert what_is_wrong(line) is None
     assert (line["kind"], line["segment"], line["n"], line["epoch"]) == (kind, 4, 0, 3)
