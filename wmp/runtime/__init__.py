@@ -1,1 +1,1 @@
-"""The only place that does I/O: sockets, one driver, pools, security."""
+"""The only place that does I/O: sockets, one driver, executors, security."""

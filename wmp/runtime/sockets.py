@@ -411,7 +411,7 @@ def dealer(
     try:
         # Not ZMQ_IMMEDIATE: with it libzmq throws away what was received and not read yet when
         # the peer closes, a manager's last words among it. That nothing is queued without a
-        # connection (a READY of ten minutes ago helps nobody) the outbox sees to.
+        # connection (a READY of ten minutes ago helps nobody) the send queue sees to.
         socket.reconnect_ivl = int(transport.reconnect * 1000)
         socket.reconnect_ivl_max = int(transport.reconnect_max * 1000)
         # A ROUTER with keys speaks CURVE on ipc as well; inproc has no security.
