@@ -37,7 +37,7 @@ from wmp.testing.topology import Topology
 from wmp.testing.trace import Trace
 from wmp.testing.world_checks import WorldChecks
 
-__all__ = ["BUDGET", "SimulatedNetwork", "Simulation"]
+__all__ = ["BUDGET", "SimulatedNetwork", "Simulation", "Watcher"]
 
 BUDGET = 30_000
 """Events after which a world counts as livelocked."""
