@@ -100,7 +100,7 @@ IGNORED: Final[Mapping[tuple[ExecutionState, ExecutionInput], str]] = {
     (_S.RECALLING, _I.HAND_BACK): _BEGUN,
     (_S.INTERRUPTED, _I.START): "started already",
     (_S.INTERRUPTED, _I.CANCEL): "asked already",
-    (_S.INTERRUPTED, _I.UNSTARTED): "told already that no result is wanted",
+    (_S.INTERRUPTED, _I.UNSTARTED): "interrupted already: no result is wanted",
     (_S.INTERRUPTED, _I.EXPIRE): _BEGUN,
     (_S.INTERRUPTED, _I.HAND_BACK): _BEGUN,
 }

@@ -1,4 +1,4 @@
-"""A lock: what a worker keeps free for the manager to which it sent GIVE (spec §4, §5)."""
+"""A lock: the room that a worker keeps for the manager to which it sent GIVE (spec §4, §5)."""
 
 from __future__ import annotations
 
