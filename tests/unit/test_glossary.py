@@ -1,0 +1,66 @@
+"""The glossary names what exists, and no class or module bears a name that was replaced."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections import Counter, defaultdict
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+ROWS = [
+    [cell.strip() for cell in line.strip("|").split("|")]
+    for line in (ROOT / "specs/glossary.md").read_text(encoding="utf-8").splitlines()
+    if line.startswith("| ") and not line.startswith("| word |")
+]
+FILES = sorted((ROOT / "wmp").rglob("*.py"))
+
+SHARED = {"Device", "Job", "Manager", "Worker"}
+"""Names of the public API, which :mod:`wmp.aio` and :mod:`wmp.blocking` share on purpose."""
+
+
+@cache
+def classes() -> dict[str, list[Path]]:
+    """Every class of the library, by name."""
+    found: dict[str, list[Path]] = defaultdict(list)
+    for path in FILES:
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ClassDef):
+                found[node.name].append(path.relative_to(ROOT))
+    return found
+
+
+def names_in_code(row: list[str]) -> list[str]:
+    return re.findall(r"`([^`]+)`", row[2])
+
+
+def test_a_class_name_stands_once_in_the_tree():
+    several = {name: paths for name, paths in classes().items() if len(paths) > 1}
+    assert several.keys() == SHARED
+    for name in SHARED:
+        folders = {path.parts[1] for path in several[name]}
+        assert folders == {"aio", "blocking"}
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row[0])
+def test_what_the_glossary_names_exists(row):
+    assert len(row) == 4, row
+    files = {path.name for path in FILES}
+    for name in names_in_code(row):
+        assert name in files if name.endswith(".py") else name in classes(), name
+
+
+def test_a_word_is_defined_once():
+    words = Counter(row[0] for row in ROWS)
+    assert [word for word, count in words.items() if count > 1] == []
+
+
+@pytest.mark.parametrize("row", [row for row in ROWS if row[3]], ids=lambda row: row[0])
+def test_a_replaced_word_names_no_class_and_no_module(row):
+    kept = {word.lower() for word in (row[0] for row in ROWS)}
+    names = {name.lower().strip("_") for name in classes()} | {path.stem for path in FILES}
+    for word in row[3].split(", "):
+        assert word in kept or word not in names, f"{word} is called {row[0]}"
