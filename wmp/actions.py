@@ -1,6 +1,6 @@
-"""What a machine asks its surroundings to do: values, named in imperatives.
+"""Actions: values by which a machine asks its caller for something, named by imperatives.
 
-``handle`` returns them in the order in which they must happen.
+``handle`` returns actions in the order in which they must be performed.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Send:
 
 @frozen
 class Drop:
-    """Count and log: something was ignored. Silence is never accidental.
+    """Count and log something that the machine ignored.
 
     ``reason`` is a short constant (a metric's label); ``detail`` is for people.
     """
@@ -53,33 +53,34 @@ class Drop:
 
 @frozen
 class Note:
-    """Write down what no message says: locks or leases of a peer are over by themselves.
+    """Write to the journal that locks or leases of a peer ended without a message.
 
-    Nothing is to be done about it; a journal without it could not tell why.
+    Nothing else is to be done. Without this line a journal does not show the cause.
     """
 
     reason: str
-    """A manager's: why the leases are lost. A worker's: ``timeout`` or ``forget``, the input of
-    the table of locks or of jobs."""
+    """At a manager: why the leases are lost. At a worker: ``timeout`` or ``forget``, the input of
+    the table of locks or of executions."""
     peer: Peer
-    """The worker that held the leases; the manager whose locks or jobs they were."""
+    """At a manager: the worker that held the leases. At a worker: the manager to which the locks
+    or jobs belonged."""
     locks: Sequence[int] = ()
     """Numbers of locks."""
     owner: Peer | None = None
-    """Who owns the jobs, when it is not this node."""
+    """Owner of the jobs; None when this node owns them."""
     ids: Sequence[int] = ()
     attempts: Sequence[int] = ()
 
 
 @frozen
 class Halt:
-    """The node has ended: cleanly when ``error`` is None, else because of it."""
+    """The node has ended: in order when ``error`` is None, else because of ``error``."""
 
     error: Exception | None = None
 
 
 class End(Enum):
-    """How a job ended, as its submitter sees it."""
+    """How a job ended for its submitter."""
 
     OK = "ok"
     ERROR = "error"
@@ -90,15 +91,15 @@ class End(Enum):
 
 @frozen
 class Resolve:
-    """Jobs ended: tell whoever submitted them. Columns of length k."""
+    """Jobs ended: report the ends to the submitters. Columns of length k."""
 
     ids: Sequence[int]
     ends: Sequence[End]
     payloads: Sequence[Frame]
-    """OK: the result. ERROR: CBOR ``[type, text, traceback]``. LOST: UTF-8 text, a line that says
-    where the last worker ran, then the cause. Else: UTF-8 text, the cause."""
+    """OK: the result. ERROR: CBOR ``[type, text, traceback]``. LOST: UTF-8 text: the label of the
+    last worker, a line break, the cause. Else: UTF-8 text, the cause."""
     attempts: Sequence[int]
-    """How many leases the job had; 0 means that it never left the manager."""
+    """How many leases the job had; 0 for a job that never left the manager."""
 
 
 @frozen
@@ -114,13 +115,13 @@ class Notify:
 class Run:
     """Start k jobs on one lane: one after the other, on the resources of one job.
 
-    Answer with ``Finished`` (in as many parts as is useful, soon for slow handlers).
+    The answer is ``Finished``, in as many parts as is useful, and soon for slow handlers.
     """
 
     lane: int
     kind: Kind
     manager: Peer
-    """Who owns the jobs."""
+    """Owner of the jobs."""
     ids: Sequence[int]
     attempts: Sequence[int]
     deadlines: Sequence[float | None] | None
@@ -130,7 +131,7 @@ class Run:
 
 @frozen
 class Recall:
-    """Take back the jobs of a lane that have not begun; answer with ``Recalled``."""
+    """Take back the jobs of a lane that have not begun; the answer is ``Recalled``."""
 
     lane: int
     ids: Sequence[int]
@@ -138,9 +139,9 @@ class Recall:
 
 @frozen
 class Interrupt:
-    """No result of these jobs is wanted: raise their cancelled flag.
+    """No result of these jobs is wanted: raise their cancelled flags.
 
-    Those that have not begun end as CANCELLED; the others may.
+    Jobs that have not begun end as CANCELLED; jobs that have begun may.
     """
 
     lane: int
@@ -149,7 +150,7 @@ class Interrupt:
 
 @frozen
 class Reconnect:
-    """Everything behind this link is silent: replace its socket, then say ``Connected``."""
+    """Everything behind this link is silent: replace its socket; the answer is ``Connected``."""
 
     link: Link
 

@@ -54,10 +54,10 @@ if getattr(_PACKAGE, "__file__", None) is not None and not hasattr(_PACKAGE, "_D
 
 
 class WMPError(Exception):
-    """Root of everything this library raises on purpose. It travels between processes whole."""
+    """Root of every exception that this library raises on purpose. It can be pickled."""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle what it has become, not what it was made of: that may take other arguments."""
+        """Pickle the attributes and not the arguments: a subclass may take other arguments."""
         return _again, (type(self), self.args), self.__dict__
 
 
@@ -80,12 +80,12 @@ class RemoteProtocolError(ProtocolError):
 
 
 class DecodeError(RemoteProtocolError, ValueError):
-    """Frames that are not a WMP message.
+    """The frames are not a WMP message.
 
     Attributes:
         code: The ERROR code a receiver answers with (specs/wmp.md, "Errors").
-        source: The sender's path when it could still be read, else ``()``.
-        command: The command's number when it could still be read, else ``None``.
+        source: The sender's path if it could be read, else ``()``.
+        command: The command's number if it could be read, else ``None``.
     """
 
     def __init__(
@@ -106,7 +106,7 @@ class JobError(WMPError):
     """One job did not end in a result.
 
     Attributes:
-        job_id: The job's number within its manager, 0 when it is not known.
+        job_id: The job's number within its manager, 0 when the number is not known.
     """
 
     def __init__(self, text: str, *, job_id: int = 0) -> None:
@@ -115,7 +115,7 @@ class JobError(WMPError):
 
 
 class JobFailed(JobError):
-    """The job's handler raised; what it raised travelled as text.
+    """The job's handler raised an exception, which was sent as text.
 
     Attributes:
         type_name: Name of the exception's type at the worker.
@@ -138,7 +138,7 @@ class JobCancelled(JobError, concurrent.futures.CancelledError):
     """The submitter cancelled the job.
 
     Attributes:
-        may_have_started: Whether a worker may have begun it before.
+        may_have_started: Whether a worker may have begun the job before.
     """
 
     def __init__(self, text: str, *, job_id: int = 0, may_have_started: bool = False) -> None:
@@ -147,16 +147,16 @@ class JobCancelled(JobError, concurrent.futures.CancelledError):
 
 
 class JobTimeout(JobError, TimeoutError):
-    """The job's own ``timeout`` passed before its result came."""
+    """The job's own ``timeout`` passed before its result arrived."""
 
 
 class WorkerLost(JobError):
     """The workers that had the job were lost, more often than its ``retries`` allow.
 
     Attributes:
-        cause: Why the last of them was lost: what its process died of, ``silence``, that it
-            was started again, …
-        host: Where that one ran: its label, by default host and process.
+        cause: Why the last of them was lost: how its process ended, ``silence``, a restart of
+            the worker, …
+        host: Label of that worker, by default host and process.
         attempts: How often the job was given to a worker, refusals included.
     """
 
@@ -185,7 +185,7 @@ class Superseded(WMPError):
 
 
 class ClosedError(WMPError):
-    """The object is closed, or closed while this was pending."""
+    """The object is closed, or was closed while this call or job was pending."""
 
 
 class ConfigError(WMPError, ValueError):
@@ -193,4 +193,4 @@ class ConfigError(WMPError, ValueError):
 
 
 class TransportError(WMPError):
-    """ZeroMQ refused something; ``__cause__`` is its error."""
+    """ZeroMQ refused a call; ``__cause__`` is its error."""

@@ -1,7 +1,7 @@
-"""What can happen to a machine: values, named in past participles.
+"""Events: values that say what happened to a machine, named by past participles.
 
-A machine takes one at a time in ``handle(event, now)``. ``now`` is seconds on one
-monotonic clock that the caller chooses.
+A machine takes one event at a time by ``handle(event, now)``. ``now`` is seconds on a monotonic
+clock that the caller chooses.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Received:
 
 @frozen
 class Garbled:
-    """Frames arrived on ``link`` that are no message."""
+    """Frames arrived on ``link`` that cannot be decoded as a message."""
 
     link: Link
     error: DecodeError
@@ -58,17 +58,17 @@ class Undelivered:
 
 @frozen
 class Ticked:
-    """The time that ``deadline()`` named has come, or any other: a look at the clock."""
+    """Time passed. The event is due at ``deadline()``, and harmless at any other time."""
 
 
 @frozen
 class Drained:
-    """The user asked this node to end: take nothing new, finish, say goodbye."""
+    """The user asked this node to end: take no new jobs, finish the others, send BYE."""
 
 
 @frozen
 class Closed:
-    """The node ends now: say goodbye, wait for nothing."""
+    """The node ends now: send BYE and wait for nothing."""
 
 
 @frozen
@@ -76,7 +76,7 @@ class Submitted:
     """The application handed in k jobs of one kind."""
 
     ids: Sequence[int]
-    """Chosen by the caller, from 1, each above every earlier one."""
+    """Numbers chosen by the caller, from 1, each greater than every earlier one."""
     payloads: Sequence[Frame]
     kind: Kind
     priority: int = 0
@@ -103,18 +103,18 @@ class Connected:
 
 @frozen
 class Finished:
-    """Jobs of a lane ended; a lane may report in several parts."""
+    """Jobs of a lane ended. A lane may report in several parts."""
 
     lane: int
     ids: Sequence[int]
     outcomes: Sequence[Outcome]
-    """OK, ERROR, CANCELLED, or LOST: what ran the job died (its payload says why)."""
+    """OK, ERROR, CANCELLED, or LOST: the process of the job died; the payload says why."""
     payloads: Sequence[Frame]
 
 
 @frozen
 class Recalled:
-    """These jobs of a lane had not begun and never will (the answer to ``Recall``)."""
+    """These jobs of a lane had not begun and will not begin; the answer to ``Recall``."""
 
     lane: int
     ids: Sequence[int]
