@@ -7,6 +7,7 @@ or a :class:`~wmp.errors.TransportError` here, at the border.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import errno
 import os
 import re
@@ -14,6 +15,7 @@ import socket as sockets
 import struct
 from collections.abc import Iterable
 from enum import Enum
+from functools import cache
 
 import zmq
 from attrs import field, frozen
@@ -358,6 +360,20 @@ def _check_tcp(endpoint: str, verb: str, bind: bool) -> None:
         raise ConfigError(f"cannot connect to {endpoint}: name the host")
 
 
+@cache
+def _seed_routing_ids() -> None:
+    """Make the routing ids that libzmq gives to connections unpredictable, once a process.
+
+    A ROUTER numbers its connections from a value of C's ``rand()``, which libzmq does not seed. A
+    peer that claims the number of a connection to come as its own routing id makes libzmq abort
+    the process when that connection arrives (an assertion in ``socket_base.cpp``). With a random
+    seed a peer would have to guess one of 2**32 numbers. Where no C library can be reached the
+    numbers stay as they are.
+    """
+    with contextlib.suppress(OSError, AttributeError, TypeError):
+        ctypes.CDLL(None).srand(int.from_bytes(os.urandom(4), "big"))
+
+
 def router(
     context: Context,
     endpoints: Iterable[str],
@@ -372,6 +388,7 @@ def router(
         TransportError: ZeroMQ refused for another reason.
     """
     names = tuple(endpoints)
+    _seed_routing_ids()
     socket = _open(context, zmq.ROUTER, transport, ipv6=any("[" in name for name in names))
     try:
         # WMP-1.7: an unreachable peer is an answer and not a silence.
