@@ -40,10 +40,10 @@ from wmp.core.protocol.settings import DeviceSettings, ManagerSettings, WorkerSe
 from wmp.errors import DecodeError
 from wmp.events import Closed, Connected, Garbled, Received, Ticked, Undelivered
 from wmp.message import Frame, Link, Message
-from wmp.runtime.connections import Connections
 from wmp.runtime.counters import Counters
 from wmp.runtime.inbox import Event, Inbox
 from wmp.runtime.journal import Recorder
+from wmp.runtime.node_sockets import NodeSockets
 from wmp.runtime.security import Gate
 from wmp.runtime.send_queue import SendQueue
 from wmp.runtime.sockets import Port, Transport
@@ -159,7 +159,7 @@ class Driver:
         self._gate = gate
         self._recorder = recorder
         self._late: deque[Event] = deque()
-        self._connections = Connections(
+        self._connections = NodeSockets(
             ports,
             name=name,
             reopen=reopen,

@@ -16,7 +16,7 @@ import zmq
 from wmp.errors import WMPError
 from wmp.runtime.sockets import Port, describe
 
-__all__ = ["Connections"]
+__all__ = ["NodeSockets"]
 
 logger = logging.getLogger("wmp")
 
@@ -24,7 +24,7 @@ _REOPEN = 1.0
 """Seconds between two attempts to open a DEALER anew."""
 
 
-class Connections:
+class NodeSockets:
     """Watches the ROUTER and the DEALERs of one node. All calls are on the loop.
 
     Args:
