@@ -22,8 +22,12 @@ from wmp.core.protocol.timers import ResendTimer
 from wmp.core.worker.capacity import Capacity
 from wmp.core.worker.credit import Credit
 from wmp.core.worker.executions import Executions
-from wmp.core.worker.machine import WorkerMachine, sessions
+from wmp.core.worker.locks import Locks
+from wmp.core.worker.machine import WorkerMachine
 from wmp.core.worker.outbound import WorkerOutbound
+from wmp.core.worker.remote_manager import RemoteManager, SessionEntry
+from wmp.core.worker.sessions import Sessions
+from wmp.core.worker.timers import LockTimer
 from wmp.message import Field
 
 Patch = pytest.MonkeyPatch
@@ -69,15 +73,12 @@ def ack_bound(patch: Patch) -> None:
 
 def lock_timeout(patch: Patch) -> None:
     """WMP-4.11: a lock without an answer stays."""
-    ticked = WorkerMachine._ticked_for
 
-    def wait(self: WorkerMachine, upstream: Any, what: str, rest: list[int], now: float) -> None:
-        if what == "lock":
-            self._board.timers.set((what, upstream.identity, *rest), now + 1e9)
-        else:
-            ticked(self, upstream, what, rest, now)
+    def wait(self: Locks, manager: Any, number: int) -> bool:
+        self.outbound.timers.set(LockTimer(manager.identity, number), 1e9)
+        return False
 
-    patch.setattr(WorkerMachine, "_ticked_for", wait)
+    patch.setattr(Locks, "time_out", wait)
 
 
 def resources_check(patch: Patch) -> None:
@@ -90,64 +91,57 @@ def resources_check(patch: Patch) -> None:
 
 def late_take(patch: Patch) -> None:
     """WMP-4.12: a TAKE whose lock is gone waits here although there is no room."""
-    of = Capacity.of
-    patch.setattr(Capacity, "of", lambda self, needs, spare: of(self, needs, spare) + 1)
+    of = Credit.of
+    patch.setattr(Credit, "of", lambda self, needs, spare: of(self, needs, spare) + 1)
 
 
 def lost_give(patch: Patch) -> None:
     """WMP-5.5: PONG does not tell that a GIVE was lost."""
-    heard = Capacity.heard_pong
-
-    def unread(self: Capacity, upstream: Any, message: Any) -> None:
-        heard(self, upstream, evolve(message, fields={**message.fields, Field.LOCK: 1 << 40}))
-
-    patch.setattr(Capacity, "heard_pong", unread)
+    patch.setattr(Locks, "compare", lambda self, manager, message: False)
 
 
 def ready_by_pong(patch: Patch) -> None:
     """WMP-3.13: PONG does not tell that READY or WAKE was lost."""
-    heard = Capacity.heard_pong
+    compare = Credit.compare
 
-    def unread(self: Capacity, upstream: Any, message: Any) -> None:
-        ready = {Field.READY: upstream.ready, Field.CREDIT: upstream.announced}
-        heard(self, upstream, evolve(message, fields={**message.fields, **ready}))
+    def unread(self: Credit, manager: Any, message: Any) -> None:
+        ready = {Field.READY: manager.ready, Field.CREDIT: manager.announced}
+        compare(self, manager, evolve(message, fields={**message.fields, **ready}))
 
-    patch.setattr(Capacity, "heard_pong", unread)
+    patch.setattr(Credit, "compare", unread)
 
 
 def ready_backoff(patch: Patch) -> None:
     """WMP-3.12: the repeats of READY do not back off."""
-    repeat = Credit.repeat
+    end_step = Credit.end_step
 
-    def eager(self: Credit, credit: int, window: int, now: float, *, said: bool) -> None:
-        self._backoff = 0.5
-        repeat(self, credit, window, now, said=said)
+    def eager(self: Credit, credit: int, now: float, *, sent: bool) -> None:
+        if self._due and credit > 0:
+            self._backoff = 0.5
+        end_step(self, credit, now, sent=sent)
 
-    patch.setattr(Credit, "repeat", eager)
+    patch.setattr(Credit, "end_step", eager)
 
 
 def pending_wake(patch: Patch) -> None:
     """WMP-3.9: a WAKE that comes while there is no room is forgotten."""
     answer = Capacity._answer_woke
 
-    def forget(self: Capacity, now: float) -> bool:
-        woke = self._woke
-        said = answer(self, now)
-        if woke is not None:
-            woke.wake = None
-        return said
+    def forget(self: Capacity, woke: Any, now: float) -> None:
+        answer(self, woke, now)
+        woke.wake = None
 
     patch.setattr(Capacity, "_answer_woke", forget)
 
 
 def turns(patch: Patch) -> None:
     """WMP-3.10: a freed place goes to whoever was served last."""
-    patch.setattr("wmp.core.worker.capacity._turn", lambda upstream: (-upstream.served, 0.0))
+    patch.setattr("wmp.core.worker.capacity._turn", lambda manager: (-manager.served, 0.0))
 
 
 def byte_limit(patch: Patch) -> None:
     """WMP-7.9: results that nobody acknowledges are kept without a limit."""
-    patch.setattr(Capacity, "closed", property(lambda self: self.draining))
+    patch.setattr(Credit, "closed", property(lambda self: self.executions.draining))
 
 
 # -- jobs
@@ -157,14 +151,13 @@ def held_already(patch: Patch) -> None:
     """WMP-4.14: a job that is held already is taken a second time."""
     take = Executions.take
 
-    def forget(self: Executions, upstream: Any, link: int, message: Any, now: float) -> None:
-        owner = tuple(message.fields[Field.MANAGER])
-        held = upstream.taken.get(owner)
-        if held is not None:
-            for id in message.columns.ids:
-                held.attempts.pop(id, None)
-                held.states.pop(id, None)
-        take(self, upstream, link, message, now)
+    def forget(self: Executions, manager: Any, link: int, message: Any, *rest: Any) -> None:
+        for held in self.held(manager.identity):
+            if held.owner == tuple(message.fields[Field.MANAGER]):
+                for id in message.columns.ids:
+                    held.attempts.pop(id, None)
+                    held.states.pop(id, None)
+        take(self, manager, link, message, *rest)
 
     patch.setattr(Executions, "take", forget)
 
@@ -175,77 +168,71 @@ def held_already(patch: Patch) -> None:
 def old_session(patch: Patch) -> None:
     """WMP-7.6: a newer session is entered, nothing of the old one is lost."""
 
-    def keep(self: WorkerMachine, upstream: Any) -> None:
-        return None
-
-    patch.setattr(WorkerMachine, "_lose", keep)
+    patch.setattr(Sessions, "lose", lambda self, manager: None)
 
 
 def message_of_old_session(patch: Patch) -> None:
     """WMP-7.6: a message of an older session is acted on."""
-    enter = sessions.enter
+    enter = RemoteManager.enter
 
-    def believe(board: Any, upstream: Any, link: Any, message: Any, now: float) -> Any:
-        session, stream = message.fields.get(Field.SESSION), upstream.stream
-        if stream is not None and session is not None and session < stream.session:
-            return sessions.SessionEntry.KNOWN
-        return enter(board, upstream, link, message, now)
+    def believe(self: RemoteManager, session: Any, *, begins: bool) -> SessionEntry:
+        entry = enter(self, session, begins=begins)
+        return SessionEntry.CURRENT if entry is SessionEntry.OLD else entry
 
-    patch.setattr(sessions, "enter", believe)
+    patch.setattr(RemoteManager, "enter", believe)
 
 
 def forgotten_session(patch: Patch) -> None:
     """WMP-7.8: a session that was forgotten is entered again."""
-    enter = sessions.enter
+    enter = RemoteManager.enter
 
-    def believe(board: Any, upstream: Any, link: Any, message: Any, now: float) -> Any:
-        session = message.fields.get(Field.SESSION)
-        if upstream.stream is None and session is not None:
-            upstream.stream = Stream(session)
-        return enter(board, upstream, link, message, now)
+    def believe(self: RemoteManager, session: Any, *, begins: bool) -> SessionEntry:
+        if self.stream is None and session is not None:
+            self.stream = Stream(session)
+        return enter(self, session, begins=begins)
 
-    patch.setattr(sessions, "enter", believe)
+    patch.setattr(RemoteManager, "enter", believe)
 
 
 def forgotten_number(patch: Patch) -> None:
     """WMP-7.8: which session was forgotten is not remembered."""
-    enter = sessions.enter
+    enter = RemoteManager.enter
 
-    def believe(board: Any, upstream: Any, link: Any, message: Any, now: float) -> Any:
-        upstream.forgotten = 0
-        return enter(board, upstream, link, message, now)
+    def believe(self: RemoteManager, session: Any, *, begins: bool) -> SessionEntry:
+        self.forgotten = 0
+        return enter(self, session, begins=begins)
 
-    patch.setattr(sessions, "enter", believe)
+    patch.setattr(RemoteManager, "enter", believe)
 
 
 def older_epoch(patch: Patch) -> None:
     """WMP-9.6: a manager's message of an epoch that was replaced is acted on."""
-    heard = WorkerMachine._upstream
+    sender = Sessions.sender
 
-    def believe(self: WorkerMachine, link: Any, message: Any, now: float) -> Any:
+    def believe(self: Sessions, link: Any, message: Any, now: float) -> Any:
         identity, epoch = message.sender
-        upstream = self._board.upstreams.get(identity)
-        if upstream is not None:
-            upstream.epoch = min(upstream.epoch, epoch)
-        if self._gone.get(identity, (-1, 0))[0] > epoch:
-            del self._gone[identity]
-        return heard(self, link, message, now)
+        manager = self.links.managers.get(identity)
+        if manager is not None:
+            manager.epoch = min(manager.epoch, epoch)
+        if self.gone.get(identity, (-1, 0))[0] > epoch:
+            del self.gone[identity]
+        return sender(self, link, message, now)
 
-    patch.setattr(WorkerMachine, "_upstream", believe)
+    patch.setattr(Sessions, "sender", believe)
 
 
 def newer_epoch(patch: Patch) -> None:
     """WMP-9.7: a manager's newer epoch takes over what was remembered of the older."""
-    heard = WorkerMachine._upstream
+    sender = Sessions.sender
 
-    def inherit(self: WorkerMachine, link: Any, message: Any, now: float) -> Any:
+    def inherit(self: Sessions, link: Any, message: Any, now: float) -> Any:
         identity, epoch = message.sender
-        upstream = self._board.upstreams.get(identity)
-        if upstream is not None:
-            upstream.epoch = max(upstream.epoch, epoch)
-        return heard(self, link, message, now)
+        manager = self.links.managers.get(identity)
+        if manager is not None:
+            manager.epoch = max(manager.epoch, epoch)
+        return sender(self, link, message, now)
 
-    patch.setattr(WorkerMachine, "_upstream", inherit)
+    patch.setattr(Sessions, "sender", inherit)
 
 
 def superseded(patch: Patch) -> None:
@@ -255,13 +242,13 @@ def superseded(patch: Patch) -> None:
 
 def expiry(patch: Patch) -> None:
     """WMP-9.14: a silent manager is never given up."""
-    check = WorkerOutbound.check_ping
+    check = Sessions.check_manager
 
-    def wait(self: WorkerOutbound, upstream: Any, now: float) -> bool:
-        upstream.heard = now
-        return check(self, upstream, now)
+    def wait(self: Sessions, manager: Any, now: float) -> bool:
+        manager.received_at = now
+        return check(self, manager, now)
 
-    patch.setattr(WorkerOutbound, "check_ping", wait)
+    patch.setattr(Sessions, "check_manager", wait)
 
 
 def replay_by_worker(patch: Patch) -> None:
@@ -286,9 +273,9 @@ def replay_by_worker(patch: Patch) -> None:
         finally:
             routing = False
 
-    def only_if_asked(self: WorkerOutbound, upstream: Any, now: float) -> None:
+    def only_if_asked(self: WorkerOutbound, manager: Any, now: float) -> None:
         if not routing:
-            replay(self, upstream, now)
+            replay(self, manager, now)
 
     patch.setattr(WorkerMachine, "_received", note)
     patch.setattr(WorkerMachine, "_connected", joined)
@@ -298,8 +285,8 @@ def replay_by_worker(patch: Patch) -> None:
 def resend_by_worker(patch: Patch) -> None:
     """WMP-7.3: age alone sends nothing again."""
 
-    def wait(self: WorkerOutbound, upstream: Any, now: float) -> None:
-        self.timers.set(ResendTimer(upstream.identity), now + 1e9)
+    def wait(self: WorkerOutbound, manager: Any, now: float) -> None:
+        self.timers.set(ResendTimer(manager.identity), now + 1e9)
 
     patch.setattr(WorkerOutbound, "check_resend", wait)
 

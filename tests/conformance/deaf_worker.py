@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from wmp.conformance import testee
-from wmp.core.worker.capacity import Capacity
+from wmp.core.worker.locks import Locks
 
 if file := os.environ.get("PIDS"):
     with Path(file).open("a") as pids:
@@ -17,6 +17,6 @@ if file := os.environ.get("PIDS"):
 if "--good" in sys.argv:
     sys.argv.remove("--good")
 else:
-    Capacity.no = lambda *_: None  # type: ignore[method-assign]
+    Locks.no = lambda *_: None  # type: ignore[method-assign]
 sys.stderr.write("here I am\n")
 sys.exit(testee.main(["worker", *sys.argv[1:]]))

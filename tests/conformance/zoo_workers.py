@@ -15,6 +15,7 @@ from wmp.conformance.wire import Terms
 from wmp.core.protocol.settings import WorkerSettings
 from wmp.core.worker.capacity import Capacity
 from wmp.core.worker.executions import Executions
+from wmp.core.worker.locks import Locks
 from wmp.core.worker.machine import WorkerMachine
 from wmp.message import Command, ErrorCode, Field, Message, Outcome
 
@@ -167,32 +168,32 @@ class BeginsLocksAtOneAgain(Bend):
 
 def lock_by_number(patch: Patch) -> None:
     """WMP-4.8: a lock is looked up by its number alone."""
-    no = Capacity.no
+    no = Locks.no
 
-    def anybodys(self: Capacity, upstream: Any, link: int, message: Any, now: float) -> None:
+    def anybodys(self: Locks, manager: Any, link: int, message: Any, now: float) -> None:
         number = message.fields[Field.LOCK]
-        for other in self.board.upstreams.values():
-            if number in other.locks:
-                upstream = other
-        no(self, upstream, link, message, now)
+        for other in self.outbound.links.managers.values():
+            if number in self.of(other.identity):
+                manager = other
+        no(self, manager, link, message, now)
 
-    patch.setattr(Capacity, "no", anybodys)
+    patch.setattr(Locks, "no", anybodys)
 
 
 def owner_of_jobs(patch: Patch) -> None:
     """WMP-4.8: a job is its number, whoever owns it."""
-    take = Executions.take
+    take = WorkerMachine._take
 
-    def own(self: Executions, upstream: Any, link: int, message: Any, now: float) -> None:
-        fields = {**message.fields, Field.MANAGER: (upstream.identity, upstream.epoch)}
-        take(self, upstream, link, evolve(message, fields=fields), now)
+    def own(self: WorkerMachine, manager: Any, link: Any, message: Any, now: float) -> None:
+        fields = {**message.fields, Field.MANAGER: (manager.identity, manager.epoch)}
+        take(self, manager, link, evolve(message, fields=fields), now)
 
-    patch.setattr(Executions, "take", own)
+    patch.setattr(WorkerMachine, "_take", own)
 
 
 def no_release(patch: Patch) -> None:
     """WMP-4.10: NO is noted, and the lock stays."""
-    patch.setattr(Capacity, "no", lambda self, upstream, link, message, now: None)
+    patch.setattr(Locks, "no", lambda self, manager, link, message, now: None)
 
 
 switched(W, "WMP-4.8", lock_by_number)
@@ -217,13 +218,13 @@ switched(W, "WMP-4.11", worker_side.lock_timeout, "never unlocks")
 
 def drops_late_takes(patch: Patch) -> None:
     """WMP-4.12: a TAKE whose lock is gone is not looked at."""
-    take = Executions.take
+    take = WorkerMachine._take
 
-    def strict(self: Executions, upstream: Any, link: int, message: Any, now: float) -> None:
-        if message.fields[Field.LOCK] in upstream.locks:
-            take(self, upstream, link, message, now)
+    def strict(self: WorkerMachine, manager: Any, link: Any, message: Any, now: float) -> None:
+        if message.fields[Field.LOCK] in self._locks.of(manager.identity):
+            take(self, manager, link, message, now)
 
-    patch.setattr(Executions, "take", strict)
+    patch.setattr(WorkerMachine, "_take", strict)
 
 
 switched(W, "WMP-4.12", drops_late_takes)
@@ -269,19 +270,19 @@ class FailsJobsOfUnknownRoles(Bend):
 def holds_whatever_waits(patch: Patch) -> None:
     """WMP-5.2: a freed place goes into a held GIVE, whoever else was woken."""
 
-    def serve(self: Capacity, spare: Any, now: float) -> None:
-        for upstream in self.board.upstreams.values():
-            if self.of(self.usual, spare) and upstream.wake is None:
-                self._lock(
-                    upstream, self.settings.roles, self.usual, 1, spare, now, self.settings.hold
-                )
+    def serve(self: Capacity, spare: Any, now: float) -> list[Any]:
+        usual, settings = self.credit.usual, self.outbound.settings
+        for manager in self.outbound.links.managers.values():
+            if self.credit.of(usual, spare) and manager.wake is None:
+                self.locks.open(manager, settings.roles, usual, 1, spare, now, settings.hold)
+        return []
 
-    patch.setattr(Capacity, "_serve", serve)
+    patch.setattr(Capacity, "_serve_wakes", serve)
 
 
 def never_withdraws(patch: Patch) -> None:
     """WMP-5.4: held GIVEs stay open whoever shows up."""
-    patch.setattr(Capacity, "withdraw", lambda self, upstream, now: None)
+    patch.setattr(Locks, "withdraw", lambda self, manager, now: None)
 
 
 switched(W, "WMP-5.2", holds_whatever_waits)
@@ -313,7 +314,7 @@ class KnowsNoDeadlines(Bend):
 
 def no_cancel(patch: Patch) -> None:
     """WMP-6.10: CANCEL is not answered."""
-    patch.setattr(Executions, "cancel", lambda self, upstream, message: None)
+    patch.setattr(Executions, "cancel", lambda self, manager, message: None)
 
 
 switched(W, "WMP-6.10", no_cancel, "is deaf to CANCEL")

@@ -137,18 +137,17 @@ class Adversary(RuleBasedStateMachine):
 
     def held_of(self, identity):
         """What the worker itself has not answered, (owner, id) to attempt."""
-        upstream = self.worker._board.upstreams.get(identity)
         return {
-            (owner, job): attempt
-            for owner, taken in (upstream.taken if upstream is not None else {}).items()
-            for job, attempt in taken.attempts.items()
+            (held.owner, job): attempt
+            for held in self.worker._executions.held(identity)
+            for job, attempt in held.attempts.items()
         }
 
     def stream_of(self, identity):
-        upstream = self.worker._board.upstreams.get(identity)
-        if upstream is None or upstream.stream is None:
+        remote = self.worker._links.managers.get(identity)
+        if remote is None or remote.stream is None:
             return None
-        return upstream.epoch, upstream.stream.session, upstream.stream.received
+        return remote.epoch, remote.stream.session, remote.stream.received
 
     def books_of(self, identity):
         """The books of the session that the worker is in now; those of others are closed."""
@@ -279,8 +278,7 @@ class Adversary(RuleBasedStateMachine):
     @rule(who=WHO, back=st.integers(0, 3))
     def take_what_was_asked_for(self, who, back):
         manager = self.managers[who]
-        upstream = self.worker._board.upstreams.get(manager.identity)
-        locks = list(upstream.locks.values()) if upstream is not None else []
+        locks = list(self.worker._locks.of(manager.identity).values())
         if locks:
             lock = locks[back % len(locks)]
             manager.owner = None
@@ -471,14 +469,13 @@ class Adversary(RuleBasedStateMachine):
     @invariant()
     def every_job_taken_is_held_or_answered(self):
         for manager in self.managers:
-            upstream = self.worker._board.upstreams.get(manager.identity)
             books = self.books_of(manager.identity)
             due = Counter(
                 (*job, attempt) for job, attempt in self.held_of(manager.identity).items()
             )
             # Answers that wait for a way are on their way too.
-            upstream = self.worker._board.upstreams.get(manager.identity)
-            for kept in upstream.stream.kept if upstream is not None and upstream.stream else ():
+            remote = self.worker._links.managers.get(manager.identity)
+            for kept in remote.stream.kept if remote is not None and remote.stream else ():
                 if kept.command is Command.DONE and kept.number > books.answered:
                     owner = tuple(kept.fields[Field.MANAGER])
                     jobs = zip(kept.columns.ids, kept.columns.attempts, strict=True)

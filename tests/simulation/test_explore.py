@@ -17,7 +17,7 @@ from wmp.core.manager.scheduler import Scheduler
 from wmp.core.protocol.resources import Resources
 from wmp.core.protocol.settings import ManagerSettings
 from wmp.core.protocol.stream import Arrival, Stream
-from wmp.core.worker.capacity import Capacity
+from wmp.core.worker.locks import Locks
 from wmp.message import Field
 from wmp.testing.counterexample import replay
 from wmp.testing.explore import main, tell
@@ -72,13 +72,13 @@ def found(plan: ModelPlan, order: SearchOrder = SearchOrder.BREADTH) -> Explored
 
 
 def test_a_lock_that_is_never_released_is_found(monkeypatch):
-    forget = Capacity._forget_lock
+    remove = Locks._remove
 
-    def leak(self, upstream, lock):
+    def leak(self, manager, lock):
         lock.reserved = 0  # its resources are gone for ever
-        forget(self, upstream, lock)
+        remove(self, manager, lock)
 
-    monkeypatch.setattr(Capacity, "_forget_lock", leak)
+    monkeypatch.setattr(Locks, "_remove", leak)
     explored = found(PLANS["pair"])
     assert explored.violation.name == "no crash"
     assert "w1 breaks its own" in explored.violation.detail

@@ -47,28 +47,28 @@ class Watched:
             self.mirrors[me] = JournalFormatter(JournalHeader.of(node.settings)), Mirror()
         formatter, mirror = self.mirrors[me]
         mirror.step([whole(json.loads(line)) for line in formatter.step(event, actions, 0, 0)])
-        board = node._board
+        managers = node._links.managers.values()
         open_locks = {
-            (upstream.peer, number): (lock.state, lock.want)
-            for upstream in board.upstreams.values()
-            for number, lock in upstream.locks.items()
+            (manager.peer, number): (lock.state, lock.want)
+            for manager in managers
+            for number, lock in node._locks.of(manager.identity).items()
         }
         assert mirror.locks == open_locks, f"seed {self.seed}, {name}"
         held = {
-            (owner, job): (state, taken.attempts[job])
-            for upstream in board.upstreams.values()
-            for owner, taken in upstream.taken.items()
-            for job, state in taken.states.items()
+            (jobs.owner, job): (state, jobs.attempts[job])
+            for manager in managers
+            for jobs in node._executions.held(manager.identity)
+            for job, state in jobs.states.items()
         }
         told = {
             (owner, job): row for owner, jobs in mirror.jobs.items() for job, row in jobs.items()
         }
         # An answer for which there was no way is told when it is sent.
         unsent = {
-            (upstream.peer, job)
-            for upstream in board.upstreams.values()
-            if upstream.stream is not None
-            for kept in upstream.stream.kept
+            (manager.peer, job)
+            for manager in managers
+            if manager.stream is not None
+            for kept in manager.stream.kept
             if kept.columns is not None
             for job in kept.columns.ids
         }

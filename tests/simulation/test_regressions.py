@@ -154,8 +154,9 @@ def test_a_lost_wake_is_noticed_although_more_credit_is_remembered_than_there_is
     """The window has shrunk since READY; the manager waits for an answer to its WAKE."""
     worker, manager = idle_worker(hold=0.0)
     manager.meet()
-    upstream = worker._board.upstreams[b"m1"]
-    upstream.announced = 16  # as if there had been a window when READY was said
+    worker._links.managers[
+        b"m1"
+    ].announced = 16  # as if there had been a window when READY was said
     actions = manager.pong(credit=15)  # one was asked for, by a WAKE that never came
     (ready,) = sent(actions, Command.READY)
     assert ready.fields[Field.CREDIT] == 1

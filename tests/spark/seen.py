@@ -227,17 +227,17 @@ class Seen:
                     lock.state, lock.closed = "closed", at
                     lock.answer = lock.answer or action.reason
         self._answered(me, node, event)
-        upstreams = node._board.upstreams.values()
-        self._locks(me, {n: lock for up in upstreams for n, lock in up.locks.items()}, at)
+        managers = node._links.managers
+        self._locks(me, {n: lock for m in managers for n, lock in node._locks.of(m).items()}, at)
         self._arrived[me] = self._received(node)
 
     @staticmethod
     def _received(node):
         """By manager: session and highest number received in order."""
         return {
-            identity: (upstream.stream.session, upstream.stream.received)
-            for identity, upstream in node._board.upstreams.items()
-            if upstream.stream is not None
+            identity: (manager.stream.session, manager.stream.received)
+            for identity, manager in node._links.managers.items()
+            if manager.stream is not None
         }
 
     def _given(self, me, message, at):

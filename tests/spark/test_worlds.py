@@ -168,9 +168,9 @@ def test_locks_are_in_the_states_that_their_workers_have_them_in(spark, sound, t
             if isinstance(node, WorkerMachine) and one.world.alive(name):
                 peer = f"{one.name}.{name_of_peer(node.settings.identity)}", node.settings.epoch
                 workers.append(peer)
-                for upstream in node._board.upstreams.values():
-                    manager = f"{one.name}.{name_of_peer(upstream.identity)}", upstream.epoch
-                    for number, lock in upstream.locks.items():
+                for remote in node._links.managers.values():
+                    manager = f"{one.name}.{name_of_peer(remote.identity)}", remote.epoch
+                    for number, lock in node._locks.of(remote.identity).items():
                         rows.append((*peer, number, *manager, lock.state.value, lock.want))
     columns = (
         "worker string, worker_epoch bigint, lock bigint, manager string, manager_epoch bigint, "

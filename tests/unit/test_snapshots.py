@@ -209,22 +209,22 @@ WITHOUT_EFFECT = {
         "RemoteManager.last_lock",
         "RemoteManager.pinged_lock",
         "RemoteManager.forgotten",
-        "Credit._wide",
+        "Credit._broadcast",
     },
     "ages": {
         "RemoteManager.hold_after",
-        "RemoteManager.told",
-        "LinkState.pinged",
+        "RemoteManager.announced_at",
+        "LinkState.pinged_at",
         "Lock.opened",
-        "RemoteManager.sent",
+        "RemoteManager.sent_at",
     },
     "empty ones are left over": {"Candidates._profiles"},
     "identities stand as keys": {"RemoteWorker.identity", "Give.worker"},
     "read with their container": {"Give.needs", "_Profile.roles", "_Profile.resources"},
-    "stands with its upstream": {
-        "WaitingJobs.owner",
+    "stands with its manager": {
+        "HeldJobs.manager",
+        "WaitingJobs.held",
         "WaitingJobs.kind",
-        "WaitingJobs.upstream",
         "LinkState.index",
     },
     "settings": {"WorkerOutbound.me", "Outbound.me", "Resources.places"},
@@ -278,9 +278,9 @@ def test_statistics_and_leftovers_make_no_difference():
     manager._post.dropped["of no interest"] = 7
     manager._timers.set("gone", 99.0)
     manager._timers.clear("gone")
-    worker._board.dropped["of no interest"] = 7
-    worker._board.timers.set("gone", 99.0)
-    worker._board.timers.clear("gone")
+    worker._outbound.dropped["of no interest"] = 7
+    worker._outbound.timers.set("gone", 99.0)
+    worker._outbound.timers.clear("gone")
 
     assert (snapshot(manager, net.now), snapshot(worker, net.now)) == before
 
@@ -298,8 +298,8 @@ def test_locks_sessions_and_streams_count_from_where_they_are():
         net.run(until=net.now + 40.0)
         worker = net.nodes["w1"]
         snapshots.append(snapshot(worker, net.now))
-        locks.append(worker._room._locks)
-        sent.append(worker._board.upstreams[b"m1"].stream.sent)
+        locks.append(worker._locks.newest)
+        sent.append(worker._links.managers[b"m1"].stream.sent)
     assert snapshots[1] == snapshots[2]
     assert locks[1] < locks[2]
     assert sent[1] < sent[2]

@@ -7,7 +7,8 @@ from attrs import evolve
 
 from wmp.actions import Drop
 from wmp.core.protocol.settings import WorkerSettings
-from wmp.core.worker.machine import MOST_MANAGERS, WorkerMachine
+from wmp.core.worker.machine import WorkerMachine
+from wmp.core.worker.sessions import MOST_MANAGERS
 from wmp.errors import DecodeError
 from wmp.events import Connected, Garbled, Received
 from wmp.message import Columns, Command, Field, Message

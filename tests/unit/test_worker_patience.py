@@ -6,6 +6,7 @@ import pytest
 
 from tests.unit.workers import finish, give, make, met, one, runs, until
 from wmp.actions import Recall
+from wmp.core.worker.timers import PatienceTimer
 from wmp.events import Recalled
 from wmp.message import Command, Field, Outcome
 from wmp.testing.scripted import sent
@@ -161,4 +162,4 @@ def test_nor_does_it_take_them_from_their_lane():
 def test_where_nothing_waits_nothing_is_looked_after():
     worker, manager = quick()
     assert len(taken(manager, 1)) == 1
-    assert ("patience",) not in worker._board.timers
+    assert PatienceTimer() not in worker._outbound.timers

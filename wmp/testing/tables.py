@@ -32,19 +32,19 @@ def sizes(machine: ManagerMachine | WorkerMachine) -> dict[str, int]:
             "timers": len(machine._timers),
             "heap": len(machine._timers._heap),
         }
-    board = machine._board
-    upstreams = list(board.upstreams.values())
+    outbound, executions = machine._outbound, machine._executions
+    managers = machine._links.managers
     return {
-        "held": sum(u.held for u in upstreams),
-        "parked": machine._lanes.parked,
-        "lanes": len(machine._lanes.running),
-        "managers": len(upstreams),
-        "locks": sum(len(u.locks) for u in upstreams),
-        "kept": sum(len(u.stream.kept) for u in upstreams if u.stream is not None),
-        "kept bytes": board.kept_bytes,
-        "timers": len(board.timers),
-        "heap": len(board.timers._heap),
-        "answers": len(machine._bench._answers),
+        "held": sum(map(executions.count, managers)),
+        "parked": executions.parked,
+        "lanes": len(list(executions.lanes)),
+        "managers": len(managers),
+        "locks": sum(len(machine._locks.of(identity)) for identity in managers),
+        "kept": sum(len(m.stream.kept) for m in managers.values() if m.stream is not None),
+        "kept bytes": outbound.kept_bytes,
+        "timers": len(outbound.timers),
+        "heap": len(outbound.timers._heap),
+        "answers": len(executions._answers),
     }
 
 

@@ -1,110 +1,294 @@
-"""READY: how a worker says what room it has, numbered and repeated as spec §3 asks."""
+"""A worker's credit: how many jobs may come, and how READY reports it (spec §3).
+
+READYs are numbered in one sequence for all managers and repeated with a backoff. What each
+manager is believed to remember stands in ``RemoteManager.announced``.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from typing import Any
 
-from attrs import define
+from attrs import define, field
 
+from wmp.core.protocol.resources import Needs, Resources
+from wmp.core.worker.executions import Executions
 from wmp.core.worker.links import BACKOFF, LinkState, jitter
+from wmp.core.worker.locks import Locks
 from wmp.core.worker.outbound import WorkerOutbound
 from wmp.core.worker.remote_manager import RemoteManager
-from wmp.message import Command, Field
+from wmp.core.worker.timers import ReadyTimer
+from wmp.message import DEFAULT_NEEDS, Command, Field, Message
 
 __all__ = ["Credit"]
 
 
 @define(eq=False)
 class Credit:
-    """The READYs of one worker: one sequence for all managers (WMP-3.2).
+    """The credit of one worker and its READYs."""
 
-    What each manager is believed to remember stands in ``Upstream.announced``; who is told,
-    and when, is decided by :class:`wmp.core.worker.capacity.Capacity`.
-    """
-
-    board: WorkerOutbound
+    outbound: WorkerOutbound
+    executions: Executions
+    locks: Locks
     number: int = 0
-    """Of the newest READY."""
-    came: bool = False
-    """WAKE or TAKE came since READY was last said or repeated."""
-    fresh: bool = False
-    """The newest READY was for everybody and no WAKE came since: it may be said again."""
-    _said: tuple[int, int] = (0, 0)
+    """Number of the newest READY (WMP-3.2)."""
+    usual: Needs = field(init=False)
+    """What the jobs need that READY counts."""
+    places: int = field(init=False)
+    """How many of those jobs run at once when nothing else does."""
+    used: bool = False
+    """WAKE or TAKE came since READY was sent or repeated last."""
+    _repeatable: bool = False
+    """The newest READY was for everybody and no WAKE came since: it may be sent again."""
+    _content: tuple[int, int] = (0, 0)
     """(credit, window) of the newest READY."""
-    _wide: tuple[int, int] = (0, 0)
+    _broadcast: tuple[int, int] = (0, 0)
     """(number, credit) of the newest READY without ``to``."""
     _backoff: float = BACKOFF
+    # What the event at hand leaves to be answered at the end of the step.
+    _greeted: dict[bytes, None] = field(factory=dict)
+    """Managers that wait for a READY whatever they remember."""
+    _doubted: bytes | None = None
+    """The manager whose PONG was compared: what it remembers is known."""
+    _connected: LinkState | None = None
+    """The link that was made."""
+    _due: bool = False
+    """Whether the timer for repeating READY rang."""
 
-    def met(self, upstream: RemoteManager) -> None:
-        """A manager shows up that will have heard what was said without ``to``."""
-        upstream.ready, upstream.announced = self._wide
+    def __attrs_post_init__(self) -> None:
+        total = self.outbound.settings.resources
+        if total.get("slots") or not any(total.values()):
+            self.usual = DEFAULT_NEEDS if total.get("slots") else ()
+        else:
+            # No slots at all: the scarcest resource limits the jobs that can come.
+            self.usual = ((min((n for n in total if total[n]), key=lambda n: (total[n], n)), 1),)
+        self.places = self.executions.resources.capacity(self.usual)
 
-    def say(
-        self,
-        credit: int,
-        window: int,
-        now: float,
-        *,
-        links: list[LinkState] | None = None,
-        alone: list[RemoteManager] | None = None,
-        same: bool = False,
-    ) -> None:
-        """READY without ``to`` on ``links``, and to each of ``alone``.
+    # -- how many jobs may come
+
+    @property
+    def closed(self) -> bool:
+        """No job may come: the worker ends, or keeps too many results (WMP-7.9)."""
+        outbound = self.outbound
+        return self.executions.draining or outbound.kept_bytes >= outbound.settings.unacked_bytes
+
+    @property
+    def window(self) -> int:
+        """Jobs that may wait here without resources."""
+        return self.executions.window(self.places)
+
+    @property
+    def window_left(self) -> int:
+        """How many jobs may still come to wait."""
+        return max(0, self.window - self.executions.parked - self.locks.windowed)
+
+    def of(self, needs: Needs, spare: Resources) -> int:
+        """How many more jobs of ``needs`` may come when ``spare`` is free."""
+        if self.closed:
+            return 0
+        fits = spare.fits(needs)
+        if not fits and not self.executions.resources.capacity(needs):
+            return 0  # such a job would wait for ever
+        return fits + self.window_left
+
+    def _windowed_of(self, credit: int) -> int:
+        """How many of ``credit`` jobs would wait without resources."""
+        return min(credit, self.window_left + self.locks.windowed)
+
+    # -- what happened
+
+    def met(self, manager: RemoteManager, *, again: bool) -> None:
+        """A manager shows up; ``again``: it was known in its older epoch."""
+        if again:
+            self.greet(manager)
+        else:  # it has received every READY without ``to``
+            manager.ready, manager.announced = self._broadcast
+
+    def greet(self, manager: RemoteManager) -> None:
+        """The manager may wait for a word of this worker: send READY at the end of the step."""
+        self._greeted[manager.identity] = None
+
+    def connected(self, link: LinkState) -> None:
+        """A link is there (again): send READY on it (WMP-3.1)."""
+        self._connected = link
+
+    def woken(self, manager: RemoteManager, count: int) -> None:
+        """WAKE uses up credit that was announced (WMP-3.5)."""
+        manager.announced = max(0, manager.announced - count)
+        self.used = True
+        self._repeatable = False
+
+    def compare(self, manager: RemoteManager, message: Message) -> None:
+        """PONG reports the READY that the manager remembers; the end of the step repairs the
+        difference (WMP-3.13)."""
+        self._doubted = manager.identity
+        remembered = message.fields.get(Field.READY)
+        if remembered is None or remembered < manager.ready:
+            manager.announced = 0
+            # A manager that remembers nothing may stay so while no job may come.
+            locked = self.locks.of(manager.identity)
+            if remembered is not None and not locked and manager.wake is None:
+                self.greet(manager)
+            return
+        credit = message.fields.get(Field.CREDIT, 0)
+        # Less than announced, by more than the WAKEs that came: a WAKE was lost, and until a new
+        # READY the manager waits for its answer, whatever credit it remembers (WMP-3.5).
+        lost = remembered == manager.ready and credit < manager.announced
+        # That stands until READY is sent, for which there may be no credit yet.
+        known = manager.announced if remembered == manager.ready else credit
+        manager.ready = remembered
+        manager.announced = 0 if lost else min(known, credit)
+
+    def repeat_due(self) -> None:
+        """The timer for repeating READY rang (WMP-3.12)."""
+        self._due = True
+
+    # -- READY, at the end of a step
+
+    def greet_link(self, credit: int, now: float) -> bool:
+        """READY and discovery on a link that was made; whether READY was sent."""
+        link = self._connected
+        if link is None:
+            return False
+        self.report(credit, now, links=[link], same=True)
+        self.outbound.discover(link, now)
+        return True
+
+    def announce_beside_hold(self, manager: RemoteManager, credit: int, now: float) -> bool:
+        """READY to the manager that gets held GIVEs; whether READY was sent.
+
+        Jobs that need more than a held GIVE offers still come by WAKE, for which the manager must
+        remember some credit. Not at each step: such WAKEs are mostly in vain.
+        """
+        poor = manager.announced == 0 and credit > 0
+        late = now - manager.announced_at >= self.outbound.links.interval(manager)
+        if manager.identity in self._greeted or (poor and late):
+            self.report(credit, now, managers=[manager])
+            return True
+        return False
+
+    def announce(
+        self, credit: int, now: float, *, took: RemoteManager | None, holding: bool
+    ) -> bool:
+        """READY to managers that remember less than there is (WMP-3.11, 3.13).
 
         Args:
-            credit: Jobs there is room for.
-            window: How many of them would wait.
+            credit: Jobs that may come.
             now: Seconds.
-            links: Where everybody is told.
-            alone: Who is told by name.
-            same: With the number of the newest READY if that said just this (WMP-3.2).
+            took: The manager whose TAKE is handled.
+            holding: Whether the manager gets held GIVEs.
+
+        Returns:
+            Whether READY was sent.
         """
-        links, alone = links or [], alone or []
-        new = not (same and self.fresh and self._said == (credit, window))
+        outbound, whole = self.outbound, self.places + self.window
+        lacking: dict[int, list[RemoteManager]] = {}
+        for manager in outbound.links.managers.values():
+            lacks = manager.identity in self._greeted or (
+                credit > 0
+                and self._lacks(manager, credit, whole, took=manager is took, holding=holding)
+            )
+            if lacks and outbound.links.reachable(manager):
+                lacking.setdefault(manager.link, []).append(manager)
+        if not lacking:
+            return False
+        links = [
+            outbound.links.states[index] for index, behind in lacking.items() if len(behind) > 1
+        ]
+        alone = [behind[0] for behind in lacking.values() if len(behind) == 1]
+        self.report(credit, now, links=links, managers=alone)
+        return True
+
+    def _lacks(
+        self, manager: RemoteManager, credit: int, whole: int, *, took: bool, holding: bool
+    ) -> bool:
+        """Whether a READY of ``credit`` would tell the manager what it should know."""
+        growth = credit - manager.announced
+        if growth > 0 and self._doubted == manager.identity:
+            return not self.locks.of(manager.identity) and manager.wake is None
+        if holding:
+            return False
+        if took:
+            return True
+        if manager.wake is not None:
+            return False
+        return growth > 0 and (4 * growth >= whole or not self.executions.parked)
+
+    def end_step(self, credit: int, now: float, *, sent: bool) -> None:
+        """Repeat READY when that is due and nothing came (WMP-3.12).
+
+        Args:
+            credit: Jobs that may come.
+            now: Seconds.
+            sent: Whether READY was sent in this step.
+        """
+        if self._due and credit > 0:
+            if self.used or sent:
+                self._backoff = BACKOFF
+            else:
+                self._backoff *= 2
+                self.report(credit, now, links=self.outbound.links.states, same=True)
+            self.used = False
+            self._set_timer(now)
+        if self._greeted:
+            self._greeted.clear()
+        self._doubted = self._connected = None
+        self._due = False
+
+    def report(
+        self,
+        credit: int,
+        now: float,
+        *,
+        links: Iterable[LinkState] = (),
+        managers: Sequence[RemoteManager] = (),
+        same: bool = False,
+    ) -> None:
+        """READY without ``to`` on ``links``, and to each of ``managers``.
+
+        Args:
+            credit: Jobs that may come.
+            now: Seconds.
+            links: Where READY is for everybody.
+            managers: Receivers by name.
+            same: With the number of the newest READY if that had the same content (WMP-3.2).
+        """
+        settings = self.outbound.settings
+        content = (credit, self._windowed_of(credit))
+        new = not (same and self._repeatable and self._content == content)
         if new:
             self.number += 1
-            self._said = (credit, window)
-        self.fresh = not alone
-        settings = self.board.settings
+            self._content = content
+        self._repeatable = not managers
         fields: dict[int | str, Any] = {
             Field.READY: self.number,
             Field.CREDIT: credit,
-            Field.WINDOW: window,
+            Field.WINDOW: content[1],
             Field.ROLES: settings.roles,
             Field.RESOURCES: dict(settings.resources),
         }
         if settings.label:
             fields[Field.LABEL] = settings.label
-        told = list(alone)
+        reached = list(managers)
         for link in links:
             if link.connected:
-                self.board.broadcast(link, Command.READY, fields)
-                self._wide = (self.number, credit)
-                told += self.board.behind(link)
-        for upstream in alone:
-            self.board.send(upstream, Command.READY, fields, None, now)
-        for upstream in told:
-            upstream.ready, upstream.announced, upstream.told = self.number, credit, now
+                self.outbound.broadcast(link, Command.READY, fields)
+                self._broadcast = (self.number, credit)
+                reached += self.outbound.links.behind(link)
+        for manager in managers:
+            self.outbound.send(manager, Command.READY, fields, None, now)
+        for manager in reached:
+            manager.ready, manager.announced, manager.announced_at = self.number, credit, now
         if credit and new and not same:
             self._backoff = BACKOFF
-            self.came = False
-            self._arm(now)
-        elif credit and ("ready",) not in self.board.timers:
-            self._arm(now)
+            self.used = False
+            self._set_timer(now)
+        elif credit and ReadyTimer() not in self.outbound.timers:
+            self._set_timer(now)
 
-    def repeat(self, credit: int, window: int, now: float, *, said: bool) -> None:
-        """The timer rang and there is room: say it again if nothing came (WMP-3.12)."""
-        if self.came or said:
-            self._backoff = BACKOFF
-        else:
-            self._backoff *= 2
-            self.say(credit, window, now, links=self.board.links, same=True)
-        self.came = False
-        self._arm(now)
-
-    def _arm(self, now: float) -> None:
+    def _set_timer(self, now: float) -> None:
         # The floor keeps the timer moving whatever the setting.
-        settings = self.board.settings
+        settings = self.outbound.settings
         self._backoff = min(self._backoff, max(0.01, settings.ready_backoff_max))
         wait = self._backoff * jitter(settings.identity, self.number, settings.jitter)
-        self.board.timers.set(("ready",), now + wait)
+        self.outbound.timers.set(ReadyTimer(), now + wait)

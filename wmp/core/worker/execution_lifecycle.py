@@ -1,4 +1,4 @@
-"""Jobs that a worker has taken, in columns: attempts and states by id (spec §6)."""
+"""Jobs that a worker holds, in columns: attempts and states by id (spec §6)."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from enum import IntEnum
 from typing import Final
 
 from attrs import define, field
+
+from wmp.message import Peer
 
 __all__ = ["IGNORED", "TRANSITIONS", "ExecutionInput", "ExecutionState", "HeldJobs"]
 
@@ -19,11 +21,11 @@ class ExecutionState(IntEnum):
     PARKED = 1
     """Waits for resources, or for its lane."""
     STARTED = 2
-    """Handed to a lane; the lane may not have come to it yet."""
+    """Handed to a lane, where the job may still wait for those before it."""
     RECALLING = 3
-    """Handed to a lane and asked back in case it has not begun."""
+    """Handed to a lane, and asked back in case the job has not begun."""
     INTERRUPTED = 4
-    """Handed to a lane and told that no result is wanted."""
+    """Handed to a lane, and no result is wanted any more."""
 
 
 class ExecutionInput(IntEnum):
@@ -34,7 +36,7 @@ class ExecutionInput(IntEnum):
     START = 1
     FINISH = 2
     RECALLED = 3
-    """Its lane says that it never began it."""
+    """The lane reports that the job never began."""
     CANCEL = 4
     UNSTARTED = 5
     """CANCEL with ``unstarted``."""
@@ -114,6 +116,9 @@ class HeldJobs:
     Invariant: ``attempts`` and ``states`` have the same keys, and no state is ABSENT.
     """
 
+    manager: bytes
+    """Identity of the manager that sent the jobs and gets their answers."""
+    owner: Peer
     attempts: dict[int, int] = field(factory=dict)
     states: dict[int, ExecutionState] = field(factory=dict)
 
@@ -123,6 +128,19 @@ class HeldJobs:
     def state(self, job: int) -> ExecutionState:
         """Where a job is."""
         return self.states.get(job, ExecutionState.ABSENT)
+
+    def new_rows(self, ids: Sequence[int], attempts: Sequence[int]) -> list[int]:
+        """Rows of jobs that are not held; of jobs that are held, the higher attempt counts."""
+        rows: dict[int, int] = {}
+        for row, (job, attempt) in enumerate(zip(ids, attempts, strict=True)):
+            if job in self.attempts:
+                # WMP-4.14: a job that is held already answers for the newer lease too.
+                newer = attempt > self.attempts[job]
+                if newer and self.step(job, ExecutionInput.TAKE) is not None:
+                    self.attempts[job] = attempt
+            elif job not in rows or attempt > attempts[rows[job]]:
+                rows[job] = row
+        return sorted(rows.values())
 
     def add(self, ids: Sequence[int], attempts: Iterable[int]) -> None:
         """Hold jobs that were absent."""

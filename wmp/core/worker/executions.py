@@ -1,31 +1,31 @@
-"""The jobs of a worker: taken, run, cancelled, answered (spec §4.12 to §4.15, §6).
+"""The jobs of a worker from TAKE to DONE: held, run, cancelled, answered (spec §4.12 to §4.15, §6).
 
-Jobs stay in columns on the whole way from TAKE to DONE. What is answered during one
-``handle`` call is collected and leaves as one DONE for each manager, owner and codec.
+Jobs stay in columns on the whole way. The answers of one ``handle`` call are collected and
+leave as one DONE for each manager, owner and codec.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
 from attrs import define, field
 
 from wmp.actions import Interrupt, Note, Recall, Run
-from wmp.core.protocol.resources import Resources, needs_of
-from wmp.core.worker.capacity import Capacity
+from wmp.core.protocol.resources import Resources
 from wmp.core.worker.execution_lifecycle import ExecutionInput, ExecutionState, HeldJobs
 from wmp.core.worker.outbound import WorkerOutbound
 from wmp.core.worker.remote_manager import RemoteManager
-from wmp.core.worker.run_queue import RunningLane, RunQueue, WaitingJobs
+from wmp.core.worker.run_queue import RunningLane, RunQueue, Throughput
+from wmp.core.worker.timers import PatienceTimer
 from wmp.events import Finished, Recalled, Reported
 from wmp.message import Columns, Command, Field, Frame, Kind, Limits, Message, Outcome, Peer
 
 __all__ = ["Executions"]
 
 _DONE_BYTES: Final = 4 << 20
-"""Payload bytes in one DONE at most; one result may exceed it alone."""
+"""Payload bytes in one DONE at most; one result may exceed the limit alone."""
 _JOB_BYTES: Final = 32
 """What an answer counts towards the byte limit besides its payload, so that a manager that
 acknowledges nothing cannot make a worker keep empty results without end."""
@@ -38,112 +38,185 @@ _Answers = tuple[list[int], list[int], list[int], list[Frame]]
 
 @define(eq=False)
 class Executions:
-    """Jobs from TAKE to DONE."""
+    """All jobs that a worker holds.
 
-    board: WorkerOutbound
-    lanes: RunQueue
-    room: Capacity
+    Invariant: each job held stands in one line or on one lane of the run queue; an owner
+    without jobs is not kept.
+    """
+
+    outbound: WorkerOutbound
+    resources: Resources
+    """Shared by lanes and locks."""
     outcomes: Counter[int] = field(factory=Counter)
+    """Jobs answered, by outcome."""
+    draining: bool = False
+    """The worker ends: jobs are handed back, and none may come."""
+    stalled: bool = False
+    """Whether jobs waited too long here and no lane has reported since."""
+    _queue: RunQueue = field(init=False)
+    _held: dict[bytes, dict[Peer, HeldJobs]] = field(factory=dict)
+    """By identity of the manager and by owner."""
     _answers: dict[tuple[bytes, Peer, str], _Answers] = field(factory=dict)
-    _look: bool = False
+    _overdue: bool = False
+    """Whether the timer of ``patience`` rang."""
+
+    def __attrs_post_init__(self) -> None:
+        self._queue = RunQueue(self.resources, Throughput(self.outbound.settings))
+
+    # -- what others read
+
+    @property
+    def parked(self) -> int:
+        """Jobs that wait."""
+        return self._queue.parked
+
+    @property
+    def lanes(self) -> Iterable[RunningLane]:
+        """Lanes with jobs."""
+        return self._queue.running.values()
+
+    @property
+    def running(self) -> int:
+        """Jobs on lanes; those of lost sessions do not count."""
+        return sum(len(lane.ids) for lane in self.lanes if not lane.lost)
+
+    def window(self, places: int) -> int:
+        """Jobs that may wait here beyond those that run on ``places`` places: none while some
+        have waited too long."""
+        return 0 if self.stalled else self._queue.throughput.window(places)
+
+    def count(self, manager: bytes) -> int:
+        """How many jobs of a manager are here and not answered."""
+        return sum(map(len, self._held.get(manager, {}).values()))
+
+    def held(self, manager: bytes) -> Iterable[HeldJobs]:
+        """Jobs of a manager that are not answered, by owner."""
+        return self._held.get(manager, {}).values()
+
+    def listing(self, manager: RemoteManager, most: int) -> tuple[list[int], list[int]] | None:
+        """(ids, attempts) of all jobs held for a manager, answered jobs too until the manager
+        has acknowledged them (WMP-9.9). None when there are more than ``most``, or when some
+        have another owner: the list cannot say so."""
+        if manager.stream is None:
+            return None
+        ids: list[int] = []
+        attempts: list[int] = []
+        for held in self.held(manager.identity):
+            if held.owner != manager.peer:
+                return None
+            ids += held.attempts
+            attempts += held.attempts.values()
+        for kept in manager.stream.kept:
+            if kept.columns is not None and kept.columns.outcomes is not None:
+                ids += kept.columns.ids
+                attempts += kept.columns.attempts
+            if len(ids) > most:
+                return None
+        return (ids, attempts) if len(ids) <= most else None
 
     # -- from managers
 
-    def take(self, upstream: RemoteManager, link: int, message: Message, now: float) -> None:
-        """Jobs came (WMP-4.8 to 4.15)."""
-        fields, columns = message.fields, message.columns
+    def take(
+        self,
+        manager: RemoteManager,
+        link: int,
+        message: Message,
+        kind: Kind,
+        places: int,
+        now: float,
+    ) -> None:
+        """Hold the jobs of a TAKE, as many as there are ``places`` (WMP-4.8 to 4.15)."""
+        columns = message.columns
         assert columns is not None
-        owner: Peer = tuple(fields[Field.MANAGER])
-        kind = Kind(fields[Field.ROLE], needs_of(fields[Field.NEEDS]), fields.get(Field.CODEC, ""))
-        ids, attempts = columns.ids, columns.attempts
-        left = columns.left or [None] * len(ids)
+        owner: Peer = tuple(message.fields[Field.MANAGER])
+        identity, codec = manager.identity, kind.codec
+        ids, attempts, left = columns.ids, columns.attempts, columns.left
         payloads = columns.payloads or [b""] * len(ids)
-        kept = self.room.take(
-            upstream, fields[Field.LOCK], len(ids), more=fields.get(Field.MORE, False)
-        )
-        taken = upstream.taken.get(owner)
-        if len(set(ids)) != len(ids) or (taken and not taken.attempts.keys().isdisjoint(ids)):
-            rows = self._new_rows(taken, columns)
+        held = self._held.get(identity, {}).get(owner)
+        if len(set(ids)) != len(ids) or (held and not held.attempts.keys().isdisjoint(ids)):
+            rows = (held or HeldJobs(identity, owner)).new_rows(ids, attempts)
             if len(rows) < len(ids):
-                self.board.drop(
-                    "job held already", link, message, f"{len(ids) - len(rows)} of {len(ids)}"
-                )
+                text = f"{len(ids) - len(rows)} of {len(ids)}"
+                self.outbound.drop("job held already", link, message, text)
             ids, attempts = [ids[row] for row in rows], [attempts[row] for row in rows]
-            left, payloads = [left[row] for row in rows], [payloads[row] for row in rows]
-        refusal = self._why_not(kind)
-        if self.room.draining:
-            self._refuse(upstream, owner, kind, ids, attempts, Outcome.CANCELLED, b"")
+            payloads = [payloads[row] for row in rows]
+            left = left and [left[row] for row in rows]
+        if self.draining:
+            self._refuse(identity, owner, codec, ids, attempts, Outcome.CANCELLED)
             return
-        if refusal:
-            self._refuse(upstream, owner, kind, ids, attempts, Outcome.REFUSED, refusal)
+        if reason := self._why_not(kind):
+            self._refuse(identity, owner, codec, ids, attempts, Outcome.REFUSED, reason)
             return
-        # What a lock kept a place for may come although the window has shrunk since.
-        room = max(kept, self.room.of(kind.needs, self.lanes.resources))
-        if room < len(ids):
+        if places < len(ids):
             reason = b"lock expired and no room"
-            over = ids[room:], attempts[room:]
-            self._refuse(upstream, owner, kind, *over, Outcome.REFUSED, reason)
-            ids, attempts = ids[:room], attempts[:room]
-            left, payloads = left[:room], payloads[:room]
-        if ids:
-            upstream.taken.setdefault(owner, HeldJobs()).add(ids, attempts)
-            deadlines: Sequence[float | None] | None = None
-            if columns.left is not None:
-                deadlines = [None if ms is None else now + ms / 1000 for ms in left]
-            self.lanes.park(upstream, owner, kind, ids, deadlines, payloads, now)
+            over = ids[places:], attempts[places:]
+            self._refuse(identity, owner, codec, *over, Outcome.REFUSED, reason)
+            ids, attempts, payloads = ids[:places], attempts[:places], payloads[:places]
+            left = left and left[:places]
+        if not ids:
+            return
+        if held is None:
+            held = self._held.setdefault(identity, {})[owner] = HeldJobs(identity, owner)
+        held.add(ids, attempts)
+        deadlines: Sequence[float | None] | None = None
+        if left is not None:
+            deadlines = [None if ms is None else now + ms / 1000 for ms in left]
+        self._queue.park(held, kind, ids, deadlines, payloads, now)
 
-    def cancel(self, upstream: RemoteManager, message: Message) -> None:
-        """No result is wanted, or only of what has begun (WMP-6.10)."""
+    def cancel(self, manager: RemoteManager, message: Message) -> None:
+        """No result is wanted, or only results of jobs that have begun (WMP-6.10)."""
         fields, columns = message.fields, message.columns
         assert columns is not None
         owner: Peer = tuple(fields[Field.MANAGER])
         unstarted = fields.get(Field.UNSTARTED, False)
         what = ExecutionInput.UNSTARTED if unstarted else ExecutionInput.CANCEL
-        taken = upstream.taken.get(owner) or HeldJobs()
+        identity = manager.identity
+        held = self._held.get(identity, {}).get(owner) or HeldJobs(identity, owner)
         absent: list[tuple[int, int]] = []
         parked: dict[int, None] = {}
         asked: dict[int, None] = {}
         for job, attempt in zip(columns.ids, columns.attempts, strict=True):
-            if taken.attempts.get(job) != attempt:
+            if held.attempts.get(job) != attempt:
                 absent.append((job, attempt))
-            elif (state := taken.step(job, what)) is ExecutionState.ABSENT:
+            elif (state := held.step(job, what)) is ExecutionState.ABSENT:
                 parked[job] = None
             elif state is not None:
                 asked[job] = None
-        kind = Kind()
         if absent:
             jobs, attempts = [row[0] for row in absent], [row[1] for row in absent]
-            self._refuse(upstream, owner, kind, jobs, attempts, Outcome.CANCELLED, b"")
+            self._refuse(identity, owner, "", jobs, attempts, Outcome.CANCELLED)
         if parked:
-            self.lanes.remove(upstream, owner, set(parked))
-            attempts = upstream.end(owner, list(parked), what)
-            self._refuse(upstream, owner, kind, list(parked), attempts, Outcome.CANCELLED, b"")
+            self._queue.remove(held, set(parked))
+            self._give_back(held, "", list(parked), what)
         if asked:
-            for lane in self.lanes.of(upstream):
-                jobs = [job for job in lane.ids if job in asked] if lane.owner == owner else []
-                if jobs and not lane.lost:
+            for lane in self.lanes:
+                jobs = [job for job in lane.ids if job in asked] if lane.held is held else []
+                if jobs:
                     ask = Recall if unstarted else Interrupt
-                    self.board.actions.append(ask(lane.number, jobs))
+                    self.outbound.actions.append(ask(lane.number, jobs))
 
-    def forget(self, upstream: RemoteManager) -> int:
-        """The manager's session is lost: its jobs end without DONE (WMP-7.6); how many."""
-        for lane in self.lanes.forget(upstream):
-            self.board.actions.append(Interrupt(lane.number, list(lane.ids)))
-        lost = upstream.held
-        for owner, taken in upstream.taken.items():
-            ids = list(taken.attempts)
-            attempts = taken.remove(ids, ExecutionInput.FORGET)
-            self.board.actions.append(
-                Note("forget", upstream.peer, owner=owner, ids=ids, attempts=attempts)
-            )
-        upstream.taken.clear()
+    def forget(self, manager: RemoteManager) -> int:
+        """The manager's session is lost: its jobs end without DONE (WMP-7.6).
+
+        Returns:
+            The number of these jobs.
+        """
+        actions = self.outbound.actions
+        for lane in self._queue.forget(manager.identity):
+            actions.append(Interrupt(lane.number, list(lane.ids)))
+        lost = 0
+        for owner, held in self._held.pop(manager.identity, {}).items():
+            ids = list(held.attempts)
+            lost += len(ids)
+            attempts = held.remove(ids, ExecutionInput.FORGET)
+            actions.append(Note("forget", manager.peer, owner=owner, ids=ids, attempts=attempts))
         return lost
 
     # -- from lanes
 
     def finished(self, event: Finished, now: float) -> None:
         """A lane reports results."""
-        lane, ids = self._reported(event.lane, event.ids)
+        lane, ids = self._lane_of(event.lane, event.ids)
         if lane is None:
             return
         outcomes, payloads = event.outcomes, event.payloads
@@ -151,90 +224,69 @@ class Executions:
             rows = {job: row for row, job in enumerate(event.ids)}
             outcomes = [outcomes[rows[job]] for job in ids]
             payloads = [payloads[rows[job]] for job in ids]
-        self.lanes.pace.record(lane.kind.role, now - lane.since, len(ids))
-        self.lanes.stalled = False
+        self._queue.throughput.record(lane.kind.role, now - lane.since, len(ids))
+        self.stalled = False
         lane.since = now
         self._end(lane, ids, outcomes, payloads, ExecutionInput.FINISH)
 
     def recalled(self, event: Recalled) -> None:
-        """A lane hands back what it had not begun."""
-        lane, ids = self._reported(event.lane, event.ids)
+        """A lane hands back jobs that had not begun."""
+        lane, ids = self._lane_of(event.lane, event.ids)
         if lane is not None:
             outcomes = [Outcome.CANCELLED] * len(ids)
             self._end(lane, ids, outcomes, [b""] * len(ids), ExecutionInput.RECALLED)
 
     def reported(self, event: Reported, now: float) -> None:
-        """A handler says how far it is (WMP-6.9)."""
-        lane, _ = self._reported(event.lane, [event.id])
+        """A handler reports progress (WMP-6.9)."""
+        lane, _ = self._lane_of(event.lane, [event.id])
         if lane is None or lane.lost:
             return
-        upstream = lane.upstream
-        assert upstream.stream is not None
-        if len(upstream.stream.kept) >= _STATUS_KEPT:
-            self.board.drop("too much status", detail="the manager acknowledges too slowly")
+        held = lane.held
+        manager = self.outbound.links.managers[held.manager]
+        assert manager.stream is not None
+        if len(manager.stream.kept) >= _STATUS_KEPT:
+            self.outbound.drop("too much status", detail="the manager acknowledges too slowly")
             return
         text = event.text
         if text is not None:
             text = text.encode(errors="replace")[: Limits.LONG_TEXT].decode(errors="ignore")
-        attempt = upstream.taken[lane.owner].attempts[event.id]
+        attempt = held.attempts[event.id]
         columns = Columns([event.id], [attempt], fractions=[event.fraction], texts=[text])
-        fields: dict[int | str, Any] = {Field.MANAGER: lane.owner}
+        fields: dict[int | str, Any] = {Field.MANAGER: held.owner}
         size = _JOB_BYTES + len(text or "")
-        self.board.push(upstream, Command.STATUS, fields, columns, now, size)
+        self.outbound.push(manager, Command.STATUS, fields, columns, now, size)
 
     # -- at the end of every step
 
-    def start(self, now: float) -> tuple[list[Run], Resources]:
-        """Start what waits; returns what to run, and what is free for others."""
-        runs, expired, spare = self.lanes.start(now)
+    def start(self, now: float) -> tuple[list[Run], Resources, Iterable[bytes]]:
+        """Start what waits.
+
+        Returns:
+            What to run; what is free for others; and the identities of managers whose jobs
+            waited too long and are handed back (WMP-6.18).
+        """
+        queue = self._queue
+        runs, expired, spare = queue.start(now)
         for line, ids in expired:
-            self._give_back(line, ids, ExecutionInput.EXPIRE)  # WMP-6.7
-        if self.board.settings.window is None:
-            if self._look:
-                self._relieve(now)
-            if self.lanes.parked or any(len(run.ids) > 1 for run in runs):
+            self._give_back(line.held, line.kind.codec, ids, ExecutionInput.EXPIRE)  # WMP-6.7
+        delayed: Iterable[bytes] = ()
+        if self.outbound.settings.window is None:
+            if self._overdue:
+                delayed = self._relieve(now)
+            if queue.parked or any(len(run.ids) > 1 for run in runs):
                 self._watch(now)
-        self._look = False
-        return runs, spare
+        self._overdue = False
+        return runs, spare, delayed
 
-    def look(self) -> None:
-        """The alarm of those that wait rang; ``start`` sees to it, when what can start has."""
-        self._look = True
+    def overdue(self) -> None:
+        """The timer of ``patience`` rang; ``start`` looks after jobs that still wait."""
+        self._overdue = True
 
-    def _relieve(self, now: float) -> None:
-        """Jobs may have waited too long: let somebody else do those that have (WMP-6.18)."""
-        lanes, since = self.lanes, now - self._patience
-        held_up: list[RemoteManager] = []
-        for lane in lanes.loaded:
-            if lane.since > since:
-                continue
-            taken = lane.upstream.taken[lane.owner]
-            jobs = [
-                job for job in lane.ids if taken.step(job, ExecutionInput.UNSTARTED) is not None
-            ]
-            if jobs:
-                self.board.actions.append(Recall(lane.number, jobs))
-                held_up.append(lane.upstream)
-        for line in lanes.blocked(since):
-            self._give_back(line, lanes.clear(line), ExecutionInput.HAND_BACK)
-            held_up.append(line.upstream)
-        for upstream in dict.fromkeys(held_up):
-            self.room.stall(upstream, now)
-        if lanes.loaded:
-            self._watch(now)
-
-    def _watch(self, now: float) -> None:
-        """Jobs wait: look after them in a while (WMP-6.18)."""
-        self.board.timers.arm(("patience",), now + self._patience)
-
-    @property
-    def _patience(self) -> float:
-        return max(0.01, self.board.settings.patience)
-
-    def hand_back(self) -> None:
+    def drain(self) -> None:
         """The worker ends: give back what has not begun (WMP-9.10)."""
-        for line, ids in self.lanes.drain():
-            self._give_back(line, ids, ExecutionInput.HAND_BACK)
+        self.draining = True
+        for line, ids in self._queue.drain():
+            self._give_back(line.held, line.kind.codec, ids, ExecutionInput.HAND_BACK)
 
     def flush(self, now: float) -> None:
         """Send the answers collected, one DONE for each manager, owner and codec."""
@@ -242,62 +294,85 @@ class Executions:
             return
         answers, self._answers = self._answers, {}
         for (identity, owner, codec), (ids, attempts, outcomes, payloads) in answers.items():
-            upstream = self.board.upstreams[identity]
-            for first, last, size in _parts(payloads):
-                part = slice(first, last)
+            manager = self.outbound.links.managers[identity]
+            first, count = outcomes[0], len(outcomes)
+            if outcomes.count(first) == count:
+                self.outcomes[first] += count  # the usual case
+            else:
+                self.outcomes.update(outcomes)
+            manager.done += count
+            for start, end, size in _parts(payloads):
                 columns = Columns(
-                    ids=ids[part],
-                    attempts=attempts[part],
-                    outcomes=outcomes[part],
-                    payloads=payloads[part],
+                    ids=ids[start:end],
+                    attempts=attempts[start:end],
+                    outcomes=outcomes[start:end],
+                    payloads=payloads[start:end],
                 )
                 fields: dict[int | str, Any] = {Field.MANAGER: owner}
                 if codec:
                     fields[Field.CODEC] = codec
-                size += _JOB_BYTES * (last - first)
-                self.board.push(upstream, Command.DONE, fields, columns, now, size)
+                size += _JOB_BYTES * (end - start)
+                self.outbound.push(manager, Command.DONE, fields, columns, now, size)
+
+    def check(self) -> None:
+        """Raise AssertionError when the invariant does not hold."""
+        self._queue.check()
+        assert all(all(owners.values()) and owners for owners in self._held.values())
+        held = sum(map(self.count, self._held))
+        assert held == self.parked + self.running, (held, self.parked, self.running)
 
     # -- helpers
 
+    def _relieve(self, now: float) -> Iterable[bytes]:
+        """Hand back jobs that have waited too long: others may do them earlier (WMP-6.18)."""
+        queue, since = self._queue, now - self._patience
+        delayed: dict[bytes, None] = {}
+        for lane in queue.loaded:
+            if lane.since > since:
+                continue
+            step = lane.held.step
+            jobs = [job for job in lane.ids if step(job, ExecutionInput.UNSTARTED) is not None]
+            if jobs:
+                self.outbound.actions.append(Recall(lane.number, jobs))
+                delayed[lane.held.manager] = None
+        for line in queue.blocked(since):
+            ids = queue.clear(line)
+            self._give_back(line.held, line.kind.codec, ids, ExecutionInput.HAND_BACK)
+            delayed[line.held.manager] = None
+        self.stalled = self.stalled or bool(delayed)
+        if queue.loaded:
+            self._watch(now)
+        return delayed
+
+    def _watch(self, now: float) -> None:
+        """Jobs wait: look after them in a while (WMP-6.18)."""
+        self.outbound.timers.arm(PatienceTimer(), now + self._patience)
+
+    @property
+    def _patience(self) -> float:
+        return max(0.01, self.outbound.settings.patience)
+
     def _why_not(self, kind: Kind) -> bytes:
         """Why jobs of ``kind`` can never run here; empty when they can."""
-        settings = self.board.settings
-        if kind.role not in settings.roles:
+        if kind.role not in self.outbound.settings.roles:
             return f"no handler for role {kind.role!r}".encode()  # WMP-4.15
-        if not self.lanes.resources.capacity(kind.needs):
+        if not self.resources.capacity(kind.needs):
             return f"needs {dict(kind.needs)}, this worker has less in all".encode()
         return b""
 
-    def _new_rows(self, taken: HeldJobs | None, columns: Columns) -> list[int]:
-        """Rows of jobs that are not held; of those that are, the higher attempt counts."""
-        rows: dict[int, int] = {}
-        for row, (job, attempt) in enumerate(zip(columns.ids, columns.attempts, strict=True)):
-            if taken is not None and job in taken.attempts:
-                # WMP-4.14: what is held already answers for the newer lease too.
-                if (
-                    attempt > taken.attempts[job]
-                    and taken.step(job, ExecutionInput.TAKE) is not None
-                ):
-                    taken.attempts[job] = attempt
-            elif job not in rows or attempt > columns.attempts[rows[job]]:
-                rows[job] = row
-        return sorted(rows.values())
-
-    def _reported(
-        self, number: int, ids: Sequence[int]
-    ) -> tuple[RunningLane | None, Sequence[int]]:
-        """The lane and those of its jobs that have not ended; reports what is neither."""
-        lane = self.lanes.running.get(number)
+    def _lane_of(self, number: int, ids: Sequence[int]) -> tuple[RunningLane | None, Sequence[int]]:
+        """The lane, and those of ``ids`` that have not ended there; the others are dropped."""
+        lane = self._queue.running.get(number)
         if lane is None:
-            self.board.drop("unknown lane", detail=f"lane {number} has no jobs left")
+            self.outbound.drop("unknown lane", detail=f"lane {number} has no jobs left")
             return None, ()
         if len(ids) == len(lane.ids) and list(ids) == list(lane.ids):
-            return lane, ids  # mostly
+            return lane, ids  # the usual case
         each = dict.fromkeys(ids)
         if len(each) == len(ids) and each.keys() <= lane.ids.keys():
             return (lane, ids) if ids else (None, ())
         known = [job for job in each if job in lane.ids]
-        self.board.drop("unknown job", detail=f"{len(ids) - len(known)} not on lane {number}")
+        self.outbound.drop("unknown job", detail=f"{len(ids) - len(known)} not on lane {number}")
         return (lane, known) if known else (None, ())
 
     def _end(
@@ -305,51 +380,62 @@ class Executions:
         lane: RunningLane,
         ids: Sequence[int],
         outcomes: Sequence[int],
-        payloads: Sequence[Frame],
+        payloads: Iterable[Frame],
         what: ExecutionInput,
     ) -> None:
-        upstream, owner = lane.upstream, lane.owner
-        self.lanes.end(lane, ids)
+        """Jobs of a lane ended: answer them."""
+        self._queue.end(lane, ids)
         if lane.lost:
-            self.board.drop("superseded result", detail=f"{len(ids)} jobs of a lost session")
+            text = f"{len(ids)} jobs of a lost session"
+            self.outbound.drop("superseded result", detail=text)
             return
-        attempts = upstream.end(owner, ids, what)
-        self._answer(upstream, owner, lane.kind.codec, ids, attempts, outcomes, payloads)
+        held = lane.held
+        attempts = self._release(held, ids, what)
+        key = (held.manager, held.owner, lane.kind.codec)
+        self._answer(key, ids, attempts, outcomes, payloads)
 
-    def _give_back(self, line: WaitingJobs, ids: Sequence[int], what: ExecutionInput) -> None:
+    def _give_back(
+        self, held: HeldJobs, codec: str, ids: Sequence[int], what: ExecutionInput
+    ) -> None:
         """Answer jobs that left their line without having begun."""
-        attempts = line.upstream.end(line.owner, ids, what)
-        self._refuse(line.upstream, line.owner, line.kind, ids, attempts, Outcome.CANCELLED, b"")
+        attempts = self._release(held, ids, what)
+        self._refuse(held.manager, held.owner, codec, ids, attempts, Outcome.CANCELLED)
+
+    def _release(self, held: HeldJobs, ids: Sequence[int], what: ExecutionInput) -> list[int]:
+        """Hold these jobs no longer; returns their attempts."""
+        attempts = held.remove(ids, what)
+        if not held.attempts:
+            owners = self._held[held.manager]
+            del owners[held.owner]
+            if not owners:
+                del self._held[held.manager]
+        return attempts
 
     def _refuse(
         self,
-        upstream: RemoteManager,
+        manager: bytes,
         owner: Peer,
-        kind: Kind,
+        codec: str,
         ids: Sequence[int],
         attempts: Sequence[int],
         outcome: Outcome,
-        reason: bytes,
+        reason: bytes = b"",
     ) -> None:
         """Answer jobs without having run them."""
-        count = len(ids)
-        self._answer(
-            upstream, owner, kind.codec, ids, attempts, [outcome] * count, [reason] * count
-        )
+        key, count = (manager, owner, codec), len(ids)
+        self._answer(key, ids, attempts, [outcome] * count, [reason] * count)
 
     def _answer(
         self,
-        upstream: RemoteManager,
-        owner: Peer,
-        codec: str,
+        key: tuple[bytes, Peer, str],
         ids: Iterable[int],
         attempts: Iterable[int],
         outcomes: Sequence[int],
         payloads: Iterable[Frame],
     ) -> None:
+        """Collect answers until ``flush``; ``key`` is (manager, owner, codec)."""
         if not outcomes:
             return
-        key = (upstream.identity, owner, codec)
         answers = self._answers.get(key)
         if answers is None:
             answers = self._answers[key] = ([], [], [], [])
@@ -357,15 +443,9 @@ class Executions:
         answers[1].extend(attempts)
         answers[2].extend(outcomes)
         answers[3].extend(payloads)
-        first, count = outcomes[0], len(outcomes)
-        if outcomes.count(first) == count:
-            self.outcomes[first] += count  # mostly
-        else:
-            self.outcomes.update(outcomes)
-        upstream.done += count
 
 
-def _parts(payloads: Sequence[Frame]) -> Iterable[tuple[int, int, int]]:
+def _parts(payloads: Sequence[Frame]) -> Iterator[tuple[int, int, int]]:
     """Cut results into messages: (first, last + 1, payload bytes) of each."""
     lengths = list(map(len, payloads))
     size = sum(lengths)

@@ -1,16 +1,28 @@
-"""A lock: the room that a worker keeps for the manager to which it sent GIVE (spec §4, §5)."""
+"""A lock: the room that a worker keeps for the manager to which it sent GIVE (spec §4, §5).
+
+Locks are opened, time out, are withdrawn and are closed here. Whether there is anything to offer
+is decided in :mod:`wmp.core.worker.capacity`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import Enum
-from typing import Final
+from typing import Any, Final
 
-from attrs import define
+from attrs import define, field
 
-from wmp.core.protocol.resources import Needs
+from wmp.actions import Note
+from wmp.core.protocol.resources import Needs, Resources
+from wmp.core.worker.outbound import WorkerOutbound
+from wmp.core.worker.remote_manager import RemoteManager
+from wmp.core.worker.timers import LockTimer
+from wmp.message import Command, ErrorCode, Field, Message
 
-__all__ = ["IGNORED", "TRANSITIONS", "Lock", "LockInput", "LockState"]
+__all__ = ["HOLD_PAUSE", "IGNORED", "TRANSITIONS", "Lock", "LockInput", "LockState", "Locks"]
+
+HOLD_PAUSE: Final = 1.0
+"""Seconds without held GIVE after a manager did not keep one, or had no use for it."""
 
 
 class LockState(Enum):
@@ -21,7 +33,7 @@ class LockState(Enum):
     OPEN = "open"
     """GIVE was sent and is answered at once."""
     HELD = "held"
-    """GIVE was sent with ``hold``: the manager may sit on it."""
+    """GIVE was sent with ``hold``: the manager may answer later."""
     WITHDRAWN = "withdrawn"
     """A held GIVE that was called back; the answer is still to come."""
     CLOSED = "closed"
@@ -122,7 +134,7 @@ class Lock:
     state: LockState = LockState.UNUSED
 
     def step(self, what: LockInput) -> bool:
-        """Go where the table leads; False when it says to ignore ``what``."""
+        """Change the state as the table says; False when ``what`` is ignored."""
         state = TRANSITIONS.get((self.state, what))
         if state is None:
             return False
@@ -133,3 +145,208 @@ class Lock:
     def windowed(self) -> int:
         """Promised places in the window."""
         return self.want - self.reserved
+
+
+_NO_LOCKS: Final[Mapping[int, Lock]] = {}
+
+
+@define(eq=False)
+class Locks:
+    """All locks of a worker that are not closed.
+
+    Invariants: ``windowed`` is the sum of ``lock.windowed`` over all locks; each lock has taken
+    the resources of its ``reserved`` jobs; a manager without locks is not kept.
+    """
+
+    outbound: WorkerOutbound
+    resources: Resources
+    """Shared by lanes and locks."""
+    windowed: int = 0
+    """Places in the window that open locks promise."""
+    late: int = 0
+    """Jobs that came when their lock was gone."""
+    newest: int = 0
+    """Number of the newest lock (WMP-4.1)."""
+    _open: dict[bytes, dict[int, Lock]] = field(factory=dict)
+    """By identity of the manager and by number."""
+
+    def of(self, manager: bytes) -> Mapping[int, Lock]:
+        """Locks of a manager, by number."""
+        return self._open.get(manager, _NO_LOCKS)
+
+    def covered(self, manager: RemoteManager) -> int:
+        """Jobs that may still come under held GIVEs."""
+        locks = self.of(manager.identity).values()
+        return sum(lock.want for lock in locks if lock.state is LockState.HELD)
+
+    # -- opened
+
+    def open(
+        self,
+        manager: RemoteManager,
+        roles: tuple[str, ...],
+        needs: Needs,
+        want: int,
+        spare: Resources,
+        now: float,
+        hold: float = 0.0,
+    ) -> None:
+        """Lock resources, then report the lock with GIVE (WMP-4.1, 4.2).
+
+        Args:
+            manager: The manager that gets the GIVE.
+            roles: Roles offered.
+            needs: What each job may take.
+            want: How many jobs may come.
+            spare: What is free for locks; what this lock reserves is taken from it.
+            now: Seconds.
+            hold: Seconds that the manager may keep the GIVE.
+        """
+        self.newest = number = self.newest + 1
+        reserved = min(want, spare.fits(needs))
+        spare.take(needs, reserved)
+        self.resources.take(needs, reserved)
+        lock = Lock(number, needs, want, reserved, now, hold)
+        lock.step(LockInput.HOLD if hold else LockInput.GIVE)
+        self.windowed += lock.windowed
+        self._open.setdefault(manager.identity, {})[number] = lock
+        manager.last_lock = number
+        self._set_timer(manager, number, now + hold)
+        fields: dict[int | str, Any] = {}
+        if lock.windowed:
+            fields[Field.WINDOW] = lock.windowed
+        fields[Field.ROLES] = roles
+        fields[Field.NEEDS] = dict(needs)
+        fields[Field.LOCK] = number
+        fields[Field.WANT] = want
+        if hold:
+            fields[Field.HOLD] = max(1, int(hold * 1000))
+        self.outbound.send(manager, Command.GIVE, fields, None, now)
+
+    # -- answered
+
+    def take(self, manager: RemoteManager, number: int, count: int, *, more: bool) -> int:
+        """A TAKE brought ``count`` jobs; returns for how many its lock kept a place."""
+        locks = self._open.get(manager.identity, _NO_LOCKS)
+        lock = locks.get(number)
+        if lock is None:
+            self.late += count
+            return 0
+        kept = min(count, lock.want)
+        reserved = min(kept, lock.reserved)
+        # A manager that answers "more" to a lock that is used up closes the lock.
+        closing = not more or kept == lock.want
+        lock.step(LockInput.TAKE if closing else LockInput.MORE)
+        self.windowed -= kept - reserved
+        self.resources.release(lock.needs, reserved)
+        lock.want -= kept
+        lock.reserved -= reserved
+        if closing:
+            self._remove(manager, lock)
+        if reserved < kept:
+            self._borrow(locks, lock, kept - reserved)
+        return kept
+
+    def _borrow(self, locks: Mapping[int, Lock], lock: Lock, count: int) -> None:
+        """Let jobs that came for the window start on what newer locks of their manager keep.
+
+        A manager serves its oldest GIVE first. That GIVE may have no resources left while a newer
+        GIVE holds the place that is free: jobs would wait beside it until ``hold`` ends. The newer
+        lock keeps its promise as places in the window.
+        """
+        for other in locks.values():
+            if count <= 0:
+                return
+            if other is not lock and other.reserved and other.needs == lock.needs:
+                moved = min(count, other.reserved)
+                other.reserved -= moved
+                self.windowed += moved
+                self.resources.release(other.needs, moved)
+                count -= moved
+
+    def no(self, manager: RemoteManager, link: int, message: Message, now: float) -> None:
+        """A NO came: no job, or no more, for this lock (WMP-4.10, 4.13)."""
+        number = message.fields[Field.LOCK]
+        lock = self.of(manager.identity).get(number)
+        if lock is None:
+            if number > manager.last_lock:
+                reason = IGNORED[LockState.UNUSED, LockInput.NO]
+                text = f"{reason}: {number} was never given to this manager"
+                self.outbound.refuse(link, message, ErrorCode.UNKNOWN, text)
+            else:
+                self.outbound.drop(IGNORED[LockState.CLOSED, LockInput.NO], link, message)
+            return
+        if lock.state is LockState.HELD and now - lock.opened < lock.hold / 2:
+            # A manager that keeps held GIVEs answers NO after half of hold at the earliest. This
+            # manager does not keep them, and would be asked again and again at full speed.
+            manager.hold_after = now + HOLD_PAUSE
+        self._close(manager, lock, LockInput.NO)
+
+    # -- not answered
+
+    def time_out(self, manager: RemoteManager, number: int) -> bool:
+        """The timer of a lock rang (WMP-4.11); whether the lock was still open."""
+        lock = self.of(manager.identity).get(number)
+        if lock is not None:
+            self._close(manager, lock, LockInput.TIMEOUT)
+        return lock is not None
+
+    def compare(self, manager: RemoteManager, message: Message) -> bool:
+        """Close locks whose GIVE did not arrive, as PONG shows (WMP-5.5); whether there are any."""
+        seen, lost = message.fields.get(Field.LOCK, 0), False
+        for number, lock in list(self.of(manager.identity).items()):
+            if seen < number <= manager.pinged_lock:
+                self.outbound.drop("GIVE was lost", manager.link, message)
+                self._close(manager, lock, LockInput.TIMEOUT)
+                lost = True
+        return lost
+
+    def withdraw(self, manager: RemoteManager, now: float) -> None:
+        """Call back held GIVEs; their places stay locked until the answer (WMP-5.4)."""
+        for lock in self.of(manager.identity).values():
+            if lock.step(LockInput.WITHDRAW):
+                fields: dict[int | str, Any] = {Field.LOCK: lock.number, Field.WANT: 0}
+                self.outbound.send(manager, Command.GIVE, fields, None, now)
+                self._set_timer(manager, lock.number, now)
+
+    def forget(self, manager: RemoteManager) -> None:
+        """The locks of a manager are lost: with the session (WMP-7.6), or because another
+        manager took its place on the link (WMP-9.12)."""
+        for lock in list(self.of(manager.identity).values()):
+            self._close(manager, lock, LockInput.FORGET)
+
+    def undelivered(self, manager: RemoteManager, number: int) -> None:
+        """A GIVE did not reach its manager."""
+        lock = self.of(manager.identity).get(number)
+        if lock is not None:
+            self._close(manager, lock, LockInput.FORGET)
+
+    # -- closed
+
+    def _close(self, manager: RemoteManager, lock: Lock, what: LockInput) -> None:
+        """Release what is left of a lock."""
+        if lock.step(what):
+            if what is not LockInput.NO:  # no message shows the others
+                self.outbound.actions.append(Note(what.value, manager.peer, (lock.number,)))
+            self._remove(manager, lock)
+
+    def _remove(self, manager: RemoteManager, lock: Lock) -> None:
+        self.windowed -= lock.windowed
+        self.resources.release(lock.needs, lock.reserved)
+        locks = self._open[manager.identity]
+        del locks[lock.number]
+        if not locks:
+            del self._open[manager.identity]
+        self.outbound.timers.clear(LockTimer(manager.identity, lock.number))
+
+    def _set_timer(self, manager: RemoteManager, number: int, start: float) -> None:
+        """Time the lock out ``lock_timeout`` after ``start``."""
+        timeout = max(0.01, self.outbound.settings.lock_timeout)
+        self.outbound.timers.set(LockTimer(manager.identity, number), start + timeout)
+
+    def check(self) -> None:
+        """Raise AssertionError when an invariant does not hold."""
+        locks = [lock for locks in self._open.values() for lock in locks.values()]
+        assert self.windowed == sum(lock.windowed for lock in locks)
+        assert all(0 <= lock.reserved <= lock.want for lock in locks), locks
+        assert all(self._open.values()), "a manager without locks is kept"

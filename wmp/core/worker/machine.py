@@ -1,13 +1,13 @@
-"""The worker machine: offers its room to managers, runs what they give, answers each job.
+"""The worker machine: offers its capacity to managers, runs what they give, answers each job.
 
 Theory of operation. ``handle(event, now)`` is the only way in, and the only thing that
 changes state; it returns what the surroundings must do, in order. ``deadline()`` says
 when to come back with ``Ticked``. Every event ends in one ``_settle``, which starts what
-waits, sends the answers, and hands out the room that is left.
+waits, sends the answers, and hands out what is left.
 
-This module knows peers: who they are, how they are heard, when they are given up. What
-happens to jobs is :mod:`wmp.core.worker.executions`, to room
-:mod:`wmp.core.worker.capacity`; what is sent goes through :mod:`wmp.core.worker.outbound`.
+This module gives each event and message to the part that it is for. Managers are followed and
+given up by :mod:`wmp.core.worker.sessions`; jobs are with :mod:`wmp.core.worker.executions`, locks
+with :mod:`wmp.core.worker.locks`; what is free is handed out by :mod:`wmp.core.worker.capacity`.
 
 Nothing a peer sends can raise or change state by error: what cannot be acted on is
 dropped with a reason and answered with ERROR where the specification says so.
@@ -15,29 +15,35 @@ dropped with a reason and answered with ERROR where the specification says so.
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from typing import Any, assert_never, cast
+from typing import assert_never
 
 from attrs import define, field
 
-from wmp.actions import Halt, Reconnect, WorkerAction
+from wmp.actions import Halt, WorkerAction
 from wmp.core.protocol import error_replies
-from wmp.core.protocol.resources import Resources
+from wmp.core.protocol.resources import Resources, needs_of
 from wmp.core.protocol.settings import WorkerSettings
 from wmp.core.protocol.story import Stories, StoryEvent
-from wmp.core.protocol.stream import Stream
+from wmp.core.protocol.stream import Arrival
 from wmp.core.protocol.timers import ResendTimer
-from wmp.core.worker import sessions
 from wmp.core.worker.capacity import Capacity
+from wmp.core.worker.credit import Credit
 from wmp.core.worker.executions import Executions
 from wmp.core.worker.invariants import check_worker
-from wmp.core.worker.links import LinkState
-from wmp.core.worker.locks import LockInput
+from wmp.core.worker.links import Links, LinkState
+from wmp.core.worker.locks import Locks
 from wmp.core.worker.outbound import WorkerOutbound
 from wmp.core.worker.remote_manager import RemoteManager
-from wmp.core.worker.run_queue import RunQueue
+from wmp.core.worker.sessions import Sessions
 from wmp.core.worker.statistics import WorkerStatistics, snapshot
-from wmp.core.worker.throughput import Throughput
+from wmp.core.worker.timers import (
+    DrainTimer,
+    LinkTimer,
+    LockTimer,
+    PatienceTimer,
+    PingTimer,
+    ReadyTimer,
+)
 from wmp.errors import LocalProtocolError, Superseded
 from wmp.events import (
     Closed,
@@ -59,15 +65,13 @@ from wmp.message import (
     Command,
     ErrorCode,
     Field,
+    Kind,
     Message,
     named,
 )
 from wmp.message import Link as LinkId
 
-__all__ = ["MOST_MANAGERS", "WorkerMachine", "WorkerStatistics"]
-
-MOST_MANAGERS = 1024
-"""Managers remembered at once, and again as many epochs of those that are gone."""
+__all__ = ["WorkerMachine", "WorkerStatistics"]
 
 
 @define(eq=False)
@@ -81,12 +85,13 @@ class WorkerMachine:
 
     settings: WorkerSettings
     count: int = field(alias="links")
-    _board: WorkerOutbound = field(init=False)
-    _lanes: RunQueue = field(init=False)
-    _room: Capacity = field(init=False)
-    _bench: Executions = field(init=False)
-    _gone: OrderedDict[bytes, tuple[int, int]] = field(factory=OrderedDict, init=False)
-    """Managers that were forgotten: their epoch (WMP-9.6) and session (WMP-7.8)."""
+    _links: Links = field(init=False)
+    _outbound: WorkerOutbound = field(init=False)
+    _executions: Executions = field(init=False)
+    _locks: Locks = field(init=False)
+    _credit: Credit = field(init=False)
+    _capacity: Capacity = field(init=False)
+    _sessions: Sessions = field(init=False)
     _changed: bool = field(default=False, init=False)
     """Whether the event at hand changed anything that ``_settle`` must look at."""
     _asked: dict[bytes, int] = field(factory=dict, init=False)
@@ -98,16 +103,20 @@ class WorkerMachine:
         settings = self.settings
         if settings.stories:
             self._stories = Stories(settings.stories)
-        self._board = WorkerOutbound.of(settings, self.count)
-        self._lanes = RunQueue(Resources.of(settings.resources), Throughput(settings))
-        self._room = Capacity(self._board, self._lanes)
-        self._bench = Executions(self._board, self._lanes, self._room)
+        resources = Resources.of(settings.resources)
+        self._links = Links(settings, [LinkState(index) for index in range(self.count)])
+        self._outbound = outbound = WorkerOutbound.of(settings, self._links)
+        self._executions = executions = Executions(outbound, resources)
+        self._locks = locks = Locks(outbound, resources)
+        self._credit = credit = Credit(outbound, executions, locks)
+        self._capacity = Capacity(outbound, executions, locks, credit)
+        self._sessions = Sessions(outbound, self._links, executions, locks, credit)
 
     # -- the two members of every machine
 
     def deadline(self) -> float | None:
         """When ``Ticked`` is due, in seconds on the clock of ``now``; None for never."""
-        return None if self._halted else self._board.timers.next()
+        return None if self._halted else self._outbound.timers.next()
 
     def handle(self, event: WorkerEvent, now: float) -> list[WorkerAction]:
         """Take one event; return what must be done now, in order.
@@ -117,38 +126,38 @@ class WorkerMachine:
         """
         if self._halted:
             return []
-        board = self._board
+        outbound = self._outbound
         match event:
             case Received(link, message):
                 self._received(self._link(link), message, now)
             case Garbled(link, error):
-                self._hear(self._link(link), now)
-                board.refuse_garbled(link, error)
+                self._link(link).receive(now)
+                outbound.refuse_garbled(link, error)
             case Undelivered(link, message):
-                # What is numbered is kept and sent again; the rest is said again in time.
-                board.drop("undelivered", self._link(link).index, message)
+                # What is numbered is kept and sent again; the rest is repeated in time.
+                outbound.drop("undelivered", self._link(link).index, message)
             case Ticked():
                 self._ticked(now)
             case Connected(link):
                 self._connected(self._link(link), now)
             case Finished():
-                self._bench.finished(event, now)
+                self._executions.finished(event, now)
                 self._changed = True
             case Recalled():
-                self._bench.recalled(event)
+                self._executions.recalled(event)
                 self._changed = True
             case Reported():
-                self._bench.reported(event, now)
+                self._executions.reported(event, now)
             case Drained():
                 self._drain(now)
             case Closed():
-                self._say_goodbye(now)
+                self._resign(now)
             case _:
                 assert_never(event)
         if self._changed:
             self._changed = False
             self._settle(now)
-        actions, board.actions = board.actions, []
+        actions, outbound.actions = outbound.actions, []
         if self._stories is not None:
             self._stories.record(event, actions, now)
         return actions
@@ -166,17 +175,20 @@ class WorkerMachine:
 
     def statistics(self) -> WorkerStatistics:
         """A snapshot for people and programs; costs by the number of managers and lanes."""
-        return snapshot(self._board, self._lanes, self._room, self._bench)
+        return snapshot(self._outbound, self._executions, self._locks, self._credit)
 
     # -- the end of every step
 
     def _settle(self, now: float) -> None:
-        """Start what waits, answer, hand out what is left; only then run (WMP-3.11)."""
-        runs, spare = self._bench.start(now)
-        self._bench.flush(now)
-        self._room.settle(spare, now)
-        self._board.actions += runs
-        if self._room.draining:
+        """Start what waits, answer, hand out what is left; the jobs run last (WMP-3.11)."""
+        executions, capacity = self._executions, self._capacity
+        runs, spare, delayed = executions.start(now)
+        for identity in delayed:
+            capacity.stall(self._links.managers[identity], now)
+        executions.flush(now)
+        capacity.settle(spare, now)
+        self._outbound.actions += runs
+        if executions.draining:
             self._wind_up(now)
 
     # -- messages
@@ -184,294 +196,236 @@ class WorkerMachine:
     def _link(self, link: LinkId) -> LinkState:
         if not isinstance(link, int) or not 0 <= link < self.count:
             raise LocalProtocolError(f"link {link!r} is none of this worker's {self.count}")
-        return self._board.links[link]
-
-    @staticmethod
-    def _hear(link: LinkState, now: float) -> None:
-        link.heard = now
-        link.replaced = 0
+        return self._links.states[link]
 
     def _received(self, link: LinkState, message: Message, now: float) -> None:
-        self._hear(link, now)
-        board, command = self._board, message.command
+        link.receive(now)
+        outbound, command, fields = self._outbound, message.command, message.fields
         if command not in SENT_BY_MANAGERS:
             text = f"a worker receives no {command.name}"
-            board.refuse(link.index, message, ErrorCode.DIRECTION, text)
+            outbound.refuse(link.index, message, ErrorCode.DIRECTION, text)
             return
-        if message.to != board.me[::-1] and (message.to or command is not Command.ERROR):
-            board.refuse_misaddressed(link.index, message, "worker")
+        if message.to != outbound.me[::-1] and (message.to or command is not Command.ERROR):
+            outbound.refuse_misaddressed(link.index, message, "worker")
             return
         if command is Command.ERROR:
             self._error(link, message, now)
             return
-        upstream = self._upstream(link, message, now)
-        if upstream is None:
+        manager = self._sessions.sender(link, message, now)
+        if manager is None:
             return
-        self._changed = True  # a route may have come back, and results gone: look anyway
+        self._changed = True  # a route may have come back, and results be acknowledged
         path = message.answer_to
-        moved = upstream.link != link.index or upstream.path != path
+        moved = manager.link != link.index or manager.path != path
         if link.doubted and not message.hops:
-            self._succeed(link, upstream)
-        upstream.link, upstream.path = link.index, path
-        entry = sessions.enter(board, upstream, link, message, now)
-        if entry is sessions.SessionEntry.NEWER:
-            self._lose(upstream)
-            upstream.stream = Stream(message.fields[Field.SESSION])
-        wanted = entry is not sessions.SessionEntry.DROP
-        board.acknowledge(upstream, message)
+            self._succeed(link, manager)
+        manager.link, manager.path = link.index, path
+        wanted, stream = True, manager.stream
+        if stream is None or fields.get(Field.SESSION) != stream.session:
+            wanted, stream = self._sessions.follow(link, manager, message, now), manager.stream
+        outbound.acknowledge(manager, message)
         if wanted and command in NUMBERED_BY_MANAGERS:
-            wanted = sessions.in_order(board, upstream, link, message, now)
-        if moved or (wanted and command is Command.PONG and message.fields.get(Field.AGAIN, False)):
-            board.replay(upstream, now)
+            assert stream is not None
+            arrival = stream.arrive(fields[Field.NUMBER])
+            if arrival is not Arrival.NEXT:  # WMP-7.1
+                wanted = False
+                outbound.drop(arrival.value, link.index, message)
+            if arrival is Arrival.GAP:
+                outbound.ping(manager, now, again=True)
+        if moved or (wanted and command is Command.PONG and fields.get(Field.AGAIN, False)):
+            outbound.replay(manager, now)
         if not wanted:
             return
         match command:
             case Command.WAKE:
-                self._room.woken(upstream, link.index, message, now)
+                self._capacity.woken(manager, link.index, message, now)
             case Command.TAKE:
-                self._bench.take(upstream, link.index, message, now)
+                self._take(manager, link, message, now)
             case Command.NO:
-                self._room.no(upstream, link.index, message, now)
+                self._locks.no(manager, link.index, message, now)
             case Command.CANCEL:
-                self._bench.cancel(upstream, message)
+                self._executions.cancel(manager, message)
             case Command.PONG:
-                self._pong(upstream, message)
+                self._pong(manager, message)
 
-    def _upstream(self, link: LinkState, message: Message, now: float) -> RemoteManager | None:
-        """Who sent it; None when it is refused."""
-        board = self._board
-        identity, epoch = message.sender
-        upstream = board.upstreams.get(identity)
-        gone, forgotten = self._gone.get(identity, (-1, 0))
-        known = upstream.epoch if upstream is not None else gone
-        if epoch < known:
-            text = f"epoch {epoch} was replaced by {known}"
-            board.refuse(link.index, message, ErrorCode.SUPERSEDED, text, (identity, epoch))
-            return None
-        again = upstream is not None and epoch > upstream.epoch
-        if upstream is not None and again:
-            self._forget(upstream, now)  # WMP-9.7
-            upstream = None
-        if upstream is None:
-            if len(board.upstreams) >= MOST_MANAGERS:
-                text = f"this worker remembers {MOST_MANAGERS} managers, its limit"
-                board.refuse(link.index, message, ErrorCode.LIMIT, text)
-                return None
-            upstream = RemoteManager(identity, epoch, link.index, message.answer_to, now, now, now)
-            for other in board.upstreams.values():
-                self._room.withdraw(other, now)  # WMP-5.4
-            upstream.forgotten = forgotten if epoch == gone else 0
-            board.upstreams[identity] = upstream
-            self._gone.pop(identity, None)
-            board.timers.set(("ping", identity), now + board.interval(upstream))
-            self._room.met(upstream, again=again)
-        upstream.heard = now
-        return upstream
+    def _take(self, manager: RemoteManager, link: LinkState, message: Message, now: float) -> None:
+        """Jobs came: as many are held as have a place (WMP-4.8 to 4.15)."""
+        fields, columns = message.fields, message.columns
+        assert columns is not None
+        kind = Kind(fields[Field.ROLE], needs_of(fields[Field.NEEDS]), fields.get(Field.CODEC, ""))
+        lock, more = fields[Field.LOCK], fields.get(Field.MORE, False)
+        places = self._capacity.take(manager, lock, kind.needs, len(columns.ids), more=more)
+        self._executions.take(manager, link.index, message, kind, places, now)
 
-    def _pong(self, upstream: RemoteManager, message: Message) -> None:
-        fields, board = message.fields, self._board
-        before = board.interval(upstream)
-        # Never so short that nothing could be heard in time.
-        upstream.expire = max(0.05, fields[Field.EXPIRE] / 1000)
-        upstream.label = fields.get(Field.LABEL, upstream.label)
-        if board.interval(upstream) < before:
-            due = upstream.heard + board.interval(upstream)
-            board.timers.set(("ping", upstream.identity), due)
-        self._room.heard_pong(upstream, message)
+    def _pong(self, manager: RemoteManager, message: Message) -> None:
+        """PONG shows what the manager remembers: repair the difference (WMP-3.13, 5.5)."""
+        fields, links = message.fields, self._links
+        before = links.interval(manager)
+        # Never so short that nothing could come in time.
+        manager.expire = max(0.05, fields[Field.EXPIRE] / 1000)
+        manager.label = fields.get(Field.LABEL, manager.label)
+        if links.interval(manager) < before:
+            due = manager.received_at + links.interval(manager)
+            self._outbound.timers.set(PingTimer(manager.identity), due)
+        if self._locks.compare(manager, message):
+            # The manager may wait for such a GIVE, as the answer to a WAKE (WMP-3.5).
+            self._credit.greet(manager)
+        self._credit.compare(manager, message)
 
     def _error(self, link: LinkState, message: Message, now: float) -> None:
-        """A peer or a device says that something of ours went wrong (spec §10)."""
-        board, fields = self._board, message.fields
+        """A peer or a device reports an error in what this worker did (spec §10)."""
+        outbound, fields = self._outbound, message.fields
         code, peer = fields[Field.CODE], error_replies.about(message)
         reason = f"ERROR {code}" if code in ERROR_CODES else "ERROR"
-        board.drop(reason, link.index, message, fields.get(Field.TEXT, ""))
+        outbound.drop(reason, link.index, message, fields.get(Field.TEXT, ""))
         if peer is None:
             return
-        upstream = board.upstreams.get(peer[0])
-        if upstream is not None and upstream.epoch != peer[1]:
-            upstream = None
-        if code == ErrorCode.SUPERSEDED and peer == board.me:
+        manager = self._links.managers.get(peer[0])
+        if manager is not None and manager.epoch != peer[1]:
+            manager = None
+        if code == ErrorCode.SUPERSEDED and peer == outbound.me:
             self._halt(
                 Superseded(
                     f"worker {named(peer[0])} has been started again with a newer epoch; "
                     "give each worker an identity of its own"
                 )
             )
-        elif code == ErrorCode.SUPERSEDED and upstream is not None:
-            self._forget(upstream, now)
-        elif upstream is None or upstream.link != link.index:
+        elif code == ErrorCode.SUPERSEDED and manager is not None:
+            self._sessions.forget(manager, now)
+            self._changed = True
+        elif manager is None or manager.link != link.index:
             return
         elif code == ErrorCode.MISROUTED:
-            self._replaced(upstream)
+            self._replaced(manager)
             self._changed = True
         elif code == ErrorCode.UNREACHABLE:
-            self._unreachable(upstream)
-            lock = upstream.locks.get(fields.get(Field.ABOUT_NUMBER, 0))
-            if lock is not None and fields.get(Field.ABOUT) == Command.GIVE:
-                self._room.close(upstream, lock, LockInput.FORGET)
-            self._check_link(link, now)
+            self._unreachable(manager)
+            if fields.get(Field.ABOUT) == Command.GIVE:
+                self._locks.undelivered(manager, fields.get(Field.ABOUT_NUMBER, 0))
+            self._sessions.check_link(link, now)
             self._changed = True
-
-    @staticmethod
-    def _unreachable(upstream: RemoteManager) -> None:
-        """No way to it is known until it is heard again; its session goes on (WMP-9.12)."""
-        upstream.path = None
-        upstream.announced = 0
 
     # -- links, sessions, time
 
     def _connected(self, link: LinkState, now: float) -> None:
         link.connected = True
-        link.heard = now
-        self._room.connected(link)
-        behind = self._board.behind(link)
-        link.doubted = tuple([u.identity for u in behind if u.direct])
-        for upstream in behind:
-            self._board.replay(upstream, now)
-        link.pinged = now
-        self._board.timers.set(("link", link.index), min(self._board.link_due(link)))
+        link.received_at = now
+        self._credit.connected(link)
+        behind = self._links.behind(link)
+        link.doubted = tuple([manager.identity for manager in behind if manager.direct])
+        for manager in behind:
+            self._outbound.replay(manager, now)
+        link.pinged_at = now
+        self._outbound.timers.set(LinkTimer(link.index), self._links.due(link))
         self._changed = True
 
-    def _succeed(self, link: LinkState, upstream: RemoteManager) -> None:
+    def _succeed(self, link: LinkState, manager: RemoteManager) -> None:
         """This manager is the other end of a link that was made anew (WMP-9.12)."""
         for identity in link.doubted:
-            other = self._board.upstreams.get(identity)
-            if other is None or other is upstream:
+            other = self._links.managers.get(identity)
+            if other is None or other is manager:
                 continue
             if other.link == link.index and other.direct:
                 self._replaced(other)
         link.doubted = ()
 
-    def _replaced(self, upstream: RemoteManager) -> None:
-        """Where it was is somebody else: it is elsewhere or nowhere, and its GIVEs must not keep
-        the room from its successor (WMP-9.12)."""
-        self._unreachable(upstream)
-        self._room.close_all(upstream)
+    def _replaced(self, manager: RemoteManager) -> None:
+        """Another manager answers on the route of this one: mark this one unreachable, and free
+        what its GIVEs lock for the other (WMP-9.12)."""
+        self._unreachable(manager)
+        self._locks.forget(manager)
 
-    def _lose(self, upstream: RemoteManager) -> None:
-        """The session is over: its locks, jobs and answers are lost (WMP-7.6)."""
-        board, stream = self._board, upstream.stream
-        self._room.close_all(upstream)
-        self._room.forget_wake(upstream)
-        jobs = self._bench.forget(upstream)
-        answers = len(stream.kept) if stream is not None else 0
-        board.end_session(upstream)
-        upstream.stream = None
-        if jobs or answers:
-            detail = f"{jobs} jobs and {answers} unacknowledged messages"
-            board.drop("lost session", upstream.link, None, detail)
-        self._changed = True
-
-    def _forget(self, upstream: RemoteManager, now: float) -> None:
-        """The manager is gone, or this epoch of it (WMP-9.7)."""
-        board, stream = self._board, upstream.stream
-        # Where no number was used, both sides still begin at 1: that session may be entered again.
-        used = stream.session if stream is not None and stream.used else upstream.forgotten
-        self._lose(upstream)
-        del board.upstreams[upstream.identity]
-        board.timers.clear(("ping", upstream.identity))
-        self._gone[upstream.identity] = upstream.epoch, used
-        self._gone.move_to_end(upstream.identity)
-        if len(self._gone) > MOST_MANAGERS:
-            self._gone.popitem(last=False)
-        self._check_link(board.links[upstream.link], now)
+    @staticmethod
+    def _unreachable(manager: RemoteManager) -> None:
+        """No route is known until a message comes again; the session goes on (WMP-9.12)."""
+        manager.path = None
+        manager.announced = 0
 
     def _ticked(self, now: float) -> None:
-        board = self._board
-        for name in cast("list[tuple[Any, ...]]", board.timers.due(now)):
-            match name:
-                case ("link", index):
-                    self._check_link(board.links[index], now)
-                case ("ready",):
-                    self._room.repeat()
+        """Act on the timers that rang; an earlier one may have ended the object of a later one."""
+        outbound, managers = self._outbound, self._links.managers
+        for timer in outbound.timers.due(now):
+            match timer:
+                case LinkTimer(link):
+                    self._sessions.check_link(self._links.states[link], now)
+                case ReadyTimer():
+                    self._credit.repeat_due()
                     self._changed = True
-                case ("drain",):
+                case DrainTimer():
                     self._changed = True
-                case ("patience",):
-                    self._bench.look()
+                case PatienceTimer():
+                    self._executions.overdue()
                     self._changed = True
+                case LockTimer(identity, lock):
+                    if (manager := managers.get(identity)) is not None:
+                        self._check_lock(manager, lock)
+                case PingTimer(identity):
+                    if (manager := managers.get(identity)) is not None:
+                        known = self._sessions.check_manager(manager, now)
+                        self._changed = self._changed or not known
                 case ResendTimer(identity):
-                    if (upstream := board.upstreams.get(identity)) is not None:
-                        board.check_resend(upstream, now)
-                case (what, identity, *rest):
-                    # A timer that rang before it, in this very tick, may have ended it.
-                    upstream = board.upstreams.get(identity)
-                    if upstream is not None:
-                        self._ticked_for(upstream, what, rest, now)
+                    if (manager := managers.get(identity)) is not None:
+                        outbound.check_resend(manager, now)
+                case _:
+                    assert_never(timer)
 
-    def _ticked_for(self, upstream: RemoteManager, what: str, rest: list[int], now: float) -> None:
-        """A timer of one manager rang."""
-        match what:
-            case "lock" if (lock := upstream.locks.get(rest[0])) is not None:
-                self._room.close(upstream, lock, LockInput.TIMEOUT)  # WMP-4.11
-                self._changed = True
-            case "ping" if not self._board.check_ping(upstream, now):
-                self._forget(upstream, now)
-
-    def _check_link(self, link: LinkState, now: float) -> None:
-        """Replace a silent link, look for managers behind one without (WMP-9.1, 9.4)."""
-        board = self._board
-        silent, seek = board.link_due(link)
-        if silent <= now:
-            link.connected = False
-            link.replaced += 1
-            link.heard = now
-            board.actions.append(Reconnect(link.index))
-        if seek <= now:
-            board.discover(link, now)
-        board.timers.set(("link", link.index), min(board.link_due(link)))
+    def _check_lock(self, manager: RemoteManager, lock: int) -> None:
+        """Release a lock whose GIVE was not answered (WMP-4.11)."""
+        if self._locks.time_out(manager, lock):
+            # The manager may wait for this GIVE, as the answer to a WAKE (WMP-3.5).
+            self._credit.greet(manager)
+            self._changed = True
 
     # -- the end
 
     def _drain(self, now: float) -> None:
         """Take nothing new, hand back what has not begun (WMP-9.10)."""
         self._changed = True
-        if self._room.draining:
+        if self._executions.draining:
             return
-        self._room.draining = True
-        for upstream in self._board.upstreams.values():
-            self._room.withdraw(upstream, now)
-            self._room.forget_wake(upstream)
-        self._bench.hand_back()
-        self._room.say_closed(now)
+        for manager in self._links.managers.values():
+            self._locks.withdraw(manager, now)
+            manager.wake = None
+        self._executions.drain()
+        self._credit.report(0, now, links=self._links.states)
 
     def _wind_up(self, now: float) -> None:
-        """Say goodbye once all that runs has ended and is acknowledged."""
-        board = self._board
-        if any(not lane.lost for lane in self._lanes.running.values()):
+        """Resign once all that runs has ended and is acknowledged."""
+        if any(not lane.lost for lane in self._executions.lanes):
             return
-        patience = 2 * board.resend
+        outbound = self._outbound
+        patience = 2 * outbound.resend
         waiting = [
-            upstream
-            for upstream in board.upstreams.values()
-            if upstream.stream is not None
-            and upstream.stream.kept
-            and upstream.heard + patience > now
+            manager
+            for manager in self._links.managers.values()
+            if manager.stream is not None
+            and manager.stream.kept
+            and manager.received_at + patience > now
         ]
+        for manager in waiting:
+            # Each result asks once: another may follow a result that was asked about already.
+            sent = manager.stream.sent if manager.stream is not None else 0
+            if self._asked.get(manager.identity) != sent:
+                self._asked[manager.identity] = sent
+                outbound.ping(manager, now)
         if waiting:
-            for upstream in waiting:
-                # Each result asks once: another may follow one that was asked about already.
-                sent = upstream.stream.sent if upstream.stream is not None else 0
-                if self._asked.get(upstream.identity) != sent:
-                    self._asked[upstream.identity] = sent
-                    board.ping(upstream, now)
-            due = min(upstream.heard + patience for upstream in waiting)
-            board.timers.set(("drain",), due)
-            return
-        self._say_goodbye(now)
+            due = min(manager.received_at + patience for manager in waiting)
+            outbound.timers.set(DrainTimer(), due)
+        else:
+            self._resign(now)
 
-    def _say_goodbye(self, now: float) -> None:
-        """Resign everywhere: what is still held goes back at once (WMP-9.10, 9.11)."""
-        for upstream in self._board.upstreams.values():
-            self._board.send(upstream, Command.BYE, {}, None, now)
+    def _resign(self, now: float) -> None:
+        """Send BYE to every manager: what is still held goes back at once (WMP-9.10, 9.11)."""
+        for manager in self._links.managers.values():
+            self._outbound.send(manager, Command.BYE, {}, None, now)
         self._halt(None)
 
     def _halt(self, error: Exception | None) -> None:
         self._halted = True
-        self._board.actions.append(Halt(error))
+        self._outbound.actions.append(Halt(error))
 
     # -- for tests
 
     def check_invariants(self) -> None:
         """Raise AssertionError when what must always hold does not; costs by all state."""
-        check_worker(self._board, self._lanes, self._room)
+        check_worker(self._outbound, self._executions, self._locks)

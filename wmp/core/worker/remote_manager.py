@@ -1,22 +1,37 @@
-"""What a worker remembers of one manager (WMP-1.8): its epoch, session, route, WAKE, locks."""
+"""What a worker remembers of one manager (WMP-1.8): epoch, session, route, WAKE, READY.
+
+The jobs of a manager are with :mod:`wmp.core.worker.executions`, its locks with
+:mod:`wmp.core.worker.locks`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from enum import Enum
 from math import inf
 
-from attrs import define, field
+from attrs import define
 
 from wmp.core.protocol.resources import Needs
 from wmp.core.protocol.stream import Stream
-from wmp.core.worker.execution_lifecycle import ExecutionInput, HeldJobs
-from wmp.core.worker.locks import Lock, LockState
 from wmp.message import Path, Peer
 
-__all__ = ["EXPIRE", "PendingWake", "RemoteManager"]
+__all__ = ["EXPIRE", "PendingWake", "RemoteManager", "SessionEntry"]
 
 EXPIRE = 6.0
 """Seconds of silence after which a manager is given up, until its PONG states its own."""
+
+
+class SessionEntry(Enum):
+    """What the session that a message names means to the worker."""
+
+    CURRENT = "current"
+    """The session known, a session just entered, or none named: act on the message."""
+    NEWER = "newer"
+    """The manager has begun another session: lose the old one, then act (WMP-7.6)."""
+    OLD = "old session"
+    """Drop the message."""
+    UNKNOWN = "unknown session"
+    """No session is known, and the message enters none: ask for it, act on no number."""
 
 
 @define(eq=False)
@@ -27,52 +42,48 @@ class PendingWake:
     needs: Needs
     count: int
     arrival: int
-    """Breaks ties between managers that were never served."""
+    """Decides between managers that were never served."""
 
 
 @define(eq=False)
 class RemoteManager:
-    """One manager, for one epoch of it.
-
-    Invariant: ``locks`` holds exactly the locks that are not closed, ``taken`` no empty owner.
-    """
+    """One manager, for one epoch of it."""
 
     identity: bytes
     epoch: int
     link: int
     path: Path | None
-    """The ``to`` that reaches it, as latest heard; None when it turned out to be unreachable."""
-    heard: float
-    sent: float
-    pinged: float
+    """The ``to`` that reaches the manager, from its newest message; None once that route was
+    reported unreachable."""
+    received_at: float
+    """When a message of the manager came last."""
+    sent_at: float
+    pinged_at: float
     expire: float = EXPIRE
     label: str = ""
     stream: Stream | None = None
     """None while no session is known."""
     forgotten: int = 0
-    """The session that this worker had with it, and forgot: numbers were used in it, and it must
-    not be entered again (WMP-7.8)."""
+    """The session that this worker had with the manager, and forgot: numbers were used in that
+    session, and it must not be entered again (WMP-7.8)."""
     asked: bool = False
     """Whether PING without ``session`` went out, so that the next PONG names a session that
     both sides can begin at 1 (WMP-7.8)."""
     wake: PendingWake | None = None
     ready: int = 0
-    """Number of the newest READY sent to it, or that it says it remembers."""
+    """Number of the newest READY sent to the manager, or reported by its PONG."""
     announced: int = 0
-    """Credit that it is believed to remember."""
-    told: float = -inf
-    """When READY was last sent to it."""
+    """Credit that the manager is believed to remember."""
+    announced_at: float = -inf
+    """When READY was sent to the manager last."""
     served: int = 0
-    """When it was last served, as a count of servings; the least goes first (WMP-3.10)."""
+    """When the manager was served last, as a count of servings; the least is next (WMP-3.10)."""
     hold_after: float = -inf
-    """No held GIVE before; set when they did not help."""
+    """No held GIVE before this time; set when held GIVEs did not help."""
     last_lock: int = 0
-    """Highest lock number it was sent."""
+    """Highest lock number sent to the manager."""
     pinged_lock: int = 0
-    """``last_lock`` when PING was last sent: its PONG must know that one (WMP-5.5)."""
-    locks: dict[int, Lock] = field(factory=dict)
-    taken: dict[Peer, HeldJobs] = field(factory=dict)
-    """Jobs held, by owner."""
+    """``last_lock`` when PING was sent last: its PONG must know that lock (WMP-5.5)."""
     done: int = 0
     """Jobs answered."""
 
@@ -83,44 +94,27 @@ class RemoteManager:
 
     @property
     def direct(self) -> bool:
-        """Whether its route has no device in it: it is the other end of its link."""
+        """Whether no device is on the route: the manager is the other end of its link."""
         return self.path is not None and len(self.path) == 2
 
-    @property
-    def held(self) -> int:
-        """How many of its jobs are here and not answered."""
-        return sum(map(len, self.taken.values()))
+    def enter(self, session: int | None, *, begins: bool) -> SessionEntry:
+        """Follow the manager into the session that a message names (WMP-7.6, 7.8).
 
-    @property
-    def covered(self) -> int:
-        """Jobs that may still come under held GIVEs."""
-        return sum(lock.want for lock in self.locks.values() if lock.state is LockState.HELD)
+        A session that this worker does not know may be one that it has forgotten, in which
+        numbers were used. The worker enters a session only where both sides begin at 1: at
+        number 1 with nothing acknowledged, and at the answer to a PING without a session. That
+        PING may be lost and the PONG answer another one, so the number of the forgotten session
+        is remembered.
 
-    def end(self, owner: Peer, ids: Sequence[int], what: ExecutionInput) -> list[int]:
-        """Take jobs off the books; returns their attempts."""
-        taken = self.taken[owner]
-        attempts = taken.remove(ids, what)
-        if not taken:
-            del self.taken[owner]
-        return attempts
-
-    def listing(self, most: int) -> tuple[list[int], list[int]] | None:
-        """(ids, attempts) of all jobs held for it, answered ones too until it has
-        acknowledged them (WMP-9.9); None when there are too many, or some are not
-        its own: the list cannot say whose they are."""
-        if self.stream is None:
-            return None
-        ids: list[int] = []
-        attempts: list[int] = []
-        for owner, taken in self.taken.items():
-            if owner != self.peer:
-                return None
-            ids += taken.attempts
-            attempts += taken.attempts.values()
-        for kept in self.stream.kept:
-            if kept.columns is not None and kept.columns.outcomes is not None:
-                ids += kept.columns.ids
-                attempts += kept.columns.attempts
-            if len(ids) > most:
-                return None
-        return (ids, attempts) if len(ids) <= most else None
+        Args:
+            session: The session named, None for none.
+            begins: Whether both sides begin at 1 with this message.
+        """
+        stream = self.stream
+        if session is not None and stream is not None:
+            if session < stream.session:
+                return SessionEntry.OLD
+            return SessionEntry.CURRENT if session == stream.session else SessionEntry.NEWER
+        if session is not None and begins and session > self.forgotten:
+            self.stream = Stream(session)
+        return SessionEntry.UNKNOWN if self.stream is None else SessionEntry.CURRENT

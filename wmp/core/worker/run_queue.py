@@ -1,29 +1,90 @@
-"""Jobs at a worker: those that wait and those that run, and how many go on a lane at once.
+"""Jobs of a worker that wait or run: which start next, and how many of them on a lane.
 
-A *lane* takes the resources of one job and runs a bundle of them one after the other. Jobs
-that wait stand in a line for each (manager, owner, kind); the lines are served in the order
-in which their first jobs came.
+A *lane* takes the resources of one job and runs a bundle of jobs one after the other. Jobs
+wait in a line for each (manager, owner, kind). The lines are served in the order in which
+their first jobs came. The measured duration of jobs decides the size of bundles and how many
+jobs are worth fetching ahead.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Container, Sequence
 
 from attrs import define, field
 
 from wmp.actions import Run
 from wmp.core.protocol.resources import Resources
-from wmp.core.worker.remote_manager import RemoteManager
-from wmp.core.worker.throughput import Throughput
+from wmp.core.protocol.settings import WorkerSettings
+from wmp.core.worker.execution_lifecycle import HeldJobs
 from wmp.message import Frame, Kind, Peer
 
-__all__ = ["RunQueue", "RunningLane", "WaitingBatch", "WaitingJobs"]
+__all__ = ["RunQueue", "RunningLane", "Throughput", "WaitingBatch", "WaitingJobs"]
+
+_WEIGHT = 0.25
+"""Weight of the newest measure in the mean: after some ten bundles an old habit is forgotten."""
+
+
+@define(eq=False)
+class Throughput:
+    """Mean duration of a job by role, a moving mean over the newest bundles.
+
+    Jobs of a few microseconds are worth fetching ahead and starting many at a time. A job of
+    seconds that waits here is a job that an idle worker elsewhere could do.
+    """
+
+    settings: WorkerSettings
+    means: dict[str, float] = field(factory=dict)
+    """Role to seconds a job."""
+    _windows: dict[int, int] = field(factory=dict)
+    """Cache of the window by places, until the next measure: one event asks several times."""
+
+    def record(self, role: str, seconds: float, jobs: int) -> None:
+        """A lane took ``seconds`` for ``jobs`` jobs."""
+        each = max(0.0, seconds) / jobs
+        mean = self.means.get(role)
+        self.means[role] = each if mean is None else mean + _WEIGHT * (each - mean)
+        self._windows.clear()
+
+    def window(self, places: int) -> int:
+        """Jobs worth taking beyond what can run at once, on ``places`` places."""
+        window = self._windows.get(places)
+        if window is None:
+            window = self._windows[places] = self._window(places)
+        return window
+
+    def _window(self, places: int) -> int:
+        settings = self.settings
+        if settings.window is not None:
+            return settings.window
+        if not self.means:
+            return 0
+        # The slowest role counts: the role of the next jobs is not known.
+        slowest = max(self.means.values())
+        if slowest > settings.window_time:
+            return 0
+        return self._jobs(settings.window_time, slowest, settings.window_max, max(1, places))
+
+    def bundle(self, role: str, waiting: int, places: int) -> int:
+        """Jobs to start on one lane when ``waiting`` wait and ``places`` lanes could run."""
+        settings = self.settings
+        mean = self.means.get(role)
+        if mean is None:
+            return 1
+        most = self._jobs(settings.lane_time, mean, settings.lane_max)
+        return max(1, min(most, -(-waiting // places)))
+
+    @staticmethod
+    def _jobs(seconds: float, mean: float, most: int, times: int = 1) -> int:
+        # The comparison comes before the division: a mean may be 0, or so small that it overflows.
+        if mean * most <= seconds * times:
+            return most
+        return int(seconds / mean * times)
 
 
 @define(eq=False)
 class WaitingBatch:
-    """Jobs that came in one TAKE and wait, in columns."""
+    """Jobs of one TAKE that wait, in columns."""
 
     ids: Sequence[int]
     deadlines: Sequence[float | None] | None
@@ -32,13 +93,13 @@ class WaitingBatch:
     turn: int
     """Grows with every TAKE."""
     since: float
-    """When it came."""
+    """When the TAKE came."""
 
     def __len__(self) -> int:
         return len(self.ids)
 
     def late(self, now: float, first: int, last: int) -> int:
-        """The place of the first job from ``first`` on whose time has passed; else ``last``."""
+        """The place of the first job from ``first`` on whose deadline passed; else ``last``."""
         for place, deadline in enumerate((self.deadlines or ())[first:last], first):
             if deadline is not None and deadline <= now:
                 return place
@@ -62,29 +123,33 @@ class WaitingBatch:
 
 @define(eq=False)
 class WaitingJobs:
-    """Jobs that wait: of one kind and owner, from one manager."""
+    """A line: jobs of one kind and owner that came from one manager and wait."""
 
-    upstream: RemoteManager
-    owner: Peer
+    held: HeldJobs
     kind: Kind
-    parcels: deque[WaitingBatch] = field(factory=deque)
+    batches: deque[WaitingBatch] = field(factory=deque)
     """Oldest first; none is empty."""
     waiting: int = 0
-    """Jobs in all of them."""
+    """Jobs in all batches."""
+
+    @property
+    def key(self) -> tuple[bytes, Peer, Kind]:
+        """(identity of the manager, owner, kind): its place among the lines."""
+        return self.held.manager, self.held.owner, self.kind
 
     @property
     def ids(self) -> list[int]:
-        """Their numbers, oldest first."""
-        return [id for parcel in self.parcels for id in parcel.ids]
+        """Numbers of the jobs, oldest first."""
+        return [id for batch in self.batches for id in batch.ids]
 
     def take(self, count: int) -> None:
-        """Take out jobs of the first parcel."""
-        parcel = self.parcels[0]
+        """Take out jobs of the first batch."""
+        batch = self.batches[0]
         self.waiting -= count
-        if count < len(parcel):
-            parcel.drop(count)
+        if count < len(batch):
+            batch.drop(count)
         else:
-            self.parcels.popleft()
+            self.batches.popleft()
 
 
 @define(eq=False)
@@ -92,66 +157,59 @@ class RunningLane:
     """A bundle that runs."""
 
     number: int
-    upstream: RemoteManager
-    owner: Peer
+    held: HeldJobs
     kind: Kind
     ids: dict[int, None]
     """Jobs that have not ended, in order."""
     since: float
-    """When it started, or last reported."""
+    """When it started, or reported last."""
     lost: bool = False
-    """The manager's session is over: nobody wants the results."""
-
-
-_Key = tuple[bytes, Peer, Kind]
+    """The session of the manager is over: results are dropped."""
 
 
 @define(eq=False)
 class RunQueue:
     """All jobs that wait or run.
 
-    Invariant: every lane holds the resources of one job of its kind; ``parked`` is how many
-    jobs stand in all lines.
+    Invariant: every lane has the resources of one job of its kind; ``parked`` is the number of
+    jobs in all lines.
     """
 
     resources: Resources
-    pace: Throughput
+    throughput: Throughput
     running: dict[int, RunningLane] = field(factory=dict)
     parked: int = 0
-    stalled: bool = False
-    """Whether jobs waited too long here and no lane has reported since."""
-    _lines: dict[_Key, WaitingJobs] = field(factory=dict)
+    _lines: dict[tuple[bytes, Peer, Kind], WaitingJobs] = field(factory=dict)
     _turn: int = 0
     _number: int = 0
 
     def park(
         self,
-        upstream: RemoteManager,
-        owner: Peer,
+        held: HeldJobs,
         kind: Kind,
         ids: Sequence[int],
         deadlines: Sequence[float | None] | None,
         payloads: Sequence[Frame],
         now: float,
     ) -> None:
-        """Let jobs wait; ``start`` starts them."""
-        key = (upstream.identity, owner, kind)
+        """Let jobs wait until ``start`` starts them."""
+        key = (held.manager, held.owner, kind)
         line = self._lines.get(key)
         if line is None:
-            line = self._lines[key] = WaitingJobs(upstream, owner, kind)
+            line = self._lines[key] = WaitingJobs(held, kind)
         self._turn += 1
-        line.parcels.append(WaitingBatch(ids, deadlines, payloads, self._turn, now))
+        line.batches.append(WaitingBatch(ids, deadlines, payloads, self._turn, now))
         line.waiting += len(ids)
         self.parked += len(ids)
 
     def start(self, now: float) -> tuple[list[Run], list[tuple[WaitingJobs, list[int]]], Resources]:
-        """Start what resources allow, oldest first.
+        """Start what the resources allow, oldest first.
 
         Returns:
             What to run; the ids, line by line, whose deadline passed before they could begin
-            (WMP-6.7; they are out of the line and still in ``taken``); and what is free for
-            others. A line that does not fit keeps aside what there is of its next job's
-            needs, so that small jobs behind it cannot starve a large one.
+            (WMP-6.7: they left their line and are still held); and what is free for others.
+            A line that does not fit keeps aside what is free of the needs of its next job, so
+            that small jobs behind it cannot starve a large one.
         """
         runs: list[Run] = []
         expired: list[tuple[WaitingJobs, list[int]]] = []
@@ -171,11 +229,11 @@ class RunQueue:
                 waiting.remove(line)
             if not line.waiting:
                 waiting.remove(line)
-                del self._lines[line.upstream.identity, line.owner, line.kind]
+                del self._lines[line.key]
         return runs, expired, spare
 
     def end(self, lane: RunningLane, ids: Sequence[int]) -> None:
-        """Jobs of a lane ended, each once; without any left, its resources are free again."""
+        """Jobs of a lane ended, each once; a lane without jobs frees its resources."""
         if len(ids) == len(lane.ids):
             lane.ids.clear()
         for job in ids if lane.ids else ():
@@ -184,33 +242,31 @@ class RunQueue:
             del self.running[lane.number]
             self.resources.release(lane.kind.needs)
 
-    def remove(self, upstream: RemoteManager, owner: Peer, ids: set[int]) -> None:
+    def remove(self, held: HeldJobs, ids: set[int]) -> None:
         """Take jobs out of their lines."""
         for line in list(self._lines.values()):
-            if line.upstream is upstream and line.owner == owner:
-                for parcel in line.parcels:
-                    parcel.without(ids)
-                line.parcels = deque(parcel for parcel in line.parcels if len(parcel))
-                waiting = sum(map(len, line.parcels))
+            if line.held is held:
+                for batch in line.batches:
+                    batch.without(ids)
+                line.batches = deque(batch for batch in line.batches if len(batch))
+                waiting = sum(map(len, line.batches))
                 self.parked -= line.waiting - waiting
                 line.waiting = waiting
                 if not waiting:
-                    del self._lines[upstream.identity, owner, line.kind]
+                    del self._lines[line.key]
 
-    def forget(self, upstream: RemoteManager) -> list[RunningLane]:
-        """The manager's session is over: drop what waits; returns the lanes still at it."""
+    def forget(self, manager: bytes) -> list[RunningLane]:
+        """The manager's session is over: drop what waits; returns the lanes that still run."""
         for key, line in list(self._lines.items()):
-            if line.upstream is upstream:
+            if line.held.manager == manager:
                 self.parked -= line.waiting
                 del self._lines[key]
-        lanes = [lane for lane in self.of(upstream) if not lane.lost]
+        lanes = [
+            lane for lane in self.running.values() if lane.held.manager == manager and not lane.lost
+        ]
         for lane in lanes:
             lane.lost = True
         return lanes
-
-    def of(self, upstream: RemoteManager) -> Iterator[RunningLane]:
-        """Lanes with jobs of one manager."""
-        return (lane for lane in self.running.values() if lane.upstream is upstream)
 
     @property
     def loaded(self) -> list[RunningLane]:
@@ -225,12 +281,12 @@ class RunQueue:
         return [
             line
             for line in self._lines.values()
-            if line.parcels[0].since <= since and line.kind.needs not in moving
+            if line.batches[0].since <= since and line.kind.needs not in moving
         ]
 
     def clear(self, line: WaitingJobs) -> list[int]:
-        """Take out all that waits in a line; its numbers."""
-        del self._lines[line.upstream.identity, line.owner, line.kind]
+        """Take out all jobs of a line; returns their numbers."""
+        del self._lines[line.key]
         self.parked -= line.waiting
         return line.ids
 
@@ -248,35 +304,36 @@ class RunQueue:
             assert lane.ids, f"lane {lane.number} is empty"
         for key, line in self._lines.items():
             assert line.waiting, f"an empty line of {key}"
-            assert line.waiting == sum(map(len, line.parcels))
-            assert all(line.parcels), f"an empty parcel of {key}"
-            assert key == (line.upstream.identity, line.owner, line.kind)
+            assert line.waiting == sum(map(len, line.batches))
+            assert all(line.batches), f"an empty batch of {key}"
+            assert key == line.key
 
     def _weed(self, line: WaitingJobs, now: float) -> list[int]:
-        """Take out the first jobs of a line whose time has passed; deeper ones come later."""
+        """Take out the first jobs of a line whose deadline passed; deeper ones come later."""
         late: list[int] = []
-        while line.parcels and not line.parcels[0].late(now, 0, 1):
-            late.append(line.parcels[0].ids[0])
+        while line.batches and not line.batches[0].late(now, 0, 1):
+            late.append(line.batches[0].ids[0])
             line.take(1)
         self.parked -= len(late)
         return late
 
     def _run(self, line: WaitingJobs, fits: int, now: float) -> Run:
-        kind = line.kind
-        left = self.pace.bundle(kind.role, line.waiting, fits)
+        """Put the next bundle of a line on a new lane."""
+        kind, held = line.kind, line.held
+        left = self.throughput.bundle(kind.role, line.waiting, fits)
         ids: list[int] = []
         deadlines: list[float | None] = []
         payloads: list[Frame] = []
         late = False
         while left and not late:
-            parcel = line.parcels[0]
-            most = min(left, len(parcel))
-            # Up to the next job whose time has passed: that one is not started.
-            count = parcel.late(now, 0 if ids else 1, most)
+            batch = line.batches[0]
+            most = min(left, len(batch))
+            # Up to the next job whose deadline passed: that one is not started.
+            count = batch.late(now, 0 if ids else 1, most) if batch.deadlines else most
             late = count < most
-            ids += parcel.ids[:count]
-            payloads += parcel.payloads[:count]
-            deadlines += parcel.deadlines[:count] if parcel.deadlines else [None] * count
+            ids += batch.ids[:count]
+            payloads += batch.payloads[:count]
+            deadlines += batch.deadlines[:count] if batch.deadlines else [None] * count
             left -= count
             if count:
                 line.take(count)
@@ -284,19 +341,17 @@ class RunQueue:
         self._number += 1
         number = self._number
         self.resources.take(kind.needs)
-        self.running[number] = RunningLane(
-            number, line.upstream, line.owner, kind, dict.fromkeys(ids), now
-        )
+        self.running[number] = RunningLane(number, held, kind, dict.fromkeys(ids), now)
         return Run(
             lane=number,
             kind=kind,
-            manager=line.owner,
+            manager=held.owner,
             ids=ids,
-            attempts=line.upstream.taken[line.owner].start(ids),
+            attempts=held.start(ids),
             deadlines=deadlines if deadlines.count(None) < len(ids) else None,
             payloads=payloads,
         )
 
 
 def _turn(line: WaitingJobs) -> int:
-    return line.parcels[0].turn
+    return line.batches[0].turn

@@ -1,71 +1,165 @@
-"""How a worker follows a manager from session to session, and its numbers in one (spec §7)."""
+"""The managers that a worker knows: followed from epoch to epoch and from session to session,
+and given up (spec §7, §9)."""
 
 from __future__ import annotations
 
-from enum import Enum
+from collections import OrderedDict
+from typing import assert_never
 
-from wmp.core.protocol.stream import Arrival, Stream
-from wmp.core.worker.links import LinkState
+from attrs import define, field
+
+from wmp.actions import Reconnect
+from wmp.core.protocol.stream import Stream
+from wmp.core.worker.credit import Credit
+from wmp.core.worker.executions import Executions
+from wmp.core.worker.links import Links, LinkState
+from wmp.core.worker.locks import Locks
 from wmp.core.worker.outbound import WorkerOutbound
-from wmp.core.worker.remote_manager import RemoteManager
-from wmp.message import Command, Field, Message
+from wmp.core.worker.remote_manager import RemoteManager, SessionEntry
+from wmp.core.worker.timers import LinkTimer, PingTimer
+from wmp.message import Command, ErrorCode, Field, Limits, Message
 
-__all__ = ["SessionEntry", "enter", "in_order"]
+__all__ = ["MOST_MANAGERS", "Sessions"]
 
-
-class SessionEntry(Enum):
-    """What a message's session means to the worker."""
-
-    KNOWN = "known"
-    """The current one, one just entered, or none named: act on the message."""
-    NEWER = "newer"
-    """The manager has begun another: lose the old one, then act (WMP-7.6)."""
-    DROP = "drop"
-    """An old session, or one that cannot be entered."""
+MOST_MANAGERS = 1024
+"""Managers remembered at once, and again as many epochs of managers that are gone."""
 
 
-def enter(
-    board: WorkerOutbound, upstream: RemoteManager, link: LinkState, message: Message, now: float
-) -> SessionEntry:
-    """Follow the manager into the session that ``message`` names (WMP-7.6, 7.8).
+@define(eq=False)
+class Sessions:
+    """Epochs, sessions and liveness of all managers of one worker."""
 
-    A session that this worker does not know may be one that it has forgotten, in which
-    numbers were used. It is entered only where both sides begin at 1: at number 1 with
-    nothing acknowledged, and at the answer to a PING that admits to knowing none. That PING
-    may be lost and the PONG answer another one, so what was forgotten is remembered by number.
-    """
-    fields, stream = message.fields, upstream.stream
-    session, number = fields.get(Field.SESSION), fields.get(Field.NUMBER)
-    if session is not None and stream is not None:
-        if session < stream.session:
-            board.drop("old session", link.index, message)
-            return SessionEntry.DROP
-        return SessionEntry.KNOWN if session == stream.session else SessionEntry.NEWER
-    if session is not None and session > upstream.forgotten:
+    outbound: WorkerOutbound
+    links: Links
+    executions: Executions
+    locks: Locks
+    credit: Credit
+    gone: OrderedDict[bytes, tuple[int, int]] = field(factory=OrderedDict)
+    """Managers that were forgotten: their epoch (WMP-9.6) and session (WMP-7.8)."""
+
+    # -- from message to message
+
+    def sender(self, link: LinkState, message: Message, now: float) -> RemoteManager | None:
+        """The manager that sent a message; None when the message is refused."""
+        outbound, managers = self.outbound, self.links.managers
+        identity, epoch = message.sender
+        manager = managers.get(identity)
+        if manager is not None and manager.epoch == epoch:
+            manager.received_at = now
+            return manager
+        gone, forgotten = self.gone.get(identity, (-1, 0))
+        known = manager.epoch if manager is not None else gone
+        if epoch < known:
+            text = f"epoch {epoch} was replaced by {known}"
+            outbound.refuse(link.index, message, ErrorCode.SUPERSEDED, text, (identity, epoch))
+            return None
+        again = manager is not None
+        if manager is not None:
+            self.forget(manager, now)  # WMP-9.7
+        if len(managers) >= MOST_MANAGERS:
+            text = f"this worker remembers {MOST_MANAGERS} managers, its limit"
+            outbound.refuse(link.index, message, ErrorCode.LIMIT, text)
+            return None
+        manager = RemoteManager(identity, epoch, link.index, message.answer_to, now, now, now)
+        for other in managers.values():
+            self.locks.withdraw(other, now)  # WMP-5.4
+        manager.forgotten = forgotten if epoch == gone else 0
+        managers[identity] = manager
+        self.gone.pop(identity, None)
+        outbound.timers.set(PingTimer(identity), now + self.links.interval(manager))
+        self.credit.met(manager, again=again)
+        return manager
+
+    def follow(self, link: LinkState, manager: RemoteManager, message: Message, now: float) -> bool:
+        """Follow the manager into the session that a message names (WMP-7.6, 7.8).
+
+        Returns:
+            Whether to act on the message.
+        """
+        fields, outbound = message.fields, self.outbound
+        session, number = fields.get(Field.SESSION), fields.get(Field.NUMBER)
         begins = number == 1 and not fields.get(Field.ACK, 0)
-        if begins or (message.command is Command.PONG and upstream.asked):
-            upstream.stream = Stream(session)
-    if upstream.stream is not None:
-        return SessionEntry.KNOWN
-    if not upstream.asked or (
-        number is not None and now - upstream.pinged >= board.interval(upstream)
-    ):
-        board.ping(upstream, now)
-    if number is None:
-        return SessionEntry.KNOWN
-    board.drop("unknown session", link.index, message)
-    return SessionEntry.DROP
+        answer = message.command is Command.PONG and manager.asked
+        entry = manager.enter(session, begins=begins or answer)
+        match entry:
+            case SessionEntry.CURRENT:
+                return True
+            case SessionEntry.NEWER:
+                self.lose(manager)
+                manager.stream = Stream(fields[Field.SESSION])
+                return True
+            case SessionEntry.UNKNOWN:
+                waited = now - manager.pinged_at >= self.links.interval(manager)
+                if not manager.asked or (number is not None and waited):
+                    outbound.ping(manager, now)
+                if number is None:
+                    return True
+            case SessionEntry.OLD:
+                pass
+            case _:
+                assert_never(entry)
+        outbound.drop(entry.value, link.index, message)
+        return False
 
+    # -- lost
 
-def in_order(
-    board: WorkerOutbound, upstream: RemoteManager, link: LinkState, message: Message, now: float
-) -> bool:
-    """Whether a numbered message is the next; a gap is asked for once (WMP-7.1)."""
-    assert upstream.stream is not None
-    arrival = upstream.stream.arrive(message.fields[Field.NUMBER])
-    if arrival is Arrival.NEXT:
+    def lose(self, manager: RemoteManager) -> None:
+        """The session is over: its locks, jobs and answers are lost (WMP-7.6)."""
+        outbound, stream = self.outbound, manager.stream
+        self.locks.forget(manager)
+        manager.wake = None
+        jobs = self.executions.forget(manager)
+        answers = len(stream.kept) if stream is not None else 0
+        outbound.end_session(manager)
+        manager.stream = None
+        if jobs or answers:
+            detail = f"{jobs} jobs and {answers} unacknowledged messages"
+            outbound.drop("lost session", manager.link, None, detail)
+
+    def forget(self, manager: RemoteManager, now: float) -> None:
+        """The manager is gone, or this epoch of it (WMP-9.7)."""
+        stream = manager.stream
+        # Where no number was used, both sides still begin at 1: that session may be entered again.
+        used = stream.session if stream is not None and stream.used else manager.forgotten
+        self.lose(manager)
+        del self.links.managers[manager.identity]
+        self.outbound.timers.clear(PingTimer(manager.identity))
+        self.gone[manager.identity] = manager.epoch, used
+        self.gone.move_to_end(manager.identity)
+        if len(self.gone) > MOST_MANAGERS:
+            self.gone.popitem(last=False)
+        self.check_link(self.links.states[manager.link], now)
+
+    # -- liveness
+
+    def check_manager(self, manager: RemoteManager, now: float) -> bool:
+        """Give up a silent manager, or PING it when that is due (WMP-9.1, 9.14).
+
+        Returns:
+            Whether the manager is still known.
+        """
+        gone = manager.received_at + manager.expire
+        if gone <= now:
+            self.forget(manager, now)
+            return False
+        if self.links.ping_due(manager) <= now:
+            listing = self.executions.listing(manager, Limits.JOBS)
+            self.outbound.ping(manager, now, listing=listing)
+            # Without a route nothing was sent: wait all the same before the next attempt.
+            manager.pinged_at = manager.sent_at = now
+        due = min(gone, self.links.ping_due(manager))
+        self.outbound.timers.set(PingTimer(manager.identity), due)
         return True
-    board.drop(arrival.value, link.index, message)
-    if arrival is Arrival.GAP:
-        board.ping(upstream, now, again=True)
-    return False
+
+    def check_link(self, link: LinkState, now: float) -> None:
+        """Replace a silent link, look for managers behind a link without (WMP-9.1, 9.4)."""
+        links, outbound = self.links, self.outbound
+        discover = links.discovery_due(link) <= now
+        if links.silent_at(link) <= now:
+            link.connected = False
+            link.replaced += 1
+            link.received_at = now
+            outbound.actions.append(Reconnect(link.index))
+        if discover:
+            outbound.discover(link, now)
+        outbound.timers.set(LinkTimer(link.index), links.due(link))

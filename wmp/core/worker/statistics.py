@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 
 from attrs import frozen
 
-from wmp.core.worker.capacity import Capacity
+from wmp.core.worker.credit import Credit
 from wmp.core.worker.executions import Executions
+from wmp.core.worker.locks import Locks
 from wmp.core.worker.outbound import WorkerOutbound
-from wmp.core.worker.run_queue import RunQueue
 from wmp.message import Outcome
 
 __all__ = ["ManagerRow", "WorkerStatistics", "snapshot"]
@@ -23,7 +23,7 @@ class ManagerRow:
     epoch: int
     label: str
     link: int
-    """Over which link it was heard last."""
+    """Over which link its newest message came."""
     session: int | None
     """None while none is known."""
     reachable: bool
@@ -67,35 +67,36 @@ class WorkerStatistics:
 
 
 def snapshot(
-    board: WorkerOutbound, lanes: RunQueue, room: Capacity, bench: Executions
+    outbound: WorkerOutbound, executions: Executions, locks: Locks, credit: Credit
 ) -> WorkerStatistics:
     """Take the snapshot; costs by the number of managers and lanes."""
-    managers = board.upstreams.values()
+    links, resources = outbound.links, executions.resources
+    rows = tuple(
+        ManagerRow(
+            identity=manager.identity,
+            epoch=manager.epoch,
+            label=manager.label,
+            link=manager.link,
+            session=manager.stream.session if manager.stream is not None else None,
+            reachable=links.reachable(manager),
+            done=manager.done,
+            held=executions.count(manager.identity),
+            locks=len(locks.of(manager.identity)),
+            waking=manager.wake is not None,
+        )
+        for manager in links.managers.values()
+    )
     return WorkerStatistics(
-        held=sum(upstream.held for upstream in managers),
-        parked=lanes.parked,
-        running=sum(len(lane.ids) for lane in lanes.running.values() if not lane.lost),
-        locks=sum(len(upstream.locks) for upstream in managers),
-        locked=lanes.resources.used,
-        free=dict(lanes.resources.free),
-        unacknowledged=board.kept_bytes,
-        window=room.window,
-        late=room.late,
-        outcomes={Outcome(code): count for code, count in bench.outcomes.items()},
-        dropped=dict(board.dropped),
-        managers=tuple(
-            ManagerRow(
-                identity=upstream.identity,
-                epoch=upstream.epoch,
-                label=upstream.label,
-                link=upstream.link,
-                session=upstream.stream.session if upstream.stream is not None else None,
-                reachable=board.reachable(upstream),
-                done=upstream.done,
-                held=upstream.held,
-                locks=len(upstream.locks),
-                waking=upstream.wake is not None,
-            )
-            for upstream in managers
-        ),
+        held=sum(row.held for row in rows),
+        parked=executions.parked,
+        running=executions.running,
+        locks=sum(row.locks for row in rows),
+        locked=resources.used,
+        free=dict(resources.free),
+        unacknowledged=outbound.kept_bytes,
+        window=credit.window,
+        late=locks.late,
+        outcomes={Outcome(code): count for code, count in executions.outcomes.items()},
+        dropped=dict(outbound.dropped),
+        managers=rows,
     )

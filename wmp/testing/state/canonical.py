@@ -200,9 +200,6 @@ def timer_names(pen: Pen, timers: Timers[Any], lock: Mapping[bytes, Series]) -> 
         if (number := getattr(name, "lock", None)) is not None:
             pen.number(lock[name.identity], number)
             name = name._replace(lock=0)
-        elif isinstance(name, tuple) and len(name) == 3 and name[1] in lock:
-            pen.number(lock[name[1]], name[2])
-            name = name[:2]
         names.append(name)
     return tuple(names)
 

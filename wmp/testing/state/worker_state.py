@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from wmp.core.protocol.settings import WorkerSettings
 from wmp.core.worker.credit import Credit
+from wmp.core.worker.executions import Executions
+from wmp.core.worker.machine import WorkerMachine
 from wmp.core.worker.remote_manager import RemoteManager
-from wmp.core.worker.run_queue import RunQueue
 from wmp.message import Peer
 from wmp.testing.state.canonical import (
     UP,
@@ -21,50 +22,47 @@ from wmp.testing.state.canonical import (
     timer_names,
 )
 
-if TYPE_CHECKING:
-    from wmp.core.worker.machine import WorkerMachine
-
 __all__ = ["LEFT_OUT", "outline_worker"]
 
 LEFT_OUT: Final = {
-    "Executions.outcomes": "statistics",
-    "Executions._answers": "empty between two events",
-    "Executions._look": "false between two events",
-    "Kept.number": "follows from the stream",
-    "Kept.size": "follows from the payloads",
-    "RunningLane.since": "matters for the pace only",
-    "RunQueue._number": "the next is above all others anyway",
-    "RunQueue._turn": "the next is above all others anyway",
-    "RunQueue.parked": "follows from the lines",
-    "WaitingJobs.waiting": "follows from its parcels",
-    "LinkState.pings": "matters for jitter only",
-    "Throughput._windows": "follow from the means",
-    "Throughput.means": "matter while the window or the size of bundles follows from them",
-    "WaitingBatch.since": "matters where no setting says how many may wait",
-    "Resources.total": "settings",
     "Capacity._arrivals": "the next is above all others anyway",
-    "Capacity._doubt": "none between two events",
-    "Capacity._greets": "none between two events",
-    "Capacity._greet_link": "none between two events",
-    "Capacity._locks": "the next is above all others anyway",
-    "Capacity._repeat": "false between two events",
     "Capacity._servings": "the next is above all others anyway",
     "Capacity._took": "none between two events",
     "Capacity._woke": "none between two events",
-    "Capacity.late": "statistics",
-    "Capacity.places": "settings",
-    "Capacity.usual": "settings",
+    "Credit._connected": "none between two events",
+    "Credit._doubted": "none between two events",
+    "Credit._due": "false between two events",
+    "Credit._greeted": "none between two events",
+    "Credit.places": "settings",
+    "Credit.usual": "settings",
+    "Executions._answers": "empty between two events",
+    "Executions._overdue": "false between two events",
+    "Executions.outcomes": "statistics",
+    "Kept.number": "follows from the stream",
+    "Kept.size": "follows from the payloads",
+    "LinkState.pings": "matters for jitter only",
+    "Locks.late": "statistics",
+    "Locks.newest": "the next is above all others anyway",
+    "RemoteManager.done": "statistics",
+    "Resources.total": "settings",
+    "RunQueue._number": "the next is above all others anyway",
+    "RunQueue._turn": "the next is above all others anyway",
+    "RunQueue.parked": "follows from the lines",
+    "RunningLane.since": "matters for the throughput only",
     "Stream.size": "follows from what is kept",
+    "Throughput._windows": "follow from the means",
+    "Throughput.means": "matter while the window or the size of bundles follows from them",
+    "Timers._heap": "the same timers, with leftovers",
+    "Timers._ties": "only the order counts",
+    "WaitingBatch.since": "matters where no setting says how many may wait",
+    "WaitingJobs.waiting": "follows from its batches",
+    "WorkerMachine._changed": "false between two events",
+    "WorkerMachine._stories": "remembers what happened, and decides nothing",
+    "WorkerMachine.count": "settings",
     "WorkerOutbound.actions": "empty between two events",
     "WorkerOutbound.dropped": "statistics",
     "WorkerOutbound.kept_bytes": "follows from the streams",
     "WorkerOutbound.resend": "settings",
-    "WorkerMachine._stories": "remembers what happened, and decides nothing",
-    "Timers._heap": "the same timers, with leftovers",
-    "Timers._ties": "only the order counts",
-    "RemoteManager.done": "statistics",
-    "WorkerMachine._changed": "false between two events",
-    "WorkerMachine.count": "settings",
 }
 """Fields that an outline does not have, and why."""
 
@@ -72,32 +70,32 @@ LEFT_OUT: Final = {
 def outline_worker(worker: WorkerMachine) -> Outline:
     """Draw a worker."""
     pen = Pen()
-    board, settings = worker._board, worker.settings
-    me, room = board.me, worker._room
+    links, settings, executions = worker._links, worker.settings, worker._executions
+    me = worker._outbound.me
     interval = max(0.01, settings.ping)  # no manager's is longer
-    links = []
-    for link in board.links:
-        pen.times.append(link.heard)
-        pen.past.append((link.pinged, 3 * interval))
+    states = []
+    for link in links.states:
+        pen.times.append(link.received_at)
+        pen.past.append((link.pinged_at, 3 * interval))
         # Every PING and READY has a jitter of its own, by its number.
         pings = link.pings if settings.jitter else 0
-        links.append((link.connected, link.replaced, pings, link.doubted))
-    upstreams = list(board.upstreams.values())
+        states.append((link.connected, link.replaced, pings, link.doubted))
+    managers = list(links.managers.values())
     lock: Series = ("lock", me)
     shape = (
         me,
         worker._halted,
-        room.draining,
-        room.windowed,
+        executions.draining,
+        worker._locks.windowed,
         _gone_shape(pen, worker),
-        tuple(links),
-        tuple([_upstream_shape(pen, me, upstream, interval) for upstream in upstreams]),
-        tuple([_asked_shape(pen, me, upstream, worker._asked) for upstream in upstreams]),
-        ranks([upstream.served for upstream in upstreams]),
-        ranks([u.wake.arrival if u.wake is not None else 0 for u in upstreams]),
-        _ready_shape(pen, me, room.ready, settings),
-        _lanes_shape(pen, me, worker._lanes, settings),
-        timer_names(pen, board.timers, {upstream.identity: lock for upstream in upstreams}),
+        tuple(states),
+        tuple([_manager_shape(pen, worker, manager, interval) for manager in managers]),
+        tuple([_asked_shape(pen, me, manager, worker._asked) for manager in managers]),
+        ranks([manager.served for manager in managers]),
+        ranks([m.wake.arrival if m.wake is not None else 0 for m in managers]),
+        _credit_shape(pen, me, worker._credit, settings),
+        _queue_shape(pen, me, executions, settings),
+        timer_names(pen, worker._outbound.timers, {m.identity: lock for m in managers}),
     )
     return pen.outline(shape)
 
@@ -106,103 +104,107 @@ def _gone_shape(pen: Pen, worker: WorkerMachine) -> Hashable:
     return tuple(
         [
             (identity, epoch, pen.number(("session", (identity, epoch)), session))
-            for identity, (epoch, session) in sorted(worker._gone.items())
+            for identity, (epoch, session) in sorted(worker._sessions.gone.items())
         ]
     )
 
 
-def _asked_shape(pen: Pen, me: Peer, upstream: RemoteManager, asked: dict[bytes, int]) -> bool:
-    """Which answer it was asked to acknowledge last, while draining."""
-    if not asked or upstream.identity not in asked or upstream.stream is None:
+def _asked_shape(pen: Pen, me: Peer, manager: RemoteManager, asked: dict[bytes, int]) -> bool:
+    """Which answer the manager was asked to acknowledge last, while draining."""
+    if not asked or manager.identity not in asked or manager.stream is None:
         return False
-    series: Series = (UP, upstream.peer, me, upstream.stream.session)
-    pen.place(series, asked[upstream.identity])
+    series: Series = (UP, manager.peer, me, manager.stream.session)
+    pen.place(series, asked[manager.identity])
     return True
 
 
-def _upstream_shape(pen: Pen, me: Peer, upstream: RemoteManager, interval: float) -> Hashable:
-    peer, stream, wake = upstream.peer, upstream.stream, upstream.wake
-    lock: Series = ("lock", me)
-    pen.times.append(upstream.heard)
+def _manager_shape(
+    pen: Pen, worker: WorkerMachine, manager: RemoteManager, interval: float
+) -> Hashable:
+    me, peer, stream, wake = worker._outbound.me, manager.peer, manager.stream, manager.wake
+    series: Series = ("lock", me)
+    pen.times.append(manager.received_at)
     # A PING is due one interval after these, or three: longer ago is the same.
     pen.past += (
-        (upstream.sent, interval),
-        (upstream.pinged, 3 * interval),
-        (upstream.told, interval),
+        (manager.sent_at, interval),
+        (manager.pinged_at, 3 * interval),
+        (manager.announced_at, interval),
     )
-    pen.ahead.append(upstream.hold_after)
+    pen.ahead.append(manager.hold_after)
     locks = []
-    for held in upstream.locks.values():
-        pen.number(lock, held.number)
+    for lock in worker._locks.of(manager.identity).values():
+        pen.number(series, lock.number)
         # NO in the first half of the hold is too early.
-        pen.past.append((held.opened, held.hold / 2))
-        locks.append((held.needs, held.want, held.reserved, held.hold, held.state.value))
+        pen.past.append((lock.opened, lock.hold / 2))
+        locks.append((lock.needs, lock.want, lock.reserved, lock.hold, lock.state.value))
     return (
         peer,
-        upstream.link,
-        upstream.path,
-        upstream.expire,
-        upstream.label,
+        manager.link,
+        manager.path,
+        manager.expire,
+        manager.label,
         stream and stream_shape(pen, stream, peer, me, at_manager=False),
-        pen.number(("session", peer), upstream.forgotten),
-        upstream.asked,
+        pen.number(("session", peer), manager.forgotten),
+        manager.asked,
         wake and (wake.role, wake.needs, wake.count),
-        pen.number(("ready", me), upstream.ready),
-        upstream.announced,
-        pen.number(lock, upstream.last_lock),
-        pen.number(lock, upstream.pinged_lock),
+        pen.number(("ready", me), manager.ready),
+        manager.announced,
+        pen.number(series, manager.last_lock),
+        pen.number(series, manager.pinged_lock),
         tuple(locks),
         tuple(
             [
-                (owner, tuple(taken.attempts.items()), tuple(taken.states.items()))
-                for owner, taken in upstream.taken.items()
+                (held.owner, tuple(held.attempts.items()), tuple(held.states.items()))
+                for held in worker._executions.held(manager.identity)
             ]
         ),
     )
 
 
-def _ready_shape(pen: Pen, me: Peer, ready: Credit, settings: WorkerSettings) -> Hashable:
+def _credit_shape(pen: Pen, me: Peer, credit: Credit, settings: WorkerSettings) -> Hashable:
     series: Series = ("ready", me)
-    wide, credit = ready._wide
+    number, announced = credit._broadcast
     return (
-        pen.number(series, ready.number),
-        ready.number if settings.jitter else 0,
-        ready.came,
-        ready.fresh,
-        ready._said,
-        pen.number(series, wide),
-        credit,
-        ready._backoff,
+        pen.number(series, credit.number),
+        credit.number if settings.jitter else 0,
+        credit.used,
+        credit._repeatable,
+        credit._content,
+        pen.number(series, number),
+        announced,
+        credit._backoff,
     )
 
 
-def _lanes_shape(pen: Pen, me: Peer, lanes: RunQueue, settings: WorkerSettings) -> Hashable:
-    paced = settings.window is None or settings.lane_max > 1
+def _queue_shape(pen: Pen, me: Peer, executions: Executions, settings: WorkerSettings) -> Hashable:
+    queue, resources = executions._queue, executions.resources
+    measured = settings.window is None or settings.lane_max > 1
     running = []
-    for lane in lanes.running.values():
+    for lane in queue.running.values():
         pen.number(("lane", me), lane.number)
-        if paced:
+        if measured:
             pen.times.append(lane.since)
-        running.append((lane.upstream.identity, lane.owner, lane.kind, tuple(lane.ids), lane.lost))
-    parcels = [parcel for line in lanes._lines.values() for parcel in line.parcels]
-    turns = ranks([parcel.turn for parcel in parcels for _ in parcel.ids])
+        held = lane.held
+        running.append((held.manager, held.owner, lane.kind, tuple(lane.ids), lane.lost))
+    batches = [batch for line in queue._lines.values() for batch in line.batches]
+    turns = ranks([batch.turn for batch in batches for _ in batch.ids])
     lines = []
-    for key, line in lanes._lines.items():
+    for key, line in queue._lines.items():
         jobs: list[Hashable] = []
-        for parcel in line.parcels:
+        for batch in line.batches:
             if settings.window is None:
-                pen.times.append(parcel.since)
-            deadlines = parcel.deadlines or [None] * len(parcel)
+                pen.times.append(batch.since)
+            deadlines = batch.deadlines or [None] * len(batch)
             pen.times += [at for at in deadlines if at is not None]
-            for id, at, payload in zip(parcel.ids, deadlines, parcel.payloads, strict=True):
+            for id, at, payload in zip(batch.ids, deadlines, batch.payloads, strict=True):
                 jobs.append((id, at is not None, bytes(payload)))
         lines.append((key, tuple(jobs)))
     return (
-        amounts(lanes.resources.free),
-        lanes.resources.places,
-        lanes.stalled,
+        amounts(resources.free),
+        resources.places,
+        executions.stalled,
         tuple(running),
         tuple(lines),
         turns,
-        tuple(lanes.pace.means.items()) if paced else (),
+        tuple(queue.throughput.means.items()) if measured else (),
     )

@@ -1,0 +1,64 @@
+"""The timers of a worker: what may be due, one type each."""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple, TypeAlias
+
+from wmp.core.protocol.timers import ResendTimer, Timers
+
+__all__ = [
+    "DrainTimer",
+    "LinkTimer",
+    "LockTimer",
+    "PatienceTimer",
+    "PingTimer",
+    "ReadyTimer",
+    "WorkerTimer",
+    "WorkerTimers",
+]
+
+
+class DrainTimer(NamedTuple):
+    """A worker that ends has waited long enough for a manager (WMP-9.10)."""
+
+    what: Literal["drain"] = "drain"
+
+
+class LinkTimer(NamedTuple):
+    """A link may have been silent for too long, or managers behind it are looked for (WMP-9.4)."""
+
+    link: int
+    what: Literal["link"] = "link"
+
+
+class LockTimer(NamedTuple):
+    """A GIVE was not answered in time (WMP-4.11)."""
+
+    identity: bytes
+    lock: int
+    what: Literal["lock"] = "lock"
+
+
+class PatienceTimer(NamedTuple):
+    """Jobs may have waited too long (WMP-6.18)."""
+
+    what: Literal["patience"] = "patience"
+
+
+class PingTimer(NamedTuple):
+    """PING to a manager may be due, or its end (WMP-9.1, 9.14)."""
+
+    identity: bytes
+    what: Literal["ping"] = "ping"
+
+
+class ReadyTimer(NamedTuple):
+    """READY may have to be repeated (WMP-3.12)."""
+
+    what: Literal["ready"] = "ready"
+
+
+WorkerTimer: TypeAlias = (
+    DrainTimer | LinkTimer | LockTimer | PatienceTimer | PingTimer | ReadyTimer | ResendTimer
+)
+WorkerTimers: TypeAlias = Timers[WorkerTimer]
