@@ -60,8 +60,9 @@ with the receiver's ``epoch, identity``.
 Link = int | bytes
 """One connection of a node, as it appears in a path as a local id.
 
-An ``int`` is a DEALER socket, counted from 0 in the order of the endpoints; ``bytes`` are
-the routing id that a ROUTER socket gave the connection.
+An ``int`` is a DEALER socket, counted from 0 in the order of the endpoints. ``bytes`` are a
+connection of the ROUTER socket: at a manager its routing id, at a device the local id that stands
+for the routing id.
 """
 
 Peer = tuple[bytes, int]

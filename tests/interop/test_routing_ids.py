@@ -7,13 +7,17 @@ import subprocess
 import sys
 
 import pytest
+import zmq
 
-pytestmark = [
-    pytest.mark.interop,
-    pytest.mark.skipif(
-        platform.libc_ver()[0] != "glibc", reason="the attack computes the rand() of glibc"
-    ),
-]
+import wmp
+from wmp import codec
+from wmp.message import Command, Field, Message
+from wmp.runtime.local_ids import LocalIds
+
+pytestmark = pytest.mark.interop
+glibc = pytest.mark.skipif(
+    platform.libc_ver()[0] != "glibc", reason="the attack computes the rand() of glibc"
+)
 
 MANAGER = """
 import sys
@@ -79,9 +83,49 @@ def survives(seeding: str) -> bool:
         return manager.wait(timeout=20) == 0
 
 
+@glibc
 def test_a_claimed_routing_id_does_not_stop_a_manager():
     assert survives("seeded")
 
 
+@glibc
 def test_without_the_seed_the_attack_would_stop_it():
     assert not survives("unseeded")
+
+
+def local_ids_seen_above(context: zmq.Context, workers: int) -> list[int]:
+    """The numbers by which a device names the connections of workers to a manager."""
+    above = context.socket(zmq.ROUTER)
+    above.rcvtimeo = 10_000
+    port = above.bind_to_random_port("tcp://127.0.0.1")
+    found = {}
+    with wmp.Device(bind="tcp://127.0.0.1:*", connect=[f"tcp://127.0.0.1:{port}"]) as device:
+        below = [context.socket(zmq.DEALER) for _ in range(workers)]
+        for number, socket in enumerate(below):
+            socket.connect(device.endpoints[0])
+            source = (b"w%d" % number, 1)
+            fields = {Field.READY: 1, Field.CREDIT: 0, Field.ROLES: (), Field.RESOURCES: {}}
+            socket.send_multipart(codec.encode(Message(Command.READY, (), source, fields)))
+        while len(found) < workers:
+            _, *frames = above.recv_multipart()
+            message = codec.decode(frames)
+            if message.command is Command.READY:
+                found[message.sender[0]] = int.from_bytes(message.source[-1], "big")
+        for socket in (*below, above):
+            socket.close(linger=0)
+    return sorted(found.values())
+
+
+def in_a_row(numbers: list[int]) -> bool:
+    return numbers == list(range(numbers[0], numbers[0] + len(numbers)))
+
+
+@pytest.mark.rule("WMP-8.3")
+def test_a_device_does_not_show_the_routing_ids_of_its_connections(context):
+    assert not in_a_row(local_ids_seen_above(context, 5))
+
+
+def test_without_local_ids_it_would_show_them(context, monkeypatch):
+    monkeypatch.setattr(LocalIds, "local", lambda self, id: id)
+    monkeypatch.setattr(LocalIds, "routing", lambda self, id: id)
+    assert in_a_row(local_ids_seen_above(context, 5))

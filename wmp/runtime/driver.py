@@ -43,6 +43,7 @@ from wmp.message import Frame, Link, Message
 from wmp.runtime.counters import Counters
 from wmp.runtime.inbox import Event, Inbox
 from wmp.runtime.journal import Recorder
+from wmp.runtime.local_ids import LocalIds
 from wmp.runtime.node_sockets import NodeSockets
 from wmp.runtime.security import Gate
 from wmp.runtime.send_queue import SendQueue
@@ -169,6 +170,7 @@ class Driver:
             connected=self._connected,
             failed=self._handshake_failed,
         )
+        self._local_ids = LocalIds() if forwards else None
         self._send_queue = SendQueue(
             self._connections.router,
             self._connections.dealers,
@@ -177,6 +179,7 @@ class Driver:
             undelivered=self._undelivered,
             count=self._count,
             sent=inbox.schedule,
+            local_ids=self._local_ids,
         )
         self._timer: asyncio.TimerHandle | None = None
         self._now = 0.0
@@ -302,7 +305,8 @@ class Driver:
                         self._count("transport", f"cannot receive on {port.name}: {error}")
                     break
                 if router:
-                    link: Link = bytes(frames[0])
+                    routing_id, ids = bytes(frames[0]), self._local_ids
+                    link: Link = routing_id if ids is None else ids.local(routing_id)
                     del frames[0]
                 else:
                     link = port.index  # type: ignore[assignment]

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from wmp import codec
 from wmp.errors import TransportError
 from wmp.message import Frame, Link, Message
+from wmp.runtime.local_ids import LocalIds
 from wmp.runtime.sockets import Port, Sent, Transport
 
 __all__ = ["SendQueue"]
@@ -43,6 +44,7 @@ class SendQueue:
         undelivered: Called with what could not be sent, never from within itself.
         count: Called with a reason and a detail for what is worth counting.
         sent: Called after a retry: sending may have swallowed a descriptor's edge.
+        local_ids: A device's names for the connections of its ROUTER.
 
     Attributes:
         touched: Ports that were sent on; the driver looks after them and empties it.
@@ -58,6 +60,7 @@ class SendQueue:
         undelivered: Callable[[Link, Message], None],
         count: Callable[[str, str], None],
         sent: Callable[[], None],
+        local_ids: LocalIds | None = None,
     ) -> None:
         self.touched: dict[Port, None] = {}
         self._router = router
@@ -67,6 +70,7 @@ class SendQueue:
         self._report = undelivered
         self._count = count
         self._sent = sent
+        self._local_ids = local_ids
         self._parked: dict[Link, _Parked] = {}
         self._pause = _RETRY
         self._timer: asyncio.TimerHandle | None = None
@@ -111,8 +115,8 @@ class SendQueue:
 
     def _transmit(self, link: Link, frames: list[Frame]) -> Sent:
         if isinstance(link, bytes):
-            port = self._router
-            frames = [link, *frames]
+            port, ids = self._router, self._local_ids
+            frames = [link if ids is None else ids.routing(link), *frames]
         else:
             port = self._dealers.get(link)
         if port is None:

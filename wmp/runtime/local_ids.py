@@ -1,0 +1,66 @@
+"""Local ids: the names that a device gives to its connections on the paths of messages.
+
+A device's hop names the connection on which a message came (WMP-8.3), and an answer comes back
+with that name. The routing ids of libzmq are numbers in a row, and every peer above a device reads
+them. A peer below that claims the next number as its own routing id makes libzmq abort the device.
+So the numbers leave a device only in disguise: as another number, by a permutation that nobody
+else knows. A permutation needs no table, so connections that come and go cost no memory.
+"""
+
+from __future__ import annotations
+
+import os
+from hashlib import blake2b
+from typing import Final
+
+__all__ = ["LocalIds"]
+
+_ROUNDS: Final = 8
+_MOST_CACHED: Final = 10_000
+"""Entries in each cache, which is emptied when it is full: each can be computed again."""
+
+
+class LocalIds:
+    """Turns routing ids into local ids and back.
+
+    A routing id that libzmq made has five bytes, and the first byte is 0. Any other routing id was
+    chosen by the peer itself, so there is nothing to hide, and it is its own local id.
+    """
+
+    def __init__(self) -> None:
+        self._key = os.urandom(32)
+        self._local: dict[bytes, bytes] = {}
+        self._routing: dict[bytes, bytes] = {}
+
+    def local(self, routing_id: bytes) -> bytes:
+        """Return the local id of a connection."""
+        found = self._local.get(routing_id)
+        if found is None:
+            found = self._permute(routing_id, range(_ROUNDS))
+            _remember(self._local, routing_id, found)
+        return found
+
+    def routing(self, local_id: bytes) -> bytes:
+        """Return the routing id of a connection."""
+        found = self._routing.get(local_id)
+        if found is None:
+            found = self._permute(local_id, range(_ROUNDS - 1, -1, -1))
+            _remember(self._routing, local_id, found)
+        return found
+
+    def _permute(self, id: bytes, rounds: range) -> bytes:
+        """A Feistel network over the four bytes of a number; backwards it is its own inverse."""
+        if len(id) != 5 or id[0]:
+            return id
+        left, right = id[1:3], id[3:5]
+        for number in rounds:
+            mask = blake2b(right, digest_size=2, key=self._key, salt=bytes([number])).digest()
+            left, right = right, bytes([left[0] ^ mask[0], left[1] ^ mask[1]])
+        # The halves change places once more, so that the inverse begins where this ends.
+        return b"\0" + right + left
+
+
+def _remember(cache: dict[bytes, bytes], key: bytes, value: bytes) -> None:
+    if len(cache) >= _MOST_CACHED:
+        cache.clear()
+    cache[key] = value
