@@ -310,9 +310,37 @@ def test_connecting_with_keys_needs_the_server_key() -> None:
         worker.start()
 
 
+@pytest.mark.skipif(os.name != "posix", reason="files have no modes")
+def test_a_secret_key_that_others_can_read_is_refused(tmp_path: Path) -> None:
+    _, secret = map(Path, zmq.auth.create_certificates(tmp_path, "node"))
+    secret.chmod(0o640)
+    with pytest.raises(wmp.ConfigError, match=r"mode 0640\); run: chmod 600"):
+        wmp.Security.load(secret)
+    secret.chmod(0o600)
+    assert wmp.Security.load(secret).secret_key
+
+
+def test_a_wrong_server_key_is_named_at_both_ends(caplog: pytest.LogCaptureFixture) -> None:
+    server = secured()
+    lost = secured(server=secured())
+    with (
+        wmp.Manager("tcp://127.0.0.1:*", security=server) as manager,
+        wmp.Worker(*manager.endpoints, handlers=bytes.upper, security=lost),
+    ):
+        wait_until(
+            lambda: len([r for r in caplog.records if "handshake:" in r.getMessage()]) >= 2,
+            "both ends to report the handshake",
+        )
+    text = caplog.text
+    assert "check that the server key of the peer that connects" in text
+    assert "the server key here is the public key of the node at that address" in text
+    assert "broken pipe" not in text.lower()
+
+
 def test_keys_are_read_from_certificates(tmp_path: Path) -> None:
     _, server = zmq.auth.create_certificates(tmp_path, "server")
     public, mine = zmq.auth.create_certificates(tmp_path, "mine")
+    os.chmod(mine, 0o600)
     security = wmp.Security.load(mine, server=server, allowed=tmp_path)
 
     assert security.server_key is not None

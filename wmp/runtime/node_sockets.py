@@ -138,7 +138,7 @@ class NodeSockets:
                     level = logging.INFO if peace else logging.WARNING
                     logger.log(level, f"%s: {text}; trying on", self._name, port.name)
             else:
-                reason = describe(event, value)
+                reason = describe(event, value, connects=port.index is not None)
                 if reason is not None:
                     self._on_failed(f"{port.name}: {reason}")
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ipaddress
 import os
+import stat
 from collections.abc import Iterable
 
 import zmq
@@ -65,6 +66,19 @@ class Security:
     allowed: frozenset[bytes] | None = field(default=None, converter=_keys)
     """Public keys that may connect to this node. None: whoever knows this node's public key."""
 
+    def __attrs_post_init__(self) -> None:
+        if not zmq.has("curve"):
+            return  # refused with a reason where a socket would use the keys
+        try:
+            public = zmq.curve_public(self.secret_key)
+        except (ValueError, zmq.ZMQError) as error:
+            raise ConfigError(f"the secret key is no CURVE key in Z85: {error}") from error
+        if public != self.public_key:
+            raise ConfigError(
+                "the public key does not belong to the secret key; "
+                "make a pair with Security.generate(), or with: wmp keys NAME"
+            )
+
     @classmethod
     def generate(
         cls,
@@ -98,7 +112,8 @@ class Security:
             allowed: A directory of ``.key`` files of those who may connect.
 
         Raises:
-            ConfigError: A file is missing or has no key of that sort.
+            ConfigError: A file is missing or has no key of that sort, other users can read the
+                secret key, or the two keys of ``path`` do not belong together.
         """
         for name in (path, server, allowed):
             if name is not None and not os.path.exists(name):
@@ -111,6 +126,12 @@ class Security:
             raise ConfigError(f"cannot read CURVE keys: {error}") from error
         if secret is None:
             raise ConfigError(f"{os.fspath(path)} has no secret key; name the .key_secret file")
+        mode = stat.S_IMODE(os.stat(path).st_mode)
+        if os.name == "posix" and mode & 0o077:
+            raise ConfigError(
+                f"the secret key in {os.fspath(path)} can be read by other users "
+                f"(mode {mode:04o}); run: chmod 600 {os.fspath(path)}"
+            )
         return cls(public_key=public, secret_key=secret, server_key=server_key, allowed=keys)
 
     def serve(self, socket: zmq.Socket[bytes]) -> None:

@@ -16,6 +16,7 @@ import struct
 from collections.abc import Iterable
 from enum import Enum
 from functools import cache
+from typing import Final
 
 import zmq
 from attrs import field, frozen
@@ -271,19 +272,51 @@ _LINK = (
 )
 
 
-def describe(event: int, value: int) -> str | None:
-    """Say what a failed handshake means, None for any other event of a monitor."""
+def describe(event: int, value: int, *, connects: bool) -> str | None:
+    """Say what a failed handshake means, and what to check.
+
+    Args:
+        event: Number of the monitor's event.
+        value: The event's value.
+        connects: Whether this node connected; else the peer connected to this node.
+
+    Returns:
+        A line for people; None for any other event.
+    """
     if event == zmq.EVENT_HANDSHAKE_FAILED_AUTH:
-        return f"the security handshake was refused (ZAP status {value}); is its key allowed"
-    if event == zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL:
         return (
-            f"the ZMTP handshake broke down (code {value:#x}); "
-            "does the other side speak ZeroMQ, and with the same security"
+            f"the peer refused this node's key (ZAP status {value}); "
+            "add the public key of this node to the peer's allow list"
         )
+    if event == zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL:
+        for code, cause in _PROTOCOL_ERRORS:
+            if code == value:
+                return cause
+        return f"the ZMTP handshake broke off (code {value:#x}); check that both ends speak ZeroMQ"
     if event == zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL:
+        if value in (errno.EPIPE, errno.ECONNRESET) and connects:
+            return (
+                "the other end closed the connection during the handshake; check that both ends "
+                "have CURVE keys or neither has, and that the server key here is the public key of "
+                "the node at that address"
+            )
         reason = os.strerror(value) if value > 0 else "no reason given"
-        return f"the ZMTP handshake failed ({reason}); are both ends secured alike"
+        return f"the ZMTP handshake failed ({reason}); check that both ends are secured alike"
     return None
+
+
+_PROTOCOL_ERRORS: Final = (
+    (
+        zmq.PROTOCOL_ERROR_ZMTP_CRYPTOGRAPHIC,
+        "a CURVE handshake could not be decrypted; check that the server key of the peer that "
+        "connects is the public key of the node that is bound",
+    ),
+    (
+        zmq.PROTOCOL_ERROR_ZMTP_MECHANISM_MISMATCH,
+        "one end uses CURVE keys and the other does not; give keys to both ends or to neither",
+    ),
+)
+"""Causes that libzmq names, and what to check."""
 
 
 _REMEDY = (
