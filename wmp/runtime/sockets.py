@@ -308,8 +308,10 @@ def describe(event: int, value: int, *, connects: bool) -> str | None:
 _PROTOCOL_ERRORS: Final = (
     (
         zmq.PROTOCOL_ERROR_ZMTP_CRYPTOGRAPHIC,
-        "a CURVE handshake could not be decrypted; check that the server key of the peer that "
-        "connects is the public key of the node that is bound",
+        (
+            "a CURVE handshake could not be decrypted; check that the server key of the peer that "
+            "connects is the public key of the node that is bound"
+        ),
     ),
     (
         zmq.PROTOCOL_ERROR_ZMTP_MECHANISM_MISMATCH,
