@@ -14,6 +14,7 @@ from attrs import evolve
 from wmp.core.manager import candidates, job_lifecycle, scheduler
 from wmp.core.manager.candidates import Candidates
 from wmp.core.manager.job_lifecycle import JobInput, JobRecord, JobState
+from wmp.core.manager.leases import Leases
 from wmp.core.manager.machine import ManagerMachine
 from wmp.core.manager.queues import Queue
 from wmp.core.manager.remote_worker import RemoteWorker
@@ -29,13 +30,13 @@ Patch = pytest.MonkeyPatch
 
 def ready_dedupe(patch: Patch) -> None:
     """WMP-3.3: every READY replaces what is remembered, also a repeated or older one."""
-    ready = ManagerMachine._ready
+    ready = Scheduler.ready
 
-    def believe(self: ManagerMachine, worker: Any, link: Any, message: Any, now: float) -> None:
+    def believe(self: Scheduler, worker: Any, link: Any, message: Any, now: float) -> None:
         worker.ready = 0
         ready(self, worker, link, message, now)
 
-    patch.setattr(ManagerMachine, "_ready", believe)
+    patch.setattr(Scheduler, "ready", believe)
 
 
 def fencing(patch: Patch) -> None:
@@ -44,8 +45,8 @@ def fencing(patch: Patch) -> None:
 
     def believe(self: Scheduler, worker: Any, columns: Any, now: float) -> int:
         for id, attempt in zip(columns.ids, columns.attempts, strict=True):
-            job = self.granted.record(id)
-            if job is not None and job.worker is worker:
+            job = self.leases.record(id)
+            if job is not None and job.holder == worker.identity:
                 job.attempt = attempt
         return done(self, worker, columns, now)
 
@@ -73,7 +74,7 @@ def leases_of_the_old_session(patch: Patch) -> None:
     opened = ManagerMachine._new_session
 
     def keep(self: ManagerMachine, worker: Any, now: float) -> None:
-        self._dispatch.granted.of(worker)  # each has a record of its own now
+        self._scheduler.leases.of(worker)  # each has a record of its own now
         leases, worker.leases = worker.leases, {}
         opened(self, worker, now)
         worker.leases = leases
@@ -248,25 +249,25 @@ def ended_in_the_queue(patch: Patch) -> None:
 
 def retries(patch: Patch) -> None:
     """WMP-6.4: no job is ever given up."""
-    lose = Scheduler._lose
+    lose = Leases._lose
 
-    def patient(self: Scheduler, worker: Any, job: JobRecord, cause: str) -> bool:
+    def patient(self: Leases, worker: Any, job: JobRecord, cause: str) -> Any:
         job.lost = 0
         job.retries = 1
         return lose(self, worker, job, cause)
 
-    patch.setattr(Scheduler, "_lose", patient)
+    patch.setattr(Leases, "_lose", patient)
 
 
 def impatience(patch: Patch) -> None:
     """WMP-6.15: a job is given up one lost lease too early."""
-    lose = Scheduler._lose
+    lose = Leases._lose
 
-    def give_up(self: Scheduler, worker: Any, job: JobRecord, cause: str) -> bool:
+    def give_up(self: Leases, worker: Any, job: JobRecord, cause: str) -> Any:
         job.retries -= job.lost == job.retries - 1
         return lose(self, worker, job, cause)
 
-    patch.setattr(Scheduler, "_lose", give_up)
+    patch.setattr(Leases, "_lose", give_up)
 
 
 def lost_at_the_worker(patch: Patch) -> None:
@@ -276,8 +277,8 @@ def lost_at_the_worker(patch: Patch) -> None:
     def forgive(self: Scheduler, worker: Any, columns: Any, now: float) -> int:
         rows = zip(columns.ids, columns.attempts, columns.outcomes or (), strict=True)
         for id, attempt, outcome in rows:
-            job = self.granted.record(id)
-            held = self.granted.holds(worker, id, attempt)
+            job = self.leases.record(id)
+            held = self.leases.holds(worker, id, attempt)
             if outcome == Outcome.LOST and held and job is not None:
                 job.lost -= 1
         return done(self, worker, columns, now)

@@ -115,8 +115,8 @@ def test_a_manager_that_accepts_a_stale_attempt_is_found(monkeypatch):
 
     def gullible(self, worker, columns, now):
         for id, attempt in zip(columns.ids, columns.attempts, strict=True):
-            if (job := self.granted.record(id)) is not None:
-                worker.leases[id], job.worker, job.attempt = job, worker, attempt
+            if (job := self.leases.record(id)) is not None:
+                worker.leases[id], job.holder, job.attempt = job, worker.identity, attempt
         return done(self, worker, columns, now)
 
     def careless(self, worker, link, message, now):
@@ -136,14 +136,13 @@ def test_a_manager_that_grants_what_was_cancelled_is_found(monkeypatch):
     cancel = Scheduler.cancel
 
     def keep(self, ids, now):
-        jobs = {id: job for id in ids if (job := self.granted.record(id)) is not None}
+        jobs = {id: job for id in ids if (job := self.leases.record(id)) is not None}
         cancel(self, ids, now)
         for id, job in jobs.items():
-            if self.granted.record(id) is None:
-                self.granted._holders[id] = job
+            if self.leases.record(id) is None:
+                self.leases._parts[id] = job
                 job.state = job.state.QUEUED
-                self.queues.get(job.queue.kind).put_back(job)
-                job.queue = self.queues.get(job.queue.kind)
+                self.queues.get(job.kind).put_back(job)
 
     monkeypatch.setattr(Scheduler, "cancel", keep)
     explored = found(PLANS["cancel"])

@@ -16,6 +16,7 @@ from wmp.core.manager.machine import ManagerMachine
 from wmp.core.worker.machine import WorkerMachine
 from wmp.events import Cancelled, Finished, Recalled, Received, Submitted
 from wmp.message import Command, Field, Outcome
+from wmp.testing.state.manager_state import all_jobs
 
 __all__ = ["Job", "Lane", "Lease", "Lock", "Seen"]
 
@@ -135,9 +136,9 @@ class Seen:
                     ends[id] = end.value
                     self.jobs[*me, id].end, self.jobs[*me, id].ended = end.value, at
         locks = self._granted(actions)
-        records = node._dispatch.all_jobs()
+        records = all_jobs(node)
         held = {
-            id: (record.attempt, named((record.worker.identity, record.worker.epoch)))
+            id: (record.attempt, named((record.holder, node._workers[record.holder].epoch)))
             for id, record in records.items()
             if record.state in (JobState.LEASED, JobState.CANCELLING)
         }

@@ -23,6 +23,7 @@ from wmp.spark.schema import TABLES
 from wmp.spark.violations import FINDINGS
 from wmp.testing.faults import Fault
 from wmp.testing.invariants import INVARIANTS
+from wmp.testing.state.manager_state import all_jobs
 
 SEEDS = range(24)
 
@@ -145,7 +146,7 @@ def test_jobs_are_in_the_states_that_their_managers_have_them_in(spark, sound, t
         for name, node in one.world.nodes.items():
             if isinstance(node, ManagerMachine) and one.world.alive(name):
                 peer = f"{one.name}.{name_of_peer(node.settings.identity)}", node.settings.epoch
-                held = node._dispatch.all_jobs()
+                held = all_jobs(node)
                 known = one.world.history.jobs.get(
                     (node.settings.identity, node.settings.epoch), {}
                 )

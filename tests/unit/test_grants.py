@@ -16,6 +16,7 @@ from wmp.core.protocol.settings import ManagerSettings
 from wmp.events import Cancelled, Submitted, Ticked
 from wmp.message import Columns, Command, Kind, Outcome
 from wmp.testing.scripted import ScriptedWorker, sent
+from wmp.testing.state.manager_state import all_jobs
 from wmp.testing.state.snapshots import snapshot
 
 OK, ERROR, REFUSED, BACK, LOST = Outcome
@@ -64,7 +65,7 @@ def test_results_of_a_grant_make_no_record(manager, worker):
     assert grants(manager) == [3]
     assert ends(answer(worker, [3, 4, 5], [OK, ERROR, OK]))[1] == (4, "error", 1)
     assert grants(manager) == [0]
-    assert manager._dispatch.empty
+    assert manager._scheduler.empty
     assert not manager._workers[b"w1"].grants
 
 
@@ -98,7 +99,7 @@ def test_what_is_refused_waits_again_and_the_others_end(manager, worker):
     leased(manager, worker)
     assert len(ends(answer(worker, [1, 2, 3], [OK, REFUSED, OK]))) == 2
     assert manager.statistics().queued == 1
-    assert manager._dispatch.find(2).attempt == 1
+    assert manager._scheduler.find(2).attempt == 1
     assert len(ends(answer(worker, [4, 5]))) == 2
 
 
@@ -132,7 +133,7 @@ def test_the_time_of_each_job_of_a_grant_passes(manager, worker):
     answer(worker, [1, 4])
     actions = manager.handle(Ticked(), 3.0)
     assert ends(actions) == [(2, "timeout", 1), (3, "timeout", 1), (5, "timeout", 1)]
-    assert manager._dispatch.empty
+    assert manager._scheduler.empty
 
 
 @pytest.mark.rule("WMP-6.12")
@@ -168,12 +169,12 @@ def test_columns_and_records_come_to_the_same(moves):
             for one in workers:
                 one.note(actions)
             if not whole:
-                granted: Leases = manager._dispatch.granted
-                for job in list(granted.all()):
-                    granted.record(job.id)
+                leases: Leases = manager._scheduler.leases
+                for job in list(all_jobs(manager).values()):
+                    leases.record(job.id)
             for one in manager._workers.values():
-                leased = [job for job in manager._dispatch.granted.all() if job.worker is one]
-                assert one.held == Counter(job.queue.kind for job in leased)
+                leased = [job for job in all_jobs(manager).values() if job.holder == one.identity]
+                assert one.held == Counter(job.kind for job in leased)
             said.append((ends(actions), [message.command for message in sent(actions)]))
 
         for start, timeout in ((1, None), (7, 5.0), (11, None)):

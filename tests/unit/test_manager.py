@@ -12,12 +12,13 @@ from wmp.errors import LocalProtocolError
 from wmp.events import Cancelled, Submitted, Ticked
 from wmp.message import Columns, Command, Field, Kind, Outcome
 from wmp.testing.scripted import ScriptedWorker, sent
+from wmp.testing.state.manager_state import all_jobs
 
 GPU = Kind("default", (("gpu", 1),))
 
 
 def submit(manager, *payloads, first=None, now=0.0, **options):
-    first = manager._dispatch.last_id + 1 if first is None else first
+    first = manager._scheduler.last_id + 1 if first is None else first
     ids = range(first, first + len(payloads))
     kind = options.pop("kind", Kind())
     return manager.handle(Submitted(ids, payloads, kind, **options), now)
@@ -536,8 +537,8 @@ def test_jobs_that_ended_while_they_waited_leave_nothing_behind(manager):
     submit(manager, b"stays")
     for _ in range(1000):
         submit(manager, b"goes")
-        manager.handle(Cancelled([manager._dispatch.last_id]), 0.0)
-    (queue,) = manager._dispatch.queues
+        manager.handle(Cancelled([manager._scheduler.last_id]), 0.0)
+    (queue,) = manager._scheduler.queues
     assert sum(len(line) for line in queue._lines.values()) < 100
     (take,) = sent(ScriptedWorker(manager).give(9), Command.TAKE)
     assert list(take.columns.payloads) == [b"stays"]
@@ -573,9 +574,9 @@ def test_jobs_of_one_queue_keep_their_order_however_they_were_handed_in(manager,
     for number in range(200):  # retries and priorities that take turns, now and then a burst
         payloads = [b"x"] * (1 if number % 7 else 300)
         submit(manager, *payloads, retries=number % 3, priority=number % 2)
-    last = manager._dispatch.last_id
+    last = manager._scheduler.last_id
     manager.handle(Cancelled(range(1, last + 1, 5)), 0.0)
-    jobs = manager._dispatch.all_jobs()
+    jobs = all_jobs(manager)
     expected = sorted(jobs, key=lambda id: (-jobs[id].priority, id))
 
     taken = []
@@ -594,10 +595,10 @@ def test_nothing_is_kept_of_batches_whose_jobs_are_gone(manager, worker):
     for number in range(1000):
         submit(manager, b"goes", retries=number)  # each on terms of its own
         if number % 2:
-            manager.handle(Cancelled([manager._dispatch.last_id]), 0.0)
+            manager.handle(Cancelled([manager._scheduler.last_id]), 0.0)
         else:
             worker.give(1)
-    assert len(list(manager._dispatch.queues.batches)) < 200
+    assert len(list(manager._scheduler.queues.batches)) < 200
 
 
 def test_a_bundle_ends_where_its_bytes_end_also_between_batches():
@@ -617,7 +618,7 @@ def test_a_cancelled_job_never_granted_ends_once(manager):
     submit(manager, b"1", b"2", b"3")
     actions = manager.handle(Cancelled([2, 2, 9]), 0.0)
     assert resolved(actions) == [(2, End.CANCELLED, b"")]
-    assert sorted(manager._dispatch.all_jobs()) == [1, 3]
+    assert sorted(all_jobs(manager)) == [1, 3]
 
 
 def test_a_payload_for_each_job_is_asked_for(manager):
@@ -628,7 +629,7 @@ def test_a_payload_for_each_job_is_asked_for(manager):
 
 def test_no_jobs_at_all_are_no_event(manager):
     assert submit(manager) == []
-    assert list(manager._dispatch.queues) == []
+    assert list(manager._scheduler.queues) == []
 
 
 def test_an_error_reaches_the_submitter(manager, worker):

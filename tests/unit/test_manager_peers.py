@@ -28,7 +28,7 @@ def worker(manager):
 
 
 def submit(manager, *payloads, now=0.0):
-    first = manager._dispatch.last_id + 1
+    first = manager._scheduler.last_id + 1
     return manager.handle(Submitted(range(first, first + len(payloads)), payloads, Kind()), now)
 
 

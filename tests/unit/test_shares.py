@@ -10,7 +10,7 @@ from wmp.testing.scripted import ScriptedWorker, sent
 
 
 def submit(manager, *payloads):
-    first = manager._dispatch.last_id + 1
+    first = manager._scheduler.last_id + 1
     return manager.handle(Submitted(range(first, first + len(payloads)), payloads, Kind()), 0.0)
 
 

@@ -27,6 +27,7 @@ from wmp.message import Command, Field, Kind, Message
 from wmp.testing.network import Network
 from wmp.testing.state import manager_state, worker_state
 from wmp.testing.state.clone import clone
+from wmp.testing.state.manager_state import all_jobs
 from wmp.testing.state.snapshots import snapshot
 
 BIG = Kind("default", (("slots", 2),))
@@ -161,8 +162,8 @@ def test_a_copy_shares_nothing_that_changes():
 def test_payloads_and_messages_are_not_copied():
     net = rich()
     manager = net.nodes["m1"]
-    jobs = manager._dispatch.all_jobs()
-    for id, job in clone(manager)._dispatch.all_jobs().items():
+    jobs = all_jobs(manager)
+    for id, job in all_jobs(clone(manager)).items():
         assert job.payload is jobs[id].payload
 
 
@@ -240,7 +241,7 @@ def test_whatever_is_not_left_out_on_purpose_makes_a_difference(name):
     blind = set()
     excused = {*LEFT_OUT, *(field for fields in WITHOUT_EFFECT.values() for field in fields)}
     for item in list(mutable(machine).values()):
-        forgotten = isinstance(item, Queue) and item not in list(machine._dispatch.queues)
+        forgotten = isinstance(item, Queue) and item not in list(machine._scheduler.queues)
         forgotten = forgotten or (isinstance(item, Batch) and not item.ids)
         if not attrs.has(type(item)) or forgotten:
             continue
@@ -275,7 +276,7 @@ def test_statistics_and_leftovers_make_no_difference():
     manager, worker = net.nodes["m1"], net.nodes["w1"]
     before = snapshot(manager, net.now), snapshot(worker, net.now)
 
-    manager._post.dropped["of no interest"] = 7
+    manager._outbound.dropped["of no interest"] = 7
     manager._timers.set("gone", 99.0)
     manager._timers.clear("gone")
     worker._outbound.dropped["of no interest"] = 7

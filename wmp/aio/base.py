@@ -9,7 +9,7 @@ from typing import Generic, Self, TypeVar
 import attrs
 
 from wmp.core.device import DeviceStatistics
-from wmp.core.manager.machine import ManagerStatistics
+from wmp.core.manager.statistics import ManagerStatistics
 from wmp.core.protocol.settings import DeviceSettings, ManagerSettings, WorkerSettings
 from wmp.core.worker.machine import WorkerStatistics
 from wmp.runtime.node import Node

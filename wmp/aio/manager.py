@@ -13,8 +13,8 @@ from wmp import balance
 from wmp.aio.base import AsyncNode
 from wmp.aio.job import Job
 from wmp.core.manager.machine import ManagerMachine as Machine
-from wmp.core.manager.machine import ManagerStatistics
 from wmp.core.manager.policy import Policy
+from wmp.core.manager.statistics import ManagerStatistics
 from wmp.core.protocol.settings import ManagerSettings
 from wmp.errors import ClosedError, ConfigError, QueueFull
 from wmp.events import Cancelled

@@ -12,8 +12,8 @@ from wmp import aio
 from wmp.aio.manager import CLOSE_TIMEOUT, IN_FLIGHT
 from wmp.blocking.base import BlockingNode
 from wmp.blocking.job import Job
-from wmp.core.manager.machine import ManagerStatistics
 from wmp.core.manager.policy import Policy
+from wmp.core.manager.statistics import ManagerStatistics
 from wmp.errors import QueueFull
 from wmp.message import DEFAULT_ROLE
 from wmp.runtime.journal import Journal

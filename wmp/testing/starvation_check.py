@@ -13,6 +13,7 @@ from wmp.core.manager.machine import ManagerMachine
 from wmp.core.worker.machine import WorkerMachine
 from wmp.testing.invariants import Violation
 from wmp.testing.lane_runner import LaneRunner
+from wmp.testing.state.manager_state import all_jobs
 from wmp.testing.topology import Topology, can
 
 __all__ = ["StarvationCheck"]
@@ -60,14 +61,14 @@ class StarvationCheck:
         for name, node in network.nodes.items():
             if not idle or not isinstance(node, ManagerMachine) or not network.alive(name):
                 continue
-            waiting = [j for j in node._dispatch.all_jobs().values() if j.state is JobState.QUEUED]
+            waiting = [j for j in all_jobs(node).values() if j.state is JobState.QUEUED]
             for worker in idle if waiting else ():
                 settings = topology.workers[worker]
                 if name not in topology.above(worker):
                     continue
                 for job in waiting:
                     refused = job.refused is not None and settings.identity in job.refused
-                    if refused or not can(settings, job.queue.kind):
+                    if refused or not can(settings, job.kind):
                         continue  # not before another READY, which may have backed off
                     pair, begun = (name, job.id, worker), self.runner.begun[worker]
                     since, count = before.get(pair, (now, begun))

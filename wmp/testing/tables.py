@@ -16,19 +16,19 @@ __all__ = ["check_tables", "sizes"]
 def sizes(machine: ManagerMachine | WorkerMachine) -> dict[str, int]:
     """Entries of each table of a machine."""
     if isinstance(machine, ManagerMachine):
-        dispatch = machine._dispatch
+        scheduler = machine._scheduler
         workers = list(machine._workers.values())
         return {
-            "jobs": len(dispatch.granted),
-            "queued": dispatch.queues.waiting,
-            "queues": len(list(dispatch.queues)),
+            "jobs": len(scheduler.leases),
+            "queued": scheduler.queues.waiting,
+            "queues": len(list(scheduler.queues)),
             "leases": sum(w.leased for w in workers),
             "workers": len(workers),
             "open gives": sum(len(w.gives) for w in workers),
             "wakes": sum(len(w.woken) for w in workers),
             "kept": sum(len(w.stream.kept) for w in workers),
             "kept bytes": sum(w.stream.size for w in workers),
-            "profiles": len(dispatch.offers._profiles),
+            "profiles": len(scheduler.candidates._profiles),
             "timers": len(machine._timers),
             "heap": len(machine._timers._heap),
         }

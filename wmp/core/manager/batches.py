@@ -1,7 +1,8 @@
-"""Jobs that were never granted, in columns, and how one of them is found by its number.
+"""Jobs in columns: batches of jobs that wait for their first grant, and grants of them.
 
-A million jobs may wait. What waits here is a number and a payload each and nothing that a
-garbage collector would have to visit. Granted together they stay so
+A million jobs may wait. Each is a number and a payload in the columns of its batch, and nothing
+that a garbage collector would have to visit. Jobs that leave a batch together stay together in
+their grant for as long as nothing but their result happens to them
 (:mod:`wmp.core.manager.leases`).
 """
 
@@ -12,18 +13,17 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from itertools import accumulate
 from operator import attrgetter
-from typing import TYPE_CHECKING, Final
+from typing import ClassVar, Final, TypeAlias
 
 from attrs import define, field
 
-from wmp.core.manager.job_lifecycle import JobRecord
-from wmp.core.manager.leases import Grant, Part
-from wmp.message import Frame
+from wmp.core.manager.job_lifecycle import TRANSITIONS, JobInput, JobRecord, JobState
+from wmp.message import Frame, Kind
 
-if TYPE_CHECKING:
-    from wmp.core.manager.queues import Queue
+__all__ = ["GRANTED", "Batch", "Batches", "Grant", "Part"]
 
-__all__ = ["Batch", "Batches"]
+GRANTED: Final = TRANSITIONS[JobState.QUEUED, JobInput.GRANT]
+"""A row of the table that is needed for every job, looked up once."""
 
 _MOST = 256
 """Jobs in a batch: so many places move when one comes or goes."""
@@ -32,10 +32,52 @@ _SPENT = 64
 
 
 @define(eq=False)
+class Grant:
+    """Jobs of one batch that went in one TAKE, each leased for the first time."""
+
+    attempt: ClassVar[int] = 1
+
+    kind: Kind
+    priority: int
+    retries: int
+    deadline: float | None
+    ids: list[int]
+    """Growing; those that have ended stay here."""
+    payloads: Sequence[Frame]
+    left: int
+    """How many of them have not ended."""
+    holder: bytes | None = None
+    """Identity of the worker that holds the leases; None until the TAKE is made."""
+    take: int = 0
+    """Number of that TAKE."""
+
+    def records(self, parts: dict[int, Part]) -> Iterator[JobRecord]:
+        """The records of those that have not ended: ``parts`` leads from them to here."""
+        for id, payload in zip(self.ids, self.payloads, strict=True):
+            if parts.get(id) is self:
+                yield JobRecord(
+                    id=id,
+                    payload=payload,
+                    kind=self.kind,
+                    priority=self.priority,
+                    retries=self.retries,
+                    deadline=self.deadline,
+                    state=GRANTED,
+                    attempt=self.attempt,
+                    holder=self.holder,
+                    take=self.take,
+                )
+
+
+Part: TypeAlias = JobRecord | Grant
+"""Jobs that a TAKE brings: one that has a record, or many that have none yet."""
+
+
+@define(eq=False)
 class Batch:
     """Jobs that were submitted one after the other on the same terms, oldest first."""
 
-    queue: Queue
+    kind: Kind
     priority: int
     retries: int
     deadline: float | None
@@ -45,11 +87,11 @@ class Batch:
     payloads: tuple[Frame, ...] = ()
     """A tuple because a garbage collector passes over one that holds bytes alone."""
 
-    def suits(self, queue: Queue, priority: int, retries: int, deadline: float | None) -> bool:
-        """Whether jobs on these terms may be added. One that ran empty stands in no line."""
+    def suits(self, kind: Kind, priority: int, retries: int, deadline: float | None) -> bool:
+        """Whether jobs on these terms may be added. A batch that ran empty stands in no line."""
         return (
             0 < len(self.ids) < _MOST
-            and queue is self.queue
+            and kind is self.kind  # a queue has one object for its kind
             and priority == self.priority
             and retries == self.retries
             and deadline == self.deadline
@@ -80,7 +122,7 @@ class Batch:
             part: Part | None = self._record(self.ids[0], payloads[0])
         elif fit:
             ids = self.ids[:fit].tolist()
-            part = Grant(self.queue, self.priority, self.retries, self.deadline, ids, payloads, fit)
+            part = Grant(self.kind, self.priority, self.retries, self.deadline, ids, payloads, fit)
         else:
             part = None
         del self.ids[:fit]
@@ -100,12 +142,8 @@ class Batch:
         del self.ids[place]
         self.payloads = self.payloads[:place] + self.payloads[place + 1 :]
 
-    def records(self) -> Iterator[JobRecord]:
-        """The records of all, which stay."""
-        return map(self._record, self.ids, self.payloads)
-
     def _record(self, id: int, payload: Frame) -> JobRecord:
-        return JobRecord(id, payload, self.queue, self.priority, self.retries, self.deadline)
+        return JobRecord(id, payload, self.kind, self.priority, self.retries, self.deadline)
 
 
 @define(eq=False)
@@ -122,18 +160,18 @@ class Batches:
         self,
         ids: Sequence[int],
         payloads: Sequence[Frame],
-        queue: Queue,
+        kind: Kind,
         priority: int,
         retries: int,
         deadline: float | None,
     ) -> list[Batch]:
         """Add jobs behind all others; returns the batches that were made for them."""
         last = self._all[-1] if self._all else None
-        suits = last is not None and last.suits(queue, priority, retries, deadline)
+        suits = last is not None and last.suits(kind, priority, retries, deadline)
         place = last.add(ids, payloads) if last is not None and suits else 0
         made = []
         while place < len(ids):
-            batch = Batch(queue, priority, retries, deadline, ids[place])
+            batch = Batch(kind, priority, retries, deadline, ids[place])
             place += batch.add(ids[place : place + _MOST], payloads[place : place + _MOST])
             made.append(batch)
         self._all += made

@@ -14,15 +14,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import IntEnum
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from attrs import define, frozen
 
-from wmp.message import Frame
-
-if TYPE_CHECKING:
-    from wmp.core.manager.queues import Queue
-    from wmp.core.manager.remote_worker import RemoteWorker
+from wmp.message import Frame, Kind
 
 __all__ = ["IGNORED", "TRANSITIONS", "JobInput", "JobRecord", "JobState", "Refusal"]
 
@@ -114,7 +110,7 @@ class JobRecord:
 
     id: int
     payload: Frame
-    queue: Queue
+    kind: Kind
     priority: int
     retries: int
     deadline: float | None
@@ -123,16 +119,19 @@ class JobRecord:
     """Number of the newest lease; 0 before the first."""
     lost: int = 0
     """Leases lost that may have started."""
-    worker: RemoteWorker | None = None
-    """Who holds the lease; None while queued."""
+    holder: bytes | None = None
+    """Identity of the worker that holds the lease; None while no worker does."""
     take: int = 0
     """Number of the TAKE that granted the lease."""
     refused: dict[bytes, Refusal] | None = None
-    """Who refused it, by identity; None for nobody."""
+    """Refusals by the identity of the worker; None for none."""
 
     def refuse(self, identity: bytes, session: int, said: int) -> None:
-        """A worker refused it. Who does so again and again is asked ever less often: after it
-        has said twice as often that it has room."""
+        """Note that a worker refused the job.
+
+        A worker that refuses it repeatedly is given it ever less often: each time only after
+        twice as many reports of room.
+        """
         if self.refused is None:
             self.refused = {}
         last = self.refused.get(identity)
@@ -140,7 +139,7 @@ class JobRecord:
         self.refused[identity] = Refusal(session, said + 2 ** (times - 1) - 1, times)
 
     def passes_over(self, identity: bytes, session: int, said: int) -> bool:
-        """Whether a worker refused it and has not said enough since."""
+        """Whether a worker refused the job and has not reported room often enough since."""
         if self.refused is None:
             return False
         last = self.refused.get(identity)

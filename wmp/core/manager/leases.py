@@ -1,111 +1,85 @@
-"""Jobs that were granted, in columns for as long as nothing but their result happens to them.
+"""Leases: which worker holds which job, how a job ends, and where a lost job is queued again.
 
 Theory of operation. Most jobs are leased once and end with a result; of those nothing is kept
 a job but where it stands. A *grant* is what one TAKE took out of one batch: all of its jobs are
-leased for the first time, by one worker. Results come for many of them at once and are taken in
+leased for the first time, by one worker. Results come for many of them at once and are settled
 at once. Whatever else happens to one of them (it is cancelled, refused, lost, its time passes)
-turns the whole grant into records, once, and from there on goes by the table of
-:mod:`wmp.core.manager.job_lifecycle`, a job at a time.
+turns the whole grant into records, once, and from there on each job goes by the table of
+:mod:`wmp.core.manager.job_lifecycle`.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Container, Iterator, Sequence
 from itertools import repeat
 from math import ceil
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from attrs import define, field
 
-from wmp.actions import End, Resolve
+from wmp.actions import End, Note, Resolve
+from wmp.core.manager.batches import GRANTED, Grant, Part
 from wmp.core.manager.job_lifecycle import TRANSITIONS, JobInput, JobRecord, JobState
+from wmp.core.manager.queues import Queue, Queues
+from wmp.core.manager.remote_worker import ManagerOutbound, RemoteWorker
 from wmp.core.manager.timers import ManagerTimers
-from wmp.message import Columns, Frame, Outcome
+from wmp.message import Columns, Frame, Limits, Outcome
 
-if TYPE_CHECKING:
-    from wmp.core.manager.queues import Queue
-    from wmp.core.manager.remote_worker import RemoteWorker
+__all__ = ["Leases"]
 
-__all__ = ["ENDS", "Grant", "Leases", "Part"]
+_ENDS: Final = {int(Outcome.OK): End.OK, int(Outcome.ERROR): End.ERROR}
+"""The outcomes that are a job's end, whatever state its lease is in."""
 
-ENDS: Final = {int(Outcome.OK): End.OK, int(Outcome.ERROR): End.ERROR}
-"""The outcomes that are a job's end, whatever its manager thinks of it."""
-
-# The table's rows that are asked for every job, so that it is not asked a job at a time.
-_GRANTED: Final = TRANSITIONS[JobState.QUEUED, JobInput.GRANT]
-assert TRANSITIONS[_GRANTED, JobInput.RESULT] is JobState.ENDED
-
-
-@define(eq=False)
-class Grant:
-    """Jobs of one batch that went in one TAKE, each leased for the first time."""
-
-    queue: Queue
-    priority: int
-    retries: int
-    deadline: float | None
-    ids: list[int]
-    """Growing; those that have ended stay here."""
-    payloads: Sequence[Frame]
-    left: int
-    """How many of them have not ended."""
-    worker: RemoteWorker | None = None
-    """Who holds the leases; None until the TAKE is made."""
-    take: int = 0
-    """Number of that TAKE."""
-
-    def records(self, holders: dict[int, JobRecord | Grant]) -> Iterator[JobRecord]:
-        """The records of those that have not ended: ``holders`` leads from them to here."""
-        for id, payload in zip(self.ids, self.payloads, strict=True):
-            if holders.get(id) is self:
-                yield JobRecord(
-                    id=id,
-                    payload=payload,
-                    queue=self.queue,
-                    priority=self.priority,
-                    retries=self.retries,
-                    deadline=self.deadline,
-                    state=_GRANTED,
-                    attempt=1,
-                    worker=self.worker,
-                    take=self.take,
-                )
-
-
-Part = JobRecord | Grant
-"""Jobs that a TAKE brings: one that has a record, or many that have none yet."""
+# ``settle`` ends jobs without asking the table for each.
+assert TRANSITIONS[JobState.LEASED, JobInput.RESULT] is JobState.ENDED
+assert TRANSITIONS[JobState.CANCELLING, JobInput.RESULT] is JobState.ENDED
 
 
 @define(eq=False)
 class Leases:
     """All jobs of a manager that were granted and have not ended.
 
-    Invariant: ``_holders`` leads from each of them to its record, or to its grant. A record
-    stands in its worker's ``leases`` while it is leased, a grant in its worker's ``grants``
-    while any of its jobs has not ended; ``granted`` of a worker counts those jobs. What it
-    ``held`` of a kind are those of both.
+    Invariant: ``_parts`` leads from each of them to its record, or to its grant. A record stands
+    in its worker's ``leases`` while it is leased, a grant in its worker's ``grants`` while any of
+    its jobs has not ended; ``granted`` of a worker counts those jobs. ``held`` of a worker counts
+    the jobs of both by kind. A record without a holder is queued.
     """
 
+    outbound: ManagerOutbound
     timers: ManagerTimers
-    _holders: dict[int, Part] = field(factory=dict)
+    queues: Queues
+    workers: dict[bytes, RemoteWorker] = field(factory=dict)
+    """All workers that are known, by identity: who can hold a lease."""
+    ended: Counter[End] = field(factory=Counter)
+    requeued: Counter[str] = field(factory=Counter)
+    """Leases that did not end in a result, by cause."""
+    _parts: dict[int, Part] = field(factory=dict)
+    _ids: list[int] = field(factory=list)
+    """Jobs that ended in this step; the next three lists are as long."""
+    _ends: list[End] = field(factory=list)
+    _payloads: list[Frame] = field(factory=list)
+    _attempts: list[int] = field(factory=list)
 
     def __len__(self) -> int:
-        return len(self._holders)
+        return len(self._parts)
+
+    # -- a lease begins
 
     def lease(self, worker: RemoteWorker, parts: Sequence[Part], now: float) -> Columns:
-        """Give jobs to a worker, in its next numbered message; returns that one's columns."""
-        number = worker.stream.sent + 1
+        """Lease jobs to a worker in its next numbered message; returns the columns of that."""
+        number, identity = worker.stream.sent + 1, worker.identity
         ids: list[int] = []
         attempts: list[int] = []
         payloads: list[Frame] = []
         deadlines: list[float | None] = []
         for part in parts:
-            part.worker, part.take = worker, number
+            part.holder, part.take = identity, number
             deadline = part.deadline
             if type(part) is JobRecord:
-                part.state = _GRANTED  # a queue gives out no others than those that are queued
+                part.state = GRANTED  # a queue gives out no others than those that are queued
                 part.attempt += 1
-                worker.leases[part.id] = self._holders[part.id] = part
+                worker.leases[part.id] = self._parts[part.id] = part
                 ids.append(part.id)
                 attempts.append(part.attempt)
                 payloads.append(part.payload)
@@ -114,74 +88,200 @@ class Leases:
                 count = part.left
                 worker.grants[part.ids[0]] = part
                 worker.granted += count
-                self._holders.update(dict.fromkeys(part.ids, part))
+                self._parts.update(dict.fromkeys(part.ids, part))
                 ids += part.ids
                 attempts += [1] * count
                 payloads += part.payloads
                 deadlines += [deadline] * count
-        worker.hold(parts[0].queue.kind, len(ids))  # a TAKE brings jobs of one kind (WMP-4.6)
+        worker.hold(parts[0].kind, len(ids))  # a TAKE brings jobs of one kind (WMP-4.6)
         timed = deadlines.count(None) < len(deadlines)
         left = [_left(at, now) for at in deadlines] if timed else None
         return Columns(ids=ids, attempts=attempts, left=left, payloads=payloads)
 
-    def settle(self, worker: RemoteWorker, columns: Columns) -> Resolve | None:
-        """Take in results that all are of grants of ``worker``; None, and nothing has changed,
-        when there is any that must be looked at by itself (WMP-6.2, 6.3)."""
-        ids, outcomes, payloads = columns.ids, columns.outcomes or (), columns.payloads or ()
-        count = len(ids)
-        if worker.granted < count or columns.attempts.count(1) < count:
-            return None
-        ends: tuple[End | None, ...]
-        if outcomes.count(Outcome.OK) == count:
-            ends = (End.OK,) * count
-        else:
-            ends = tuple(map(ENDS.get, outcomes))
-        holders = list(map(self._holders.pop, ids, repeat(None)))
-        different = set(holders)
-        if None in ends or any(
-            type(part) is not Grant or part.worker is not worker for part in different
+    # -- a lease ends: results
+
+    def done(self, worker: RemoteWorker, columns: Columns) -> tuple[int, list[Queue]]:
+        """Take results in (WMP-6.2, 6.3, 6.5, 6.11).
+
+        Returns:
+            How many named no current lease, and the queues in which jobs wait again.
+        """
+        if self.settle(worker, columns):
+            return 0, []
+        stale = 0
+        back: list[tuple[JobRecord, int, Frame]] = []
+        outcomes, payloads = columns.outcomes or (), columns.payloads or ()
+        for id, attempt, outcome, payload in zip(
+            columns.ids, columns.attempts, outcomes, payloads, strict=True
         ):
-            self._holders.update(
-                (id, part) for id, part in zip(ids, holders, strict=True) if part is not None
-            )
-            return None
+            job = self.record(id) if self.holds(worker, id, attempt) else None
+            if job is None:
+                stale += 1
+                continue
+            self.release(worker, job)
+            end = _ENDS.get(outcome)
+            if end is None:
+                back.append((job, outcome, payload))
+            else:
+                worker.done += 1
+                job.step(JobInput.RESULT)
+                self.end(job, end, payload)
+        # Each job goes to the front of its queue, so the oldest must come last (WMP-6.13).
+        changed = [self._came_back(worker, *row) for row in reversed(back)]
+        return stale, [queue for queue in changed if queue is not None]
+
+    def settle(self, worker: RemoteWorker, columns: Columns) -> bool:
+        """Take in results that all are ends of current leases of ``worker``.
+
+        Returns:
+            False, and nothing has changed, when a result must be looked at by itself.
+        """
+        ids, attempts = columns.ids, columns.attempts
+        outcomes, payloads = columns.outcomes or (), columns.payloads or ()
+        count = len(ids)
+        if outcomes.count(Outcome.OK) == count:
+            ends = [End.OK] * count
+        else:
+            ends = [_ENDS[outcome] for outcome in outcomes if outcome in _ENDS]
+            if len(ends) < count:
+                return False
+        found = list(map(self._parts.pop, ids, repeat(None)))
+        different = set(found)
+        if not _are_current(found, different, attempts, worker.identity):
+            rows_back = zip(ids, found, strict=True)
+            self._parts.update((id, part) for id, part in rows_back if part is not None)
+            return False
         timed = False
-        for grant in different:
-            assert type(grant) is Grant
-            ended = count if len(different) == 1 else holders.count(grant)
-            grant.left -= ended
-            worker.hold(grant.queue.kind, -ended)
-            timed = timed or grant.deadline is not None
-            if not grant.left:
-                del worker.grants[grant.ids[0]]
-        worker.granted -= count
+        for part in different:
+            assert part is not None
+            if type(part) is Grant:
+                ended = count if len(different) == 1 else found.count(part)
+                part.left -= ended
+                worker.granted -= ended
+                if not part.left:
+                    del worker.grants[part.ids[0]]
+            elif type(part) is JobRecord:
+                ended = 1
+                part.state, part.holder = JobState.ENDED, None
+                del worker.leases[part.id]
+            worker.hold(part.kind, -ended)
+            timed = timed or part.deadline is not None
         if timed:
             self.timers.clear_all(ids)
-        return Resolve(tuple(ids), ends, tuple(payloads), (1,) * count)  # type: ignore[arg-type]
+        worker.done += count
+        self._ids += ids
+        self._ends += ends
+        self._payloads += payloads
+        self._attempts += attempts
+        return True
 
-    def take_back(self, worker: RemoteWorker, id: int, attempt: int) -> JobRecord | None:
-        """End the lease of a job that ``worker`` holds in this very attempt; its record."""
-        job = self.record(id) if self.holds(worker, id, attempt) else None
-        if job is not None:
+    def _came_back(
+        self, worker: RemoteWorker, job: JobRecord, outcome: int, payload: Frame
+    ) -> Queue | None:
+        """A worker answered a lease without a result; the queue in which the job waits now."""
+        if outcome == Outcome.LOST:
+            cause = "lost at the worker"
+            text = bytes(payload[: Limits.LONG_TEXT]).decode(errors="replace")
+            queue = self._lose(worker, job, text)
+        else:
+            if outcome == Outcome.REFUSED:
+                job.refuse(*worker.mark)
+                what, cause = JobInput.REFUSE, "refused"
+            else:
+                what, cause = JobInput.RETURN, "handed back"
+            queue = self._requeue(job, what)
+            if queue is None:
+                self.end(job, End.CANCELLED, b"")
+        if queue is not None:
+            self.requeued[cause] += 1
+        return queue
+
+    # -- a lease ends: losses
+
+    def lose(self, worker: RemoteWorker, jobs: Sequence[JobRecord], cause: str) -> list[Queue]:
+        """Queue these leased jobs again, or end those whose retries are used up (WMP-6.4).
+
+        Returns:
+            The queues in which jobs wait again.
+        """
+        if jobs:
+            ids, attempts = [job.id for job in jobs], [job.attempt for job in jobs]
+            peer = worker.identity, worker.epoch
+            self.outbound.actions.append(Note(cause, peer, ids=ids, attempts=attempts))
+        changed: list[Queue] = []
+        for job in reversed(jobs):  # each goes to the front: the oldest must come last
             self.release(worker, job)
-        return job
+            queue = self._lose(worker, job, cause)
+            if queue is not None:
+                self.requeued[cause] += 1
+                changed.append(queue)
+        return changed
+
+    def _lose(self, worker: RemoteWorker, job: JobRecord, cause: str) -> Queue | None:
+        """Void one lease; returns the queue in which the job waits now (WMP-6.4, 6.15, 6.17)."""
+        job.lost += worker.stream.left(job.take)
+        cancelling = job.state is JobState.CANCELLING
+        spent = job.lost > job.retries
+        queue = self._requeue(job, JobInput.SPEND if spent else JobInput.LOSE)
+        if queue is None and cancelling:
+            self.end(job, End.CANCELLED, b"")
+        elif queue is None:
+            where = worker.label or worker.identity.hex()
+            where = where.replace("\n", " ")
+            self.end(job, End.LOST, f"{where}\n{cause}".encode())
+        return queue
+
+    def _requeue(self, job: JobRecord, what: JobInput) -> Queue | None:
+        """Step a job whose lease is over; returns the queue in which it waits again, if any."""
+        job.step(what)
+        if job.state is not JobState.QUEUED:
+            return None
+        queue = self.queues.get(job.kind)
+        queue.put_back(job)
+        return queue
+
+    # -- the end of a job
 
     def release(self, worker: RemoteWorker, job: JobRecord) -> None:
         """The lease of a job is over."""
-        job.worker = None
+        job.holder = None
         del worker.leases[job.id]
-        worker.hold(job.queue.kind, -1)
+        worker.hold(job.kind, -1)
+
+    def end(self, job: JobRecord, end: End, payload: Frame) -> None:
+        """Forget a job that has reached ENDED; ``report`` tells its submitter."""
+        self._parts.pop(job.id, None)
+        if job.deadline is not None:
+            self.timers.clear(job.id)
+        self._ids.append(job.id)
+        self._ends.append(end)
+        self._payloads.append(payload)
+        self._attempts.append(job.attempt)
+
+    def report(self) -> None:
+        """Report all jobs that ended in this step, in one action behind all others."""
+        if not self._ids:
+            return
+        ends = tuple(self._ends)
+        resolve = Resolve(tuple(self._ids), ends, tuple(self._payloads), tuple(self._attempts))
+        self.outbound.actions.append(resolve)
+        if ends.count(ends[0]) == len(ends):
+            self.ended[ends[0]] += len(ends)  # hashing an Enum runs Python code: once for all
+        else:
+            self.ended.update(ends)
+        for column in (self._ids, self._ends, self._payloads, self._attempts):
+            column.clear()
+
+    # -- which worker holds what
 
     def holds(self, worker: RemoteWorker, id: int, attempt: int) -> bool:
         """Whether ``worker`` holds a job in this very attempt."""
-        part = self._holders.get(id)
-        if part is None or part.worker is not worker:
-            return False
-        return attempt == (part.attempt if type(part) is JobRecord else 1)
+        part = self._parts.get(id)
+        return part is not None and part.holder == worker.identity and part.attempt == attempt
 
     def record(self, id: int) -> JobRecord | None:
-        """The record of a job, which from now on goes by itself."""
-        part = self._holders.get(id)
+        """The record of a job; its grant, if it is in one, is turned into records."""
+        part = self._parts.get(id)
         return self._break(part)[id] if type(part) is Grant else part  # type: ignore[return-value]
 
     def of(self, worker: RemoteWorker) -> list[JobRecord]:
@@ -198,34 +298,38 @@ class Leases:
         leases = sorted(worker.leases.items())
         return [job for id, job in leases if job.take <= take and id not in held]
 
-    def remove(self, job: JobRecord) -> None:
-        """A job has ended."""
-        self._holders.pop(job.id, None)
-        if job.deadline is not None:
-            self.timers.clear(job.id)
-
-    def all(self) -> Iterator[JobRecord]:
-        """The records of all, to be looked at only."""
-        for part in dict.fromkeys(self._holders.values()):
-            if type(part) is JobRecord:
-                yield part
-            elif type(part) is Grant:
-                yield from part.records(self._holders)
-
     def open(self, grant: Grant) -> Iterator[int]:
         """Those of a grant's jobs that have not ended."""
-        return (id for id in grant.ids if self._holders.get(id) is grant)
+        return (id for id in grant.ids if self._parts.get(id) is grant)
 
     def _break(self, grant: Grant) -> dict[int, JobRecord]:
-        """From now on each job of a grant goes by itself; their records, by number."""
-        worker = grant.worker
-        assert worker is not None
-        jobs = {job.id: job for job in grant.records(self._holders)}
-        self._holders.update(jobs)
+        """Turn a grant into records, one for each job that has not ended; returns them."""
+        assert grant.holder is not None
+        worker = self.workers[grant.holder]
+        jobs = {job.id: job for job in grant.records(self._parts)}
+        self._parts.update(jobs)
         worker.leases.update(jobs)
         worker.granted -= len(jobs)
         del worker.grants[grant.ids[0]]
         return jobs
+
+
+def _are_current(
+    found: list[Part | None], different: set[Part | None], attempts: Sequence[int], holder: bytes
+) -> bool:
+    """Whether results of these attempts are all of leases that ``holder`` has.
+
+    Args:
+        found: The part in which each job stands, None for no lease.
+        different: The same parts, each once: there may be one for hundreds of jobs.
+    """
+    first = attempts.count(1) == len(attempts)
+    for part in different:
+        if part is None or part.holder != holder:
+            return False
+        first = first and part.attempt == 1
+    rows = zip(found, attempts, strict=True)
+    return first or all(part is not None and part.attempt == attempt for part, attempt in rows)
 
 
 def _left(deadline: float | None, now: float) -> int | None:

@@ -13,16 +13,16 @@ dropped with a reason and answered with ERROR where the specification says so.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
 from typing import Any, assert_never
 
-from attrs import define, field, frozen
+from attrs import define, field
 
-from wmp.actions import End, Halt, ManagerAction
+from wmp.actions import Halt, ManagerAction
 from wmp.core.manager.candidates import Candidates
 from wmp.core.manager.policy import Policy
 from wmp.core.manager.remote_worker import ManagerOutbound, RemoteWorker
 from wmp.core.manager.scheduler import Scheduler
+from wmp.core.manager.statistics import ManagerStatistics, snapshot
 from wmp.core.manager.timers import (
     ExpiryTimer,
     HoldTimer,
@@ -60,38 +60,12 @@ from wmp.message import (
     named,
 )
 
-__all__ = ["ManagerMachine", "ManagerStatistics", "WorkerRow"]
+__all__ = ["ManagerMachine"]
 
 _ACK_EVERY = 4 << 20
 """Payload bytes after which results are acknowledged although nothing else is sent: a
 worker keeps them until then, within its own byte limit (WMP-7.9)."""
 _REMEMBERED_EPOCHS = 10_000
-
-
-@frozen
-class WorkerRow:
-    """One worker, for people."""
-
-    identity: bytes
-    label: str
-    roles: tuple[str, ...]
-    credit: int
-    leased: int
-    done: int
-
-
-@frozen
-class ManagerStatistics:
-    """What a manager holds and did; a snapshot."""
-
-    queued: int
-    leased: int
-    ended: Mapping[End, int]
-    requeued: Mapping[str, int]
-    """Leases that did not end in a result, by cause."""
-    dropped: Mapping[str, int]
-    """Messages ignored, by reason."""
-    workers: Sequence[WorkerRow]
 
 
 @define(eq=False)
@@ -107,9 +81,8 @@ class ManagerMachine:
     policy: Policy
     _me: Peer = field(init=False)
     _timers: ManagerTimers = field(factory=Timers, init=False)
-    _post: ManagerOutbound = field(init=False)
-    _dispatch: Scheduler = field(init=False)
-    _workers: dict[bytes, RemoteWorker] = field(factory=dict, init=False)
+    _outbound: ManagerOutbound = field(init=False)
+    _scheduler: Scheduler = field(init=False)
     _gone: OrderedDict[bytes, int] = field(factory=OrderedDict, init=False)
     """Epochs of workers that are gone, so that their last messages do not bring them back."""
     _sessions: int = field(default=0, init=False)
@@ -122,9 +95,13 @@ class ManagerMachine:
         self._me = (settings.identity, settings.epoch)
         if settings.stories:
             self._stories = Stories(settings.stories, self._me)
-        self._post = Outbound(self._me, self._timers, settings.resend)
-        offers = Candidates(self.policy, settings.wake_scan, self._policy_failed)
-        self._dispatch = Scheduler(settings, self._post, offers)
+        self._outbound = Outbound(self._me, self._timers, settings.resend)
+        candidates = Candidates(self.policy, settings.wake_scan, self._policy_failed)
+        self._scheduler = Scheduler(settings, self._outbound, self._timers, candidates)
+
+    @property
+    def _workers(self) -> dict[bytes, RemoteWorker]:
+        return self._scheduler.leases.workers
 
     # -- the two members of every machine
 
@@ -144,7 +121,7 @@ class ManagerMachine:
             case Received(link, message):
                 self._received(link, message, now)
             case Garbled(link, error):
-                self._post.refuse_garbled(link, error)
+                self._outbound.refuse_garbled(link, error)
             case Undelivered(link, message):
                 self._undelivered(link, message, now)
             case Ticked():
@@ -152,19 +129,19 @@ class ManagerMachine:
             case Submitted():
                 if self._draining:
                     raise LocalProtocolError("jobs submitted to a manager that is draining")
-                self._dispatch.submit(event, now)
+                self._scheduler.submit(event, now)
             case Cancelled(ids):
-                self._dispatch.cancel(ids, now)
+                self._scheduler.cancel(ids, now)
             case Drained():
                 self._draining = True
             case Closed():
                 self._say_goodbye(now)
             case _:
                 assert_never(event)
-        self._dispatch.collect()
-        if self._draining and self._dispatch.empty and not self._halted:
+        self._scheduler.leases.report()
+        if self._draining and self._scheduler.empty and not self._halted:
             self._say_goodbye(now)
-        actions = self._post.collect()
+        actions = self._outbound.collect()
         if self._stories is not None:
             self._stories.record(event, actions, now)
         return actions
@@ -178,19 +155,7 @@ class ManagerMachine:
 
     def statistics(self) -> ManagerStatistics:
         """A snapshot for people and programs; costs by the number of workers."""
-        dispatch = self._dispatch
-        rows = tuple(
-            WorkerRow(w.identity, w.label, w.roles, w.credit, w.leased, w.done)
-            for w in self._workers.values()
-        )
-        return ManagerStatistics(
-            queued=dispatch.queues.waiting,
-            leased=sum(row.leased for row in rows),
-            ended=dict(dispatch.ended),
-            requeued=dict(dispatch.requeued),
-            dropped=dict(self._post.dropped),
-            workers=rows,
-        )
+        return snapshot(self._scheduler)
 
     # -- messages
 
@@ -198,10 +163,10 @@ class ManagerMachine:
         command, to = message.command, message.to
         if command not in SENT_BY_WORKERS:
             text = f"a manager receives no {command.name}"
-            self._post.refuse(link, message, ErrorCode.DIRECTION, text)
+            self._outbound.refuse(link, message, ErrorCode.DIRECTION, text)
             return
         if to and to != self._me[::-1]:
-            self._post.refuse_misaddressed(link, message, "manager")
+            self._outbound.refuse_misaddressed(link, message, "manager")
             return
         if command is Command.ERROR:
             self._error(link, message, now)
@@ -209,12 +174,12 @@ class ManagerMachine:
         worker = self._worker(link, message, now)
         if worker is None:
             return
-        self._post.acknowledge(worker, message)
+        self._outbound.acknowledge(worker, message)
         match command:
             case Command.READY:
-                self._ready(worker, link, message, now)
+                self._scheduler.ready(worker, link, message, now)
             case Command.GIVE:
-                self._dispatch.give(worker, message, now)
+                self._scheduler.give(worker, message, now)
             case Command.DONE | Command.STATUS:
                 self._numbered(worker, link, message, now)
             case Command.PING:
@@ -230,9 +195,9 @@ class ManagerMachine:
         if epoch < known or (worker is None and epoch == known and _is_late(message)):
             if epoch < known:
                 text = f"epoch {epoch} was replaced by {known}"
-                self._post.refuse(link, message, ErrorCode.SUPERSEDED, text, (identity, epoch))
+                self._outbound.refuse(link, message, ErrorCode.SUPERSEDED, text, (identity, epoch))
             else:
-                self._post.drop("after goodbye", link, message)
+                self._outbound.drop("after goodbye", link, message)
             return None
         if worker is not None and epoch > worker.epoch:
             self._forget(worker, "the worker started again", now)
@@ -243,7 +208,7 @@ class ManagerMachine:
                 return None
             if len(self._workers) >= self.settings.max_workers:
                 text = f"this manager remembers {self.settings.max_workers} workers, its limit"
-                self._post.refuse(link, message, ErrorCode.LIMIT, text)
+                self._outbound.refuse(link, message, ErrorCode.LIMIT, text)
                 return None
             self._sessions += 1
             worker = RemoteWorker(identity, epoch, Stream(self._sessions), now)
@@ -257,61 +222,37 @@ class ManagerMachine:
             worker.link, worker.path = link, path
             # To who has no use for it nothing is sent again: leases would count as if it had come.
             if not first and not _ends_session(message):
-                self._post.replay(worker, now)
+                self._outbound.replay(worker, now)
         return worker
-
-    def _ready(self, worker: RemoteWorker, link: Link, message: Message, now: float) -> None:
-        fields = message.fields
-        number = fields[Field.READY]
-        if number <= worker.ready:
-            self._post.drop("repeated READY", link, message)  # WMP-3.3: normal, not an error
-            return
-        dispatch = self._dispatch
-        dispatch.offers.remove(worker)
-        dispatch.answered(worker)
-        worker.ready = number
-        worker.said += 1
-        worker.credit = fields[Field.CREDIT]
-        worker.window = min(fields.get(Field.WINDOW, 0), worker.credit)
-        worker.roles = tuple(fields[Field.ROLES])
-        worker.resources = fields[Field.RESOURCES]
-        worker.label = fields.get(Field.LABEL, worker.label)
-        dispatch.offers.update(worker)
-        if worker.credit:
-            dispatch.offer_to(worker, now)
-        else:
-            # WMP-3.14: it cannot come; whoever else can is asked at once.
-            for queue in dispatch.queues.for_roles(worker.roles):
-                dispatch.offer(queue, now)
 
     def _numbered(self, worker: RemoteWorker, link: Link, message: Message, now: float) -> None:
         fields, columns = message.fields, message.columns
         stream = worker.stream
         if fields[Field.SESSION] != stream.session:
-            self._post.drop("other session", link, message)
+            self._outbound.drop("other session", link, message)
             self._pong(worker, now)  # WMP-7.7
             return
         arrival = stream.arrive(fields[Field.NUMBER])
         if arrival is not Arrival.NEXT:
-            self._post.drop(arrival.value, link, message)
+            self._outbound.drop(arrival.value, link, message)
             if arrival is Arrival.GAP:
                 self._pong(worker, now, again=True)
             return
         assert columns is not None
         if tuple(fields[Field.MANAGER]) != self._me:
             text = "names another manager, for which this one does not forward"
-            self._post.refuse(link, message, ErrorCode.UNKNOWN, text)
+            self._outbound.refuse(link, message, ErrorCode.UNKNOWN, text)
             return
-        if max(columns.ids) > self._dispatch.last_id:
+        if max(columns.ids) > self._scheduler.last_id:
             # The others in it count: its number will not come again.
             text = "names a job that this manager never gave out"
-            self._post.refuse(link, message, ErrorCode.UNKNOWN, text)
+            self._outbound.refuse(link, message, ErrorCode.UNKNOWN, text)
         if message.command is Command.STATUS:
-            self._dispatch.status(worker, columns)
+            self._scheduler.status(worker, columns)
             return
-        stale = self._dispatch.done(worker, columns, now)
+        stale = self._scheduler.done(worker, columns, now)
         if stale:
-            self._post.drop("stale result", link, message, f"{stale} of {len(columns.ids)}")
+            self._outbound.drop("stale result", link, message, f"{stale} of {len(columns.ids)}")
         assert columns.payloads is not None
         stream.unacked_bytes += sum(map(len, columns.payloads))
         if stream.unacked_bytes > _ACK_EVERY:
@@ -327,15 +268,15 @@ class ManagerMachine:
         ):
             held = set() if message.columns is None else set(message.columns.ids)
             ack = fields.get(Field.ACK, 0)
-            missing = self._dispatch.granted.missing(worker, ack, held)
+            missing = self._scheduler.leases.missing(worker, ack, held)
             if missing:
-                self._dispatch.lose_leases(worker, missing, "the worker does not hold it", now)
+                self._scheduler.lose_leases(worker, missing, "the worker does not hold it", now)
         if fields.get(Field.AGAIN) and fields.get(Field.SESSION) == worker.stream.session:
-            self._post.replay(worker, now)
+            self._outbound.replay(worker, now)
         if message.to:
             # Its room may be as it was, and known: it has nothing else to say (WMP-6.5).
             worker.said += 1
-            self._dispatch.offer_to(worker, now)
+            self._scheduler.offer_to(worker, now)
         self._pong(worker, now)
 
     def _pong(self, worker: RemoteWorker, now: float, *, again: bool = False) -> None:
@@ -350,11 +291,11 @@ class ManagerMachine:
         if worker.ready:
             fields[Field.READY] = worker.ready
             fields[Field.CREDIT] = worker.credit
-        self._post.send(worker, Command.PONG, fields, None, now)
+        self._outbound.send(worker, Command.PONG, fields, None, now)
 
     def _error(self, link: Link, message: Message, now: float) -> None:
         code, peer = message.fields[Field.CODE], error_replies.about(message)
-        self._post.drop(f"ERROR {code}" if code in ERROR_CODES else "ERROR", link, message)
+        self._outbound.drop(f"ERROR {code}" if code in ERROR_CODES else "ERROR", link, message)
         # Only of a worker that is known, and addressed to this very start: nobody who merely
         # has the address may stop a manager.
         directed = bool(message.to) and message.sender[0] in self._workers
@@ -373,7 +314,7 @@ class ManagerMachine:
     # -- routes, sessions, time
 
     def _undelivered(self, link: Link, message: Message, now: float) -> None:
-        self._post.drop("undelivered", link, message)
+        self._outbound.drop("undelivered", link, message)
         worker = self._workers.get(message.receiver or b"")
         fields = message.fields
         if worker is not None and fields.get(Field.SESSION) == worker.stream.session:
@@ -384,23 +325,23 @@ class ManagerMachine:
     def _lose_route(self, worker: RemoteWorker, now: float) -> None:
         """Its leases stay; it must be heard again before anything is sent (WMP-9.12)."""
         worker.link = None
-        self._dispatch.lose_route(worker, now)
+        self._scheduler.lose_route(worker, now)
 
     def _new_session(self, worker: RemoteWorker, now: float) -> None:
         """The worker has forgotten us: number anew, its leases are lost (WMP-7.5)."""
-        self._dispatch.lose(worker, "the worker forgot this manager", now)
-        self._post.end_session(worker)
+        self._scheduler.lose(worker, "the worker forgot this manager", now)
+        self._outbound.end_session(worker)
         self._sessions += 1
         worker.stream = Stream(self._sessions)
         worker.ready = 0
 
     def _forget(self, worker: RemoteWorker, cause: str, now: float) -> None:
         """The worker is gone (WMP-9.3, 9.7, 9.11)."""
-        del self._workers[worker.identity]
-        self._gone_epoch(worker.identity, worker.epoch)
+        self._scheduler.lose(worker, cause, now)
+        self._outbound.end_session(worker)
         self._timers.clear(ExpiryTimer(worker.identity))
-        self._post.end_session(worker)
-        self._dispatch.lose(worker, cause, now)
+        self._gone_epoch(worker.identity, worker.epoch)
+        del self._workers[worker.identity]
 
     def _gone_epoch(self, identity: bytes, epoch: int) -> None:
         self._gone[identity] = epoch
@@ -416,20 +357,20 @@ class ManagerMachine:
         """Act on one timer. An earlier one of the same tick may have ended what it is about."""
         match timer:
             case int() as id:
-                self._dispatch.expire(id, now)
+                self._scheduler.expire(id, now)
             case WakeTimer(kind):
-                if (queue := self._dispatch.queues.find(kind)) is not None:
-                    self._dispatch.press(queue, now)
+                if (queue := self._scheduler.queues.find(kind)) is not None:
+                    self._scheduler.press(queue, now)
             case ExpiryTimer(identity):
                 if (worker := self._workers.get(identity)) is not None:
                     self._check_expiry(worker, now)
             case ResendTimer(identity):
                 if (worker := self._workers.get(identity)) is not None:
-                    self._post.check_resend(worker, now)
+                    self._outbound.check_resend(worker, now)
             case HoldTimer(identity, lock):
                 worker = self._workers.get(identity)
                 if worker is not None and (give := worker.gives.get(lock)) is not None:
-                    self._dispatch.close(give, now)
+                    self._scheduler.close(give, now)
             case _:
                 assert_never(timer)
 
@@ -449,15 +390,15 @@ class ManagerMachine:
             if not worker.gives:
                 self._pong(worker, now)
             for give in tuple(worker.gives.values()):
-                self._dispatch.close(give, now)
+                self._scheduler.close(give, now)
         self._halt(None)
 
     def _halt(self, error: Exception | None) -> None:
         self._halted = True
-        self._post.actions.append(Halt(error))
+        self._outbound.actions.append(Halt(error))
 
     def _policy_failed(self, error: Exception) -> None:
-        self._post.drop("policy failed", detail=f"{type(error).__name__}: {error}")
+        self._outbound.drop("policy failed", detail=f"{type(error).__name__}: {error}")
 
 
 def _ends_session(message: Message) -> bool:

@@ -12,9 +12,8 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from attrs import define, field
 
-from wmp.core.manager.batches import Batch, Batches
-from wmp.core.manager.job_lifecycle import JobInput, JobRecord, JobState
-from wmp.core.manager.leases import Part
+from wmp.core.manager.batches import Batch, Batches, Part
+from wmp.core.manager.job_lifecycle import JobRecord, JobState
 from wmp.message import Frame, Kind
 
 __all__ = ["PriorityLevel", "Queue", "Queues"]
@@ -70,7 +69,7 @@ class Queue:
         deadline: float | None,
     ) -> None:
         """Add new jobs behind the others of their priority."""
-        made = self.batches.add(ids, payloads, self, priority, retries, deadline)
+        made = self.batches.add(ids, payloads, self.kind, priority, retries, deadline)
         if made:
             self._line(priority).new += made
         self.waiting += len(ids)
@@ -232,14 +231,3 @@ class Queues:
             del kinds[queue.kind]
             if not kinds:
                 del self._by_role[queue.kind.role]
-
-    def requeue(self, job: JobRecord, what: JobInput) -> bool:
-        """Step a leased job, and put it back when that queues it again; says whether."""
-        job.step(what)
-        job.worker = None
-        if job.state is not JobState.QUEUED:
-            return False
-        # Its queue may have been forgotten, and another made, while it was away.
-        job.queue = self.get(job.queue.kind)
-        job.queue.put_back(job)
-        return True

@@ -12,8 +12,8 @@ from typing import TypeAlias
 from attrs import define, field
 
 from wmp.actions import ManagerAction
+from wmp.core.manager.batches import Grant
 from wmp.core.manager.job_lifecycle import JobRecord
-from wmp.core.manager.leases import Grant
 from wmp.core.manager.queues import Queue
 from wmp.core.protocol.outbound import Outbound
 from wmp.core.protocol.stream import Stream
@@ -82,8 +82,8 @@ class RemoteWorker:
     """How many those are."""
     held: dict[Kind, int] = field(factory=dict)
     """How many jobs of each kind it holds, with and without records; none is 0."""
-    woken: dict[Kind, tuple[Queue, int]] = field(factory=dict)
-    """WAKEs not answered yet."""
+    woken: dict[Kind, int] = field(factory=dict)
+    """Jobs asked for by WAKEs that were not answered yet, by kind."""
     served: int = 0
     """When it was last woken or given jobs, as a count of such events; 0 for never."""
     done: int = 0

@@ -1,28 +1,30 @@
-"""Jobs and leases of a manager: who gets what, and what becomes of it.
+"""The scheduler: offers waiting jobs to workers, and answers what workers ask for.
 
-Spec §3 to §6 as far as they concern jobs. Routes, numbering and liveness are the
-manager's (:mod:`wmp.core.manager.machine`), which owns one of these.
+Spec §3 to §5. Which workers are woken, and whose open GIVEs are served, is chosen by
+:mod:`wmp.core.manager.candidates`; what becomes of a job that was granted, and where a lost job
+is queued again, is in :mod:`wmp.core.manager.leases`. Routes, numbering and liveness belong to
+:mod:`wmp.core.manager.machine`, which owns one scheduler.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 from attrs import define, field
 
-from wmp.actions import End, Note, Notify, Resolve
+from wmp.actions import End, Notify
+from wmp.core.manager.batches import Part
 from wmp.core.manager.candidates import Candidates
 from wmp.core.manager.job_lifecycle import JobInput, JobRecord, JobState
-from wmp.core.manager.leases import ENDS, Leases, Part
+from wmp.core.manager.leases import Leases
 from wmp.core.manager.queues import Queue, Queues
 from wmp.core.manager.remote_worker import Give, ManagerOutbound, RemoteWorker, fits
-from wmp.core.manager.timers import HoldTimer, WakeTimer
+from wmp.core.manager.timers import HoldTimer, ManagerTimers, WakeTimer
 from wmp.core.protocol.settings import ManagerSettings
 from wmp.errors import LocalProtocolError
 from wmp.events import Submitted
-from wmp.message import Columns, Command, Field, Frame, Limits, Message, Outcome
+from wmp.message import Columns, Command, Field, Limits, Link, Message
 
 __all__ = ["Scheduler"]
 
@@ -39,23 +41,20 @@ _MAX_FACTOR = 1 << 20  # beyond any number of workers; keeps the doubling bounde
 class Scheduler:
     """The job side of a manager.
 
-    Invariant: a job stands in ``granted`` from its first grant until it ended; while it is queued
-    it stands in its queue and is of no worker, while leased it is of exactly one.
+    Invariant: a job stands in ``leases`` from its first grant until it ended. While it is queued
+    it stands in its queue and has no holder; while leased it has exactly one.
     """
 
     settings: ManagerSettings
-    post: ManagerOutbound
-    offers: Candidates
+    outbound: ManagerOutbound
+    timers: ManagerTimers
+    candidates: Candidates
     queues: Queues = field(factory=Queues)
-    granted: Leases = field(init=False)
+    leases: Leases = field(init=False)
     last_id: int = 0
-    ended: Counter[End] = field(factory=Counter)
-    requeued: Counter[str] = field(factory=Counter)
-    _resolved: list[tuple[JobRecord, End, Frame]] = field(factory=list)
-    _settled: list[Resolve] = field(factory=list)
 
     def __attrs_post_init__(self) -> None:
-        self.granted = Leases(self.post.timers)
+        self.leases = Leases(self.outbound, self.timers, self.queues)
 
     # -- from the application
 
@@ -70,13 +69,13 @@ class Scheduler:
         deadline = None if event.timeout is None else now + event.timeout
         self.last_id = max(self.last_id, event.ids[-1])
         if deadline is not None:
-            self.post.timers.set_all(event.ids, deadline)
+            self.timers.set_all(event.ids, deadline)
         queue.append(event.ids, event.payloads, event.priority, event.retries, deadline)
         self.offer(queue, now)
 
     def cancel(self, ids: Iterable[int], now: float) -> None:
         """The submitter wants no result of these (WMP-6.10, 6.12)."""
-        asked: dict[bytes, list[JobRecord]] = {}
+        leased: dict[bytes, list[JobRecord]] = {}
         for id in ids:
             job = self.find(id)
             if job is None:
@@ -86,47 +85,66 @@ class Scheduler:
                 continue
             if was is JobState.QUEUED:
                 self._leave_queue(job)
-                self._end(job, End.CANCELLED, b"")
-            elif job.worker is not None:
-                asked.setdefault(job.worker.identity, []).append(job)
-        for jobs in asked.values():
-            self._ask_back(jobs, now)
+                self.leases.end(job, End.CANCELLED, b"")
+            elif job.holder is not None:
+                leased.setdefault(job.holder, []).append(job)
+        for holder, jobs in leased.items():
+            self._send_cancel(self.leases.workers[holder], jobs, now)
 
     def expire(self, id: int, now: float) -> None:
         """A job's deadline passed (WMP-6.8)."""
         job = self.find(id)
         if job is None:
             return
-        was, worker = job.state, job.worker
+        was = job.state
         job.step(JobInput.EXPIRE)
         if was is JobState.QUEUED:
             self._leave_queue(job)
-            self._end(job, End.TIMEOUT, b"its time passed while it waited for a worker")
-            return
-        if worker is not None:
+            self.leases.end(job, End.TIMEOUT, b"its time passed while it waited for a worker")
+        elif job.holder is not None:
+            worker = self.leases.workers[job.holder]
             if was is JobState.LEASED:
-                self._ask_back([job], now)
-            self.granted.release(worker, job)
+                self._send_cancel(worker, [job], now)
+            self.leases.release(worker, job)
             where = worker.label or worker.identity.hex()
-            self._end(job, End.TIMEOUT, f"its time passed at worker {where}".encode())
+            self.leases.end(job, End.TIMEOUT, f"its time passed at worker {where}".encode())
 
     # -- the jobs that have not ended
 
     def find(self, id: int) -> JobRecord | None:
         """The record of a job; one that was never granted has it made for the occasion."""
-        return self.granted.record(id) or self.queues.batches.find(id)
-
-    def all_jobs(self) -> dict[int, JobRecord]:
-        """The records of all jobs, by number; to be looked at only."""
-        jobs = {job.id: job for batch in self.queues.batches for job in batch.records()}
-        return jobs | {job.id: job for job in self.granted.all()}
+        return self.leases.record(id) or self.queues.batches.find(id)
 
     @property
     def empty(self) -> bool:
         """Whether all jobs ended."""
-        return not self.granted and not self.queues.waiting
+        return not self.leases and not self.queues.waiting
 
     # -- from workers
+
+    def ready(self, worker: RemoteWorker, link: Link, message: Message, now: float) -> None:
+        """Remember a worker's newest READY, and offer what waits (spec §3)."""
+        fields = message.fields
+        number = fields[Field.READY]
+        if number <= worker.ready:
+            self.outbound.drop("repeated READY", link, message)  # WMP-3.3: normal, not an error
+            return
+        self.candidates.remove(worker)
+        self.answered(worker)
+        worker.ready = number
+        worker.said += 1
+        worker.credit = fields[Field.CREDIT]
+        worker.window = min(fields.get(Field.WINDOW, 0), worker.credit)
+        worker.roles = tuple(fields[Field.ROLES])
+        worker.resources = fields[Field.RESOURCES]
+        worker.label = fields.get(Field.LABEL, worker.label)
+        self.candidates.update(worker)
+        if worker.credit:
+            self.offer_to(worker, now)
+        else:
+            # WMP-3.14: this worker cannot come, so others are woken at once.
+            for queue in self.queues.for_roles(worker.roles):
+                self.offer(queue, now)
 
     def give(self, worker: RemoteWorker, message: Message, now: float) -> None:
         """Serve a GIVE (spec §4, §5)."""
@@ -137,11 +155,11 @@ class Scheduler:
             if want == 0 and give is not None:
                 self.close(give, now)
             else:
-                self.post.drop("repeated lock", message=message)
+                self.outbound.drop("repeated lock", message=message)
             return
         if len(worker.stream.kept) > _MOST_KEPT:
             # It asks and asks and acknowledges nothing; each answer would be kept for it.
-            self.post.drop("too much unacknowledged", message=message)
+            self.outbound.drop("too much unacknowledged", message=message)
             return
         worker.last_lock = lock
         worker.said += 1
@@ -160,7 +178,7 @@ class Scheduler:
         )
         if not worker.ready and not worker.gives:
             # It never said READY: what the GIVE says is all there is to know of it.
-            self.offers.remove(worker)
+            self.candidates.remove(worker)
             worker.roles, worker.resources = give.roles, give.needs
         self.answered(worker, give.roles)
         filled = self._fill(give, held=until > now)
@@ -170,8 +188,8 @@ class Scheduler:
             self._grant(give, queue, parts, now, more=last < 0 or held)
         if held:
             worker.gives[lock] = give
-            self.offers.update(worker)
-            self.post.timers.set(HoldTimer(worker.identity, lock), until)
+            self.candidates.update(worker)
+            self.timers.set(HoldTimer(worker.identity, lock), until)
         elif not filled:
             self._no(worker, lock, now)
 
@@ -182,51 +200,8 @@ class Scheduler:
 
     def done(self, worker: RemoteWorker, columns: Columns, now: float) -> int:
         """Take results in; returns how many named no current lease (WMP-6.2, 6.3)."""
-        settled = self.granted.settle(worker, columns)
-        if settled is not None:
-            self._settled.append(settled)
-            worker.done += len(settled.ids)
-            self._offer_all(self._next_share(worker), now)
-            return 0
-        stale = 0
-        ended: list[tuple[JobRecord, End, Frame]] = []
-        back: list[tuple[JobRecord, int, Frame]] = []
-        changed: dict[int, Queue] = {}
-        outcomes, payloads = columns.outcomes or (), columns.payloads or ()
-        for id, attempt, outcome, payload in zip(
-            columns.ids, columns.attempts, outcomes, payloads, strict=True
-        ):
-            job = self.granted.take_back(worker, id, attempt)
-            if job is None:
-                stale += 1
-                continue
-            end = ENDS.get(outcome)
-            if end is None:
-                back.append((job, outcome, payload))
-            else:
-                ended.append((job, end, payload))
-        worker.done += len(ended)
-        for job, _, _ in ended:
-            job.step(JobInput.RESULT)
-        self._end_all(ended)
-        for job, outcome, payload in reversed(back):  # each goes to the front (WMP-6.13)
-            if outcome == Outcome.LOST:
-                cause = "lost at the worker"
-                text = bytes(payload[: Limits.LONG_TEXT]).decode(errors="replace")
-                queued = self._lose(worker, job, text)
-            else:
-                if outcome == Outcome.REFUSED:
-                    job.refuse(*worker.mark)
-                    what, cause = JobInput.REFUSE, "refused"
-                else:
-                    what, cause = JobInput.RETURN, "handed back"
-                queued = self.queues.requeue(job, what)
-                if not queued:
-                    self._end(job, End.CANCELLED, b"")
-            if queued:
-                self.requeued[cause] += 1
-                changed[job.id] = job.queue
-        self._offer_all([*changed.values(), *self._next_share(worker)], now)
+        stale, changed = self.leases.done(worker, columns)
+        self._offer_all([*changed, *self._next_share(worker)], now)
         return stale
 
     def status(self, worker: RemoteWorker, columns: Columns) -> None:
@@ -236,44 +211,21 @@ class Scheduler:
         for id, attempt, fraction, text in zip(
             columns.ids, columns.attempts, fractions, texts, strict=True
         ):
-            if self.granted.holds(worker, id, attempt):
-                self.post.actions.append(Notify(id, fraction, text))
+            if self.leases.holds(worker, id, attempt):
+                self.outbound.actions.append(Notify(id, fraction, text))
 
     def lose(self, worker: RemoteWorker, cause: str, now: float) -> None:
         """Everything of ``worker`` is void: its offers and all its leases (WMP-6.4)."""
         self.drop_offers(worker)
-        self.lose_leases(worker, self.granted.of(worker), cause, now)
+        self.lose_leases(worker, self.leases.of(worker), cause, now)
 
     def lose_leases(
         self, worker: RemoteWorker, jobs: Sequence[JobRecord], cause: str, now: float
     ) -> None:
-        """Queue these leased jobs again, or end those whose retries are used up."""
-        if jobs:
-            ids, attempts = [job.id for job in jobs], [job.attempt for job in jobs]
-            peer = worker.identity, worker.epoch
-            self.post.actions.append(Note(cause, peer, ids=ids, attempts=attempts))
-        changed: dict[int, Queue] = {}
-        for job in reversed(jobs):  # each goes to the front: the oldest must come last
-            self.granted.release(worker, job)
-            if self._lose(worker, job, cause):
-                self.requeued[cause] += 1
-                changed[job.id] = job.queue
+        """These leases of ``worker`` are void: others get the jobs (WMP-6.4)."""
+        changed = self.leases.lose(worker, jobs, cause)
         # It holds fewer now, if it is still there, whether they are queued again or ended.
-        self._offer_all([*changed.values(), *self._next_share(worker)], now)
-
-    def _lose(self, worker: RemoteWorker, job: JobRecord, cause: str) -> bool:
-        """Void one lease; tell whether the job is queued again (WMP-6.4, 6.15, 6.17)."""
-        job.lost += worker.stream.left(job.take)
-        cancelling = job.state is JobState.CANCELLING
-        if self.queues.requeue(job, JobInput.SPEND if job.lost > job.retries else JobInput.LOSE):
-            return True
-        if cancelling:
-            self._end(job, End.CANCELLED, b"")
-        else:
-            where = worker.label or worker.identity.hex()
-            where = where.replace("\n", " ")
-            self._end(job, End.LOST, f"{where}\n{cause}".encode())
-        return False
+        self._offer_all([*changed, *self._next_share(worker)], now)
 
     def lose_route(self, worker: RemoteWorker, now: float) -> None:
         """Forget its credit; its open GIVEs are answered over the next route (WMP-9.12, 4.4)."""
@@ -286,14 +238,15 @@ class Scheduler:
         for give in tuple(worker.gives.values()):
             self._forget_give(give)
         worker.credit = 0
-        self.offers.remove(worker)
+        self.candidates.remove(worker)
         self.answered(worker)
 
     def answered(self, worker: RemoteWorker, roles: Iterable[str] | None = None) -> None:
         """The worker answered its WAKEs (for these roles), or never will."""
-        for kind, (queue, count) in tuple(worker.woken.items()):
+        for kind, count in tuple(worker.woken.items()):
             if roles is None or kind.role in roles:
                 del worker.woken[kind]
+                queue = self.queues.get(kind)
                 queue.woken -= count
                 self.queues.tidy(queue)
 
@@ -302,19 +255,19 @@ class Scheduler:
     def offer(self, queue: Queue, now: float) -> None:
         """Serve open GIVEs with what waits in ``queue``, then wake others for the rest."""
         if queue.waiting:
-            for worker, share in self.offers.to_serve(queue):
+            for worker, share in self.candidates.to_serve(queue):
                 for give in worker.gives_for(queue):
                     if share > 0:
                         share -= self._serve(give, queue, share, now)
         count = queue.waiting * queue.factor - queue.woken
-        wakes = self.offers.to_wake(queue, count) if queue.waiting and count > 0 else ()
+        wakes = self.candidates.to_wake(queue, count) if queue.waiting and count > 0 else ()
         for worker, share in wakes:
             self._wake(worker, queue, share, now)
         if queue.waiting and queue.woken:
             # While nobody else can be woken there is little to look for.
             after = self.settings.wake_timeout * (1 if wakes else queue.factor)
             after = min(after, self.settings.expire)
-            self.post.timers.arm(WakeTimer(queue.kind), now + after)
+            self.timers.arm(WakeTimer(queue.kind), now + after)
         self.queues.tidy(queue)
 
     def _serve(self, give: Give, queue: Queue, share: int, now: float) -> int:
@@ -342,29 +295,6 @@ class Scheduler:
             queue.factor = min(queue.factor * 2, _MAX_FACTOR)
         self.offer(queue, now)
 
-    # -- what was resolved in this step
-
-    def collect(self) -> None:
-        """Tell the submitters what ended."""
-        if self._resolved:
-            resolved, self._resolved = self._resolved, []
-            self._settled.append(
-                Resolve(
-                    ids=tuple([job.id for job, _, _ in resolved]),
-                    ends=tuple([end for _, end, _ in resolved]),
-                    payloads=tuple([payload for _, _, payload in resolved]),
-                    attempts=tuple([job.attempt for job, _, _ in resolved]),
-                )
-            )
-        if self._settled:
-            settled, self._settled = self._settled, []
-            for ends in [resolve.ends for resolve in settled]:
-                if ends.count(ends[0]) == len(ends):
-                    self.ended[ends[0]] += len(ends)  # mostly: and an End's hash is no C code
-                else:
-                    self.ended.update(ends)
-            self.post.actions += settled
-
     # -- helpers
 
     def _by_urgency(self, roles: Iterable[str]) -> list[Queue]:
@@ -389,7 +319,7 @@ class Scheduler:
         filled: list[tuple[Queue, list[Part]]] = []
         for queue in self._by_urgency(give.roles):
             if give.want and fits(queue.needs, give.needs):
-                share = self.offers.most(give, queue, held=held)
+                share = self.candidates.most(give, queue, held=held)
                 filled += [(queue, parts) for parts in self._bundles(give, queue, share)]
         return filled
 
@@ -412,13 +342,13 @@ class Scheduler:
     ) -> None:
         """Send one TAKE."""
         worker = give.worker
-        columns = self.granted.lease(worker, parts, now)
+        columns = self.leases.lease(worker, parts, now)
         kind = queue.kind
         fields: dict[int | str, Any] = {
             Field.ROLE: kind.role,
             Field.NEEDS: queue.needs,
             Field.LOCK: give.lock,
-            Field.MANAGER: self.post.me,
+            Field.MANAGER: self.outbound.me,
         }
         if more:
             fields[Field.MORE] = True
@@ -426,51 +356,42 @@ class Scheduler:
             fields[Field.CODEC] = kind.codec
         give.window = min(give.window, give.want)
         size = sum(map(len, columns.payloads or ()))
-        self.post.push(worker, Command.TAKE, fields, columns, now, size)
-        self.offers.mark_served(worker)
+        self.outbound.push(worker, Command.TAKE, fields, columns, now, size)
+        self.candidates.mark_served(worker)
         self.queues.tidy(queue)
 
     def _wake(self, worker: RemoteWorker, queue: Queue, share: int, now: float) -> None:
         worker.credit -= share
         worker.window = min(worker.window, worker.credit)
-        worker.woken[queue.kind] = (queue, share)
+        worker.woken[queue.kind] = share
         queue.woken += share
-        self.offers.mark_served(worker)
-        self.offers.update(worker)
+        self.candidates.mark_served(worker)
+        self.candidates.update(worker)
         fields: dict[int | str, Any] = {
             Field.COUNT: share,
             Field.ROLE: queue.kind.role,
             Field.NEEDS: queue.needs,
         }
-        self.post.send(worker, Command.WAKE, fields, None, now)
+        self.outbound.send(worker, Command.WAKE, fields, None, now)
 
     def _no(self, worker: RemoteWorker, lock: int, now: float) -> None:
-        self.post.push(worker, Command.NO, {Field.LOCK: lock}, None, now)
+        self.outbound.push(worker, Command.NO, {Field.LOCK: lock}, None, now)
 
-    def _ask_back(self, jobs: Sequence[JobRecord], now: float) -> None:
+    def _send_cancel(self, worker: RemoteWorker, jobs: Sequence[JobRecord], now: float) -> None:
         """CANCEL these jobs at the worker that holds them."""
-        worker = jobs[0].worker
-        assert worker is not None
         for start in range(0, len(jobs), Limits.JOBS):
             some = jobs[start : start + Limits.JOBS]
             columns = Columns([job.id for job in some], [job.attempt for job in some])
-            self.post.push(worker, Command.CANCEL, {Field.MANAGER: self.post.me}, columns, now)
+            fields: dict[int | str, Any] = {Field.MANAGER: self.outbound.me}
+            self.outbound.push(worker, Command.CANCEL, fields, columns, now)
 
     def _forget_give(self, give: Give) -> None:
         worker = give.worker
         if worker.gives.pop(give.lock, None) is not None:
-            self.post.timers.clear(HoldTimer(worker.identity, give.lock))
-            self.offers.update(worker)
+            self.timers.clear(HoldTimer(worker.identity, give.lock))
+            self.candidates.update(worker)
 
     def _leave_queue(self, job: JobRecord) -> None:
-        job.queue.count_out(job)
-        self.queues.tidy(job.queue)
-
-    def _end(self, job: JobRecord, end: End, payload: bytes) -> None:
-        """Take a job that has reached ENDED out of the books."""
-        self._end_all([(job, end, payload)])
-
-    def _end_all(self, ended: list[tuple[JobRecord, End, Frame]]) -> None:
-        for job, _, _ in ended:
-            self.granted.remove(job)
-        self._resolved += ended
+        queue = self.queues.get(job.kind)
+        queue.count_out(job)
+        self.queues.tidy(queue)

@@ -26,8 +26,8 @@ _Copier = Callable[[Any, _Memo], Any]
 
 _FLAT: Final = frozenset(
     {
-        "Scheduler.ended",
-        "Scheduler.requeued",
+        "Leases.ended",
+        "Leases.requeued",
         "Grant.ids",
         "Kept.fields",
         "RunningLane.ids",
