@@ -229,7 +229,7 @@ def wake_bound(patch: Patch) -> None:
 
 def wake_timeout(patch: Patch) -> None:
     """WMP-3.5: nobody else is asked when no GIVE comes."""
-    patch.setattr(Scheduler, "press", lambda self, queue, now: None)
+    patch.setattr(Scheduler, "widen", lambda self, queue, now: None)
 
 
 def cancelling(patch: Patch) -> None:
@@ -300,9 +300,9 @@ def refusals_are_free(patch: Patch) -> None:
     """WMP-6.5: who refuses a job loses its lease."""
     refuse = JobRecord.refuse
 
-    def spend(self: JobRecord, identity: bytes, session: int, said: int) -> None:
+    def spend(self: JobRecord, identity: bytes, session: int, reports: int) -> None:
         self.lost += 1
-        refuse(self, identity, session, said)
+        refuse(self, identity, session, reports)
 
     patch.setattr(JobRecord, "refuse", spend)
 
@@ -321,7 +321,7 @@ def give_bounds(patch: Patch) -> None:
 
 def refusal_memory(patch: Patch) -> None:
     """WMP-6.5: a job is given again at once to who has just refused it."""
-    patch.setattr(JobRecord, "passes_over", lambda self, identity, session, said: False)
+    patch.setattr(JobRecord, "passes_over", lambda self, identity, session, reports: False)
 
 
 def refusal_backoff(patch: Patch) -> None:

@@ -96,11 +96,11 @@ IGNORED: Final[Mapping[tuple[JobState, JobInput], str]] = {
 
 @frozen
 class Refusal:
-    """A worker that refused a job is not given it again before it has said more (WMP-6.5)."""
+    """A worker that refused a job is not given it again before it has reported room (WMP-6.5)."""
 
     session: int
-    said: int
-    """How many READYs, GIVEs and PINGs of it to wait for, counted by its manager."""
+    reports: int
+    """How many READYs, GIVEs and PINGs of the worker to wait for, as its manager counts them."""
     times: int
 
 
@@ -126,7 +126,7 @@ class JobRecord:
     refused: dict[bytes, Refusal] | None = None
     """Refusals by the identity of the worker; None for none."""
 
-    def refuse(self, identity: bytes, session: int, said: int) -> None:
+    def refuse(self, identity: bytes, session: int, reports: int) -> None:
         """Note that a worker refused the job.
 
         A worker that refuses it repeatedly is given it ever less often: each time only after
@@ -136,14 +136,14 @@ class JobRecord:
             self.refused = {}
         last = self.refused.get(identity)
         times = 1 if last is None else min(last.times + 1, _MOST_PATIENCE)
-        self.refused[identity] = Refusal(session, said + 2 ** (times - 1) - 1, times)
+        self.refused[identity] = Refusal(session, reports + 2 ** (times - 1) - 1, times)
 
-    def passes_over(self, identity: bytes, session: int, said: int) -> bool:
+    def passes_over(self, identity: bytes, session: int, reports: int) -> bool:
         """Whether a worker refused the job and has not reported room often enough since."""
         if self.refused is None:
             return False
         last = self.refused.get(identity)
-        return last is not None and last.session == session and said <= last.said
+        return last is not None and last.session == session and reports <= last.reports
 
     def step(self, what: JobInput) -> bool:
         """Move by the table; False when the pair is one that is ignored."""

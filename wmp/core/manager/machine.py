@@ -1,10 +1,9 @@
-"""The manager machine: holds jobs, gives them to workers that ask, accepts their ends.
+"""The manager machine: holds jobs, gives them to workers that ask, accepts their results.
 
 Theory of operation. ``handle(event, now)`` is the only way in, and the only thing that
 changes state; it returns what the surroundings must do, in order. ``deadline()`` says
-when to come back with ``Ticked``. This module knows peers: who they are, how they are
-reached, what is numbered, when they are given up. What happens to jobs is
-:mod:`wmp.core.manager.scheduler`, which it owns.
+when to come back with ``Ticked``. This module knows peers: their epochs, routes, sessions and
+when they are given up. Jobs are given out by :mod:`wmp.core.manager.scheduler`, which it owns.
 
 Nothing a peer sends can raise or change state by error: what cannot be acted on is
 dropped with a reason and answered with ERROR where the specification says so.
@@ -188,7 +187,7 @@ class ManagerMachine:
                 self._forget(worker, "the worker said goodbye", now)
 
     def _worker(self, link: Link, message: Message, now: float) -> RemoteWorker | None:
-        """Who sent it, with the route on which to answer; None when it is refused."""
+        """The sender of a message, with its newest route; None when the message is refused."""
         identity, epoch = message.sender
         worker = self._workers.get(identity)
         known = worker.epoch if worker is not None else self._gone.get(identity, -1)
@@ -215,12 +214,13 @@ class ManagerMachine:
             self._workers[identity] = worker
             self._gone.pop(identity, None)
             self._timers.set(ExpiryTimer(identity), now + self.settings.expire)
-        worker.heard = now
+        worker.last_received = now
         path = message.answer_to
         if worker.link != link or worker.path != path:
             first = worker.link is None and not worker.path
             worker.link, worker.path = link, path
-            # To who has no use for it nothing is sent again: leases would count as if it had come.
+            # A worker that has forgotten the session has no use for a replay, and the leases in
+            # it would count as begun.
             if not first and not _ends_session(message):
                 self._outbound.replay(worker, now)
         return worker
@@ -244,7 +244,7 @@ class ManagerMachine:
             self._outbound.refuse(link, message, ErrorCode.UNKNOWN, text)
             return
         if max(columns.ids) > self._scheduler.last_id:
-            # The others in it count: its number will not come again.
+            # The other jobs of the message count: its number will not come again.
             text = "names a job that this manager never gave out"
             self._outbound.refuse(link, message, ErrorCode.UNKNOWN, text)
         if message.command is Command.STATUS:
@@ -274,8 +274,8 @@ class ManagerMachine:
         if fields.get(Field.AGAIN) and fields.get(Field.SESSION) == worker.stream.session:
             self._outbound.replay(worker, now)
         if message.to:
-            # Its room may be as it was, and known: it has nothing else to say (WMP-6.5).
-            worker.said += 1
+            # A worker with unchanged credit sends no READY; its PING counts instead (WMP-6.5).
+            worker.room_reports += 1
             self._scheduler.offer_to(worker, now)
         self._pong(worker, now)
 
@@ -296,8 +296,8 @@ class ManagerMachine:
     def _error(self, link: Link, message: Message, now: float) -> None:
         code, peer = message.fields[Field.CODE], error_replies.about(message)
         self._outbound.drop(f"ERROR {code}" if code in ERROR_CODES else "ERROR", link, message)
-        # Only of a worker that is known, and addressed to this very start: nobody who merely
-        # has the address may stop a manager.
+        # Only a known worker that names this very start may stop a manager, not any node that
+        # has the address.
         directed = bool(message.to) and message.sender[0] in self._workers
         if code == ErrorCode.SUPERSEDED and peer == self._me and directed:
             self._halt(
@@ -323,7 +323,7 @@ class ManagerMachine:
             self._lose_route(worker, now)
 
     def _lose_route(self, worker: RemoteWorker, now: float) -> None:
-        """Its leases stay; it must be heard again before anything is sent (WMP-9.12)."""
+        """Send nothing more to a worker until its next message; its leases stay (WMP-9.12)."""
         worker.link = None
         self._scheduler.lose_route(worker, now)
 
@@ -360,7 +360,7 @@ class ManagerMachine:
                 self._scheduler.expire(id, now)
             case WakeTimer(kind):
                 if (queue := self._scheduler.queues.find(kind)) is not None:
-                    self._scheduler.press(queue, now)
+                    self._scheduler.widen(queue, now)
             case ExpiryTimer(identity):
                 if (worker := self._workers.get(identity)) is not None:
                     self._check_expiry(worker, now)
@@ -375,7 +375,7 @@ class ManagerMachine:
                 assert_never(timer)
 
     def _check_expiry(self, worker: RemoteWorker, now: float) -> None:
-        until = worker.heard + self.settings.expire
+        until = worker.last_received + self.settings.expire
         if until <= now:
             self._forget(worker, "silence", now)
         else:

@@ -1,7 +1,7 @@
 """What a manager remembers of one worker: route, READY, open GIVEs, leases, numbering.
 
-Kept per identity (WMP-1.8), for one epoch and one session; the route is only the latest
-one heard.
+Kept per identity (WMP-1.8), for one epoch and one session. The route is that of the newest
+message.
 """
 
 from __future__ import annotations
@@ -58,7 +58,8 @@ class RemoteWorker:
     identity: bytes
     epoch: int
     stream: Stream
-    heard: float
+    last_received: float
+    """When a message of the worker last arrived."""
     link: Link | None = None
     """None while no route is known."""
     path: Path = ()
@@ -66,8 +67,8 @@ class RemoteWorker:
     label: str = ""
     ready: int = 0
     """Number of the READY remembered; 0 for none."""
-    said: int = 0
-    """How often it spoke of its room, by READY or GIVE, or was there to do so, by PING."""
+    room_reports: int = 0
+    """How often the worker reported its room by READY or GIVE, or confirmed it by PING."""
     credit: int = 0
     window: int = 0
     roles: tuple[str, ...] = ()
@@ -114,7 +115,7 @@ class RemoteWorker:
         return len(self.leases) + self.granted
 
     def hold(self, kind: Kind, count: int) -> None:
-        """So many more jobs of a kind are held, or fewer when ``count`` is negative."""
+        """Count ``count`` more jobs of a kind as held, or fewer when it is negative."""
         held = self.held.get(kind, 0) + count
         if held:
             self.held[kind] = held
@@ -124,7 +125,7 @@ class RemoteWorker:
     @property
     def mark(self) -> tuple[bytes, int, int]:
         """What a refusal is remembered against (WMP-6.5)."""
-        return self.identity, self.stream.session, self.said
+        return self.identity, self.stream.session, self.room_reports
 
 
 ManagerOutbound: TypeAlias = Outbound[RemoteWorker, ManagerAction]

@@ -74,7 +74,7 @@ class Scheduler:
         self.offer(queue, now)
 
     def cancel(self, ids: Iterable[int], now: float) -> None:
-        """The submitter wants no result of these (WMP-6.10, 6.12)."""
+        """End jobs that wait; send CANCEL for those that are leased (WMP-6.10, 6.12)."""
         leased: dict[bytes, list[JobRecord]] = {}
         for id in ids:
             job = self.find(id)
@@ -130,9 +130,9 @@ class Scheduler:
             self.outbound.drop("repeated READY", link, message)  # WMP-3.3: normal, not an error
             return
         self.candidates.remove(worker)
-        self.answered(worker)
+        self.close_wakes(worker)
         worker.ready = number
-        worker.said += 1
+        worker.room_reports += 1
         worker.credit = fields[Field.CREDIT]
         worker.window = min(fields.get(Field.WINDOW, 0), worker.credit)
         worker.roles = tuple(fields[Field.ROLES])
@@ -158,11 +158,11 @@ class Scheduler:
                 self.outbound.drop("repeated lock", message=message)
             return
         if len(worker.stream.kept) > _MOST_KEPT:
-            # It asks and asks and acknowledges nothing; each answer would be kept for it.
+            # The worker acknowledges nothing, and each further answer would be kept for it.
             self.outbound.drop("too much unacknowledged", message=message)
             return
         worker.last_lock = lock
-        worker.said += 1
+        worker.room_reports += 1
         hold = min(fields.get(Field.HOLD, 0) / 1000, _MOST_HOLD)
         if len(worker.gives) >= _MOST_GIVES:
             hold = 0.0
@@ -177,10 +177,10 @@ class Scheduler:
             until,
         )
         if not worker.ready and not worker.gives:
-            # It never said READY: what the GIVE says is all there is to know of it.
+            # Without a READY the GIVE is all that is known of the worker.
             self.candidates.remove(worker)
             worker.roles, worker.resources = give.roles, give.needs
-        self.answered(worker, give.roles)
+        self.close_wakes(worker, give.roles)
         filled = self._fill(give, held=until > now)
         held = give.want > 0 and until > now
         for last, (queue, parts) in enumerate(filled, 1 - len(filled)):
@@ -216,7 +216,7 @@ class Scheduler:
 
     def lose(self, worker: RemoteWorker, cause: str, now: float) -> None:
         """Everything of ``worker`` is void: its offers and all its leases (WMP-6.4)."""
-        self.drop_offers(worker)
+        self.forget_offers(worker)
         self.lose_leases(worker, self.leases.of(worker), cause, now)
 
     def lose_leases(
@@ -224,25 +224,25 @@ class Scheduler:
     ) -> None:
         """These leases of ``worker`` are void: others get the jobs (WMP-6.4)."""
         changed = self.leases.lose(worker, jobs, cause)
-        # It holds fewer now, if it is still there, whether they are queued again or ended.
+        # The worker may be there still, and holds fewer jobs now.
         self._offer_all([*changed, *self._next_share(worker)], now)
 
     def lose_route(self, worker: RemoteWorker, now: float) -> None:
-        """Forget its credit; its open GIVEs are answered over the next route (WMP-9.12, 4.4)."""
+        """Forget a worker's credit; the next route answers its open GIVEs (WMP-9.12, 4.4)."""
         for give in tuple(worker.gives.values()):
             self.close(give, now)
-        self.drop_offers(worker)
+        self.forget_offers(worker)
 
-    def drop_offers(self, worker: RemoteWorker) -> None:
-        """Forget a worker's credit, WAKEs and open GIVEs, as if it were not there."""
+    def forget_offers(self, worker: RemoteWorker) -> None:
+        """Forget a worker's credit, WAKEs and open GIVEs."""
         for give in tuple(worker.gives.values()):
             self._forget_give(give)
         worker.credit = 0
         self.candidates.remove(worker)
-        self.answered(worker)
+        self.close_wakes(worker)
 
-    def answered(self, worker: RemoteWorker, roles: Iterable[str] | None = None) -> None:
-        """The worker answered its WAKEs (for these roles), or never will."""
+    def close_wakes(self, worker: RemoteWorker, roles: Iterable[str] | None = None) -> None:
+        """Forget the WAKEs of a worker (for these roles): they are answered, or never will be."""
         for kind, count in tuple(worker.woken.items()):
             if roles is None or kind.role in roles:
                 del worker.woken[kind]
@@ -264,7 +264,7 @@ class Scheduler:
         for worker, share in wakes:
             self._wake(worker, queue, share, now)
         if queue.waiting and queue.woken:
-            # While nobody else can be woken there is little to look for.
+            # While no other worker can be woken there is little to look for.
             after = self.settings.wake_timeout * (1 if wakes else queue.factor)
             after = min(after, self.settings.expire)
             self.timers.arm(WakeTimer(queue.kind), now + after)
@@ -283,14 +283,14 @@ class Scheduler:
         return want - give.want
 
     def offer_to(self, worker: RemoteWorker, now: float) -> None:
-        """A worker said that it has room: offer it what waits (WMP-3.6)."""
+        """A worker reported room: offer it what waits (WMP-3.6)."""
         if worker.credit:
             self._offer_all(
                 (q for q in self._by_urgency(worker.roles) if fits(q.needs, worker.resources)), now
             )
 
-    def press(self, queue: Queue, now: float) -> None:
-        """No GIVE came within ``wake_timeout``: ask twice as many (WMP-3.5)."""
+    def widen(self, queue: Queue, now: float) -> None:
+        """No GIVE came within ``wake_timeout``: wake twice as many workers (WMP-3.5)."""
         if queue.waiting and queue.woken:
             queue.factor = min(queue.factor * 2, _MAX_FACTOR)
         self.offer(queue, now)
@@ -304,7 +304,7 @@ class Scheduler:
         return [queue for _, queue in queues]
 
     def _next_share(self, worker: RemoteWorker) -> Iterable[Queue]:
-        """What a worker with room may get more of, now that it holds fewer jobs."""
+        """The queues of which a worker with room may get more, now that it holds fewer jobs."""
         roles = set(worker.roles) if worker.credit else set()
         for give in worker.gives.values():
             roles.update(give.roles)

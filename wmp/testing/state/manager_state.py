@@ -58,7 +58,7 @@ LEFT_OUT: Final = {
     "RemoteWorker.granted": "how many jobs its grants have",
     "RemoteWorker.held": "how many jobs of each kind it was leased",
     "RemoteWorker.done": "statistics; a policy that asks for it sees more than a snapshot",
-    "RemoteWorker.said": "stands with each refusal, as how far that is ahead of it",
+    "RemoteWorker.room_reports": "stands with each refusal, as how far that is ahead of it",
     "Stream.size": "follows from what is kept",
     "ManagerMachine._stories": "remembers what happened, and decides nothing",
     "Timers._heap": "the same timers, with leftovers",
@@ -106,7 +106,7 @@ def outline_manager(manager: ManagerMachine) -> Outline:
 def _worker_shape(pen: Pen, me: Peer, worker: RemoteWorker, granted: Leases) -> Hashable:
     peer = (worker.identity, worker.epoch)
     lock: Series = ("lock", peer)
-    pen.times.append(worker.heard)
+    pen.times.append(worker.last_received)
     stream = stream_shape(pen, worker.stream, me, peer, at_manager=True)
     down: Series = (DOWN, me, peer, worker.stream.session)
     gives = []
@@ -144,7 +144,7 @@ def _job_shape(pen: Pen, job: JobRecord, manager: ManagerMachine) -> Hashable:
         # How often it must speak first; an old refusal still counts towards the next one.
         worker = manager._workers.get(identity)
         same = worker is not None and worker.stream.session == refusal.session
-        more = refusal.said - worker.said if same and worker is not None else -1
+        more = refusal.reports - worker.room_reports if same and worker is not None else -1
         refusing.append((identity, refusal.times, max(-1, more)))
     return (
         job.id,
