@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from wmp.actions import Resolve
 from wmp.balance import least_recently_used
+from wmp.core.manager.job_lifecycle import JobRecord
 from wmp.core.manager.leases import Leases
 from wmp.core.manager.machine import ManagerMachine
 from wmp.core.protocol.settings import ManagerSettings
@@ -200,3 +201,34 @@ def test_columns_and_records_come_to_the_same(moves):
                 hear(manager.handle(Ticked(), now))
         told.append((said, manager.statistics(), snapshot(manager, now)))
     assert told[0] == told[1]
+
+
+def test_a_lone_job_and_a_grant_end_in_one_step_without_the_table(manager, worker, monkeypatch):
+    manager.handle(Submitted([1], [b"1"], Kind(), priority=1), 0.0)
+    leased_too = range(2, 5)
+    manager.handle(Submitted(leased_too, [b"x"] * 3, Kind(), timeout=9.0), 0.0)
+    (take,) = sent(worker.give(4), Command.TAKE)
+    assert list(take.columns.ids) == [1, 2, 3, 4]
+
+    def never(self, what):
+        raise AssertionError(f"{what} went by the table")
+
+    monkeypatch.setattr(JobRecord, "step", never)
+    actions = answer(worker, [3, 1])
+    assert ends(actions) == [(3, "ok", 1), (1, "ok", 1)]
+    assert sum(isinstance(action, Resolve) for action in actions) == 1
+    assert ends(answer(worker, [2, 4], [ERROR, OK])) == [(2, "error", 1), (4, "ok", 1)]
+    assert manager._scheduler.empty
+    assert not manager._workers[b"w1"].held
+    assert not any(id in manager._timers for id in leased_too)
+
+
+def test_the_result_of_an_earlier_attempt_is_not_settled(manager, worker):
+    manager.handle(Submitted([1], [b"1"], Kind()), 0.0)
+    worker.give(1)
+    answer(worker, [1], [BACK])
+    (take,) = sent(worker.give(1), Command.TAKE)
+    assert list(take.columns.attempts) == [2]
+    assert ends(answer(worker, [1], attempts=[1])) == []
+    assert manager.statistics().dropped == {"stale result": 1}
+    assert ends(answer(worker, [1], attempts=[2])) == [(1, "ok", 2)]
