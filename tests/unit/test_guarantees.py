@@ -1,4 +1,4 @@
-"""specs/guarantees.md names tests and invariants that there are, and leaves no invariant out."""
+"""Guarantees and security name tests and invariants that exist, and leave no invariant out."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from wmp.testing.invariants import INVARIANTS
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "specs" / "guarantees.md").read_text(encoding="utf-8")
-NAMED = sorted(set(re.findall(r"`(tests/[\w/.]+::\w+)`", PAGE)))
+SECURITY = (ROOT / "specs" / "security.md").read_text(encoding="utf-8")
+NAMED = sorted(set(re.findall(r"`(tests/[\w/.]+::\w+)`", PAGE + SECURITY)))
 
 
 def defined_in(path: Path) -> set[str]:
