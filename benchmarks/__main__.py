@@ -57,7 +57,7 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
 def main(arguments: list[str] | None = None) -> None:
     """Run what was asked for and show it."""
     options = _options(arguments)
-    # Whoever ends this ends its children, too: contexts are left in order.
+    # SIGTERM ends the children, too: sys.exit leaves all contexts in order.
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     if options.source is not None:
         try:

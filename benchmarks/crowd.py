@@ -33,7 +33,7 @@ class Crowd:
     Args:
         endpoint: Of a manager, or with ``mute`` of anything.
         workers: How many.
-        role: What all of them offer.
+        role: The role that all of them offer.
         mute: Only connect and say READY: what is there may not answer.
     """
 

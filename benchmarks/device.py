@@ -1,4 +1,4 @@
-"""What a device's own work costs: CPU a message with 1, 16 and 256 jobs in it.
+"""The cost of a device's own work: CPU a message with 1, 16 and 256 jobs in it.
 
 ``python -m benchmarks --only device``. A bare ROUTER plays the manager and a bare DEALER the
 worker, so that the process in between is all that is measured. Beside the device stands libzmq's
@@ -36,7 +36,7 @@ class _Between:
     router: zmq.Socket[bytes]
     dealer: zmq.Socket[bytes]
     way: list[bytes]
-    """What stands before a message on the way to the dealer."""
+    """Frames before a message on the way to the dealer."""
     route: Path
     """And in it."""
 

@@ -48,7 +48,7 @@ class Contender(Protocol):
 
 @frozen
 class Case:
-    """What is measured while one contender is open."""
+    """The figures that are measured while one contender is open."""
 
     open: Callable[[], contextlib.AbstractContextManager[Any]]
     rates: Mapping[str, str] = field(factory=dict)
@@ -240,7 +240,7 @@ class Bench:
 
 
 _UNITS = {"p50": "µs", "p99": "µs", "cpu": "µs CPU"}
-"""What is told of one job at a time."""
+"""The figures of one job at a time, and their units."""
 
 
 def _singles(contender: Contender, payloads: Sequence[bytes]) -> dict[str, float]:
@@ -258,8 +258,8 @@ def _singles(contender: Contender, payloads: Sequence[bytes]) -> dict[str, float
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """What earlier cases left is collected before the clock starts; the collector stays on, as it
-    does in anybody's program."""
+    """Collect the garbage of earlier cases before the clock starts; the collector stays on, as it
+    does in ordinary programs."""
     gc.collect()
     yield
 

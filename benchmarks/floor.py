@@ -1,4 +1,4 @@
-"""What a lone job costs before any machine of ours: ``python -m benchmarks --only floor,latency``.
+"""The cost of a lone job without our machines: ``python -m benchmarks --only floor,latency``.
 
 A ladder of echoes, one at a time, each a rung more than the one before:
 
@@ -7,7 +7,7 @@ A ladder of echoes, one at a time, each a rung more than the one before:
   than the worker's loop's: two hand-overs at each end, as for a blocking manager and a pool;
 - ``codec``: and a TAKE on the way there, a DONE on the way back, made and read by our codec.
 
-What ``latency`` takes above the last is the machines, the driver, and what the API promises. The
+The rest of ``latency`` is the machines, the driver, and the promises of the API. The
 machines alone, and the codec, are measured in this process, by its CPU clock.
 
 The other end is ``python -m benchmarks.floor RUNG``.
@@ -85,8 +85,8 @@ def watch(
     """Have ``got`` called with the frames of each message.
 
     Returns:
-        What looks for messages: to be called after sending, too, which may swallow what the
-        descriptor says.
+        A function that looks for messages. Call it after sending, too: a send may clear the
+        signal of the descriptor.
     """
 
     def readable() -> None:

@@ -1,4 +1,4 @@
-"""What it costs to be large: ``python -m benchmarks --only growth``.
+"""The cost of size: ``python -m benchmarks --only growth``.
 
 Workers, queued jobs, managers a worker, roles. Times are CPU of the process in question and not
 of the clock: the same on a machine that others use. Each point has processes of its own.

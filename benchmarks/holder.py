@@ -1,4 +1,4 @@
-"""Managers in a process of their own, told by lines what to do. Started by ``--only growth``.
+"""Managers in a process of their own, which reads orders from stdin. Started by ``--only growth``.
 
 ``python -m benchmarks.holder [MANAGERS]``; ``… sink`` instead is a bare ROUTER which shows
 what connections cost without any of wmp. Each line is a JSON object with ``do`` and its
@@ -99,7 +99,7 @@ class Holder:
         return queued
 
     async def do_drain(self, jobs: int) -> None:
-        """Take all results of what was queued."""
+        """Take the results of all queued jobs."""
         payloads = _payloads(jobs)
         if self._map is None:
             for job, payload in zip(self._jobs, payloads, strict=True):

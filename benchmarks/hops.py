@@ -44,7 +44,7 @@ class Place(NamedTuple):
 
 
 class Way(NamedTuple):
-    """What one job passed."""
+    """The way of one job."""
 
     files: list[str]
     """Files in which any function was called meanwhile."""
@@ -164,7 +164,7 @@ async def follow(runs: int = _RUNS) -> Way:
             for _ in range(_WARM_UP):
                 await (await manager.submit(b"hello"))
             for _ in range(runs):
-                # What the last job leaves behind, an acknowledgement, is not this one's.
+                # The acknowledgement of the last job does not belong to this one.
                 await asyncio.sleep(0.05)
                 follower.begin()
                 sys.setprofile(follower)

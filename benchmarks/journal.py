@@ -1,8 +1,8 @@
-"""What a journal costs: ``python -m benchmarks --only journal``.
+"""The cost of a journal: ``python -m benchmarks --only journal``.
 
 Two managers, each with a worker of its own, take turns: one writes journals at both ends, the other
-none. A run of one is compared with the run of the other just before it, by time and by what
-the manager's process computed, which is the steadier figure; the thread that writes is in it.
+none. A run of one is compared with the run of the other just before it, by time and by the
+CPU time of the manager's process, the thread that writes included. The CPU time is steadier.
 """
 
 from __future__ import annotations

@@ -53,7 +53,7 @@ def _proxy(options: argparse.Namespace) -> None:
 
 
 def _end_with_parent() -> None:
-    """Whoever started this holds the other end of standard input, until it is gone or killed."""
+    """End with the parent, which holds the other end of standard input until it ends."""
     sys.stdin.buffer.read()
     os.kill(os.getpid(), signal.SIGTERM)
 

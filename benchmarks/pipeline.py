@@ -8,7 +8,7 @@ machine read the CPU seconds, of Java and the Python workers together; two steps
 way at once, and then each has the seconds of both. The stages of a step are those that Spark ran
 for it: what it had planned and then skipped, as it was there, does not count.
 
-Ten million lines need 3 GB for the journal, as much for what Spark keeps meanwhile, and 3 GB of
+Ten million lines need 3 GB for the journal, as much for Spark's temporary files, and 3 GB of
 memory.
 """
 
@@ -43,7 +43,7 @@ STEP = 5e-6
 BATCH = 16
 """Jobs handed in at once."""
 WORK = ("spark_jobs", "stages", "tasks")
-"""What Spark cuts a step into."""
+"""The parts of a step in Spark."""
 WARM = 20_000
 """Lines of the journal to warm up with."""
 ROOM = 1000
@@ -140,7 +140,7 @@ def cpu_seconds(root: int) -> float:
 
 
 def work_of(spark: Any, step: str) -> dict[str, int]:
-    """What Spark ran for a step, by the group of its jobs: how many jobs, stages and tasks."""
+    """The numbers of jobs, stages and tasks that Spark ran for a step, by the group of its jobs."""
     tracker = spark.sparkContext.statusTracker()
     jobs = [tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup(step)]
     numbers = {number for job in jobs for number in job.stageIds}
@@ -162,7 +162,7 @@ def measure(journal: Path, warm: Path, cores: int) -> dict[str, Any]:
     write = Tables.write
 
     def timed(tables: Tables, name: str, frame: Any) -> Any:
-        # It is the group of what is read in between, too, until the next step.
+        # Reads until the next step belong to this group, too.
         spark.sparkContext.setJobGroup(name, name)
         start, used = time.perf_counter(), cpu_seconds(java)
         written = write(tables, name, frame)
@@ -178,7 +178,7 @@ def measure(journal: Path, warm: Path, cores: int) -> dict[str, Any]:
         before, start = cpu_seconds(java), time.perf_counter()
         result = build(spark, [journal], f"{out}/tables")
         seconds, cpu = time.perf_counter() - start, cpu_seconds(java) - before
-        # What ran is told by events, which are handled a little later.
+        # Spark reports its jobs by events, which it handles a little later.
         spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty()  # type: ignore[union-attr]
         for name, took in steps.items():
             took |= work_of(spark, name)

@@ -71,7 +71,7 @@ class Process:
         """Return the next line, decoded from JSON.
 
         Raises:
-            RuntimeError: The process ended, or said nothing in time; with what it wrote.
+            RuntimeError: The process ended, or wrote nothing in time; with its output.
         """
         late = threading.Timer(timeout, self._popen.kill)
         late.start()
@@ -84,7 +84,7 @@ class Process:
             self._popen.wait(TIMEOUT)
             # Of a traceback the last line says what happened.
             words = self.words().rpartition("\n")[2]
-            raise RuntimeError(f"{self.name} ended: {words or 'it said nothing'}")
+            raise RuntimeError(f"{self.name} ended: {words or 'without a word on stderr'}")
         return json.loads(line)
 
     def ask(self, **what: Any) -> Any:
@@ -94,7 +94,7 @@ class Process:
 
     @property
     def name(self) -> str:
-        """What was started, for people."""
+        """The command, for people."""
         return " ".join(self._argv[:6])
 
     @property
@@ -103,13 +103,13 @@ class Process:
         return self._popen.poll() is None
 
     def words(self) -> str:
-        """What it wrote to its standard error last."""
+        """The end of its standard error."""
         self._errors.seek(0)
         return self._errors.read().decode(errors="replace")[-2000:].strip()
 
     def cpu(self) -> float:
         """Seconds of CPU that it used so far, all threads."""
-        # What clock_getcpuclockid(3) makes of a process's id; /proc counts in hundredths.
+        # The formula of clock_getcpuclockid(3); /proc counts in hundredths of a second.
         return time.clock_gettime(~self.pid << 3 | 2)
 
     def memory(self) -> int:

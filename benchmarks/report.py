@@ -46,14 +46,14 @@ TARGETS: dict[str, tuple[str, float, str]] = {
     "growth_queued_memory": ("≤", 600.0, ""),
     "growth_queued_rate_1000000": ("≥", 0.8, "growth_queued_rate_1000"),
 }
-"""What is aimed at: a figure, and how many times another one it should be at least or most.
+"""The targets: a figure, and the least or greatest multiple of another figure that it should be.
 
 Without another one the number is the figure itself. Nothing fails for a target missed.
 """
 
 
 class Figures(Protocol):
-    """What was measured: a bench, or what was read from a file."""
+    """The measured figures: of a bench, or from a file."""
 
     figures: dict[str, dict[str, Any]]
     curves: dict[str, dict[str, Any]]
@@ -85,7 +85,7 @@ def about(bench: Figures, *, quick: bool) -> dict[str, Any]:
 
 
 def from_json(found: dict[str, Any]) -> Figures:
-    """What ``as_json`` made, to be shown again."""
+    """The figures that ``as_json`` wrote."""
     rest = dict(found)
     told = rest.pop("about")
     return _Read(rest, told["curves"], told["skipped"])

@@ -1,4 +1,4 @@
-"""What everybody does: echo J payloads. Used by ``python -m benchmarks``."""
+"""The common work: echo J payloads. Used by ``python -m benchmarks``."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def make(jobs: int, size: int) -> list[bytes]:
 
 
 def through(call: Callable[[Sequence[bytes]], Iterable[bytes]], payloads: Sequence[bytes]) -> float:
-    """Take every result and compare it with what went in; return the seconds it took.
+    """Take every result and compare it with its payload; return the seconds that this took.
 
     The comparison is inside the clock for everybody, and so is the call: some work in it, some
     only when results are asked for.

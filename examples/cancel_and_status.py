@@ -1,4 +1,4 @@
-"""A job is a future: it reports progress, can be cancelled, timed, and fails as itself."""
+"""A job is a future: it reports progress, can be cancelled, and has a time limit."""
 
 import threading
 import time
@@ -9,11 +9,11 @@ halfway = threading.Event()
 
 
 def slow(payload: bytes, job: wmp.RunningJob) -> str:
-    """A handler with a second argument is told about the job that it does."""
+    """A handler with a second argument receives the running job."""
     steps = int(payload)
     for step in range(steps):
         if job.cancelled:
-            # Nobody wants the result any more. To look now and then is all it takes.
+            # Nobody wants the result any more. The handler only has to check now and then.
             raise wmp.JobCancelled("seen, and stopped")
         job.report(step / steps, f"step {step} of {steps}")
         time.sleep(0.02)
@@ -21,7 +21,7 @@ def slow(payload: bytes, job: wmp.RunningJob) -> str:
 
 
 def show(status: wmp.Status) -> None:
-    """Called on a thread of its own for each report; 20 a second at most are sent."""
+    """Called on a thread of its own for each report. At most 20 reports a second are sent."""
     if status.fraction is not None and status.fraction > 0.5 and not halfway.is_set():
         print(f"more than half of it is done: {status.text}")
         halfway.set()
@@ -40,7 +40,7 @@ with (
     print(f"done: {job.result(timeout=10).decode()}")
     assert halfway.wait(10)
 
-    # Cancelling asks. The answer is definite: JobCancelled, or the result if that was faster.
+    # cancel() asks. The answer is definite: JobCancelled, or the result if that came first.
     started = threading.Event()
     job = manager.submit(b"10000", role="slow", on_status=lambda status: started.set())
     started.wait(10)
@@ -55,7 +55,7 @@ with (
     except wmp.JobTimeout as error:
         print(f"timed out: {error}")
 
-    # What a handler raises is raised here, with the worker's traceback as a note.
+    # An exception of the handler arrives here as JobFailed, with the worker's traceback.
     try:
         manager.submit(b"0", role="broken").result(timeout=10)
     except wmp.JobFailed as error:

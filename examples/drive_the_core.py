@@ -1,4 +1,4 @@
-"""Manager and worker as they are inside: state machines, here driven by hand.
+"""Manager and worker as state machines, driven by hand.
 
 No sockets, no threads, no clock: what one sends is handed to the other, and time is a number that
 jumps to whenever somebody wants to be looked at next. A program with a transport of its own
@@ -20,8 +20,8 @@ manager = ManagerMachine(
 )
 worker = WorkerMachine(WorkerSettings(identity=b"the worker", epoch=1, roles=("shout",)), links=1)
 
-# What each calls its end of the connection between them: a worker counts its links from 0, a
-# manager is told the routing id of the connection.
+# The names of the connection at its two ends: a worker counts its links from 0, and a manager
+# uses the routing id of the connection.
 LINK = {manager: b"connection 1", worker: 0}
 NAME = {manager: "manager", worker: "worker "}
 
@@ -31,12 +31,12 @@ results = {}
 
 
 def perform(machine, actions):
-    """Do what a machine asks for, in order."""
+    """Carry out the actions of a machine, in order."""
     other = worker if machine is manager else manager
     for action in actions:
         match action:
             case Send(message=message):
-                # Through bytes, as a transport would have it.
+                # Encode and decode, as a transport would.
                 frames = codec.encode(message)
                 size = sum(map(len, frames))
                 print(f"{now:6.3f}  {NAME[machine]} ── {message.command.name}, {size} bytes")
@@ -57,7 +57,7 @@ def perform(machine, actions):
 
 
 def settle():
-    """Hand out events until there are none."""
+    """Deliver events until there are none."""
     while events:
         machine, event = events.popleft()
         perform(machine, machine.handle(event, now))
@@ -69,7 +69,7 @@ payloads = [b"to be", b"or not", b"to be"]
 events.append((manager, Submitted((1, 2, 3), payloads, Kind(role="shout"))))
 settle()
 
-# Nothing happens until somebody's timer is due; three of those pass here.
+# Nothing happens until a timer is due. Three timers pass here.
 for _ in range(3):
     now = min(at for machine in (manager, worker) if (at := machine.deadline()) is not None)
     events += [(machine, Ticked()) for machine in (manager, worker)]

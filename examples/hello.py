@@ -1,14 +1,14 @@
-"""A manager, a worker, a job: in one file here, in three places as a rule."""
+"""A manager, a worker and a job in one file. Usually they are in different processes."""
 
 import wmp
 
 
 def greet(payload: bytes) -> str:
-    """Do a job: bytes come, bytes or text go."""
+    """Do a job: the argument is bytes, the result is bytes or text."""
     return f"hello, {payload.decode()}"
 
 
-# Ports are chosen by the system; a real manager binds to a known one: Manager("tcp://…:5570").
+# The system chooses the port here. A real manager binds a known port: Manager("tcp://…:5570").
 with wmp.Manager() as manager, wmp.Worker(*manager.endpoints, handlers=greet):
     job = manager.submit(b"world")
     print(job.result(timeout=10).decode())

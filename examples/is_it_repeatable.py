@@ -1,4 +1,4 @@
-"""Is a handler fit to run twice? Simulated worlds with faults tell, in a second or two.
+"""May a handler run twice? Simulated networks with faults show it, in a second or two.
 
 A worker may die after it did a job and before it could say so; then the job is done again. Run
 this file by itself, or as one would in a project: ``pytest examples/is_it_repeatable.py``
@@ -13,29 +13,29 @@ ORDERS = [b"order-%d" % number for number in range(10)]
 
 
 class Bank:
-    """Stands for whatever a handler changes; a database, say."""
+    """Stands for the data that a handler changes, for example in a database."""
 
     def __init__(self):
         self.booked = Counter()
         self.known = set()
 
     def pay(self, order):
-        """Wrong: whoever does it twice pays twice."""
+        """Wrong: to run it twice is to pay twice."""
         self.booked[order] += 1
 
     def pay_if_unknown(self, order):
-        """Wrong as well, and less often: what if it ends between the two?"""
+        """Also wrong, but less often: the handler may end between the two lines."""
         if order not in self.known:
             self.booked[order] += 1
             self.known.add(order)
 
     def pay_by_number(self, order):
-        """Right: one step, which changes nothing when it is done again."""
+        """Right: one step, which changes nothing when it is repeated."""
         self.booked[order] = 1
 
 
 def each_is_paid_once(world, bank, handler):
-    """Submit all orders to two workers, and look at the bank when all has ended."""
+    """Submit all orders to two workers, and check the bank after the last end."""
     world.worker(handler, count=2)
     for order in ORDERS:
         world.submit(order)
@@ -48,20 +48,20 @@ def each_is_paid_once(world, bank, handler):
 @wmp.testing.simulate(seeds=100)
 def test_pay(world):
     """Meant to fail."""
-    bank = Bank()  # a new one for each world
+    bank = Bank()  # a new bank for each world
     each_is_paid_once(world, bank, bank.pay)
 
 
 @wmp.testing.simulate(seeds=100, faults=["kill"])
 def test_pay_if_unknown(world):
-    """Meant to fail, in one world of some."""
+    """Meant to fail, in some of the worlds."""
     bank = Bank()
     each_is_paid_once(world, bank, bank.pay_if_unknown)
 
 
 @wmp.testing.simulate(seeds=100)
 def test_pay_by_number(world):
-    """Holds in all of them."""
+    """Holds in all worlds."""
     bank = Bank()
     each_is_paid_once(world, bank, bank.pay_by_number)
 

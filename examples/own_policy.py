@@ -1,4 +1,4 @@
-"""A balancing policy of one's own: who is asked first is a function of a few lines."""
+"""Your own balancing policy: a function of a few lines chooses the workers to ask first."""
 
 from collections.abc import Sequence
 
@@ -7,7 +7,7 @@ from wmp.balance import Jobs, Offer
 
 
 def nearest_first(jobs: Jobs, offers: Sequence[Offer]) -> Sequence[Offer]:
-    """Ask the workers of our own rack first, and of those the one that has done least."""
+    """Ask the workers of our own rack first, and among them the worker that has done least."""
     return sorted(offers, key=lambda offer: (not offer.label.startswith("rack-7"), offer.done))
 
 
@@ -16,11 +16,11 @@ def work(payload: bytes) -> bytes:
     return payload
 
 
-# Built in are, by name: any, least_recently_used (what you get), most_free, random_of_two;
-# and to be put together, in wmp.balance: by_role, weighted.
+# Built-in policies, by name: any, least_recently_used (the default), most_free, random_of_two.
+# wmp.balance has policies that combine others: by_role, weighted.
 with wmp.Manager(policy=nearest_first) as manager:
-    # hold=0: the plain handshake, in which the manager asks whenever jobs come. With it a worker
-    # is never ahead of the manager's choice.
+    # hold=0: the plain handshake, in which the manager asks whenever jobs come. So no worker asks
+    # before the manager has chosen.
     near = wmp.Worker(*manager.endpoints, handlers=work, slots=4, label="rack-7 first", hold=0)
     far = wmp.Worker(*manager.endpoints, handlers=work, slots=4, label="rack-1 other", hold=0)
     with far, near:

@@ -1,4 +1,4 @@
-"""Functions that compute: each slot of the worker is a process of its own."""
+"""Functions that use much CPU: each slot of the worker is a process of its own."""
 
 import os
 
@@ -6,7 +6,7 @@ import wmp
 
 
 def primes(limit: int) -> list[int]:
-    """Count the primes below ``limit``; say which process did."""
+    """Count the primes below ``limit``, and name the process that counted."""
     found = [n for n in range(2, limit) if all(n % d for d in range(2, int(n**0.5) + 1))]
     return [len(found), os.getpid()]
 
@@ -26,6 +26,6 @@ def main() -> None:
     print(f"{len(processes)} other processes counted them")
 
 
-# The processes import this file to find the function; they must not start workers themselves.
+# The processes import this file to find the function. They must not start workers themselves.
 if __name__ == "__main__":
     main()

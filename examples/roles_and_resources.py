@@ -1,4 +1,4 @@
-"""Workers that differ: each offers roles and resources, each job asks for what it needs."""
+"""Workers that differ: each offers roles and resources, and each job names its needs."""
 
 import threading
 import time
@@ -11,7 +11,7 @@ lock = threading.Lock()
 
 
 def train(payload: bytes) -> str:
-    """Something that needs a graphics card to itself."""
+    """Work that needs a graphics card to itself."""
     global running, most
     with lock:
         running += 1
@@ -23,12 +23,12 @@ def train(payload: bytes) -> str:
 
 
 def resize(payload: bytes) -> str:
-    """Something that any processor can do."""
+    """Work for any processor."""
     return f"{payload.decode()} was resized"
 
 
 with wmp.Manager() as manager:
-    # Eight slots, but two cards: however many slots are free, two jobs that need one run at once.
+    # Eight slots and two cards: at most two jobs that need a card run at once.
     big = wmp.Worker(
         *manager.endpoints,
         handlers={"train": train, "resize": resize},

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 import wmp
 
-# map() keeps up to `in_flight` jobs (8192 by default) under way: whoever stops early finds that
-# more inputs were read, and more jobs done, than results taken; in_flight=10 reads 10 ahead.
+# map() keeps up to `in_flight` jobs (8192 by default) under way. After an early stop, more inputs
+# were read and more jobs done than results taken. in_flight=10 reads 10 inputs ahead.
 
 
 def square(number: int) -> int:
@@ -14,7 +14,7 @@ def square(number: int) -> int:
 
 
 def numbers() -> Iterator[int]:
-    """Inputs may come from anywhere, and need not end: they are pulled as results are taken."""
+    """Inputs may come from anywhere, and need not end: map() reads them as results are taken."""
     number = 0
     while True:
         yield number
@@ -22,9 +22,9 @@ def numbers() -> Iterator[int]:
 
 
 with (
-    # With codec "cbor" payloads and results are any value that CBOR knows, not just bytes.
+    # With codec "cbor" payloads and results are numbers, texts, lists and dicts, not just bytes.
     wmp.Manager(codec="cbor") as manager,
-    # Two workers here; any number of them, anywhere, and they may come and go meanwhile.
+    # Two workers here. There may be any number, on any machine, and they may come and go.
     wmp.Worker(*manager.endpoints, handlers=square),
     wmp.Worker(*manager.endpoints, handlers=square),
 ):

@@ -1,4 +1,4 @@
-"""A device in between: workers know it, and it knows the managers. It may go away and come back."""
+"""A device between workers and managers. It may stop and start again while jobs run."""
 
 import wmp
 
@@ -17,7 +17,7 @@ with wmp.Manager() as manager:
 
     jobs = [manager.submit(b"drawer") for _ in range(100)]
     first.close()
-    # Another one takes its place. It knows nothing of the jobs: manager and worker do.
+    # Another device takes its place. A device knows no jobs: manager and worker know them.
     with wmp.Device(bind=first.endpoints, connect=manager.endpoints) as second, worker:
         results = {job.result(timeout=20).decode() for job in jobs}
         print(f"{len(jobs)} jobs, all of them: {', '.join(results)}")

@@ -1,4 +1,4 @@
-"""Any program as a worker: the payload is its stdin, its stdout the result.
+"""Any program as a worker: the payload is its stdin, the result is its stdout.
 
 The same without a line of Python, in two terminals::
 

@@ -1,4 +1,4 @@
-"""The same names for asyncio; handlers that are coroutines run by the hundred on one loop."""
+"""The same names for asyncio. Hundreds of handlers that are coroutines run on one loop."""
 
 import asyncio
 
@@ -6,22 +6,22 @@ import wmp.aio
 
 
 async def fetch(payload: bytes) -> str:
-    """Wait for something that is not the processor."""
+    """Wait without using the processor."""
     await asyncio.sleep(0.05)
     return f"{payload.decode()} was fetched"
 
 
 async def main() -> None:
-    """Submit, give up, take as they end, map."""
+    """Submit, stop waiting, take results as jobs end, and map."""
     async with (
         wmp.aio.Manager() as manager,
         wmp.aio.Worker(*manager.endpoints, handlers=fetch, slots=100),
     ):
-        # Submitting gives a job; awaiting the job gives its result.
+        # submit() returns a job; awaiting the job returns its result.
         job = await manager.submit(b"the first page")
         print((await job).decode())
 
-        # A wait that is given up cancels the job, also at the worker.
+        # A cancelled wait cancels the job, also at the worker.
         try:
             await asyncio.wait_for(await manager.submit(b"a slow page"), timeout=0.01)
         except TimeoutError:

@@ -21,7 +21,7 @@ FOLDER = Path(__file__).parent / "machines"
 
 
 def draw(module: ModuleType) -> str:
-    """One page: the diagram, then the table of what is ignored and why."""
+    """One page: the diagram, then the table of ignored inputs with the reasons."""
     arrows: dict[tuple[str, str], list[str]] = {}
     for (state, what), target in module.TRANSITIONS.items():
         arrows.setdefault((name(state), name(target)), []).append(name(what))

@@ -101,7 +101,7 @@ def files() -> dict[str, list[dict[str, Any]]]:
 
 
 def spoken(case: Case, lines: Sequence[TranscriptLine]) -> dict[str, Any]:
-    """Put a conversation in JSON: who says what to whom, and when."""
+    """Put a conversation in JSON: sender, receiver, message and time of each step."""
     steps: list[dict[str, Any]] = []
     for line in lines:
         step: dict[str, Any] = {"at": round(line.at, 3)}
@@ -127,8 +127,8 @@ def render(vectors: Sequence[dict[str, Any]]) -> str:
         steps = vector.get("steps")
         text = json.dumps({**vector, "steps": []} if steps else vector, ensure_ascii=False)
         if steps:  # of a conversation, one step a line
-            said = ",\n  ".join(json.dumps(step, ensure_ascii=False) for step in steps)
-            text = f"{text.removesuffix('[]}')}[\n  {said}\n]}}"
+            written = ",\n  ".join(json.dumps(step, ensure_ascii=False) for step in steps)
+            text = f"{text.removesuffix('[]}')}[\n  {written}\n]}}"
         lines.append(text)
     return "[\n" + ",\n".join(lines) + "\n]\n"
 

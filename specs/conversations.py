@@ -46,7 +46,7 @@ CHOSEN = (
 
 
 def conversations() -> Iterator[tuple[Case, tuple[TranscriptLine, ...]]]:
-    """Give each flow with what was said in it.
+    """Yield each flow with its messages.
 
     Raises:
         AssertionError: The reference implementation does not pass.

@@ -1,7 +1,7 @@
 """Messages that no encoder of ours would make, put together item by item.
 
-What must be refused, with the code of the ERROR; and what may be taken although no peer
-should send it.
+Some must be refused, with the code of the ERROR. Others may be accepted although
+no peer should send them.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ FROM_MANAGER = (MANAGER, EPOCH)
 OWNER = (MANAGER, EPOCH)
 TO_MANAGER = (EPOCH, MANAGER)
 TO_WORKER = (EPOCH, WORKER)
-# What a device appends: identity, epoch, and the routing id (from below) or DEALER (from above).
+# A device appends identity, epoch, and the routing id (from below) or DEALER (from above).
 BELOW = (DEVICE, EPOCH + 1, b"\x00\x6b\x8b\x45\x67")
 BELOW_2 = (b"device-2", 7, b"\x00\x00\x00\x00\x01")
 ABOVE = (DEVICE, EPOCH + 1, 0)

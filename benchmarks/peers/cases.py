@@ -1,4 +1,4 @@
-"""Which peers are measured, and with what: ``python -m benchmarks --only peers``."""
+"""The other systems and their cases: ``python -m benchmarks --only peers``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The slots of `worker.py`: what is locked, the jobs that are held, and their answers."""
+"""The slots of `worker.py`: its locks, the jobs that it holds, and their answers."""
 
 import time
 from dataclasses import dataclass
@@ -36,7 +36,7 @@ class Job:
 
 
 class Jobs:
-    """Jobs by owner and number, locks by manager and number (WMP-4.8), answers not sent yet."""
+    """Jobs by owner and number, locks by manager and number (WMP-4.8), unsent answers."""
 
     def __init__(self, slots: int) -> None:
         self.all_slots, self.all, self.last_lock = slots, {"slots": slots}, 0
@@ -50,7 +50,7 @@ class Jobs:
         return max(0, self.all_slots - locked - sum(job.slots for job in self.held.values()))
 
     def slots_for(self, needs: dict[str, int]) -> int:
-        """One at least, and too many if it is impossible."""
+        """The slots of one job: at least one, and too many if its needs are impossible."""
         others = sum(needs.values()) - needs.get("slots", 0)
         return self.all_slots + 1 if others else max(1, needs.get("slots", 0))
 
@@ -62,14 +62,14 @@ class Jobs:
         return self.last_lock
 
     def unlock(self, manager: Peer, number: int, jobs: int) -> bool:
-        """For so many jobs of it; whether there was such a lock (WMP-4.8, WMP-4.9)."""
+        """Use a lock for this many jobs; whether there was such a lock (WMP-4.8, WMP-4.9)."""
         lock = self.locks.pop((manager.identity, number), None)
         if lock and jobs < lock[1]:
             self.locks[manager.identity, number] = [lock[0], lock[1] - jobs, *lock[2:]]
         return lock is not None
 
     def unlock_late(self) -> bool:
-        """Locks without an answer, or a way for it (WMP-4.11, WMP-9.12); whether there was one."""
+        """Release locks without answer or route (WMP-4.11, WMP-9.12); whether there was one."""
         before, now = len(self.locks), time.monotonic()
         for key, (_, _, until, manager) in list(self.locks.items()):
             if until <= now or manager.connection is None:
@@ -77,7 +77,7 @@ class Jobs:
         return len(self.locks) < before
 
     def take(self, manager: Peer, owner: Owner, role: str, slots: int, row: Any) -> None:
-        """Begin a job, or say why not."""
+        """Begin a job, or answer it as refused."""
         number, attempt, left, payload = row
         held = self.held.get((owner, number))
         if held and attempt > held.attempt:  # only the highest is answered (WMP-4.14)
@@ -92,7 +92,7 @@ class Jobs:
             self.held[owner, number] = Job(manager, attempt, slots, until, outcome, result)
 
     def cancel(self, manager: Peer, owner: Owner, unstarted: bool, row: Any) -> None:
-        """Have it answered: all that are held have begun (WMP-6.10)."""
+        """End the job with an answer: every held job has begun (WMP-6.10)."""
         job = self.held.get((owner, row[0]))
         if not job or job.attempt != row[1]:
             self.answer(manager, owner, *row, CANCELLED, b"")
@@ -104,7 +104,7 @@ class Jobs:
         self.answers.setdefault((manager.identity, owner), []).append(row)
 
     def over(self, hand_back: bool) -> bool:
-        """Answer what has ended, or everything; whether there was something."""
+        """Answer the jobs that have ended, or all; whether there was one."""
         before = len(self.held)
         for (owner, number), job in list(self.held.items()):
             ended = job.until <= time.monotonic()
@@ -115,7 +115,7 @@ class Jobs:
         return len(self.held) < before
 
     def forget(self, manager: Peer) -> None:
-        """Its locks, and its jobs, for which no DONE is sent (WMP-7.6, WMP-9.14)."""
+        """Drop a manager's locks and jobs, without DONE (WMP-7.6, WMP-9.14)."""
         self.held = {key: job for key, job in self.held.items() if job.manager is not manager}
         self.answers = {key: x for key, x in self.answers.items() if key[0] != manager.identity}
         self.locks = {key: x for key, x in self.locks.items() if key[0] != manager.identity}

@@ -1,4 +1,4 @@
-"""A worker's connections: one DEALER for each endpoint, replaced when nothing comes over it."""
+"""A worker's connections: one DEALER for each endpoint, replaced after silence."""
 
 import time
 from collections.abc import Callable, Iterable
@@ -14,7 +14,7 @@ SILENCE, PATIENCE = 3, 32  # ping intervals before a link is replaced, units at 
 
 @dataclass
 class Manager(Peer):
-    """What a worker remembers of a manager."""
+    """A manager, as a worker remembers it."""
 
     ready: int = 0  # number of the last READY sent to it
     wake: dict[str, Any] | None = None  # pending
@@ -33,15 +33,15 @@ class Link:
         """A new socket."""
         self.socket = self.open_socket(zmq.DEALER)
         self.socket.connect(self.endpoint)
-        self.fresh = True  # nobody has been heard over it who stands at its other end
+        self.fresh = True  # no message has come from the node at its other end
 
     def others(self, there: Manager, managers: Iterable[Manager]) -> list[Manager]:
-        """Who stood at its other end before the one that does now."""
+        """The managers at its other end before the present one."""
         known = [peer for peer in managers if peer.connection is self and peer is not there]
         return [peer for peer in known if len(peer.to) == 2]  # no device in between
 
     def receive(self) -> list[list[bytes]]:
-        """What has come."""
+        """Receive the messages that have come."""
         messages: list[list[bytes]] = []
         try:
             while len(messages) < 1000:
@@ -53,14 +53,14 @@ class Link:
         return messages
 
     def send(self, message: Message) -> None:
-        """To whoever is behind it, unless it is full."""
+        """Send to every node behind it, unless it is full."""
         try:
             self.socket.send_multipart(encode(message), zmq.DONTWAIT)
         except zmq.Again:
             pass
 
     def replace_if_silent(self, interval: float, unit: float) -> bool:
-        """At once after three intervals, then ever later (WMP-9.4)."""
+        """Replace the socket at once after three intervals, then with backoff (WMP-9.4)."""
         now = time.monotonic()
         if now < self.heard + max(SILENCE * interval, self.patience):
             return False

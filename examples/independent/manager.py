@@ -2,8 +2,8 @@
 
     python manager.py tcp://127.0.0.1:5570
 
-It shares no code with `wmp`. Lines on stdin, `submit NAME ROLE HEX` and `cancel NAME`, tell it what
-to do; lines on stdout, `ended NAME ok HEX` for example, what became of it (`specs/testee.md`).
+It shares no code with `wmp`. It reads orders from stdin, `submit NAME ROLE HEX` and `cancel NAME`,
+and writes reports to stdout, for example `ended NAME ok HEX` (`specs/testee.md`).
 """
 
 import argparse
@@ -40,7 +40,7 @@ class Manager(Node[Worker]):
     def transmit(self, connection: bytes, frames: list[bytes]) -> None:
         self.router.send_multipart([connection, *frames], zmq.DONTWAIT)
 
-    # --- what workers say ---
+    # --- messages of workers ---
 
     def ready(self, worker: Worker, message: Message) -> None:
         fields = message.fields
@@ -63,7 +63,7 @@ class Manager(Node[Worker]):
         self.serve(worker)
 
     def serve(self, worker: Worker) -> None:
-        """Answer its open GIVEs as there are jobs, and with NO in time (WMP-4.4, WMP-5.3)."""
+        """Answer open GIVEs: TAKE while there are jobs, NO in time (WMP-4.4, WMP-5.3)."""
         for lock, give in list(worker.gives.items()):
             role, rows = self.queue.lease(worker, give)
             give.want -= len(rows)
@@ -90,7 +90,7 @@ class Manager(Node[Worker]):
             print("status", self.queue.jobs[number].name, fraction, words, flush=True)
 
     def rows(self, worker: Worker, message: Message, *names: str) -> Iterator[tuple[Any, ...]]:
-        """Those about leases that this worker has now (WMP-6.2, WMP-10.5)."""
+        """The rows about leases that this worker has now (WMP-6.2, WMP-10.5)."""
         columns, mine = message.columns, message.fields["manager"] == self.me
         if not mine or max(columns["ids"]) > self.queue.last:
             self.complain(worker.connection, message, "unknown")
@@ -125,7 +125,7 @@ class Manager(Node[Worker]):
         return worker
 
     def forget(self, peer: Worker) -> None:
-        """Lose its leases, and go on in a session greater than every one before (WMP-7.5)."""
+        """Lose a worker's leases, and go on in a greater session (WMP-7.5)."""
         self.queue.lose_missing(peer)
         self.session += 1
         peer.stream, peer.asked, peer.gives = Stream(self.session), peer.asked + 1, {}

@@ -1,6 +1,6 @@
 """WMP/1 messages to frames and back, written from `specs/wmp.md` section 2 alone.
 
-Shares no code with `wmp`. `worker.py` and `manager.py` speak with it.
+It shares no code with `wmp`. `worker.py` and `manager.py` use it.
 """
 
 import io
@@ -41,7 +41,7 @@ class Refused(Exception):
 
 
 def must(holds: bool, text: str, code: str = "malformed") -> bool:
-    """Refuse unless it holds."""
+    """Refuse the message unless the condition holds."""
     if not holds:
         raise Refused(code, text)
     return True
@@ -113,7 +113,7 @@ REQUIRED = {
 
 
 def _parse(frame: bytes) -> tuple[Any, bool]:
-    """The first value in a frame, and whether it is all that is in it (WMP-2.2)."""
+    """The first value in a frame, and whether the frame ends after it (WMP-2.2)."""
     source = io.BytesIO(frame)
     tags: dict[int, Any] = defaultdict(lambda: lambda *_: must(False, "a tag"))
     try:
@@ -138,7 +138,7 @@ def _plain(value: Any) -> bool:  # WMP-2.2, WMP-12.3: nothing but these types
 
 
 def decode(frames: list[bytes]) -> Message:
-    """Frames as they came to a message; raises `Refused`, and nothing else."""
+    """Received frames to a message; raises `Refused`, and nothing else."""
     must(len(frames) > 0, "no frames")
     head: Any = []
     try:

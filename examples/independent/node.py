@@ -1,6 +1,6 @@
-"""What a worker and a manager of WMP/1 do alike, written from `specs/wmp.md` alone.
+"""The common part of a worker and a manager of WMP/1, written from `specs/wmp.md` alone.
 
-Names, routes, sessions and their numbers, and what is refused before either looks at a message.
+Names, routes, sessions and their numbers, and the refusals that come before all other work.
 """
 
 import argparse
@@ -38,11 +38,11 @@ class Node(Generic[P]):
         self.me: list[Any] = [identity or os.urandom(16), self.epoch]
         self.context = zmq.Context()
         self.peers: dict[bytes, P] = {}
-        self.epochs: dict[bytes, int] = {}  # the newest heard of each identity (WMP-9.6)
+        self.epochs: dict[bytes, int] = {}  # the newest received of each identity (WMP-9.6)
         self.ending = False
 
     def socket(self, kind: int) -> "zmq.Socket[bytes]":
-        """With bounds for what it holds, and heartbeats below the protocol's (WMP-1.7)."""
+        """A socket with bounded queues and with ZMTP heartbeats (WMP-1.7)."""
         socket = self.context.socket(kind)
         socket.set(zmq.LINGER, 1000)
         socket.set(zmq.SNDHWM, 10_000)
@@ -52,18 +52,18 @@ class Node(Generic[P]):
         socket.set(zmq.HEARTBEAT_TIMEOUT, 5000)
         return socket
 
-    # --- what a subclass says ---
+    # --- defined by a subclass ---
 
     def transmit(self, connection: Any, frames: list[bytes]) -> None:
         """Send without waiting; may raise `zmq.ZMQError`."""
         raise NotImplementedError
 
     def meet(self, identity: bytes, epoch: int) -> P:
-        """A record of a peer that was not known."""
+        """Make a record of an unknown peer."""
         raise NotImplementedError
 
     def forget(self, peer: P) -> None:
-        """Drop what belongs to the record, which is dropped already."""
+        """Drop everything that belongs to a record, which is already removed."""
         raise NotImplementedError
 
     def in_session(self, peer: P, message: Message) -> bool:
@@ -77,7 +77,7 @@ class Node(Generic[P]):
     # --- sending ---
 
     def post(self, connection: Any, message: Message) -> int | None:
-        """Never block (WMP-1.6): numbered messages are sent again, PONG tells of the others."""
+        """Never block (WMP-1.6): numbered messages are sent again, and PONG reveals lost others."""
         try:
             self.transmit(connection, encode(message))
         except zmq.ZMQError as error:
@@ -85,7 +85,7 @@ class Node(Generic[P]):
         return 0
 
     def send(self, peer: P, command: int, fields: Any = (), columns: Any = ()) -> None:
-        """With the ack of what came (WMP-7.2)."""
+        """Send with the current ack (WMP-7.2)."""
         fields = dict(fields)
         if peer.stream:
             fields |= {"session": peer.stream.session, "ack": peer.stream.received}
@@ -98,7 +98,7 @@ class Node(Generic[P]):
                 self.unreachable(peer)
 
     def send_numbered(self, peer: P, command: int, fields: Any, columns: Any = ()) -> None:
-        """And keep it until its ack."""
+        """Send a numbered message, and keep it until its ack."""
         if peer.stream:
             peer.stream.sent += 1
             fields, columns = {**fields, "number": peer.stream.sent}, dict(columns)
@@ -169,7 +169,7 @@ class Node(Generic[P]):
             getattr(self, NAMES[message.command])(peer, message)
 
     def error(self, message: Message) -> None:
-        """A newer self, or a peer that is older or cannot be reached (WMP-9.8, WMP-9.12)."""
+        """An ERROR: we are superseded, or a peer is old or unreachable (WMP-9.8, WMP-9.12)."""
         identity, epoch = about = message.fields.get("about_peer", [b"", 0])
         code, peer = message.fields["code"], self.peers.get(identity)
         heeded = self.heeds_strangers or message.sender[0] in self.peers
@@ -181,7 +181,7 @@ class Node(Generic[P]):
             self.unreachable(peer)
 
     def unreachable(self, peer: P) -> None:
-        """No route and no credit, but no more than that (WMP-9.12)."""
+        """Drop a peer's route and credit, and nothing else (WMP-9.12)."""
         peer.connection, peer.credit = None, 0
 
     def part(self, identity: bytes) -> None:
@@ -191,7 +191,7 @@ class Node(Generic[P]):
             self.forget(peer)
 
     def tick(self) -> None:
-        """Send again what waits too long for its ack; give up who is silent."""
+        """Send again messages that wait too long for an ack; give up silent peers."""
         now = time.monotonic()
         for peer in list(self.peers.values()):
             kept = peer.stream.unacknowledged if peer.stream else None
@@ -205,10 +205,10 @@ class Node(Generic[P]):
         raise NotImplementedError
 
     def leave(self) -> None:
-        """What there is to say at the end."""
+        """Say goodbye at the end."""
 
     def run(self) -> None:
-        """Until a signal says that it is enough."""
+        """Run until a signal."""
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: setattr(self, "ending", True))
         try:

@@ -1,4 +1,4 @@
-"""What is remembered of a peer of WMP/1, and the numbered streams to and from it (§1, §7)."""
+"""The memory of a peer of WMP/1, and the numbered streams to and from it (§1, §7)."""
 
 from collections import deque
 from dataclasses import dataclass, field
@@ -7,7 +7,7 @@ from typing import Any
 
 @dataclass
 class Stream:
-    """A session with a peer: what was numbered and sent to it, and how far it was received."""
+    """A session with a peer: the numbered messages sent to it, and the number received in order."""
 
     session: int
     sent: int = 0
@@ -18,7 +18,7 @@ class Stream:
     size: int = 0  # bytes of payloads in there
 
     def acknowledge(self, ack: int) -> None:
-        """Drop what the peer has (WMP-7.2, WMP-7.4)."""
+        """Drop the acknowledged messages (WMP-7.2, WMP-7.4)."""
         while ack <= self.sent and self.unacknowledged and self.unacknowledged[0][1] <= ack:
             self.size -= size_of(self.unacknowledged.popleft()[-1])
 
@@ -39,12 +39,12 @@ def size_of(columns: dict[str, list[Any]]) -> int:
 
 @dataclass
 class Peer:
-    """What is remembered of a peer, whatever the route to it (WMP-1.8)."""
+    """The memory of a peer, independent of its route (WMP-1.8)."""
 
     identity: bytes
     epoch: int
     expire: float
-    connection: Any = None  # the latest one heard; None: no route
+    connection: Any = None  # the latest that a message came over; None: no route
     to: list[Any] = field(default_factory=list)
     heard: float = 0.0
     stream: Stream | None = None

@@ -1,4 +1,4 @@
-"""The jobs of `manager.py`: queued, leased, ended once; stdin tells it, stdout is told."""
+"""The jobs of `manager.py`: queued, leased, ended once; orders on stdin, reports on stdout."""
 
 import math
 import os
@@ -12,7 +12,7 @@ from typing import Any
 from node import BATCH
 from workers import Give, Worker, fits
 
-RETRIES = 3  # lost leases that a job survives, unless it is told otherwise
+RETRIES = 3  # lost leases that a job survives by default
 
 
 @dataclass
@@ -30,7 +30,7 @@ class Job:
     worker: Worker | None = None  # who has the lease
     take: int = 0  # number of the TAKE that brought it
     cancelling: bool = False
-    refused: tuple[bytes, int] | None = None  # by whom, and how often it had asked by then
+    refused: tuple[bytes, int] | None = None  # a worker, and how often it had asked
 
     def left(self) -> int | None:
         """Milliseconds to the deadline, rounded up (WMP-6.7)."""
@@ -42,7 +42,7 @@ class Queue:
     """All jobs that have no end yet."""
 
     def __init__(self, stop: Callable[[Any, int, int], None]) -> None:
-        self.stop = stop  # tells a worker to stop a job's attempt
+        self.stop = stop  # sends CANCEL for a job's attempt
         self.line = b""
         self.jobs: dict[int, Job] = {}
         self.numbers: dict[str, int] = {}  # by name
@@ -50,7 +50,7 @@ class Queue:
         self.last = 0
 
     def read(self) -> bool:
-        """Do what stdin says; whether there may be more to come."""
+        """Handle the lines on stdin; whether more may come."""
         octets = os.read(0, 1 << 16)
         *lines, self.line = (self.line + octets).split(b"\n")
         for line in lines:
@@ -77,12 +77,12 @@ class Queue:
         print("submitted", name, flush=True)
 
     def wait(self, number: int) -> None:
-        """In the order of submission, so first of all if it was leased (WMP-6.4, WMP-6.13)."""
+        """Queue a job in the order of submission: a lost one comes first (WMP-6.4, WMP-6.13)."""
         job = self.jobs[number]
         heappush(self.waiting.setdefault(job.role, []), (-job.priority, number))
 
     def lease(self, worker: Worker, give: Give) -> tuple[str, list[Any]]:
-        """What an open GIVE may have: a role, and rows of a TAKE (WMP-4.6, WMP-6.13)."""
+        """The jobs that an open GIVE may have: a role, and rows of a TAKE (WMP-4.6, WMP-6.13)."""
         firsts = [(self.waiting[role][0], role) for role in give.roles if self.waiting.get(role)]
         role, skipped = min(firsts)[1] if firsts else "", []
         rows: list[Any] = []
@@ -122,7 +122,7 @@ class Queue:
             self.end(number, "lost", cause)
 
     def lose_missing(self, worker: Any, held: Any = (), last: float = math.inf) -> None:
-        """Leases of what a worker does not hold, of TAKEs it has received (WMP-9.13, WMP-6.17)."""
+        """Lose the leases that a worker received and does not hold (WMP-9.13, WMP-6.17)."""
         for number in sorted(worker.leases):
             job = self.jobs[number]
             if (number, job.attempt) not in held and job.take <= last:
@@ -136,7 +136,7 @@ class Queue:
         print("ended", job.name, word, payload.hex() or "-", flush=True)
 
     def cancel(self, name: str) -> None:
-        """A line of stdin: at once when it waits, else when its worker says so."""
+        """Cancel a job: at once when it waits, else when its worker answers."""
         number = self.numbers.get(name, 0)
         job = self.jobs.get(number)
         if job and job.worker and not job.cancelling:
@@ -146,7 +146,7 @@ class Queue:
             self.end(number, "cancelled")
 
     def end_late(self) -> None:
-        """Jobs whose deadline has passed end here and now (WMP-6.8)."""
+        """End the jobs whose deadline has passed (WMP-6.8)."""
         for number in [number for number, job in self.jobs.items() if job.left() == 0]:
             job = self.jobs[number]
             if job.worker:

@@ -23,7 +23,7 @@ MOST_KEPT = 1 << 28  # bytes of results without an ack
 
 
 class Worker(Node[Manager]):
-    """Says READY and GIVE, does what TAKE brings, and says DONE."""
+    """Sends READY and GIVE, does the jobs of TAKE, and sends DONE."""
 
     receives = (wire.WAKE, wire.TAKE, wire.NO, wire.CANCEL, wire.PONG)
     heeds_strangers = True
@@ -46,7 +46,7 @@ class Worker(Node[Manager]):
         return self.jobs.free() if kept < MOST_KEPT and not self.ending else 0  # WMP-7.9
 
     def say_ready(self, credit: int, to: Manager | None = None) -> None:
-        """To one manager, or without a receiver to all that are behind the links."""
+        """Send READY to one manager, or without a receiver over all links."""
         self.ready += 1
         fields = {"ready": self.ready, "credit": credit, "roles": ROLES, "resources": self.jobs.all}
         for manager in [to] if to else self.peers.values():
@@ -58,7 +58,7 @@ class Worker(Node[Manager]):
             link.send(Message(wire.READY, [], self.me, fields))
 
     def share_room(self) -> None:
-        """First to those that said WAKE, the one served least recently before all (WMP-3.10)."""
+        """GIVE to the managers that sent WAKE, the least recently served first (WMP-3.10)."""
         for manager in sorted(self.peers.values(), key=lambda manager: manager.served):
             if manager.wake and manager.connection:
                 slots = self.jobs.slots_for(manager.wake["needs"])
@@ -71,13 +71,13 @@ class Worker(Node[Manager]):
             self.say_ready(self.room())
         self.room_grew = False
 
-    # --- what managers say ---
+    # --- messages of managers ---
 
     def wake(self, manager: Manager, message: Message) -> None:
         manager.wake = message.fields
         self.share_room()
         if manager.wake:
-            self.say_ready(0, manager)  # and it stays pending (WMP-3.9)
+            self.say_ready(0, manager)  # and the WAKE stays pending (WMP-3.9)
 
     def take(self, manager: Manager, message: Message) -> None:
         fields, columns = message.fields, message.columns
@@ -87,7 +87,7 @@ class Worker(Node[Manager]):
         names = ("ids", "attempts", "left", "payloads")
         for row in zip(*(columns[name] for name in names), strict=True):
             self.jobs.take(manager, tuple(fields["manager"]), fields["role"], slots, row)
-        self.room_grew = True  # what is left is told before any DONE of these (WMP-3.11)
+        self.room_grew = True  # the rest is advertised before any DONE of these (WMP-3.11)
         self.share_room()
 
     def no(self, manager: Manager, message: Message) -> None:
@@ -159,8 +159,8 @@ class Worker(Node[Manager]):
             self.ping()
 
     def ping(self) -> None:
-        """Every manager, and whoever else is behind the links (WMP-3.1, WMP-9.1)."""
-        if self.pings == 0:  # there is a new link, or somebody is to be found again
+        """PING every manager, and links without a known manager (WMP-3.1, WMP-9.1)."""
+        if self.pings == 0:  # a new link, or time to search for managers again
             self.say_ready(self.room())
         known = [manager.connection for manager in self.peers.values()]
         for link in self.links:

@@ -1,4 +1,4 @@
-"""What a manager remembers of its workers, and which of them it wakes."""
+"""A manager's memory of its workers, and its choice of the workers to wake."""
 
 import time
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ def fits(amounts: dict[str, int]) -> bool:
 
 @dataclass
 class Give:
-    """A GIVE that is not answered to its end."""
+    """A GIVE that is not answered completely."""
 
     want: int
     roles: list[str]
@@ -33,7 +33,7 @@ class Worker(Peer):
     roles: list[str] = field(default_factory=list)
     resources: dict[str, int] = field(default_factory=dict)
     offered: int = 0  # the oldest offers go first
-    asked: int = 0  # how often it said READY or GIVE, or began a session (WMP-6.5)
+    asked: int = 0  # how often it sent READY or GIVE, or began a session (WMP-6.5)
     lock: int = 0  # the last that was served
     gives: dict[int, Give] = field(default_factory=dict)  # by lock
     woken: dict[str, int] = field(default_factory=dict)  # jobs by role, not answered yet
@@ -41,7 +41,7 @@ class Worker(Peer):
 
 
 class Policy:
-    """As many jobs are asked for as wait, and ever more while nobody comes (WMP-3.5, WMP-3.6)."""
+    """WAKEs ask for the waiting jobs, and for more while no worker comes (WMP-3.5, WMP-3.6)."""
 
     def __init__(self, unit: float) -> None:
         self.timeout = WAKE_TIMEOUT * unit
@@ -54,7 +54,7 @@ class Policy:
             self.unanswered.pop(role, None)
 
     def wake(self, role: str, waiting: int, peers: list[Worker]) -> Iterator[tuple[Worker, int]]:
-        """Whom to wake for a role, and for how many jobs: an equal share for all that may come."""
+        """The workers to wake for a role, and the jobs of each: equal shares."""
         now = time.monotonic()
         since, stretch = self.unanswered.get(role, (now, 1))
         if now > since + self.timeout:

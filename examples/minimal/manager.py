@@ -17,16 +17,16 @@ import cbor2
 import zmq
 
 READY, WAKE, GIVE, TAKE, NO, DONE, STATUS, CANCEL, PING, PONG, BYE, ERROR = range(1, 13)
-# The keys of fields and columns, and what an outcome can be.
+# The keys of fields and columns, and the outcomes.
 NUMBER, ACK, SESSION, AGAIN, READY_NUMBER, CREDIT, WINDOW, ROLES, RESOURCES = range(9)
 COUNT, ROLE, NEEDS, LOCK, WANT, HOLD, MORE, MANAGER, CODEC, UNSTARTED, EXPIRE = range(9, 20)
 IDS, ATTEMPTS, LEFT, OUTCOMES, PAYLOADS = range(1, 6)
 WORDS = {0: "ok", 1: "error"}  # of outcomes; after any other the job waits again
-RECEIVES: dict[int, dict[int, type]] = {  # what must be in it
+RECEIVES: dict[int, dict[int, type]] = {  # required fields
     READY: {READY_NUMBER: int, CREDIT: int, ROLES: list, RESOURCES: dict},
     GIVE: {LOCK: int, WANT: int, ROLES: list, NEEDS: dict},
     DONE: {NUMBER: int, SESSION: int, MANAGER: list},
-    STATUS: {NUMBER: int, SESSION: int, MANAGER: list},  # which it counts, and leaves alone
+    STATUS: {NUMBER: int, SESSION: int, MANAGER: list},  # counted, otherwise ignored
     PING: {},
     BYE: {},
 }
@@ -52,7 +52,7 @@ class Manager:
         try:
             head = cbor2.dumps([1, command, worker.to, self.me, fields], canonical=True)
             self.router.send_multipart([worker.link, head, *frames], zmq.DONTWAIT)
-        except (zmq.ZMQError, cbor2.CBORError):  # nobody is there, or does not read
+        except (zmq.ZMQError, cbor2.CBORError):  # no such worker, or a full pipe
             return False
         worker.sent += NUMBER in fields
         return True
@@ -69,12 +69,12 @@ class Manager:
         print("submitted", name, flush=True)
 
     def waiting(self) -> list[int]:
-        """Jobs that nobody has, in their order: by priority, then as submitted (WMP-6.13)."""
+        """Jobs without a lease, by priority, then as submitted (WMP-6.13)."""
         free = [number for number, job in self.jobs.items() if not job.worker]
         return sorted(free, key=lambda number: -self.jobs[number].priority)
 
     def receive(self, link: bytes, *frames: bytes) -> None:
-        """Act on a message. What cannot be understood raises something, and does nothing."""
+        """Act on a message. An error is raised before anything changes."""
         version, command, to, sender, fields = cbor2.loads(frames[0])
         good = all(type(fields[key]) is kind for key, kind in RECEIVES[command].items())
         found = to == self.me[::-1] or (to == [] and command in (READY, PING))
@@ -103,7 +103,7 @@ class Manager:
             self.forget(worker)
 
     def read_jobs(self, frames: tuple[bytes, ...]) -> list[Any]:
-        """Id, attempt, outcome and payload of each."""
+        """Id, attempt, outcome and payload of each job."""
         table, behind = cbor2.loads(frames[1]), iter(frames[2:])
         columns = [table[key] for key in (IDS, ATTEMPTS, OUTCOMES, PAYLOADS)]
         columns = [x if type(x) is list else [x] * len(columns[0]) for x in columns]
@@ -111,7 +111,7 @@ class Manager:
         return list(zip(*columns, strict=True))
 
     def meet(self, link: bytes, sender: list[Any]) -> Any:
-        """The worker, by identity; a newer epoch is another one, an older one is nobody."""
+        """The worker, by identity. A newer epoch is a new worker, an older epoch is ignored."""
         identity, epoch = sender[:2]
         worker = self.workers.get(identity)
         if worker and epoch < worker.epoch:
@@ -161,7 +161,7 @@ class Manager:
             job.worker = None
 
     def tick(self) -> None:
-        """Give up who is silent; wake for as many jobs as wait, the oldest offers first."""
+        """Give up silent workers; wake for the waiting jobs, the oldest offers first."""
         for worker in list(self.workers.values()):
             if time.monotonic() > worker.heard + SILENCE * self.unit:
                 self.forget(worker)
@@ -193,5 +193,5 @@ if __name__ == "__main__":
                 if word == "submit":
                     manager.submit(*words)
         except (ValueError, TypeError, LookupError, AttributeError, cbor2.CBORError) as error:
-            print("dropped:", repr(error), file=sys.stderr)  # it does no harm (WMP-10.1)
+            print("dropped:", repr(error), file=sys.stderr)  # no harm done (WMP-10.1)
         manager.tick()

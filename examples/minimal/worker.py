@@ -17,17 +17,17 @@ import cbor2
 import zmq
 
 READY, WAKE, GIVE, TAKE, NO, DONE, STATUS, CANCEL, PING, PONG, BYE, ERROR = range(1, 13)
-# The keys of fields and columns, and what an outcome can be.
+# The keys of fields and columns, and the outcomes.
 NUMBER, ACK, SESSION, AGAIN, READY_NUMBER, CREDIT, WINDOW, ROLES, RESOURCES = range(9)
 COUNT, ROLE, NEEDS, LOCK, WANT, HOLD, MORE, MANAGER = range(9, 17)
 EXPIRE, IDLE = 19, 26
 IDS, ATTEMPTS, LEFT, OUTCOMES, PAYLOADS = range(1, 6)
 OK, FAILED, REFUSED = range(3)
-RECEIVES: dict[int, dict[int, type]] = {  # what must be in it
+RECEIVES: dict[int, dict[int, type]] = {  # required fields
     WAKE: {COUNT: int, ROLE: str, NEEDS: dict},
     TAKE: {NUMBER: int, SESSION: int, LOCK: int, ROLE: str, NEEDS: dict, MANAGER: list},
     NO: {NUMBER: int, SESSION: int, LOCK: int},
-    CANCEL: {NUMBER: int, SESSION: int, MANAGER: list},  # which it counts, and leaves alone
+    CANCEL: {NUMBER: int, SESSION: int, MANAGER: list},  # counted, otherwise ignored
     PONG: {EXPIRE: int, SESSION: int},
 }
 LOCK_TIMEOUT, PING_INTERVAL = 5, 1  # units
@@ -44,14 +44,14 @@ HANDLERS: dict[str, Any] = {"echo": bytes, "slow": slow, "fail": lambda payload:
 
 
 class Worker:
-    """READY; GIVE for a WAKE; what TAKE brings; DONE. It has one place, and runs one job there."""
+    """READY; GIVE for a WAKE; the job of a TAKE; DONE. It runs one job at a time."""
 
     def __init__(self, endpoints: list[str], unit: float) -> None:
         self.me: list[Any] = [os.urandom(16), time.time_ns() // 1_000_000]
         self.unit, self.ready, self.last_lock = unit, 1, 0
         self.managers: dict[bytes, Any] = {}
         self.lock: Any = None  # manager, number, until
-        self.job: Any = None  # manager, owner, id, attempt, what runs
+        self.job: Any = None  # manager, owner, id, attempt, future
         self.pool = ThreadPoolExecutor(1)
         self.links: list[Any] = [zmq.Context.instance().socket(zmq.DEALER) for _ in endpoints]
         for link, endpoint in zip(self.links, endpoints, strict=True):
@@ -72,7 +72,7 @@ class Worker:
             head = cbor2.dumps([1, command, to, self.me, fields], canonical=True)
             link.send_multipart([head, *frames], zmq.DONTWAIT)
         except (zmq.Again, cbor2.CBORError):
-            pass  # who does not read, or has no address, has other worries
+            pass  # a full pipe, or a path that is not CBOR
 
     def say(self, manager: Any, command: int, fields: Any, *frames: bytes) -> None:
         if manager.session:
@@ -92,7 +92,7 @@ class Worker:
         self.say(manager, DONE, {NUMBER: manager.sent, MANAGER: owner}, columns, payload)
 
     def use_room(self) -> None:
-        """GIVE for who waits, the one served least recently (WMP-3.10); else tell everybody."""
+        """GIVE to the waiting manager served least recently (WMP-3.10); else READY to all."""
         waiting = [x for x in self.managers.values() if x.wake and x.wake[NEEDS] in ({}, SLOT)]
         if self.room() and waiting:
             one = min(waiting, key=lambda one: one.served)
@@ -105,7 +105,7 @@ class Worker:
                 self.say_ready(one)
 
     def receive(self, link: Any, frames: list[bytes]) -> None:
-        """Act on a message. What cannot be understood raises something, and does nothing."""
+        """Act on a message. An error is raised before anything changes."""
         version, command, to, sender, fields = cbor2.loads(frames[0])
         good = all(type(fields[key]) is kind for key, kind in RECEIVES[command].items())
         if version != 1 or to != self.me[::-1] or not good:
@@ -129,7 +129,7 @@ class Worker:
                 self.say_ready(manager)
 
     def read_jobs(self, frames: list[bytes]) -> list[Any]:
-        """Id, attempt and payload of each."""
+        """Id, attempt and payload of each job."""
         columns, behind = cbor2.loads(frames[1]), iter(frames[2:])
         ids, attempts, payloads = columns[IDS], columns[ATTEMPTS], columns[PAYLOADS]
         attempts = attempts if type(attempts) is list else [attempts] * len(ids)
@@ -137,7 +137,7 @@ class Worker:
         return list(zip(ids, attempts, payloads, strict=True))
 
     def meet(self, link: Any, sender: Any, session: int) -> Any:
-        """The manager, by identity, unless the message is of an epoch or session that is over."""
+        """The manager, by identity; none for a message of an old epoch or session."""
         identity, epoch = sender[:2]
         known = self.managers.get(identity)
         if known and (epoch, session or known.session) < (known.epoch, known.session):
@@ -188,7 +188,7 @@ if __name__ == "__main__":
             try:
                 worker.receive(link, link.recv_multipart())
             except (ValueError, TypeError, LookupError, AttributeError, cbor2.CBORError) as error:
-                print("dropped:", repr(error), file=sys.stderr)  # it does no harm (WMP-10.1)
+                print("dropped:", repr(error), file=sys.stderr)  # no harm done (WMP-10.1)
         worker.tick()
         if time.monotonic() > ping_at:
             ping_at = time.monotonic() + PING_INTERVAL * worker.unit

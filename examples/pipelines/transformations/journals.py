@@ -1,8 +1,8 @@
-"""Tables of journals, declared: Spark finds out in which order, and what can be done at once.
+"""Tables of journals, declared: Spark finds their order and runs independent ones at once.
 
 The transforms are those of ``wmp report``. Times in these tables are on the clocks of their nodes.
-What is made of all lines comes from views of the journals, not from the table that grows: Spark
-lists the files of a table once a run, before that run has written to it.
+Tables of all lines read views of the journals, not the table that grows: Spark lists the files of a
+table once a run, before that run has written to it.
 """
 
 from pyspark import pipelines as dp
