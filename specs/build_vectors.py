@@ -26,7 +26,8 @@ from valid_messages import valid
 
 from wmp.codec import decode, encode
 from wmp.codec.tables import COLUMN_NAMES
-from wmp.conformance.case import Case, TranscriptLine
+from wmp.conformance.case import Case
+from wmp.conformance.transcript import TranscriptLine
 from wmp.errors import DecodeError
 from wmp.message import FIELD_NAMES, Frame, Message
 

@@ -35,7 +35,7 @@ sys.path.insert(0, str(ROOT))
 
 from wmp.testing.__main__ import parse_seeds  # noqa: E402 - this very tree
 from wmp.testing.campaign import CampaignResult, replay_command, reports  # noqa: E402
-from wmp.testing.explore import tell  # noqa: E402
+from wmp.testing.explore import describe  # noqa: E402
 from wmp.testing.plan import PLANS, ModelPlan  # noqa: E402
 from wmp.testing.search import Exploration, SearchOrder, explore  # noqa: E402
 
@@ -105,7 +105,7 @@ def _explored(name: str, seconds: float) -> tuple[str, Figures, str | None]:
         "ends": explored.leaves,
         "emptied": explored.emptied,
     }
-    broken = None if explored.violation is None else tell(name, plan, explored)
+    broken = None if explored.violation is None else describe(name, plan, explored)
     return name, figures, broken
 
 

@@ -24,10 +24,9 @@ from wmp.conformance.draw import SPEAKS, draw, play_moves
 from wmp.conformance.moves import drawn_case
 from wmp.conformance.own_machines import OurDevice, OurManager, OurWorker
 from wmp.conformance.play import terms_of
-from wmp.conformance.rules import PROFILES, RULES
+from wmp.conformance.rules import PROFILES, RULES, UNTESTABLE
 from wmp.conformance.run import unspoken
 from wmp.conformance.selection import spoken
-from wmp.conformance.untestable_rules import UNSEEN
 from wmp.conformance.virtual import VirtualWire
 from wmp.conformance.wire import JobEnd, Terms
 
@@ -83,13 +82,13 @@ def test_every_rule_has_a_case_or_a_reason(testee: str) -> None:
     cases = {rule for case in cases_for(testee) for rule in case.rules}
     bare = [r.id for r in RULES.values() if r.binds(testee) and r.id not in cases]
 
-    assert sorted(bare) == sorted(rule for kind, rule in UNSEEN if kind == testee)
+    assert sorted(bare) == sorted(rule for kind, rule in UNTESTABLE if kind == testee)
 
 
 @pytest.mark.parametrize("testee", TESTEES)
 def test_every_rule_that_binds_catches_a_broken_peer(testee: str) -> None:
     animals = {animal.rule for animal in ZOO if animal.testee == testee}
-    seen = [r for r in RULES.values() if r.binds(testee) and (testee, r.id) not in UNSEEN]
+    seen = [r for r in RULES.values() if r.binds(testee) and (testee, r.id) not in UNTESTABLE]
 
     assert [r.id for r in seen if r.level != "may" and r.id not in animals] == []
 
@@ -108,7 +107,9 @@ def test_every_rule_has_a_case_of_its_profile(testee: str) -> None:
     profiles = {r.id: r.profile for r in RULES.values() if r.binds(testee)}
     if testee == "device":  # which speaks that one
         profiles = dict.fromkeys(profiles, "device")
-    bare = [one for one in profiles.items() if one not in cases and (testee, one[0]) not in UNSEEN]
+    bare = [
+        one for one in profiles.items() if one not in cases and (testee, one[0]) not in UNTESTABLE
+    ]
 
     assert bare == []
 

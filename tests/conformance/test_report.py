@@ -19,16 +19,23 @@ from wmp.conformance.diagram import sequence_diagram
 from wmp.conformance.junit import junit
 from wmp.conformance.own_machines import OurWorker
 from wmp.conformance.page import badge, page
-from wmp.conformance.report import Bytes, ConformanceReport, ReportEntry, Said, entry_of, read
+from wmp.conformance.report import ConformanceReport, ReportEntry, entry_of, read
 from wmp.conformance.rules import RULES
+from wmp.conformance.transcript import ReportedFrame, ReportedLine
 from wmp.errors import ConfigError
 
 ROOT = Path(__file__).resolve().parents[2]
 TALK = (
-    Said(0.0, "", "#", "first <b>"),
-    Said(0.5, "m1", ">", "WAKE role='<i>'", (Bytes(3, "850102"),)),
-    Said(1.0, "m1 m2", "<", "READY " + "x" * 200, (Bytes(600, "00" * 512), Bytes(0, ""))),
-    Said(1.5, "", "<", "to nobody", (Bytes(1, "01"),)),
+    ReportedLine(0.0, "", "#", "first <b>"),
+    ReportedLine(0.5, "m1", ">", "WAKE role='<i>'", (ReportedFrame(3, "850102"),)),
+    ReportedLine(
+        1.0,
+        "m1 m2",
+        "<",
+        "READY " + "x" * 200,
+        (ReportedFrame(600, "00" * 512), ReportedFrame(0, "")),
+    ),
+    ReportedLine(1.5, "", "<", "to nobody", (ReportedFrame(1, "01"),)),
 )
 
 
@@ -167,9 +174,9 @@ def test_a_badge_takes_no_text_for_markup() -> None:
 def told(text: str) -> ConformanceReport:
     """A report in which a testee, another's file and a command line say one thing everywhere."""
     talk = (
-        Said(0.0, "", "#", text),
-        Said(0.5, text, ">", text, (Bytes(1, text),)),
-        Said(0.5, text, "<", text, (Bytes(1, text),)),
+        ReportedLine(0.0, "", "#", text),
+        ReportedLine(0.5, text, ">", text, (ReportedFrame(1, text),)),
+        ReportedLine(0.5, text, "<", text, (ReportedFrame(1, text),)),
     )
     bad = entry(verdict=Verdict.FAILED, about=text, text=text, lines=talk, stderr=text)
     good = entry("WMP-4.2", case=text)

@@ -20,7 +20,7 @@ from wmp.core.protocol.stream import Arrival, Stream
 from wmp.core.worker.locks import Locks
 from wmp.message import Field
 from wmp.testing.counterexample import replay
-from wmp.testing.explore import main, tell
+from wmp.testing.explore import describe, main
 from wmp.testing.model import Model
 from wmp.testing.plan import PLANS, Cancel, ModelPlan, Submit
 from wmp.testing.search import Exploration, Explored, SearchOrder, explore
@@ -43,7 +43,7 @@ from wmp.testing.state.snapshots import outline_of
 )
 def test_every_state_of_a_small_world_keeps_the_invariants(name, least):
     explored = explore(PLANS[name])
-    assert explored.violation is None, tell(name, PLANS[name], explored)
+    assert explored.violation is None, describe(name, PLANS[name], explored)
     assert explored.emptied
     assert explored.states >= least
     assert explored.leaves > 10
@@ -54,7 +54,7 @@ def test_every_state_of_a_small_world_keeps_the_invariants(name, least):
 @pytest.mark.parametrize("order", [SearchOrder.BREADTH, SearchOrder.MIXED])
 def test_many_states_of_two_managers_two_workers_and_a_device(order):
     explored = explore(PLANS["small"], Exploration(states=10_000, order=order))
-    assert explored.violation is None, tell("small", PLANS["small"], explored)
+    assert explored.violation is None, describe("small", PLANS["small"], explored)
     assert explored.states >= 10_000
     assert not explored.emptied
     assert (explored.leaves > 10) == (order is SearchOrder.MIXED)
@@ -260,23 +260,23 @@ def test_every_order_sees_the_same_states(order):
 def test_copies_go_their_own_ways():
     """Every move on a copy leaves the original as it was, and does what it does on a new world."""
     plan = PLANS["cancel"]
-    scope, way = Model(plan=plan), []
+    model, way = Model(plan=plan), []
     for turn in range(25):
-        moves = scope.moves()
+        moves = model.moves()
         if not moves:
             break
-        before = scope.snapshot()
+        before = model.snapshot()
         for move in moves:
-            copy = scope.copy()
+            copy = model.copy()
             copy.make(move)
-            assert scope.snapshot() == before
-            assert scope.copy().snapshot() == before
+            assert model.snapshot() == before
+            assert model.copy().snapshot() == before
         again = Model(plan=plan)
         for move in way:
             again.make(move)
         assert again.snapshot() == before
         way.append(moves[turn * 7 % len(moves)])
-        scope.make(way[-1])
+        model.make(way[-1])
     assert len(way) > 8
 
 
@@ -298,19 +298,19 @@ def test_a_script_may_submit_and_cancel():
     assert explored.emptied
 
 
-def futures(scope: Model) -> list[int]:
+def futures(model: Model) -> list[int]:
     """Hashes of the states one move away."""
     found = []
-    for move in scope.moves():
-        after = scope.copy()
+    for move in model.moves():
+        after = model.copy()
         after.make(move)
         found.append(hash(after.snapshot()))
     return sorted(found)
 
 
-def as_it_is(scope: Model) -> object:
+def as_it_is(model: Model) -> object:
     """Numbers and times that a snapshot does not have as they are."""
-    outlines = [outline_of(node) for node in scope.nodes.values()]
+    outlines = [outline_of(node) for node in model.nodes.values()]
     return [(o.numbers, o.times, o.past, o.ahead) for o in outlines]
 
 
@@ -332,10 +332,10 @@ def compared(name: str, bounds: dict[str, object], most: int = 150) -> tuple[int
     known = {first.snapshot(): (as_it_is(first), first)}
     waiting, count, wrong = [first], 0, []
     while waiting and count < most and len(known) < 3_000:
-        scope = waiting.pop(draw.randrange(len(waiting)) if draw.random() < 0.1 else -1)
-        moves = scope.moves()
+        model = waiting.pop(draw.randrange(len(waiting)) if draw.random() < 0.1 else -1)
+        moves = model.moves()
         for move in draw.sample(moves, len(moves)):
-            after = scope.copy()
+            after = model.copy()
             after.make(move)
             state, looks = after.snapshot(), as_it_is(after)
             if state not in known:

@@ -1,4 +1,4 @@
-"""A world's journals say all that its witness saw: nothing that the invariants need is missing."""
+"""A world's journals say all that its observer saw: nothing that the invariants need is missing."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from wmp.testing.world import World
 SEEDS = range(0, 120, 4)
 
 FACTS = ("limited", "asked", "granted", "lost", "answered", "resolved")
-"""What a witness tells a history of its own accord; the world tells it the rest."""
+"""What a observer tells a history of its own accord; the world tells it the rest."""
 
 
 class Noted(History):
@@ -52,7 +52,7 @@ for name in FACTS:
 
 
 def play(seed: int, folder: Path) -> tuple[World, Noted]:
-    """A world with journals, and the facts that its own witness told."""
+    """A world with journals, and the facts that its own observer told."""
     noted = Noted(passes=True)
     world = World(seed=seed, journals=Journals(folder), history=noted)
     report = world.play()
@@ -75,7 +75,7 @@ def test_a_witness_of_the_journals_tells_what_a_witness_of_the_world_told(seed, 
     _, live = play(seed, tmp_path)
 
     later = Noted(passes=False)
-    witness = Observer(later)
+    observer = Observer(later)
     submitted = 0
     for (kind, me), lines in read(tmp_path).items():
         if kind == "manager":
@@ -84,10 +84,10 @@ def test_a_witness_of_the_journals_tells_what_a_witness_of_the_world_told(seed, 
             for now, event, actions in steps(lines):
                 submitted += len(event.ids) if isinstance(event, Submitted) else 0
                 # A deadline may be a µs earlier, rounded.
-                witness.manager_did(settings, event, actions, now + 2e-6)
+                observer.manager_did(settings, event, actions, now + 2e-6)
         elif kind == "worker":
             for _, _, actions in steps(lines):
-                witness.worker_did(me, actions)
+                observer.worker_did(me, actions)
 
     def about(facts: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
         # Times are rounded to the µs in a journal.

@@ -22,12 +22,12 @@ if typing.TYPE_CHECKING:
         Broken,
         Case,
         CaseResult,
-        TranscriptLine,
         Unimplemented,
         Verdict,
     )
     from wmp.conformance.check import Nonconforming, check_device, check_manager, check_worker
     from wmp.conformance.codec_check import check_codec
+    from wmp.conformance.transcript import TranscriptLine
 
 __all__ = [
     "Broken",
@@ -46,6 +46,7 @@ __all__ = [
 # Looked up when first asked for: a testee of this package must not wait for Hypothesis.
 _HOMES: typing.Final = {
     "Nonconforming": "check",
+    "TranscriptLine": "transcript",
     "check_codec": "codec_check",
     "check_device": "check",
     "check_manager": "check",

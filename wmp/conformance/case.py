@@ -9,14 +9,13 @@ from typing import Any, Final
 from attrs import field, frozen
 
 from wmp.conformance.rules import RULES, Rule
-from wmp.message import Frame, Message
+from wmp.conformance.transcript import TranscriptLine
 
 __all__ = [
     "CASES",
     "Broken",
     "Case",
     "CaseResult",
-    "TranscriptLine",
     "Unimplemented",
     "Verdict",
     "case",
@@ -58,23 +57,6 @@ class Broken(AssertionError):
 
 class Unimplemented(Exception):
     """The testee shows that it does not do what a case is about."""
-
-
-@frozen
-class TranscriptLine:
-    """One thing that happened in a conversation."""
-
-    at: float
-    """Units since the case began."""
-    who: str
-    """The peer that the kit plays, or ``""`` for the whole scene."""
-    way: str
-    """``>`` to the testee, ``<`` from it, ``#`` neither: a remark."""
-    frames: tuple[Frame, ...] = ()
-    message: Message | None = None
-    """What ``frames`` say, None when they are no message."""
-    text: str = ""
-    """For people."""
 
 
 @frozen

@@ -9,8 +9,8 @@ from wmp.conformance import cases
 from wmp.conformance.case import CASES, Case, CaseResult, Verdict
 from wmp.conformance.draw import SPEAKS, draw
 from wmp.conformance.play import play, terms_of
-from wmp.conformance.render import conversation
 from wmp.conformance.rules import PROFILES
+from wmp.conformance.transcript import conversation
 from wmp.conformance.virtual import Testee, VirtualWire
 from wmp.conformance.wire import Terms
 

@@ -7,7 +7,7 @@ from typing import Final
 
 from markupsafe import Markup
 
-from wmp.conformance.report import Said
+from wmp.conformance.transcript import ReportedLine
 from wmp.pages.sequence import Lifeline, SequenceDiagram
 
 __all__ = ["sequence_diagram"]
@@ -20,7 +20,7 @@ _MOST: Final = 200
 """Lines drawn; the middle of a longer conversation is left out."""
 
 
-def sequence_diagram(lines: Sequence[Said], testee: str, *, broken: str = "") -> Markup:
+def sequence_diagram(lines: Sequence[ReportedLine], testee: str, *, broken: str = "") -> Markup:
     """Draw a conversation.
 
     Args:
@@ -58,12 +58,12 @@ def sequence_diagram(lines: Sequence[Said], testee: str, *, broken: str = "") ->
     return diagram.svg(f"conversation of {len(shown)} lines")
 
 
-def _peers(line: Said) -> list[str]:
+def _peers(line: ReportedLine) -> list[str]:
     """The peers at the other end of a message."""
     return (line.who.split() if line.way == "<" else [line.who]) or ["?"]
 
 
-def _cut(lines: Sequence[Said]) -> tuple[Sequence[Said], int]:
+def _cut(lines: Sequence[ReportedLine]) -> tuple[Sequence[ReportedLine], int]:
     """The lines that are drawn, and how many are left out in the middle."""
     if len(lines) <= _MOST:
         return lines, 0

@@ -8,8 +8,8 @@ from typing import Final
 from xml.etree import ElementTree
 
 from wmp.conformance.case import Verdict
-from wmp.conformance.render import conversation
 from wmp.conformance.report import ConformanceReport, ReportEntry
+from wmp.conformance.transcript import conversation
 
 __all__ = ["junit"]
 

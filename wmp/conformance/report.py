@@ -10,19 +10,17 @@ from typing import Any, Final
 
 from attrs import evolve, field, frozen
 
-from wmp.conformance.case import CaseResult, TranscriptLine, Verdict
-from wmp.conformance.rules import RULES
-from wmp.conformance.untestable_rules import UNSEEN
+from wmp.conformance.case import CaseResult, Verdict
+from wmp.conformance.rules import RULES, UNTESTABLE
+from wmp.conformance.transcript import ReportedFrame, ReportedLine, TranscriptLine
 from wmp.errors import ConfigError
 
 __all__ = [
     "BAD",
     "FORMAT",
     "VERSION",
-    "Bytes",
     "ConformanceReport",
     "ReportEntry",
-    "Said",
     "entry_of",
     "read",
 ]
@@ -48,26 +46,6 @@ _WEIGHT: Final = (
 
 
 @frozen
-class Bytes:
-    """One frame."""
-
-    size: int
-    hex: str
-    """Of its first bytes."""
-
-
-@frozen
-class Said:
-    """One line of a conversation; see :class:`~wmp.conformance.case.TranscriptLine`."""
-
-    at: float
-    who: str
-    way: str
-    text: str
-    frames: tuple[Bytes, ...] = ()
-
-
-@frozen
 class ReportEntry:
     """What became of one case."""
 
@@ -83,7 +61,7 @@ class ReportEntry:
     seed: int | None = None
     moves: Sequence[Sequence[Any]] = ()
     """What was drawn; empty for a script."""
-    lines: Sequence[Said] = ()
+    lines: Sequence[ReportedLine] = ()
     """The conversation, of what did not just pass."""
     stderr: str = ""
     """The end of what the testee wrote there."""
@@ -173,7 +151,7 @@ class ConformanceReport:
         found: dict[str, tuple[Verdict | None, str]] = {}
         for rule in RULES.values():
             if rule.binds(self.testee):
-                found[rule.id] = None, UNSEEN.get((self.testee, rule.id), "not looked at")
+                found[rule.id] = None, UNTESTABLE.get((self.testee, rule.id), "not looked at")
         for entry in self.entries:
             for rule_id, verdict in _judged(entry):
                 before = found.get(rule_id, (None, ""))[0]
@@ -225,14 +203,14 @@ def entry_of(result: CaseResult, seconds: float) -> ReportEntry:
         seconds=round(seconds, 3),
         seed=result.seed,
         moves=tuple(map(tuple, result.script)) if result.verdict is not Verdict.OK else (),
-        lines=tuple(map(_said, kept)),
+        lines=tuple(map(_reported, kept)),
         stderr=result.stderr if kept else "",
     )
 
 
-def _said(line: TranscriptLine) -> Said:
-    frames = tuple(Bytes(len(frame), bytes(frame[:_SHOWN]).hex()) for frame in line.frames)
-    return Said(round(line.at, 3), line.who, line.way, line.text, frames)
+def _reported(line: TranscriptLine) -> ReportedLine:
+    frames = tuple(ReportedFrame(len(frame), bytes(frame[:_SHOWN]).hex()) for frame in line.frames)
+    return ReportedLine(round(line.at, 3), line.who, line.way, line.text, frames)
 
 
 def _plain(report: ConformanceReport) -> dict[str, Any]:
@@ -344,12 +322,12 @@ def _read_entry(plain: Mapping[str, Any]) -> ReportEntry:
         seed=plain.get("seed"),
         moves=tuple(tuple(move) for move in plain.get("moves", ())),
         lines=tuple(
-            Said(
+            ReportedLine(
                 line["at"],
                 line["who"],
                 line["way"],
                 line["text"],
-                tuple(Bytes(frame["size"], frame["hex"]) for frame in line["frames"]),
+                tuple(ReportedFrame(frame["size"], frame["hex"]) for frame in line["frames"]),
             )
             for line in plain.get("conversation", ())
         ),

@@ -1,4 +1,4 @@
-"""The rules of the specification, as the kit knows them: one value a rule.
+"""The rules of the specification, as the kit knows them, and those that it cannot test.
 
 ``rules.json`` beside this file is written by ``specs/build_rules.py``.
 """
@@ -12,7 +12,7 @@ from typing import Final
 
 from attrs import frozen
 
-__all__ = ["PROFILES", "RULES", "Rule"]
+__all__ = ["PROFILES", "RULES", "UNTESTABLE", "Rule"]
 
 
 @frozen
@@ -59,3 +59,32 @@ PROFILES: Final[tuple[str, ...]] = (
     "secure",
 )
 """What a testee may say that it speaks; ``core`` is what every peer speaks."""
+
+_PIPES = (
+    "a pipe is full only when high-water marks and the buffers of the system are, whose sizes the "
+    "kit does not know; what a peer says about a connection that is gone is WMP-8.8 and 9.12"
+)
+_OPTIONS = "options of its own sockets; nothing on the wire shows them"
+_NO_HANDLERS = "it runs no user code"
+_UNREAD = "it does not read what follows the head (WMP-8.4)"
+_OWN_AFFAIR = (
+    "whether and when a worker hands back what waits is its own affair; what its manager makes of "
+    "that is WMP-6.11"
+)
+
+UNTESTABLE: Final[Mapping[tuple[str, str], str]] = {
+    ("manager", "WMP-1.6"): _PIPES,
+    ("worker", "WMP-1.6"): _PIPES,
+    ("manager", "WMP-1.7"): _OPTIONS,
+    ("worker", "WMP-1.7"): _OPTIONS,
+    ("device", "WMP-1.7"): _OPTIONS,
+    ("manager", "WMP-9.5"): _NO_HANDLERS,
+    ("device", "WMP-9.5"): _NO_HANDLERS,
+    ("device", "WMP-2.8"): _UNREAD,
+    ("device", "WMP-2.9"): _UNREAD,
+    ("manager", "WMP-12.1"): _OPTIONS,
+    ("worker", "WMP-6.18"): _OWN_AFFAIR,
+    ("worker", "WMP-12.1"): _OPTIONS,
+    ("device", "WMP-12.1"): _OPTIONS,
+}
+"""(kind of testee, rule that binds it and has no case) to the reason why none can show it."""

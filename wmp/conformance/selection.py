@@ -15,10 +15,9 @@ from wmp.cli.entry_point import INTERRUPTED, SIGNALLED
 from wmp.conformance.case import Case
 from wmp.conformance.check import cases_for
 from wmp.conformance.report import ConformanceReport, ReportEntry
-from wmp.conformance.rules import PROFILES, RULES
+from wmp.conformance.rules import PROFILES, RULES, UNTESTABLE
 from wmp.conformance.run import KitRun, RunPlan, begins, drawn_id, known
 from wmp.conformance.terminal import Progress
-from wmp.conformance.untestable_rules import UNSEEN
 from wmp.errors import ConfigError
 from wmp.runtime.sockets import check_endpoints
 
@@ -31,7 +30,7 @@ def choose(testee: str, rules: Sequence[str], cases: Sequence[str]) -> tuple[lis
         if rule not in RULES:
             raise ConfigError(f"there is no rule {rule}; specs/wmp.md has WMP-1.1 to WMP-12.3")
         if not cases_for(testee, rules=[rule]):
-            why = UNSEEN.get((testee, rule), f"it does not bind a {testee}")
+            why = UNTESTABLE.get((testee, rule), f"it does not bind a {testee}")
             raise ConfigError(f"no case for a {testee} is about {rule}: {why}")
     chosen = cases_for(testee, rules=rules)
     if not cases:

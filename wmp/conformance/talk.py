@@ -1,7 +1,7 @@
 """A conversation with a testee: what a script is written against.
 
 A script is plain blocking code. It makes peers with :meth:`Talk.worker` or
-:meth:`Talk.manager` (:mod:`wmp.conformance.played`), lets them speak, and waits for answers;
+:meth:`Talk.manager` (:mod:`wmp.conformance.played_peer`), lets them speak, and waits for answers;
 while it waits, the peers do by themselves what keeps a connection alive. Everything that the
 testee says is held against the rules that hold always, whatever the script is about.
 """
@@ -14,9 +14,9 @@ from typing import Any, Protocol
 from attrs import define, field
 
 from wmp import codec
-from wmp.conformance.case import Broken, Case, TranscriptLine, Unimplemented
+from wmp.conformance.case import Broken, Case, Unimplemented
 from wmp.conformance.frame_check import check_form
-from wmp.conformance.render import describe
+from wmp.conformance.transcript import TranscriptLine, describe
 from wmp.conformance.wire import Connection, JobEnd, SubmittedJob, Wire
 from wmp.errors import DecodeError
 from wmp.message import Command, Field, Frame, Message

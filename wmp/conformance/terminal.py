@@ -16,9 +16,9 @@ from rich.progress import Progress as RichProgress
 from rich.table import Table
 
 from wmp.conformance.case import Case, Verdict
-from wmp.conformance.render import conversation
 from wmp.conformance.report import ConformanceReport, ReportEntry
 from wmp.conformance.rules import RULES
+from wmp.conformance.transcript import conversation
 
 __all__ = ["Progress", "show", "show_cases", "show_summary"]
 

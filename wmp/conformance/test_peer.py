@@ -6,9 +6,9 @@ import pytest
 from attrs import evolve
 
 from wmp.conformance.case import Verdict
-from wmp.conformance.render import conversation
 from wmp.conformance.report import ConformanceReport
 from wmp.conformance.run import KitRun, RunPlan
+from wmp.conformance.transcript import conversation
 
 __all__ = ["test_peer"]
 

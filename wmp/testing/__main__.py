@@ -1,4 +1,4 @@
-"""``python -m wmp.testing``: plays seeded worlds and says which of them broke an invariant.
+"""``python -m wmp.testing``: plays seeded worlds and reports which of them broke an invariant.
 
 Exit status: 0 when all invariants held, 1 when one did not, 2 when it was called wrongly, 130 when
 Ctrl-C and 143 when SIGTERM came before the end and none was broken until then.
@@ -78,13 +78,13 @@ class _Progress:
         self._total = total
         self._stream = stream
         self._live = stream.isatty()
-        self._start = self._said = time.monotonic()
+        self._start = self._shown = time.monotonic()
 
     def show(self, tally: CampaignResult) -> None:
         now = time.monotonic()
-        if now - self._said < (0.1 if self._live else 10.0):
+        if now - self._shown < (0.1 if self._live else 10.0):
             return
-        self._said = now
+        self._shown = now
         rate = tally.schedules / max(1e-9, now - self._start)
         text = (
             f"{tally.schedules}/{self._total} worlds, {rate:.0f}/s, "
@@ -102,37 +102,37 @@ class _Progress:
             self._stream.flush()
 
 
-def _say(text: str, out: TextIO) -> None:
+def _print(text: str, out: TextIO) -> None:
     out.write(f"{text}\n")
 
 
-def _tell_failure(report: WorldReport, out: TextIO) -> None:
+def _print_failure(report: WorldReport, out: TextIO) -> None:
     violation = report.violation
     assert violation is not None
-    _say(f"seed {report.seed} broke “{violation.name}”", out)
-    _say(f"  which says: {INVARIANTS[violation.name]}", out)
-    _say(f"  what was seen: {violation.detail}", out)
-    _say("  the last steps:", out)
+    _print(f"seed {report.seed} broke “{violation.name}”", out)
+    _print(f"  which says: {INVARIANTS[violation.name]}", out)
+    _print(f"  what was seen: {violation.detail}", out)
+    _print("  the last steps:", out)
     for line in report.trace:
-        _say(f"    {line}", out)
-    _say(f"  play it again: {replay_command(report.seed)}\n", out)
+        _print(f"    {line}", out)
+    _print(f"  play it again: {replay_command(report.seed)}\n", out)
 
 
 def _summarise(tally: CampaignResult, seconds: float, out: TextIO) -> None:
     rate = tally.schedules / max(1e-9, seconds)
-    _say(f"schedules        {tally.schedules} in {seconds:.1f} s ({rate:.0f}/s)", out)
-    _say(f"simulated hours  {tally.hours:.2f}", out)
-    _say(f"events           {tally.steps}", out)
-    _say(f"messages         {tally.messages}", out)
+    _print(f"schedules        {tally.schedules} in {seconds:.1f} s ({rate:.0f}/s)", out)
+    _print(f"simulated hours  {tally.hours:.2f}", out)
+    _print(f"events           {tally.steps}", out)
+    _print(f"messages         {tally.messages}", out)
     ends = ", ".join(f"{count} {end}" for end, count in tally.ends.most_common())
-    _say(f"jobs             {tally.jobs}; ended: {ends}", out)
-    _say(f"executions       {tally.executions}", out)
-    _say(f"faults           {tally.faults.total()}", out)
+    _print(f"jobs             {tally.jobs}; ended: {ends}", out)
+    _print(f"executions       {tally.executions}", out)
+    _print(f"faults           {tally.faults.total()}", out)
     for fault, count in tally.faults.most_common():
-        _say(f"  {fault:<24}{count:>8}", out)
-    _say(f"violations       {tally.violations.total()}", out)
+        _print(f"  {fault:<24}{count:>8}", out)
+    _print(f"violations       {tally.violations.total()}", out)
     for name, count in tally.violations.most_common():
-        _say(f"  {name:<24}{count:>8}", out)
+        _print(f"  {name:<24}{count:>8}", out)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -140,13 +140,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     if options.invariants:
         for name, text in INVARIANTS.items():
-            _say(f"{name}: {text}", sys.stdout)
+            _print(f"{name}: {text}", sys.stdout)
         return 0
     tally, progress = CampaignResult(), _Progress(len(options.seeds), sys.stderr)
     out = sys.stderr if options.json else sys.stdout
     start, status = time.monotonic(), 0
     if options.journal is not None and (refusal := _why_not(options.journal)):
-        _say(refusal, sys.stderr)
+        _print(refusal, sys.stderr)
         return 2
     keep = None if options.trace else 30
     worlds = reports(options.seeds, processes=options.jobs, keep=keep, journal=options.journal)
@@ -155,20 +155,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
             tally.add(report)
             if options.trace:
                 progress.clear()
-                _say(f"seed {report.seed}, trace {report.digest}", out)
-                _say("\n".join(report.trace), out)
+                _print(f"seed {report.seed}, trace {report.digest}", out)
+                _print("\n".join(report.trace), out)
                 if report.violation is not None:
-                    _say(f"broke “{report.violation.name}”: {report.violation.detail}", out)
+                    _print(f"broke “{report.violation.name}”: {report.violation.detail}", out)
             elif report.violation is not None:
                 progress.clear()
-                _tell_failure(report, out)
+                _print_failure(report, out)
             progress.show(tally)
     except KeyboardInterrupt as interruption:
-        _say("\ninterrupted; this is what there is so far", sys.stderr)
+        _print("\ninterrupted; this is what there is so far", sys.stderr)
         status = TERMINATED if isinstance(interruption, ProgramTerminated) else INTERRUPTED
     progress.clear()
     if options.json:
-        _say(json.dumps(tally.as_dict(), indent=2), sys.stdout)
+        _print(json.dumps(tally.as_dict(), indent=2), sys.stdout)
     else:
         _summarise(tally, time.monotonic() - start, sys.stdout)
     return 1 if tally.violations else status

@@ -17,7 +17,7 @@ from wmp.testing.world import WorldReport, simulate
 __all__ = ["CampaignResult", "replay_command", "reports"]
 
 _KEPT = 20
-"""Violations that are told in full."""
+"""Violations that are reported in full."""
 
 
 @define(eq=False)
@@ -88,7 +88,7 @@ class CampaignResult:
 
 
 def replay_command(seed: int) -> str:
-    """What plays the world of a seed again and tells all of it."""
+    """What plays the world of a seed again and prints all of it."""
     return f"python -m wmp.testing --seeds {seed} --trace"
 
 
@@ -104,7 +104,7 @@ def reports(
     Args:
         seeds: Which worlds.
         processes: How many at once; each world stays in one process.
-        keep: How many steps of a trace can be told; None for all.
+        keep: How many steps of a trace are kept; None for all.
         journal: Where each world writes the journals of its nodes, in a folder of its own.
     """
     play: Callable[[int], WorldReport] = partial(simulate, keep=keep, journal=journal)

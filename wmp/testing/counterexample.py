@@ -1,4 +1,4 @@
-"""The way to a state, gone again: told in words, and cut short."""
+"""The way to a state, gone again: in words, and cut short."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from wmp.testing.trace import words
 __all__ = ["NoSuchMove", "replay", "shortened"]
 
 _LAST = 40
-"""Steps told of the run without faults in which an end was missed."""
+"""Steps shown of the run without faults in which an end was missed."""
 
 
 class NoSuchMove(LookupError):
@@ -33,49 +33,49 @@ def replay(plan: ModelPlan, moves: Sequence[int]) -> tuple[list[str], Violation 
     Raises:
         NoSuchMove: A state has fewer moves.
     """
-    scope, lines = _Told(plan=plan), list[str]()
+    model, lines = _Recorded(plan=plan), list[str]()
     try:
         for place, index in enumerate(moves, 1):
-            there = scope.moves()
+            there = model.moves()
             if not 0 <= index < len(there):
                 raise NoSuchMove(
                     f"after {place - 1} moves there is none of number {index}: "
                     f"there are {len(there)}, numbered from 0; these moves are of another world"
                 )
             move = there[index]
-            lines.append(f"{place:3}. {scope.now:8.3f} s  {_in_words(scope, move)}")
-            scope.told.clear()
-            scope.make(move)
-            lines += scope.told
-        lines.append(f"     {scope.now:8.3f} s  nothing goes wrong any more")
-        scope.told.clear()
-        scope.close(set())
+            lines.append(f"{place:3}. {model.now:8.3f} s  {_in_words(model, move)}")
+            model.steps.clear()
+            model.make(move)
+            lines += model.steps
+        lines.append(f"     {model.now:8.3f} s  nothing goes wrong any more")
+        model.steps.clear()
+        model.close(set())
     except Violation as violation:
-        return [*lines, *scope.told[-_LAST:]], violation
+        return [*lines, *model.steps[-_LAST:]], violation
     return lines, None
 
 
 @define(eq=False, kw_only=True)
-class _Told(Model):
-    """A world that tells what its nodes do."""
+class _Recorded(Model):
+    """A world that records what its nodes do."""
 
-    told: list[str] = field(factory=list)
+    steps: list[str] = field(factory=list)
 
     def handled(self, name: str, event: object, actions: Sequence[Action]) -> None:
         """Tell it, then look at it."""
-        self.told.append(f"{'':18}{name}: {words(event)}")
-        self.told += [f"{'':18}   → {words(action)}" for action in actions]
+        self.steps.append(f"{'':18}{name}: {words(event)}")
+        self.steps += [f"{'':18}   → {words(action)}" for action in actions]
         Model.handled(self, name, event, actions)
 
 
-def _in_words(scope: Model, move: Move) -> str:
+def _in_words(model: Model, move: Move) -> str:
     kind: Any
     kind, *rest = move
     where: Any = tuple(rest)
     match kind:
         case "deliver" | "drop" | "duplicate" | "refuse":
-            command = scope.first(where).command.name
-            far = scope.far(where)
+            command = model.first(where).command.name
+            far = model.far(where)
             return f"{kind} {command} from {where[0]} to {far[0] if far else 'nobody'}"
         case "finish":
             return f"the handler of {where[0]} returns"
@@ -84,9 +84,9 @@ def _in_words(scope: Model, move: Move) -> str:
         case "bereave":
             return f"what runs a job at {where[0]} dies"
         case "step":
-            return f"{scope.plan.script[scope.done]}"
+            return f"{model.plan.script[model.done]}"
         case "tick":
-            return f"time passes to {scope.nodes[where[0]].deadline():.3f} s, {where[0]} wakes"
+            return f"time passes to {model.nodes[where[0]].deadline():.3f} s, {where[0]} wakes"
     return " ".join(map(str, move))
 
 
@@ -104,11 +104,11 @@ def shortened(plan: ModelPlan, moves: Sequence[int], name: str) -> tuple[int, ..
 
 
 def _moves_of(plan: ModelPlan, moves: Sequence[int]) -> list[Move]:
-    scope, made = Model(plan=plan), list[Move]()
+    model, made = Model(plan=plan), list[Move]()
     for index in moves:
-        made.append(scope.moves()[index])
+        made.append(model.moves()[index])
         try:
-            scope.make(made[-1])
+            model.make(made[-1])
         except Violation:
             break
     return made
@@ -116,27 +116,27 @@ def _moves_of(plan: ModelPlan, moves: Sequence[int]) -> list[Move]:
 
 def _made(plan: ModelPlan, moves: Sequence[Move], name: str) -> list[Move] | None:
     """The moves up to the violation of that name; None when there is none of it."""
-    scope = Model(plan=plan)
+    model = Model(plan=plan)
     for count, move in enumerate(moves, 1):
-        if move not in scope.moves():
+        if move not in model.moves():
             return None
         try:
-            scope.make(move)
+            model.make(move)
         except Violation as violation:
             return list(moves[:count]) if violation.name == name else None
     try:
-        scope.close(set())
+        model.close(set())
     except Violation as violation:
         return list(moves) if violation.name == name else None
     return None
 
 
 def _numbered(plan: ModelPlan, moves: Sequence[Move]) -> tuple[int, ...]:
-    scope, numbers = Model(plan=plan), list[int]()
+    model, numbers = Model(plan=plan), list[int]()
     for move in moves:
-        numbers.append(scope.moves().index(move))
+        numbers.append(model.moves().index(move))
         try:
-            scope.make(move)
+            model.make(move)
         except Violation:
             break
     return tuple(numbers)

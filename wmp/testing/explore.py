@@ -22,10 +22,10 @@ from wmp.testing.invariants import Violation
 from wmp.testing.plan import PLANS, ModelPlan
 from wmp.testing.search import Exploration, Explored, SearchOrder, explore
 
-__all__ = ["main", "tell"]
+__all__ = ["describe", "main"]
 
 
-def tell(name: str, plan: ModelPlan, explored: Explored) -> str:
+def describe(name: str, plan: ModelPlan, explored: Explored) -> str:
     """A report for people."""
     rate = explored.states / max(explored.seconds, 1e-9)
     seen = "every state was seen" if explored.emptied else "there are more states"
@@ -53,7 +53,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             lines, violation = replay(plan, options.replay)
         except NoSuchMove as error:
             parser.error(f"argument --replay: {error}")
-        _say(*lines, str(violation or "no invariant was broken"))
+        _print(*lines, str(violation or "no invariant was broken"))
         return 1 if violation else 0
     order = SearchOrder(options.order)
     how = Exploration(states=options.states, order=order, seed=options.seed)
@@ -63,9 +63,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stderr.write("interrupted; a search that is to end sooner takes --states\n")
         return INTERRUPTED
     if options.json:
-        _say(json.dumps(_plain(options.name, explored)))
+        _print(json.dumps(_plain(options.name, explored)))
     else:
-        _say(tell(options.name, plan, explored))
+        _print(describe(options.name, plan, explored))
     return 1 if explored.violation else 0
 
 
@@ -116,7 +116,7 @@ def _plain(name: str, explored: Explored) -> dict[str, object]:
     }
 
 
-def _say(*lines: str) -> None:
+def _print(*lines: str) -> None:
     sys.stdout.write("\n".join(lines) + "\n")
 
 

@@ -12,8 +12,8 @@ from wmp.core.device import DeviceMachine
 from wmp.core.manager.machine import ManagerMachine
 from wmp.core.worker.machine import WorkerMachine
 from wmp.testing.agenda import Agenda
-from wmp.testing.connections import Connections
 from wmp.testing.faults import Fault, Strike
+from wmp.testing.faulty_connections import FaultyConnections
 from wmp.testing.fleet import Fleet
 from wmp.testing.lane_runner import LaneRunner
 from wmp.testing.network import LinkQueue, Network, Pipe
@@ -44,7 +44,7 @@ class FaultInjector:
 
     network: Network
     agenda: Agenda
-    connections: Connections
+    connections: FaultyConnections
     fleet: Fleet
     runner: LaneRunner
     trace: Trace
@@ -59,7 +59,7 @@ class FaultInjector:
         """Do a fault to the node that it hits, and count it if there is one."""
         if not self.active:
             return
-        self.say(f"fault: {blow.fault.value}")
+        self.note(f"fault: {blow.fault.value}")
         if _STRIKES[blow.fault](self, blow):
             self.counts[blow.fault] += 1
 
@@ -68,9 +68,9 @@ class FaultInjector:
         if self.doomed:
             self.agenda.after(takes / 2, self.strike, self.doomed.pop())
 
-    def say(self, text: str) -> None:
+    def note(self, text: str) -> None:
         """Note in the trace what is done."""
-        self.trace.say(self.agenda.now, text)
+        self.trace.note(self.agenda.now, text)
 
 
 def _one(among: Sequence[_T], blow: Strike) -> _T | None:
@@ -96,7 +96,7 @@ def _separate(world: FaultInjector, pairs: list[tuple[str, str]], seconds: float
     until = world.agenda.now + seconds
     for pair in pairs:
         world.connections.cut[pair] = until
-    world.say(f"nothing passes {', '.join(f'{a} → {b}' for a, b in pairs)} for {seconds:.2f} s")
+    world.note(f"nothing passes {', '.join(f'{a} → {b}' for a, b in pairs)} for {seconds:.2f} s")
     world.agenda.after(seconds, _heal, world, pairs, until)
 
 
@@ -140,7 +140,7 @@ def _half_open(world: FaultInjector, blow: Strike) -> bool:
     pipe = _one(_connected(world), blow)
     if pipe is None or not isinstance(pipe[1], int):
         return False
-    world.say(f"{pipe[0]}'s link {pipe[1]} dies unnoticed")
+    world.note(f"{pipe[0]}'s link {pipe[1]} dies unnoticed")
     world.connections.deaden(pipe[0], pipe[1])
     return True
 
@@ -149,7 +149,7 @@ def _full(world: FaultInjector, blow: Strike) -> bool:
     pipe = _one([pipe for pipe in world.network.pipes if pipe not in world.connections.full], blow)
     if pipe is None:
         return False
-    world.say(f"{pipe[0]}'s pipe {pipe[1]!r} is full")
+    world.note(f"{pipe[0]}'s pipe {pipe[1]!r} is full")
     world.connections.full[pipe] = []
     world.agenda.after(0.1 + 3 * blow.lasts, world.connections.flush, pipe)
     return True
@@ -208,7 +208,7 @@ def _slow(world: FaultInjector, blow: Strike) -> bool:
     name = _one(_nodes(world, WorkerMachine), blow)
     if name is None:
         return False
-    world.say(f"{name} is slow")
+    world.note(f"{name} is slow")
     world.runner.slow[name] = 2 + 10 * blow.twist
     world.agenda.after(4 * blow.lasts, _quicken, world, name)
     return True
@@ -232,7 +232,7 @@ def _kill_handler(world: FaultInjector, blow: Strike) -> bool:
     if found is None:
         return False
     name, lane = found
-    world.say(f"what runs lane {lane.run.lane} of {name} dies")
+    world.note(f"what runs lane {lane.run.lane} of {name} dies")
     world.runner.bereave(name, lane)
     return True
 

@@ -58,7 +58,7 @@ class Fault(Enum):
     WAKE_HERD = "wake herd"
     """All links come back at once, and every manager gets many jobs at once."""
     KILL_HANDLER = "kill handler"
-    """What runs a job dies in the middle of it: its worker says so and goes on."""
+    """What runs a job dies in the middle of it: its worker reports it and goes on."""
     HANG = "hang"
     """A handler does not return: it is ended by force once nobody wants its result, or it has
     been at it for too long."""

@@ -18,7 +18,7 @@ from wmp.errors import Superseded
 from wmp.events import Drained
 from wmp.message import Peer
 from wmp.testing.agenda import Agenda, NodeClocks
-from wmp.testing.connections import Connections
+from wmp.testing.faulty_connections import FaultyConnections
 from wmp.testing.invariants import Violation
 from wmp.testing.network import LinkQueue, Network
 from wmp.testing.observer import Observer
@@ -47,7 +47,7 @@ class Fleet:
         clocks: When nodes must be woken.
         connections: What leads to the nodes and away from them.
         topology: Their names, settings and connections.
-        observer: Is told when a manager's process ends.
+        observer: Where it is recorded that a manager's process ended.
         trace: Where every start and every end is recorded.
         draw: Decides when a node starts.
     """
@@ -55,7 +55,7 @@ class Fleet:
     network: Network
     agenda: Agenda
     clocks: NodeClocks
-    connections: Connections
+    connections: FaultyConnections
     topology: Topology
     observer: Observer
     trace: Trace
@@ -133,7 +133,7 @@ class Fleet:
         self.newest[identity] = name
         network.halted.pop(name, None)
         network.down.discard(name)
-        self.trace.say(self.agenda.now, f"{name} starts, epoch {epoch}")
+        self.trace.note(self.agenda.now, f"{name} starts, epoch {epoch}")
         for below, link in network.connections(name):
             self.connections.attempt_soon(below, link, 0.1)
         self.on_started(name)
@@ -151,7 +151,7 @@ class Fleet:
     def kill(self, name: str, *, silently: bool = False) -> None:
         """End a node's process; ``silently``: its peers' connections do not know."""
         network = self.network
-        self.trace.say(
+        self.trace.note(
             self.agenda.now, f"{name} is killed" + (", its host too" if silently else "")
         )
         network.down.add(name)
@@ -208,7 +208,7 @@ class Fleet:
     def pause(self, name: str, seconds: float) -> None:
         """Give a node no events for a while."""
         if name not in self.paused:
-            self.trace.say(self.agenda.now, f"{name} is paused for {seconds:.2f} s")
+            self.trace.note(self.agenda.now, f"{name} is paused for {seconds:.2f} s")
             self.paused[name] = []
             self.plan(name)
             self.agenda.after(seconds, self.resume, name, self.network.nodes[name])
@@ -224,7 +224,7 @@ class Fleet:
         """Give a node all that has waited for it."""
         if name not in self.paused or (node is not None and self.network.nodes[name] is not node):
             return
-        self.trace.say(self.agenda.now, f"{name} goes on")
+        self.trace.note(self.agenda.now, f"{name} goes on")
         for what, arguments in self.paused.pop(name):
             what(*arguments)
         self.plan(name)

@@ -151,13 +151,13 @@ class Host:
 
     cancelled: set[int]
     """Jobs of its lane that nobody wants any more."""
-    tell: Callable[[float | None, str | None], None]
+    pass_on: Callable[[float | None, str | None], None]
 
     def report(self, job: RunningJob, fraction: float | None, text: str | None) -> None:
         """Pass progress on; what is None stays as it was."""
         job.fraction = job.fraction if fraction is None else fraction
         job.text = job.text if text is None else text
-        self.tell(job.fraction, job.text)
+        self.pass_on(job.fraction, job.text)
 
 
 def execute(

@@ -214,7 +214,7 @@ class HandlerWorld:
         injector.strike(blow)
         injector.doomed.clear()  # when it strikes again is decided here
         if injector.counts[blow.fault] == before:  # there was nobody whom it could hit
-            self.story.told.pop()
+            self.story.notes.pop()
             simulation.agenda.after(_RETRY, self._strike, blow)
 
     @property
@@ -249,7 +249,7 @@ class HandlerWorld:
 
     def _killed(self, name: str, lanes: Sequence[LinkQueue]) -> None:
         for lane in lanes:
-            self.submitter.tell(f"{name} is killed with it in its hands", self.submitter.job(lane))
+            self.submitter.note(f"{name} is killed with it in its hands", self.submitter.job(lane))
 
     def again(self) -> list[SimulatedJob]:
         """Jobs for which a handler was called more than once; first those of which one was cut."""

@@ -43,7 +43,7 @@ class LaneRunner:
         network: Its lanes.
         agenda: When handlers end.
         fleet: Which nodes are paused.
-        history: Is told what begins.
+        history: Where every execution is recorded.
         trace: Where handlers that hang are recorded.
     """
 
@@ -105,7 +105,7 @@ class LaneRunner:
         """Let the handler of a lane's first job not return for so many seconds."""
         self.handlers.hangs(name, lane)
         id, now = lane.left[0], self.agenda.now
-        self.trace.say(now, f"a handler of {name} hangs, in lane {lane.run.lane}")
+        self.trace.note(now, f"a handler of {name} hangs, in lane {lane.run.lane}")
         self.hung.add((lane, id))
         self._watch(name, lane, id, now + seconds)
 
@@ -153,7 +153,7 @@ class TaskHandlers:
             self.runner.network.end(name, lane, outcome, result)
 
     def hangs(self, name: str, lane: LinkQueue) -> None:
-        """Nothing more is known of it."""
+        """The trace has it already."""
 
     def dies(self, name: str, lane: LinkQueue) -> None:
-        """Nothing more is known of it."""
+        """The network ends the job."""

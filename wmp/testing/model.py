@@ -1,8 +1,8 @@
 """A small world that can be copied, with a list of all that may happen in it next.
 
-Theory of operation. A :class:`Scope` is a :class:`~wmp.testing.network.Network` whose
-schedule is somebody else's: :meth:`Scope.moves` says what may happen, :meth:`Scope.make` lets it
-happen, :meth:`Scope.snapshot` says in which state the world is. Copies share what they have not
+Theory of operation. A :class:`Model` is a :class:`~wmp.testing.network.Network` whose
+schedule is somebody else's: :meth:`Model.moves` lists what may happen, :meth:`Model.make` lets it
+happen, :meth:`Model.snapshot` returns the state of the world. Copies share what they have not
 changed: a move touches one machine mostly, so only that one is copied and drawn anew.
 
 What was submitted, which faults may strike and how often timers may fire is a :class:`Plan`. Time
@@ -30,8 +30,7 @@ from wmp.events import Received, Submitted
 from wmp.message import Frame, Link, Message, Outcome, Peer
 from wmp.testing.invariants import History, Violation
 from wmp.testing.network import Action, LinkQueue, Network, Pipe
-from wmp.testing.observer import Observer
-from wmp.testing.observer_state import outline_records
+from wmp.testing.observer import Observer, outline_of_observer
 from wmp.testing.plan import Cancel, ModelPlan, Submit
 from wmp.testing.state.canonical import Outline, Snapshot, canonical, outline_message
 from wmp.testing.state.clone import clone
@@ -84,7 +83,7 @@ class Model(Network):
     ticks_left: int = field(init=False)
     faults_left: int = field(init=False)
     history: History = field(factory=History, init=False)
-    witness: Observer = field(init=False)
+    observer: Observer = field(init=False)
     _epochs: dict[str, int] = field(factory=dict, init=False)
     _mail: _Mail = field(factory=_Mail, init=False)
     _own: set[str] = field(factory=set, init=False)
@@ -94,7 +93,7 @@ class Model(Network):
 
     def __attrs_post_init__(self) -> None:
         plan = self.plan
-        self.witness = Observer(self.history)
+        self.observer = Observer(self.history)
         self.ticks_left, self.faults_left = 0, 0
         for name in plan.managers:
             self.add(name, self._made(name))
@@ -113,7 +112,7 @@ class Model(Network):
         new = object.__new__(type(self))
         for name, how in _HOW_TO_COPY:
             setattr(new, name, how(getattr(self, name)))
-        new.history, new.witness = clone((self.history, self.witness))
+        new.history, new.observer = clone((self.history, self.observer))
         self._own.clear()  # what was ours belongs to two worlds now
         return new
 
@@ -146,7 +145,7 @@ class Model(Network):
                 numbers.append((("lane", self.peer(name)), tuple(running)))
                 lanes.append((name, tuple(map(_lane_shape, running.values()))))
         pipes = []
-        outlines.append(outline_records(self.history, self.witness))
+        outlines.append(outline_of_observer(self.observer))
         for pipe in sorted(self.pipes, key=_pipe_name):
             queue = self.pipes[pipe]
             pipes.append((pipe, len(queue)))
@@ -284,7 +283,7 @@ class Model(Network):
     def _start(self, name: str) -> None:
         """Start a node again, with a newer epoch."""
         if name in self.plan.managers:
-            self.witness.died(self.peer(name))
+            self.observer.died(self.peer(name))
             self.restart_ids(name)
         self.down.discard(name)
         self._own.add(name)
@@ -380,9 +379,9 @@ class Model(Network):
                 for id, payload in zip(event.ids, event.payloads, strict=True):
                     result = {End.OK: b"did " + bytes(payload)}
                     self.history.accepted(owner, id, result, event.retries)
-            self.witness.manager_did(node.settings, event, actions, self.now)
+            self.observer.manager_did(node.settings, event, actions, self.now)
         elif isinstance(node, WorkerMachine):
-            self.witness.worker_did(self.peer(name), actions)
+            self.observer.worker_did(self.peer(name), actions)
             try:
                 node.check_invariants()
             except AssertionError as error:
@@ -459,7 +458,7 @@ _FRESH: Final[dict[str, Callable[[Any], Any]]] = {
     "ticks": _same,  # statistics of all copies together
     "sent": _same,
     "history": _same,  # cloned below
-    "witness": _same,
+    "observer": _same,
 }
 
 

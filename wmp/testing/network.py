@@ -1,7 +1,7 @@
 """Machines joined by links in virtual time: the whole protocol without a socket.
 
 A :class:`Network` performs the actions of any number of manager, worker and device
-machines. What is sent waits on its link until somebody delivers, drops or repeats it, so
+machines. What is sent waits on its link until the caller delivers, drops or repeats it, so
 that a test (or a property) decides the schedule. Messages cross every link as frames,
 through the real codec.
 
@@ -120,7 +120,7 @@ class Network:
             self.join(name, link)
 
     def join(self, name: str, link: int) -> None:
-        """Make a connection, in place of the one that there was; nobody is told."""
+        """Make a connection, in place of the former one; no node is notified."""
         self.part(name, link)
         above: Pipe = (name, link)
         self._joined[above] += 1
@@ -130,7 +130,7 @@ class Network:
         self.pipes[above], self.pipes[below] = deque(), deque()
 
     def part(self, name: str, link: int) -> None:
-        """Break a connection: what is on the way is lost, and sending says so."""
+        """Break a connection: what is on the way is lost, and sending fails."""
         below = self._far.pop((name, link), None)
         if below is not None:
             del self._far[below], self.pipes[below], self.pipes[name, link]
@@ -161,14 +161,14 @@ class Network:
         return name not in self.halted and name not in self.down
 
     def connect(self, name: str) -> None:
-        """Tell a worker that all its links are connected."""
+        """Report to a worker that all its links are connected."""
         for link in range(len(self.uplinks[name])):
             self.happen(name, Connected(link))
 
     def replace(self, name: str, node: Node) -> None:
         """Restart a node: what it ran is gone, what was on the way to and from it is lost.
 
-        Its peers are connected to the new one, and the workers among them told so.
+        Its peers are connected to the new one, and the workers among them are notified.
         """
         self.nodes[name] = node
         self.lanes[name].clear()
@@ -299,7 +299,7 @@ class Network:
         self.now = max(self.now, until)
 
     def tick(self, name: str) -> None:
-        """Tell a node that its deadline has come."""
+        """Report to a node that its deadline has come."""
         self.ticks[name] += 1
         self.happen(name, Ticked())
         if self.alive(name):
@@ -343,7 +343,7 @@ class Network:
         self.pipes[pipe].append(codec.encode(message))
 
     def begin(self, name: str, lane: LinkQueue) -> None:
-        """The first job that is left in a lane begins; somebody must ``finish`` it."""
+        """The first job that is left in a lane begins; ``finish`` must be called for it."""
 
     def reconnect(self, name: str, link: int) -> None:
         """A worker replaces the socket of a link."""
@@ -384,7 +384,7 @@ class Network:
 
     def _send(self, pipe: Pipe, message: Message) -> None:
         if pipe not in self.pipes:
-            # A ROUTER that has no such connection says so (ROUTER_MANDATORY), and so does a
+            # A ROUTER that has no such connection reports it (ROUTER_MANDATORY), and so does a
             # DEALER that is not connected (IMMEDIATE).
             self.happen(pipe[0], Undelivered(pipe[1], message))
         else:

@@ -1,7 +1,7 @@
-"""Watches machines from outside and tells a history what happened to jobs.
+"""Watches machines from outside and records in a history what happened to jobs.
 
 It reads events and actions, never a machine's state: that a lease may be over it concludes
-from what the manager was told, by the specification's list of causes (WMP-6.4).
+from what the manager received, by the specification's list of causes (WMP-6.4).
 """
 
 from __future__ import annotations
@@ -15,16 +15,17 @@ from wmp.core.protocol.settings import ManagerSettings
 from wmp.events import Cancelled, Received, Submitted, Ticked, Undelivered
 from wmp.message import Columns, Command, Field, Message, Outcome, Peer
 from wmp.testing.invariants import History
+from wmp.testing.state.canonical import DOWN, UP, Outline, Pen
 
-__all__ = ["Observer"]
+__all__ = ["Observer", "outline_of_observer"]
 
 
 @define(eq=False)
 class _Contact:
-    """One worker, as its manager has heard of it."""
+    """One worker, as its manager knows it."""
 
     epoch: int
-    heard: float
+    last_message: float
     session: int = 0
     number: int = 0
     """Highest number sent in the session."""
@@ -55,7 +56,7 @@ class Observer:
             message = event.message
             sender = message.sender
             if not message.to or message.to == me[::-1]:
-                self._heard(me, contacts, message, now)
+                self._read(me, contacts, message, now)
         elif isinstance(event, Undelivered):
             self._returned(contacts, event.message)
         elif isinstance(event, Submitted):
@@ -67,7 +68,7 @@ class Observer:
                 self.history.asked(me, id)
         elif isinstance(event, Ticked):
             for contact in contacts.values():
-                if contact.heard + settings.expire <= now:
+                if contact.last_message + settings.expire <= now:
                     self._lose(me, contact)
         for action in actions:
             if isinstance(action, Send):
@@ -103,7 +104,7 @@ class Observer:
         self._contacts.pop(owner, None)
         self.history.died(owner)
 
-    def _heard(
+    def _read(
         self, me: Peer, contacts: dict[bytes, _Contact], message: Message, now: float
     ) -> None:
         """What a message of a worker may do to its leases."""
@@ -118,7 +119,7 @@ class Observer:
         elif epoch > contact.epoch:
             self._lose(me, contact)
             contact.epoch = epoch
-        contact.heard = now
+        contact.last_message = now
         command, fields, columns = message.command, message.fields, message.columns
         if command is Command.BYE:
             self._lose(me, contact)
@@ -198,6 +199,47 @@ class Observer:
             return
         held = {number for _, number in contact.leases.values()}
         contact.sends = {n: sends for n, sends in contact.sends.items() if n in held}
+
+
+def outline_of_observer(observer: Observer) -> Outline:
+    """Draw what an observer and its history know: states in which an invariant may still break
+    differ."""
+    history = observer.history
+    pen = Pen()
+    contacts = []
+    for me, known in sorted(observer._contacts.items()):
+        for identity, contact in sorted(known.items()):
+            peer = (identity, contact.epoch)
+            pen.times.append(contact.last_message)
+            pen.number(("session", me), contact.session)
+            pen.place((DOWN, me, peer, contact.session), contact.number)
+            pen.place((UP, me, peer, contact.session), contact.received)
+            leases = []
+            for id, (attempt, number) in contact.leases.items():
+                pen.place((DOWN, me, peer, contact.session), number)
+                leases.append((id, attempt, contact.sends.get(number)))
+            contacts.append((me, peer, contact.session > 0, tuple(leases)))
+    for ids in history.jobs.values():
+        pen.ahead += [j.deadline for j in ids.values() if j.deadline is not None]
+    jobs = [
+        (
+            owner,
+            owner in history.open,
+            id,
+            job.attempt,
+            job.holder,
+            job.over,
+            job.spent,
+            job.asked,
+            job.deadline is not None,
+            tuple(job.begun.items()),
+            job.end and job.end.value,
+        )
+        for owner, ids in history.jobs.items()
+        for id, job in ids.items()
+    ]
+    answered = sorted(history._answered.items())
+    return pen.outline((tuple(contacts), tuple(jobs), tuple(answered)))
 
 
 def _rows(columns: Columns) -> list[tuple[int, int, int]]:

@@ -34,10 +34,10 @@ class ScriptedManager(ScriptedPeer):
     now: float = 0.0
     last_id: int = 0
     ready: int = 0
-    """Newest READY seen, as the next PONG says."""
+    """Newest READY seen, which the next PONG names."""
     credit: int = 0
     last_lock: int = 0
-    """Newest lock seen, as the next PONG says."""
+    """Newest lock seen, which the next PONG names."""
     owner: Peer | None = field(default=None)
     """Whose jobs it gives; None for its own."""
 

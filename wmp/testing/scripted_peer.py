@@ -63,7 +63,7 @@ class ScriptedPeer:
 
     @property
     def ack(self) -> int:
-        """What its acks say."""
+        """What it acknowledges."""
         return self.received
 
     def message(

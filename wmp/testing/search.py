@@ -83,7 +83,7 @@ class Explored:
 class _SearchNode:
     """A state to go on from."""
 
-    scope: Model
+    model: Model
     depth: int
     way: _Way
 
@@ -150,13 +150,13 @@ class _Search:
         self, node: _SearchNode, frontier: deque[_SearchNode]
     ) -> Iterator[tuple[Violation, _Way]]:
         """Add the new states one move away to the frontier; yields what is violated."""
-        scope, seen, depth = node.scope, self.seen, node.depth + 1
-        moves = scope.moves()
+        model, seen, depth = node.model, self.seen, node.depth + 1
+        moves = model.moves()
         last = len(moves) - 1
         if not moves:
             self.leaves += 1
             try:
-                scope.close(self.closed)
+                model.close(self.closed)
             except Violation as violation:
                 yield violation, node.way
         numbered = list(enumerate(moves))
@@ -164,7 +164,7 @@ class _Search:
             self.random.shuffle(numbered)
         for place, (index, move) in enumerate(numbered):
             # The state itself is needed no more when its last move is made.
-            after = scope if place == last else scope.copy()
+            after = model if place == last else model.copy()
             self.transitions += 1
             try:
                 after.make(move)

@@ -34,12 +34,12 @@ __all__ = ["RETRIES", "SimulatedWorld", "parse_faults"]
 RETRIES = 100
 """More than a world can use up: a job is lost only in a test that asks for it."""
 
-_TOLD = 8
+_NAMED = 8
 """Jobs that ran more than once are named."""
 _EXAMPLES = 4
-"""Of those, the whole story is told."""
+"""Of those, the whole story is shown."""
 _LAST = 20
-"""Steps that are told at the end."""
+"""Steps that are shown at the end."""
 
 
 def parse_faults(names: Iterable[str | Fault] | str | None) -> frozenset[Fault]:
@@ -84,7 +84,7 @@ class SimulatedWorld:
         seed: All that is left to chance.
         faults: What may go wrong, as in :func:`parse_faults`. Each world has some of it.
         codec: ``"bytes"``, or ``"cbor"`` for values, as for :class:`wmp.Manager`.
-        trace: Whether :meth:`account` tells every step of the machines, messages included.
+        trace: Whether :meth:`account` lists every step of the machines, messages included.
 
     Raises:
         ConfigError: An argument is wrong.
@@ -277,16 +277,16 @@ class SimulatedWorld:
         lines.append(f"what went wrong: {struck or 'nothing'}")
         again, story = world.again(), world.story
         if again:
-            told = [f"{job} {job.runs} times" for job in again[:_TOLD]]
-            more = f", and {len(again) - _TOLD} more" if len(again) > _TOLD else ""
-            lines.append(f"handlers were called more than once for: {', '.join(told)}{more}")
+            named = [f"{job} {job.runs} times" for job in again[:_NAMED]]
+            more = f", and {len(again) - _NAMED} more" if len(again) > _NAMED else ""
+            lines.append(f"handlers were called more than once for: {', '.join(named)}{more}")
         for job in again[:_EXAMPLES]:
             lines.append(f"what happened to {job}:")
-            lines += [f"{now:10.4f}  {text}" for now, text, whose in story.told if whose is job]
+            lines += [f"{now:10.4f}  {text}" for now, text, whose in story.notes if whose is job]
         lines.append("every step:" if self._trace else "the last steps:")
         if self._trace:
             lines += story.lines()
-        for now, text, whose in () if self._trace else story.told[-_LAST:]:
+        for now, text, whose in () if self._trace else story.notes[-_LAST:]:
             lines.append(f"{now:10.4f}  {text if whose is None else f'{whose} {text}'}")
         return re.sub(r"\b(worker \d+)\+", r"\1's double", "\n".join(lines))
 

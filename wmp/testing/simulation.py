@@ -23,9 +23,9 @@ from attrs import define, field
 
 from wmp.message import Message
 from wmp.testing.agenda import Agenda, NodeClocks
-from wmp.testing.connections import Connections
 from wmp.testing.fault_injection import FaultInjector
 from wmp.testing.faults import Fault, Faults
+from wmp.testing.faulty_connections import FaultyConnections
 from wmp.testing.fleet import Fleet
 from wmp.testing.invariants import History, Violation
 from wmp.testing.journals import Journals
@@ -45,7 +45,7 @@ _AT_ONCE = 4_000
 """Events without time moving on after which it does."""
 
 Watcher = Callable[[str, object, Sequence[Action]], None]
-"""Is told which node handled which event, and what the node asks for."""
+"""Called with the node that handled an event, the event, and the actions that the node asks for."""
 
 
 @define(eq=False)
@@ -56,7 +56,7 @@ class SimulatedNetwork(Network):
     """
 
     clocks: NodeClocks = field(init=False)
-    carrier: Connections = field(init=False)
+    carrier: FaultyConnections = field(init=False)
     fleet: Fleet = field(init=False)
     runner: LaneRunner = field(init=False)
     watchers: list[Watcher] = field(factory=list, init=False)
@@ -113,7 +113,7 @@ class Simulation:
     network: SimulatedNetwork = field(factory=SimulatedNetwork, init=False)
     agenda: Agenda = field(init=False)
     clocks: NodeClocks = field(init=False)
-    connections: Connections = field(init=False)
+    connections: FaultyConnections = field(init=False)
     fleet: Fleet = field(init=False)
     runner: LaneRunner = field(init=False)
     injector: FaultInjector = field(init=False)
@@ -131,7 +131,9 @@ class Simulation:
         weather, observer = self.stream("weather"), Observer(self.history)
         self.agenda = Agenda(network)
         self.clocks = NodeClocks(network)
-        self.connections = Connections(network, self.agenda, trace, self.draw, weather, counts)
+        self.connections = FaultyConnections(
+            network, self.agenda, trace, self.draw, weather, counts
+        )
         self.fleet = Fleet(
             network,
             self.agenda,
@@ -201,7 +203,7 @@ class Simulation:
 
     def mend(self) -> None:
         """End all faults; what only a node can find out stays for it to find."""
-        self.trace.say(self.now, "the faults stop")
+        self.trace.note(self.now, "the faults stop")
         self.injector.active = False
         self.runner.slow.clear()
         self.connections.mend()

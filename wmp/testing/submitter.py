@@ -31,17 +31,13 @@ MANAGER = "manager"
 class Story(Trace):
     """A trace, and beside it what happened for people: no messages."""
 
-    told: list[tuple[float, str, SimulatedJob | None]] = field(factory=list, init=False)
+    notes: list[tuple[float, str, SimulatedJob | None]] = field(factory=list, init=False)
     """A time, what happened then, and to which job."""
 
-    def say(self, now: float, text: str) -> None:
-        """Note what the world does itself."""
-        self.tell(now, text)
-
-    def tell(self, now: float, text: str, job: SimulatedJob | None = None) -> None:
+    def note(self, now: float, text: str, job: SimulatedJob | None = None) -> None:
         """Note what happened, to a job perhaps."""
-        Trace.say(self, now, text if job is None else f"{job}: {text}")
-        self.told.append((now, text, job))
+        Trace.note(self, now, text if job is None else f"{job}: {text}")
+        self.notes.append((now, text, job))
 
 
 @define(eq=False)
@@ -81,7 +77,7 @@ class Submitter:
         network: Where the manager is.
         agenda: What time it is.
         fleet: Whether the manager's process is paused.
-        history: Is told what was accepted.
+        history: Where what was accepted is recorded.
         story: Where the fate of each job is noted.
     """
 
@@ -101,7 +97,7 @@ class Submitter:
     def submit(self, job: SimulatedJob) -> None:
         """Submit a job, now or as soon as there is a manager."""
         self.jobs.append(job)
-        self.tell("is submitted", job)
+        self.note("is submitted", job)
         self._submit(job)
 
     def _submit(self, job: SimulatedJob) -> None:
@@ -123,12 +119,12 @@ class Submitter:
                 job.settle(End.CANCELLED, b"", 0)
                 continue
             if job.owner is not None:
-                self.tell("is submitted again: its manager died before there was a result", job)
+                self.note("is submitted again: its manager died before there was a result", job)
             self._submit(job)
 
     def withdraw(self, job: SimulatedJob) -> None:
         """Cancel a job."""
-        self.tell("is to be cancelled", job)
+        self.note("is to be cancelled", job)
         if job.owner is None:
             job.settle(End.CANCELLED, b"", 0)  # no manager knows of it
         elif MANAGER in self.network.nodes and self.network.alive(MANAGER):
@@ -157,7 +153,7 @@ class Submitter:
                 for id, end, payload, attempts in rows:
                     job = self._held[me, id]
                     job.settle(end, payload, attempts)
-                    self.tell(f"has ended: {end.value}", job)
+                    self.note(f"has ended: {end.value}", job)
             elif isinstance(action, Notify):
                 self._held[me, action.id].progress(Status(action.fraction, action.text))
 
@@ -165,6 +161,6 @@ class Submitter:
         """The job that a lane is at."""
         return self._held[lane.run.manager, lane.left[0]]
 
-    def tell(self, text: str, job: SimulatedJob) -> None:
+    def note(self, text: str, job: SimulatedJob) -> None:
         """Add to the story of a job."""
-        self.story.tell(self.agenda.now, text, job)
+        self.story.note(self.agenda.now, text, job)

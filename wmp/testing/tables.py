@@ -55,7 +55,7 @@ def check_tables(name: str, machine: ManagerMachine | WorkerMachine, jobs: int, 
         name: Of the node.
         machine: Its machine.
         jobs: How many jobs may be in it: accepted without an end, at all managers it knows.
-        peers: How many identities it may have heard of.
+        peers: How many identities it may know.
 
     Raises:
         Violation: "tables are bounded".

@@ -50,7 +50,7 @@ class Trace:
     """The history of a world.
 
     Args:
-        keep: How many steps can be told; None for all of them.
+        keep: How many steps are kept; None for all of them.
     """
 
     keep: int | None = _LAST
@@ -72,7 +72,7 @@ class Trace:
         for frame in frames:
             self._hash.update(frame)
 
-    def say(self, now: float, text: str) -> None:
+    def note(self, now: float, text: str) -> None:
         """The world did something itself."""
         self._last.append((now, "", text, ()))
         self._hash.update(f"{now!r} {text}\n".encode())
@@ -83,14 +83,14 @@ class Trace:
 
     def lines(self) -> list[str]:
         """The steps kept, in words."""
-        told = []
+        lines = []
         for now, name, event, actions in self._last:
             if not name:
-                told.append(f"{now:10.4f}  * {event}")
+                lines.append(f"{now:10.4f}  * {event}")
                 continue
-            told.append(f"{now:10.4f}  {name}: {words(event)}")
-            told += [f"{'':10}      → {words(action)}" for action in actions]
-        return told
+            lines.append(f"{now:10.4f}  {name}: {words(event)}")
+            lines += [f"{'':10}      → {words(action)}" for action in actions]
+        return lines
 
 
 def words(what: object) -> str:

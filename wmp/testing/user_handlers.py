@@ -45,7 +45,7 @@ class UserHandlers:
         runner: Whose jobs they do.
         injector: Whether faults strike, and how often each did.
         submitter: Which jobs they are.
-        history: Is told what the handlers make.
+        history: Where the results that handlers make are recorded.
         draw: Decides how long a call takes, and when and how it is ended.
     """
 
@@ -87,12 +87,12 @@ class UserHandlers:
 
     def hangs(self, name: str, lane: LinkQueue) -> None:
         """Note that a handler does not return."""
-        self.submitter.tell(f"its handler hangs at {name}", self.submitter.job(lane))
+        self.submitter.note(f"its handler hangs at {name}", self.submitter.job(lane))
 
     def dies(self, name: str, lane: LinkQueue) -> None:
         """Note that the process that ran a handler has died."""
         job = self.submitter.job(lane)
-        self.submitter.tell(f"the process in {name} that ran it has died", job)
+        self.submitter.note(f"the process in {name} that ran it has died", job)
 
     def _call(self, name: str, lane: LinkQueue, id: int, rest: float) -> None:
         runner, network = self.runner, self.runner.network
@@ -130,9 +130,9 @@ class UserHandlers:
         except Burnt:
             assert fuse is not None
             job.cut += 1
-            self.submitter.tell(f"{what}: it is ended {fuse.place}", job)
+            self.submitter.note(f"{what}: it is ended {fuse.place}", job)
         else:
-            self.submitter.tell(f"{what}: {_shown(outcome, result)}", job)
+            self.submitter.note(f"{what}: {_shown(outcome, result)}", job)
             if death is None:
                 self.history.made(run.manager, id, attempt, outcome, result)
                 runner.agenda.after(rest, runner.end, name, lane, id, outcome, bytes(result))
@@ -144,7 +144,7 @@ class UserHandlers:
         job.killed += 1
         self.injector.counts[death] += 1
         if not self.runner.is_current(name, lane, id):
-            return  # the handler's own doing: what it cancelled, say
+            return  # the handler's own doing: it cancelled the job, for example
         if death is Fault.KILL_HANDLER:
             self.runner.bereave(name, lane)
             return

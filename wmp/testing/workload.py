@@ -61,7 +61,7 @@ class Wish:
 
 @frozen
 class Leave:
-    """A worker is told to end in peace; it is started again afterwards."""
+    """A worker drains; it is started again afterwards."""
 
     at: float
     worker: str

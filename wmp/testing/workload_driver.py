@@ -26,7 +26,7 @@ class WorkloadDriver:
         network: Where the managers are.
         agenda: When what is submitted.
         fleet: Which processes run.
-        history: Is told what was accepted.
+        history: Where what was accepted is recorded.
     """
 
     network: Network
@@ -36,7 +36,7 @@ class WorkloadDriver:
     tasks: dict[bytes, Task] = field(factory=dict, init=False)
     """By payload."""
     _submitted: dict[int, tuple[str, int, range]] = field(factory=dict, init=False)
-    """Number of a batch to its manager, that one's epoch and the jobs' ids."""
+    """Number of a batch to its manager, the manager's epoch and the jobs' ids."""
 
     def plan(self, workload: Workload) -> None:
         """Put a workload on the agenda."""

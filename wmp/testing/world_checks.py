@@ -34,9 +34,9 @@ class WorldChecks:
 
     Args:
         network: The nodes.
-        fleet: Is told which machines halted.
+        fleet: Restarts the nodes whose machines halt.
         clocks: What each node's clock shows.
-        observer: Tells the history.
+        observer: Records in the history what the nodes do.
         trace: Where every step is recorded.
         journals: Where the nodes write what they do, if they do.
     """

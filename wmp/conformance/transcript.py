@@ -1,20 +1,54 @@
-"""Messages and conversations as text for people."""
+"""The lines of a conversation, and their text for people."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from wmp.conformance.case import TranscriptLine
+from attrs import frozen
+
 from wmp.message import FIELD_NAMES, Frame, Message, Outcome
 
-if TYPE_CHECKING:
-    from wmp.conformance.report import Said
-
-__all__ = ["conversation", "describe"]
-
+__all__ = ["ReportedFrame", "ReportedLine", "TranscriptLine", "conversation", "describe"]
 
 _LONGEST = 40
+
+
+@frozen
+class TranscriptLine:
+    """One thing that happened in a conversation."""
+
+    at: float
+    """Units since the case began."""
+    who: str
+    """The peer that the kit plays, or ``""`` for the whole scene."""
+    way: str
+    """``>`` to the testee, ``<`` from it, ``#`` neither: a remark."""
+    frames: tuple[Frame, ...] = ()
+    message: Message | None = None
+    """What ``frames`` say, None when they are no message."""
+    text: str = ""
+    """For people."""
+
+
+@frozen
+class ReportedFrame:
+    """One frame of it."""
+
+    size: int
+    hex: str
+    """Of its first bytes."""
+
+
+@frozen
+class ReportedLine:
+    """A line of a conversation as a report keeps it: without whole frames."""
+
+    at: float
+    who: str
+    way: str
+    text: str
+    frames: tuple[ReportedFrame, ...] = ()
 
 
 def describe(message: Message | None, frames: Sequence[Frame]) -> str:
@@ -59,7 +93,7 @@ def _show(value: Any) -> str:
     return str(value)
 
 
-def conversation(lines: Iterable[TranscriptLine | Said], testee: str = "testee") -> str:
+def conversation(lines: Iterable[TranscriptLine | ReportedLine], testee: str = "testee") -> str:
     """Give a conversation, a line a message: when, who to whom, what."""
     shown = []
     for line in lines:

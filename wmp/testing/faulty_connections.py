@@ -23,14 +23,14 @@ from wmp.testing.faults import Fault
 from wmp.testing.network import Network, Pipe
 from wmp.testing.trace import Trace
 
-__all__ = ["Connections"]
+__all__ = ["FaultyConnections"]
 
 _PARKED = 16
 """Messages that an end node keeps for a full pipe."""
 
 
 @define(eq=False)
-class Connections:
+class FaultyConnections:
     """Joins and breaks the connections of a network, and carries its messages.
 
     Args:
