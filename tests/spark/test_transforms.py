@@ -12,13 +12,13 @@ from pyspark.testing import assertDataFrameEqual
 from wmp.message import ERROR_CODES
 from wmp.spark.arrow import schema_of
 from wmp.spark.checks import double_booking, lane_spans
-from wmp.spark.clocks import Clock, Offset, clocks, offsets
+from wmp.spark.clocks import Clock, JournalProcess, Offset, clocks, offsets
 from wmp.spark.events import events, of_jobs, parse
 from wmp.spark.executions import executions
 from wmp.spark.facts import facts
 from wmp.spark.histories import FOUND, histories
 from wmp.spark.links import pairs
-from wmp.spark.processes import JournalProcess, processes
+from wmp.spark.processes import processes
 from wmp.spark.run import STEPS
 from wmp.spark.schema import PHASES, TABLES
 from wmp.spark.utilisation import stretch

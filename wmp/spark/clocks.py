@@ -15,10 +15,9 @@ from attrs import frozen
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from wmp.spark.links import _process
-from wmp.spark.processes import JournalProcess
+from wmp.spark.links import process_hash
 
-__all__ = ["Clock", "Offset", "clocks", "offsets"]
+__all__ = ["Clock", "JournalProcess", "Offset", "clocks", "offsets"]
 
 
 def offsets(pairs: DataFrame, processes: DataFrame) -> DataFrame:
@@ -27,7 +26,7 @@ def offsets(pairs: DataFrame, processes: DataFrame) -> DataFrame:
         F.min(F.col("received_at") - F.col("sent_at")).alias("least"),
         F.count("*").alias("messages"),
     )
-    named = processes.select(_process().alias("process"), "node", "epoch")
+    named = processes.select(process_hash().alias("process"), "node", "epoch")
     sender = named.toDF("sent_process", "node", "epoch")
     receiver = named.toDF("received_process", "peer", "peer_epoch")
     both = one_way.join(F.broadcast(sender), "sent_process").join(
@@ -55,8 +54,19 @@ def offsets(pairs: DataFrame, processes: DataFrame) -> DataFrame:
 
 
 @frozen
+class JournalProcess:
+    """A process, as far as a comparison of clocks needs it."""
+
+    key: tuple[str, int]
+    """(identity, epoch)."""
+    host: str | None
+    wall: int
+    """µs from its monotonic clock to its wall clock."""
+
+
+@frozen
 class Offset:
-    """What a row of ``offsets`` says."""
+    """A row of ``offsets``."""
 
     node: tuple[str, int]
     peer: tuple[str, int]
@@ -101,7 +111,7 @@ def clocks(found: list[JournalProcess], pairs: list[Offset]) -> dict[tuple[str, 
         near[pair.node].append((pair.peer, offset, error))
         near[pair.peer].append((pair.node, -offset, error))
     told: dict[tuple[str, int], Clock] = {}
-    # Whoever shares no pair with the first makes another beginning, by its own wall clock.
+    # A process that shares no pair with the first is another beginning, by its own wall clock.
     for beginning in sorted(walls, key=lambda process: (-said[process], process)):
         if beginning in told:
             continue

@@ -5,12 +5,12 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-__all__ = ["links", "pairs"]
+__all__ = ["links", "pairs", "process_hash"]
 
 _MESSAGE = ("command", "source", "source_epoch", "target", "target_epoch", "session", "number")
 
 
-def _process() -> Column:
+def process_hash() -> Column:
     """A process as a number: cheaper to aggregate than text, and as good as unique."""
     return F.xxhash64("node", "epoch")
 
@@ -39,7 +39,7 @@ def pairs(events: DataFrame) -> DataFrame:
         (F.coalesce("want", F.lit(-1)) == 0).alias("again"),  # the withdrawal of a lock
         "what", "n", "at",
         # All that is aggregated is a number: Spark sorts to aggregate anything else.
-        _process().alias("process"), _way().alias("way"),
+        process_hash().alias("process"), _way().alias("way"),
     )  # fmt: skip
     ways = events.where(F.size("via") > 0).select(_way().alias("way"), "via").distinct()
     ends = [("sent", sent), ("received", ~sent)]
@@ -60,7 +60,7 @@ def pairs(events: DataFrame) -> DataFrame:
 
 def links(pairs: DataFrame, nodes: DataFrame) -> DataFrame:
     """The table ``links``: the pairs with the names of both ends, times on the common clock."""
-    known = nodes.select(_process().alias("process"), "node", "epoch", "clock")
+    known = nodes.select(process_hash().alias("process"), "node", "epoch", "clock")
     named = pairs
     for end, role in (("sent", "sender"), ("received", "receiver")):
         side = known.select(

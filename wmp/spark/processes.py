@@ -1,29 +1,15 @@
-"""Who wrote journals, who should have, and whether all of their lines are there."""
+"""The processes that wrote journals, those that left none, and the lines that are missing."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
-from attrs import frozen
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-if TYPE_CHECKING:
-    from wmp.spark.clocks import Clock
+from wmp.spark.clocks import Clock
 
-__all__ = ["JournalProcess", "drops", "missing_nodes", "nodes", "processes"]
-
-
-@frozen
-class JournalProcess:
-    """What is needed of a process to compare its clock with others."""
-
-    key: tuple[str, int]
-    """(identity, epoch)."""
-    host: str | None
-    wall: int
-    """µs from its monotonic clock to its wall clock."""
+__all__ = ["drops", "missing_nodes", "nodes", "processes"]
 
 
 def processes(events: DataFrame) -> DataFrame:

@@ -17,7 +17,7 @@ from wmp.spark import common_clock, handshakes, phases, processes, summary, util
 from wmp.spark import violations as findings
 from wmp.spark.attempts import attempts
 from wmp.spark.checks import checks, lane_spans
-from wmp.spark.clocks import Offset, clocks, offsets
+from wmp.spark.clocks import JournalProcess, Offset, clocks, offsets
 from wmp.spark.events import UNKNOWN_VERSION, bad_lines, events, parse
 from wmp.spark.executions import executions
 from wmp.spark.facts import facts
@@ -27,7 +27,6 @@ from wmp.spark.journals import find_segments, read_lines
 from wmp.spark.leases import leases
 from wmp.spark.links import links, pairs
 from wmp.spark.locks import lock_states, lock_violations, locks
-from wmp.spark.processes import JournalProcess
 from wmp.spark.tables import Tables
 
 __all__ = ["STEPS", "PipelineResult", "Progress", "build", "build_from"]
