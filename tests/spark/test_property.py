@@ -15,8 +15,8 @@ from wmp.spark.attempts import attempts
 from wmp.spark.checks import checks, lane_spans
 from wmp.spark.events import events, parse
 from wmp.spark.executions import executions
-from wmp.spark.facts import facts
 from wmp.spark.histories import histories
+from wmp.spark.job_events import job_events
 from wmp.spark.jobs import jobs
 from wmp.spark.journals import LINES
 from wmp.spark.leases import leases
@@ -123,14 +123,14 @@ def what_is_rebuilt(spark, folder):
     lines = events(parse(spark.createDataFrame(text, LINES))).cache()
     known = processes(lines).cache()
     lanes = executions(lines).cache()
-    told = facts(lines, lanes).unionByName(leases(lines, known)).cache()
+    told = job_events(lines, lanes).unionByName(leases(lines, known)).cache()
     judged = histories(told, known).cache()
     tried = attempts(lines, lanes).cache()
     frames = (lines, known, lanes, told, judged, tried)
     try:
         states = judged.where(F.col("kind") == "state")
         states = states.select("owner", "owner_epoch", "job", F.col("name").alias("state"))
-        counted = told.where((F.col("fact") == "lost") & (F.col("value") == 1)).collect()
+        counted = told.where((F.col("event") == "lost") & (F.col("value") == 1)).collect()
         broken = judged.where(F.col("kind") == "violation").unionByName(
             checks(lines, lane_spans(lines), known)
         )

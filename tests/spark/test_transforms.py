@@ -15,8 +15,8 @@ from wmp.spark.checks import double_booking, lane_spans
 from wmp.spark.clocks import Clock, JournalProcess, Offset, clocks, offsets
 from wmp.spark.events import events, of_jobs, parse
 from wmp.spark.executions import executions
-from wmp.spark.facts import facts
 from wmp.spark.histories import FOUND, histories
+from wmp.spark.job_events import job_events
 from wmp.spark.links import pairs
 from wmp.spark.processes import processes
 from wmp.spark.run import STEPS
@@ -100,7 +100,7 @@ def test_a_message_that_was_ignored_took_no_job(spark):
             lines.append(line("w", len(lines) + 1, 0, "received", **take))
             lines.append(line("w", len(lines) + 1, 0, "send", **done))
     journal = read(spark, *lines)
-    found = histories(facts(journal, executions(journal)), processes(journal))
+    found = histories(job_events(journal, executions(journal)), processes(journal))
 
     broken = found.where("kind = 'violation'").collect()
     assert {row.name for row in broken} == {"WMP-6.6"}

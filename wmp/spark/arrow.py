@@ -1,13 +1,22 @@
-"""Rows of Python values as Arrow batches of a schema in Spark's words."""
+"""Rows of Python values: from Arrow batches, group by group, and back to Arrow batches."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterable, Iterator
+from itertools import chain, groupby
+from operator import itemgetter
 from typing import Any, Final
 
 import pyarrow
 
-__all__ = ["schema_of", "to_batch"]
+__all__ = ["Values", "map_groups", "schema_of"]
+
+Values = tuple[Any, ...]
+"""The values of a row, in the order of the columns."""
+
+_ROWS: Final = 8192
+"""Rows of a batch."""
 
 _TYPES: Final = {
     "string": pyarrow.string(),
@@ -18,7 +27,7 @@ _TYPES: Final = {
 
 
 def schema_of(ddl: str) -> pyarrow.Schema:
-    """The schema that columns such as ``n bigint, lines array<struct<n:bigint>>`` have."""
+    """Return the schema of columns such as ``n bigint, lines array<struct<n:bigint>>``."""
     return pyarrow.schema([tuple(_column(part)) for part in _split(ddl)])
 
 
@@ -38,7 +47,7 @@ def _type(kind: str) -> pyarrow.DataType:
 
 
 def _split(text: str) -> list[str]:
-    """The parts between commas that are in no brackets."""
+    """Split at the commas that are not in brackets."""
     parts, depth = [""], 0
     for sign in text:
         depth += (sign == "<") - (sign == ">")
@@ -49,8 +58,34 @@ def _split(text: str) -> list[str]:
     return parts
 
 
-def to_batch(rows: list[tuple[Any, ...]], schema: pyarrow.Schema) -> pyarrow.RecordBatch:
-    """Rows, at least one, each in the order of the schema."""
+def map_groups(
+    batches: Iterable[pyarrow.RecordBatch],
+    group: Callable[[Iterator[Values]], Iterable[Values]],
+    schema: pyarrow.Schema,
+) -> Iterator[pyarrow.RecordBatch]:
+    """Apply a function to each group of rows. Runs in a worker process of Spark.
+
+    Args:
+        batches: Rows whose first three columns are the key of their group; the rows of a group
+            are next to each other, in one batch or several.
+        group: Makes the resulting rows of the rows of one group.
+        schema: Of the resulting rows.
+    """
+    rows = chain.from_iterable(
+        zip(*(column.to_pylist() for column in batch.columns), strict=True) for batch in batches
+    )
+    made: list[Values] = []
+    for _, some in groupby(rows, itemgetter(0, 1, 2)):
+        for row in group(some):
+            made.append(row)
+            if len(made) >= _ROWS:
+                yield _to_batch(made, schema)
+                made = []
+    if made:
+        yield _to_batch(made, schema)
+
+
+def _to_batch(rows: list[Values], schema: pyarrow.Schema) -> pyarrow.RecordBatch:
     arrays = [
         pyarrow.array(column, kind.type)
         for column, kind in zip(zip(*rows, strict=True), schema, strict=True)

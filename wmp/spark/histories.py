@@ -8,7 +8,7 @@ the tables are those that the machines consult (:mod:`wmp.core.manager.job_lifec
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Final
 
 import pyarrow
 from attrs import define, field
@@ -21,8 +21,8 @@ from wmp.core.manager.job_lifecycle import JobInput, JobState
 from wmp.core.worker import execution_lifecycle
 from wmp.core.worker.execution_lifecycle import ExecutionInput, ExecutionState
 from wmp.message import Outcome, Peer
-from wmp.spark.arrow import schema_of, to_batch
-from wmp.spark.facts import COLUMNS
+from wmp.spark.arrow import Values, map_groups, schema_of
+from wmp.spark.job_events import COLUMNS
 from wmp.testing.invariants import History, Violation
 
 __all__ = ["FOUND", "histories"]
@@ -36,7 +36,6 @@ FOUND: Final = (
 lock, and of kind ``violation``, where it is what was broken, with the line in which it showed."""
 
 _ARROW: Final = schema_of(FOUND)
-_ROWS: Final = 8192
 _MOST_LINES: Final = 200
 _ROUNDED: Final = 2
 """µs: times were rounded."""
@@ -44,11 +43,11 @@ _ANY: Final = {End.OK: b"", End.ERROR: b""}
 """What handlers make is not in a journal: all results count as the same."""
 
 
-def histories(facts: DataFrame, processes: DataFrame) -> DataFrame:
+def histories(job_events: DataFrame, processes: DataFrame) -> DataFrame:
     """Judge each job; ``FOUND``.
 
     Args:
-        facts: Of all jobs, with those of leases.
+        job_events: Of all jobs, with those of leases.
         processes: By :func:`wmp.spark.processes.processes`.
     """
     ends = processes.select(
@@ -56,36 +55,24 @@ def histories(facts: DataFrame, processes: DataFrame) -> DataFrame:
         F.col("epoch").alias("owner_epoch"),
         F.col("end").alias("over"),
     )
-    rows = facts.join(F.broadcast(ends), ["owner", "owner_epoch"], "left")
+    rows = job_events.join(F.broadcast(ends), ["owner", "owner_epoch"], "left")
     # The number first: comparing text takes longer, and nearly all of it is the same.
     key = ["job", "owner", "owner_epoch"]
     return (
         rows.select(*COLUMNS, "over")
         .repartition(*key)
-        .sortWithinPartitions(*key, "side", "node", "epoch", "n", "fact")
-        .mapInArrow(_fold, FOUND)
+        .sortWithinPartitions(*key, "side", "node", "epoch", "n", "event")
+        .mapInArrow(_verdict_rows, FOUND)
     )
 
 
-def _fold(batches: Iterator[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
-    """Runs at a worker of Spark; a job may reach over several batches."""
-    key: tuple[Any, ...] | None = None
-    rows: list[tuple[Any, ...]] = []
-    out: list[tuple[Any, ...]] = []
-    for batch in batches:
-        for row in zip(*(column.to_pylist() for column in batch.columns), strict=True):
-            if row[:3] != key:
-                if rows:
-                    _Judge(rows).judge(out)
-                    if len(out) >= _ROWS:
-                        yield to_batch(out, _ARROW)
-                        out = []
-                key, rows = row[:3], []
-            rows.append(row)
-    if rows:
-        _Judge(rows).judge(out)
-    if out:
-        yield to_batch(out, _ARROW)
+def _verdict_rows(batches: Iterator[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
+    return map_groups(batches, _verdicts, _ARROW)
+
+
+def _verdicts(rows: Iterator[Values]) -> list[Values]:
+    """The state of a job and its violations, of all events of the job."""
+    return _Judge(list(rows)).judge()
 
 
 @define(eq=False)
@@ -102,17 +89,17 @@ class _Held:
 
 @define(eq=False)
 class _Judge:
-    """One job, and all facts of it: its manager's first, then each worker's."""
+    """One job, and all of its events: its manager's first, then each worker's."""
 
-    rows: list[tuple[Any, ...]]
+    rows: list[Values]
     history: History = field(factory=History)
     state: JobState = JobState.QUEUED
     accepted: bool = False
-    _broken: list[tuple[str, str, tuple[Any, ...]]] = field(factory=list)
+    _broken: list[tuple[str, str, Values]] = field(factory=list)
     _held: dict[tuple[str, int], _Held] = field(factory=dict)
 
-    def judge(self, out: list[tuple[Any, ...]]) -> None:
-        """Append what is found."""
+    def judge(self) -> list[Values]:
+        """Return the rows of the job."""
         first = self.rows[0]
         owner, self.accepted = (first[0].encode(), first[1]), first[8] == "accepted"
         over, job = first[16], first[2]
@@ -126,7 +113,7 @@ class _Judge:
                 self.history.died(owner)  # it cannot have written down all that it knew
             if history is not None:
                 try:
-                    self._tell(history, owner, row)
+                    self._record(history, owner, row)
                 except Violation as violation:
                     self._broken.append((violation.name, violation.detail, row))
                     history = None  # what follows from it is no news
@@ -142,12 +129,12 @@ class _Judge:
                 history.finish()
             except Violation as violation:
                 self._broken.append((violation.name, violation.detail, self.rows[-1]))
-        self._report(out)
+        return self._report()
 
-    def _tell(self, history: History, owner: Peer, row: tuple[Any, ...]) -> None:
-        """The facts of a job, as its history is told them."""
-        job, (_, node, epoch, _, at, fact, attempt, peer, peer_epoch, value) = row[2], row[3:13]
-        match fact:
+    def _record(self, history: History, owner: Peer, row: Values) -> None:
+        """Record an event of the job in its history."""
+        job, (_, node, epoch, _, at, event, attempt, peer, peer_epoch, value) = row[2], row[3:13]
+        match event:
             case "accepted":
                 history.accepted(owner, job, _ANY, value)
                 if row[14] is not None:
@@ -166,10 +153,10 @@ class _Judge:
             case "answered":
                 history.answered((node.encode(), epoch), owner, job, attempt, value)
 
-    def _at_manager(self, row: tuple[Any, ...]) -> tuple[str, str] | None:
+    def _at_manager(self, row: Values) -> tuple[str, str] | None:
         """Move along the table of jobs; what is wrong when it knows no such step."""
-        fact, value = row[8], row[12]
-        match fact:
+        event, value = row[8], row[12]
+        match event:
             case "granted":
                 return self._step(JobInput.GRANT)
             case "lost" if self.state in (JobState.LEASED, JobState.CANCELLING):
@@ -196,11 +183,11 @@ class _Judge:
         self.state = state
         return None
 
-    def _at_worker(self, row: tuple[Any, ...]) -> tuple[str, str] | None:
+    def _at_worker(self, row: Values) -> tuple[str, str] | None:
         """Move along the worker's table of jobs; what is wrong when it knows no such step."""
-        (_, node, epoch, _, _, fact, attempt, _, _, value, session, number) = row[3:15]
+        (_, node, epoch, _, _, event, attempt, _, _, value, session, number) = row[3:15]
         held = self._held.setdefault((node, epoch), _Held())
-        match fact:
+        match event:
             case "taken":
                 if held.state is ExecutionState.ABSENT:
                     held.due += 1
@@ -213,7 +200,7 @@ class _Judge:
                     return "WMP-6.6", f"handed to a lane while {held.state.name.lower()}"
                 held.state = state
             case "finished" | "recalled":
-                what = ExecutionInput.FINISH if fact == "finished" else ExecutionInput.RECALLED
+                what = ExecutionInput.FINISH if event == "finished" else ExecutionInput.RECALLED
                 held.state = execution_lifecycle.TRANSITIONS.get((held.state, what), held.state)
             case "cancel":
                 if held.state is ExecutionState.ABSENT or held.attempt != attempt:
@@ -238,13 +225,14 @@ class _Judge:
                     )
         return None
 
-    def _report(self, out: list[tuple[Any, ...]]) -> None:
+    def _report(self) -> list[Values]:
+        out: list[Values] = []
         owner, epoch, job = self.rows[0][:3]
         none = (None,) * 10
         if self.accepted:
             out.append(("state", owner, epoch, job, self.state.name.lower(), *none))
         if not self._broken:
-            return
+            return out
         seen = {(row[4], row[5], row[6]): None for row in self.rows[-_MOST_LINES:]}
         lines = [{"node": node, "epoch": e, "n": n} for node, e, n in seen]
         for name, detail, row in self._broken:
@@ -258,3 +246,4 @@ class _Judge:
                     None, row[4], row[5], row[6], row[7], lines,
                 )
             )  # fmt: skip
+        return out

@@ -17,27 +17,20 @@ from wmp.actions import Send
 from wmp.core.protocol.settings import ManagerSettings
 from wmp.events import Received, Ticked, Undelivered
 from wmp.message import Columns, Command, Field, Message, Peer
-from wmp.spark.arrow import schema_of, to_batch
+from wmp.spark.arrow import Values, map_groups, schema_of
+from wmp.spark.job_events import JOB_EVENTS
 from wmp.testing.invariants import History
 from wmp.testing.observer import Observer
 
-__all__ = ["FACTS", "leases"]
+__all__ = ["leases"]
 
-FACTS: Final = (
-    "owner string, owner_epoch bigint, job bigint, side int, node string, epoch bigint, n bigint, "
-    "at bigint, fact string, attempt bigint, peer string, peer_epoch bigint, value bigint, "
-    "session bigint, number bigint, word string"
-)
-"""The columns of facts, in Spark's words."""
-
-_ARROW: Final = schema_of(FACTS)
+_ARROW: Final = schema_of(JOB_EVENTS)
 _LINES: Final = ("received", "send", "undelivered", "note", "resolve")
 _READ: Final = (
     "node", "epoch", "other", "n", "at", "what", "command", "other_epoch", "mine", "session",
     "number", "ack", "ids", "attempts", "outcomes", "expire",
 )  # fmt: skip
 _NOBODY: Final = ManagerSettings(identity=b"", epoch=0)
-_ROWS: Final = 8192
 _WAITED: Final = 100_000
 """µs: a node that wrote nothing for so long had nothing to do."""
 _SLACK: Final = 2
@@ -45,7 +38,7 @@ _SLACK: Final = 2
 
 
 def leases(events: DataFrame, processes: DataFrame) -> DataFrame:
-    """The facts ``granted`` and ``lost``."""
+    """The events ``granted`` and ``lost`` of jobs."""
     what = F.col("what")
     managers = processes.where(F.col("kind") == "manager").select(
         "node", "epoch", F.col("settings")["expire"].alias("expire")
@@ -69,7 +62,7 @@ def leases(events: DataFrame, processes: DataFrame) -> DataFrame:
         rows.unionByName(_silences(events, rows), allowMissingColumns=True)
         .repartition("node", "epoch", "other")
         .sortWithinPartitions("node", "epoch", "other", "n")
-        .mapInArrow(_fold, FACTS)
+        .mapInArrow(_lease_rows, JOB_EVENTS)
     )
 
 
@@ -104,52 +97,41 @@ def _silences(events: DataFrame, rows: DataFrame) -> DataFrame:
 
 
 class _Recorder(History):
-    """Takes down what a witness tells a history, instead of judging it."""
+    """Records what an observer reports to a history, instead of judging it."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.told: list[tuple[str, Peer, int, int, Peer | None, bool]] = []
+        self.events: list[tuple[str, Peer, int, int, Peer | None, bool]] = []
 
     def granted(self, owner: Peer, id: int, attempt: int, worker: Peer) -> None:
-        self.told.append(("granted", owner, id, attempt, worker, False))
+        self.events.append(("granted", owner, id, attempt, worker, False))
 
     def lost(self, owner: Peer, id: int, attempt: int, *, counts: bool = True) -> None:
-        self.told.append(("lost", owner, id, attempt, None, counts))
+        self.events.append(("lost", owner, id, attempt, None, counts))
 
 
-def _fold(batches: Iterator[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
-    """Runs at a worker of Spark; a pair may reach over several batches."""
-    pair: tuple[Any, ...] | None = None
+def _lease_rows(batches: Iterator[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
+    return map_groups(batches, _lease_events, _ARROW)
+
+
+def _lease_events(rows: Iterator[Values]) -> Iterator[Values]:
+    """The events between a manager and a worker, of the lines of the manager."""
     recorder = _Recorder()
     witness = Observer(recorder)
-    settings = _NOBODY
-    out: list[tuple[Any, ...]] = []
-    for batch in batches:
-        for row in zip(*(column.to_pylist() for column in batch.columns), strict=True):
-            node, epoch, other, n, at = row[:5]
-            if (node, epoch, other) != pair:
-                pair = node, epoch, other
-                witness = Observer(recorder)
-                expire = (row[15] or _NOBODY.expire) * 1e6
-                settings = ManagerSettings(
-                    identity=node.encode(), epoch=epoch, expire=expire - _SLACK
-                )
-            _tell(witness, settings, row)
-            if recorder.told:
-                for fact, _, job, attempt, worker, counts in recorder.told:
-                    peer, peer_epoch = worker or (None, None)
-                    out.append(
-                        (
-                            node, epoch, job, 0, node, epoch, n, at, fact, attempt,
-                            peer and peer.decode(), peer_epoch, int(counts), None, row[10], None,
-                        )
-                    )  # fmt: skip
-                recorder.told.clear()
-                if len(out) >= _ROWS:
-                    yield to_batch(out, _ARROW)
-                    out = []
-    if out:
-        yield to_batch(out, _ARROW)
+    settings: ManagerSettings | None = None
+    for row in rows:
+        node, epoch, _, n, at = row[:5]
+        if settings is None:
+            expire = (row[15] or _NOBODY.expire) * 1e6 - _SLACK
+            settings = ManagerSettings(identity=node.encode(), epoch=epoch, expire=expire)
+        _tell(witness, settings, row)
+        for event, _, job, attempt, worker, counts in recorder.events:
+            peer, peer_epoch = worker or (None, None)
+            yield (
+                node, epoch, job, 0, node, epoch, n, at, event, attempt,
+                peer and peer.decode(), peer_epoch, int(counts), None, row[10], None,
+            )  # fmt: skip
+        recorder.events.clear()
 
 
 def _tell(witness: Observer, settings: ManagerSettings, row: tuple[Any, ...]) -> None:

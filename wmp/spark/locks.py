@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Final
+from itertools import chain
+from typing import Final
 
 import pyarrow
 from attrs import define, field
@@ -11,8 +12,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from wmp.core.worker.locks import TRANSITIONS, LockInput, LockState
-from wmp.spark.arrow import schema_of, to_batch
-from wmp.spark.facts import unheeded
+from wmp.spark.arrow import Values, map_groups, schema_of
+from wmp.spark.job_events import UNHEEDED
 
 __all__ = ["FOUND", "lock_states", "lock_violations", "locks"]
 
@@ -26,7 +27,6 @@ FOUND: Final = (
 """The table ``locks``, with times in µs of the worker's monotonic clock, and what was broken."""
 
 _ARROW: Final = schema_of(FOUND)
-_ROWS: Final = 8192
 _READ: Final = (
     "node", "epoch", "lock", "n", "at", "what", "command", "peer", "peer_epoch", "role", "roles",
     "want", "hold", "more", "jobs", "session", "number", "reason",
@@ -37,7 +37,7 @@ _READ: Final = (
 def lock_states(events: DataFrame) -> DataFrame:
     """Each lock of each worker; ``FOUND``."""
     what, command = F.col("what"), F.col("command")
-    heeded = F.coalesce(~F.col("reason").isin(*unheeded()), F.lit(True))
+    heeded = F.coalesce(~F.col("reason").isin(*UNHEEDED), F.lit(True))
     answer = (what == "received") & command.isin("TAKE", "NO") & heeded
     give = (what == "send") & (command == "GIVE")
     note = (what == "note") & F.col("locks").isNotNull()
@@ -59,7 +59,7 @@ def lock_states(events: DataFrame) -> DataFrame:
         .repartition(*key)
         # Notes first: what is lost with a session is lost before a message of the next is heeded.
         .sortWithinPartitions(*key, "step", F.col("what") != "note", "n")
-        .mapInArrow(_fold, FOUND)
+        .mapInArrow(_lock_rows, FOUND)
     )
 
 
@@ -95,9 +95,9 @@ def lock_violations(states: DataFrame) -> DataFrame:
 class _LockHistory:
     """One lock number of one process."""
 
-    key: tuple[Any, ...]
+    key: Values
     state: LockState = LockState.UNUSED
-    give: tuple[Any, ...] | None = None
+    give: Values | None = None
     answered: int | None = None
     closed: int | None = None
     answer: str | None = None
@@ -110,7 +110,7 @@ class _LockHistory:
     broken: list[tuple[str, str, int, int]] = field(factory=list)
     _seen: set[tuple[int, int]] = field(factory=set)
 
-    def see(self, row: tuple[Any, ...]) -> None:
+    def see(self, row: Values) -> None:
         """One line about it."""
         n, at, what, command = row[3:7]
         self.lines.append((row[0], row[1], n))
@@ -131,7 +131,7 @@ class _LockHistory:
             else:
                 self._taken(row)
 
-    def _given(self, row: tuple[Any, ...]) -> None:
+    def _given(self, row: Values) -> None:
         n, at, want, hold = row[3], row[4], row[11], row[12]
         if want == 0:
             self.withdrawn = True
@@ -144,7 +144,7 @@ class _LockHistory:
         self.give, self.left = row, want
         self._step(what, at)
 
-    def _taken(self, row: tuple[Any, ...]) -> None:
+    def _taken(self, row: Values) -> None:
         n, at, role, more, jobs = row[3], row[4], row[9], row[13], row[14]
         give = self.give
         assert give is not None
@@ -174,7 +174,7 @@ class _LockHistory:
     def _break(self, name: str, detail: str, n: int, at: int) -> None:
         self.broken.append((name, detail, n, at))
 
-    def report(self) -> tuple[Any, ...]:
+    def report(self) -> Values:
         """Its row."""
         node, epoch, number = self.key
         give = self.give
@@ -193,21 +193,14 @@ class _LockHistory:
 _NOBODY: Final = (None,) * 6
 
 
-def _fold(batches: Iterator[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
-    """Runs at a worker of Spark; a lock may reach over several batches."""
-    lock: _LockHistory | None = None
-    out: list[tuple[Any, ...]] = []
-    for batch in batches:
-        for row in zip(*(column.to_pylist() for column in batch.columns), strict=True):
-            if lock is None or row[:3] != lock.key:
-                if lock is not None:
-                    out.append(lock.report())
-                    if len(out) >= _ROWS:
-                        yield to_batch(out, _ARROW)
-                        out = []
-                lock = _LockHistory(row[:3])
-            lock.see(row)
-    if lock is not None:
-        out.append(lock.report())
-    if out:
-        yield to_batch(out, _ARROW)
+def _lock_rows(batches: Iterator[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
+    return map_groups(batches, _lock_row, _ARROW)
+
+
+def _lock_row(lines: Iterator[Values]) -> Iterator[Values]:
+    """The row of a lock, of the lines about it."""
+    first = next(lines)
+    lock = _LockHistory(first[:3])
+    for line in chain([first], lines):
+        lock.see(line)
+    yield lock.report()

@@ -20,8 +20,8 @@ from wmp.spark.checks import checks, lane_spans
 from wmp.spark.clocks import JournalProcess, Offset, clocks, offsets
 from wmp.spark.events import UNKNOWN_VERSION, bad_lines, events, parse
 from wmp.spark.executions import executions
-from wmp.spark.facts import facts
 from wmp.spark.histories import histories
+from wmp.spark.job_events import job_events
 from wmp.spark.jobs import jobs
 from wmp.spark.journals import find_segments, read_lines
 from wmp.spark.leases import leases
@@ -153,8 +153,9 @@ class _Run:
 
     def verify(self) -> None:
         """What was wrong."""
-        told = facts(self.events, self.lanes).unionByName(leases(self.events, self.processes))
-        judged = self.tables.write("_histories", histories(told, self.processes))
+        known = leases(self.events, self.processes)
+        all_events = job_events(self.events, self.lanes).unionByName(known)
+        judged = self.tables.write("_histories", histories(all_events, self.processes))
         self.spans = self.tables.write("_spans", lane_spans(self.events))
         found = (
             judged.where(F.col("kind") == "violation")

@@ -1,4 +1,4 @@
-"""What happened to jobs, one row a fact: exploded from the lines of managers and workers."""
+"""The events of jobs, one row for each job and event, from the lines of managers and workers."""
 
 from __future__ import annotations
 
@@ -11,16 +11,17 @@ from wmp.core.protocol.stream import Arrival
 from wmp.message import ERROR_CODES
 from wmp.spark.events import of_jobs
 
-__all__ = ["COLUMNS", "facts", "unheeded"]
+__all__ = ["COLUMNS", "JOB_EVENTS", "UNHEEDED", "job_events"]
 
-COLUMNS: Final = (
-    "owner", "owner_epoch", "job", "side", "node", "epoch", "n", "at", "fact", "attempt", "peer",
-    "peer_epoch", "value", "session", "number", "word",
-)  # fmt: skip
-"""``side`` is 0 for what the manager wrote and 1 for what a worker did; ``fact`` is what happened.
+JOB_EVENTS: Final = (
+    "owner string, owner_epoch bigint, job bigint, side int, node string, epoch bigint, n bigint, "
+    "at bigint, event string, attempt bigint, peer string, peer_epoch bigint, value bigint, "
+    "session bigint, number bigint, word string"
+)
+"""Columns of the events of jobs. ``side`` is 0 for lines of the manager and 1 for lines of workers.
 
 ========= ==== ===================== ===================== ==================== ===================
-fact      side peer                  value                 word                 number
+event     side peer                  value                 word                 number
 ========= ==== ===================== ===================== ==================== ===================
 accepted  0                          retries                                    deadline, µs
 asked     0
@@ -36,29 +37,28 @@ answered  1    the manager           the outcome                                
 forgotten 1    the manager
 ========= ==== ===================== ===================== ==================== ===================
 
-``granted`` and ``lost`` are not from here but from :mod:`wmp.spark.leases`.
+:mod:`wmp.spark.leases` makes ``granted`` and ``lost``, this module the others.
 """
+COLUMNS: Final = tuple(column.split()[0] for column in JOB_EVENTS.split(", "))
+"""The names of the columns."""
 
-_UNHEEDED: Final = ("old session", "unknown session", *(a.value for a in Arrival), *ERROR_CODES)
-
-
-def unheeded() -> tuple[str, ...]:
-    """Reasons for which a worker ignores the whole of a message of a manager."""
-    return _UNHEEDED
+UNHEEDED: Final = ("old session", "unknown session", *(a.value for a in Arrival), *ERROR_CODES)
+"""Reasons for which a worker ignores the whole of a message of a manager."""
 
 
-def facts(events: DataFrame, executions: DataFrame) -> DataFrame:
-    """All facts but those of leases, with ``COLUMNS``.
+def job_events(events: DataFrame, executions: DataFrame) -> DataFrame:
+    """Make all events of jobs but those of leases.
 
     Args:
         events: The table of that name.
-        executions: By :func:`wmp.spark.executions.executions`; they say whose job a lane ended.
+        executions: By :func:`wmp.spark.executions.executions`, with the owners of the jobs that
+            lanes ended.
     """
     what, command = F.col("what"), F.col("command")
     own = what.isin("submitted", "cancelled", "resolve")
-    heeded = F.coalesce(~F.col("reason").isin(*_UNHEEDED), F.lit(True))
+    heeded = F.coalesce(~F.col("reason").isin(*UNHEEDED), F.lit(True))
     mine = (F.col("node") == F.col("owner")) & (F.col("epoch") == F.col("owner_epoch"))
-    fact = (
+    event = (
         F.when(what == "submitted", "accepted")
         .when(what == "cancelled", "asked")
         .when(what == "resolve", "resolved")
@@ -73,7 +73,7 @@ def facts(events: DataFrame, executions: DataFrame) -> DataFrame:
         F.when(own, F.col("epoch")).otherwise(F.col("owner_epoch")).alias("owner_epoch"),
         F.when(own, 0).otherwise(1).alias("side"),
         "node", "epoch", "n", "at",
-        fact.alias("fact"),
+        event.alias("event"),
         F.coalesce(
             F.when(command.isin("TAKE", "CANCEL") | (what == "resolve"), F.col("source")),
             F.when(command == "DONE", F.col("target")),
@@ -88,7 +88,7 @@ def facts(events: DataFrame, executions: DataFrame) -> DataFrame:
         "session",
         F.coalesce("number", F.col("at") + F.col("timeout")).alias("number"),
         "ids", "attempts", "outcomes", "ends",
-    ).where(F.col("fact").isNotNull())  # fmt: skip
+    ).where(F.col("event").isNotNull())  # fmt: skip
     rows = of_jobs(lines, "attempts", "outcomes", "ends")
     from_lines = rows.select(
         *COLUMNS[:9],
@@ -104,10 +104,10 @@ def facts(events: DataFrame, executions: DataFrame) -> DataFrame:
 
 
 def _ends(events: DataFrame, executions: DataFrame) -> DataFrame:
-    """What lanes told, which name no owner: that of the run is theirs."""
+    """The events of lanes. Their lines do not name the owner; the line of the run does."""
     key = ["node", "epoch", "lane", "job"]
     lines = events.where(F.col("what").isin("finished", "recalled")).select(
-        "node", "epoch", "lane", "n", "at", F.col("what").alias("fact"), "ids", "outcomes"
+        "node", "epoch", "lane", "n", "at", F.col("what").alias("event"), "ids", "outcomes"
     )
     run = executions.select(
         F.col("worker").alias("node"), F.col("worker_epoch").alias("epoch"), "lane", "job",
@@ -115,7 +115,7 @@ def _ends(events: DataFrame, executions: DataFrame) -> DataFrame:
     )  # fmt: skip
     nothing = F.lit(None)
     return of_jobs(lines, "outcomes").join(run, key).select(
-        "owner", "owner_epoch", "job", F.lit(1).alias("side"), "node", "epoch", "n", "at", "fact",
+        "owner", "owner_epoch", "job", F.lit(1).alias("side"), "node", "epoch", "n", "at", "event",
         "attempt", nothing.cast("string").alias("peer"), nothing.cast("bigint").alias("peer_epoch"),
         F.col("outcomes").alias("value"), nothing.cast("bigint").alias("session"),
         nothing.cast("bigint").alias("number"), nothing.cast("string").alias("word"),
