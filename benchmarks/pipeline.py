@@ -151,9 +151,8 @@ def work_of(spark: Any, step: str) -> dict[str, int]:
 
 def measure(journal: Path, warm: Path, cores: int) -> dict[str, Any]:
     """Make all tables; runs in a process of its own."""
-    from wmp.spark.run import build
+    from wmp.spark.run import Tables, build
     from wmp.spark.session import start_session
-    from wmp.spark.tables import Tables
 
     begin = time.perf_counter()
     spark = start_session(f"local[{cores}]")

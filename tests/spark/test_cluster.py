@@ -12,9 +12,8 @@ from pyspark.testing import assertDataFrameEqual
 
 from tests.ablation import worker_side
 from tests.spark.worlds import play, write
-from wmp.spark.run import build
+from wmp.spark.run import Tables, build
 from wmp.spark.schema import TABLES
-from wmp.spark.tables import Tables
 
 
 @pytest.mark.slow

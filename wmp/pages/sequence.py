@@ -44,7 +44,7 @@ class Lifeline:
 class SequenceDiagram:
     """Rows of messages and events between lifelines.
 
-    Rows and lifelines are counted from 0. What is too long for its place is whole in its tooltip.
+    Rows and lifelines are counted from 0. A text that is cut has a tooltip with the whole text.
     """
 
     def __init__(self, lifelines: Sequence[Lifeline], *, spacing: float, margin: float) -> None:
@@ -63,7 +63,7 @@ class SequenceDiagram:
         self._letters = int((spacing - 24) / _LETTER)
 
     def time(self, row: int, text: str) -> None:
-        """Say when a row was."""
+        """Write the time of a row."""
         self._body.text(_TIME, self._y(row) + 4, text, "small", "end")
 
     def highlight(self, row: int) -> None:
@@ -85,7 +85,7 @@ class SequenceDiagram:
             row: When it was sent.
             sender: The lifeline that it leaves.
             ends: (lifeline, row) of each arrival, at least one.
-            text: What is written above the arrow.
+            text: The label above the arrow.
             look: Classes of arrow and text.
             title: The tooltip; by default the text.
         """

@@ -60,7 +60,7 @@ def render(template: str, **values: Any) -> Markup:
 
     Args:
         template: Name of its file.
-        values: What the template refers to. Every value is text unless it is ``Markup``, that is,
-            the result of this function.
+        values: The variables of the template. Every value is text, except ``Markup``: the result
+            of this function.
     """
     return Markup(_ENVIRONMENT.get_template(template).render(values))

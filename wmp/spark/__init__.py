@@ -2,7 +2,7 @@
 
 Everything here is a function from DataFrames to DataFrames, except ``wmp.spark.java`` and
 ``wmp.spark.session``, which start Spark, ``wmp.spark.journals``, ``wmp.spark.source`` and
-``wmp.spark.tables``, which read and write, and what makes a page of tables: :func:`report`, and
+``wmp.spark.run``, which read and write, and what makes a page of tables: :func:`report`, and
 :func:`follow` while journals grow. Nothing of the library imports it; it needs the extra ``spark``.
 """
 

@@ -29,9 +29,9 @@ def attempts(events: DataFrame, executions: DataFrame) -> DataFrame:
     sent, received = what == "send", what == "received"
     # Of all ends only this one is no message's: a job was given up while its worker had it.
     timed = (what == "resolve") & F.array_contains("ends", End.TIMEOUT.value)
-    told = (take | done) & (sent | received) | (what == "note") | timed
+    about = (take | done) & (sent | received) | (what == "note") | timed
     lines = (
-        events.where(F.col("ids").isNotNull() & told)
+        events.where(F.col("ids").isNotNull() & about)
         .withColumn("owner_epoch", F.coalesce("owner_epoch", F.col("epoch")))
         .withColumn("owner", F.coalesce("owner", F.col("node")))
     )
@@ -83,7 +83,7 @@ def attempts(events: DataFrame, executions: DataFrame) -> DataFrame:
         Outcome.CANCELLED: "handed back",
         Outcome.LOST: "lost at the worker",
     }
-    said = reduce(
+    reported = reduce(
         lambda column, pair: column.when(F.col("outcome") == int(pair[0]), F.lit(pair[1])),
         given_back.items(),
         F.when(F.lit(False), F.lit("")),
@@ -107,7 +107,7 @@ def attempts(events: DataFrame, executions: DataFrame) -> DataFrame:
         "lane",
         outcome_name(F.col("outcome")).alias("outcome"),
         F.when(F.col("noted").isNotNull(), F.col("noted"))
-        .when(over & in_time, said)
+        .when(over & in_time, reported)
         .when(F.col("timed").isNotNull(), End.TIMEOUT.value)
         .alias("cause"),
         "handler",

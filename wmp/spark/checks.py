@@ -157,14 +157,14 @@ def _credit(events: DataFrame) -> DataFrame:
     pair = (*_PROCESS, "peer", "peer_epoch")
     so_far = Window.partitionBy(*pair).orderBy("n")
     since = Window.partitionBy(*pair, "turn").orderBy("n")
-    said = (
+    offers = (
         ours.withColumn("turn", F.count("credit").over(so_far))
         .withColumn("had", F.coalesce(F.max("credit").over(since), F.lit(0).cast("bigint")))
         .withColumn("used", F.coalesce(F.sum("count").over(since), F.lit(0).cast("bigint")))
     )
-    over = said.where((F.col("command") == "WAKE") & (F.col("used") > F.col("had")))
-    told = "%d jobs were offered to %s, its READY has credit %d"
-    detail = F.format_string(told, "used", "peer", "had")
+    over = offers.where((F.col("command") == "WAKE") & (F.col("used") > F.col("had")))
+    text = "%d jobs were offered to %s, its READY has credit %d"
+    detail = F.format_string(text, "used", "peer", "had")
     return _found(over, "WMP-3.4", detail)
 
 

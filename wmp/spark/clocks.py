@@ -95,7 +95,7 @@ def clocks(found: list[JournalProcess], pairs: list[Offset]) -> dict[tuple[str, 
     Returns:
         The clock of each process.
     """
-    said: dict[tuple[str, int], int] = defaultdict(int)
+    messages: dict[tuple[str, int], int] = defaultdict(int)
     near: dict[tuple[str, int], list[tuple[tuple[str, int], int, int]]] = defaultdict(list)
     hosts = {process.key: process.host for process in found}
     walls = {process.key: process.wall for process in found}
@@ -106,23 +106,23 @@ def clocks(found: list[JournalProcess], pairs: list[Offset]) -> dict[tuple[str, 
         same = hosts[pair.node] is not None and hosts[pair.node] == hosts[pair.peer]
         if same and abs(offset) <= error:
             offset = error = 0  # one machine has one monotonic clock
-        said[pair.node] += pair.messages
-        said[pair.peer] += pair.messages
+        messages[pair.node] += pair.messages
+        messages[pair.peer] += pair.messages
         near[pair.node].append((pair.peer, offset, error))
         near[pair.peer].append((pair.node, -offset, error))
-    told: dict[tuple[str, int], Clock] = {}
+    known: dict[tuple[str, int], Clock] = {}
     # A process that shares no pair with the first is another beginning, by its own wall clock.
-    for beginning in sorted(walls, key=lambda process: (-said[process], process)):
-        if beginning in told:
+    for beginning in sorted(walls, key=lambda process: (-messages[process], process)):
+        if beginning in known:
             continue
         reach = [(0, beginning, walls[beginning])]
         while reach:
             error, process, clock = heapq.heappop(reach)
-            if process in told:
+            if process in known:
                 continue
-            alone = process == beginning and told
-            told[process] = Clock(clock, None if alone else error)
+            alone = process == beginning and known
+            known[process] = Clock(clock, None if alone else error)
             for peer, offset, more in near[process]:
-                if peer not in told:
+                if peer not in known:
                     heapq.heappush(reach, (error + more, peer, clock - offset))
-    return told
+    return known

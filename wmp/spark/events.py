@@ -30,8 +30,8 @@ def parse(lines: DataFrame) -> DataFrame:
     Empty lines are left out. What is no line of the schema has nulls.
     """
     options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT}
-    said = F.from_json("value", journal_ddl(), options).alias("line")
-    return lines.where(F.trim("value") != "").select("file", "value", said)
+    line = F.from_json("value", journal_ddl(), options).alias("line")
+    return lines.where(F.trim("value") != "").select("file", "value", line)
 
 
 def _line(name: str) -> Column:

@@ -33,10 +33,10 @@ def executions(events: DataFrame) -> DataFrame:
     # The lane's last word: of its beginning or of ends, not of what it never began.
     word = F.when(F.col("what") != "recalled", F.col("at"))
     before = Window.partitionBy(*_LANE).orderBy("n").rowsBetween(Window.unboundedPreceding, -1)
-    said = lines.withColumn("since", F.last(word, ignorenulls=True).over(before)).withColumn(
+    known = lines.withColumn("since", F.last(word, ignorenulls=True).over(before)).withColumn(
         "size", F.size("ids")
     )
-    rows = of_jobs(said, "attempts", "outcomes")
+    rows = of_jobs(known, "attempts", "outcomes")
     share = (F.col("at") - F.col("since")) / F.col("size")
     ended = F.when(F.col("what") == "recalled", F.lit("recalled")).otherwise(
         outcome_name(F.col("outcomes"))
@@ -52,8 +52,8 @@ def executions(events: DataFrame) -> DataFrame:
         F.when(F.col("what") == "finished", share).alias("handler"),
         F.when(~run, ended).alias("outcome"),
     )  # fmt: skip
-    told = ("owner", "owner_epoch", "attempts", "role", "needs")
-    start = F.min_by(F.struct(*told, "handed"), F.when(F.col("handed").isNotNull(), F.col("n")))
+    columns = ("owner", "owner_epoch", "attempts", "role", "needs")
+    start = F.min_by(F.struct(*columns, "handed"), F.when(F.col("handed").isNotNull(), F.col("n")))
     stop = F.min_by(
         F.struct("began", "ended", "handler", "outcome"),
         F.when(F.col("ended").isNotNull(), F.col("n")),

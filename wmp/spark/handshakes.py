@@ -30,11 +30,11 @@ def turns(events: DataFrame) -> DataFrame:
         F.col("via")[0].alias("device"),
     )  # fmt: skip
     process = Window.partitionBy("worker", "worker_epoch").orderBy("n")
-    said = F.last(F.when(F.col("command") == "READY", F.col("at")), ignorenulls=True)
-    told = lines.withColumn("ready", said.over(process)).where(F.col("manager").isNotNull())
+    ready = F.last(F.when(F.col("command") == "READY", F.col("at")), ignorenulls=True)
+    timed = lines.withColumn("ready", ready.over(process)).where(F.col("manager").isNotNull())
     before = Window.partitionBy(*_PAIR).orderBy("n").rowsBetween(Window.unboundedPreceding, -1)
     gives = F.count(F.when(F.col("command") == "GIVE", 1))
-    return told.withColumn("turn", gives.over(before))
+    return timed.withColumn("turn", gives.over(before))
 
 
 def wakes(turns: DataFrame, locks: DataFrame) -> DataFrame:

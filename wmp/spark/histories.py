@@ -1,8 +1,8 @@
-"""Each job's history, held against what must hold of every history, and against the tables.
+"""The history of each job, checked against the invariants of histories and against tables.
 
-The claims are those of the simulations, made by their own code (:mod:`wmp.testing.invariants`);
-the tables are those that the machines consult (:mod:`wmp.core.manager.job_lifecycle`,
-:mod:`wmp.core.worker.execution_lifecycle`).
+The invariants are those of the simulations, checked by the same code
+(:mod:`wmp.testing.invariants`). The tables are those that the machines consult
+(:mod:`wmp.core.manager.job_lifecycle`, :mod:`wmp.core.worker.execution_lifecycle`).
 """
 
 from __future__ import annotations
@@ -32,15 +32,16 @@ FOUND: Final = (
     "attempt bigint, worker string, worker_epoch bigint, lock bigint, node string, epoch bigint, "
     "n bigint, at bigint, lines array<struct<node:string,epoch:bigint,n:bigint>>"
 )
-"""What a look at histories finds: of kind ``state``, where ``name`` is the last state of a job or
-lock, and of kind ``violation``, where it is what was broken, with the line in which it showed."""
+"""Columns of the result. In a row of kind ``state``, ``name`` is the last state of a job or lock.
+In a row of kind ``violation`` it is the broken rule or invariant; the row names the line that shows
+the violation."""
 
 _ARROW: Final = schema_of(FOUND)
 _MOST_LINES: Final = 200
 _ROUNDED: Final = 2
 """µs: times were rounded."""
 _ANY: Final = {End.OK: b"", End.ERROR: b""}
-"""What handlers make is not in a journal: all results count as the same."""
+"""A journal has no results of handlers: all results count as the same."""
 
 
 def histories(job_events: DataFrame, processes: DataFrame) -> DataFrame:
@@ -104,19 +105,19 @@ class _Judge:
         owner, self.accepted = (first[0].encode(), first[1]), first[8] == "accepted"
         over, job = first[16], first[2]
         if not self.accepted:
-            # Nobody knows what its manager did: only what its workers did can be judged.
+            # The journal of the manager is missing: only the lines of workers can be judged.
             self.history.accepted(owner, job, _ANY)
         history: History | None = self.history
         alive = over == "stop"
         for row in self.rows:
             if row[3] == 1 and not (alive and self.accepted):
-                self.history.died(owner)  # it cannot have written down all that it knew
+                self.history.died(owner)  # its journal may lack its last lines
             if history is not None:
                 try:
                     self._record(history, owner, row)
                 except Violation as violation:
                     self._broken.append((violation.name, violation.detail, row))
-                    history = None  # what follows from it is no news
+                    history = None  # later violations follow from this one
             wrong = None
             if row[3] == 1:
                 wrong = self._at_worker(row)
@@ -218,10 +219,10 @@ class _Judge:
                 if held.state is ExecutionState.PARKED and held.attempt == attempt:
                     held.state = ExecutionState.ABSENT  # refused, expired or handed back
                 if held.due < 0:
-                    said = Outcome(value).name.lower()
+                    outcome = Outcome(value).name.lower()
                     return (
                         "WMP-6.6",
-                        f"attempt {attempt} answered {said}, which was asked of nobody",
+                        f"attempt {attempt} answered {outcome}, which was asked of nobody",
                     )
         return None
 

@@ -32,10 +32,10 @@ def jobs(
         "ids", "ends", "role", "needs", "priority", "retries",
     )  # fmt: skip
     rows = of_jobs(lines, "ends")
-    told = ("role", "needs", "priority", "retries", "at")
+    columns = ("role", "needs", "priority", "retries", "at")
     end = F.struct("at", "ends")
     known = rows.groupBy(*_KEY).agg(
-        F.min_by(F.struct(*told), F.when(what == "submitted", F.col("n"))).alias("begin"),
+        F.min_by(F.struct(*columns), F.when(what == "submitted", F.col("n"))).alias("begin"),
         F.min(F.when(what == "cancelled", F.col("at"))).alias("asked"),
         F.min_by(end, F.when(what == "resolve", F.col("n"))).alias("last"),
     )
@@ -56,7 +56,7 @@ def jobs(
     submitted, ended = F.col("begin.at"), F.col("last.at")
     return joined.select(
         *_JOB,
-        *(f"begin.{name}" for name in told[:-1]),
+        *(f"begin.{name}" for name in columns[:-1]),
         submitted.alias("submitted"),
         F.when(F.col("asked") <= F.coalesce(ended, "asked"), F.col("asked")).alias("asked"),
         ended.alias("ended"),

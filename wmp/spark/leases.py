@@ -1,7 +1,8 @@
-"""Leases as a manager's messages tell of them: granted, and over for a cause.
+"""Leases, as the messages of a manager show them: granted, and over for a cause.
 
-What a manager was told, and so what it may do, is worked out by the witness of the simulations,
-from lines instead of events: for each manager and worker in the order of the manager's lines.
+The observer of the simulations works out what a manager knows, and so what it may do. Here the
+observer reads lines instead of events: for each manager and worker, in the order of the manager's
+lines.
 """
 
 from __future__ import annotations
@@ -50,13 +51,13 @@ def leases(events: DataFrame, processes: DataFrame) -> DataFrame:
         for end in ("", "_epoch")
     )
     mine = (F.col("target") == F.col("node")) & (F.col("target_epoch") == F.col("epoch"))
-    told = events.where(what.isin(*_LINES)).select(
+    lines = events.where(what.isin(*_LINES)).select(
         *(name for name in _READ if name not in ("other", "other_epoch", "mine", "expire")),
         other.alias("other"),
         other_epoch.alias("other_epoch"),
         mine.alias("mine"),
     )
-    known = told.where(F.col("other").isNotNull() & F.col("other_epoch").isNotNull())
+    known = lines.where(F.col("other").isNotNull() & F.col("other_epoch").isNotNull())
     rows = known.join(F.broadcast(managers), ["node", "epoch"]).select(*_READ)
     return (
         rows.unionByName(_silences(events, rows), allowMissingColumns=True)
@@ -117,14 +118,14 @@ def _lease_rows(batches: Iterator[pyarrow.RecordBatch]) -> Iterator[pyarrow.Reco
 def _lease_events(rows: Iterator[Values]) -> Iterator[Values]:
     """The events between a manager and a worker, of the lines of the manager."""
     recorder = _Recorder()
-    witness = Observer(recorder)
+    observer = Observer(recorder)
     settings: ManagerSettings | None = None
     for row in rows:
         node, epoch, _, n, at = row[:5]
         if settings is None:
             expire = (row[15] or _NOBODY.expire) * 1e6 - _SLACK
             settings = ManagerSettings(identity=node.encode(), epoch=epoch, expire=expire)
-        _tell(witness, settings, row)
+        _observe(observer, settings, row)
         for event, _, job, attempt, worker, counts in recorder.events:
             peer, peer_epoch = worker or (None, None)
             yield (
@@ -134,19 +135,19 @@ def _lease_events(rows: Iterator[Values]) -> Iterator[Values]:
         recorder.events.clear()
 
 
-def _tell(witness: Observer, settings: ManagerSettings, row: tuple[Any, ...]) -> None:
-    """Let the witness see one line."""
+def _observe(observer: Observer, settings: ManagerSettings, row: tuple[Any, ...]) -> None:
+    """Show the observer one line."""
     (_, _, other, _, at, what, command, other_epoch, mine, session, number, ack, ids, attempts,
      outcomes, _) = row  # fmt: skip
     if what == "note" or what == "tick":
-        # A note says why leases are over. The one cause that no message tells is silence: the
-        # witness looks at the clock as well, and sees for itself.
-        witness.manager_did(settings, Ticked(), (), at)
+        # A note says why leases are over. Only silence is a cause without a message: the observer
+        # finds it by the clock.
+        observer.manager_did(settings, Ticked(), (), at)
         return
     me: Peer = (settings.identity, settings.epoch)
     peer: Peer = (other.encode(), other_epoch)
     if what == "resolve":
-        witness.settled(me, peer[0], ids)
+        observer.settled(me, peer[0], ids)
         return
     columns = None
     if ids is not None:
@@ -159,12 +160,12 @@ def _tell(witness: Observer, settings: ManagerSettings, row: tuple[Any, ...]) ->
     if what == "send" or what == "undelivered":
         message = Message(known, (peer[1], peer[0]), me, fields, columns)
         if what == "send":
-            witness.manager_did(settings, None, (Send(0, message),), at)
+            observer.manager_did(settings, None, (Send(0, message),), at)
         else:
-            witness.manager_did(settings, Undelivered(0, message), (), at)
+            observer.manager_did(settings, Undelivered(0, message), (), at)
     elif mine is not False:  # None: it is for all
         message = Message(known, me[::-1] if mine else (), peer, fields, columns)
-        witness.manager_did(settings, Received(0, message), (), at)
+        observer.manager_did(settings, Received(0, message), (), at)
 
 
 def _all(values: list[int] | None, ids: list[int]) -> list[int] | None:

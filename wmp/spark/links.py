@@ -24,8 +24,8 @@ def pairs(events: DataFrame) -> DataFrame:
     """Messages that were sent once and received once on a connection, by their two lines.
 
     A message is known by its place in a stream, its lock (GIVE) or its own number (READY);
-    others have nothing by which both ends could know them. What was sent again, repeated on the
-    way or fanned out to several is left out: which is which could only be guessed.
+    other messages have nothing by which both ends could know them. Messages that were sent again,
+    repeated on the way or fanned out to several peers are left out: their lines cannot be paired.
     """
     key = F.coalesce(
         "number",

@@ -69,7 +69,7 @@ def locks(states: DataFrame) -> DataFrame:
 
 
 def lock_violations(states: DataFrame) -> DataFrame:
-    """What of :func:`lock_states` was wrong, as :data:`wmp.spark.histories.FOUND`."""
+    """The violations in :func:`lock_states`, as :data:`wmp.spark.histories.FOUND`."""
     broken = states.where(F.size("broken") > 0).select("*", F.explode("broken").alias("one"))
     none = F.lit(None)
     return broken.select(
@@ -111,7 +111,7 @@ class _LockHistory:
     _seen: set[tuple[int, int]] = field(factory=set)
 
     def see(self, row: Values) -> None:
-        """One line about it."""
+        """Take in one line about the lock."""
         n, at, what, command = row[3:7]
         self.lines.append((row[0], row[1], n))
         if what == "note":
@@ -175,7 +175,7 @@ class _LockHistory:
         self.broken.append((name, detail, n, at))
 
     def report(self) -> Values:
-        """Its row."""
+        """Return the row of the lock."""
         node, epoch, number = self.key
         give = self.give
         who = (give[7], give[8], give[10], give[11], give[12] or 0, give[4]) if give else _NOBODY

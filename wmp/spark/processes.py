@@ -29,9 +29,9 @@ def processes(events: DataFrame) -> DataFrame:
         F.count(F.when(F.col("what") == "halt", 1)).alias("halts"),
         F.max(F.when(F.col("what") == "halt", F.col("reason"))).alias("reason"),
     )
-    told = ("kind", "label", "host", "pid", "release", "roles", "resources", "settings")
+    columns = ("kind", "label", "host", "pid", "release", "roles", "resources", "settings")
     first = events.where(start).groupBy("node", "epoch")
-    begun = first.agg(F.min_by(F.struct(*told), "segment").alias("start"))
+    begun = first.agg(F.min_by(F.struct(*columns), "segment").alias("start"))
     end = (
         F.when((F.col("halts") > 0) & F.col("reason").isNotNull(), "halt")
         .when(F.col("closes") > 0, "close")
@@ -40,7 +40,7 @@ def processes(events: DataFrame) -> DataFrame:
     return counted.join(begun, ["node", "epoch"], "left").select(
         "node",
         "epoch",
-        *(f"start.{name}" for name in told),
+        *(f"start.{name}" for name in columns),
         "segments",
         "lines",
         "missing",
@@ -87,9 +87,9 @@ def missing_nodes(events: DataFrame, processes: DataFrame) -> DataFrame:
 
 def drops(events: DataFrame) -> DataFrame:
     """The table ``drops``."""
-    told = F.col("what").isin("received", "undelivered", "garbled", "drop")
+    received = F.col("what").isin("received", "undelivered", "garbled", "drop")
     return (
-        events.where(told & F.col("reason").isNotNull())
+        events.where(received & F.col("reason").isNotNull())
         .groupBy("node", "epoch", "reason")
         .agg(F.count("*").alias("lines"))
     )

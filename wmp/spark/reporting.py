@@ -27,12 +27,12 @@ __all__ = ["PAGE", "JournalReport", "alone", "check_out", "report", "session", "
 PAGE: Final = "report.html"
 """Name of the page, beside the tables."""
 _LOCK: Final = ".lock"
-"""Name of a file that whoever writes there holds."""
+"""Name of a file that is locked while a report is written."""
 
 
 @frozen
 class JournalReport:
-    """What came of it."""
+    """The result of a report."""
 
     page: Path
     """The page."""
@@ -57,7 +57,7 @@ def report(
         spark: Where it is done. By default the session that is active in this process, else one
             that is started, and stopped in the end.
         master: Where that one is started: ``local[2]``, ``spark://host:7077``, …
-        progress: Told of each step before it begins.
+        progress: Called before each step.
 
     Raises:
         ConfigError: A journal is not there, or of a version that is not known; there is no Java;
@@ -66,7 +66,7 @@ def report(
     """
     paths = [journals] if isinstance(journals, (str, Path)) else list(journals)
     where = check_out(out)
-    find_segments(paths)  # what is not there is said before anything is started
+    find_segments(paths)  # a missing journal is reported before anything is started
     with alone(where), session(spark, master) as engine:
         result = build(engine, paths, where, progress=progress)
     if progress is not None:
@@ -75,7 +75,7 @@ def report(
 
 
 def write_page(where: Path, journals: Sequence[str | Path]) -> Path:
-    """Write the page of tables in a directory, at once: nobody sees half of it."""
+    """Write the page of tables in a directory; no reader sees half of a page."""
     text = page(read_report_data(where, map(str, journals)))
     path = where / PAGE
     half = path.with_name(f".{PAGE}.{os.getpid()}")
@@ -109,7 +109,7 @@ def alone(where: Path) -> Iterator[None]:
     """Keep others from writing a report into a directory while this lasts.
 
     Raises:
-        ConfigError: Somebody does.
+        ConfigError: Another process writes a report there.
     """
     if sys.platform == "win32":  # has no such locks: nobody is kept out
         yield
@@ -122,7 +122,7 @@ def alone(where: Path) -> Iterator[None]:
                 f"another report is being written into {where}; name another directory, or end "
                 "that one first"
             ) from None
-        yield  # who is killed has let go of it
+        yield  # the system releases the lock of a process that is killed
 
 
 @contextmanager

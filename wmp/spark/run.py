@@ -1,4 +1,4 @@
-"""From journals to tables, all of it: read, transform, write, table by table."""
+"""From journals to tables: read, transform and write, table by table."""
 
 from __future__ import annotations
 
@@ -27,12 +27,13 @@ from wmp.spark.journals import find_segments, read_lines
 from wmp.spark.leases import leases
 from wmp.spark.links import links, pairs
 from wmp.spark.locks import lock_states, lock_violations, locks
-from wmp.spark.tables import Tables
+from wmp.spark.schema import TABLES
 
-__all__ = ["STEPS", "PipelineResult", "Progress", "build", "build_from"]
+__all__ = ["STEPS", "PipelineResult", "Progress", "Tables", "build", "build_from"]
 
 Progress = Callable[[str, int, int], None]
-"""Told of each step: what is made, how many were told of before, how many there are."""
+"""Called before each step, with the name of its table, its number from 0, and how many steps there
+are."""
 
 STEPS: Final = (
     "events", "bad_lines", "offsets", "nodes", "missing_nodes", "links", "executions", "attempts",
@@ -40,12 +41,65 @@ STEPS: Final = (
     "latency", "histogram", "utilisation", "fairness", "activity", "requeues", "device_hops",
     "drops", "summary",
 )  # fmt: skip
-"""The tables, in the order in which they are told of."""
+"""The tables, in the order in which their steps are reported."""
+
+
+_DISTINCT: Final = ("n", "step", "at", "wall", "sent_n", "sent_at", "received_n", "received_at")
+"""Columns in which nearly every value is another: a dictionary of them only costs."""
+
+
+@frozen
+class Tables:
+    """Parquet tables in a directory, or below a URL that Spark knows.
+
+    Names that begin with ``_`` are of steps in between; they have no promised columns.
+    """
+
+    spark: SparkSession
+    where: str
+
+    def path(self, name: str) -> str:
+        """Return the place of a table."""
+        return f"{self.where.rstrip('/')}/{name}"
+
+    def write(self, name: str, frame: DataFrame) -> DataFrame:
+        """Write a table, in place of an older one, and read it back.
+
+        A table with promised columns gets just those, in their order.
+
+        Args:
+            name: Of the table.
+            frame: What is in it.
+
+        Returns:
+            The table as it is on disk: what comes after is not computed from the beginning.
+        """
+        if not name.startswith("_"):
+            columns = TABLES[name].columns
+            frame = frame.select(*(frame[c.name].cast(c.type).alias(c.name) for c in columns))
+        writer = frame.write.mode("overwrite")
+        for column in _DISTINCT:
+            writer = writer.option(f"parquet.enable.dictionary#{column}", "false")
+        writer.parquet(self.path(name))
+        # The schema is known: Spark need not open a file to find it.
+        return self.spark.read.schema(frame.schema).parquet(self.path(name))
+
+    def read(self, name: str) -> DataFrame:
+        """Read a table that was written.
+
+        Raises:
+            AnalysisException: It is not there.
+        """
+        return self.spark.read.parquet(self.path(name))
+
+    def local(self) -> Path | None:
+        """Return the directory, or None for a URL."""
+        return None if "://" in self.where else Path(self.where)
 
 
 @frozen
 class PipelineResult:
-    """What came of a run."""
+    """The result of a run."""
 
     tables: Tables
     violations: int
@@ -69,7 +123,7 @@ def build(
         spark: Any session: :func:`wmp.spark.session.start_session` makes one.
         journals: Files and directories.
         out: Directory or URL in which the tables are made; those that are there are replaced.
-        progress: Told of each step before it begins.
+        progress: Called before each step.
 
     Raises:
         ConfigError: A journal is not there, or of a version that is not known.
@@ -90,11 +144,11 @@ def build_from(
         run.measure()
         return run.result()
     except Exception as error:
-        told = str(error)
-        if UNKNOWN_VERSION not in told:
+        text = str(error)
+        if UNKNOWN_VERSION not in text:
             raise
-        said = told[told.index(UNKNOWN_VERSION) :].partition(" SQLSTATE")[0]
-        raise ConfigError(said.splitlines()[0]) from None
+        reason = text[text.index(UNKNOWN_VERSION) :].partition(" SQLSTATE")[0]
+        raise ConfigError(reason.splitlines()[0]) from None
     finally:
         aside.shutdown(cancel_futures=True)
 
@@ -117,10 +171,10 @@ class _Run:
         self._begun: list[Future[DataFrame]] = []
 
     def read(self, parsed: DataFrame) -> None:
-        """Lines to events, and who wrote them, on one clock."""
+        """Make events of lines, and find the processes that wrote them and their clocks."""
         bad = Observation()
         self.events = self.write("events", events(parsed, bad))
-        # Nearly always there are none: then nothing is read twice.
+        # Most journals have no bad line: then nothing is read twice.
         none = self.tables.spark.createDataFrame([], parsed.schema)
         unread = parsed if bad.get["lines"] else none
         self.write_aside("bad_lines", lambda: bad_lines(unread))
@@ -142,7 +196,7 @@ class _Run:
         self.write_aside("links", lambda: links(both, self.nodes))
 
     def rebuild(self) -> None:
-        """What happened to lanes, leases and locks, on the clocks of their nodes."""
+        """Rebuild lanes, leases and locks, on the clocks of their nodes."""
         self.lanes = self.tables.write("_executions", executions(self.events))
         self.leases = self.tables.write("_attempts", attempts(self.events, self.lanes))
         self.states = self.tables.write("_locks", lock_states(self.events))
@@ -152,7 +206,7 @@ class _Run:
         self.write_aside("locks", lambda: common_clock.locks(self.kept, self.nodes))
 
     def verify(self) -> None:
-        """What was wrong."""
+        """Find violations, and rebuild jobs."""
         known = leases(self.events, self.processes)
         all_events = job_events(self.events, self.lanes).unionByName(known)
         judged = self.tables.write("_histories", histories(all_events, self.processes))
@@ -175,7 +229,7 @@ class _Run:
         self.jobs = self.write("jobs", common_clock.jobs(known, self.nodes))
 
     def measure(self) -> None:
-        """How long, how much, how fair."""
+        """Measure durations, load and fairness."""
         turns = self.tables.write("_turns", handshakes.turns(self.events))
         self.write_aside(
             "wakes", lambda: common_clock.wakes(handshakes.wakes(turns, self.kept), self.nodes)
@@ -198,20 +252,20 @@ class _Run:
         self.write("summary", summary.summary(self._made))
 
     def result(self) -> PipelineResult:
-        """What came of it."""
+        """Return the result, when all tables are written."""
         rows = self._made["summary"].collect()
         numbers = {row.name: row.value for row in rows}
         certain = int(numbers["violations"])
         return PipelineResult(self.tables, certain, int(numbers["uncertain violations"]), numbers)
 
     def write(self, name: str, frame: DataFrame) -> DataFrame:
-        """Write a table, and tell so."""
-        self._tell(name)
+        """Report a step, and write its table."""
+        self._report(name)
         return self._write(name, frame)
 
     def write_aside(self, name: str, make: Callable[[], DataFrame]) -> None:
-        """Have a table made and written while the next steps are done; tell so at once."""
-        self._tell(name)
+        """Report a step, and make and write its table while the next steps are done."""
+        self._report(name)
         write = inheritable_thread_target(self.tables.spark)(lambda: self._write(name, make()))
         self._begun.append(self._aside.submit(write))
 
@@ -219,13 +273,13 @@ class _Run:
         self._made[name] = self.tables.write(name, frame)
         return self._made[name]
 
-    def _tell(self, name: str) -> None:
+    def _report(self, name: str) -> None:
         if self.progress is not None:
             self.progress(name, self.done, len(STEPS))
         self.done += 1
 
     def _seconds(self) -> float:
-        """From the first line of all to the last."""
+        """Seconds from the first line of all to the last."""
         row = self.nodes.agg(
             F.max(F.unix_micros("last")) - F.min(F.unix_micros("first"))
         ).collect()[0]

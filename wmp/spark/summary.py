@@ -1,4 +1,4 @@
-"""Numbers about the whole."""
+"""The table ``summary``: numbers about all journals together."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ NUMBERS: Final[Mapping[str, Mapping[str, tuple[str, str]]]] = {
 
 
 def summary(tables: Mapping[str, DataFrame]) -> DataFrame:
-    """The table ``summary``, of the others by name; what there is not counts as 0."""
+    """Make the table ``summary`` of the other tables by name; a number without rows is 0."""
     rows = []
     for table, numbers in NUMBERS.items():
         values = [F.expr(value).cast("double").alias(name) for name, (value, _) in numbers.items()]
