@@ -14,7 +14,7 @@ if importlib.util.find_spec("pyspark") is None:
         "pyspark not installed; run: pip install -e '.[test,spark]'", allow_module_level=True
     )
 
-from tests.spark.pages import EVIL, shown
+from tests.spark.pages import EVIL, example_report
 from wmp.spark.page import page
 
 pytestmark = pytest.mark.spark
@@ -36,7 +36,7 @@ SEEN = """(() => {
 @pytest.fixture
 def made(tmp_path):
     path = tmp_path / "report.html"
-    path.write_text(page(shown()), encoding="utf-8")
+    path.write_text(page(example_report()), encoding="utf-8")
     return path
 
 

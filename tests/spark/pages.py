@@ -35,7 +35,7 @@ def story(n: int, who: str, what: str, command: str | None = None, **values: Any
     )  # fmt: skip
 
 
-def shown(**tables: list[Mapping[str, Any]]) -> ReportData:
+def example_report(**tables: list[Mapping[str, Any]]) -> ReportData:
     """A manager, a device, two workers of which one was killed, two roles, one violation."""
     take = {"source": "m", "target": "w1", "ids": [7], "attempts": [1], "text": "number=1"}
     some: dict[str, list[Mapping[str, Any]]] = {

@@ -10,7 +10,7 @@ import pytest
 from attrs import evolve
 
 from tests.markup import HARMLESS, HOSTILE, SHOWN, Tags
-from tests.spark.pages import BEGIN, EVIL, node, row, shown, story
+from tests.spark.pages import BEGIN, EVIL, example_report, node, row, story
 from wmp.spark.page import page
 from wmp.spark.report_data import ReportData
 from wmp.spark.schema import TABLES
@@ -18,7 +18,7 @@ from wmp.spark.violation_diagram import violation_diagram
 
 
 def test_all_of_it_is_there():
-    tags = Tags(page(shown()))
+    tags = Tags(page(example_report()))
 
     sections = [given["id"] for tag, given in tags.seen if tag == "section"]
     assert sections == [
@@ -32,7 +32,7 @@ def test_all_of_it_is_there():
 
 
 def test_what_nodes_call_themselves_is_text():
-    text = page(shown())
+    text = page(example_report())
 
     assert "<img" not in text
     assert EVIL in " ".join(Tags(text).words)
@@ -40,7 +40,7 @@ def test_what_nodes_call_themselves_is_text():
 
 def hostile(text: str) -> ReportData:
     """A report in which every text of a journal is this one."""
-    some = shown()
+    some = example_report()
 
     def told(table: str) -> list[Mapping[str, Any]]:
         kinds = {column.name: column.type for column in TABLES[table].columns}
@@ -72,7 +72,7 @@ def test_no_text_of_a_journal_is_taken_for_markup():
 
 
 def test_it_needs_nothing_else():
-    text = page(shown())
+    text = page(example_report())
 
     assert re.findall(r'(?:src|href)="|url\((?!#)|@import|<script|<link', text) == []
     assert "default-src 'none'" in text
@@ -88,13 +88,13 @@ def test_it_needs_nothing_else():
     ],
 )
 def test_the_verdict(numbers, verdict):
-    nothing = ReportData((), dict.fromkeys(shown().tables, ()), numbers, {}, {})
+    nothing = ReportData((), dict.fromkeys(example_report().tables, ()), numbers, {}, {})
 
     assert f">{verdict}</h1>" in page(nothing)
 
 
 def test_an_empty_journal_shows_no_pictures():
-    nothing = ReportData((), dict.fromkeys(shown().tables, ()), {}, {}, {})
+    nothing = ReportData((), dict.fromkeys(example_report().tables, ()), {}, {}, {})
 
     assert [g["id"] for tag, g in Tags(page(nothing)).seen if tag == "section"] == ["tables"]
 
@@ -102,9 +102,9 @@ def test_an_empty_journal_shows_no_pictures():
 def test_much_of_anything_is_bounded():
     """A thousand processes, roles and violations: a page that a browser can open."""
     many = range(1000)
-    worst = [{**shown().tables["violations"][0], "violation": f"v{n}"} for n in range(40)]
+    worst = [{**example_report().tables["violations"][0], "violation": f"v{n}"} for n in range(40)]
     large = evolve(
-        shown(
+        example_report(
             nodes=[node(f"w{n}", "worker", 100) for n in many],
             activity=[row("activity", role=f"r{n}", time=BEGIN, length=10**6, submitted=1, ended=1,
                           failed=0, mean_total=1.0) for n in many],
@@ -123,7 +123,7 @@ def test_much_of_anything_is_bounded():
 
 
 def test_a_message_is_an_arrow_from_who_sent_it_to_who_got_it():
-    one = shown()
+    one = example_report()
     nodes = {(n["node"], n["epoch"]): n for n in one.tables["nodes"]}
 
     svg = violation_diagram(one.tables["violations"][0], one.stories["v1"], nodes)
