@@ -70,7 +70,7 @@ def test_worlds_have_every_kind_of_fault(sound):
     struck = Counter()
     for one in sound:
         assert one.violation is None, f"seed {one.world.seed}: {one.violation}"
-        struck.update(one.world.counts)
+        struck.update(one.world.simulation.injector.counts)
 
     assert {fault for fault in Fault if not struck[fault]} == set()
 
@@ -143,8 +143,8 @@ def test_jobs_are_in_the_states_that_their_managers_have_them_in(spark, sound, t
     """The property: rebuilt from lines, or kept by the machine, a job is in the same state."""
     rows = []
     for one in sound:
-        for name, node in one.world.nodes.items():
-            if isinstance(node, ManagerMachine) and one.world.alive(name):
+        for name, node in one.world.simulation.network.nodes.items():
+            if isinstance(node, ManagerMachine) and one.world.simulation.network.alive(name):
                 peer = f"{one.name}.{name_of_peer(node.settings.identity)}", node.settings.epoch
                 held = all_jobs(node)
                 known = one.world.history.jobs.get(
@@ -165,8 +165,8 @@ def test_jobs_are_in_the_states_that_their_managers_have_them_in(spark, sound, t
 def test_locks_are_in_the_states_that_their_workers_have_them_in(spark, sound, tables):
     rows, workers = [], []
     for one in sound:
-        for name, node in one.world.nodes.items():
-            if isinstance(node, WorkerMachine) and one.world.alive(name):
+        for name, node in one.world.simulation.network.nodes.items():
+            if isinstance(node, WorkerMachine) and one.world.simulation.network.alive(name):
                 peer = f"{one.name}.{name_of_peer(node.settings.identity)}", node.settings.epoch
                 workers.append(peer)
                 for remote in node._links.managers.values():
@@ -193,7 +193,7 @@ def test_executions_are_those_that_worlds_counted(sound, tables):
         f"{one.name}.{name.rstrip('+')}": 0 for one in sound for name in one.world.topology.workers
     }
     for one in sound:
-        for name, begun in one.world.begun.items():
+        for name, begun in one.world.simulation.runner.begun.items():
             counted[f"{one.name}.{name.rstrip('+')}"] += begun
     rows = tables.read("executions").where(F.coalesce("outcome", F.lit("")) != "recalled")
     handed = {row.worker: row["count"] for row in rows.groupBy("worker").count().collect()}
