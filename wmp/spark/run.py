@@ -92,10 +92,6 @@ class Tables:
         """
         return self.spark.read.parquet(self.path(name))
 
-    def local(self) -> Path | None:
-        """Return the directory, or None for a URL."""
-        return None if "://" in self.where else Path(self.where)
-
 
 @frozen
 class PipelineResult:
