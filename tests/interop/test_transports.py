@@ -169,7 +169,7 @@ def test_a_manager_that_was_there_has_gone(caplog: pytest.LogCaptureFixture) -> 
             manager.close()
             assert heard.wait(WAIT)
             # It is said once, however often the socket is replaced meanwhile.
-            dealers = worker._inner._node.driver._connections.dealers
+            dealers = worker._inner._node.driver._sockets.dealers
             first = dealers[0]
             known = {first}
 

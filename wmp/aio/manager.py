@@ -365,7 +365,9 @@ class Manager(AsyncNode[ManagerSettings]):
         on_status: Callable[[Status], object] | None = None,
         key: str | None = None,
     ) -> JobTerms:
-        self._node.serving()
+        driver = self._node.driver
+        if driver is None or not driver.running:
+            self._node.serving()
         if role == DEFAULT_ROLE and needs is None:
             kind = _PLAIN[self.codec]
         else:

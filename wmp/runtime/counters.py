@@ -10,9 +10,10 @@ from __future__ import annotations
 import logging
 from collections import Counter
 
+from wmp.actions import Drop
 from wmp.message import ERROR_CODES, ErrorCode
 
-__all__ = ["Counters"]
+__all__ = ["Counters", "describe_drop"]
 
 logger = logging.getLogger("wmp")
 
@@ -72,3 +73,21 @@ class Counters:
         if reason in _USUAL and not alarming:
             reason = f"passed over, as is usual when peers come and go: {reason}"
         logger.log(level, "%s: %s: %s%s", self._node, reason, detail or "ignored", more)
+
+
+def describe_drop(action: Drop) -> str:
+    """Return what is known of a dropped message: its command, its sender and its link."""
+    parts = []
+    if action.message is not None:
+        parts.append(action.message.command.name)
+        if action.message.source:
+            parts.append(f"of {_short(action.message.source[0])}")
+    if action.link is not None:
+        parts.append(f"on {_short(action.link)}")
+    return " ".join(parts)
+
+
+def _short(value: bytes | int) -> str:
+    if isinstance(value, int):
+        return f"link {value}"
+    return value.decode() if value.isascii() and value.decode().isprintable() else value.hex()[:16]

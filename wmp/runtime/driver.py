@@ -40,7 +40,7 @@ from wmp.core.protocol.settings import DeviceSettings, ManagerSettings, WorkerSe
 from wmp.errors import DecodeError
 from wmp.events import Closed, Connected, Garbled, Received, Ticked, Undelivered
 from wmp.message import Frame, Link, Message
-from wmp.runtime.counters import Counters
+from wmp.runtime.counters import Counters, describe_drop
 from wmp.runtime.inbox import Event, Inbox
 from wmp.runtime.journal import Recorder
 from wmp.runtime.local_ids import LocalIds
@@ -160,7 +160,7 @@ class Driver:
         self._gate = gate
         self._recorder = recorder
         self._late: deque[Event] = deque()
-        self._connections = NodeSockets(
+        self._sockets = NodeSockets(
             ports,
             name=name,
             reopen=reopen,
@@ -172,8 +172,8 @@ class Driver:
         )
         self._local_ids = LocalIds() if forwards else None
         self._send_queue = SendQueue(
-            self._connections.router,
-            self._connections.dealers,
+            self._sockets.router,
+            self._sockets.dealers,
             transport,
             parks=not forwards,
             undelivered=self._undelivered,
@@ -195,7 +195,7 @@ class Driver:
         self._now = self._loop.time()
         self.running = True
         self._inbox.start(self._turn, self._loop_closed)
-        self._connections.start()
+        self._sockets.start()
         if self._gate is not None:
             self._loop.add_reader(self._gate.descriptor, self._gate.answer)
             # A question asked before the reader was there would never wake it.
@@ -222,7 +222,7 @@ class Driver:
         if self._gate is not None:
             self._gate.close()
         self._send_queue.close()
-        self._connections.close(self._transport.linger if linger is None else linger)
+        self._sockets.close(self._transport.linger if linger is None else linger)
 
     def _rest(self) -> None:
         """Cancel the timer and watch nothing any more; sockets stay open."""
@@ -232,7 +232,7 @@ class Driver:
             self._timer = None
         if self._gate is not None:
             self._loop.remove_reader(self._gate.descriptor)
-        self._connections.unwatch()
+        self._sockets.unwatch()
 
     def _loop_closed(self) -> None:
         # The node ended with its loop: nothing waits for what is posted.
@@ -250,7 +250,7 @@ class Driver:
     # -- turns ------------------------------------------------------------------------------
 
     def _on_readable(self, port: Port) -> None:
-        self._connections.readable[port] = None
+        self._sockets.readable[port] = None
         if not self._inbox.scheduled:
             self._turn()
 
@@ -259,7 +259,7 @@ class Driver:
         if not self.running:
             return
         self.turns += 1
-        readable = self._connections.readable
+        readable = self._sockets.readable
         self._take_posted()
         if readable:
             self._take_received()
@@ -286,7 +286,7 @@ class Driver:
             self._feed(entry.seal() if isinstance(entry, OpenSubmission) else entry)
 
     def _take_received(self) -> None:
-        readable = self._connections.readable
+        readable = self._sockets.readable
         ports = list(readable)
         readable.clear()
         for port in ports:
@@ -330,8 +330,8 @@ class Driver:
             return
         # Messages that wait in the sockets came before now: after a pause of this node they must
         # be read first, or peers would count as silent.
-        self._connections.look()
-        if self._connections.readable:
+        self._sockets.look()
+        if self._sockets.readable:
             if self._behind is None:
                 self._behind = self._now
             if self._now - self._behind < _CATCH_UP:
@@ -426,7 +426,7 @@ class Driver:
                     assert self._submitters is not None
                     self._submitters.notify(action)
                 case Drop():
-                    self._count(action.reason, action.detail or _describe_drop(action))
+                    self._count(action.reason, action.detail or describe_drop(action))
                 case Note():
                     pass  # it is there for the journal
                 case Recall():
@@ -459,7 +459,7 @@ class Driver:
     def _reconnect(self, link: Link) -> None:
         if not isinstance(link, int):
             return
-        old = self._connections.reopen(link)
+        old = self._sockets.reopen(link)
         if old is None:
             return
         self._send_queue.touched.pop(old, None)
@@ -482,20 +482,3 @@ class Driver:
 
     def _count(self, reason: str, detail: str) -> None:
         self.counters.count(reason, detail, self._now)
-
-
-def _describe_drop(action: Drop) -> str:
-    parts = []
-    if action.message is not None:
-        parts.append(action.message.command.name)
-        if action.message.source:
-            parts.append(f"of {_short(action.message.source[0])}")
-    if action.link is not None:
-        parts.append(f"on {_short(action.link)}")
-    return " ".join(parts)
-
-
-def _short(value: bytes | int) -> str:
-    if isinstance(value, int):
-        return f"link {value}"
-    return value.decode() if value.isascii() and value.decode().isprintable() else value.hex()[:16]
