@@ -1,4 +1,4 @@
-"""What the three nodes for asyncio have in common: how they begin, serve, end and are looked at."""
+"""The common part of the three nodes for asyncio: start, service, end and statistics."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class AsyncNode(ABC, Generic[_SettingsT]):
 
     Args:
         settings: Of its machine.
-        node: What serves the machine.
+        node: Serves the machine.
     """
 
     def __init__(self, settings: _SettingsT, node: Node) -> None:
@@ -56,7 +56,7 @@ class AsyncNode(ABC, Generic[_SettingsT]):
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        # Whoever leaves by an exception does not want to wait for results.
+        # After an exception the caller does not wait for results.
         await (self.close() if error is None else self._abort())
 
     @property
@@ -73,10 +73,10 @@ class AsyncNode(ABC, Generic[_SettingsT]):
 
 
 class AsyncServer(AsyncNode[_SettingsT]):
-    """A node that a program may consist of: it serves until it is told to end."""
+    """A node that may be a whole program: it serves until it is asked to end."""
 
     async def run(self) -> None:
-        """Serve until drained, closed or told by a signal to end.
+        """Serve until drained, closed or ended by a signal.
 
         In the main thread SIGTERM and Ctrl-C do what ``interrupt`` does.
 

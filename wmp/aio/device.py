@@ -29,7 +29,7 @@ class Device(AsyncServer[DeviceSettings]):
         bind: Endpoints for workers and lower devices.
         connect: Endpoints of managers and upper devices.
         identity: Stable name on the wire; by default 16 random bytes.
-        label: What people call it; by default host and process.
+        label: Name for people; by default host and process.
         max_hops: Devices that a message may pass.
         security: CURVE keys, for both sides.
         context: A ``zmq.Context`` to share. ``inproc://`` reaches only nodes that were given the
@@ -114,5 +114,5 @@ class Device(AsyncServer[DeviceSettings]):
         await self.close()
 
     def statistics(self) -> DeviceStatistics:
-        """Return a snapshot of what was passed on and dropped."""
+        """Return a snapshot of the messages passed on and dropped."""
         return self._with_drops(self._machine.statistics())

@@ -42,7 +42,7 @@ CLOSE_TIMEOUT = 5.0
 """Seconds that leaving a ``with`` block gives what is under way."""
 
 IN_FLIGHT = 8192
-"""Jobs that one ``map`` keeps under way unless told otherwise."""
+"""Jobs that one ``map`` keeps under way by default."""
 
 
 class _Single(JobOwner, Protocol):
@@ -63,7 +63,7 @@ class Manager(AsyncNode[ManagerSettings]):
     Args:
         bind: Endpoints to listen on (tcp, ipc, inproc); by default a free port of loopback.
         identity: Stable name on the wire; by default 16 random bytes.
-        label: What people call it; by default host and process.
+        label: Name for people; by default host and process.
         codec: ``"bytes"``: payloads and results are bytes. ``"cbor"``: any CBOR value.
         policy: A name of :mod:`wmp.balance` or a callable.
         max_jobs: Jobs held at most; ``submit`` waits above it, ``submit_nowait`` raises.
@@ -210,8 +210,8 @@ class Manager(AsyncNode[ManagerSettings]):
 
         Args:
             payload: Bytes or text; with codec ``cbor`` any CBOR value.
-            role: Who is to do it.
-            needs: What it takes of a worker's resources; by default one slot.
+            role: Role of the workers that may do it.
+            needs: Amounts of a worker's resources that it takes; by default one slot.
             priority: Higher goes first.
             timeout: Seconds in which it must end, or end with ``JobTimeout``.
             retries: Lost leases it survives; by default the manager's.
@@ -315,7 +315,7 @@ class Manager(AsyncNode[ManagerSettings]):
     async def wait_for_workers(
         self, count: int = 1, *, role: str | None = None, timeout: float | None = None
     ) -> None:
-        """Wait until ``count`` workers have said that they are there.
+        """Wait until ``count`` workers are ready.
 
         Args:
             count: How many.
@@ -350,7 +350,7 @@ class Manager(AsyncNode[ManagerSettings]):
             pause = min(2 * pause, 0.05)
 
     def statistics(self) -> ManagerStatistics:
-        """Return a snapshot of what the manager holds and has done."""
+        """Return a snapshot of the manager's jobs, workers and counters."""
         return self._with_drops(self._machine.statistics())
 
     # -- shared with the blocking API -------------------------------------------------------
@@ -372,7 +372,7 @@ class Manager(AsyncNode[ManagerSettings]):
             kind = _PLAIN[self.codec]
         else:
             kind = Kind(check_role(role), _needs(needs), _PLAIN[self.codec].codec)
-        # What is wrong must be found here: the machine would end with it, and all jobs too.
+        # A wrong argument must be found here: it would end the machine, and with it all jobs.
         if type(priority) is not int or abs(priority) > Limits.UINT:
             raise ConfigError(
                 f"priority is a whole number from -(2**63 - 1) to 2**63 - 1, got {priority!r}"

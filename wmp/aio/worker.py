@@ -56,7 +56,7 @@ class Worker(AsyncServer[WorkerSettings]):
         handlers: Role to handler, or one callable for the role ``default``. More can be added
             with :meth:`handler` before the start.
         slots: Jobs done at once.
-        resources: What there is beside slots: name to amount.
+        resources: Resources beside slots: name to amount.
         pool: ``"thread"``; ``"process"`` for handlers that compute; ``"inline"`` for tiny ones.
         max_jobs_per_child: Jobs that a worker process begins before another takes its place.
         memory_per_child: Bytes of data that a worker process may have; a handler that wants
@@ -66,7 +66,7 @@ class Worker(AsyncServer[WorkerSettings]):
             the handler, then SIGKILL); None for ever. Threads cannot be ended: a handler there
             looks at ``job.cancelled``, an ``async def`` one is cancelled where it awaits.
         identity: Stable name on the wire; by default 16 random bytes.
-        label: What people call it; by default host and process.
+        label: Name for people; by default host and process.
         hold: Seconds that a manager may keep a request for jobs; 0 for the plain handshake.
         window: Jobs taken beyond slots; by default as many as keep the slots busy.
         ping: Seconds between signs of life.
@@ -165,7 +165,7 @@ class Worker(AsyncServer[WorkerSettings]):
 
         Args:
             role: Jobs of which role it does.
-            needs: What a job of it should take; checked against what this worker has.
+            needs: Resources that a job of the role takes; checked against those of this worker.
 
         Raises:
             ConfigError: The role has a handler already, the worker runs, or it cannot be called
@@ -255,8 +255,8 @@ class Worker(AsyncServer[WorkerSettings]):
         """Drain for at most ``timeout`` seconds, then stop. Idempotent, and bounded in time.
 
         Jobs that still run by then are interrupted, in worker processes by force: those that end
-        within ``cancel_grace`` (and a second and a half) are handed back at once. What goes on in
-        threads is given up. Managers give all of them to other workers. With a ``timeout`` of 0
+        within ``cancel_grace`` (and a second and a half) are handed back at once. Jobs that go
+        on in threads are given up. Managers give all of them to other workers. With a ``timeout`` of 0
         nothing is waited for.
         """
         try:
@@ -269,14 +269,14 @@ class Worker(AsyncServer[WorkerSettings]):
             await self._node.stop()
             if self._cleared is None:
                 self._cleared = asyncio.create_task(self._close_pool())
-            # Whoever closes second waits for the same end; none of them can undo it.
+            # A second caller waits for the same end; no caller can undo it.
             await asyncio.shield(self._cleared)
 
     async def _abort(self) -> None:
         await self.close(0.0)
 
     def _patience(self) -> float:
-        """Seconds until what was interrupted has ended, and its managers have heard of it."""
+        """Seconds until interrupted jobs have ended, and their managers were notified."""
         grace = self._process_limits.cancel_grace
         grace = CANCEL_GRACE if grace is None else grace
         return grace + (KILL_AFTER + 0.5 if self._pool_kind == "process" else 0.0)
@@ -296,7 +296,7 @@ class Worker(AsyncServer[WorkerSettings]):
         await aside(close, "worker-pool-close", _POOL_TIMEOUT + 1.0)
 
     def statistics(self) -> WorkerStatistics:
-        """Return a snapshot of what the worker holds and has done.
+        """Return a snapshot of the worker's jobs, managers and counters.
 
         Raises:
             ClosedError: It was never started.

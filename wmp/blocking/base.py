@@ -1,4 +1,4 @@
-"""What the three nodes have in common: an asyncio one, on the loop of a portal."""
+"""The common part of the three nodes: each runs an asyncio node on the loop of a portal."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ _open: weakref.WeakSet[BlockingNode[Any]] = weakref.WeakSet()
 
 @atexit.register
 def _close_all() -> None:
-    # Who forgot to close ends with the interpreter: at once, and without a word.
-    # Workers first: they say goodbye, and would miss their managers.
-    # In a process that was forked from theirs they do not run, and _shut knows.
+    # A node that was not closed ends with the interpreter, at once and silently. Workers go
+    # first: their goodbye needs the managers. In a forked process the nodes do not run, and
+    # _shut checks that.
     for node in sorted(_open, key=lambda node: isinstance(node._inner, aio.Manager)):
         with contextlib.suppress(Exception):
             node._shut(0.0)
@@ -37,7 +37,7 @@ class BlockingNode(Generic[_Inner]):
     """Starts and stops an asyncio node from a thread that may wait.
 
     Args:
-        name: What it is called in errors and names of threads.
+        name: Its name in errors and names of threads.
         inner: The node, not started yet.
         close: Ends it, in so many seconds.
     """
@@ -102,7 +102,7 @@ class BlockingNode(Generic[_Inner]):
             self._portal.close()
 
     def _look(self, look: Callable[[], _T]) -> _T:
-        """Look at the machine: on the loop, while there is one that changes it."""
+        """Read from the machine: on the loop, while the loop changes it."""
         return self._portal.call(_on_loop(look)) if self._portal.opened else look()
 
     @property
@@ -112,10 +112,10 @@ class BlockingNode(Generic[_Inner]):
 
 
 class BlockingServer(BlockingNode[_Serving]):
-    """A node that a program may consist of: it serves until it is told to end."""
+    """A node that may be a whole program: it serves until it is asked to end."""
 
     def run(self) -> None:
-        """Serve until told to end; see :meth:`wmp.aio.Worker.run`, :meth:`wmp.aio.Device.run`."""
+        """Serve until asked to end; see :meth:`wmp.aio.Worker.run`, :meth:`wmp.aio.Device.run`."""
         # The loop's thread cannot catch signals: that is for this one, if it is the main thread.
         with caught_signals(self.interrupt):
             self.start()

@@ -25,7 +25,7 @@ class Device(BlockingServer[aio.Device]):
         bind: Endpoints for workers and lower devices.
         connect: Endpoints of managers and upper devices.
         identity: Stable name on the wire; random by default.
-        label: What people call it; host and process by default.
+        label: Name for people; host and process by default.
         max_hops: Devices that a message may pass.
         security: CURVE keys, for both sides.
         context: A ``zmq.Context`` to share: inproc needs the same one at both ends.
@@ -66,5 +66,5 @@ class Device(BlockingServer[aio.Device]):
         return self._inner.endpoints
 
     def statistics(self) -> DeviceStatistics:
-        """Return a snapshot of what was passed on and dropped."""
+        """Return a snapshot of the messages passed on and dropped."""
         return self._look(self._inner.statistics)

@@ -52,7 +52,7 @@ class Job(concurrent.futures.Future[Any]):
         return super().exception(timeout)
 
     def cancel(self) -> bool:
-        """Ask for the job to be cancelled: CANCEL is really sent to whoever has it.
+        """Ask for the job to be cancelled: CANCEL is sent to the worker that has it.
 
         Wait for the job after that: it ends with the definite answer, ``JobCancelled`` or the
         result that was faster.

@@ -33,9 +33,9 @@ class Manager(BlockingNode[aio.Manager]):
     Args:
         bind: Endpoints to listen on; by default a free port of loopback.
         identity: Stable name on the wire; random by default.
-        label: What people call it; host and process by default.
+        label: Name for people; host and process by default.
         codec: ``"bytes"``, or ``"cbor"`` for values (numbers, text, bytes, lists, dicts).
-        policy: Who is given work first: a name of :mod:`wmp.balance` or a callable.
+        policy: Which worker gets work first: a name of :mod:`wmp.balance` or a callable.
         max_jobs: Jobs held at most; ``submit`` waits above it, ``submit_nowait`` raises.
         retries: How many dead workers a job survives.
         expire: Seconds of silence after which a worker is given up.
@@ -175,7 +175,7 @@ class Manager(BlockingNode[aio.Manager]):
         self._portal.call(self._inner.wait_for_workers(count, role=role, timeout=timeout))
 
     def statistics(self) -> ManagerStatistics:
-        """Return a snapshot of what the manager holds and has done."""
+        """Return a snapshot of the manager's jobs, workers and counters."""
         return self._look(self._inner.statistics)
 
     def _job(self, on_status: Callable[[Status], object] | None) -> Job:

@@ -31,13 +31,13 @@ class Worker(BlockingServer[aio.Worker]):
         connect: Endpoints of managers or devices.
         handlers: Role to handler, or one callable for the role ``default``.
         slots: Jobs done at once.
-        resources: What there is beside slots: name to amount.
+        resources: Resources beside slots: name to amount.
         pool: ``"thread"``; ``"process"`` for handlers that compute; ``"inline"`` for tiny ones.
         max_jobs_per_child: Jobs that a worker process begins before another takes its place.
         memory_per_child: Bytes of data that a worker process may have.
         cancel_grace: Seconds that a cancelled job in a worker process may go on.
         identity: Stable name on the wire; random by default.
-        label: What people call it; host and process by default.
+        label: Name for people; host and process by default.
         hold: Seconds that a manager may keep a request for jobs.
         window: Jobs taken beyond slots; by default as many as keep the slots busy.
         ping: Seconds between signs of life.
@@ -111,5 +111,5 @@ class Worker(BlockingServer[aio.Worker]):
         self._shut(timeout)
 
     def statistics(self) -> WorkerStatistics:
-        """Return a snapshot of what the worker holds and has done."""
+        """Return a snapshot of the worker's jobs, managers and counters."""
         return self._look(self._inner.statistics)

@@ -36,7 +36,7 @@ _RETRIES: Final = 100
 class Chaos(DemoRunner):
     """Managers, device and workers are killed in turn, and started again.
 
-    A manager's jobs end with its process. What it held without a result is submitted again, out of
+    A manager's jobs end with its process. Jobs that had no result are submitted again, out of
     the list of inputs, to the process that takes its place.
     """
 
@@ -49,7 +49,7 @@ class Chaos(DemoRunner):
     back: dict[str, float] = field(factory=dict)
     """The longest that one was away, in seconds, by label."""
     spared: list[str] = field(factory=list)
-    """Who was to be killed when all results had come."""
+    """Nodes still to be killed when all results had come."""
     _there: dict[str, DemoProcess] = field(factory=dict)
     """Processes that run, by label."""
     _gone_at: dict[str, float] = field(factory=dict)
@@ -129,7 +129,7 @@ class Chaos(DemoRunner):
         self._say(f"{len(self.seen) / len(self.names):4.0%}  {label} was killed (SIGKILL)")
 
     def _take(self, child: DemoProcess, word: Word) -> None:
-        """Take in what one of them said."""
+        """Take the message of a child."""
         label = child.label
         if "done" in word:
             self._note(word)
@@ -140,7 +140,7 @@ class Chaos(DemoRunner):
             self.dropped.update(word["dropped"])
             self._counting.discard(label)
         elif "ended" in word:
-            # All that it said has been heard.
+            # All its messages have been read.
             bind = {"bind": self._bound[label]} if label in self._bound else {}
             self.children.again(child, **bind)
         elif "bound" in word or "started" in word:

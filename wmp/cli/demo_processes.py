@@ -23,7 +23,7 @@ _PATIENCE: Final = 4.0
 """Seconds for all children to end by themselves."""
 
 Word = dict[str, Any]
-"""What a child said: one line of JSON."""
+"""A message of a child: one line of JSON."""
 
 
 class DemoProcess:
@@ -100,9 +100,9 @@ class DemoProcesses:
         return self.start(child.part, **{**child.config, **config})
 
     def hear(self, timeout: float) -> tuple[DemoProcess, Word] | None:
-        """Return what was said next, None when nothing was for ``timeout`` seconds.
+        """Return the next message, None if none comes within ``timeout`` seconds.
 
-        The last that is heard of a child that was killed is ``{"ended": exit code}``.
+        The last message of a child that was killed is ``{"ended": exit code}``.
 
         Raises:
             WMPError: One of them died that was not killed.

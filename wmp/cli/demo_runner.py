@@ -72,7 +72,7 @@ class DemoRunner:
     device: DemoProcess | None = None
     workers: list[DemoProcess] = field(factory=list)
     victim: DemoProcess | None = None
-    """Who was killed, and with which job in hand."""
+    """The killed node, and the job that it was at."""
     held: int = 0
     killed_at: float = 0.0
     """Part of the results that had come by then."""
@@ -180,7 +180,7 @@ class DemoRunner:
         return bound
 
     def _gather(self, children: Iterable[DemoProcess], word: str) -> dict[DemoProcess, Any]:
-        """Wait until each has said a word."""
+        """Wait for a message of each child."""
         said: dict[DemoProcess, Any] = {}
         children = set(children)
         while said.keys() != children:
@@ -192,7 +192,7 @@ class DemoRunner:
     def _hear(self) -> tuple[DemoProcess, Word]:
         while (heard := self.children.hear(0.0 if self._unchecked else _STALL)) is None:
             if self._unchecked:
-                # Comparing must not keep what is said waiting: it is done in between.
+                # Comparing must not delay messages: it is done in between.
                 self._check()
                 continue
             raise WMPError(
@@ -217,7 +217,7 @@ class DemoRunner:
             self.bar.advance(len(word["done"]) + len(word["failed"]))
 
     def _check(self) -> None:
-        """Compare one result with what is computed here."""
+        """Compare one result with the value computed here."""
         name, came = self._unchecked.popleft()
         data = Path(name).read_bytes()
         self.size += len(data)

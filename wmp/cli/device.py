@@ -199,7 +199,7 @@ async def _serve(definitions: Iterable[DeviceDefinition]) -> int:
                     f"{_name(definition)} is bound to {', '.join(device.endpoints)} "
                     f"and connects to {', '.join(definition.connect)}",
                 )
-                # It hears signals too: whichever does first ends them all.
+                # Each device handles signals as well: the first to end ends all.
                 tasks.append(asyncio.create_task(device.run()))
             ended, others = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             for task in others:

@@ -1,6 +1,6 @@
-"""How every program begins and ends: one line for what went wrong, and an exit code.
+"""Start and end of every program: one line for an error, and an exit code.
 
-This module runs without the extra ``cli``: somebody must be there to say that it is missing.
+This module runs without the extra ``cli``, so that it can report a missing package.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ USAGE: Final = 2
 """Exit code: a flag, an address or a file is wrong; nothing was done."""
 
 SIGNALLED: Final = 128
-"""Exit code of who a signal ended, as shells have it, less the signal's number."""
+"""Exit code after a signal, as shells have it, less the signal's number."""
 
 INTERRUPTED: Final = 130
 """Exit code: Ctrl-C, as shells have it."""
@@ -44,7 +44,7 @@ TERMINATED: Final = SIGNALLED + signal.SIGTERM
 """Exit code: SIGTERM, as shells have it."""
 
 _NEEDED: Final = ("click", "rich")
-"""What every program needs."""
+"""Packages that every program needs."""
 
 
 def complain(program: str, text: str) -> None:
@@ -53,12 +53,12 @@ def complain(program: str, text: str) -> None:
 
 
 class ProgramTerminated(KeyboardInterrupt):
-    """SIGTERM: ends whatever waits as Ctrl-C does."""
+    """SIGTERM: ends a wait as Ctrl-C does."""
 
 
 @contextmanager
 def terminated() -> Iterator[None]:
-    """Have SIGTERM raise :class:`Terminated`: what was begun must be ended either way."""
+    """Have SIGTERM raise :class:`ProgramTerminated`, so that ``finally`` blocks run."""
 
     def caught(number: int, frame: FrameType | None) -> NoReturn:
         raise ProgramTerminated
@@ -78,7 +78,7 @@ def start(
     Args:
         program: Name of the program, which every line begins with.
         module: Where its ``command`` is.
-        extra: What brings the packages that it needs.
+        extra: The extra that installs the packages it needs.
         needed: Their names.
     """
     try:
@@ -115,14 +115,14 @@ def start(
     except (KeyboardInterrupt, click.Abort):
         code = INTERRUPTED
     except BrokenPipeError:
-        # Whoever read our output has enough (`| head`); the interpreter must not complain of it.
+        # The reader has closed the pipe (`| head`); the interpreter must not report that.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = FAILED
     sys.exit(code)
 
 
 def _in_a_line(error: object) -> str:
-    """Say a usage error of click's as the house says errors."""
+    """Return a usage error of click in the style of this package's errors."""
     text = str(error.format_message()).rstrip(".?").replace(". Did you", "; did you")  # type: ignore[attr-defined]
     context = getattr(error, "ctx", None)
     where = f"; see {context.command_path} --help" if context is not None else ""

@@ -23,7 +23,7 @@ _BYTES: Final = 256 << 20
 """The same in bytes; one input may exceed it alone."""
 
 _CHUNK: Final = 1 << 16
-"""Bytes read at once from what is read line by line."""
+"""Bytes read at once from a file that is read line by line."""
 
 _STDIN: Final = "-"
 
@@ -121,10 +121,10 @@ def _chunks(name: str) -> Iterator[bytes]:
 
 
 class Feed:
-    """Hands inputs in on a thread of its own, ahead of who takes the results.
+    """Submits inputs on a thread of its own, ahead of the reader of the results.
 
     Args:
-        manager: Who gets them.
+        manager: Takes the inputs.
         source: The inputs; iterated on the thread.
         order: Arguments of :meth:`wmp.Manager.submit`.
     """

@@ -161,7 +161,7 @@ def _strand(reader: Reader, segments: Sequence[Path]) -> Iterator[Line]:
 
 
 class _Crew:
-    """Whom the lines are about, and how they are called."""
+    """The nodes of the lines, and their names."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[str, int], tuple[str, str]] = {}

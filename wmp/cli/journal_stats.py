@@ -1,4 +1,4 @@
-"""What a journal holds, added up: for ``wmp journal stat``."""
+"""A journal's contents, added up: for ``wmp journal stat``."""
 
 from __future__ import annotations
 

@@ -9,9 +9,9 @@ Its ``canonical=True`` orders map keys by their length first, as RFC 7049 did, a
 bytes, as RFC 8949 section 4.2.1 and so WMP-2.2 do. And it takes a memoryview for an array of
 numbers, and spends more on each small container than on all else in a head.
 
-Decoding is cbor2's, told to refuse tags, indefinite lengths, duplicate keys and deep nesting
+Decoding is cbor2's, set to refuse tags, indefinite lengths, duplicate keys and deep nesting
 (WMP-2.2, WMP-12.3). It needs ``cbor2>=6.1,<7``: 6.1 is the first that can refuse duplicate keys.
-What is well-formed but not deterministic (a longer integer than needed, keys out of order, a
+Data that is well-formed but not deterministic (a longer integer than needed, keys out of order, a
 double that a half would hold) is accepted: to refuse it would cost encoding every message
 again. The first three bytes of a head are the exception: they are what WMP-2.1 says.
 

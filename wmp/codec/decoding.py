@@ -95,7 +95,7 @@ def _checked_to(command: Command, to: Any, limits: CodecLimits) -> Path:
 
 
 def _refusal(head: Any) -> DecodeError:
-    """Say why what was decoded is no head of this version (WMP-2.1, WMP-10.4)."""
+    """Return why the decoded value is no head of this version (WMP-2.1, WMP-10.4)."""
     source, number = _salvage(head)
     code = ErrorCode.MALFORMED
     version = head[0] if type(head) is list and head else None
@@ -118,7 +118,7 @@ def _refusal(head: Any) -> DecodeError:
 
 
 def _salvage(head: Any) -> tuple[Path, int | None]:
-    """Read what an ERROR needs from what is no head of ours: sender and command."""
+    """Read sender and command, which an ERROR needs, from a head that is not valid."""
     if type(head) is not list or len(head) < 4:
         return (), None
     number = head[1] if type(head[1]) is int and 0 <= head[1] <= UINT_MAX else None
@@ -136,7 +136,7 @@ def _checked_path(path: Any, limits: CodecLimits) -> Path:
     if type(path) is not list:
         raise Wrong(f"path is of type {kind_of(path)}, expected an array")
     size = len(path)
-    if size == 2:  # no devices: nearly always, and told in a few steps
+    if size == 2:  # no devices: nearly always, and checked in a few steps
         identity, epoch = path
         if (
             type(identity) is bytes

@@ -145,7 +145,7 @@ def _fields(fields: Mapping[int | str, Any]) -> bytes:
 
 
 _Layout = tuple[bytes, list[tuple[Any, bytes]]]
-"""What fields begin with; their keys in order, and encoded."""
+"""First bytes of fields; their keys in order, and encoded."""
 
 
 @lru_cache(maxsize=256)

@@ -33,7 +33,7 @@ DEPTH: Final = 16
 
 @frozen(kw_only=True)
 class CodecLimits:
-    """What a decoder accepts at most (WMP-2.10). Above one of these the error is ``limit``."""
+    """Upper limits of a decoder (WMP-2.10). Above one of these the error is ``limit``."""
 
     head: int = Limits.HEAD
     """Bytes of a head."""
@@ -61,7 +61,7 @@ DEFAULTS: Final = CodecLimits()
 
 
 class Wrong(ValueError):
-    """What is wrong with a part of a message; the decoder adds the sender."""
+    """A part of a message is wrong; the decoder adds the sender."""
 
     def __init__(self, text: str, code: str = ErrorCode.MALFORMED) -> None:
         super().__init__(text)

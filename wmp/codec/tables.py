@@ -43,7 +43,7 @@ REQUIRED: Final[dict[Command, frozenset[int]]] = {
     Command.ERROR: frozenset({Field.CODE}),
 }
 REQUIRED_OPEN_GIVE: Final = frozenset({Field.ROLES, Field.NEEDS})
-"""What a GIVE needs besides when ``want`` is above 0."""
+"""Further fields that a GIVE needs when ``want`` is above 0."""
 
 IDS: Final = 1
 ATTEMPTS: Final = 2

@@ -1,4 +1,4 @@
-"""What applications put in payloads: values of the codec ``cbor``, and errors."""
+"""Payloads of applications: values of the codec ``cbor``, and errors."""
 
 from __future__ import annotations
 

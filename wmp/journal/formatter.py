@@ -78,7 +78,7 @@ class JournalFormatter:
     _ways: dict[tuple[Path, Path], str] = field(factory=dict, init=False)
     _links: dict[Link, str] = field(factory=dict, init=False)
     _ids: list[int] | None = field(default=None, init=False)
-    """Numbers of jobs that were told in this step, and their text."""
+    """Numbers of jobs that were written in this step, and their text."""
     _ids_text: str = field(default="", init=False)
 
     def __attrs_post_init__(self) -> None:
@@ -109,7 +109,7 @@ class JournalFormatter:
         return lines
 
     def _event(self, event: object, actions: Sequence[object]) -> tuple[str, str, Drop | None]:
-        """Its columns, those that say whose message it is, and the drop told along with it."""
+        """Its columns, those of the message's sender, and the drop in the same step."""
         if type(event) is Received or type(event) is Undelivered:
             link, message = event.link, event.message
             text = f'{_what(event)}",{self._message(link, message)}'
@@ -230,7 +230,7 @@ class JournalFormatter:
         return text
 
     def _jobs(self, ids: Sequence[int]) -> str:
-        """Columns of jobs' numbers; the same ones are often told twice in a step."""
+        """Columns of jobs' numbers; the same ones are often written twice in a step."""
         jobs = ids if type(ids) is list else list(ids)
         if jobs != self._ids:
             self._ids, self._ids_text = jobs, jobs_of(jobs)
@@ -250,7 +250,7 @@ class JournalFormatter:
 
 
 def _way(source: Path, to: Path) -> str:
-    """Who sent a message, to whom, past which devices."""
+    """Sender, receiver and devices of a message."""
     text = f',"hops":{max(0, (len(source) - 2) // 3)}{_source(source)}'
     if _is_peer(to[:-3:-1]):
         text += f",{peer_of('target', to[:-3:-1])}"

@@ -1,4 +1,4 @@
-"""Who writes a journal, and the first line of each of its segments."""
+"""The node that writes a journal, and the first line of each of its segments."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _KINDS: Final = {ManagerSettings: "manager", WorkerSettings: "worker", DeviceSet
 
 @frozen(kw_only=True)
 class JournalHeader:
-    """Who writes a journal: what its ``start`` lines say."""
+    """The node that writes a journal, as its ``start`` lines describe it."""
 
     kind: str
     """``manager``, ``worker`` or ``device``."""

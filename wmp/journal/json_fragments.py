@@ -34,7 +34,7 @@ TEXT: Final = 200
 """Characters of a text for people."""
 
 _RUN: Final = 4
-"""Fewer numbers than that are told as they are."""
+"""Fewer numbers than that are written as they are."""
 
 REMEMBERED: Final = 4096
 """Paths, templates and the like that are kept at most."""
@@ -137,7 +137,7 @@ _PEERS: Final[Mapping[int, tuple[str, str]]] = {
 """Fields that make two: of an identity and of an epoch."""
 
 TOLD: Final = _NAMES.keys() | _PEERS.keys()
-"""Keys of the fields that lines tell; applications' own are not told."""
+"""Keys of the fields that lines hold; applications' own are left out."""
 
 _Make = Callable[[Any], str]
 
@@ -193,7 +193,7 @@ class Heads:
         return "".join(parts), tuple(makes)
 
     def _peer_maker(self, epoch: str) -> _Make:
-        """What follows the name of an identity's column: it, and the epoch's column."""
+        """Make the text behind an identity's column name: the identity, and the epoch's column."""
 
         def make(value: Sequence[Any]) -> str:
             return f'{quote(name_of_peer(value[0]))},"{epoch}":{value[1]}'

@@ -1,6 +1,6 @@
 """Reading journals without anything but Python: which files there are, and the lines in them.
 
-What can be read is read. A line that is none is counted by what is wrong with it and passed over;
+Readable lines are read. A broken line is counted by its defect and passed over;
 only a schema of another version ends the reading, since to read on would be to guess.
 """
 
@@ -100,7 +100,7 @@ class Reader:
     lines: int = 0
     """Lines that were read and are lines of the schema."""
     bad: Counter[str] = field(factory=Counter)
-    """Those that are none, by what is wrong with them."""
+    """Broken lines, by their defect."""
 
     def read(self, segment: Path) -> Iterator[Line]:
         """Yield the lines of one segment.

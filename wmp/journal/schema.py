@@ -77,7 +77,7 @@ class Column:
     on: str
     """On which lines it stands, in words."""
     doc: str
-    """What it says, with its unit."""
+    """Its meaning, with its unit."""
 
 
 _I, _T, _B = Type.INTEGER, Type.TEXT, Type.TRUTH

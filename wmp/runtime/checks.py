@@ -1,4 +1,4 @@
-"""Checks of what users hand in, for code that no type checker has seen."""
+"""Checks of users' arguments, for callers without a type checker."""
 
 from __future__ import annotations
 
@@ -46,10 +46,10 @@ def check_seconds(
     """Return ``value`` if it is a number of seconds, finite and of at least 0.
 
     Args:
-        name: What it is, for the error.
-        value: What was given.
+        name: Name of the argument, for the error.
+        value: The argument.
         most: The longest there may be.
-        zero: Whether 0 will do.
+        zero: Whether 0 is allowed.
 
     Raises:
         ConfigError: It is not.
@@ -92,7 +92,7 @@ def check_offer(what: str, names: Iterable[str]) -> None:
     """See that names of roles and resources fit a head together, with a number each.
 
     Args:
-        what: Whose names, for the error.
+        what: The owner of the names, for the error.
         names: All of them.
 
     Raises:

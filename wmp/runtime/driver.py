@@ -67,7 +67,7 @@ _CATCH_UP = 0.5
 
 
 class Machine(Protocol):
-    """What the driver needs of a machine of :mod:`wmp.core`."""
+    """A machine of :mod:`wmp.core`, as the driver uses it."""
 
     @property
     def settings(self) -> ManagerSettings | WorkerSettings | DeviceSettings:
@@ -108,10 +108,10 @@ class Driver:
 
     Args:
         machine: The manager, worker or device.
-        inbox: What is posted to the machine.
+        inbox: Events for the machine.
         ports: Its sockets; DEALERs by their numbers.
         transport: Options of the sockets.
-        name: What log lines begin with.
+        name: The node's; log lines begin with it.
         halted: Called when the machine has ended; the driver feeds it nothing more.
         submitters: Of a manager.
         executors: Of a worker.
@@ -235,11 +235,11 @@ class Driver:
         self._sockets.unwatch()
 
     def _loop_closed(self) -> None:
-        # The node ended with its loop: nothing waits for what is posted.
+        # The node ended with its loop: no machine will take the entry.
         self.running = False
 
     def statistics(self) -> dict[str, int]:
-        """Return counts of what the runtime dropped, kept or could not deliver, by reason."""
+        """Return counts of messages that the runtime dropped or could not deliver, by reason."""
         counts = self.counters.counts()
         if self._gate is not None and self._gate.refused:
             counts["not allowed"] = self._gate.refused
@@ -465,7 +465,7 @@ class Driver:
         self._send_queue.touched.pop(old, None)
         lost = self._send_queue.forget(link)
         if lost:
-            # Streams go back to what was acknowledged when the link is there again.
+            # Streams continue behind the last acknowledged message when the link is open again.
             self._count("reconnected", f"{lost} messages of the old socket dropped")
 
     def _connected(self, link: int) -> None:

@@ -1,4 +1,4 @@
-"""What a handler is: the user's function, what it is given, and what becomes of its answer.
+"""Handlers: the user's functions, their arguments, and their results.
 
 A handler is any callable ``f(payload)`` or ``f(payload, job)``, ``def`` or ``async def``. Which of
 the two is told by its number of required positional parameters, once, when it is registered;
@@ -52,7 +52,7 @@ REPORT_INTERVAL: Final = 0.05
 
 @frozen
 class Served:
-    """A handler with what was found out about it."""
+    """A handler with its role and its kind."""
 
     role: str
     call: Handler
@@ -61,7 +61,7 @@ class Served:
 
 
 class JobHost(Protocol):
-    """What a :class:`RunningJob` needs of the lane that runs it."""
+    """The lane of a :class:`RunningJob`, as the job uses it."""
 
     cancelled: set[int]
 
@@ -137,7 +137,7 @@ class RunningJob:
         """Tell the submitter how far the job is. Returns at once, from any thread.
 
         Call it as often as is convenient: at most one report per 50 ms is sent and the last one
-        always is. What is None keeps the value of the report before. After the job's end it
+        always is. None keeps the value of the report before. After the job's end it
         does nothing.
 
         Args:

@@ -22,7 +22,7 @@ InboxEntry = Event | OpenSubmission
 """An event, or jobs that become an event when their turn comes."""
 
 _ONE: Final = (1).to_bytes(8, sys.byteorder)
-"""What is written: an eventfd takes no less."""
+"""Bytes of one write: an eventfd takes no fewer."""
 
 
 class Wakeup:
@@ -79,7 +79,7 @@ class Inbox:
     posted after ``close`` are ignored. Everything else is called on the loop.
 
     Attributes:
-        entries: What was posted; the driver takes from the left.
+        entries: Posted entries; the driver takes from the left.
         scheduled: Whether a turn is on its way. The driver clears it when a turn begins.
     """
 

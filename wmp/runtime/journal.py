@@ -148,7 +148,7 @@ class Recorder:
 
     Args:
         journal: Where and when.
-        header: Who.
+        header: Identity of the node.
         loop: Its clock is the one of the steps.
 
     Raises:

@@ -1,4 +1,4 @@
-"""What the three kinds of nodes share: identity, sockets, a driver, an orderly end."""
+"""The part that the three kinds of nodes share: identity, sockets, a driver, an orderly end."""
 
 from __future__ import annotations
 

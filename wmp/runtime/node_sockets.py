@@ -102,7 +102,7 @@ class NodeSockets:
         assert self._loop is not None
         self._loop.add_reader(port.descriptor, self._on_readable, port)
         self._loop.add_reader(port.monitor_descriptor, self._on_monitor, port)
-        # What happened before the readers were there would never wake them.
+        # Events from before the readers were added would never wake the loop.
         self.readable[port] = None
         self._on_monitor(port)
         if port.index is not None and port.connected:

@@ -44,7 +44,7 @@ class Portal:
         self._callbacks: threading.Thread | None = None
         self._closed = False
         self._dismissed = False
-        """Whether the callbacks' thread was told to end."""
+        """Whether the callbacks' thread was asked to end."""
         self._pid = 0
 
     @property
@@ -75,8 +75,8 @@ class Portal:
         try:
             loop.run_forever()
         finally:
-            with contextlib.suppress(Exception):  # Nobody is left who could be told.
-                # Whoever waits for one of these in another thread must hear that it is over.
+            with contextlib.suppress(Exception):  # No caller is left to report it to.
+                # Other threads may wait for one of these tasks, so each must end.
                 while tasks := asyncio.all_tasks(loop):
                     for task in tasks:
                         task.cancel()

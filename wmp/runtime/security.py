@@ -49,7 +49,7 @@ def _optional_key(value: str | bytes | None) -> bytes | None:
 
 @frozen(kw_only=True)
 class Security:
-    """CURVE keys of a node: what it is known by, whom it trusts.
+    """CURVE keys of a node: its own, and those of trusted peers.
 
     A node with keys speaks CURVE on every tcp and ipc endpoint, so both ends have keys or none
     has. inproc stays as it is: it does not leave the process.
@@ -135,7 +135,7 @@ class Security:
         return cls(public_key=public, secret_key=secret, server_key=server_key, allowed=keys)
 
     def serve(self, socket: zmq.Socket[bytes]) -> None:
-        """Make a socket that binds speak CURVE; whom it admits is the :class:`Gate`'s affair."""
+        """Make a socket that binds speak CURVE; the :class:`Gate` decides which peers it admits."""
         _require_curve()
         socket.curve_secretkey = self.secret_key
         socket.curve_publickey = self.public_key

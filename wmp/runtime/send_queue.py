@@ -1,6 +1,6 @@
-"""What leaves a node: messages to links, and those that wait because a pipe is full.
+"""Messages that leave a node, and messages that wait because a pipe is full.
 
-Sending never blocks (WMP-1.6). What cannot be delivered comes back as ``Undelivered``.
+Sending never blocks (WMP-1.6). A message that cannot be delivered comes back as ``Undelivered``.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ __all__ = ["SendQueue"]
 
 _RETRY = 0.002
 _RETRY_MAX = 0.1
-"""Seconds between two looks at pipes that were full: libzmq does not tell when one of a
-ROUTER's has room again."""
+"""Seconds between two attempts at full pipes: libzmq does not report when a pipe of a ROUTER has
+room again."""
 
 
 class _Parked:
@@ -39,15 +39,16 @@ class SendQueue:
     Args:
         router: The ROUTER, for links that are ``bytes``.
         dealers: The DEALERs by number; the driver replaces entries.
-        transport: How much may be parked.
-        parks: Whether anything is (end nodes) or counts as undelivered at once (devices).
-        undelivered: Called with what could not be sent, never from within itself.
-        count: Called with a reason and a detail for what is worth counting.
+        transport: Limits of parked messages.
+        parks: Whether a message for a full pipe is parked (end nodes) or counts as undelivered at
+            once (devices).
+        undelivered: Called with a link and a message that could not be sent; it must not send.
+        count: Called with the reason and a detail of each failure.
         sent: Called after a retry: sending may have swallowed a descriptor's edge.
         local_ids: A device's names for the connections of its ROUTER.
 
     Attributes:
-        touched: Ports that were sent on; the driver looks after them and empties it.
+        touched: Ports that were sent on; the driver checks and removes them.
     """
 
     def __init__(
@@ -96,12 +97,12 @@ class SendQueue:
             self._undelivered(link, message, "pipe full")
 
     def forget(self, link: Link) -> int:
-        """Drop what is parked for a link; return how many messages that were."""
+        """Drop the messages parked for a link; return their number."""
         parked = self._parked.pop(link, None)
         return len(parked.messages) if parked is not None else 0
 
     def close(self) -> None:
-        """Try once more what is parked, then forget it."""
+        """Try once more to send parked messages, then forget them."""
         self._closed = True
         if self._timer is not None:
             self._timer.cancel()
@@ -110,7 +111,7 @@ class SendQueue:
         self._parked.clear()
 
     def _connected(self, link: Link) -> bool:
-        # Of a ROUTER's connections libzmq itself says what is gone.
+        # libzmq itself reports a connection of a ROUTER that has gone.
         return isinstance(link, bytes) or (link in self._dealers and self._dealers[link].connected)
 
     def _transmit(self, link: Link, frames: list[Frame]) -> Sent:
@@ -159,7 +160,7 @@ class SendQueue:
         self._sent()
 
     def _flush(self, link: Link) -> bool:
-        """Send what is parked for ``link`` until its pipe is full; tell whether any of it went."""
+        """Send messages parked for ``link`` until its pipe is full; return whether any was sent."""
         parked = self._parked[link]
         progress = False
         while parked.messages:

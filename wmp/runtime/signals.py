@@ -1,4 +1,4 @@
-"""SIGTERM and Ctrl-C for the programs that serve until they are told to end."""
+"""SIGTERM and Ctrl-C for the programs that serve until they are asked to end."""
 
 from __future__ import annotations
 

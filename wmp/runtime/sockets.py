@@ -95,7 +95,7 @@ class Transport:
 
 
 class Sent(Enum):
-    """What became of a message."""
+    """Result of sending a message."""
 
     OK = "ok"
     FULL = "full"
@@ -108,10 +108,10 @@ class Port:
     Attributes:
         index: Number of a DEALER, None for the ROUTER.
         name: Endpoint, for people.
-        connected: Whether a DEALER has a peer, as far as the monitor told.
+        connected: Whether a DEALER has a peer, as far as the monitor reported.
         met: Whether it ever had one.
-        warned: Whether people were told that nobody answers.
-        endpoints: What a ROUTER is bound to, ports filled in.
+        warned: Whether a warning that nobody answers was logged.
+        endpoints: Endpoints that a ROUTER is bound to, ports filled in.
         descriptor: Becomes readable when something happens to the socket, edge-triggered.
         monitor_descriptor: The same for its monitor.
     """
@@ -148,7 +148,7 @@ class Port:
         """Return the frames of the next message, the routing id of a ROUTER included.
 
         Routing id, head and columns are copied: they are small or are taken apart anyway.
-        What follows are payloads above 4 kB, which stay where libzmq received them.
+        The frames behind them are payloads above 4 kB, which stay where libzmq received them.
 
         Args:
             heads: Whether only heads are taken apart: columns are not copied either, unless they
@@ -505,7 +505,7 @@ def _open(context: Context, kind: int, transport: Transport, *, ipv6: bool) -> z
 
 def _bind(socket: zmq.Socket[bytes], endpoint: str) -> str:
     if endpoint.startswith("ipc://") and _is_served(endpoint.removeprefix("ipc://")):
-        # libzmq would unlink the path and take it from whoever serves it.
+        # libzmq would unlink the path and take it from the process that serves it.
         raise _in_use(endpoint)
     try:
         socket.bind(endpoint)

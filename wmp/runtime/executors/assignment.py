@@ -92,7 +92,7 @@ class Assignment:
         Args:
             buffer: Results that the child had not sent.
             begun: The job that it began last, 0 for none.
-            cause: What it died of.
+            cause: Why it died.
         """
         events: list[PoolEvent] = []
         rows = [row for row in zip(*buffer.results(), strict=True) if row[0] in self.jobs]

@@ -1,4 +1,4 @@
-"""What runs inside a worker process.
+"""The main program of a worker process.
 
 Its main thread runs the lanes, because handlers may need the main thread of a process. A second
 thread reads the parent's messages meanwhile.
@@ -102,7 +102,7 @@ def main(
 def _limit_memory(limit: int) -> None:
     import resource
 
-    # Address space is no measure of what is used, data is; only Linux counts all of it.
+    # A limit of address space would count unused memory; RLIMIT_DATA is exact on Linux only.
     what = resource.RLIMIT_DATA if sys.platform == "linux" else resource.RLIMIT_AS
     hard = resource.getrlimit(what)[1]
     resource.setrlimit(what, (limit if hard < 0 else min(limit, hard), hard))
@@ -204,7 +204,7 @@ class _Child:
         for stream in (sys.stdout, sys.stderr):
             try:
                 stream.flush()
-            except Exception:  # noqa: BLE001 — nobody is left who could be told
+            except Exception:  # noqa: BLE001 — no process is left to report it to
                 pass
 
     def _marking(self, lane: Lane) -> Any:

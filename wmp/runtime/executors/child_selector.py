@@ -1,4 +1,4 @@
-"""What a process executor's thread waits on: its children's sockets and ends, and a wake-up."""
+"""The selector of a process executor's thread: children's sockets and ends, and a wake-up."""
 
 from __future__ import annotations
 

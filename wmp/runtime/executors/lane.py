@@ -50,7 +50,7 @@ __all__ = [
 ]
 
 PoolEvent = Finished | Recalled | Reported
-"""What an executor reports to the worker's machine."""
+"""Events that an executor reports to the worker's machine."""
 
 PostEvent = Callable[[PoolEvent], None]
 """Puts an event into the driver's inbox, from any thread."""
@@ -293,7 +293,7 @@ def run_lane(lane: Lane) -> None:
     """Run the lane's jobs here and now; everything is posted when it returns.
 
     Raises:
-        Terminated: In a worker process that is told to end; and nothing else.
+        Terminated: In a worker process that is asked to end; and nothing else.
     """
     try:
         # Plain handlers give it nothing to wait for, so its first step is its last.

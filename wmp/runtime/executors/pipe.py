@@ -1,7 +1,7 @@
-"""What a parent and its worker processes say to each other: pickled tuples, length first.
+"""Messages between a parent and its worker processes: pickled tuples, length first.
 
-Pickle, because both ends are one program with one user, and the socket pair between them has
-no name that anybody else could open. Nothing from the network is ever unpickled.
+Pickle is safe here: both ends are one program with one user, and the socket pair between them has
+no name that another process could open. Nothing from the network is ever unpickled.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ _LENGTH: Final = struct.Struct("!Q")
 
 
 def pack(message: tuple[Any, ...]) -> bytes:
-    """Make one message ready to be sent."""
+    """Return a message as bytes."""
     body = pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
     return _LENGTH.pack(len(body)) + body
 
 
 class PipeReader:
-    """Cuts what comes from a socket into messages again."""
+    """Cuts the bytes of a socket into messages."""
 
     def __init__(self) -> None:
         self._buffer = bytearray()
 
     def feed(self, data: bytes) -> Iterator[tuple[Any, ...]]:
-        """Take what was read; iterate over the messages that are complete now."""
+        """Take bytes; iterate over the messages that are complete now."""
         buffer = self._buffer
         buffer += data
         begin, size = 0, _LENGTH.size

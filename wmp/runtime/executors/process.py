@@ -276,7 +276,7 @@ class ProcessExecutor:
                 self._deadlines.next(self._children),
             )
             self._asleep_until = until
-        # What was due is done; after ``_stop_at`` the thread waits for children it has killed.
+        # Due alarms were handled; after ``_stop_at`` the thread waits for children it has killed.
         return None if until == NEVER else max(0.05 if until <= now else 0.0, until - now)
 
     def _enforce_deadlines(self, now: float) -> None:

@@ -38,7 +38,7 @@ _BURST = 256
 
 
 class MapWait(Enum):
-    """What a consumer waits for before its next step."""
+    """The condition that a consumer waits for before its next step."""
 
     DRIVER = auto()
     """Nothing. A consumer on the driver's loop gives the driver its turn."""
@@ -49,7 +49,7 @@ class MapWait(Enum):
 
 
 class MapSignal(Protocol):
-    """What a consumer waits on: an ``Event`` of asyncio or of threading."""
+    """Wakes a consumer: an ``Event`` of asyncio or of threading."""
 
     def set(self) -> None: ...
 
@@ -65,7 +65,7 @@ class MapPipeline:
     Args:
         submissions: Take the jobs.
         payloads: The inputs; pulled in ``step`` only.
-        terms: What every job asks for.
+        terms: Terms of every job.
         codec: ``"bytes"`` or ``"cbor"``.
         in_flight: Largest number of jobs submitted and not yet taken.
         signal: Ends the consumer's wait for results.

@@ -1,4 +1,4 @@
-"""What crosses between a submitter's values and frames: payloads, progress, results, errors."""
+"""A submitter's values as frames, and frames as results, progress and errors."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ _BUNDLE = 4096
 
 @frozen
 class JobTerms:
-    """What a submission asks for, apart from its payload. Equal ones share a Submitted."""
+    """Terms of a submission, apart from its payload. Equal ones share a Submitted."""
 
     kind: Kind
     priority: int
@@ -62,7 +62,7 @@ class OpenSubmission:
 
     Args:
         lock: Guards the attributes.
-        terms: What the jobs ask for.
+        terms: Terms of the jobs.
         first: Number of the first job; the others follow it.
 
     Attributes:
@@ -105,7 +105,7 @@ class Submissions:
     Args:
         post: Puts an entry into the driver's inbox.
         limit: Largest number of jobs that have not ended.
-        codec: What payloads and results are: ``"bytes"`` or ``"cbor"``.
+        codec: Of payloads and results: ``"bytes"`` or ``"cbor"``.
     """
 
     def __init__(
@@ -149,7 +149,7 @@ class Submissions:
         Args:
             owner: Takes the ends of the jobs.
             payloads: One a job.
-            terms: What the jobs ask for.
+            terms: Terms of the jobs.
             key: Of a single job. Nothing is submitted while another job of that key has not ended.
 
         Returns:
