@@ -1,7 +1,7 @@
 """Writes a node's journal: a bounded buffer, a thread that empties it into files, and a clock.
 
 The driver hands each step over as finished lines and goes on; it never waits. A thread of the
-recorder's own writes them. What finds the buffer full, or cannot be written, is lost and
+recorder writes them. Lines that find the buffer full, or cannot be written, are lost and
 counted: in the node's statistics, in the log once in a while, and in the journal itself as soon
 as it can be written again. ``specs/journal.md`` says how segments are named, begun and ended.
 """
@@ -95,7 +95,7 @@ class Journal:
             raise self.refusal(error) from error
 
     def refusal(self, error: OSError) -> ConfigError:
-        """What to say when the system refuses."""
+        """Return the error for a file that the system refuses."""
         reason = (error.strerror or str(error)).lower()
         return ConfigError(
             f"no journal can be written to {self.folder}: {reason}; "
@@ -132,7 +132,7 @@ class Journal:
 
 
 def make_journal(journal: Journal | str | os.PathLike[str] | None) -> Journal | None:
-    """Return the journal that was asked for by path or as such.
+    """Return a journal for a path, or the given journal.
 
     Raises:
         ConfigError: It is neither.
@@ -171,8 +171,8 @@ class Recorder:
         self._missed = 0
         """Their sum."""
         self._told: Counter[str] = Counter()
-        """How many of the lines that are lost the journal was told of, by reason."""
-        self._lost_told = 0
+        """Lost lines that are in the journal already, by reason."""
+        self._lost_written = 0
         """Their sum."""
         self._ended = False
         self._look_at_clock()
@@ -232,7 +232,7 @@ class Recorder:
             self._lose(len(lines), "full buffer")
             self._writer.complain("the buffer is full, the disk too slow")
             return
-        if self.lost != self._lost_told:
+        if self.lost != self._lost_written:
             lines += self._news(at, wall)
             size = sum(map(len, lines)) + len(lines)
         self._chunks.append(lines)
@@ -240,10 +240,10 @@ class Recorder:
         self._writer.wake(hurry=waiting > _HURRY)
 
     def _news(self, at: int, wall: int) -> list[str]:
-        """Say what was lost since that was last said."""
+        """Return lines about the losses since the last such lines."""
         counts = {**self._lost, "failed write": self._writer.failed}
         told, self._told = self._told, Counter(counts)
-        self._lost_told = sum(counts.values())
+        self._lost_written = sum(counts.values())
         return [
             self._formatter.lost(count - told[reason], reason, at, wall)
             for reason, count in counts.items()
@@ -335,7 +335,7 @@ class _Writer:
         while not ending:
             self._work.wait()
             self._hurry.wait(self._journal.flush)
-            # Marks go before the buffer is emptied: who puts something in after it sets them.
+            # Cleared before the buffer is emptied: lines that come later set them again.
             self._work.clear()
             self._hurry.clear()
             ending = self._ending
@@ -345,7 +345,7 @@ class _Writer:
                 self._end_segment()
 
     def _write_some(self) -> None:
-        """Write some of what waits; begin a new segment when it is time for one."""
+        """Write some of the waiting lines; begin a new segment when it is time for one."""
         lines: list[str] = []
         size = 0
         while self._chunks and size < _HURRY:
