@@ -219,7 +219,7 @@ class Worker(AsyncServer[WorkerSettings]):
             self._slots,
             self._node.inbox.post,
             self._process_limits,
-            limit=self._node.transport.payload,
+            max_result=self._node.transport.payload,
         )
         try:
             if self._pool_kind == "process":
@@ -256,8 +256,8 @@ class Worker(AsyncServer[WorkerSettings]):
 
         Jobs that still run by then are interrupted, in worker processes by force: those that end
         within ``cancel_grace`` (and a second and a half) are handed back at once. Jobs that go
-        on in threads are given up. Managers give all of them to other workers. With a ``timeout`` of 0
-        nothing is waited for.
+        on in threads are given up. Managers give all of them to other workers. With a ``timeout``
+        of 0 nothing is waited for.
         """
         try:
             if self._node.running and timeout > 0:

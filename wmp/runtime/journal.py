@@ -170,7 +170,7 @@ class Recorder:
         """Lines that did not get as far as the writer, by reason."""
         self._missed = 0
         """Their sum."""
-        self._told: Counter[str] = Counter()
+        self._written: Counter[str] = Counter()
         """Lost lines that are in the journal already, by reason."""
         self._lost_written = 0
         """Their sum."""
@@ -242,12 +242,12 @@ class Recorder:
     def _news(self, at: int, wall: int) -> list[str]:
         """Return lines about the losses since the last such lines."""
         counts = {**self._lost, "failed write": self._writer.failed}
-        told, self._told = self._told, Counter(counts)
+        written, self._written = self._written, Counter(counts)
         self._lost_written = sum(counts.values())
         return [
-            self._formatter.lost(count - told[reason], reason, at, wall)
+            self._formatter.lost(count - written[reason], reason, at, wall)
             for reason, count in counts.items()
-            if count > told[reason]
+            if count > written[reason]
         ]
 
     def _look_at_clock(self) -> None:

@@ -24,8 +24,8 @@ _log = logging.getLogger(__name__)
 class CoroutineExecutor(LocalExecutor):
     """One daemon thread with one event loop."""
 
-    def __init__(self, post: PostEvent, limit: int = Limits.PAYLOAD) -> None:
-        super().__init__(post, limit)
+    def __init__(self, post: PostEvent, max_result: int = Limits.PAYLOAD) -> None:
+        super().__init__(post, max_result)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: Thread | None = None
         self._ending = False

@@ -30,12 +30,12 @@ class LocalExecutor:
 
     Args:
         post: Takes the events.
-        limit: Largest number of bytes of one result.
+        max_result: Largest number of bytes of one result.
     """
 
-    def __init__(self, post: PostEvent, limit: int = Limits.PAYLOAD) -> None:
+    def __init__(self, post: PostEvent, max_result: int = Limits.PAYLOAD) -> None:
         self._post = post
-        self._limit = limit
+        self._max_result = max_result
         self._closed = False
         self.lanes: dict[int, Lane] = {}
         self.reporter = Reporter()
@@ -43,7 +43,7 @@ class LocalExecutor:
     def post(self, event: PoolEvent) -> None:
         """Post, unless the executor is closed: a handler that hung may end much later."""
         if not self._closed:
-            self._post(within_limit(event, self._limit) if type(event) is Finished else event)
+            self._post(within_limit(event, self._max_result) if type(event) is Finished else event)
 
     def open(self, action: Run, served: Served) -> Lane:
         """Make a lane of ``action`` and remember it."""
@@ -91,8 +91,8 @@ class ThreadExecutor(LocalExecutor):
     The default, right for handlers that wait or are short.
     """
 
-    def __init__(self, slots: int, post: PostEvent, limit: int = Limits.PAYLOAD) -> None:
-        super().__init__(post, limit)
+    def __init__(self, slots: int, post: PostEvent, max_result: int = Limits.PAYLOAD) -> None:
+        super().__init__(post, max_result)
         self._slots = slots
         self._threads: list[Thread] = []
         self._queue: SimpleQueue[Lane | None] = SimpleQueue()

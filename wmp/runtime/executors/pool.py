@@ -63,13 +63,13 @@ class Pool:
         served: Mapping[str, Served],
         executors: Sequence[Executor],
         post: PostEvent,
-        limit: int,
+        max_result: int,
     ) -> None:
         self._served = served
         self._plain, self._coroutines = executors
         self._executors = executors
         self._post = post
-        self._limit = limit
+        self._max_result = max_result
         self._closed = False
 
     def start(self) -> None:
@@ -142,7 +142,7 @@ class Pool:
     def _refuse(self, action: Run, payload: bytes) -> None:
         k = len(action.ids)
         event = Finished(action.lane, action.ids, [Outcome.ERROR] * k, [payload] * k)
-        self._post(within_limit(event, self._limit))
+        self._post(within_limit(event, self._max_result))
 
 
 def open_pool(
@@ -152,7 +152,7 @@ def open_pool(
     post: PostEvent,
     process_limits: ProcessLimits | None = None,
     *,
-    limit: int = Limits.PAYLOAD,
+    max_result: int = Limits.PAYLOAD,
 ) -> Pool:
     """Make a pool; ``start`` it next.
 
@@ -164,7 +164,7 @@ def open_pool(
         post: Takes the pool's events. It is called from any thread, also from inside the
             pool's methods, and must only queue.
         process_limits: Of worker processes.
-        limit: Largest number of bytes of one result; a larger one becomes an error.
+        max_result: Largest number of bytes of one result; a larger one becomes an error.
 
     Raises:
         ConfigError: Any of it is wrong.
@@ -178,10 +178,12 @@ def open_pool(
     served = {role: serve(role, handler) for role, handler in handlers.items()}
     plain: Executor
     if kind == "thread":
-        plain = ThreadExecutor(slots, post, limit)
+        plain = ThreadExecutor(slots, post, max_result)
     elif kind == "inline":
-        plain = InlineExecutor(post, limit)
+        plain = InlineExecutor(post, max_result)
     else:
         children = {role: handler for role, handler in served.items() if not handler.is_async}
-        plain = ProcessExecutor(slots, children, post, process_limits or ProcessLimits(), limit)
-    return Pool(served, (plain, CoroutineExecutor(post, limit)), post, limit)
+        plain = ProcessExecutor(
+            slots, children, post, process_limits or ProcessLimits(), max_result
+        )
+    return Pool(served, (plain, CoroutineExecutor(post, max_result)), post, max_result)

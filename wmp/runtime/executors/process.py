@@ -57,13 +57,13 @@ class ProcessExecutor:
         served: dict[str, Served],
         post: PostEvent,
         limits: ProcessLimits,
-        limit: int,
+        max_result: int,
     ) -> None:
         self._slots = slots
         self._post_event = post
         self._served = served
         self._limits = limits
-        self._limit = limit
+        self._max_result = max_result
         self._handlers = b""
         self._lock = Lock()
         self._assignments: dict[int, Assignment] = {}
@@ -188,7 +188,7 @@ class ProcessExecutor:
     def _post(self, event: PoolEvent) -> None:
         if not self._muted:
             if type(event) is Finished:
-                event = within_limit(event, self._limit)
+                event = within_limit(event, self._max_result)
             self._post_event(event)
 
     def _wake(self) -> None:
