@@ -1,4 +1,4 @@
-"""Another thread wakes a loop, and cannot harm one that is gone."""
+"""Other threads post entries and wake a loop, and cannot harm a loop that is closed."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ import threading
 
 import pytest
 
-from wmp.runtime.inbox import Wakeup
+from wmp.events import Closed, Drained
+from wmp.runtime.inbox import Inbox, Wakeup
 
 
 @pytest.mark.parametrize("platform", sorted({"linux" if sys.platform == "linux" else "", "other"}))
@@ -65,3 +66,52 @@ def test_ringing_fails_when_the_wakeup_or_its_loop_is_closed() -> None:
     assert not closed.ring()
     assert not left.ring()
     left.close()
+
+
+def test_entries_wait_for_the_start_and_wake_the_loop_once_a_burst() -> None:
+    async def main() -> list[list[object]]:
+        inbox, turns = Inbox(), []
+        taken = asyncio.Event()
+
+        def turn() -> None:
+            inbox.scheduled = False
+            turns.append(list(inbox.entries))
+            inbox.entries.clear()
+            taken.set()
+
+        inbox.post(Drained())
+        inbox.start(turn, pytest.fail)
+        inbox.schedule()
+        await asyncio.wait_for(taken.wait(), 20)
+        taken.clear()
+
+        def burst() -> None:
+            for _ in range(3):
+                inbox.post(Closed())
+
+        burst()
+        await asyncio.wait_for(taken.wait(), 20)
+        taken.clear()
+        threading.Thread(target=inbox.post, args=(Drained(),)).start()
+        await asyncio.wait_for(taken.wait(), 20)
+        inbox.close()
+        burst()
+        await asyncio.sleep(0)
+        return turns
+
+    assert asyncio.run(main()) == [[Drained()], [Closed()] * 3, [Drained()]]
+
+
+def test_an_inbox_reports_that_its_loop_was_closed() -> None:
+    inbox, closed = Inbox(), threading.Event()
+
+    async def main() -> None:
+        inbox.start(int, closed.set)
+
+    asyncio.run(main())
+    thread = threading.Thread(target=inbox.post, args=(Drained(),))
+    thread.start()
+    thread.join(20)
+
+    assert closed.is_set()
+    inbox._wakeup.close()
