@@ -97,8 +97,8 @@ def demo(
     equal, 1 if not.
 
     With --chaos everything is killed (SIGKILL) in turn, managers and the device as well, and
-    started again under its name; twice, if there are files enough. What a manager held when it was
-    killed is submitted again.
+    started again under its name; twice, if there are files enough. Jobs that a manager held when it
+    was killed are submitted again.
     """
     if chaos and no_kill:
         raise ConfigError("--chaos kills, --no-kill does not: give one of them")
@@ -107,7 +107,7 @@ def demo(
     if workers == 1 and not (no_kill or chaos):
         raise ConfigError("a single worker must not be killed: add --no-kill, or more --workers")
     if report is not None:
-        pipeline()  # who lacks it shall not have to wait for the end to hear so
+        pipeline()  # a missing extra is reported now, not after the demo
         # One for each demo: a report is of one.
         journal = journal or str(Path(report) / f"journal-{time.time():.0f}")
     if journal is not None:
@@ -214,7 +214,7 @@ def _print_verdict(show: DemoRunner) -> None:
         f"{total / show.seconds:.0f} jobs/s, {show.size / 1e6 / show.seconds:.0f} MB/s"
     )
     if isinstance(show, Chaos):
-        # What else managers counted ended with them.
+        # The managers' other counters ended with their processes.
         print(f"done in a second attempt: {show.again}")
     else:
         print(

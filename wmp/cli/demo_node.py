@@ -1,8 +1,7 @@
-"""One process of ``wmp demo``: a manager, a device or a worker that its parent leads by the hand.
+"""One process of ``wmp demo``: a manager, a device or a worker, controlled by its parent.
 
-The parent says what to do in lines of JSON on stdin and hears of it in lines of JSON on stdout.
-When stdin ends, so does the process: nothing is left over of a demo, whatever becomes of the
-parent.
+The parent writes requests as lines of JSON to stdin, and reads reports as lines of JSON from
+stdout. The process ends when stdin ends: no process of a demo outlives the parent.
 """
 
 from __future__ import annotations
@@ -77,8 +76,8 @@ def _orders() -> Iterator[dict[str, Any]]:
 
 def _say(**words: Any) -> None:
     line = memoryview(json.dumps(words).encode() + b"\n")
-    # A parent that is gone hears nothing, and the end of stdin tells of it. Nothing is
-    # buffered: there would be complaints at the end of what could not be written.
+    # If the parent has gone, the end of stdin ends this process. Nothing is buffered: Python
+    # would report at its end that the buffer could not be written.
     with _lock, contextlib.suppress(BrokenPipeError):
         while line:
             line = line[os.write(1, line) :]
@@ -178,7 +177,7 @@ def _work(config: dict[str, Any], orders: Iterator[dict[str, Any]]) -> None:
 
     def handle(data: bytes, job: RunningJob) -> list[Any]:
         if still.is_set():
-            # What was asked for: to be killed with work in hand.
+            # The parent asked for a worker to kill while it has a job.
             _say(holding=job.id)
             threading.Event().wait()
         time.sleep(config["pause"])

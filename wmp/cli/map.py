@@ -47,10 +47,10 @@ logger = logging.getLogger("wmp")
 _PROGRAM: Final = "wmp"
 
 _LONELY: Final = 3.0
-"""Seconds after which people are told that nobody is there to do the jobs."""
+"""Seconds without a worker after which a line says so."""
 
 _LOOK: Final = 0.5
-"""Seconds between two looks at who is there, while nothing comes."""
+"""Seconds between two looks at the workers, while no result comes."""
 
 _TURN: Final = 0.1
 """Seconds between two looks at the clock while a result is waited for."""
@@ -192,10 +192,10 @@ class _Watch:
         self._role = role
         self._wait = wait or math.inf
         self._start = start
-        """What starts a worker that could come."""
+        """A command that starts a worker."""
         self._next = 0.0
         self._since: float | None = None
-        """Since when nobody was seen."""
+        """Since when there has been no worker."""
         self._said = False
 
     def served(self) -> None:

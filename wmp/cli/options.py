@@ -34,10 +34,10 @@ __all__ = [
 ]
 
 HOME: Final = "tcp://127.0.0.1:5570"
-"""Where managers bind and workers look unless told otherwise."""
+"""Where managers bind and workers connect by default."""
 
 BELOW: Final = "tcp://127.0.0.1:5571"
-"""Where devices bind unless told otherwise."""
+"""Where devices bind by default."""
 
 VERBOSE: Final = "wmp.verbose"
 """Key of a click context's ``meta``: whether to say everything."""

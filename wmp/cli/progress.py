@@ -30,7 +30,7 @@ class ProgressBar:
     above it then, and so is what the library logs. Where stderr is no terminal, there is no bar.
 
     Args:
-        program: What complaints begin with.
+        program: Its name, with which warnings begin.
         total: How much there is to do, None when nobody knows.
         shown: Whether there may be a bar.
     """
@@ -57,7 +57,7 @@ class ProgressBar:
 
     @property
     def live(self) -> bool:
-        """Whether somebody sees it move."""
+        """Whether the bar is shown."""
         return self._progress is not None
 
     def __enter__(self) -> ProgressBar:
@@ -81,7 +81,7 @@ class ProgressBar:
             self._progress.stop()
 
     def advance(self, count: int = 1, text: str | None = None) -> None:
-        """Move on, and change what is said before the bar."""
+        """Move on, and change the text before the bar."""
         if self._progress is not None:
             self._progress.update(self._task, advance=count, description=text)
 

@@ -287,7 +287,7 @@ def _serve(made: blocking.Worker | aio.Worker, connect: tuple[str, ...], wait: f
         )
     if len(heard) < 2:
         return 0
-    # The second signal stopped it at once: whoever sent it is told whether that cost anything.
+    # The second signal stopped it at once: a line says which jobs go to other workers.
     try:
         left = made.statistics()
     except ClosedError:

@@ -6,7 +6,7 @@ which nothing comes makes none.
 
 Lines are put together from templates and not by an encoder of objects: a message costs about as
 much as its number of fields, and a job about as much as the digits of its number, each time that
-it is told. What is told twice in a step (results that arrive, and end their jobs) is made once.
+it is written. Text that a step needs twice (results that arrive, and end their jobs) is made once.
 """
 
 from __future__ import annotations

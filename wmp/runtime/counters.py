@@ -1,8 +1,8 @@
-"""Counts of what was ignored or went wrong, and a log of it that cannot be flooded.
+"""Counters of ignored messages and errors, with a log that cannot be flooded.
 
 A hostile or broken peer can make a node refuse a hundred thousand messages a second. Every
-one is counted; of each reason one line is logged at once and then one every few seconds,
-which says how many it stands for.
+message is counted. For each reason one line is logged at once and then one every few seconds,
+with the number of messages since the last line.
 """
 
 from __future__ import annotations
@@ -54,9 +54,9 @@ class Counters:
 
         Args:
             reason: A short constant.
-            detail: What was seen, for people.
+            detail: The message or the error, for people.
             now: Seconds on the driver's clock.
-            alarming: Whether people should see it; by default told by the reason.
+            alarming: Whether people should see it; by default decided by the reason.
         """
         self._counts[reason] += 1
         if now < self._next.get(reason, now):

@@ -277,6 +277,7 @@ class Driver:
         self._arm()
 
     def _ended(self) -> bool:
+        # A method: in _turn a type checker takes the attribute for True to the end.
         return not self.running
 
     def _take_posted(self) -> None:

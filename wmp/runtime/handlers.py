@@ -1,8 +1,8 @@
 """Handlers: the user's functions, their arguments, and their results.
 
-A handler is any callable ``f(payload)`` or ``f(payload, job)``, ``def`` or ``async def``. Which of
-the two is told by its number of required positional parameters, once, when it is registered;
-nothing is inspected while jobs run.
+A handler is any callable ``f(payload)`` or ``f(payload, job)``, ``def`` or ``async def``. Its
+number of required positional parameters decides which, once, when it is registered; nothing is
+inspected while jobs run.
 """
 
 from __future__ import annotations

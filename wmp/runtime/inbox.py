@@ -26,7 +26,7 @@ _ONE: Final = (1).to_bytes(8, sys.byteorder)
 
 
 class Wakeup:
-    """Wakes a loop from another thread, at a third of what ``call_soon_threadsafe`` costs.
+    """Wakes a loop from another thread, at a third of the cost of ``call_soon_threadsafe``.
 
     Args:
         loop: The running loop.

@@ -62,8 +62,8 @@ class Transport:
     high_water_mark: int = 1000
     """Messages that libzmq queues for a peer, each way."""
     max_frame: int = Limits.PAYLOAD
-    """Bytes of a frame that is taken, so of a payload; libzmq ends the connection of who sends
-    more. This node also refuses to send more: set it alike on all nodes."""
+    """Largest frame that is received, so the largest payload; libzmq closes the connection of a
+    peer that sends more. This node also refuses to send more: set it alike on all nodes."""
     linger: float = 0.5
     """How long a closed node tries to get its last messages out."""
     heartbeat: float = 2.0
@@ -342,7 +342,7 @@ def check_endpoints(
         bind: Whether they are to be bound (and not connected to).
         security: CURVE keys, without which only local addresses may be bound.
         shared: Whether another node may share the context: inproc needs that.
-        remedy: What to do when keys are missing, in words of whoever named the addresses.
+        remedy: Advice for missing keys, in the terms of the caller.
 
     Raises:
         ConfigError: One is malformed, double, open to the network without CURVE, or reaches

@@ -1,4 +1,4 @@
-"""Daemon threads: nothing of theirs can keep the interpreter from ending."""
+"""Daemon threads: none of them keeps the interpreter from ending."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ def start_thread(target: Callable[..., object], name: str, *args: Any) -> Thread
 
 
 async def aside(act: Callable[[], object], name: str, timeout: float) -> None:
-    """Have something done that blocks: on a thread of its own, or here where there is none.
+    """Call a function that blocks, on a thread of its own; here if no thread can be started.
 
     Args:
-        act: What to do; it must not raise.
+        act: The function; it must not raise.
         name: The thread's.
-        timeout: Seconds to wait for it at most; it goes on after that.
+        timeout: Seconds to wait at most; the function goes on after that.
     """
     loop = asyncio.get_running_loop()
     done = asyncio.Event()

@@ -42,7 +42,7 @@ class MapInputs:
         self.ended = False
         """Whether no input follows, because the last was pulled or one raised an error."""
         self.error: BaseException | None = None
-        """What the inputs raised; it belongs behind the last input."""
+        """Error that the inputs raised; it belongs behind the last input."""
 
     def pull(self, count: int, size: int) -> list[Frame]:
         """Return the next inputs: up to ``count``, and until they have ``size`` bytes together.
