@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -90,7 +91,8 @@ def folder(tmp_path):
     (tmp_path / "ready.py").write_text(
         "import wmp\nworker = wmp.Worker('ipc://x', handlers=bytes.upper)\n"
     )
-    zmq.auth.create_certificates(tmp_path, "a")
+    _, secret = zmq.auth.create_certificates(tmp_path, "a")
+    os.chmod(secret, 0o600)  # a key that others can read is refused
     return tmp_path
 
 
