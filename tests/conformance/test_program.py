@@ -239,10 +239,14 @@ def test_what_is_wrong_is_said_in_one_line(
 
 
 @pytest.mark.parametrize("package", ["click", "rich", "hypothesis", "jinja2"])
-def test_without_the_extra_one_line_says_what_to_install(package: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("along", ["", "markupsafe"])
+def test_without_the_extra_one_line_says_what_to_install(
+    package: str, along: str, tmp_path: Path
+) -> None:
     code = f"""
         import sys
-        sys.modules[{package!r}] = None
+        for name in {package!r}, {along!r}:
+            sys.modules[name] = None
         from wmp_programs import conformance as main
         main()
     """

@@ -6,6 +6,7 @@ This module runs without the extra ``cli``, so that it can report a missing pack
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import os
 import signal
 import sys
@@ -84,9 +85,10 @@ def start(
     try:
         command = importlib.import_module(module).command
         click = importlib.import_module("click")
-    except ModuleNotFoundError as error:
-        missing = (error.name or "").partition(".")[0]
-        if missing not in needed:
+    except ModuleNotFoundError:
+        # The import may have failed at a package that one of the needed packages brings along.
+        missing = next((name for name in needed if importlib.util.find_spec(name) is None), None)
+        if missing is None:
             raise
         complain(
             program,
