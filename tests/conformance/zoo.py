@@ -31,7 +31,7 @@ class Bend:
     terms: Terms = field(factory=Terms)
     now: float = 0.0
 
-    def hears(self, link: Link, message: Message) -> Message | None:
+    def wait_for(self, link: Link, message: Message) -> Message | None:
         """What the machine is told of a message that arrived; None for nothing."""
         return message
 
@@ -93,11 +93,11 @@ class Bent:
             message = self._read(frames)
         except DecodeError:
             return self._out(self.testee.receive(link, frames, now), now)
-        heard = self.bend.hears(link, message)
-        if heard is None:
+        received = self.bend.wait_for(link, message)
+        if received is None:
             return ()
-        if heard is not message:
-            frames = codec.encode(heard)
+        if received is not message:
+            frames = codec.encode(received)
         return self._out(self.testee.receive(link, frames, now), now)
 
     def undelivered(self, link: Link, frames: Sequence[Frame], now: float) -> Sends:

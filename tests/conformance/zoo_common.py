@@ -89,7 +89,7 @@ class HasAnotherCodeForLimits(Bend):
 
 
 class RefusesUnknownKeys(Bend):
-    def hears(self, link: Link, message: Message) -> Message | None:
+    def wait_for(self, link: Link, message: Message) -> Message | None:
         known = all(isinstance(key, int) and key < 27 for key in message.fields)
         return message if known else None
 
@@ -117,7 +117,7 @@ class ActsOnWhatIsForOthers(Bend):
         self.me = message.source[::-1]
         return message
 
-    def hears(self, link: Link, message: Message) -> Message:
+    def wait_for(self, link: Link, message: Message) -> Message:
         return evolve(message, to=self.me) if message.to and self.me else message
 
 
@@ -165,7 +165,7 @@ class NeverSaysError(Bend):
 class AnswersErrors(Bend):
     """What nobody may say here stands for ERROR, so that the machine answers it with ERROR."""
 
-    def hears(self, link: Link, message: Message) -> Message:
+    def wait_for(self, link: Link, message: Message) -> Message:
         if message.command is not C.ERROR:
             return message
         stands = evolve(message, command=C.PONG if isinstance(link, bytes) else C.BYE)

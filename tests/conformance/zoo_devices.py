@@ -39,7 +39,7 @@ class TakesConnectionsForWorkers(Bend):
     def __attrs_post_init__(self) -> None:
         self.first: dict[Link, Any] = {}
 
-    def hears(self, link: Link, message: Message) -> Message:
+    def wait_for(self, link: Link, message: Message) -> Message:
         if isinstance(link, int):
             return message
         return evolve(message, source=self.first.setdefault(link, message.source))
@@ -59,7 +59,7 @@ class ForwardsWithoutPoppingTheRoute(Bend):
     def __attrs_post_init__(self) -> None:
         self.to: Any = ()
 
-    def hears(self, link: Link, message: Message) -> Message:
+    def wait_for(self, link: Link, message: Message) -> Message:
         self.to = message.to
         return message
 
@@ -80,7 +80,7 @@ class _ForgesItsLocalId(Bend):
     def __attrs_post_init__(self) -> None:
         self.claimed: Any = None
 
-    def hears(self, link: Link, message: Message) -> Message:
+    def wait_for(self, link: Link, message: Message) -> Message:
         self.claimed = message.source[-1] if message.hops else None
         return message
 
@@ -102,7 +102,7 @@ class DropsUnknownFields(Bend):
 
 @bent(D, "WMP-2.3")
 class PassesKnownKeysOnly(Bend):
-    def hears(self, link: Link, message: Message) -> Message | None:
+    def wait_for(self, link: Link, message: Message) -> Message | None:
         return message if all(key in range(27) for key in message.fields) else None
 
 
@@ -118,7 +118,7 @@ switched(D, "WMP-8.5", worker_side.hop_limit, "forgets the hop limit")
 
 @bent(D, "WMP-8.6")
 class TakesOlderEpochsForItsOwn(Bend):
-    def hears(self, link: Link, message: Message) -> Message:
+    def wait_for(self, link: Link, message: Message) -> Message:
         to = message.to
         if len(to) >= 5 and to[2] == DEVICE[0]:
             return evolve(message, to=(to[0], DEVICE[1], *to[2:]))
@@ -127,7 +127,7 @@ class TakesOlderEpochsForItsOwn(Bend):
 
 @bent(D, "WMP-8.6")
 class TakesEveryDeviceForItself(Bend):
-    def hears(self, link: Link, message: Message) -> Message:
+    def wait_for(self, link: Link, message: Message) -> Message:
         to = message.to
         return evolve(message, to=(*to[:2], DEVICE[0], *to[3:])) if len(to) >= 5 else message
 
@@ -137,7 +137,7 @@ class PassesOnlyResultsOfJobsThatItSaw(Bend):
     def __attrs_post_init__(self) -> None:
         self.seen = False
 
-    def hears(self, link: Link, message: Message) -> Message | None:
+    def wait_for(self, link: Link, message: Message) -> Message | None:
         self.seen = self.seen or message.command is C.TAKE
         return None if message.command is C.DONE and not self.seen else message
 
@@ -153,5 +153,5 @@ class DoesNotLookAtSides(Bend):
 
 @bent(D, "WMP-10.6")
 class StopsUnknownCodes(Bend):
-    def hears(self, link: Link, message: Message) -> Message | None:
+    def wait_for(self, link: Link, message: Message) -> Message | None:
         return None if "later" in message.fields.get(Field.CODE, "") else message

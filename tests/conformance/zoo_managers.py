@@ -29,7 +29,7 @@ class CallsItselfAnotherNameToEachWorker(Bend):
         worker = message.to[-1] if message.to else b""
         return evolve(message, source=(b"manager-" + bytes(worker), *message.source[1:]))  # type: ignore[arg-type]
 
-    def hears(self, link: Link, message: Message) -> Message:
+    def wait_for(self, link: Link, message: Message) -> Message:
         return evolve(message, to=(*message.to[:-1], b"manager")) if message.to else message
 
 
@@ -38,7 +38,7 @@ class AnswersWhereItFirstHeard(Bend):
     def __attrs_post_init__(self) -> None:
         self.first: dict[Any, Link] = {}
 
-    def hears(self, link: Link, message: Message) -> Message:
+    def wait_for(self, link: Link, message: Message) -> Message:
         self.first.setdefault(message.sender[0], link)
         return message
 
@@ -50,7 +50,7 @@ class _TakesConnectionsForIdentities(Bend):
     def __attrs_post_init__(self) -> None:
         self.last: dict[Link, Any] = {}
 
-    def hears(self, link: Link, message: Message) -> Message:
+    def wait_for(self, link: Link, message: Message) -> Message:
         self.last[link] = message.source
         assert isinstance(link, bytes)
         return evolve(message, source=(link, *message.source[1:2]))
@@ -87,7 +87,7 @@ class KeepsTheFirstReady(Bend):
     def __attrs_post_init__(self) -> None:
         self.known: set[Any] = set()
 
-    def hears(self, link: Link, message: Message) -> Message | None:
+    def wait_for(self, link: Link, message: Message) -> Message | None:
         if message.command is C.READY:
             if message.sender in self.known:
                 return None
@@ -103,7 +103,7 @@ class WakesForMoreThanTheCredit(Bend):
 
 @bent(M, "WMP-3.4")
 class BelievesThatEverybodyHasAllRoles(Bend):
-    def hears(self, link: Link, message: Message) -> Message:
+    def wait_for(self, link: Link, message: Message) -> Message:
         if message.command is C.READY:
             return changed(message, roles=["echo", "other", "still"])
         return message
@@ -136,7 +136,7 @@ made(
 
 @bent(M, "WMP-3.14")
 class ThinksThatCreditZeroIsNothingNew(Bend):
-    def hears(self, link: Link, message: Message) -> Message | None:
+    def wait_for(self, link: Link, message: Message) -> Message | None:
         none = message.command is C.READY and message.fields[Field.CREDIT] == 0
         return None if none else message
 
@@ -149,7 +149,7 @@ class ServesOnlyWhoSaidReady(Bend):
     def __attrs_post_init__(self) -> None:
         self.credit: dict[Any, int] = {}
 
-    def hears(self, link: Link, message: Message) -> Message:
+    def wait_for(self, link: Link, message: Message) -> Message:
         if message.command is C.READY:
             self.credit[message.sender] = message.fields[Field.CREDIT]
         if message.command is C.GIVE and not self.credit.get(message.sender):
@@ -163,14 +163,14 @@ switched(M, "WMP-4.5", manager_side.lock_dedupe, "serves a GIVE twice")
 
 @bent(M, "WMP-4.5")
 class IgnoresWithdrawals(Bend):
-    def hears(self, link: Link, message: Message) -> Message | None:
+    def wait_for(self, link: Link, message: Message) -> Message | None:
         withdrawal = message.command is C.GIVE and message.fields[Field.WANT] == 0
         return None if withdrawal else message
 
 
 @bent(M, "WMP-4.6")
 class GivesMoreThanIsWanted(Bend):
-    def hears(self, link: Link, message: Message) -> Message:
+    def wait_for(self, link: Link, message: Message) -> Message:
         if message.command is C.GIVE and message.fields[Field.WANT]:
             return changed(message, want=message.fields[Field.WANT] + 5)
         return message
@@ -178,7 +178,7 @@ class GivesMoreThanIsWanted(Bend):
 
 @bent(M, "WMP-4.6")
 class GivesWhatNeedsMore(Bend):
-    def hears(self, link: Link, message: Message) -> Message:
+    def wait_for(self, link: Link, message: Message) -> Message:
         return changed(message, needs={"slots": 9}) if message.command is C.GIVE else message
 
 
@@ -204,7 +204,7 @@ made(
 
 @bent(M, "WMP-5.3")
 class DoesNotKeepGives(Bend):
-    def hears(self, link: Link, message: Message) -> Message:
+    def wait_for(self, link: Link, message: Message) -> Message:
         return changed(message, hold=None) if message.command is C.GIVE else message
 
 
@@ -224,7 +224,7 @@ class CountsNoAttempts(Bend):
         self.real.update(zip(columns.ids, columns.attempts, strict=True))
         return columned(message, attempts=[1] * len(columns.ids))
 
-    def hears(self, link: Link, message: Message) -> Message:
+    def wait_for(self, link: Link, message: Message) -> Message:
         if message.command is not C.DONE:
             return message
         assert message.columns is not None
@@ -246,7 +246,7 @@ class EndsAJobAtItsFirstDone(Bend):
     def __attrs_post_init__(self) -> None:
         self.told: list[JobEnd] = []
 
-    def hears(self, link: Link, message: Message) -> Message:
+    def wait_for(self, link: Link, message: Message) -> Message:
         if message.command is C.DONE and message.columns is not None:
             for id in message.columns.ids:
                 self.told.append(JobEnd(f"job-{id}", "ok", b"whatever"))
@@ -266,7 +266,7 @@ switched(M, "WMP-6.5", manager_side.refusal_memory, "gives a job back to who ref
 class _CountsRefusals(Bend):
     outcome = Outcome.REFUSED
 
-    def hears(self, link: Link, message: Message) -> Message:
+    def wait_for(self, link: Link, message: Message) -> Message:
         columns = message.columns
         if message.command is C.DONE and columns is not None:
             outcomes = [
@@ -288,7 +288,7 @@ class CountsWhatIsHandedBack(_CountsRefusals):
 
 @bent(M, "WMP-6.15")
 class TakesLostForRefused(Bend):
-    def hears(self, link: Link, message: Message) -> Message:
+    def wait_for(self, link: Link, message: Message) -> Message:
         columns = message.columns
         if message.command is C.DONE and columns is not None:
             outcomes = [3 if one == Outcome.LOST else one for one in columns.outcomes or ()]
@@ -397,7 +397,7 @@ switched(M, "WMP-9.7", manager_side.newer_epoch, "takes a newer epoch for the ol
 
 @bent(M, "WMP-9.8")
 class GoesOnThoughReplaced(Bend):
-    def hears(self, link: Link, message: Message) -> Message | None:
+    def wait_for(self, link: Link, message: Message) -> Message | None:
         return None if message.command is C.ERROR else message
 
 
@@ -406,7 +406,7 @@ class StopsForAnybody(Bend):
     def __attrs_post_init__(self) -> None:
         self.known: Any = None
 
-    def hears(self, link: Link, message: Message) -> Message:
+    def wait_for(self, link: Link, message: Message) -> Message:
         if message.command is C.PING and self.known is None:
             self.known = message.source
         if message.command is C.ERROR:
@@ -419,13 +419,13 @@ switched(M, "WMP-9.11", manager_side.goodbye, "is deaf to BYE")
 
 @bent(M, "WMP-9.12")
 class KeepsTheCreditOfALostRoute(Bend):
-    def hears(self, link: Link, message: Message) -> Message | None:
+    def wait_for(self, link: Link, message: Message) -> Message | None:
         return None if message.command is C.ERROR else message
 
 
 @bent(M, "WMP-9.12")
 class TakesUnreachableForGoodbye(Bend):
-    def hears(self, link: Link, message: Message) -> Message:
+    def wait_for(self, link: Link, message: Message) -> Message:
         about = message.fields.get(Field.ABOUT_PEER)
         if message.command is C.ERROR and about is not None:
             return Message(C.BYE, (1000, b"manager"), tuple(about), {})
@@ -437,7 +437,7 @@ switched(M, "WMP-9.13", manager_side.reconciliation, "does not read the list of 
 
 @bent(M, "WMP-6.4")
 class ReadsListsWithoutTheirAck(Bend):
-    def hears(self, link: Link, message: Message) -> Message:
+    def wait_for(self, link: Link, message: Message) -> Message:
         return changed(message, ack=99) if Field.IDLE in message.fields else message
 
 
@@ -446,7 +446,7 @@ class ReadsListsWithoutTheirAck(Bend):
 
 @bent(M, "WMP-10.5")
 class TakesResultsOfOthersForItsOwn(Bend):
-    def hears(self, link: Link, message: Message) -> Message:
+    def wait_for(self, link: Link, message: Message) -> Message:
         if message.command is C.DONE:
             return changed(message, manager=(b"manager", 1000))
         return message
@@ -454,7 +454,7 @@ class TakesResultsOfOthersForItsOwn(Bend):
 
 @bent(M, "WMP-10.5")
 class DropsAllForOneUnknownJob(Bend):
-    def hears(self, link: Link, message: Message) -> Message:
+    def wait_for(self, link: Link, message: Message) -> Message:
         columns = message.columns
         if message.command is C.DONE and columns is not None and max(columns.ids) > 900:
             row = list(columns.ids).index(max(columns.ids))
@@ -467,7 +467,7 @@ class DropsAllForOneUnknownJob(Bend):
 
 @bent(M, "WMP-10.6")
 class TakesUnknownCodesForGoodbye(Bend):
-    def hears(self, link: Link, message: Message) -> Message:
+    def wait_for(self, link: Link, message: Message) -> Message:
         if message.command is C.ERROR and "later" in message.fields.get(Field.CODE, ""):
             return Message(C.BYE, (1000, b"manager"), message.source, {})
         return message

@@ -46,7 +46,7 @@ class CallsItselfAnotherNameToEachManager(Bend):
         to = bytes(message.to[-1]) if message.to else b""  # type: ignore[arg-type]
         return evolve(message, source=(b"worker-" + to, *message.source[1:]))
 
-    def hears(self, link: Link, message: Message) -> Message:
+    def wait_for(self, link: Link, message: Message) -> Message:
         return evolve(message, to=(*message.to[:-1], b"worker")) if message.to else message
 
 
@@ -63,7 +63,7 @@ class AnswersByTheFirstRoute(Bend):
     def __attrs_post_init__(self) -> None:
         self.first: dict[Any, Any] = {}
 
-    def hears(self, link: Link, message: Message) -> Message:
+    def wait_for(self, link: Link, message: Message) -> Message:
         self.first.setdefault(message.sender, message.source[::-1])
         return message
 
@@ -78,7 +78,7 @@ class ForgetsJobsWithTheRoute(Bend):
     def __attrs_post_init__(self) -> None:
         self.routes: dict[Any, Any] = {}
 
-    def hears(self, link: Link, message: Message) -> Message:
+    def wait_for(self, link: Link, message: Message) -> Message:
         route = self.routes.setdefault(message.sender, message.source)
         if route != message.source and message.command is C.PONG:
             self.routes[message.sender] = message.source
@@ -120,7 +120,7 @@ class NumbersTheSameReadyAnewOnEachLink(Bend):
 
 @bent(W, "WMP-3.8")
 class SleepsThroughWake(Bend):
-    def hears(self, link: Link, message: Message) -> Message | None:
+    def wait_for(self, link: Link, message: Message) -> Message | None:
         return None if message.command is C.WAKE else message
 
 
@@ -142,7 +142,7 @@ class TellsOfRoomAfterTheWork(Bend):
     def __attrs_post_init__(self) -> None:
         self.busy = False
 
-    def hears(self, link: Link, message: Message) -> Message:
+    def wait_for(self, link: Link, message: Message) -> Message:
         self.busy = self.busy or message.command is C.TAKE
         return message
 
@@ -202,13 +202,13 @@ switched(W, "WMP-4.8", owner_of_jobs, "forgets the manager identity on DONE")
 
 @bent(W, "WMP-4.9")
 class AlwaysExpectsMore(Bend):
-    def hears(self, link: Link, message: Message) -> Message:
+    def wait_for(self, link: Link, message: Message) -> Message:
         return changed(message, more=True) if message.command is C.TAKE else message
 
 
 @bent(W, "WMP-4.9")
 class NeverExpectsMore(Bend):
-    def hears(self, link: Link, message: Message) -> Message:
+    def wait_for(self, link: Link, message: Message) -> Message:
         return changed(message, more=None) if message.command is C.TAKE else message
 
 
@@ -242,7 +242,7 @@ class TakesEveryNoWithoutLockForAnError(Bend):
     def __attrs_post_init__(self) -> None:
         self.seen: set[Any] = set()
 
-    def hears(self, link: Link, message: Message) -> Message:
+    def wait_for(self, link: Link, message: Message) -> Message:
         if message.command is C.NO:
             key = message.sender, message.fields[Field.LOCK]
             if key in self.seen:
@@ -308,7 +308,7 @@ class ForgetsTheAttempt(Bend):
 
 @bent(W, "WMP-6.7")
 class KnowsNoDeadlines(Bend):
-    def hears(self, link: Link, message: Message) -> Message:
+    def wait_for(self, link: Link, message: Message) -> Message:
         return columned(message, left=None) if message.command is C.TAKE else message
 
 
@@ -324,7 +324,7 @@ switched(W, "WMP-6.10", no_cancel, "is deaf to CANCEL")
 class CancelsWhatHasBegun(Bend):
     """``unstarted`` is not read."""
 
-    def hears(self, link: Link, message: Message) -> Message:
+    def wait_for(self, link: Link, message: Message) -> Message:
         return changed(message, unstarted=None) if message.command is C.CANCEL else message
 
 
@@ -406,7 +406,7 @@ switched(W, "WMP-9.7", worker_side.newer_epoch, "takes a newer epoch for the old
 
 @bent(W, "WMP-9.8")
 class GoesOnThoughReplaced(Bend):
-    def hears(self, link: Link, message: Message) -> Message | None:
+    def wait_for(self, link: Link, message: Message) -> Message | None:
         return None if message.command is C.ERROR else message
 
 
@@ -445,7 +445,7 @@ class LeavesWithItsJobs(Bend):
 
 @bent(W, "WMP-9.12")
 class TakesUnreachableForTheEnd(Bend):
-    def hears(self, link: Link, message: Message) -> Message:
+    def wait_for(self, link: Link, message: Message) -> Message:
         if message.fields.get(Field.CODE) == ErrorCode.UNREACHABLE:
             return changed(message, code=ErrorCode.SUPERSEDED)
         return message
@@ -453,7 +453,7 @@ class TakesUnreachableForTheEnd(Bend):
 
 @bent(W, "WMP-9.12")
 class WaitsForManagersThatAreElsewhere(Bend):
-    def hears(self, link: Link, message: Message) -> Message | None:
+    def wait_for(self, link: Link, message: Message) -> Message | None:
         return None if message.fields.get(Field.CODE) == ErrorCode.MISROUTED else message
 
 
@@ -468,7 +468,7 @@ class PutsUpWithItsOwnCommands(Bend):
 
 @bent(W, "WMP-10.6")
 class TakesUnknownCodesForSuperseded(Bend):
-    def hears(self, link: Link, message: Message) -> Message:
+    def wait_for(self, link: Link, message: Message) -> Message:
         if "later" in message.fields.get(Field.CODE, ""):
             return changed(message, code=ErrorCode.SUPERSEDED)
         return message

@@ -10,7 +10,7 @@ from attrs import define, field
 
 from wmp.conformance.case import Broken
 from wmp.conformance.played_peer import PlayedPeer
-from wmp.conformance.talk import Heard
+from wmp.conformance.talk import ReceivedMessage
 from wmp.conformance.wire import Connection
 from wmp.message import Columns, Command, Message, Peer
 
@@ -77,7 +77,7 @@ class PlayedManager(PlayedPeer):
     credit: int = 0
     """What is remembered of ``ready``."""
     ready: int = 0
-    """The newest READY heard; 0 for none."""
+    """The newest READY received; 0 for none."""
     last_lock: int = 0
     locks: dict[int, OfferedLock] = field(factory=dict)
     """Open ones that this worker has for this manager."""
@@ -99,7 +99,7 @@ class PlayedManager(PlayedPeer):
         PlayedPeer.__attrs_post_init__(self)
         self.session = self.session or 1
 
-    # -- saying
+    # -- sending
 
     def pong(self, **fields: Any) -> None:
         """PONG with what is remembered; a field given as None is left out."""
@@ -109,13 +109,13 @@ class PlayedManager(PlayedPeer):
             fields.setdefault("credit", self.credit if fields["ready"] is not None else None)
         if self.last_lock:
             fields.setdefault("lock", self.last_lock)
-        self.say(Command.PONG, **fields)
+        self.send(Command.PONG, **fields)
 
     def wake(self, count: int = 1, *, role: str = "echo", **fields: Any) -> None:
         """WAKE."""
         fields.setdefault("needs", {"slots": 1})
         self.credit = max(0, self.credit - count)
-        self.say(Command.WAKE, count=count, role=role, **fields)
+        self.send(Command.WAKE, count=count, role=role, **fields)
 
     def take(
         self,
@@ -160,7 +160,7 @@ class PlayedManager(PlayedPeer):
             self.given[owner, id] = Given(id, attempt, payload, windowed, needs)
         if known is not None and not (more and known.want > 0):
             self._close(lock)
-        self.say(Command.TAKE, columns, lock=lock, role=role, needs=needs, manager=owner, **fields)
+        self.send(Command.TAKE, columns, lock=lock, role=role, needs=needs, manager=owner, **fields)
         return list(ids)
 
     def _lender(self, lock: OfferedLock) -> OfferedLock | None:
@@ -178,7 +178,7 @@ class PlayedManager(PlayedPeer):
     def no(self, lock: int, **fields: Any) -> None:
         """NO."""
         self._close(lock)
-        self.say(Command.NO, lock=lock, **fields)
+        self.send(Command.NO, lock=lock, **fields)
 
     def cancel(self, *ids: int, attempt: int = 1, **fields: Any) -> None:
         """CANCEL."""
@@ -186,11 +186,11 @@ class PlayedManager(PlayedPeer):
         for id in ids:
             # One for a job that is not held; and where a DONE crosses this, a second (WMP-6.10).
             self.expected[owner, id, attempt] += 1
-        self.say(Command.CANCEL, Columns(list(ids), [attempt] * len(ids)), manager=owner, **fields)
+        self.send(Command.CANCEL, Columns(list(ids), [attempt] * len(ids)), manager=owner, **fields)
 
     def error(self, code: str, **fields: Any) -> None:
         """ERROR."""
-        self.say(Command.ERROR, code=code, **fields)
+        self.send(Command.ERROR, code=code, **fields)
 
     def new_session(self) -> None:
         """Begin another session: what the worker had of the old one is lost (WMP-7.6)."""
@@ -217,7 +217,7 @@ class PlayedManager(PlayedPeer):
 
     # -- whole flows
 
-    def meet(self) -> Heard:
+    def meet(self) -> ReceivedMessage:
         """Wait for READY, and let the worker hear PONG; returns the READY."""
         patience = max(self.talk.wire.grace, self.talk.wire.patience)
         ready = self.expect(Command.READY, within=patience, rule="WMP-3.1")
@@ -241,13 +241,15 @@ class PlayedManager(PlayedPeer):
         Raises:
             Broken: There is none.
         """
-        heard = self.expect(Command.GIVE, within=within, where=self.is_open, rule=rule, what=what)
-        return self.locks[heard["lock"]]
+        received = self.expect(
+            Command.GIVE, within=within, where=self.is_open, rule=rule, what=what
+        )
+        return self.locks[received["lock"]]
 
-    def is_open(self, heard: Heard) -> bool:
+    def is_open(self, received: ReceivedMessage) -> bool:
         """Whether what was heard is a GIVE that asks for jobs, and is open still."""
-        asks = heard.command is Command.GIVE and bool(heard["want"])
-        return asks and heard["lock"] in self.locks
+        asks = received.command is Command.GIVE and bool(received["want"])
+        return asks and received["lock"] in self.locks
 
     def retire(self) -> None:
         """Have no jobs any more: answer NO to what is open, and to what will come."""
@@ -275,20 +277,22 @@ class PlayedManager(PlayedPeer):
             Broken: It is not, or otherwise.
         """
         rule = rule or "WMP-6.6"
-        heard = self.expect(
+        received = self.expect(
             Command.DONE,
             within=within,
-            where=lambda heard: id in [job for job, _ in heard.jobs],
+            where=lambda received: id in [job for job, _ in received.jobs],
             rule=rule,
             what=what or f"job {id} must be answered",
         )
-        row = [job for job, _ in heard.jobs].index(id)
-        heard.asked.add(id)
-        if not heard.asked.issuperset(job for job, _ in heard.jobs):
-            self.inbox.append(heard)  # its other entries may be asked for
-        if outcome is not None and heard.outcomes[row] != outcome:
-            raise Broken(rule, f"job {id} ended as {heard.outcomes[row]}, expected {int(outcome)}")
-        return heard.payloads[row]
+        row = [job for job, _ in received.jobs].index(id)
+        received.asked.add(id)
+        if not received.asked.issuperset(job for job, _ in received.jobs):
+            self.inbox.append(received)  # its other entries may be asked for
+        if outcome is not None and received.outcomes[row] != outcome:
+            raise Broken(
+                rule, f"job {id} ended as {received.outcomes[row]}, expected {int(outcome)}"
+            )
+        return received.payloads[row]
 
     def echoes(self, rule: str = "WMP-10.1", within: float = 4.0) -> None:
         """Hold that the worker still does a job."""
@@ -302,60 +306,60 @@ class PlayedManager(PlayedPeer):
                 self.wake(1)
             left = until - talk.now
             talk.check(left > 0, f"{self.name} gets no lock any more", rule)
-            self.hears(Command.GIVE, within=min(1.0, left))
+            self.wait_for(Command.GIVE, within=min(1.0, left))
         self.last_id += 1
         id = self.last_id
         self.take(held[0].number, b"still there?", ids=[id])
         answer = self.done_of(id, within=max(within, talk.wire.grace), rule=rule)
         talk.check(answer == b"still there?", f"echo answers {answer!r}", rule)
 
-    # -- hearing
+    # -- receiving
 
     def is_for(self, connection: Connection, message: Message) -> bool:
         if connection.side != "taken" or connection.endpoint != self.endpoint:
             return False
         return not message.to or message.to[::-1] in self._paths
 
-    def understand(self, heard: Heard) -> None:
-        self.connection = heard.connection
-        match heard.command:
+    def understand(self, received: ReceivedMessage) -> None:
+        self.connection = received.connection
+        match received.command:
             case Command.READY:
-                self._ready(heard)
+                self._ready(received)
             case Command.GIVE:
-                self._gave(heard)
-            case Command.DONE if not heard.again:
-                self._done(heard)
+                self._gave(received)
+            case Command.DONE if not received.again:
+                self._done(received)
             case Command.PING:
                 if self.answers:
                     self.pong()
             case Command.DONE | Command.STATUS | Command.BYE | Command.ERROR:
                 pass
             case _:
-                raise Broken("WMP-10.4", f"a worker says {heard.command.name}")
+                raise Broken("WMP-10.4", f"a worker says {received.command.name}")
 
     @property
     def _book(self) -> WorkerBook:
         book: WorkerBook = self.talk.book
         return book
 
-    def _ready(self, heard: Heard) -> None:
+    def _ready(self, received: ReceivedMessage) -> None:
         """READYs are numbered; one number says one thing (WMP-3.2)."""
-        number, book = heard["ready"], self._book
-        said = (heard["credit"], heard["window"], heard["roles"], heard["resources"])
+        number, book = received["ready"], self._book
+        said = (received["credit"], received["window"], received["roles"], received["resources"])
         if book.readies.setdefault(number, said) != said:
             raise Broken("WMP-3.2", f"READY {number} says something else than the first time")
-        if number < book.last_ready.get(heard.connection, 0):
+        if number < book.last_ready.get(received.connection, 0):
             raise Broken("WMP-3.2", f"READY {number} after a greater one")
-        book.last_ready[heard.connection] = number
-        if book.resources and heard["resources"] != book.resources:
+        book.last_ready[received.connection] = number
+        if book.resources and received["resources"] != book.resources:
             raise Broken("WMP-3.1", "READY names other resources than before")
-        book.resources, book.roles = heard["resources"], heard["roles"]
+        book.resources, book.roles = received["resources"], received["roles"]
         if number > self.ready:
-            self.ready, self.credit = number, heard["credit"]
+            self.ready, self.credit = number, received["credit"]
 
-    def _gave(self, heard: Heard) -> None:
+    def _gave(self, received: ReceivedMessage) -> None:
         """Locks grow, and never promise more than there is (WMP-4.1)."""
-        number, want, book = heard["lock"], heard["want"], self._book
+        number, want, book = received["lock"], received["want"], self._book
         if not want:
             if number not in book.locks:
                 raise Broken("WMP-4.1", f"GIVE withdraws lock {number}, which it never gave")
@@ -364,12 +368,14 @@ class PlayedManager(PlayedPeer):
             return
         if book.locks and number <= max(book.locks):
             raise Broken("WMP-4.1", f"lock {number} after {max(book.locks)}: locks grow")
-        hold = (heard["hold"] or 0) / self.talk.wire.unit
-        window = heard["window"] or 0
+        hold = (received["hold"] or 0) / self.talk.wire.unit
+        window = received["window"] or 0
         if window > want:
             raise Broken("WMP-4.2", f"window {window} of want {want}")
         self.windows = self.windows or window > 0
-        lock = OfferedLock(number, want, window, heard["roles"], heard["needs"], hold, heard.at)
+        lock = OfferedLock(
+            number, want, window, received["roles"], received["needs"], hold, received.at
+        )
         self.last_lock = max(self.last_lock, number)
         book.locks[number] = self.locks[number] = lock
         self._check_resources()
@@ -396,10 +402,10 @@ class PlayedManager(PlayedPeer):
                     f"{locked} {name} are locked and {running} in use by jobs, of {total} in all",
                 )
 
-    def _done(self, heard: Heard) -> None:
+    def _done(self, received: ReceivedMessage) -> None:
         """Each job is answered once, to who gave it, by owner, id and attempt (WMP-6.6)."""
-        owner: Peer = tuple(heard["manager"])
-        for (id, attempt), outcome in zip(heard.jobs, heard.outcomes, strict=True):
+        owner: Peer = tuple(received["manager"])
+        for (id, attempt), outcome in zip(received.jobs, received.outcomes, strict=True):
             key = owner, id, attempt
             held = self.given.get((owner, id))
             if held is not None and held.attempt == attempt:
@@ -419,7 +425,7 @@ class PlayedManager(PlayedPeer):
 
     def drop_timed_out(self) -> None:
         """Forget what the worker has given up by now (WMP-4.11, 9.14)."""
-        if self.last_said + self.expire <= self.talk.now + 1e-6:
+        if self.last_sent + self.expire <= self.talk.now + 1e-6:
             self._lose("WMP-9.14")
         for lock in list(self.locks.values()):
             if self.talk.now >= lock.at + lock.hold + 5.0 - self.talk.wire.grace - 1e-6:

@@ -76,7 +76,7 @@ class _Managed:
 
     def _until_ended(self, helper: PlayedWorker, name: str) -> None:
         until = self.talk.now + 20.0
-        while not any(end.name == name for end in self.talk.hear_ends()):
+        while not any(end.name == name for end in self.talk.collect_ends()):
             self.talk.check(
                 self.talk.now < until, f"{name} does not end, though a worker asks", "WMP-6.1"
             )
@@ -127,14 +127,14 @@ class _Managed:
             job = self.past[number % len(self.past)]
             columns = Columns([job.id], [job.attempt], outcomes=[0], payloads=[b"stale"])
             if job.id not in worker.held:
-                worker.say(Command.DONE, columns, manager=worker.testee)
+                worker.send(Command.DONE, columns, manager=worker.testee)
 
     def _early_done(self, worker: PlayedWorker, number: int, ahead: int) -> None:
         """Behind a gap: what comes before it is late."""
         if (job := self._held(worker, number)) is not None:
             columns = Columns([job.id], [job.attempt], outcomes=[0], payloads=[b"too early"])
             number = worker.number + 2 + ahead
-            worker.say(Command.DONE, columns, manager=worker.testee, number=number)
+            worker.send(Command.DONE, columns, manager=worker.testee, number=number)
 
     def _repeat(self, worker: PlayedWorker, back: int, _: int) -> None:
         if worker.number > back:
@@ -295,7 +295,7 @@ class _Worked:
 
     def _gap(self, manager: PlayedManager, ahead: int, _: int) -> None:
         columns = Columns([900 + ahead], [1], payloads=[b"behind a gap"])
-        manager.say(
+        manager.send(
             Command.TAKE,
             columns,
             lock=1,
@@ -324,7 +324,7 @@ class _Worked:
         self.talk.wait(units)
         manager.answers = True
         self.talk.settle()
-        if manager.last_said + manager.expire <= self.talk.now + 1.0:
+        if manager.last_sent + manager.expire <= self.talk.now + 1.0:
             manager.new_session()
         manager.pong()
 
@@ -384,11 +384,17 @@ class _Passed:
         """What was sent last arrives there, once, and nowhere else."""
         label = f"n{self.sent}"
         who.expect(
-            Command.PING, Command.PONG, where=lambda heard: heard["label"] == label, rule="WMP-8.2"
+            Command.PING,
+            Command.PONG,
+            where=lambda received: received["label"] == label,
+            rule="WMP-8.2",
         )
         for one in (who, *others):
-            again = one.hears(
-                Command.PING, Command.PONG, where=lambda heard: heard["label"] == label, within=0.0
+            again = one.wait_for(
+                Command.PING,
+                Command.PONG,
+                where=lambda received: received["label"] == label,
+                within=0.0,
             )
             self.talk.check(again is None, f"it arrives at {one.name}, too", "WMP-8.2")
 
@@ -398,19 +404,19 @@ class _Passed:
         self.sent += 1
         sender, receiver = self.below[lower], self.above[upper]
         to = self.routes[sender.name, receiver.name]
-        sender.say(Command.PING, to=to, label=f"n{self.sent}", session=1, ack=0)
+        sender.send(Command.PING, to=to, label=f"n{self.sent}", session=1, ack=0)
         self._arrives(receiver, self.above[1 - upper], *self.below)
 
     def _down(self, lower: int, upper: int, _: int) -> None:
         self.sent += 1
         sender, receiver = self.above[upper], self.below[lower]
         to = self.routes[sender.name, receiver.name]
-        sender.say(Command.PONG, to=to, label=f"n{self.sent}", expire=6000, session=1)
+        sender.send(Command.PONG, to=to, label=f"n{self.sent}", expire=6000, session=1)
         self._arrives(receiver, self.below[1 - lower], *self.above)
 
     def _all(self, lower: int, upper: int, _: int) -> None:
         self.sent += 1
-        self.below[lower].say(Command.PING, label=f"n{self.sent}")
+        self.below[lower].send(Command.PING, label=f"n{self.sent}")
         for one in self.above:
             self._arrives(one, *self.below)
 
@@ -433,7 +439,7 @@ class _Passed:
     def _error(self, lower: int, upper: int, code: int) -> None:
         sender = self.above[upper]
         to = self.routes[sender.name, self.below[lower].name]
-        sender.say(Command.ERROR, to=to, code=_CODES[code % len(_CODES)])
+        sender.send(Command.ERROR, to=to, code=_CODES[code % len(_CODES)])
 
 
 _ACTORS: dict[str, Callable[[Any], Any]] = {

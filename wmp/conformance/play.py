@@ -51,8 +51,8 @@ def judge(case: Case, talk: Talk, script: Callable[[], None]) -> CaseResult:
     try:
         wire.start()
         script()
-        if talk.said:
-            verdict, text = Verdict.INFORMATIONAL, talk.said
+        if talk.finding:
+            verdict, text = Verdict.INFORMATIONAL, talk.finding
     except Broken as broken:
         rule, text = broken.rule, broken.text
         verdict = {

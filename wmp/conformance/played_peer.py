@@ -10,7 +10,7 @@ from attrs import define, field
 
 from wmp import codec
 from wmp.conformance.case import Broken
-from wmp.conformance.talk import Heard, Talk
+from wmp.conformance.talk import ReceivedMessage, Talk
 from wmp.conformance.wire import Connection
 from wmp.message import Columns, Command, Field, Frame, Message, Path, Peer
 from wmp.testing.scripted_peer import NUMBERED, ScriptedPeer
@@ -28,14 +28,14 @@ class PlayedPeer(ScriptedPeer):
     lively: bool = True
     """Whether it does by itself what liveness asks of it."""
     testee: Peer | None = None
-    """(identity, epoch) of the testee, once it has been heard."""
-    inbox: list[Heard] = field(factory=list)
-    """What was heard and not yet expected by the script."""
-    says_ack: int | None = None
-    """What its acks say instead of ``received``."""
+    """(identity, epoch) of the testee, once a message of it has come."""
+    inbox: list[ReceivedMessage] = field(factory=list)
+    """What was received and not yet expected by the script."""
+    ack_override: int | None = None
+    """What it acknowledges instead of ``received``."""
     sent: dict[int, tuple[Command, list[Frame]]] = field(factory=dict)
     """What was sent in this session's stream, by number."""
-    last_said: float = -inf
+    last_sent: float = -inf
     _seen: dict[tuple[int, int], Any] = field(factory=dict)
     _paths: set[Path] = field(factory=set)
     _past: set[Path] = field(factory=set)
@@ -54,8 +54,8 @@ class PlayedPeer(ScriptedPeer):
 
     @property
     def ack(self) -> int:
-        """What its acks say."""
-        return self.received if self.says_ack is None else self.says_ack
+        """What it acknowledges."""
+        return self.received if self.ack_override is None else self.ack_override
 
     def move(self, connection: Connection | None = None, *, hops: Path | None = None) -> None:
         """Speak over another connection, or through other devices, from now on."""
@@ -65,7 +65,7 @@ class PlayedPeer(ScriptedPeer):
             self.hops = hops
         self._paths.add(self.path)
 
-    def listens_to(self, path: Path) -> None:
+    def receives_at(self, path: Path) -> None:
         """Take what is sent to another path for its own, too."""
         self._paths.add(path)
 
@@ -88,7 +88,7 @@ class PlayedPeer(ScriptedPeer):
         return message.to[::-1] in self._past
 
     def settle(self) -> None:
-        """Let what is on its way arrive, and say nothing meanwhile."""
+        """Let what is on its way arrive, and send nothing meanwhile."""
         lively, self.lively = self.lively, False
         self.talk.settle()
         self.lively = lively
@@ -98,9 +98,9 @@ class PlayedPeer(ScriptedPeer):
             return False
         return not message.to or message.to[::-1] in self._paths
 
-    # -- saying
+    # -- sending
 
-    def say(
+    def send(
         self,
         command: Command,
         columns: Columns | None = None,
@@ -125,26 +125,26 @@ class PlayedPeer(ScriptedPeer):
     def raw(self, *frames: Frame) -> None:
         """Send frames as they are."""
         assert self.connection is not None, f"{self.name} has no connection yet"
-        self.last_said = self.talk.now
+        self.last_sent = self.talk.now
         self.talk.send(self.name, self.connection, frames)
 
     def repeat(self, number: int | None = None) -> None:
         """Send a numbered message again, the last one unless told, byte by byte."""
         self.raw(*self.sent[self.number if number is None else number][1])
 
-    # -- hearing
+    # -- receiving
 
-    def hear(self, connection: Connection, frames: Sequence[Frame], message: Message) -> None:
+    def receive(self, connection: Connection, frames: Sequence[Frame], message: Message) -> None:
         if message.hops:
             raise Broken("WMP-2.5", "its 'from' names devices, and there are none")
         self._check_sender(message.sender)
-        heard = Heard(self.talk.now, connection, message, frames)
-        self._check_stream(heard)
-        self.inbox.append(heard)
-        self.understand(heard)
+        received = ReceivedMessage(self.talk.now, connection, message, frames)
+        self._check_stream(received)
+        self.inbox.append(received)
+        self.understand(received)
 
-    def understand(self, heard: Heard) -> None:
-        """Take in what was heard."""
+    def understand(self, received: ReceivedMessage) -> None:
+        """Learn from what was received."""
 
     def due(self) -> float:
         return inf
@@ -160,20 +160,20 @@ class PlayedPeer(ScriptedPeer):
                 raise Broken("WMP-1.1", f"its epoch {sender[1]} is below {self.testee[1]}")
         self.testee = sender
 
-    def _check_stream(self, heard: Heard) -> None:
+    def _check_stream(self, received: ReceivedMessage) -> None:
         """Hold numbers and acks against section 7."""
-        session, number, ack = heard["session"], heard["number"], heard["ack"]
+        session, number, ack = received["session"], received["number"], received["ack"]
         if ack is not None and session == self.session and ack > self.number:
             text = f"ack {ack}, but only {self.number} was ever sent"
             raise Broken("WMP-7.2", text, "must")
-        if heard.command not in NUMBERED or session != self.session:
+        if received.command not in NUMBERED or session != self.session:
             return
-        message = heard.message
+        message = received.message
         content = {k: v for k, v in message.fields.items() if k != Field.ACK}
         said = message.command, content, message.columns
         before = self._seen.setdefault((session, number), said)
         if number <= self.received:
-            heard.again = True
+            received.again = True
             if before != said:
                 raise Broken("WMP-7.1", f"number {number} was something else the first time")
         elif number == self.received + 1:
@@ -189,19 +189,19 @@ class PlayedPeer(ScriptedPeer):
         self,
         *commands: Command,
         within: float | None = None,
-        where: Callable[[Heard], bool] | None = None,
+        where: Callable[[ReceivedMessage], bool] | None = None,
         again: bool = False,
         rule: str = "",
         what: str = "",
         **fields: Any,
-    ) -> Heard:
+    ) -> ReceivedMessage:
         """Wait for a message and take it out of the inbox.
 
         Args:
             commands: Any of these.
             within: Units from now; None for "at once".
             where: What else must be so.
-            again: Whether a numbered message that was heard before counts.
+            again: Whether a numbered message that was received before counts.
             rule: What is broken if it does not come; the case's first.
             what: Why it must come, for people.
             fields: Fields that it must have, by their names.
@@ -209,39 +209,39 @@ class PlayedPeer(ScriptedPeer):
         Raises:
             Broken: It did not come.
         """
-        found = self.hears(*commands, within=within, where=where, again=again, **fields)
+        found = self.wait_for(*commands, within=within, where=where, again=again, **fields)
         if found is None:
             names = " or ".join(command.name for command in commands)
             shown = "".join(f" {name}={value!r}" for name, value in fields.items())
-            others = ", ".join(heard.command.name for heard in self.inbox[-6:]) or "nothing"
+            others = ", ".join(received.command.name for received in self.inbox[-6:]) or "nothing"
             when = self.talk.wire.grace if within is None else within
             text = f"no {names}{shown} to {self.name} within {when:g} units"
             text += f", {what}; heard: {others}" if what else f"; heard: {others}"
             raise Broken(rule or self.talk.first_rule, text)
         return found
 
-    def hears(
+    def wait_for(
         self,
         *commands: Command,
         within: float | None = None,
-        where: Callable[[Heard], bool] | None = None,
+        where: Callable[[ReceivedMessage], bool] | None = None,
         again: bool = False,
         **fields: Any,
-    ) -> Heard | None:
+    ) -> ReceivedMessage | None:
         """Wait for a message and take it out of the inbox; None when it does not come."""
         talk = self.talk
         until = talk.now + (talk.wire.grace if within is None else within)
         start = 0
         while True:
-            for heard in self.inbox[start:]:
+            for received in self.inbox[start:]:
                 if (
-                    heard.command in commands
-                    and heard.again <= again
-                    and all(heard[name] == value for name, value in fields.items())
-                    and (where is None or where(heard))
+                    received.command in commands
+                    and received.again <= again
+                    and all(received[name] == value for name, value in fields.items())
+                    and (where is None or where(received))
                 ):
-                    self.inbox.remove(heard)
-                    return heard
+                    self.inbox.remove(received)
+                    return received
             start = len(self.inbox)
             if not talk.pump(until):
                 return None
@@ -250,7 +250,7 @@ class PlayedPeer(ScriptedPeer):
         self,
         *commands: Command,
         during: float | None = None,
-        where: Callable[[Heard], bool] | None = None,
+        where: Callable[[ReceivedMessage], bool] | None = None,
         again: bool = True,
         rule: str = "",
         what: str = "",
@@ -261,11 +261,11 @@ class PlayedPeer(ScriptedPeer):
         Raises:
             Broken: It came.
         """
-        if found := self.hears(*commands, within=during, where=where, again=again, **fields):
+        if found := self.wait_for(*commands, within=during, where=where, again=again, **fields):
             text = f"{found.command.name} to {self.name}"
             raise Broken(rule or self.talk.first_rule, f"{text}: {what or 'none was expected'}")
 
     def clear(self) -> None:
-        """Forget what was heard so far."""
+        """Forget what was received so far."""
         self.talk.settle()
         self.inbox.clear()

@@ -255,7 +255,7 @@ class SocketWire:
         self._collect(events)
         if self._process is None or self._process.output not in events:
             return False
-        if self._hear():
+        if self._receive():
             return True
         if self._process.ended:
             self._poller.unregister(self._process.output)
@@ -293,7 +293,7 @@ class SocketWire:
         self._tell(f"cancel {name}")
 
     def ends(self) -> list[JobEnd]:
-        self._hear()
+        self._receive()
         self._check_known()
         ends, self._ends = self._ends, []
         return ends
@@ -307,26 +307,26 @@ class SocketWire:
             raise Unimplemented("no command, so that no job can be submitted")
         self._process.tell(line)
 
-    def _hear(self) -> bool:
+    def _receive(self) -> bool:
         """Read what the manager has written; whether it was anything."""
         if self._process is None:
             return False
-        heard = False
+        received = False
         for line in self._process.lines():
             match line.split():
                 case ["submitted", name]:
                     self._submitted.add(name)
                 case ["ended", name, outcome, data] if outcome in _OUTCOMES:
                     self._ends.append(JobEnd(name, outcome, _bytes(data)))
-                    heard = True
+                    received = True
                 case ["status", name, fraction, data]:
                     said = f"{fraction} {_bytes(data).decode(errors='replace')}"
                     self._ends.append(JobEnd(name, "status", said.encode()))
-                    heard = True
+                    received = True
                 case ["unknown", name, option]:
                     self._unknown = f"{option} of {name}"
-                    heard = True
-        return heard
+                    received = True
+        return received
 
     def drain(self) -> None:
         self._drained = True

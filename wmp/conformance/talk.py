@@ -1,9 +1,9 @@
 """A conversation with a testee: what a script is written against.
 
 A script is plain blocking code. It makes peers with :meth:`Talk.worker` or
-:meth:`Talk.manager` (:mod:`wmp.conformance.played_peer`), lets them speak, and waits for answers;
+:meth:`Talk.manager` (:mod:`wmp.conformance.played_peer`), lets them send, and waits for answers;
 while it waits, the peers do by themselves what keeps a connection alive. Everything that the
-testee says is held against the rules that hold always, whatever the script is about.
+testee sends is held against the rules that hold always, whatever the script is about.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from wmp.conformance.wire import Connection, JobEnd, SubmittedJob, Wire
 from wmp.errors import DecodeError
 from wmp.message import Command, Field, Frame, Message
 
-__all__ = ["Heard", "Player", "Talk"]
+__all__ = ["Player", "ReceivedMessage", "Talk"]
 
 
 @define(eq=False)
-class Heard:
-    """A message of the testee, as one of the kit's peers heard it."""
+class ReceivedMessage:
+    """A message of the testee, as one of the kit's peers received it."""
 
     at: float
     """Units since the testee was started."""
@@ -34,7 +34,7 @@ class Heard:
     message: Message
     frames: Sequence[Frame]
     again: bool = False
-    """A numbered message that was heard before."""
+    """A numbered message that was received before."""
     asked: set[int] = field(factory=set)
     """Jobs in it that a script has asked for."""
 
@@ -77,7 +77,7 @@ class Player(Protocol):
     def was_for(self, message: Message) -> bool:
         """Whether it was for this peer before it started again."""
 
-    def hear(self, connection: Connection, frames: Sequence[Frame], message: Message) -> None:
+    def receive(self, connection: Connection, frames: Sequence[Frame], message: Message) -> None:
         """Take it in; answer what keeps the connection alive.
 
         Raises:
@@ -107,7 +107,7 @@ class Talk:
     """The testee has ended, or is not asked whether it still works."""
     book: Any = None
     """What the peers of this conversation know together of the testee."""
-    said: str = ""
+    finding: str = ""
     """What an informational case found out."""
     _jobs: int = 0
 
@@ -150,7 +150,7 @@ class Talk:
         due = min([until, *(player.due() for player in self.players)])
         arrived = self.wire.receive(due)
         if arrived is not None:
-            self._hear(*arrived)
+            self._receive(*arrived)
             return True
         if self.now < due:
             return True  # the submitter was told something
@@ -186,24 +186,24 @@ class Talk:
         """Note something in the conversation."""
         self.lines.append(TranscriptLine(self.now, "", "#", text=text))
 
-    def _hear(self, connection: Connection, frames: Sequence[Frame]) -> None:
+    def _receive(self, connection: Connection, frames: Sequence[Frame]) -> None:
         message = self.read(frames)
-        hearers = [
+        receivers = [
             player
             for player in self.players
             if message is not None and player.is_for(connection, message)
         ]
-        names = " ".join(player.name for player in hearers)
+        names = " ".join(player.name for player in receivers)
         self.lines.append(
             TranscriptLine(self.now, names, "<", tuple(frames), message, describe(message, frames))
         )
         self.check_form(frames)
         if message is None:
             raise Broken("WMP-2.4", "what it says is no message")
-        if not hearers:
+        if not receivers:
             self._nobody(connection, message)
-        for player in hearers:
-            player.hear(connection, frames, message)
+        for player in receivers:
+            player.receive(connection, frames, message)
 
     def _nobody(self, connection: Connection, message: Message) -> None:
         known = [p for p in self.players if getattr(p, "connection", None) == connection]
@@ -236,7 +236,7 @@ class Talk:
         self.remark(f"cancel {name}")
         self.wire.cancel(name)
 
-    def hear_ends(self) -> list[JobEnd]:
+    def collect_ends(self) -> list[JobEnd]:
         """What the submitter has been told so far.
 
         Raises:
@@ -266,7 +266,7 @@ class Talk:
         found: list[JobEnd] = []
 
         def told() -> bool:
-            found[:] = [end for end in self.hear_ends() if end.name == name]
+            found[:] = [end for end in self.collect_ends() if end.name == name]
             return bool(found)
 
         self.until(told, grace, rule, f"{name} did not end within {grace:g} units")
@@ -276,7 +276,7 @@ class Talk:
 
     def not_ended(self, name: str, rule: str = "") -> None:
         """Hold that a job has not ended."""
-        for end in self.hear_ends():
+        for end in self.collect_ends():
             if end.name == name:
                 raise Broken(rule or self.first_rule, f"{name} ended: {end.outcome}")
 
@@ -303,4 +303,4 @@ class Talk:
     def inform(self, text: str) -> None:
         """Say what was found out: the case is INFORMATIONAL."""
         self.remark(text)
-        self.said = text
+        self.finding = text

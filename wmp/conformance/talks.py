@@ -12,7 +12,7 @@ from wmp import codec
 from wmp.conformance.case import Broken
 from wmp.conformance.frame_check import check_head
 from wmp.conformance.manager_played import PlayedManager, WorkerBook
-from wmp.conformance.talk import Heard, Talk
+from wmp.conformance.talk import ReceivedMessage, Talk
 from wmp.conformance.wire import EPOCH, Connection
 from wmp.conformance.worker_played import ManagerBook, PlayedWorker
 from wmp.errors import DecodeError
@@ -132,7 +132,7 @@ class Neighbor:
     side: str = "dialled"
     identity: bytes = b"peer"
     epoch: int = EPOCH
-    inbox: list[Heard] = field(factory=list)
+    inbox: list[ReceivedMessage] = field(factory=list)
 
     @property
     def path(self) -> Path:
@@ -147,9 +147,9 @@ class Neighbor:
     def was_for(self, message: Message) -> bool:
         return False
 
-    def hear(self, connection: Connection, frames: Sequence[Frame], message: Message) -> None:
+    def receive(self, connection: Connection, frames: Sequence[Frame], message: Message) -> None:
         self.connection = connection
-        self.inbox.append(Heard(self.talk.now, connection, message, frames))
+        self.inbox.append(ReceivedMessage(self.talk.now, connection, message, frames))
 
     def due(self) -> float:
         return inf
@@ -162,7 +162,7 @@ class Neighbor:
         assert self.connection is not None
         self.talk.send(self.name, self.connection, frames)
 
-    def say(
+    def send(
         self,
         command: Command,
         columns: Columns | None = None,
@@ -177,20 +177,20 @@ class Neighbor:
         self.raw(*codec.encode(message))
         return message
 
-    def hears(
+    def wait_for(
         self,
         *commands: Command,
         within: float | None = None,
-        where: Callable[[Heard], bool] | None = None,
-    ) -> Heard | None:
+        where: Callable[[ReceivedMessage], bool] | None = None,
+    ) -> ReceivedMessage | None:
         """Wait for a message and take it out of the inbox; None when it does not come."""
         talk = self.talk
         until = talk.now + (talk.wire.grace if within is None else within)
         while True:
-            for heard in self.inbox:
-                if heard.command in commands and (where is None or where(heard)):
-                    self.inbox.remove(heard)
-                    return heard
+            for received in self.inbox:
+                if received.command in commands and (where is None or where(received)):
+                    self.inbox.remove(received)
+                    return received
             if not talk.pump(until):
                 return None
 
@@ -198,21 +198,21 @@ class Neighbor:
         self,
         *commands: Command,
         within: float | None = None,
-        where: Callable[[Heard], bool] | None = None,
+        where: Callable[[ReceivedMessage], bool] | None = None,
         rule: str = "",
-    ) -> Heard:
+    ) -> ReceivedMessage:
         """Wait for a message and take it out of the inbox.
 
         Raises:
             Broken: It did not come.
         """
-        heard = self.hears(*commands, within=within, where=where)
-        if heard is None:
+        received = self.wait_for(*commands, within=within, where=where)
+        if received is None:
             names = " or ".join(command.name for command in commands)
-            others = ", ".join(heard.command.name for heard in self.inbox[-6:]) or "nothing"
+            others = ", ".join(received.command.name for received in self.inbox[-6:]) or "nothing"
             text = f"no {names} arrives at {self.name}; heard: {others}"
             raise Broken(rule or self.talk.first_rule, text)
-        return heard
+        return received
 
     def never(self, *commands: Command, rule: str = "", what: str = "") -> None:
         """Hold that no such message arrives.
@@ -220,19 +220,21 @@ class Neighbor:
         Raises:
             Broken: It arrived.
         """
-        if found := self.hears(*commands):
+        if found := self.wait_for(*commands):
             text = f"{found.command.name} arrives at {self.name}: {what or 'none was expected'}"
             raise Broken(rule or self.talk.first_rule, text)
 
-    def error(self, code: str, rule: str = "") -> Heard:
+    def error(self, code: str, rule: str = "") -> ReceivedMessage:
         """Wait for ERROR of this code.
 
         Raises:
             Broken: It did not come.
         """
-        heard = self.expect(Command.ERROR, rule=rule)
-        self.talk.check(heard["code"] == code, f"ERROR {heard['code']!r}, expected {code!r}", rule)
-        return heard
+        received = self.expect(Command.ERROR, rule=rule)
+        self.talk.check(
+            received["code"] == code, f"ERROR {received['code']!r}, expected {code!r}", rule
+        )
+        return received
 
 
 @define(eq=False)
@@ -271,13 +273,13 @@ class DeviceTalk(Talk):
         until = self.now + max(self.wire.grace, self.wire.patience)
         for one in above:
             # What a device cannot pass on yet it drops: ask again.
-            heard = None
-            while heard is None:
-                below.say(Command.PING, label="who is there")
+            received = None
+            while received is None:
+                below.send(Command.PING, label="who is there")
                 left = until - self.now
-                heard = one.hears(Command.PING, within=min(max(1.0, self.wire.grace), left))
+                received = one.wait_for(Command.PING, within=min(max(1.0, self.wire.grace), left))
                 self.check(
-                    heard is not None or self.now < until,
+                    received is not None or self.now < until,
                     f"no PING from below arrives at {one.name}",
                     "WMP-8.1",
                 )
@@ -291,13 +293,13 @@ class DeviceTalk(Talk):
         self._routes += 1
         label = f"route {self._routes}"
 
-        def fits(heard: Heard) -> bool:
-            return bool(heard["label"] == label)
+        def fits(received: ReceivedMessage) -> bool:
+            return bool(received["label"] == label)
 
-        below.say(Command.PING, label=label)
+        below.send(Command.PING, label=label)
         ping = above.expect(Command.PING, where=fits, rule="WMP-8.1")
         down = ping.message.source[::-1]
-        above.say(Command.PONG, to=down, expire=6000, session=1, label=label)
+        above.send(Command.PONG, to=down, expire=6000, session=1, label=label)
         pong = below.expect(Command.PONG, where=fits, rule="WMP-8.2")
         return down, pong.message.source[::-1]
 
@@ -310,10 +312,12 @@ class DeviceTalk(Talk):
         self.remark("does it still work?")
         above = [p for p in self.players if isinstance(p, Neighbor) and p.side == "taken"]
         newcomer = self.below("newcomer")
-        newcomer.say(Command.PING, label="still there?")
+        newcomer.send(Command.PING, label="still there?")
         upper = above[0] if above else self.above()
-        heard = upper.expect(
-            Command.PING, where=lambda heard: heard["label"] == "still there?", rule="WMP-10.1"
+        received = upper.expect(
+            Command.PING,
+            where=lambda received: received["label"] == "still there?",
+            rule="WMP-10.1",
         )
-        upper.say(Command.PONG, to=heard.message.answer_to, expire=6000, session=1)
+        upper.send(Command.PONG, to=received.message.answer_to, expire=6000, session=1)
         newcomer.expect(Command.PONG, rule="WMP-10.1")

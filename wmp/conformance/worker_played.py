@@ -10,7 +10,7 @@ from attrs import define, field
 
 from wmp.conformance.case import Broken
 from wmp.conformance.played_peer import PlayedPeer
-from wmp.conformance.talk import Heard
+from wmp.conformance.talk import ReceivedMessage
 from wmp.message import Columns, Command, Outcome, Path
 
 __all__ = ["Held", "ManagerBook", "PlayedWorker"]
@@ -78,11 +78,11 @@ class PlayedWorker(PlayedPeer):
     _readies: list[_Ready] = field(factory=list)
     _locks: dict[int, _PlayedLock] = field(factory=dict)
     _forgotten: int = 0
-    """The session that was forgotten, until the next is heard."""
+    """The session that was forgotten, until the next is received."""
     _older: int = 0
     """The last session of an older epoch."""
 
-    # -- saying
+    # -- sending
 
     def ready(self, credit: int = 1, **fields: Any) -> None:
         """READY to everybody, with the next number unless ``ready`` is given."""
@@ -97,7 +97,7 @@ class PlayedWorker(PlayedPeer):
                 self._readies.clear()  # what comes from now on was said after it
             roles, resources = fields["roles"], fields["resources"]
             self._readies.append(_Ready(number, credit, roles, resources))
-        self.say(Command.READY, to=to, credit=credit, **fields)
+        self.send(Command.READY, to=to, credit=credit, **fields)
 
     def ping(self, *, held: Sequence[Held] | None = None, **fields: Any) -> None:
         """PING; to the manager once it is known. ``held`` lists jobs, empty says idle."""
@@ -110,31 +110,31 @@ class PlayedWorker(PlayedPeer):
                 columns = Columns([job.id for job in held], [job.attempt for job in held])
             else:
                 fields["idle"] = True
-        self.say(Command.PING, columns, to=to, **fields)
+        self.send(Command.PING, columns, to=to, **fields)
 
-    def ask(self, **fields: Any) -> Heard:
+    def ask(self, **fields: Any) -> ReceivedMessage:
         """PING, and wait for the PONG that answers it.
 
         Raises:
             Broken: There is none.
         """
         self.settle()
-        self.inbox = [heard for heard in self.inbox if heard.command is not Command.PONG]
+        self.inbox = [received for received in self.inbox if received.command is not Command.PONG]
         self.ping(**fields)
         return self.expect(Command.PONG, rule="WMP-9.2")
 
-    def meet(self) -> Heard:
+    def meet(self) -> ReceivedMessage:
         """PING whoever is there and wait for its PONG.
 
         Raises:
             Broken: There is none (WMP-9.2).
         """
-        self.inbox = [heard for heard in self.inbox if heard.command is not Command.PONG]
+        self.inbox = [received for received in self.inbox if received.command is not Command.PONG]
         until = self.talk.now + max(self.talk.wire.grace, self.talk.wire.patience)
         while True:
             self.ping(to=())
             left = until - self.talk.now
-            if (pong := self.hears(Command.PONG, within=min(1.0, left))) is not None:
+            if (pong := self.wait_for(Command.PONG, within=min(1.0, left))) is not None:
                 return pong
             self.talk.check(self.talk.now < until, "no PING is answered", "WMP-9.2")
 
@@ -152,7 +152,7 @@ class PlayedWorker(PlayedPeer):
             self._locks[lock].repeated = True
             if not want:
                 self._locks[lock].due = self.talk.now + self.talk.wire.grace
-        self.say(Command.GIVE, lock=lock, want=want, **fields)
+        self.send(Command.GIVE, lock=lock, want=want, **fields)
         return lock
 
     def promise(
@@ -191,17 +191,17 @@ class PlayedWorker(PlayedPeer):
                 if one <= Outcome.ERROR and not job.free and "number" not in fields:
                     self.talk.book.finished.add(job.id)
                 self._lose(job)
-        self.say(Command.DONE, columns, **fields)
+        self.send(Command.DONE, columns, **fields)
 
     def status(self, job: Held, fraction: float | None, text: str | None = None) -> None:
         """STATUS of one job."""
         columns = Columns([job.id], [job.attempt], fractions=[fraction], texts=[text])
-        self.say(Command.STATUS, columns, manager=self.testee)
+        self.send(Command.STATUS, columns, manager=self.testee)
 
     def bye(self) -> None:
         """BYE: everything held is the manager's again."""
         self.settle()  # what is on its way was said before
-        self.say(Command.BYE)
+        self.send(Command.BYE)
         self._lose_all()
         self._locks.clear()
         self._readies.clear()
@@ -209,7 +209,7 @@ class PlayedWorker(PlayedPeer):
 
     def error(self, code: str, **fields: Any) -> None:
         """ERROR."""
-        self.say(Command.ERROR, code=code, **fields)
+        self.send(Command.ERROR, code=code, **fields)
 
     def restart(self) -> None:
         self.settle()  # what is on its way is for the older one
@@ -226,7 +226,7 @@ class PlayedWorker(PlayedPeer):
         self._lose_all()
         self._forgotten = self.session
         self.forget_session()
-        self.inbox = [heard for heard in self.inbox if heard.command is not Command.PONG]
+        self.inbox = [received for received in self.inbox if received.command is not Command.PONG]
         self.ping()
 
     # -- whole flows
@@ -270,11 +270,11 @@ class PlayedWorker(PlayedPeer):
         """Wait for the answer to a GIVE: the jobs of all its TAKEs until the lock is closed."""
         jobs: list[Held] = []
         while True:
-            heard = self.expect(
+            received = self.expect(
                 Command.TAKE, Command.NO, lock=lock, within=within, rule=rule or "WMP-4.4"
             )
-            jobs += [self.held[id] for id, _ in heard.jobs if id in self.held]
-            if not heard["more"]:
+            jobs += [self.held[id] for id, _ in received.jobs if id in self.held]
+            if not received["more"]:
                 return jobs
 
     def take_one(self, within: float | None = None) -> Held:
@@ -289,7 +289,7 @@ class PlayedWorker(PlayedPeer):
         """Do jobs until the one called ``name`` has ended ok: the manager still works."""
         patience = 4.0 if within is None else within
         until = self.talk.now + patience
-        while not any(end.name == name for end in self.talk.hear_ends()):
+        while not any(end.name == name for end in self.talk.collect_ends()):
             self.talk.check(self.talk.now < until, f"{name} does not end any more", rule)
             jobs = self.take(4, hold=1.0, within=2.0)
             if jobs:
@@ -300,7 +300,7 @@ class PlayedWorker(PlayedPeer):
     # -- liveness
 
     def due(self) -> float:
-        due = self.last_said + 1.0 if self.lively and self.testee is not None else inf
+        due = self.last_sent + 1.0 if self.lively and self.testee is not None else inf
         for lock in self._locks.values():
             if lock.open and self.lively:
                 due = min(due, lock.due)
@@ -310,13 +310,13 @@ class PlayedWorker(PlayedPeer):
         for number, lock in self._locks.items():
             if lock.open and self.lively and lock.due <= self.talk.now:
                 raise Broken("WMP-4.4", f"lock {number} is not answered by the end of its hold")
-        if self.last_said + 1.0 <= self.talk.now:
+        if self.last_sent + 1.0 <= self.talk.now:
             self.ping()
 
-    # -- hearing
+    # -- receiving
 
-    def understand(self, heard: Heard) -> None:
-        session = heard["session"]
+    def understand(self, received: ReceivedMessage) -> None:
+        session = received["session"]
         if session is not None and session <= self._older:
             raise Broken("WMP-9.7", f"session {session} is that of an older epoch")
         if session is not None and session > self.session:
@@ -328,24 +328,24 @@ class PlayedWorker(PlayedPeer):
             self._forgotten = 0
             self.forget_session()
             self.session = session
-            self._check_stream(heard)
-        match heard.command:
+            self._check_stream(received)
+        match received.command:
             case Command.WAKE:
-                self._woken(heard)
-            case Command.TAKE if not heard.again and session == self.session:
-                self._took(heard)
-            case Command.NO if not heard.again and session == self.session:
-                self._denied(heard)
+                self._woken(received)
+            case Command.TAKE if not received.again and session == self.session:
+                self._took(received)
+            case Command.NO if not received.again and session == self.session:
+                self._denied(received)
             case Command.PONG:
-                self._pong(heard)
+                self._pong(received)
             case Command.CANCEL | Command.ERROR | Command.TAKE | Command.NO:
                 pass
             case _:
-                raise Broken("WMP-10.4", f"a manager says {heard.command.name}")
+                raise Broken("WMP-10.4", f"a manager says {received.command.name}")
 
-    def _woken(self, heard: Heard) -> None:
+    def _woken(self, received: ReceivedMessage) -> None:
         """WAKE only for credit, role and resources that are there (WMP-3.4)."""
-        count, role, needs = heard["count"], heard["role"], heard["needs"]
+        count, role, needs = received["count"], received["role"], received["needs"]
         fitting = [
             ready
             for ready in self._readies
@@ -361,25 +361,25 @@ class PlayedWorker(PlayedPeer):
         for ready in fitting:
             ready.left -= count
 
-    def _took(self, heard: Heard) -> None:
-        lock = self._locks.get(heard["lock"])
+    def _took(self, received: ReceivedMessage) -> None:
+        lock = self._locks.get(received["lock"])
         if lock is None:
-            raise Broken("WMP-4.6", f"TAKE for lock {heard['lock']}, which was never given")
+            raise Broken("WMP-4.6", f"TAKE for lock {received['lock']}, which was never given")
         if not lock.open:
             rule = "WMP-4.5" if lock.repeated else "WMP-4.6"
-            raise Broken(rule, f"TAKE for lock {heard['lock']}, which is answered already")
-        if len(heard.jobs) > lock.left:
-            raise Broken("WMP-4.6", f"{len(heard.jobs)} jobs where {lock.left} are wanted")
-        if heard["role"] not in lock.roles:
-            raise Broken("WMP-4.6", f"role {heard['role']!r} is none of {list(lock.roles)}")
-        if not _within(heard["needs"], lock.needs):
-            raise Broken("WMP-4.6", f"needs {heard['needs']!r}, but {lock.needs!r} is locked")
-        if tuple(heard["manager"]) != self.testee:
-            raise Broken("WMP-4.7", f"TAKE names {heard['manager']!r} as owner of its jobs")
-        lock.left -= len(heard.jobs)
-        lock.open = bool(heard["more"])
-        for (id, attempt), payload in zip(heard.jobs, heard.payloads, strict=True):
-            self._lease(Held(id, attempt, payload, heard["role"], heard["number"], self))
+            raise Broken(rule, f"TAKE for lock {received['lock']}, which is answered already")
+        if len(received.jobs) > lock.left:
+            raise Broken("WMP-4.6", f"{len(received.jobs)} jobs where {lock.left} are wanted")
+        if received["role"] not in lock.roles:
+            raise Broken("WMP-4.6", f"role {received['role']!r} is none of {list(lock.roles)}")
+        if not _within(received["needs"], lock.needs):
+            raise Broken("WMP-4.6", f"needs {received['needs']!r}, but {lock.needs!r} is locked")
+        if tuple(received["manager"]) != self.testee:
+            raise Broken("WMP-4.7", f"TAKE names {received['manager']!r} as owner of its jobs")
+        lock.left -= len(received.jobs)
+        lock.open = bool(received["more"])
+        for (id, attempt), payload in zip(received.jobs, received.payloads, strict=True):
+            self._lease(Held(id, attempt, payload, received["role"], received["number"], self))
 
     def _lease(self, job: Held) -> None:
         book: ManagerBook = self.talk.book
@@ -393,7 +393,7 @@ class PlayedWorker(PlayedPeer):
             raise Broken("WMP-6.3", f"job {job.id} is given again, though its result was told")
         holder = book.leases.get(job.id)
         if holder is not None and not holder.free:
-            silent = self.talk.now - holder.worker.last_said
+            silent = self.talk.now - holder.worker.last_sent
             if silent < book.expire - 1e-6:
                 raise Broken(
                     "WMP-6.4", f"job {job.id} is given away while {holder.worker.name} holds it"
@@ -402,20 +402,20 @@ class PlayedWorker(PlayedPeer):
         book.leases[job.id] = job
         self.held[job.id] = job
 
-    def _denied(self, heard: Heard) -> None:
-        lock = self._locks.get(heard["lock"])
+    def _denied(self, received: ReceivedMessage) -> None:
+        lock = self._locks.get(received["lock"])
         if lock is None:
-            raise Broken("WMP-4.4", f"NO for lock {heard['lock']}, which was never given")
+            raise Broken("WMP-4.4", f"NO for lock {received['lock']}, which was never given")
         if not lock.open:
             rule = "WMP-4.5" if lock.repeated else "WMP-4.4"
-            raise Broken(rule, f"NO for lock {heard['lock']}, which is answered already")
+            raise Broken(rule, f"NO for lock {received['lock']}, which is answered already")
         lock.open = False
 
-    def _pong(self, heard: Heard) -> None:
+    def _pong(self, received: ReceivedMessage) -> None:
         """PONG remembers no more than was said (WMP-9.2)."""
         book: ManagerBook = self.talk.book
-        book.expire = heard["expire"] / self.talk.wire.unit
-        ready, lock = heard["ready"], heard["lock"]
+        book.expire = received["expire"] / self.talk.wire.unit
+        ready, lock = received["ready"], received["lock"]
         if ready is not None and ready > self.ready_number:
             others = [p for p in self.talk.players if p is not self]
             taken = any(getattr(p, "connection", None) == self.connection for p in others)
@@ -424,10 +424,10 @@ class PlayedWorker(PlayedPeer):
         if lock is not None and lock > self.lock:
             raise Broken("WMP-9.2", f"PONG has seen lock {lock}, which was never given")
         for remembered in self._readies:
-            if remembered.number == ready and (heard["credit"] or 0) > remembered.left:
+            if remembered.number == ready and (received["credit"] or 0) > remembered.left:
                 raise Broken(
                     "WMP-3.4",
-                    f"PONG remembers credit {heard['credit']} of READY {ready}, of which "
+                    f"PONG remembers credit {received['credit']} of READY {ready}, of which "
                     f"{remembered.left} is left: WAKE consumes it",
                 )
 

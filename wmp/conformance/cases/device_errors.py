@@ -106,8 +106,8 @@ def a_connection_is_no_identity(talk: DeviceTalk) -> None:
     ready = _ready()
     for name in (b"one", b"two"):
         below.raw(*codec.encode(evolve(ready, source=(name, 1))))
-        heard = above.expect(Command.READY)
-        talk.check(heard.message.source[0] == name, f"from {heard.message.source!r}")
+        received = above.expect(Command.READY)
+        talk.check(received.message.source[0] == name, f"from {received.message.source!r}")
 
 
 @case("WMP-10.1", "WMP-10.2", profile="device")
@@ -133,9 +133,9 @@ def errors_are_not_answered(talk: DeviceTalk) -> None:
     """No ERROR is answered by ERROR."""
     below, (above,) = talk.joined()
     for side in (below, above):
-        side.say(Command.ERROR, code=ErrorCode.MALFORMED)
-        side.say(Command.ERROR, to=(1, b"somebody"), code=ErrorCode.MALFORMED)
-        side.say(Command.ERROR, to=(b"\x00", 1, b"another", 1, b"x"), code="unknown")
+        side.send(Command.ERROR, code=ErrorCode.MALFORMED)
+        side.send(Command.ERROR, to=(1, b"somebody"), code=ErrorCode.MALFORMED)
+        side.send(Command.ERROR, to=(b"\x00", 1, b"another", 1, b"x"), code="unknown")
         side.raw(b"\x85\x01\x0c\x80\x80\xa0")
         side.never(Command.ERROR, what="an ERROR is answered")
 
@@ -145,9 +145,9 @@ def unknown_codes_pass(talk: DeviceTalk) -> None:
     """An ERROR with an unknown code passes like any other."""
     below, (above,) = talk.joined()
     down, up = talk.route(above, below)
-    above.say(Command.ERROR, to=down, code="of a later version")
+    above.send(Command.ERROR, to=down, code="of a later version")
     below.error("of a later version")
-    below.say(Command.ERROR, to=up, code="of a later version")
+    below.send(Command.ERROR, to=up, code="of a later version")
     above.error("of a later version")
 
 
@@ -162,7 +162,7 @@ def errors_find_their_way(talk: DeviceTalk) -> None:
     """ERROR goes along the reversed ``from`` when that can be read."""
     below, _ = talk.joined()
     path = (*below.path, b"before", 3, b"\x00\x01")
-    below.say(Command.BYE, to=(1, b"somebody"), source=path)
+    below.send(Command.BYE, to=(1, b"somebody"), source=path)
     error = below.expect(Command.ERROR)
     talk.check(error.message.to == path[::-1], f"ERROR goes to {error.message.to!r}")
 
@@ -174,6 +174,6 @@ def unknown_keys(talk: DeviceTalk) -> None:
     ready = _ready()
     fields: dict[int | str, Any] = {**ready.fields, 1000: [1, {"a": 2.5}], "own": b"x"}
     below.raw(*codec.encode(evolve(ready, fields=fields)))
-    heard = above.expect(Command.READY)
-    passed = {key: heard.message.fields.get(key) for key in (1000, "own")}
+    received = above.expect(Command.READY)
+    passed = {key: received.message.fields.get(key) for key in (1000, "own")}
     talk.check(passed == {1000: [1, {"a": 2.5}], "own": b"x"}, f"{passed} arrives")

@@ -44,12 +44,12 @@ def a_socket_for_each_upstream(talk: DeviceTalk) -> None:
     """Each upstream has a connection of its own, by which it is heard and answered."""
     below, above = talk.joined(2)
     for one in above:
-        below.say(Command.PING, label=one.name)
-        heard = one.expect(
+        below.send(Command.PING, label=one.name)
+        received = one.expect(
             Command.PING,
-            where=lambda heard, name=one.name: heard["label"] == name,  # type: ignore[misc]
+            where=lambda received, name=one.name: received["label"] == name,  # type: ignore[misc]
         )
-        one.say(Command.PONG, to=heard.message.answer_to, expire=6000, session=1)
+        one.send(Command.PONG, to=received.message.answer_to, expire=6000, session=1)
         below.expect(Command.PONG)
 
 
@@ -63,7 +63,7 @@ def nobody_else_is_affected(talk: DeviceTalk) -> None:
     talk.wire.hang_up(gone.connection)
     talk.wait(2 * talk.wire.grace)
     for to in (lost, down, lost, down):
-        above.say(Command.PONG, to=to, expire=6000, session=1)
+        above.send(Command.PONG, to=to, expire=6000, session=1)
     for _ in range(2):
         above.error(ErrorCode.UNREACHABLE)
         below.expect(Command.PONG)
@@ -73,10 +73,10 @@ def nobody_else_is_affected(talk: DeviceTalk) -> None:
 def discovery_goes_everywhere(talk: DeviceTalk) -> None:
     """READY and PING without ``to`` from below go to every upstream."""
     below, above = talk.joined(2)
-    below.say(Command.READY, ready=1, credit=1, roles=["echo"], resources={"slots": 1})
+    below.send(Command.READY, ready=1, credit=1, roles=["echo"], resources={"slots": 1})
     for one in above:
-        heard = one.expect(Command.READY)
-        talk.check(heard.message.source[:2] == below.path, f"from {heard.message.source!r}")
+        received = one.expect(Command.READY)
+        talk.check(received.message.source[:2] == below.path, f"from {received.message.source!r}")
 
 
 @case("WMP-8.1", "WMP-8.9")
@@ -86,7 +86,7 @@ def discovery_from_above(talk: DeviceTalk) -> None:
     room: dict[str, Any] = {"ready": 1, "credit": 1, "roles": ["r"], "resources": {"slots": 1}}
     said: dict[Command, dict[str, Any]] = {Command.PING: {}, Command.READY: room}
     for command, fields in said.items():
-        above.say(command, **fields)
+        above.send(command, **fields)
         above.error(ErrorCode.DIRECTION, "WMP-10.4")
         below.never(command, what="it came from above")
 
@@ -95,20 +95,20 @@ def discovery_from_above(talk: DeviceTalk) -> None:
 def there_and_back(talk: DeviceTalk) -> None:
     """A message follows its ``to``, loses the device's hop there and gains it in ``from``."""
     below, (above,) = talk.joined()
-    below.say(Command.PING, label="up")
+    below.send(Command.PING, label="up")
     ping = above.expect(Command.PING, rule="WMP-8.1")
     source = ping.message.source
     talk.check(len(source) == 5, f"from is {source!r}: sender, then one hop of three", "WMP-8.3")
     talk.check(source[:2] == below.path, f"from begins with {source[:2]!r}", "WMP-8.3")
     talk.check(isinstance(source[4], bytes), f"the local id is {source[4]!r}", "WMP-8.3")
-    above.say(Command.PONG, to=ping.message.answer_to, expire=6000, session=1)
+    above.send(Command.PONG, to=ping.message.answer_to, expire=6000, session=1)
     pong = below.expect(Command.PONG)
     talk.check(pong.message.to == below.path[::-1], f"to is {pong.message.to!r} on arrival")
     back = pong.message.source
     talk.check(len(back) == 5 and back[:2] == above.path, f"from is {back!r}", "WMP-8.3")
     talk.check(isinstance(back[4], int), f"the local id of a DEALER is {back[4]!r}", "WMP-8.3")
     talk.check(_device(back)[:2] == _device(source)[:2], "its hop has two names", "WMP-8.3")
-    below.say(Command.BYE, to=back[::-1], session=1, ack=0)
+    below.send(Command.BYE, to=back[::-1], session=1, ack=0)
     bye = above.expect(Command.BYE)
     talk.check(bye.message.to == above.path[::-1], f"to is {bye.message.to!r} on arrival")
 
@@ -119,11 +119,11 @@ def each_to_its_own(talk: DeviceTalk) -> None:
     below, above, down, _ = _pair(talk)
     other = talk.below("other")
     theirs, _ = talk.route(above, other)
-    above.say(Command.PONG, to=theirs, expire=6000, session=7)
-    heard = other.expect(Command.PONG)
-    talk.check(heard["session"] == 7, "another message arrives")
+    above.send(Command.PONG, to=theirs, expire=6000, session=7)
+    received = other.expect(Command.PONG)
+    talk.check(received["session"] == 7, "another message arrives")
     below.never(Command.PONG, what="it was for another connection")
-    above.say(Command.PONG, to=down, expire=6000, session=8)
+    above.send(Command.PONG, to=down, expire=6000, session=8)
     below.expect(Command.PONG)
 
 
@@ -136,9 +136,9 @@ def each_upstream_its_own(talk: DeviceTalk) -> None:
         talk.settle()
         one.inbox.clear()
     for index, up in enumerate(ups):
-        below.say(Command.PING, to=up, label=f"to {index}")
-        heard = above[index].expect(Command.PING)
-        talk.check(heard["label"] == f"to {index}", f"{heard['label']!r} arrives there")
+        below.send(Command.PING, to=up, label=f"to {index}")
+        received = above[index].expect(Command.PING)
+        talk.check(received["label"] == f"to {index}", f"{received['label']!r} arrives there")
         above[1 - index].never(Command.PING, what="it was for the other upstream")
 
 
@@ -147,16 +147,16 @@ def a_hop_is_not_believed(talk: DeviceTalk) -> None:
     """The hop is what the device's own socket saw, whatever the message claims."""
     below, above, down, _ = _pair(talk)
     forged = (b"somebody", 1, b"before", 2, b"\x00forged")
-    below.say(Command.PING, source=forged, label="forged")
-    heard = above.expect(Command.PING)
-    source = heard.message.source
+    below.send(Command.PING, source=forged, label="forged")
+    received = above.expect(Command.PING)
+    source = received.message.source
     talk.check(source[:5] == forged, f"from is {source!r}: what came before is kept")
     talk.check(
         source[5:] == (down[2], down[1], down[0]),
         f"its own hop is {source[5:]!r}, before {down[2::-1]!r}",
         "WMP-12.2",
     )
-    above.say(Command.PONG, to=heard.message.answer_to, expire=6000, session=1)
+    above.send(Command.PONG, to=received.message.answer_to, expire=6000, session=1)
     back = below.expect(Command.PONG, rule="WMP-12.2")
     talk.check(back.message.to == forged[::-1], f"to is {back.message.to!r} on arrival")
 
@@ -184,11 +184,11 @@ def nothing_is_changed(talk: DeviceTalk) -> None:
         more = [frames[0], b"\xa1\x17\x01", b"not", b"read"]
         for sent in (frames, more):
             side.raw(*sent)
-            heard = receiver.expect(command)
-            head = codec.peek(heard.frames)
+            received = receiver.expect(command)
+            head = codec.peek(received.frames)
             same = dict(head.fields) == dict(codec.peek(sent).fields)
             talk.check(same, f"fields are {dict(head.fields)!r} on arrival")
-            behind = [bytes(frame) for frame in heard.frames[1:]]
+            behind = [bytes(frame) for frame in received.frames[1:]]
             talk.check(
                 behind == [bytes(frame) for frame in sent[1:]], "what follows the head is changed"
             )
@@ -199,13 +199,13 @@ def loops_end(talk: DeviceTalk) -> None:
     """What has passed this device, or 16 devices, is dropped with ERROR loop."""
     below, above, down, _ = _pair(talk)
     device = (down[2], down[1], b"\x00earlier")
-    below.say(Command.PING, source=(*below.path, *device), label="round")
+    below.send(Command.PING, source=(*below.path, *device), label="round")
     below.error(ErrorCode.LOOP, "WMP-8.5")
     hops = tuple(item for n in range(16) for item in (b"d%d" % n, 1, b"\x00"))
-    below.say(Command.PING, source=(*below.path, *hops), label="too far")
+    below.send(Command.PING, source=(*below.path, *hops), label="too far")
     below.error(ErrorCode.LOOP, "WMP-8.5")
     above.never(Command.PING, what="it must not go on")
-    below.say(Command.PING, source=(*below.path, *hops[:-3]), label="far")
+    below.send(Command.PING, source=(*below.path, *hops[:-3]), label="far")
     above.expect(Command.PING)
 
 
@@ -215,11 +215,11 @@ def wrong_hops(talk: DeviceTalk) -> None:
     below, above, down, up = _pair(talk)
     for side, to in ((above, down), (below, up)):
         command, fields = _said(side)
-        side.say(command, to=(to[0], to[1], b"another", *to[3:]), **fields)
+        side.send(command, to=(to[0], to[1], b"another", *to[3:]), **fields)
         side.error(ErrorCode.MISROUTED, "WMP-8.6")
-        side.say(command, to=to[3:], **fields)
+        side.send(command, to=to[3:], **fields)
         side.error(ErrorCode.MISROUTED, "WMP-8.6")
-        side.say(command, to=(to[0], _older(to[1]), *to[2:]), **fields)
+        side.send(command, to=(to[0], _older(to[1]), *to[2:]), **fields)
         side.error(ErrorCode.UNREACHABLE, "WMP-8.6")
 
 
@@ -241,13 +241,13 @@ def nothing_is_remembered(talk: DeviceTalk) -> None:
     done = Columns([5], [1], outcomes=[0], payloads=[b"r"])
     owner = (b"owner", 3)
     for _ in range(2):
-        below.say(Command.DONE, done, to=up, number=1, session=1, manager=owner)
+        below.send(Command.DONE, done, to=up, number=1, session=1, manager=owner)
         above.expect(Command.DONE, rule="WMP-8.7")
-    above.say(Command.NO, to=down, number=4, session=1, lock=99)
+    above.send(Command.NO, to=down, number=4, session=1, lock=99)
     below.expect(Command.NO, rule="WMP-8.7")
-    below.say(Command.BYE, to=up)
+    below.send(Command.BYE, to=up)
     above.expect(Command.BYE, rule="WMP-8.7")
-    above.say(Command.PONG, to=down, expire=6000, session=1)
+    above.send(Command.PONG, to=down, expire=6000, session=1)
     below.expect(Command.PONG, rule="WMP-8.7")
 
 
@@ -260,12 +260,12 @@ def what_cannot_be_passed_on(talk: DeviceTalk) -> None:
     assert gone.connection is not None
     talk.wire.hang_up(gone.connection)
     talk.wait(2 * talk.wire.grace)
-    above.say(Command.PONG, to=down, expire=6000, session=1)
+    above.send(Command.PONG, to=down, expire=6000, session=1)
     error = above.error(ErrorCode.UNREACHABLE, "WMP-8.8")
     talk.check(
         error.message.to == above.path[::-1], f"ERROR goes to {error.message.to!r}", "WMP-8.8"
     )
-    above.say(Command.ERROR, to=down, code="unknown")
+    above.send(Command.ERROR, to=down, code="unknown")
     above.never(Command.ERROR, rule="WMP-10.3", what="an ERROR is answered")
 
 
@@ -275,10 +275,10 @@ def sides(talk: DeviceTalk) -> None:
     below, above, down, up = _pair(talk)
     other = talk.below("other")
     theirs, _ = talk.route(above, other)
-    below.say(Command.BYE, to=(theirs[0], *up[1:3], *theirs[3:]))
+    below.send(Command.BYE, to=(theirs[0], *up[1:3], *theirs[3:]))
     below.error(ErrorCode.MISROUTED, "WMP-8.9")
     other.never(Command.BYE, what="it came from below")
-    above.say(Command.PONG, to=(up[0], *down[1:]), expire=6000, session=1)
+    above.send(Command.PONG, to=(up[0], *down[1:]), expire=6000, session=1)
     above.error(ErrorCode.MISROUTED, "WMP-8.9")
     above.never(Command.PONG, what="it came from above")
 
@@ -287,10 +287,10 @@ def sides(talk: DeviceTalk) -> None:
 def directions(talk: DeviceTalk) -> None:
     """Managers' commands do not come from below, nor workers' from above."""
     below, above, down, up = _pair(talk)
-    below.say(Command.PONG, to=up, expire=6000, session=1)
+    below.send(Command.PONG, to=up, expire=6000, session=1)
     below.error(ErrorCode.DIRECTION, "WMP-10.4")
     above.never(Command.PONG, what="a manager's command from below")
-    above.say(Command.BYE, to=down)
+    above.send(Command.BYE, to=down)
     above.error(ErrorCode.DIRECTION, "WMP-10.4")
     below.never(Command.BYE, what="a worker's command from above")
     for frames, code in (

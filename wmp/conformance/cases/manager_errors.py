@@ -77,7 +77,7 @@ def _refused(talk: ManagerTalk, worker: PlayedWorker, bad: Iterable[Bad], rule: 
             f"{one.what} is answered by ERROR {error['code']!r}, expected {one.codes[0]!r}",
             rule,
         )
-        acts = {heard.command for heard in worker.inbox} & {Command.TAKE, Command.NO}
+        acts = {received.command for received in worker.inbox} & {Command.TAKE, Command.NO}
         talk.check(not acts, f"{one.what} is acted on, and refused", rule)
     worker.never(Command.TAKE, Command.NO, Command.WAKE, rule=rule, what="one of these acts")
 
@@ -109,8 +109,8 @@ def longer_forms_are_no_reason_to_die(talk: ManagerTalk) -> None:
     # An epoch in eight bytes: what comes last before the empty map.
     epoch = worker.epoch.to_bytes(2, "big")
     worker.raw(head.replace(b"\x19" + epoch, b"\x1b" + worker.epoch.to_bytes(8, "big")))
-    heard = worker.expect(Command.PONG, Command.ERROR)
-    talk.remark(f"a longer integer is answered by {heard.command.name}")
+    received = worker.expect(Command.PONG, Command.ERROR)
+    talk.remark(f"a longer integer is answered by {received.command.name}")
 
 
 @case("WMP-2.3")
@@ -284,7 +284,7 @@ def above_the_limits(talk: ManagerTalk) -> None:
     bad = list(too_much(ready))
     for one in bad:
         if message := _message(one):
-            worker.listens_to(message.source)
+            worker.receives_at(message.source)
     for rule in ("WMP-2.10", "WMP-1.1"):
         _refused(talk, worker, bad, rule)
 
@@ -354,7 +354,7 @@ def what_is_not_for_it(talk: ManagerTalk) -> None:
 def errors_find_their_way(talk: ManagerTalk) -> None:
     """ERROR goes along the reversed ``from``, or to the neighbor when that cannot be read."""
     worker = talk.met(hops=(b"device", 3, b"\x00\x01\x02"))
-    worker.say(Command.PING, to=(1, b"somebody"), source=worker.path, session=None, ack=None)
+    worker.send(Command.PING, to=(1, b"somebody"), source=worker.path, session=None, ack=None)
     error = worker.expect(Command.ERROR)
     talk.check(error.message.to == worker.path[::-1], f"ERROR goes to {error.message.to!r}")
     worker.raw(b"not a message")
@@ -369,8 +369,8 @@ def errors_are_not_answered(talk: ManagerTalk) -> None:
     worker.error(ErrorCode.MALFORMED, to=(1, b"somebody"))
     worker.error(ErrorCode.UNKNOWN, about=int(Command.GIVE), about_number=7)
     worker.error(ErrorCode.MISROUTED, to=())
-    worker.say(Command.ERROR, text="without a code")
-    worker.say(Command.ERROR, code=7)
+    worker.send(Command.ERROR, text="without a code")
+    worker.send(Command.ERROR, code=7)
     worker.raw(b"\x85\x01\x0c\x80\x80\xa0")
     worker.never(Command.ERROR, during=1.0, what="an ERROR is answered")
 
@@ -409,7 +409,7 @@ def another_owner(talk: ManagerTalk) -> None:
     name = talk.submit()
     job = worker.one()
     columns = Columns([job.id], [job.attempt], outcomes=[0], payloads=[b"somebody's"])
-    worker.say(Command.DONE, columns, manager=(b"somebody", 1))
+    worker.send(Command.DONE, columns, manager=(b"somebody", 1))
     error = worker.expect(Command.ERROR)
     talk.check(error["code"] == ErrorCode.UNKNOWN, f"ERROR {error['code']!r}")
     talk.not_ended(name)
@@ -430,7 +430,7 @@ def a_job_never_given_out(talk: ManagerTalk) -> None:
         payloads=[b"nobody's", b"mine"],
     )
     talk.book.finished.add(job.id)
-    worker.say(Command.DONE, columns, manager=worker.testee)
+    worker.send(Command.DONE, columns, manager=worker.testee)
     error = worker.expect(Command.ERROR)
     talk.check(error["code"] == ErrorCode.UNKNOWN, f"ERROR {error['code']!r}")
     end = talk.end_of(name)

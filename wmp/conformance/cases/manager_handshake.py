@@ -123,7 +123,7 @@ def wake_where_it_fits(talk: ManagerTalk) -> None:
     for _ in range(5):
         talk.submit()
     woken = 0
-    while (wake := fit.hears(Command.WAKE, within=1.0)) is not None:
+    while (wake := fit.wait_for(Command.WAKE, within=1.0)) is not None:
         woken += wake["count"]
     talk.check(woken > 0, "nobody is woken, though one is eligible", "WMP-3.6")
     for worker in (other, poor, busy):
@@ -162,8 +162,8 @@ def _wakes(talk: ManagerTalk) -> list[float]:
     talk.settle()
     talk.submit()
     talk.wait(3.0)
-    heard = [worker.hears(Command.WAKE, within=0.0) for worker in workers]
-    return sorted(wake.at for wake in heard if wake is not None)
+    received = [worker.wait_for(Command.WAKE, within=0.0) for worker in workers]
+    return sorted(wake.at for wake in received if wake is not None)
 
 
 @case("WMP-3.5")
@@ -203,7 +203,7 @@ def everybody_gets_some(talk: ManagerTalk) -> None:
         name = talk.submit()
         taker = None
         for _ in range(40):
-            taker = next((w for w in workers if w.hears(Command.WAKE, within=0.0)), None)
+            taker = next((w for w in workers if w.wait_for(Command.WAKE, within=0.0)), None)
             if taker is not None:
                 break
             talk.wait(max(0.02, talk.wire.grace / 10))
@@ -230,7 +230,7 @@ def ready_of_no_credit(talk: ManagerTalk) -> None:
     talk.settle()
     talk.submit()
     taker, other = workers
-    if taker.hears(Command.WAKE) is None:
+    if taker.wait_for(Command.WAKE) is None:
         taker, other = other, taker
         taker.expect(Command.WAKE)
     taker.ready(0)

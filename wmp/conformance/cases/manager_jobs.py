@@ -95,7 +95,7 @@ def one_end(talk: ManagerTalk) -> None:
     other.done(job, payloads=[b"third"])
     worker.done(job, outcome=Outcome.CANCELLED)
     talk.wait(1.0)
-    talk.hear_ends()
+    talk.collect_ends()
     talk.check(not other.take(), "the job is given again after its end")
 
 
@@ -106,7 +106,7 @@ def result_of_somebody_else(talk: ManagerTalk) -> None:
     name = talk.submit()
     job = worker.one()
     columns = Columns([job.id], [job.attempt], outcomes=[0], payloads=[b"not mine"])
-    other.say(Command.DONE, columns, manager=other.testee)
+    other.send(Command.DONE, columns, manager=other.testee)
     talk.settle()
     talk.not_ended(name)
     worker.done(job, payloads=[b"mine"])
@@ -265,12 +265,12 @@ def deadline_at_a_worker(talk: ManagerTalk) -> None:
     worker.expect(
         Command.CANCEL,
         within=1.0 + talk.wire.grace,
-        where=lambda heard: (job.id, job.attempt) in heard.jobs,
+        where=lambda received: (job.id, job.attempt) in received.jobs,
     )
     talk.end_of(name, "timeout")
     worker.done(job, payloads=[b"too late"])
     talk.settle()
-    talk.hear_ends()
+    talk.collect_ends()
 
 
 @case("WMP-6.9", "WMP-6.3", profile="status-cancel")
@@ -322,7 +322,7 @@ def cancelled_at_a_worker(talk: ManagerTalk) -> None:
     talk.cancel(name)
     worker.expect(
         Command.CANCEL,
-        where=lambda heard: (job.id, job.attempt) in heard.jobs,
+        where=lambda received: (job.id, job.attempt) in received.jobs,
         what="its submitter cancelled it",
     )
     worker.done(job, outcome=Outcome.CANCELLED, payloads=[b""])
@@ -353,7 +353,7 @@ def result_beats_cancel(talk: ManagerTalk) -> None:
     worker.expect(Command.CANCEL)
     worker.done(job, payloads=[b"finished before"])
     talk.until(
-        lambda: any(end.name == name for end in talk.hear_ends()),
+        lambda: any(end.name == name for end in talk.collect_ends()),
         talk.wire.grace,
         "WMP-6.3",
         "a job that was cancelled, and finished, does not end",

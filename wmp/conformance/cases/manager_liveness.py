@@ -91,9 +91,9 @@ def older_epoch(talk: ManagerTalk) -> None:
     name = talk.submit()
     job = worker.one()
     old = (worker.identity, worker.epoch - 1)
-    worker.listens_to(old)
+    worker.receives_at(old)
     for command in (Command.BYE, Command.PING):
-        worker.say(command, source=old, session=None, ack=None)
+        worker.send(command, source=old, session=None, ack=None)
         error = worker.expect(Command.ERROR)
         talk.check(error["code"] == ErrorCode.SUPERSEDED, f"ERROR {error['code']!r}")
         about = error["about_peer"]
@@ -245,10 +245,10 @@ def list_from_before(talk: ManagerTalk) -> None:
     worker, other = talk.met(), talk.met()
     name = talk.submit()
     job = worker.one()
-    worker.says_ack = 0
-    worker.say(Command.PING, idle=True)
+    worker.ack_override = 0
+    worker.send(Command.PING, idle=True)
     talk.settle()
     talk.check(not other.take(), "the TAKE was on its way, and the job is given away", "WMP-9.13")
-    worker.says_ack = None
+    worker.ack_override = None
     worker.done(job)
     talk.end_of(name)

@@ -57,11 +57,11 @@ def held_give_ends(talk: ManagerTalk) -> None:
     for hold, margin in ((2.0, 0.5), (0.6, 0.3)):
         began = talk.now
         lock = worker.give(3, hold=hold)
-        heard = worker.expect(Command.NO, lock=lock, within=hold + talk.wire.grace)
-        late = heard.at - began - (hold - margin)
+        received = worker.expect(Command.NO, lock=lock, within=hold + talk.wire.grace)
+        late = received.at - began - (hold - margin)
         talk.check(
             late <= talk.wire.grace + 1e-6,
-            f"NO comes {heard.at - began:.3f} units after a GIVE with hold {hold:g}; "
+            f"NO comes {received.at - began:.3f} units after a GIVE with hold {hold:g}; "
             f"the margin is {margin:g}",
             "WMP-5.3",
         )

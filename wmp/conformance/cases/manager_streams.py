@@ -32,7 +32,7 @@ def duplicate_is_dropped(talk: ManagerTalk) -> None:
     worker.repeat()
     job = by_name[second]
     columns = Columns([job.id], [job.attempt], outcomes=[0], payloads=[b"not counted"])
-    worker.say(Command.DONE, columns, manager=worker.testee, number=worker.number)
+    worker.send(Command.DONE, columns, manager=worker.testee, number=worker.number)
     talk.settle()
     talk.not_ended(second)
     worker.done(job)
@@ -48,11 +48,13 @@ def gap_is_asked_for_once(talk: ManagerTalk) -> None:
     job = worker.one()
     columns = Columns([job.id], [job.attempt], outcomes=[0], payloads=[b"behind the gap"])
     for number in (3, 4):
-        worker.say(Command.DONE, columns, manager=worker.testee, number=number)
-    pong = worker.expect(Command.PONG, where=lambda heard: bool(heard["again"]))
+        worker.send(Command.DONE, columns, manager=worker.testee, number=number)
+    pong = worker.expect(Command.PONG, where=lambda received: bool(received["again"]))
     talk.check(pong["ack"] == 0, f"ack is {pong['ack']}, nothing came in order")
     worker.never(
-        Command.PONG, where=lambda heard: bool(heard["again"]), what="the gap was told already"
+        Command.PONG,
+        where=lambda received: bool(received["again"]),
+        what="the gap was told already",
     )
     talk.not_ended(name)
     worker.done(job, payloads=[b"in order"])
@@ -76,7 +78,7 @@ def acks_are_told(talk: ManagerTalk) -> None:
 def sent_again_on_a_new_route(talk: ManagerTalk) -> None:
     """What is not acknowledged is sent again, in order, when the route changes."""
     worker = talk.met()
-    worker.says_ack = 0
+    worker.ack_override = 0
     worker.give(1, roles=["nothing"])
     worker.expect(Command.NO)
     talk.submit()
@@ -91,7 +93,7 @@ def sent_again_on_a_new_route(talk: ManagerTalk) -> None:
 def sent_again_when_asked(talk: ManagerTalk) -> None:
     """``again`` has what is not acknowledged sent again from ack + 1."""
     worker = talk.met()
-    worker.says_ack = 0
+    worker.ack_override = 0
     talk.submit()
     worker.take()
     worker.ping(again=True)
@@ -102,16 +104,16 @@ def sent_again_when_asked(talk: ManagerTalk) -> None:
 def sent_again_with_age(talk: ManagerTalk) -> None:
     """What is not acknowledged for ``resend`` is sent again; an ack for the future is nothing."""
     worker = talk.met()
-    worker.says_ack = 99
+    worker.ack_override = 99
     worker.ping()
-    worker.says_ack = 0
+    worker.ack_override = 0
     talk.submit()
     worker.take()
-    worker.says_ack = 50
+    worker.ack_override = 50
     worker.ping()
-    worker.says_ack = 0
+    worker.ack_override = 0
     worker.expect(Command.TAKE, again=True, number=1, within=3.5 + talk.wire.grace, rule="WMP-7.3")
-    worker.says_ack = None
+    worker.ack_override = None
     worker.ping()
     worker.clear()
     worker.never(Command.TAKE, Command.NO, during=4.0, what="it is acknowledged")
@@ -121,14 +123,14 @@ def sent_again_with_age(talk: ManagerTalk) -> None:
 def ack_of_the_future(talk: ManagerTalk) -> None:
     """An ack for a number never sent is ignored: what is sent later is kept."""
     worker = talk.met()
-    worker.says_ack = 99
+    worker.ack_override = 99
     worker.ping()
-    worker.says_ack = 0
+    worker.ack_override = 0
     talk.submit()
     worker.take()
-    worker.says_ack = 99
+    worker.ack_override = 99
     worker.ping()
-    worker.says_ack = 0
+    worker.ack_override = 0
     worker.ping(again=True)
     worker.expect(Command.TAKE, again=True, number=1)
 
@@ -171,7 +173,7 @@ def other_session(talk: ManagerTalk) -> None:
     job = worker.one()
     columns = Columns([job.id], [job.attempt], outcomes=[0], payloads=[b"of another session"])
     worker.clear()
-    worker.say(
+    worker.send(
         Command.DONE, columns, manager=worker.testee, session=worker.session + 7, number=1, ack=0
     )
     pong = worker.expect(Command.PONG)

@@ -230,8 +230,8 @@ def above_the_limits(talk: WorkerTalk) -> None:
     }
     bad = list(too_much(Message(Command.PONG, manager.to, manager.path, pong)))
     hops = manager.path[:2] + 17 * (b"device", 1, b"\x00")
-    manager.listens_to(hops)
-    manager.listens_to((b"i" * 256, manager.epoch))
+    manager.receives_at(hops)
+    manager.receives_at((b"i" * 256, manager.epoch))
     kept = [one for one in bad if "role" not in one.what and "resource" not in one.what]
     for rule in ("WMP-2.10", "WMP-1.1"):
         _refused(talk, manager, kept, rule)
@@ -294,7 +294,7 @@ def errors_find_their_way(talk: WorkerTalk) -> None:
     """ERROR goes along the reversed ``from``, or to the neighbor when that cannot be read."""
     talk.met()
     manager = talk.met()
-    manager.say(
+    manager.send(
         Command.WAKE, to=(1, b"somebody"), count=1, role="echo", needs={}, session=None, ack=None
     )
     error = manager.expect(Command.ERROR)
@@ -311,8 +311,8 @@ def errors_are_not_answered(talk: WorkerTalk) -> None:
     manager.error(ErrorCode.MALFORMED, to=(1, b"somebody"))
     manager.error(ErrorCode.UNKNOWN, about=int(Command.DONE), about_number=7)
     manager.error(ErrorCode.MISROUTED, to=())
-    manager.say(Command.ERROR, text="without a code")
-    manager.say(Command.ERROR, code=7)
+    manager.send(Command.ERROR, text="without a code")
+    manager.send(Command.ERROR, code=7)
     manager.raw(b"\x85\x01\x0c\x80\x80\xa0")
     manager.never(Command.ERROR, during=1.0, what="an ERROR is answered")
 

@@ -47,16 +47,16 @@ def fill(talk: WorkerTalk, manager: PlayedManager, units: float) -> list[int]:
         manager.wake(1, role="slow")
         for number in before:
             manager.no(number)
-        heard = manager.expect(
+        received = manager.expect(
             Command.GIVE,
             Command.READY,
-            where=lambda heard: manager.is_open(heard) or heard["credit"] == 0,
+            where=lambda received: manager.is_open(received) or received["credit"] == 0,
             rule="WMP-3.9",
             what="a WAKE is answered by GIVE, or by READY of credit 0",
         )
-        if heard.command is Command.READY:
+        if received.command is Command.READY:
             return jobs
-        jobs += manager.take(heard["lock"], slowly(talk, units), role="slow")
+        jobs += manager.take(received["lock"], slowly(talk, units), role="slow")
     talk.check(False, "it takes 64 slow jobs, and still has room", "WMP-4.1")
     return jobs
 
@@ -206,13 +206,13 @@ def room_that_is_left(talk: WorkerTalk) -> None:
     talk.settle()
     manager.inbox.clear()
     (job,) = manager.take(lock.number, slowly(talk, 1.0), role="slow")
-    heard = manager.expect(
+    received = manager.expect(
         Command.READY,
         Command.GIVE,
-        where=lambda heard: bool(heard["credit"] or heard["want"]),
+        where=lambda received: bool(received["credit"] or received["want"]),
         what="room is left, of two slots",
     )
-    talk.remark(f"room is told by {heard.command.name}")
+    talk.remark(f"room is told by {received.command.name}")
     talk.check(not _answered(manager, job), "DONE came first")
 
 

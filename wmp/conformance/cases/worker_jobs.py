@@ -87,12 +87,12 @@ def status(talk: WorkerTalk) -> None:
     """STATUS may be sent for a job that is held."""
     manager = talk.met()
     (job,) = manager.run(slowly(talk, 0.5), role="slow")
-    heard = manager.hears(Command.STATUS, within=0.5)
+    received = manager.wait_for(Command.STATUS, within=0.5)
     manager.done_of(job, within=0.5 + talk.wire.grace)
-    if heard is None:
+    if received is None:
         talk.inform("no STATUS for a job of role 'slow'")
         return
-    talk.check(heard.jobs == [(job, 1)], f"STATUS is about {heard.jobs}")
+    talk.check(received.jobs == [(job, 1)], f"STATUS is about {received.jobs}")
     talk.inform("STATUS for a job of role 'slow'")
 
 

@@ -43,8 +43,8 @@ def _gaps(
     began = talk.now
     manager.inbox.clear()
     talk.wait(during)
-    heard = [h.at for h in manager.inbox if not commands or h.command in commands]
-    times = [began, *heard, talk.now]
+    received = [h.at for h in manager.inbox if not commands or h.command in commands]
+    times = [began, *received, talk.now]
     return [after - before for before, after in itertools.pairwise(times)]
 
 
@@ -97,7 +97,7 @@ def looking_for_managers(talk: WorkerTalk) -> None:
     manager.expect(
         Command.PING,
         within=talk.wire.patience + 1.5,
-        where=lambda heard: not heard.message.to,
+        where=lambda received: not received.message.to,
     )
     talk.over = True
 
@@ -112,19 +112,19 @@ def silent_link(talk: WorkerTalk) -> None:
     times = []
     for within in (4.0, 5.0, 6.0):
         connection = old
-        heard = manager.expect(
+        received = manager.expect(
             Command.READY,
             within=within + 2 * talk.wire.grace,
-            where=lambda heard, old=connection: heard.connection != old,  # type: ignore[misc]
+            where=lambda received, old=connection: received.connection != old,  # type: ignore[misc]
             what="everything behind the link has been silent for three intervals",
         )
         manager.expect(
             Command.PING,
             within=1.0 + talk.wire.grace,
-            where=lambda heard, new=heard.connection: heard.connection == new,  # type: ignore[misc]
+            where=lambda received, new=received.connection: received.connection == new,  # type: ignore[misc]
         )
-        old = heard.connection
-        times.append(heard.at)
+        old = received.connection
+        times.append(received.at)
     least = 2.5 - talk.wire.grace
     talk.check(times[0] - began >= least, f"it was replaced after {times[0] - began:.2f} units")
     manager.answers = True
@@ -160,8 +160,8 @@ def older_epoch(talk: WorkerTalk) -> None:
     manager, _ = talk.met(), talk.met()
     old = (manager.identity, manager.epoch - 1)
     source = (*old, *manager.hops)
-    manager.listens_to(source)
-    manager.say(
+    manager.receives_at(source)
+    manager.send(
         Command.WAKE, source=source, count=1, role="echo", needs={"slots": 1}, session=9, ack=0
     )
     error = manager.expect(Command.ERROR)
@@ -224,7 +224,7 @@ def held_jobs(talk: WorkerTalk) -> None:
     (job,) = manager.run(slowly(talk, 4.0), role="slow")
     manager.inbox.clear()
     ping = manager.expect(
-        Command.PING, within=2.0 + talk.wire.grace, where=lambda heard: bool(heard.message.to)
+        Command.PING, within=2.0 + talk.wire.grace, where=lambda received: bool(received.message.to)
     )
     if ping["idle"]:
         talk.check(False, "PING says idle, and a job is held", level="must")
@@ -288,7 +288,7 @@ def misrouted(talk: WorkerTalk) -> None:
     talk.settle()
     other.clear()
     other.wake(1)
-    other.expect(Command.READY, where=lambda heard: heard["credit"] == 0, rule="WMP-3.9")
+    other.expect(Command.READY, where=lambda received: received["credit"] == 0, rule="WMP-3.9")
     manager.answers = False
     manager.error(
         ErrorCode.MISROUTED,
@@ -314,7 +314,7 @@ def another_in_its_place(talk: WorkerTalk) -> None:
     new.expect(
         Command.READY,
         within=4.0 + 2 * talk.wire.grace,
-        where=lambda heard: heard.connection != old,
+        where=lambda received: received.connection != old,
         rule="WMP-9.4",
     )
     gone.locks.clear()
@@ -323,7 +323,7 @@ def another_in_its_place(talk: WorkerTalk) -> None:
     new.expect(
         Command.READY,
         Command.GIVE,
-        where=lambda heard: bool(heard["credit"] or heard["want"]),
+        where=lambda received: bool(received["credit"] or received["want"]),
         what="the lock of the manager that was there before is released",
     )
     talk.check(talk.now - began < 5.0 + 3 * talk.wire.grace, "the kit is too slow")
@@ -336,7 +336,7 @@ def silent_manager(talk: WorkerTalk) -> None:
     fill(talk, manager, 30.0)
     other.wake(1)
     manager.answers = False
-    silent = manager.last_said
+    silent = manager.last_sent
     lock = other.lock(
         manager.expire + 1.5 + 3 * talk.wire.grace,
         what="the manager whose jobs run has been silent for `expire`",

@@ -42,14 +42,14 @@ def _no_room_for(talk: WorkerTalk, manager: PlayedManager, rule: str = "") -> No
     """WAKE, and hold that there is no room."""
     manager.clear()
     manager.wake(1)
-    heard = manager.expect(
+    received = manager.expect(
         Command.READY,
         Command.GIVE,
-        where=lambda heard: heard["credit"] == 0 or manager.is_open(heard),
+        where=lambda received: received["credit"] == 0 or manager.is_open(received),
         rule="WMP-3.9",
     )
-    if heard.command is Command.GIVE:
-        lock = talk.book.locks[heard["lock"]]
+    if received.command is Command.GIVE:
+        lock = talk.book.locks[received["lock"]]
         talk.check(lock.locked == 0, "a lock is given for room that is taken", rule or "WMP-4.1")
         talk.unimplemented("it has a window, and so always room")
 
@@ -258,13 +258,13 @@ def a_role_without_handler(talk: WorkerTalk) -> None:
 
 
 def _held(talk: WorkerTalk, manager: PlayedManager) -> OfferedLock:
-    heard = manager.hears(
+    received = manager.wait_for(
         Command.GIVE, within=2.0, where=lambda h: manager.is_open(h) and bool(h["hold"])
     )
-    if heard is None:
+    if received is None:
         talk.unimplemented("it sends no held GIVE")
         raise AssertionError
-    lock: OfferedLock = talk.book.locks[heard["lock"]]
+    lock: OfferedLock = talk.book.locks[received["lock"]]
     return lock
 
 
@@ -289,8 +289,8 @@ def no_held_give_while_another_waits(talk: WorkerTalk) -> None:
     first.clear()
     second.wake(1)
     second.lock(2.0 + 6 * talk.wire.grace, "WMP-3.9")
-    for heard in first.inbox:
-        held = heard.command is Command.GIVE and heard["want"] and heard["hold"]
+    for received in first.inbox:
+        held = received.command is Command.GIVE and received["want"] and received["hold"]
         talk.check(not held, "a held GIVE goes to one while another's WAKE is pending")
 
 
@@ -303,7 +303,7 @@ def second_manager(talk: WorkerTalk) -> None:
     first.expect(
         Command.GIVE,
         within=0.5 + talk.wire.grace,
-        where=lambda heard: heard["want"] == 0 and heard["lock"] == lock.number,
+        where=lambda received: received["want"] == 0 and received["lock"] == lock.number,
         what="it has one slot, which it cannot split",
     )
 

@@ -47,10 +47,12 @@ def gap_is_asked_for_once(talk: WorkerTalk) -> None:
     for ahead in (2, 3):
         manager.take(999, b"behind the gap", ids=[90 + ahead], number=number + ahead)
     manager.lose("WMP-7.1", 92, 93)
-    ping = manager.expect(Command.PING, where=lambda heard: bool(heard["again"]))
+    ping = manager.expect(Command.PING, where=lambda received: bool(received["again"]))
     talk.check(ping["ack"] == number, f"ack is {ping['ack']}, expected {number}")
     manager.never(
-        Command.PING, where=lambda heard: bool(heard["again"]), what="the gap was told already"
+        Command.PING,
+        where=lambda received: bool(received["again"]),
+        what="the gap was told already",
     )
     manager.never(Command.DONE, what="a job from behind the gap is answered")
     (job,) = manager.take(lock.number, b"in order", ids=[50])
@@ -72,7 +74,7 @@ def acks_are_told(talk: WorkerTalk) -> None:
 def sent_again_when_asked(talk: WorkerTalk) -> None:
     """``again`` has what is not acknowledged sent again from ack + 1."""
     manager, _ = talk.met(), talk.met()
-    manager.says_ack = 0
+    manager.ack_override = 0
     (job,) = manager.run(b"question")
     manager.done_of(job)
     manager.pong(again=True)
@@ -83,7 +85,7 @@ def sent_again_when_asked(talk: WorkerTalk) -> None:
 def sent_again_on_a_new_route(talk: WorkerTalk) -> None:
     """What is not acknowledged is sent again when the route changes."""
     manager, _ = talk.met(), talk.met()
-    manager.says_ack = 0
+    manager.ack_override = 0
     (job,) = manager.run(b"question")
     manager.done_of(job)
     manager.move(hops=(b"another", 9, 4))
@@ -96,11 +98,11 @@ def sent_again_on_a_new_route(talk: WorkerTalk) -> None:
 def sent_again_with_age(talk: WorkerTalk) -> None:
     """What is not acknowledged for ``resend`` is sent again, and no more once it is."""
     manager, _ = talk.met(), talk.met()
-    manager.says_ack = 0
+    manager.ack_override = 0
     (job,) = manager.run(b"question")
     manager.done_of(job)
     manager.expect(Command.DONE, again=True, number=1, within=3.5 + talk.wire.grace)
-    manager.says_ack = None
+    manager.ack_override = None
     manager.pong()
     manager.clear()
     manager.never(Command.DONE, during=4.0, what="it is acknowledged")
@@ -110,14 +112,14 @@ def sent_again_with_age(talk: WorkerTalk) -> None:
 def ack_of_the_future(talk: WorkerTalk) -> None:
     """An ack for a number never sent is ignored: what is sent later is kept."""
     manager, _ = talk.met(), talk.met()
-    manager.says_ack = 99
+    manager.ack_override = 99
     manager.pong()
-    manager.says_ack = 0
+    manager.ack_override = 0
     (job,) = manager.run(b"question")
     manager.done_of(job)
-    manager.says_ack = 99
+    manager.ack_override = 99
     manager.pong()
-    manager.says_ack = 0
+    manager.ack_override = 0
     manager.pong(again=True)
     manager.expect(Command.DONE, again=True, number=1)
 
@@ -170,7 +172,7 @@ def forgotten_session(talk: WorkerTalk) -> None:
     stranger.number = 4
     stranger.take(999, b"whose?", ids=[9])
     stranger.lose("WMP-7.8", 9)
-    ping = stranger.expect(Command.PING, where=lambda heard: bool(heard.message.to))
+    ping = stranger.expect(Command.PING, where=lambda received: bool(received.message.to))
     talk.check(ping["session"] is None, f"PING names session {ping['session']}")
     stranger.never(Command.DONE, during=1.0, what="it knows no session of this manager")
     stranger.new_session()
@@ -190,7 +192,7 @@ def no_way_back(talk: WorkerTalk) -> None:
     talk.check(other.answers, "the kit is broken")
     manager.clear()
     manager.pong()
-    ping = manager.expect(Command.PING, where=lambda heard: bool(heard.message.to))
+    ping = manager.expect(Command.PING, where=lambda received: bool(received.message.to))
     talk.check(ping["session"] is None, "PING names a session that was forgotten")
     manager.take(999, b"do not", ids=[40])
     manager.pong()
@@ -199,7 +201,7 @@ def no_way_back(talk: WorkerTalk) -> None:
     manager.never(Command.DONE, again=False, during=1.5, what="the session was forgotten")
     manager.never(
         Command.PING,
-        where=lambda heard: heard["session"] == manager.session,
+        where=lambda received: received["session"] == manager.session,
         what="it has entered a session that it had forgotten",
     )
     manager.new_session()
@@ -212,7 +214,7 @@ def no_way_back(talk: WorkerTalk) -> None:
 def results_are_kept(talk: WorkerTalk) -> None:
     """A DONE is kept until its ack, however long that takes."""
     manager, _ = talk.met(), talk.met()
-    manager.says_ack = 0
+    manager.ack_override = 0
     (job,) = manager.run(b"keep me")
     manager.done_of(job)
     talk.wait(10.0)
