@@ -19,16 +19,15 @@ if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 # A slow machine is not a bug: pytest's own timeout catches what hangs.
-settings.register_profile("dev", deadline=None, print_blob=True)
+settings.register_profile("dev", deadline=None, print_blob=True, max_examples=40)
 settings.register_profile(
     "ci",
-    deadline=None,
-    print_blob=True,
+    settings.get_profile("dev"),
     derandomize=True,
     database=None,
     suppress_health_check=[HealthCheck.too_slow],
 )
-settings.register_profile("nightly", settings.get_profile("dev"), max_examples=5000)
+settings.register_profile("deep", settings.get_profile("dev"), max_examples=1000)
 settings.load_profile(
     os.environ.get("WMP_HYPOTHESIS_PROFILE") or ("ci" if os.environ.get("CI") else "dev")
 )

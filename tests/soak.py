@@ -13,6 +13,7 @@ Exit status: 0 nothing was broken, 1 something was, 2 wrong usage, 130 interrupt
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import multiprocessing
 import os
@@ -112,9 +113,14 @@ def _explored(name: str, seconds: float) -> tuple[str, Figures, str | None]:
 def states(options: argparse.Namespace) -> Figures:
     """Visit the states of small worlds."""
     worlds, broken = {}, []
-    with multiprocessing.get_context("spawn").Pool(options.jobs) as pool:
-        one = partial(_explored, seconds=60 * options.minutes)
-        for name, figures, wrong in pool.imap_unordered(one, options.worlds):
+    one = partial(_explored, seconds=60 * options.minutes)
+    with contextlib.ExitStack() as stack:
+        if options.jobs > 1:
+            pool = stack.enter_context(multiprocessing.get_context("spawn").Pool(options.jobs))
+            explored = pool.imap_unordered(one, options.worlds)
+        else:
+            explored = map(one, options.worlds)
+        for name, figures, wrong in explored:
             worlds[name] = figures
             say(f"{name}: {figures}")
             if wrong is not None:
@@ -123,10 +129,13 @@ def states(options: argparse.Namespace) -> Figures:
 
 
 def _tested(test: str, **environment: object) -> Figures:
-    """Run one test of pytest's; returns the figures that it recorded."""
+    """Run one deep test of pytest's; returns the figures that it recorded."""
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report.xml"
-        command = [sys.executable, "-m", "pytest", "-q", "-o", "junit_family=xunit1"]
+        command = [
+            *(sys.executable, "-m", "pytest", "-q", "-n0", "-m", "deep"),
+            *("-o", "junit_family=xunit1"),
+        ]
         done = subprocess.run(
             [*command, f"--junitxml={report}", test],
             cwd=ROOT,
