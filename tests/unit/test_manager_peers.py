@@ -326,6 +326,20 @@ def test_an_epoch_is_remembered_after_its_worker_is_gone(manager):
     assert errors(ScriptedWorker(manager, epoch=4).ready(1)) == [ErrorCode.SUPERSEDED]
 
 
+@pytest.mark.rule("WMP-9.6")
+def test_epochs_of_ten_thousand_workers_that_are_gone_are_remembered_the_last_to_go(manager):
+    for number in range(10_000):
+        ScriptedWorker(manager, b"%d" % number, epoch=5).bye()
+    ScriptedWorker(manager, b"0", epoch=6).bye()  # now the last to go is the first that went
+    ScriptedWorker(manager, b"one more", epoch=5).bye()
+
+    refused = [b"0", b"2", b"9999", b"one more"]
+    for name in refused:
+        old = ScriptedWorker(manager, name, epoch=4)
+        assert errors(old.ready(1)) == [ErrorCode.SUPERSEDED], name
+    assert errors(ScriptedWorker(manager, b"1", epoch=4).ready(1)) == []
+
+
 @pytest.mark.rule("WMP-7.5", "WMP-9.7")
 def test_a_newer_epoch_replaces_the_older(manager):
     old = ScriptedWorker(manager, epoch=4)

@@ -10,6 +10,7 @@ import pytest
 from tests.unit import workers
 from tests.unit.workers import finish, give, met, reasons, runs, until
 from wmp.actions import Halt, Interrupt, Reconnect, Send
+from wmp.core.worker.machine import MOST_MANAGERS
 from wmp.errors import Superseded
 from wmp.events import Connected, Drained, Ticked, Undelivered
 from wmp.message import Command, Field, Outcome
@@ -267,6 +268,25 @@ def test_an_epoch_is_remembered_when_its_manager_is_gone(worker):
     worker.handle(Connected(0), 7.0)
     old = ScriptedManager(worker, epoch=1, now=7.0)
     assert reasons(old.wake()) == ["superseded"]
+
+
+@pytest.mark.rule("WMP-9.6")
+def test_epochs_of_a_bounded_number_of_managers_that_are_gone_are_remembered(worker):
+    worker.handle(Connected(0), 0.0)
+    names = [b"m%d" % number for number in range(MOST_MANAGERS + 2)]
+    for now, present in ((0.0, names[:-2]), (7.0, names[:1]), (14.0, names[-2:])):
+        # The first is there twice, and then is the last to go.
+        for name in present:
+            ScriptedManager(worker, name, epoch=2, now=now).pong()
+        list(until(worker, now + 7.0))
+        assert worker.statistics().managers == ()
+        worker.handle(Connected(0), now + 7.0)
+
+    def is_known(name):
+        return reasons(ScriptedManager(worker, name, epoch=1, now=21.0).wake()) == ["superseded"]
+
+    assert [is_known(name) for name in names[:4]] == [True, False, False, True]
+    assert [is_known(name) for name in names[-2:]] == [True, True]
 
 
 @pytest.mark.rule("WMP-9.7")
