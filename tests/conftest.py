@@ -18,6 +18,15 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """A process for each core that this one may use, and one more, since many tests wait."""
+    usable = getattr(os, "sched_getaffinity", None)
+    cores = len(usable(0)) if usable else os.cpu_count() or 1
+    return min(cores + 1, 9)
+
+
 # A slow machine is not a bug: pytest's own timeout catches what hangs.
 settings.register_profile("dev", deadline=None, print_blob=True, max_examples=40)
 settings.register_profile(

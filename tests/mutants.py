@@ -1,10 +1,10 @@
-"""Random mutants of the core: ``python tests/mutants.py``, or ``tox -e mutants``. No test of pytest's.
+"""Random mutants of the core: ``python tests/mutants.py``, or ``tox -e mutants``.
 
-A mutant is the source with one small fault: a comparison turned round, a number one off, a condition
-negated, a statement left out, two arguments or branches exchanged, a call replaced by its argument.
-A mutant is killed when a test fails or takes too long. A mutant that survives is printed as a diff:
-either a test is missing, or the mutant behaves as the original. Survivors of the second sort are
-listed in ``mutants.toml`` with the reason, and are not drawn again.
+No test of pytest's. A mutant is the source with one small fault: a comparison turned round, a
+number one off, a condition negated, a statement left out, two arguments or branches exchanged, a
+call replaced by its argument. A mutant is killed when a test fails or takes too long. A mutant that
+survives is printed as a diff: either a test is missing, or the mutant behaves as the original.
+Mutants of the second sort are listed in ``mutants.toml`` with the reason, and are not drawn again.
 
     python tests/mutants.py --count 30 --seed 7
     python tests/mutants.py --only wmp/core/manager --jobs 2
@@ -267,10 +267,7 @@ def judged() -> list[tuple[str, list[str], list[str]]]:
     rows = tomllib.loads(JUDGED.read_text(encoding="utf-8")).get("equivalent", [])
     for row in rows:
         assert row["because"], f"{row} gives no reason"
-    return [
-        (row["file"], row["before"].split("\n"), row["after"].split("\n"))
-        for row in rows
-    ]
+    return [(row["file"], row["before"].split("\n"), row["after"].split("\n")) for row in rows]
 
 
 # -- how a mutant is tried -------------------------------------------------------------------

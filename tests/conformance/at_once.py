@@ -22,8 +22,9 @@ def played(request: pytest.FixtureRequest, play: Play, *names: str) -> Iterator[
 
     Yields what returns the result for one of them, and raises what ``play`` raised.
     """
-    if "PYTEST_XDIST_WORKER" in os.environ:  # each process would begin the tests of all
-        yield play
+    alone = request.node.get_closest_marker("xdist_group") is not None
+    if "PYTEST_XDIST_WORKER" in os.environ and not alone:
+        yield play  # each process would begin the tests of all
         return
     params = [
         item.callspec.params

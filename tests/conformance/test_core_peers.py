@@ -40,6 +40,7 @@ SOME = (
 )
 CORE = [case for testee in ("manager", "worker") for case in cases_for(testee, ["core"])]
 
+pytestmark = pytest.mark.xdist_group("core peers")
 interop = pytest.mark.interop
 
 

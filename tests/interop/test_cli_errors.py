@@ -12,6 +12,7 @@ import pytest
 import zmq.auth
 
 import wmp
+from tests.interop.forks import Forks
 from tests.interop.programs import ENVIRON, TIMEOUT, WMP, WMP_DEVICE
 
 pytestmark = pytest.mark.interop
@@ -96,6 +97,12 @@ def folder(tmp_path):
     return tmp_path
 
 
+@pytest.fixture(scope="module")
+def forks(tmp_path_factory):
+    with Forks(tmp_path_factory.mktemp("forks")) as forks:
+        yield forks
+
+
 def run(*argv, cwd, env=None):
     return subprocess.run(
         argv,
@@ -119,8 +126,8 @@ def complaint(found, program="wmp"):
 
 
 @pytest.mark.parametrize(("arguments", "expected"), CASES, ids=[case[0] for case in CASES])
-def test_one_line(folder, arguments, expected):
-    line = complaint(run(*WMP, *arguments.split(), cwd=folder))
+def test_one_line(forks, folder, arguments, expected):
+    line = complaint(forks.run(*WMP, *arguments.split(), cwd=folder))
 
     assert re.search(expected, line), line
 
@@ -147,9 +154,9 @@ DEVICE_CASES = [
 @pytest.mark.parametrize(
     ("arguments", "expected"), DEVICE_CASES, ids=[case[0] for case in DEVICE_CASES]
 )
-def test_one_line_of_the_device(folder, arguments, expected):
+def test_one_line_of_the_device(forks, folder, arguments, expected):
     (folder / "broken.toml").write_text("this is no TOML")
-    line = complaint(run(*WMP_DEVICE, *arguments.split(), cwd=folder), "wmp-device")
+    line = complaint(forks.run(*WMP_DEVICE, *arguments.split(), cwd=folder), "wmp-device")
 
     assert re.search(expected, line), line
 
@@ -181,7 +188,7 @@ def test_without_the_extra_it_is_said_what_to_install(folder, program, function,
     assert f"{missing} is not installed; run: pip install 'worker-manager-protocol[cli]'" in line
 
 
-def test_help_teaches_by_examples(folder):
+def test_help_teaches_by_examples(forks, folder):
     for argv in (
         WMP,
         (*WMP, "worker"),
@@ -192,7 +199,7 @@ def test_help_teaches_by_examples(folder):
         (*WMP_DEVICE, "run"),
         (*WMP_DEVICE, "check"),
     ):
-        found = run(*argv, "--help", cwd=folder)
+        found = forks.run(*argv, "--help", cwd=folder)
 
         assert (found.returncode, found.stderr) == (0, "")
         examples = found.stdout.partition("\nExamples:\n")[2].splitlines()
@@ -201,12 +208,12 @@ def test_help_teaches_by_examples(folder):
         assert all(name in example for example in examples)
 
 
-def test_help_has_whole_sentences_and_says_what_every_flag_does(folder):
-    listed = run(*WMP, "--help", cwd=folder).stdout
+def test_help_has_whole_sentences_and_says_what_every_flag_does(forks, folder):
+    listed = forks.run(*WMP, "--help", cwd=folder).stdout
     assert "..." not in listed.partition("\nCommands:\n")[2]
     assert "Python module" in listed
     for argv in (*((*WMP, name) for name in ("worker", "map", "demo", "keys")), WMP_DEVICE):
-        options = run(*argv, "--help", cwd=folder).stdout.partition("\nOptions:\n")[2]
+        options = forks.run(*argv, "--help", cwd=folder).stdout.partition("\nOptions:\n")[2]
         # What has no text of its own shows nothing, or its default at once.
         assert not re.findall(r"^  -.*[A-Z=]+(?:  +\[default:.*)?$", options, re.MULTILINE), options
 

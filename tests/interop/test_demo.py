@@ -50,17 +50,17 @@ def wait_until_gone(pids: list[int]) -> None:
 needs_proc = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="there is no /proc")
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(120)
-def test_every_file_of_the_standard_library_is_counted_once_and_right():
-    names = demo_runner.source_files()
-    with program("demo") as demo:
+@pytest.mark.parametrize("files", [100, pytest.param(None, marks=pytest.mark.deep)])
+def test_every_file_of_the_standard_library_is_counted_once_and_right(files):
+    names = demo_runner.source_files(files)
+    with program("demo", *(["--files", str(files)] if files else [])) as demo:
         code = demo.process.wait(100)
         demo.ends()
         said = demo.stdout.decode()
 
     assert (code, demo.stderr) == (0, ""), said
-    assert len(names) > 300
+    assert len(names) == files or (files is None and len(names) > 300)
     assert f"{len(names)} files for 4 workers" in said
     assert re.search(r"worker 2 was killed \(SIGKILL\) with job \d+ in its hands", said)
     assert (
@@ -117,33 +117,33 @@ def test_a_wrong_result_is_found(monkeypatch, capfd):
     [(signal.SIGINT, 130, "interrupted"), (signal.SIGTERM, 143, "terminated")],
 )
 def test_it_can_be_interrupted_and_leaves_nothing(number, code, said):
-    with program("demo") as demo:
-        demo.says("files for 4 workers", on="stdout")
+    with program("demo", "--workers", "2") as demo:
+        demo.says("files for 2 workers", on="stdout")
         children = children_of(demo.process.pid)
         demo.signal(number)
 
         assert demo.ends() == code
-        assert len(children) == 7
+        assert len(children) == 5
         assert not [pid for pid in children if is_alive(pid)]
         assert demo.stderr == f"wmp: {said}; nothing is left running\n"
 
 
 @needs_proc
 def test_its_processes_do_not_outlive_it_even_when_it_is_killed():
-    with program("demo") as demo:
-        demo.says("files for 4 workers", on="stdout")
+    with program("demo", "--workers", "2") as demo:
+        demo.says("files for 2 workers", on="stdout")
         children = children_of(demo.process.pid)
         demo.signal(signal.SIGKILL)
         demo.process.wait(TIMEOUT)
 
-        assert len(children) == 7
+        assert len(children) == 5
         wait_until_gone(children)
 
 
 @needs_proc
 def test_a_process_that_dies_by_itself_is_said():
-    with program("demo") as demo:
-        demo.says("files for 4 workers", on="stdout")
+    with program("demo", "--workers", "2") as demo:
+        demo.says("files for 2 workers", on="stdout")
         first, *others = sorted(children_of(demo.process.pid))
         # The first is a manager: its jobs end with it, and so does the demo.
         os.kill(first, signal.SIGKILL)
@@ -156,7 +156,6 @@ def test_a_process_that_dies_by_itself_is_said():
 # -- chaos
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(120)
 def test_everything_is_killed_in_turn_and_nothing_is_lost():
     with program("demo", "--chaos", "--files", "48", "--workers", "1", "--seed", "5") as demo:
@@ -207,7 +206,7 @@ def test_chaos_finds_what_is_wrong_and_what_comes_twice(monkeypatch, capfd):
 
 @needs_proc
 def test_chaos_can_be_interrupted_and_leaves_nothing():
-    with program("demo", "--chaos", "--files", "200", "--seed", "2") as demo:
+    with program("demo", "--chaos", "--files", "200", "--workers", "2", "--seed", "2") as demo:
         demo.says("is back after", on="stdout")
         children = children_of(demo.process.pid)
         demo.signal(signal.SIGINT)

@@ -328,25 +328,28 @@ def plan(kills: int, draw: random.Random) -> list[str]:
     victims = (*WORKERS, "device", "child", *HOSTS)
     faults = [f"kill {victims[number % len(victims)]}" for number in range(kills)]
     others = ("stop direct", "stop device", "stop two", "stall a", "half a", "half b", "cut b")
-    faults += [others[number % len(others)] for number in range(kills // 3)]
+    faults += [others[number % len(others)] for number in range(max(kills // 3, len(others)))]
     draw.shuffle(faults)
     return faults
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(60 + 6 * KILLS)
 @pytest.mark.rule("WMP-6.1", "WMP-6.2", "WMP-6.3", "WMP-8.7", "WMP-9.7")
+@pytest.mark.parametrize("kills", [8, pytest.param(KILLS, marks=pytest.mark.deep)])
 def test_nothing_is_lost_while_everything_is_killed_in_turn(
-    tmp_path: Path, parts: Callable[..., Part], record_property: Callable[[str, str], None]
+    tmp_path: Path,
+    parts: Callable[..., Part],
+    kills: int,
+    record_property: Callable[[str, str], None],
 ) -> None:
-    print(f"WMP_SEED={SEED} WMP_REAL_KILLS={KILLS}")
+    print(f"WMP_SEED={SEED} WMP_REAL_KILLS={kills}")
     began = time.monotonic()
     with Wire() as a, Wire() as b:
         storm = Storm(tmp_path, parts, {"a": a, "b": b})
         try:
             storm.start()
             storm.feed()
-            for fault in plan(KILLS, storm.random):
+            for fault in plan(kills, storm.random):
                 storm.strike(fault)
             storm.finish()
             counts = storm.check()
@@ -356,7 +359,7 @@ def test_nothing_is_lost_while_everything_is_killed_in_turn(
                 error.add_note(f"{part.ask() if part.alive else 'it does not run'}"[:1000])
             error.add_note(next(iter(storm.hosts.values())).complaints())
             raise
-        assert storm.struck["kill"] >= KILLS
+        assert storm.struck["kill"] >= kills
         for part in (*storm.hosts.values(), *storm.workers.values(), storm.device):
             part.kill()
     # Children of workers that were killed do not stay behind.
@@ -508,12 +511,14 @@ def test_a_result_that_was_on_its_way_for_too_long_is_not_taken(
 
 
 @pytest.mark.rule("WMP-9.3", "WMP-9.11")
-def test_a_hundred_thousand_peers_that_come_and_go_leave_the_machine_flat() -> None:
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("peers", [5_000, pytest.param(100_000, marks=pytest.mark.deep)])
+def test_thousands_of_peers_that_come_and_go_leave_the_machine_flat(peers: int) -> None:
     machine = Machine(ManagerSettings(identity=b"m", epoch=1, expire=EXPIRE), least_recently_used)
     now, most = 0.0, 500
     nothing = sizes(machine)
     marks = []
-    for batch in range(100_000 // most):
+    for batch in range(peers // most):
         workers = []
         for number in range(most):
             name = b"%d" % (batch * most + number)
@@ -540,15 +545,16 @@ def test_a_hundred_thousand_peers_that_come_and_go_leave_the_machine_flat() -> N
             gc.collect()
             marks.append(sys.getallocatedblocks())
     # Epochs of those that are gone are remembered, ten thousand of them.
-    assert len(machine._gone) == 10_000
+    assert len(machine._gone) == min(peers, 10_000)
     print(f"blocks of memory after each 20,000 peers: {marks}")
-    assert marks[-1] - marks[0] < 2_000, marks
+    assert not marks or marks[-1] - marks[0] < 2_000, marks
 
 
 @pytest.mark.timeout(60 + PEERS / 100)
 @pytest.mark.rule("WMP-9.3", "WMP-9.11")
+@pytest.mark.parametrize("count", [1_000, pytest.param(PEERS, marks=pytest.mark.deep)])
 def test_thousands_of_real_peers_that_come_and_go_leave_the_process_flat(
-    tmp_path: Path, record_property: Callable[[str, str], None]
+    tmp_path: Path, count: int, record_property: Callable[[str, str], None]
 ) -> None:
     most = 250
     endpoint = f"ipc://{tmp_path}/m"
@@ -560,7 +566,7 @@ def test_thousands_of_real_peers_that_come_and_go_leave_the_process_flat(
         with zmq.Context() as context:
             context.max_sockets = 2 * most
             # ZeroMQ keeps descriptors of its own: count when it has come and gone once.
-            for batch in range(PEERS // most + 1):
+            for batch in range(count // most + 1):
                 peers = [context.socket(zmq.DEALER) for _ in range(most)]
                 for number, peer in enumerate(peers):
                     peer.linger = 1000
@@ -591,9 +597,9 @@ def test_thousands_of_real_peers_that_come_and_go_leave_the_process_flat(
                 assert table == {key: size for key, size in nothing.items() if key != "heap"}
                 gc.collect()
                 marks.append(sys.getallocatedblocks())
-    print(f"{PEERS} peers; descriptors {opened[0]}; blocks of memory {marks[0]} to {marks[-1]}")
+    print(f"{count} peers; descriptors {opened[0]}; blocks of memory {marks[0]} to {marks[-1]}")
     record_property("peers", json.dumps(most * len(marks)))
     record_property("descriptors", json.dumps(opened))
     record_property("blocks of memory", json.dumps([marks[0], marks[-1]]))
     # What is left are the epochs of those that are gone, ten thousand at most.
-    assert marks[-1] - marks[0] < 4 * min(PEERS, 10_000) + 6_000
+    assert marks[-1] - marks[0] < 4 * min(count, 10_000) + 6_000

@@ -16,6 +16,7 @@ from wmp.testing.campaign import CampaignResult, reports
 from wmp.testing.faults import Fault
 from wmp.testing.invariants import INVARIANTS, History, Violation
 
+
 def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "wmp.testing", *arguments],

@@ -27,7 +27,6 @@ from wmp.testing.search import Exploration, Explored, SearchOrder, explore
 from wmp.testing.state import canonical
 from wmp.testing.state.snapshots import outline_of
 
-
 deep = pytest.mark.deep
 
 

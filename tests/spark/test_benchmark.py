@@ -29,7 +29,7 @@ def test_stages_that_were_run_are_counted_and_those_skipped_are_not(spark):
     assert work_of(spark, "none") == {"spark_jobs": 0, "stages": 0, "tasks": 0}
 
 
-@pytest.mark.slow
+@pytest.mark.deep
 def test_every_step_is_measured_with_its_stages(tmp_path):
     path = tmp_path / "figures.json"
 

@@ -16,7 +16,7 @@ from wmp.spark.run import Tables, build
 from wmp.spark.schema import TABLES
 
 
-@pytest.mark.slow
+@pytest.mark.deep
 def test_a_killed_executor_changes_nothing(spark, tmp_path):
     worlds = [play(seed, tmp_path / "worlds") for seed in (0, 3, 7)]
     worlds.append(play(28, tmp_path / "worlds", worker_side.stream_dedupe, name="x28"))

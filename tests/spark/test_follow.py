@@ -74,7 +74,7 @@ def kill_in_the_middle(journal: Path, out: Path, batches: int) -> None:
         process.communicate()
 
 
-@pytest.mark.slow
+@pytest.mark.deep
 def test_killed_and_started_again_it_has_what_there_is(spark, tmp_path):
     world = tmp_path / "world"
     World(seed=8, journals=Journals(world)).play()

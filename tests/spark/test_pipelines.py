@@ -26,7 +26,7 @@ HOME = Path(pyspark.__file__).parent
 LACKING = [name for name in ("grpc", "yaml") if importlib.util.find_spec(name) is None]
 
 pytestmark = [
-    pytest.mark.slow,
+    pytest.mark.deep,
     pytest.mark.skipif(
         bool(LACKING),
         reason=f"{' and '.join(LACKING)} not installed; run: pip install 'pyspark[pipelines]'",

@@ -31,7 +31,7 @@ def wmp(spark, monkeypatch, capfd):
     return run
 
 
-@pytest.mark.slow
+@pytest.mark.deep
 def test_a_demo_reports_itself(wmp, tmp_path):
     code, out, err = wmp("demo", "--files", 80, "--report", tmp_path / "report")
 
@@ -63,7 +63,7 @@ def test_a_violation_is_exit_code_1_and_json_says_how_many(wmp, tmp_path):
     assert 'id="v-' in page
 
 
-@pytest.mark.slow
+@pytest.mark.deep
 @pytest.mark.timeout(300)
 def test_ctrl_c_ends_it_without_a_word_of_its_insides(tmp_path):
     """To all of its processes, as a terminal sends it, while Java makes tables."""

@@ -153,7 +153,7 @@ def test_a_stream_goes_on_where_its_checkpoint_says(spark, world, tmp_path):
     assert {row.file for row in seen} == {name for name, _ in contents}
 
 
-@pytest.mark.slow
+@pytest.mark.deep
 def test_an_installed_package_is_found_by_name(world, tmp_path):
     """A wheel, as users get it, in a Spark of its own that is told nothing."""
     tree = tmp_path / "tree"  # building writes into it

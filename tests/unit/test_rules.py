@@ -149,7 +149,7 @@ def test_markers_are_found_wherever_pytest_looks(tmp_path):
             import pytest
             from hypothesis.stateful import RuleBasedStateMachine, rule
 
-            pytestmark = [pytest.mark.slow, pytest.mark.rule("R-0")]
+            pytestmark = [pytest.mark.deep, pytest.mark.rule("R-0")]
 
             @pytest.mark.rule("R-1", "R-2")
             def test_function(): ...
