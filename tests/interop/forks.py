@@ -53,7 +53,9 @@ class Forks:
         assert argv[: len(start)] == start
         assert self._parent.stdin is not None
         assert self._parent.stdout is not None
-        print(json.dumps([str(cwd), name, *argv[len(start) :]]), file=self._parent.stdin, flush=True)
+        print(
+            json.dumps([str(cwd), name, *argv[len(start) :]]), file=self._parent.stdin, flush=True
+        )
         code = int(self._parent.stdout.readline())
         return Ended(code, *(path.read_text() for path in self._said.values()))
 

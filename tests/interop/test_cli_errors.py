@@ -223,7 +223,7 @@ def test_version(folder):
         found = run(*argv, "--version", cwd=folder)
 
         assert (found.returncode, found.stderr) == (0, "")
-        assert re.fullmatch(r"wmp (\d+\.\d+\.\d+\S*|\(from a source tree\))\n", found.stdout)
+        assert re.fullmatch(r"wmp (\d+\.\d+\.\d+\S*|0\+source)\n", found.stdout)
 
 
 def test_without_a_command_there_is_help(folder):

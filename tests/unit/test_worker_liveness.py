@@ -10,7 +10,7 @@ import pytest
 from tests.unit import workers
 from tests.unit.workers import finish, give, met, reasons, runs, until
 from wmp.actions import Halt, Interrupt, Reconnect, Send
-from wmp.core.worker.machine import MOST_MANAGERS
+from wmp.core.worker.sessions import MOST_MANAGERS
 from wmp.errors import Superseded
 from wmp.events import Connected, Drained, Ticked, Undelivered
 from wmp.message import Command, Field, Outcome
