@@ -174,6 +174,50 @@ def test_a_forked_child_ends_by_itself() -> None:
     assert out.endswith("7")
 
 
+FORKED_SUBMITTER = """
+import asyncio, os, sys, wmp, wmp.aio
+
+def refused(what, call):
+    try:
+        call()
+    except wmp.ClosedError as error:
+        print(what, "forked from" in str(error), flush=True)
+    else:
+        print(what, "was accepted", flush=True)
+
+def try_all(manager, job):
+    refused("submit", lambda: manager.submit(b"a"))
+    refused("submit_nowait", lambda: manager.submit_nowait(b"a"))
+    refused("map", lambda: list(manager.map([b"a"])))
+    refused("result", lambda: job.result(60))
+
+async def both(manager):
+    async with wmp.aio.Manager() as other:
+        child = os.fork()
+        if not child:
+            try:
+                try_all(manager, job)
+                refused("aio", lambda: asyncio.run(other.submit(b"a")))
+            finally:
+                os._exit(7)
+        print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+
+with wmp.Manager() as manager:
+    job = manager.submit(b"nobody will do it")
+    asyncio.run(both(manager))
+    manager.close(0)
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
+def test_jobs_are_refused_in_a_forked_child_with_the_reason() -> None:
+    code, out, errors = run(FORKED_SUBMITTER)
+
+    assert code == 0, errors
+    calls = ["submit", "submit_nowait", "map", "result", "aio"]
+    assert out.split("\n") == [*(f"{call} True" for call in calls), "7"]
+
+
 class Recorder:
     """A machine that remembers what it was told, by the names of the events."""
 

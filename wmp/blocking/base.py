@@ -84,8 +84,9 @@ class BlockingNode(Generic[_Inner]):
         self._shut(0.0)
 
     def _shut(self, timeout: float) -> None:
-        self._portal.check_thread()
-        if not self._portal.opened:
+        if self._portal.opened:
+            self._portal.check_thread()
+        else:
             self._portal.close()
             return
         _open.discard(self)

@@ -112,7 +112,17 @@ class Portal:
             raise
 
     def check_thread(self) -> None:
-        """Raise RuntimeError on the loop's own thread, where waiting would be for ever."""
+        """Check that waiting for the loop can end.
+
+        Raises:
+            RuntimeError: Called on the loop's own thread, which would wait for itself.
+            ClosedError: The loop runs in the process that this one was forked from.
+        """
+        if self._loop is not None and self._pid != os.getpid():
+            raise ClosedError(
+                f"the {self._name} runs in the process that this one was forked from; "
+                f"make a {self._name} here"
+            )
         if threading.current_thread() is self._thread:
             raise RuntimeError(
                 f"a blocking call of the {self._name} on its own event loop would wait for itself; "
@@ -122,11 +132,6 @@ class Portal:
     def _check(self, coroutine: Coroutine[Any, Any, Any]) -> None:
         try:
             self.check_thread()
-            if self._loop is not None and self._pid != os.getpid():
-                raise ClosedError(
-                    f"the {self._name} runs in the process that this one was forked from; "
-                    "make one of its own here"
-                )
             if self._loop is None or self._closed:
                 raise ClosedError(
                     f"the {self._name} is not open; use it as a context manager, and within it"

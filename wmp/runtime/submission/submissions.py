@@ -6,7 +6,9 @@ job's number when the job ends. Submitted jobs gather in columns until the drive
 
 from __future__ import annotations
 
+import os
 import threading
+import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
 from itertools import groupby, repeat
@@ -126,6 +128,7 @@ class Submissions:
         self._open: OpenSubmission | None = None
         self._waiting: deque[Callable[[], None]] = deque()
         self._error: Exception | None = None
+        _of_this_process.add(self)
 
     def __len__(self) -> int:
         """Jobs that have not ended."""
@@ -307,6 +310,21 @@ class Submissions:
             error.__cause__ = cause
         return error
 
+
+def _forked() -> None:
+    """In a forked child: refuse jobs, since no thread of the parent's managers runs here."""
+    for submissions in list(_of_this_process):
+        # A thread that held the lock does not exist in this process.
+        submissions._lock = threading.Lock()
+        submissions._waiting.clear()
+        submissions._error = ClosedError(
+            "the manager runs in the process that this one was forked from; make a manager here"
+        )
+
+
+_of_this_process: Final[weakref.WeakSet[Submissions]] = weakref.WeakSet()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forked)
 
 _OWNER: Final = itemgetter(0)
 _ROW: Final = itemgetter(1)
