@@ -25,9 +25,9 @@ _EXAMPLE: Final = 200
 
 
 def parse(lines: DataFrame) -> DataFrame:
-    """Lines as :func:`wmp.spark.journals.read_lines` has them, with what they say in ``line``.
+    """Parse the lines of :func:`wmp.spark.journals.read_lines` into a column ``line``.
 
-    Empty lines are left out. What is no line of the schema has nulls.
+    Empty lines are left out. A line that does not fit the schema has nulls.
     """
     options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT}
     line = F.from_json("value", journal_ddl(), options).alias("line")
@@ -57,10 +57,10 @@ def _is_bad() -> Column:
 
 
 def _judged(parsed: DataFrame, bad: Observation | None = None) -> DataFrame:
-    """With a column ``_bad``, and how many lines are so observed as ``lines``.
+    """Add a column ``_bad``, and observe as ``lines`` how many lines are bad.
 
-    What is observed is computed there, and no filter goes below it: each line is parsed once,
-    where otherwise every use of a column in a filter would parse it again.
+    Spark computes the observed columns at this step, and moves no filter below it: each line is
+    parsed once. Otherwise every use of a column in a filter would parse the line again.
     """
     judged = parsed.withColumn("_bad", _is_bad())
     return judged.observe(bad or Observation(), F.count_if("_bad").alias("lines"))

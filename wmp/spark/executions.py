@@ -22,15 +22,15 @@ def outcome_name(number: Column) -> Column:
 def executions(events: DataFrame) -> DataFrame:
     """The table ``executions``, with monotonic times: ``handed``, ``began``, ``ended`` in µs.
 
-    A lane does one job after the other, and may tell several ends at once. What ended together
-    shares the time since the lane's last word evenly.
+    A lane does one job after the other, and may report several ends at once. The jobs that a lane
+    reports together share the time since its last report evenly.
     """
     lines = events.where(F.col("what").isin("run", "finished", "recalled")).select(
         *_LANE, "n", "at", "what", "ids", "attempts", "owner", "owner_epoch", "role", "needs",
         "outcomes",
     )  # fmt: skip
     run = F.col("what") == "run"
-    # The lane's last word: of its beginning or of ends, not of what it never began.
+    # The last report of the lane: of its beginning or of ends, not of jobs that it never began.
     word = F.when(F.col("what") != "recalled", F.col("at"))
     before = Window.partitionBy(*_LANE).orderBy("n").rowsBetween(Window.unboundedPreceding, -1)
     known = lines.withColumn("since", F.last(word, ignorenulls=True).over(before)).withColumn(

@@ -1,11 +1,11 @@
 """A report that follows its journals while they grow.
 
-A stream takes in each line once: its source tells places by the byte, its sink, a Parquet table,
-commits whole batches, and a checkpoint keeps both, so that what is killed at any moment goes on
-where it was. The tables are made of what was taken in, by the same steps as of files: they are
-what a report of the same lines would have. That costs as much as such a report, each time, so it
-is done when there is something new, and at most half of the time: a journal of hours is followed,
-one of months is read when it is over.
+A stream takes in each line once. Its source counts bytes, its sink, a Parquet table, commits whole
+batches, and a checkpoint keeps both: after a kill at any moment the stream goes on where it was.
+The tables are made of the lines in the sink, by the same steps as of files, so they equal those of
+a report of the same lines. Each time costs as much as such a report; so the tables are made when
+there are new lines, and at most half of the time. This suits a journal of hours; a journal of
+months is read when it is over.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _PATIENCE: Final = 60.0
 """s that a report waits at most for a stream that has more to take in."""
 
 Made = Callable[[JournalReport, int], bool]
-"""Told of each report, with the lines that it is of; whether to go on."""
+"""Called with each report and the number of its lines; returns whether to go on."""
 
 
 def follow(
@@ -55,14 +55,14 @@ def follow(
 ) -> JournalReport:
     """Report journals, and again whenever there is more in them.
 
-    Whoever stops it, or kills it, and calls it again with the same directories goes on: no line
-    is lost or counted twice.
+    A call with the same directories goes on where an earlier call was stopped or killed: no line is
+    lost or counted twice.
 
     Args:
         journals: Folders and files; segments that appear there later are followed too.
         out: As :func:`wmp.spark.report` has it.
-        made: Told of each report; it ends when that says False.
-        idle: End when for so many s nothing was added, and all is reported. None: never.
+        made: Called with each report; following ends when it returns False.
+        idle: Seconds without new lines after which following ends. None: it never ends.
         spark: As :func:`wmp.spark.report` has it.
         master: As there.
         progress: As there, of each report anew.
@@ -74,7 +74,7 @@ def follow(
         ConfigError: As :func:`wmp.spark.report` does.
         WMPError: As there; a segment went before all of it was read.
     """
-    find(_several(journals))  # what is not there is said before anything is started
+    find(_several(journals))  # a missing journal is reported before anything is started
     paths = [str(Path(p).resolve()) for p in _several(journals)]
     where = check_out(out)
     with alone(where), session(spark, master) as engine:
@@ -131,7 +131,7 @@ class _Follower:
     def run(self, idle: float | None) -> JournalReport:
         """Go on until it is enough."""
         last: JournalReport | None = None
-        told, took = -2, 0.0
+        reported, took = -2, 0.0
         ended = quiet = time.monotonic()
         while True:
             self._wait()
@@ -139,7 +139,7 @@ class _Follower:
             if not self._has_settled() and now - ended < _PATIENCE:
                 continue
             batch = self._batch()
-            if batch != told:
+            if batch != reported:
                 quiet = now
                 if last is None or now - ended >= max(took, _REST):
                     lines = self._taken_in()
@@ -147,14 +147,14 @@ class _Follower:
                     result = build_from(self._spark, lines, self._where, progress=self._progress)
                     last = JournalReport(write_page(self._where, self._journals), result)
                     ended = quiet = time.monotonic()
-                    told, took = batch, ended - now
+                    reported, took = batch, ended - now
                     if not self._made(last, count):
                         return last
             elif last is not None and idle is not None and now - quiet >= idle:
                 return last
 
     def _wait(self) -> None:
-        """Until the stream may have taken in more; what broke it is said here."""
+        """Wait until the stream may have taken in more; raise the error that broke it."""
         try:
             over = self._query.awaitTermination(1)
         except StreamingQueryException as error:

@@ -13,8 +13,8 @@ _PAIR = ("worker", "worker_epoch", "manager", "manager_epoch")
 def turns(events: DataFrame) -> DataFrame:
     """WAKE, GIVE and READY lines of workers, cut into turns of a pair: each ends with a GIVE.
 
-    The turn of a line is how many GIVEs went before; ``ready`` is when the worker last said READY
-    to anybody before it.
+    The turn of a line is the number of GIVEs before it; ``ready`` is the time of the last READY of
+    the worker before it, to any manager.
     """
     what, command = F.col("what"), F.col("command")
     own = (F.col("source") == F.col("node")) & (F.col("source_epoch") == F.col("epoch"))
@@ -30,8 +30,8 @@ def turns(events: DataFrame) -> DataFrame:
         F.col("via")[0].alias("device"),
     )  # fmt: skip
     process = Window.partitionBy("worker", "worker_epoch").orderBy("n")
-    ready = F.last(F.when(F.col("command") == "READY", F.col("at")), ignorenulls=True)
-    timed = lines.withColumn("ready", ready.over(process)).where(F.col("manager").isNotNull())
+    last_ready = F.last(F.when(F.col("command") == "READY", F.col("at")), ignorenulls=True)
+    timed = lines.withColumn("ready", last_ready.over(process)).where(F.col("manager").isNotNull())
     before = Window.partitionBy(*_PAIR).orderBy("n").rowsBetween(Window.unboundedPreceding, -1)
     gives = F.count(F.when(F.col("command") == "GIVE", 1))
     return timed.withColumn("turn", gives.over(before))

@@ -35,7 +35,7 @@ def ensure_java(cache: Path | None = None) -> Path | None:
             temporary one when that cannot be had for this user alone.
 
     Returns:
-        What ``JAVA_HOME`` was set to; None when it was left alone.
+        The new value of ``JAVA_HOME``; None when it was not changed.
 
     Raises:
         ConfigError: There is no Java of any kind.

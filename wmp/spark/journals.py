@@ -16,7 +16,7 @@ from wmp.journal.reader import segments_in
 __all__ = ["LINES", "find_segments", "read_lines"]
 
 LINES: Final = "file string, value string"
-"""What is read: the name of a segment, and one line of it."""
+"""Columns of the lines: the name of a segment, and one line of it."""
 
 _BATCH: Final = 4096
 
@@ -25,7 +25,7 @@ def find_segments(paths: Sequence[str | Path]) -> list[str]:
     """The segments that these files and directories hold, dotted ones included, sorted.
 
     A segment that is there twice, by its name, counts once: the one that is finished, else the
-    longer one. What has a scheme (``s3://…``) is left to Spark, and comes back as it is.
+    longer one. A path with a scheme (``s3://…``) is returned as it is, and left to Spark.
 
     Raises:
         ConfigError: A path is not there.
@@ -61,7 +61,7 @@ def read_lines(spark: SparkSession, segments: Sequence[str]) -> DataFrame:
         spark: Where.
         segments: From :func:`find_segments`; none make an empty frame.
     """
-    # Spark's own reader passes over names that begin with a dot, whatever it is told.
+    # Spark's own reader passes over names that begin with a dot; no option changes that.
     dotted = [segment for segment in segments if segment.rpartition("/")[2].startswith(".")]
     plain = [segment for segment in segments if segment not in set(dotted)]
     frames = []

@@ -51,7 +51,7 @@ _CURVES: Final[Sequence[str]] = (
 
 @frozen
 class Picture:
-    """A drawing, with what stands beside it."""
+    """A drawing, with its caption and legend."""
 
     svg: Markup
     more: int = 0

@@ -68,8 +68,8 @@ class Tables:
         A table with promised columns gets just those, in their order.
 
         Args:
-            name: Of the table.
-            frame: What is in it.
+            name: The name of the table.
+            frame: The rows.
 
         Returns:
             The table as it is on disk: what comes after is not computed from the beginning.

@@ -45,7 +45,7 @@ CONFS: Final[Mapping[str, str]] = {
     # What was compiled for a report serves for the next; 100, the default, are less than one.
     "spark.sql.codegen.cache.maxEntries": "2000",
 }
-"""What a session of ours has set, unless it is told otherwise."""
+"""The settings of a session that this module starts; ``confs`` overrides them."""
 
 
 def start_session(
@@ -62,14 +62,14 @@ def start_session(
             ``spark-submit`` or the environment says, and else all cores of this machine.
         confs: Spark's own settings; they win over ``CONFS``.
         name: What the application is called.
-        quiet: Keep what Java prints to stderr from the user; it is told when the start fails.
+        quiet: Hide the stderr of Java from the user. The error of a failed start has its last line.
 
     Raises:
         ConfigError: There is no Java.
         WMPError: Spark did not start.
     """
     ensure_java()
-    # Spark starts its workers with `python3` from PATH unless told; ours has what is needed.
+    # By default Spark starts its workers with `python3` from PATH; this Python has the packages.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     local = master is None or master.startswith("local")

@@ -1,4 +1,4 @@
-"""Who got how much: utilisation, fairness, load by role, causes, and what devices cost."""
+"""Utilisation, fairness, load by role, causes of lost leases, and the cost of devices."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def _cut(spans: DataFrame, length: int) -> DataFrame:
 def fairness(events: DataFrame, attempts: DataFrame) -> DataFrame:
     """The table ``fairness``.
 
-    Who said READY or GIVE to a manager takes part, even if it got nothing.
+    Each worker that sent READY or GIVE to a manager takes part, even if it got nothing.
     """
     got = attempts.where(F.col("outcome").isin("ok", "error")).groupBy(
         F.col("owner").alias("manager"), F.col("owner_epoch").alias("manager_epoch"), "worker",
