@@ -11,9 +11,9 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 
-FILES = 43
-HOPS_BETWEEN_FILES = 52
-HOPS = 90
+FILES = 40
+HOPS_BETWEEN_FILES = 50
+HOPS = 80
 
 pytestmark = pytest.mark.interop
 
