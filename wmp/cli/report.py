@@ -5,8 +5,9 @@ from __future__ import annotations
 import importlib
 import json
 import logging
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final, Protocol
 
 import click
 
@@ -15,10 +16,34 @@ from wmp.cli.options import ProgramCommand
 from wmp.cli.progress import ProgressBar
 from wmp.errors import ConfigError
 
-if TYPE_CHECKING:
-    from wmp.spark.reporting import JournalReport
-
 __all__ = ["make", "pipeline", "report", "say"]
+
+
+class _Result(Protocol):
+    """The part of a pipeline's result that the program prints.
+
+    Spark is an extra: the program loads the pipeline when a report is asked for.
+    """
+
+    @property
+    def violations(self) -> int: ...
+
+    @property
+    def uncertain(self) -> int: ...
+
+    @property
+    def summary(self) -> Mapping[str, float]: ...
+
+
+class _Report(Protocol):
+    """The part of a pipeline's report that the program prints."""
+
+    @property
+    def page(self) -> Path: ...
+
+    @property
+    def result(self) -> _Result: ...
+
 
 _PROGRAM: Final = "wmp"
 
@@ -74,7 +99,7 @@ def report(
 
 def make(
     journals: tuple[str, ...], out: str, *, master: str | None = None, quiet: bool = False
-) -> JournalReport:
+) -> _Report:
     """Make a report, behind a progress bar.
 
     Raises:
@@ -83,7 +108,7 @@ def make(
     spark = pipeline()
     _hush()
     with ProgressBar(_PROGRAM, None, shown=not quiet) as bar:
-        made: JournalReport = spark.report(journals, out, master=master, progress=_Steps(bar))
+        made: _Report = spark.report(journals, out, master=master, progress=_Steps(bar))
     return made
 
 
@@ -97,10 +122,10 @@ def _follow(
 ) -> int:
     spark = pipeline()
     _hush()
-    last: JournalReport | None = None
+    last: _Report | None = None
     with ProgressBar(_PROGRAM, None, shown=not quiet) as bar:
 
-        def made(one: JournalReport, lines: int) -> bool:
+        def made(one: _Report, lines: int) -> bool:
             nonlocal last
             last = one
             if as_json:
@@ -155,7 +180,7 @@ class _Steps:
         self._done = done
 
 
-def say(made: JournalReport, *, as_json: bool = False) -> None:
+def say(made: _Report, *, as_json: bool = False) -> None:
     """Print what came of it."""
     if as_json:
         print(_as_json(made))
@@ -180,13 +205,13 @@ def say(made: JournalReport, *, as_json: bool = False) -> None:
     print(f"report: {_near(made.page)}")
 
 
-def _found(made: JournalReport) -> str:
+def _found(made: _Report) -> str:
     certain, uncertain = made.result.violations, made.result.uncertain
     text = f"violations: {certain}"
     return text + (f", and {uncertain} that gaps in the journals may explain" if uncertain else "")
 
 
-def _as_json(made: JournalReport) -> str:
+def _as_json(made: _Report) -> str:
     return json.dumps(
         {
             "page": str(made.page),
