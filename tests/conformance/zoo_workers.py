@@ -271,7 +271,7 @@ def holds_whatever_waits(patch: Patch) -> None:
     """WMP-5.2: a freed place goes into a held GIVE, whoever else was woken."""
 
     def serve(self: Capacity, spare: Any, now: float) -> list[Any]:
-        usual, settings = self.credit.usual, self.outbound.settings
+        usual, settings = self.executions.usual, self.outbound.settings
         for manager in self.outbound.links.managers.values():
             if self.credit.of(usual, spare) and manager.wake is None:
                 self.locks.open(manager, settings.roles, usual, 1, spare, now, settings.hold)

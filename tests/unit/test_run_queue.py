@@ -18,7 +18,7 @@ BIG = Kind("default", (("slots", 2),))
 @pytest.fixture
 def queue():
     settings = WorkerSettings(identity=b"w", epoch=1, lane_time=0.005, lane_max=8)
-    return RunQueue(Resources.of({"slots": 2}), Throughput(settings))
+    return RunQueue(Resources.of({"slots": 2}), Throughput(settings, 2))
 
 
 @pytest.fixture
@@ -136,21 +136,21 @@ def test_forgetting_a_manager_drops_what_waits_and_marks_what_runs(queue, held):
 )
 def test_the_window_is_what_keeps_the_places_busy_for_its_time(mean, places, window):
     settings = WorkerSettings(identity=b"w", epoch=1, window_time=0.02, window_max=1024)
-    throughput = Throughput(settings)
+    throughput = Throughput(settings, places)
     if mean is not None:
         throughput.record("default", mean, 1)
-    assert throughput.window(places) == window
+    assert throughput.window == window
 
 
 def test_the_slowest_role_counts_for_the_window():
-    throughput = Throughput(WorkerSettings(identity=b"w", epoch=1))
+    throughput = Throughput(WorkerSettings(identity=b"w", epoch=1), 4)
     throughput.record("quick", 0.001, 1)
     throughput.record("slow", 1.0, 1)
-    assert throughput.window(4) == 0
+    assert throughput.window == 0
 
 
 def test_the_mean_moves_with_the_newest_bundles():
-    throughput = Throughput(WorkerSettings(identity=b"w", epoch=1))
+    throughput = Throughput(WorkerSettings(identity=b"w", epoch=1), 4)
     throughput.record("default", 8.0, 4)
     assert throughput.means == {"default": 2.0}
     throughput.record("default", 4.0, 1)

@@ -59,7 +59,7 @@ class Capacity:
             return
         if self.executions.draining:
             return
-        if not within(needs, self.credit.usual):
+        if not within(needs, self.executions.usual):
             # Held GIVEs lock what such jobs need and never bring them.
             manager.hold_after = now + max(HOLD_PAUSE, settings.hold)
         self._arrivals += 1
@@ -94,9 +94,9 @@ class Capacity:
             spare: What is free beside the needs of jobs that wait; used up here.
             now: Seconds.
         """
-        credit, woke, took = self.credit, self._woke, self._took
+        credit, woke, took, usual = self.credit, self._woke, self._took, self.executions.usual
         served = self._serve_wakes(spare, now)
-        jobs = credit.of(credit.usual, spare)
+        jobs = credit.of(usual, spare)
         sent = False
         if woke is not None and woke not in served:
             self._answer_woke(woke, now)
@@ -106,10 +106,15 @@ class Capacity:
         elif not self.executions.draining:
             sole = self._sole(now)
             if sole is not None:
-                beside = jobs + self.locks.covered(sole)
-                self._hold(sole, jobs, spare, now)
-                sent = credit.announce_beside_hold(sole, beside, now)
-                jobs = credit.of(credit.usual, spare)
+                covered = self.locks.covered(sole)
+                held = jobs > 0 and self._worth_holding(jobs, covered, took=took is sole)
+                if held:
+                    settings = self.outbound.settings
+                    roles, hold = settings.roles, settings.hold
+                    self.locks.open(sole, roles, usual, jobs, spare, now, hold)
+                sent = credit.announce_beside_hold(sole, jobs + covered, now)
+                if held:
+                    jobs = credit.of(usual, spare)
             if not sent:
                 sent = credit.announce(jobs, now, took=took, holding=sole is not None)
         credit.end_step(jobs, now, sent=sent)
@@ -128,7 +133,7 @@ class Capacity:
             return served
         pending = [manager for manager in pending if outbound.links.reachable(manager)]
         pending.sort(key=_turn)
-        bundle = credit.window // 4
+        bundle = self.executions.window // 4
         for place, manager in enumerate(pending):
             wake = manager.wake
             assert wake is not None
@@ -168,22 +173,25 @@ class Capacity:
         (manager,) = managers.values()
         if manager.stream is None or manager.wake is not None or now < manager.hold_after:
             return None
-        if self.credit.usual != DEFAULT_NEEDS:
+        if self.executions.usual != DEFAULT_NEEDS:
             return None
         return manager if outbound.links.reachable(manager) else None
 
-    def _hold(self, manager: RemoteManager, jobs: int, spare: Resources, now: float) -> None:
-        """A held GIVE of ``jobs`` when it is worth its message."""
-        credit, settings = self.credit, self.outbound.settings
-        covered = self.locks.covered(manager)
-        whole = credit.places + credit.window
-        if jobs > 0 and (
+    def _worth_holding(self, jobs: int, covered: int, *, took: bool) -> bool:
+        """Whether a held GIVE of ``jobs`` is worth its message.
+
+        Args:
+            jobs: How many jobs may come.
+            covered: Jobs that may come already under held GIVEs.
+            took: Whether a TAKE of the manager is handled.
+        """
+        executions = self.executions
+        whole = executions.places + executions.window
+        return (
             4 * jobs >= whole
-            or (not self.executions.parked and 2 * covered < whole)
-            or (self._took is manager and not covered)
-        ):
-            needs, hold = credit.usual, settings.hold
-            self.locks.open(manager, settings.roles, needs, jobs, spare, now, hold)
+            or (not executions.parked and 2 * covered < whole)
+            or (took and not covered)
+        )
 
     def _serve_mark(self, manager: RemoteManager) -> None:
         self._servings += 1

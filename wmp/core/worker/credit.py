@@ -18,7 +18,7 @@ from wmp.core.worker.locks import Locks
 from wmp.core.worker.outbound import WorkerOutbound
 from wmp.core.worker.remote_manager import RemoteManager
 from wmp.core.worker.timers import ReadyTimer
-from wmp.message import DEFAULT_NEEDS, Command, Field, Message
+from wmp.message import Command, Field, Message
 
 __all__ = ["Credit"]
 
@@ -32,10 +32,6 @@ class Credit:
     locks: Locks
     number: int = 0
     """Number of the newest READY (WMP-3.2)."""
-    usual: Needs = field(init=False)
-    """What the jobs need that READY counts."""
-    places: int = field(init=False)
-    """How many of those jobs run at once when nothing else does."""
     used: bool = False
     """WAKE or TAKE came since READY was sent or repeated last."""
     _repeatable: bool = False
@@ -55,15 +51,6 @@ class Credit:
     _due: bool = False
     """Whether the timer for repeating READY rang."""
 
-    def __attrs_post_init__(self) -> None:
-        total = self.outbound.settings.resources
-        if total.get("slots") or not any(total.values()):
-            self.usual = DEFAULT_NEEDS if total.get("slots") else ()
-        else:
-            # No slots at all: the scarcest resource limits the jobs that can come.
-            self.usual = ((min((n for n in total if total[n]), key=lambda n: (total[n], n)), 1),)
-        self.places = self.executions.resources.capacity(self.usual)
-
     # -- how many jobs may come
 
     @property
@@ -73,14 +60,10 @@ class Credit:
         return self.executions.draining or outbound.kept_bytes >= outbound.settings.unacked_bytes
 
     @property
-    def window(self) -> int:
-        """Jobs that may wait here without resources."""
-        return self.executions.window(self.places)
-
-    @property
     def window_left(self) -> int:
-        """How many jobs may still come to wait."""
-        return max(0, self.window - self.executions.parked - self.locks.windowed)
+        """How many jobs may still come to wait without resources."""
+        executions = self.executions
+        return max(0, executions.window - executions.parked - self.locks.windowed)
 
     def of(self, needs: Needs, spare: Resources) -> int:
         """How many more jobs of ``needs`` may come when ``spare`` is free."""
@@ -160,12 +143,12 @@ class Credit:
         Jobs that need more than a held GIVE offers still come by WAKE, for which the manager must
         remember some credit. Not at each step: such WAKEs are mostly in vain.
         """
-        poor = manager.announced == 0 and credit > 0
-        late = now - manager.announced_at >= self.outbound.links.interval(manager)
-        if manager.identity in self._greeted or (poor and late):
-            self.report(credit, now, managers=[manager])
-            return True
-        return False
+        if manager.identity not in self._greeted:
+            poor = manager.announced == 0 and credit > 0
+            if not poor or now - manager.announced_at < self.outbound.links.interval(manager):
+                return False
+        self.report(credit, now, managers=[manager])
+        return True
 
     def announce(
         self, credit: int, now: float, *, took: RemoteManager | None, holding: bool
@@ -181,7 +164,9 @@ class Credit:
         Returns:
             Whether READY was sent.
         """
-        outbound, whole = self.outbound, self.places + self.window
+        if holding and not self._greeted and self._doubted is None:
+            return False
+        outbound, whole = self.outbound, self.executions.places + self.executions.window
         lacking: dict[int, list[RemoteManager]] = {}
         for manager in outbound.links.managers.values():
             lacks = manager.identity in self._greeted or (

@@ -13,14 +13,25 @@ from typing import Any, Final
 from attrs import define, field
 
 from wmp.actions import Interrupt, Note, Recall, Run
-from wmp.core.protocol.resources import Resources
+from wmp.core.protocol.resources import Needs, Resources
 from wmp.core.worker.execution_lifecycle import ExecutionInput, ExecutionState, HeldJobs
 from wmp.core.worker.outbound import WorkerOutbound
 from wmp.core.worker.remote_manager import RemoteManager
 from wmp.core.worker.run_queue import RunningLane, RunQueue, Throughput
 from wmp.core.worker.timers import PatienceTimer
 from wmp.events import Finished, Recalled, Reported
-from wmp.message import Columns, Command, Field, Frame, Kind, Limits, Message, Outcome, Peer
+from wmp.message import (
+    DEFAULT_NEEDS,
+    Columns,
+    Command,
+    Field,
+    Frame,
+    Kind,
+    Limits,
+    Message,
+    Outcome,
+    Peer,
+)
 
 __all__ = ["Executions"]
 
@@ -47,6 +58,10 @@ class Executions:
     outbound: WorkerOutbound
     resources: Resources
     """Shared by lanes and locks."""
+    usual: Needs = field(init=False)
+    """What most jobs need: credit is counted in such jobs."""
+    places: int = field(init=False)
+    """How many of those jobs run at once when nothing else does."""
     outcomes: Counter[int] = field(factory=Counter)
     """Jobs answered, by outcome."""
     draining: bool = False
@@ -61,7 +76,15 @@ class Executions:
     """Whether the timer of ``patience`` rang."""
 
     def __attrs_post_init__(self) -> None:
-        self._queue = RunQueue(self.resources, Throughput(self.outbound.settings))
+        total = self.resources.total
+        if total.get("slots") or not any(total.values()):
+            self.usual = DEFAULT_NEEDS if total.get("slots") else ()
+        else:
+            # No slots at all: the scarcest resource limits the jobs that can come.
+            self.usual = ((min((n for n in total if total[n]), key=lambda n: (total[n], n)), 1),)
+        self.places = self.resources.capacity(self.usual)
+        throughput = Throughput(self.outbound.settings, self.places)
+        self._queue = RunQueue(self.resources, throughput)
 
     # -- what others read
 
@@ -80,10 +103,10 @@ class Executions:
         """Jobs on lanes; those of lost sessions do not count."""
         return sum(len(lane.ids) for lane in self.lanes if not lane.lost)
 
-    def window(self, places: int) -> int:
-        """Jobs that may wait here beyond those that run on ``places`` places: none while some
-        have waited too long."""
-        return 0 if self.stalled else self._queue.throughput.window(places)
+    @property
+    def window(self) -> int:
+        """Jobs that may wait here beyond those that run: none while some have waited too long."""
+        return 0 if self.stalled else self._queue.throughput.window
 
     def count(self, manager: bytes) -> int:
         """How many jobs of a manager are here and not answered."""

@@ -175,7 +175,7 @@ class WorkerMachine:
 
     def statistics(self) -> WorkerStatistics:
         """A snapshot for people and programs; costs by the number of managers and lanes."""
-        return snapshot(self._outbound, self._executions, self._locks, self._credit)
+        return snapshot(self._outbound, self._executions, self._locks)
 
     # -- the end of every step
 

@@ -37,7 +37,8 @@ class WorkerOutbound(Outbound[RemoteManager, WorkerAction]):
 
     def link_to(self, manager: RemoteManager) -> Link | None:
         """The link over which a message to ``manager`` can leave now, None for none."""
-        return manager.link if self.links.reachable(manager) else None
+        reachable = manager.path is not None and self.links.states[manager.link].connected
+        return manager.link if reachable else None
 
     def send(
         self,

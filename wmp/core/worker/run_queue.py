@@ -34,26 +34,24 @@ class Throughput:
     """
 
     settings: WorkerSettings
+    places: int
+    """How many jobs run at once."""
     means: dict[str, float] = field(factory=dict)
     """Role to seconds a job."""
-    _windows: dict[int, int] = field(factory=dict)
-    """Cache of the window by places, until the next measure: one event asks several times."""
+    window: int = field(init=False)
+    """Jobs worth taking beyond those that run, as of the newest measure."""
+
+    def __attrs_post_init__(self) -> None:
+        self.window = self._window()
 
     def record(self, role: str, seconds: float, jobs: int) -> None:
         """A lane took ``seconds`` for ``jobs`` jobs."""
         each = max(0.0, seconds) / jobs
         mean = self.means.get(role)
         self.means[role] = each if mean is None else mean + _WEIGHT * (each - mean)
-        self._windows.clear()
+        self.window = self._window()
 
-    def window(self, places: int) -> int:
-        """Jobs worth taking beyond what can run at once, on ``places`` places."""
-        window = self._windows.get(places)
-        if window is None:
-            window = self._windows[places] = self._window(places)
-        return window
-
-    def _window(self, places: int) -> int:
+    def _window(self) -> int:
         settings = self.settings
         if settings.window is not None:
             return settings.window
@@ -63,7 +61,7 @@ class Throughput:
         slowest = max(self.means.values())
         if slowest > settings.window_time:
             return 0
-        return self._jobs(settings.window_time, slowest, settings.window_max, max(1, places))
+        return self._jobs(settings.window_time, slowest, settings.window_max, max(1, self.places))
 
     def bundle(self, role: str, waiting: int, places: int) -> int:
         """Jobs to start on one lane when ``waiting`` wait and ``places`` lanes could run."""

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 
 from attrs import frozen
 
-from wmp.core.worker.credit import Credit
 from wmp.core.worker.executions import Executions
 from wmp.core.worker.locks import Locks
 from wmp.core.worker.outbound import WorkerOutbound
@@ -66,9 +65,7 @@ class WorkerStatistics:
     managers: Sequence[ManagerRow]
 
 
-def snapshot(
-    outbound: WorkerOutbound, executions: Executions, locks: Locks, credit: Credit
-) -> WorkerStatistics:
+def snapshot(outbound: WorkerOutbound, executions: Executions, locks: Locks) -> WorkerStatistics:
     """Take the snapshot; costs by the number of managers and lanes."""
     links, resources = outbound.links, executions.resources
     rows = tuple(
@@ -94,7 +91,7 @@ def snapshot(
         locked=resources.used,
         free=dict(resources.free),
         unacknowledged=outbound.kept_bytes,
-        window=credit.window,
+        window=executions.window,
         late=locks.late,
         outcomes={Outcome(code): count for code, count in executions.outcomes.items()},
         dropped=dict(outbound.dropped),
