@@ -66,13 +66,17 @@ class Resources:
         Raises:
             LocalProtocolError: it does not fit; ask ``fits`` first (WMP-4.1).
         """
-        if count > self.fits(needs):
+        free = self.free
+        fits = count <= self.places
+        for name, amount in needs:
+            fits = fits and amount * count <= free.get(name, 0)
+        if not fits:
             raise LocalProtocolError(
                 f"{count} jobs of {dict(needs)} were to be taken, "
                 f"only {self.fits(needs)} fit in {self.free}"
             )
         for name, amount in needs:
-            self.free[name] -= amount * count
+            free[name] -= amount * count
         self.places -= count
 
     def release(self, needs: Needs, count: int = 1) -> None:
