@@ -30,7 +30,7 @@ __all__ = ["Capacity"]
 
 @define(eq=False)
 class Capacity:
-    """What one worker hands out. Reads the jobs; opens locks; reports by READY."""
+    """Hands out the free resources of one worker; reads its jobs and changes none of them."""
 
     outbound: WorkerOutbound
     executions: Executions
@@ -38,7 +38,7 @@ class Capacity:
     credit: Credit
     _servings: int = 0
     _arrivals: int = 0
-    # What the event at hand leaves for ``settle`` to answer.
+    # Left by the event at hand; ``settle`` answers it.
     _woke: RemoteManager | None = None
     """The manager whose WAKE came."""
     _took: RemoteManager | None = None
@@ -91,7 +91,7 @@ class Capacity:
         """Hand out what is free.
 
         Args:
-            spare: What is free beside the needs of jobs that wait; used up here.
+            spare: Resources that are free beside the needs of jobs that wait; used up here.
             now: Seconds.
         """
         credit, woke, took, usual = self.credit, self._woke, self._took, self.executions.usual

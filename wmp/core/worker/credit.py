@@ -1,7 +1,7 @@
 """A worker's credit: how many jobs may come, and how READY reports it (spec §3).
 
-READYs are numbered in one sequence for all managers and repeated with a backoff. What each
-manager is believed to remember stands in ``RemoteManager.announced``.
+READYs are numbered in one sequence for all managers and repeated with a backoff. The
+credit that a manager is believed to remember stands in ``RemoteManager.announced``.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Credit:
     _broadcast: tuple[int, int] = (0, 0)
     """(number, credit) of the newest READY without ``to``."""
     _backoff: float = BACKOFF
-    # What the event at hand leaves to be answered at the end of the step.
+    # Left by the event at hand, to be answered at the end of the step.
     _greeted: dict[bytes, None] = field(factory=dict)
     """Managers that wait for a READY whatever they remember."""
     _doubted: bytes | None = None
@@ -187,7 +187,7 @@ class Credit:
     def _lacks(
         self, manager: RemoteManager, credit: int, whole: int, *, took: bool, holding: bool
     ) -> bool:
-        """Whether a READY of ``credit`` would tell the manager what it should know."""
+        """Whether the manager should get a READY of ``credit``."""
         growth = credit - manager.announced
         if growth > 0 and self._doubted == manager.identity:
             return not self.locks.of(manager.identity) and manager.wake is None

@@ -29,7 +29,7 @@ class ExecutionState(IntEnum):
 
 
 class ExecutionInput(IntEnum):
-    """What can happen to a job at the worker."""
+    """The events in the life of a job at the worker."""
 
     TAKE = 0
     """A TAKE of the same or a higher attempt."""
@@ -76,7 +76,7 @@ TRANSITIONS: Final[Mapping[tuple[ExecutionState, ExecutionInput], ExecutionState
     (_S.INTERRUPTED, _I.RECALLED): _S.ABSENT,  # recalled first, interrupted after
     (_S.INTERRUPTED, _I.FORGET): _S.ABSENT,
 }
-"""What each input makes of each state."""
+"""The state that follows from each state by each input."""
 
 _NOT_HELD = "not held: answered cancelled at once"
 _NOT_BEGUN = "no lane has it"

@@ -38,8 +38,8 @@ __all__ = ["Executions"]
 _DONE_BYTES: Final = 4 << 20
 """Payload bytes in one DONE at most; one result may exceed the limit alone."""
 _JOB_BYTES: Final = 32
-"""What an answer counts towards the byte limit besides its payload, so that a manager that
-acknowledges nothing cannot make a worker keep empty results without end."""
+"""Bytes that an answer counts besides its payload, so that a manager that acknowledges nothing
+cannot make a worker keep empty results without end."""
 _STATUS_KEPT: Final = 1024
 """STATUS is dropped when a manager has left so many messages unacknowledged."""
 
@@ -59,7 +59,7 @@ class Executions:
     resources: Resources
     """Shared by lanes and locks."""
     usual: Needs = field(init=False)
-    """What most jobs need: credit is counted in such jobs."""
+    """The needs of most jobs: credit is counted in such jobs."""
     places: int = field(init=False)
     """How many of those jobs run at once when nothing else does."""
     outcomes: Counter[int] = field(factory=Counter)
@@ -285,8 +285,8 @@ class Executions:
         """Start what waits.
 
         Returns:
-            What to run; what is free for others; and the identities of managers whose jobs
-            waited too long and are handed back (WMP-6.18).
+            Actions that run jobs; resources that are free for others; and the identities of
+            managers whose jobs waited too long and are handed back (WMP-6.18).
         """
         queue = self._queue
         runs, expired, spare = queue.start(now)

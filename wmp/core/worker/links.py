@@ -108,8 +108,8 @@ class Links:
             return link.pinged_at + interval * jitter(
                 settings.identity, link.pings, settings.jitter
             )
-        # A device may have got a further manager, which would never hear of this worker while
-        # the others keep the link busy.
+        # A device may have got a further manager. While the others keep the link busy, that
+        # manager would never receive a message of this worker.
         devices = any(m.path is not None and len(m.path) > 2 for m in behind)
         return link.pinged_at + 3 * interval if devices else float("inf")
 

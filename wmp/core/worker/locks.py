@@ -41,7 +41,7 @@ class LockState(Enum):
 
 
 class LockInput(Enum):
-    """What can happen to a lock."""
+    """The events in the life of a lock."""
 
     GIVE = "give"
     HOLD = "hold"
@@ -81,7 +81,7 @@ TRANSITIONS: Final[Mapping[tuple[LockState, LockInput], LockState]] = {
     (_S.WITHDRAWN, _I.TIMEOUT): _S.CLOSED,
     (_S.WITHDRAWN, _I.FORGET): _S.CLOSED,
 }
-"""What each input makes of each state."""
+"""The state that follows from each state by each input."""
 
 _LATE_TAKE = "late: the jobs run if there is room and are refused if not"
 _GIVEN = "numbers only grow: a GIVE never uses one again"
@@ -196,9 +196,9 @@ class Locks:
         Args:
             manager: The manager that gets the GIVE.
             roles: Roles offered.
-            needs: What each job may take.
+            needs: Needs of each job.
             want: How many jobs may come.
-            spare: What is free for locks; what this lock reserves is taken from it.
+            spare: Resources that are free for locks; this lock takes its share from them.
             now: Seconds.
             hold: Seconds that the manager may keep the GIVE.
         """

@@ -134,7 +134,7 @@ class WorkerMachine:
                 self._link(link).receive(now)
                 outbound.refuse_garbled(link, error)
             case Undelivered(link, message):
-                # What is numbered is kept and sent again; the rest is repeated in time.
+                # Numbered messages are kept and sent again; the others are repeated in time.
                 outbound.drop("undelivered", self._link(link).index, message)
             case Ticked():
                 self._ticked(now)

@@ -1,4 +1,4 @@
-"""What a worker sends, and over which link, beyond what every node sends."""
+"""Messages of a worker: over which link they leave, PING, and messages to all behind a link."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a worker remembers of one manager (WMP-1.8): epoch, session, route, WAKE, READY.
+"""One manager, as its worker remembers it (WMP-1.8): epoch, session, route, WAKE, READY.
 
 The jobs of a manager are with :mod:`wmp.core.worker.executions`, its locks with
 :mod:`wmp.core.worker.locks`.
@@ -22,7 +22,7 @@ EXPIRE = 6.0
 
 
 class SessionEntry(Enum):
-    """What the session that a message names means to the worker."""
+    """The relation of the session that a message names to the session known."""
 
     CURRENT = "current"
     """The session known, a session just entered, or none named: act on the message."""

@@ -204,8 +204,8 @@ class RunQueue:
         """Start what the resources allow, oldest first.
 
         Returns:
-            What to run; the ids, line by line, whose deadline passed before they could begin
-            (WMP-6.7: they left their line and are still held); and what is free for others.
+            Actions that run jobs; the ids, line by line, whose deadline passed before they could
+            begin (WMP-6.7: they left their line and are still held); and what is free for others.
             A line that does not fit keeps aside what is free of the needs of its next job, so
             that small jobs behind it cannot starve a large one.
         """

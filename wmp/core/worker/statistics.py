@@ -1,4 +1,4 @@
-"""What a worker holds and did, for people and programs: snapshots that change nothing."""
+"""Statistics of a worker, for people and programs: snapshots that change nothing."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ class ManagerRow:
     locks: int
     """GIVEs not answered yet."""
     waking: bool
-    """Its WAKE waits for room."""
+    """Its WAKE waits for free resources."""
 
 
 @frozen
 class WorkerStatistics:
-    """What a worker holds and did; a snapshot."""
+    """The state of a worker and its counters; a snapshot."""
 
     held: int
     """Jobs taken and not answered."""
@@ -61,7 +61,7 @@ class WorkerStatistics:
     outcomes: Mapping[Outcome, int]
     """Jobs answered, by outcome."""
     dropped: Mapping[str, int]
-    """What was ignored, by reason."""
+    """Messages and events ignored, by reason."""
     managers: Sequence[ManagerRow]
 
 
