@@ -207,32 +207,34 @@ def forgotten_number(patch: Patch) -> None:
 
 def older_epoch(patch: Patch) -> None:
     """WMP-9.6: a manager's message of an epoch that was replaced is acted on."""
-    sender = Sessions.sender
+    meet = Sessions.meet
 
     def believe(self: Sessions, link: Any, message: Any, now: float) -> Any:
         identity, epoch = message.sender
         manager = self.links.managers.get(identity)
-        if manager is not None:
-            manager.epoch = min(manager.epoch, epoch)
+        if manager is not None and manager.epoch > epoch:
+            manager.epoch = epoch
+            return manager
         if self.gone.get(identity, (-1, 0))[0] > epoch:
             del self.gone[identity]
-        return sender(self, link, message, now)
+        return meet(self, link, message, now)
 
-    patch.setattr(Sessions, "sender", believe)
+    patch.setattr(Sessions, "meet", believe)
 
 
 def newer_epoch(patch: Patch) -> None:
     """WMP-9.7: a manager's newer epoch takes over what was remembered of the older."""
-    sender = Sessions.sender
+    meet = Sessions.meet
 
     def inherit(self: Sessions, link: Any, message: Any, now: float) -> Any:
         identity, epoch = message.sender
         manager = self.links.managers.get(identity)
-        if manager is not None:
-            manager.epoch = max(manager.epoch, epoch)
-        return sender(self, link, message, now)
+        if manager is not None and manager.epoch < epoch:
+            manager.epoch = epoch
+            return manager
+        return meet(self, link, message, now)
 
-    patch.setattr(Sessions, "sender", inherit)
+    patch.setattr(Sessions, "meet", inherit)
 
 
 def superseded(patch: Patch) -> None:

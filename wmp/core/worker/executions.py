@@ -324,7 +324,7 @@ class Executions:
             else:
                 self.outcomes.update(outcomes)
             manager.done += count
-            for start, end, size in _parts(payloads):
+            for start, end, size in _parts(list(map(len, payloads))):
                 columns = Columns(
                     ids=ids[start:end],
                     attempts=attempts[start:end],
@@ -413,9 +413,11 @@ class Executions:
             self.outbound.drop("superseded result", detail=text)
             return
         held = lane.held
-        attempts = self._release(held, ids, what)
-        key = (held.manager, held.owner, lane.kind.codec)
-        self._answer(key, ids, attempts, outcomes, payloads)
+        answers = self._answers_to(held.manager, held.owner, lane.kind.codec)
+        answers[0].extend(ids)
+        answers[1].extend(self._release(held, ids, what))
+        answers[2].extend(outcomes)
+        answers[3].extend(payloads)
 
     def _give_back(
         self, held: HeldJobs, codec: str, ids: Sequence[int], what: ExecutionInput
@@ -445,32 +447,24 @@ class Executions:
         reason: bytes = b"",
     ) -> None:
         """Answer jobs without having run them."""
-        key, count = (manager, owner, codec), len(ids)
-        self._answer(key, ids, attempts, [outcome] * count, [reason] * count)
+        if ids:
+            answers = self._answers_to(manager, owner, codec)
+            answers[0].extend(ids)
+            answers[1].extend(attempts)
+            answers[2].extend([outcome] * len(ids))
+            answers[3].extend([reason] * len(ids))
 
-    def _answer(
-        self,
-        key: tuple[bytes, Peer, str],
-        ids: Iterable[int],
-        attempts: Iterable[int],
-        outcomes: Sequence[int],
-        payloads: Iterable[Frame],
-    ) -> None:
-        """Collect answers until ``flush``; ``key`` is (manager, owner, codec)."""
-        if not outcomes:
-            return
+    def _answers_to(self, manager: bytes, owner: Peer, codec: str) -> _Answers:
+        """The columns of answers collected until ``flush``."""
+        key = (manager, owner, codec)
         answers = self._answers.get(key)
         if answers is None:
             answers = self._answers[key] = ([], [], [], [])
-        answers[0].extend(ids)
-        answers[1].extend(attempts)
-        answers[2].extend(outcomes)
-        answers[3].extend(payloads)
+        return answers
 
 
-def _parts(payloads: Sequence[Frame]) -> Iterator[tuple[int, int, int]]:
-    """Cut results into messages: (first, last + 1, payload bytes) of each."""
-    lengths = list(map(len, payloads))
+def _parts(lengths: list[int]) -> Iterator[tuple[int, int, int]]:
+    """Cut results of these lengths into messages: (first, last + 1, payload bytes) of each."""
     size = sum(lengths)
     if len(lengths) <= Limits.JOBS and size <= _DONE_BYTES:
         yield 0, len(lengths), size

@@ -211,9 +211,13 @@ class WorkerMachine:
         if command is Command.ERROR:
             self._error(link, message, now)
             return
-        manager = self._sessions.sender(link, message, now)
-        if manager is None:
-            return
+        identity, epoch = message.sender
+        manager = self._links.managers.get(identity)
+        if manager is None or manager.epoch != epoch:
+            manager = self._sessions.meet(link, message, now)
+            if manager is None:
+                return
+        manager.received_at = now
         self._changed = True  # a route may have come back, and results be acknowledged
         path = message.answer_to
         moved = manager.link != link.index or manager.path != path

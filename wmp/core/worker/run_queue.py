@@ -215,8 +215,7 @@ class RunQueue:
         waiting = list(self._lines.values()) if self.parked else []
         while waiting:
             line = min(waiting, key=_turn) if len(waiting) > 1 else waiting[0]
-            late = self._weed(line, now)
-            if late:
+            if line.batches[0].deadlines is not None and (late := self._weed(line, now)):
                 expired.append((line, late))
             fits = spare.fits(line.kind.needs) if line.waiting else 0
             if fits:

@@ -39,14 +39,15 @@ class Sessions:
 
     # -- from message to message
 
-    def sender(self, link: LinkState, message: Message, now: float) -> RemoteManager | None:
-        """The manager that sent a message; None when the message is refused."""
+    def meet(self, link: LinkState, message: Message, now: float) -> RemoteManager | None:
+        """Meet the manager that sent a message, for the first time or in another epoch.
+
+        Returns:
+            The manager; None when the message is refused.
+        """
         outbound, managers = self.outbound, self.links.managers
         identity, epoch = message.sender
         manager = managers.get(identity)
-        if manager is not None and manager.epoch == epoch:
-            manager.received_at = now
-            return manager
         gone, forgotten = self.gone.get(identity, (-1, 0))
         known = manager.epoch if manager is not None else gone
         if epoch < known:
