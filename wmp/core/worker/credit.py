@@ -166,26 +166,26 @@ class Credit:
         """
         if holding and not self._greeted and self._doubted is None:
             return False
-        outbound, whole = self.outbound, self.executions.places + self.executions.window
-        lacking: dict[int, list[RemoteManager]] = {}
-        for manager in outbound.links.managers.values():
-            lacks = manager.identity in self._greeted or (
-                credit > 0
-                and self._lacks(manager, credit, whole, took=manager is took, holding=holding)
-            )
-            if lacks and outbound.links.reachable(manager):
-                lacking.setdefault(manager.link, []).append(manager)
-        if not lacking:
-            return False
-        links = [
-            outbound.links.states[index] for index, behind in lacking.items() if len(behind) > 1
+        links, whole = self.outbound.links, self.executions.places + self.executions.window
+        lacking = [
+            manager
+            for manager in links.managers.values()
+            if manager.identity in self._greeted
+            or (credit > 0 and self._lacks(manager, credit, whole, manager is took, holding))
         ]
-        alone = [behind[0] for behind in lacking.values() if len(behind) == 1]
-        self.report(credit, now, links=links, managers=alone)
+        behind: dict[int, list[RemoteManager]] = {}
+        for manager in lacking:
+            if links.reachable(manager):
+                behind.setdefault(manager.link, []).append(manager)
+        if not behind:
+            return False
+        wide = [links.states[index] for index, managers in behind.items() if len(managers) > 1]
+        alone = [managers[0] for managers in behind.values() if len(managers) == 1]
+        self.report(credit, now, links=wide, managers=alone)
         return True
 
     def _lacks(
-        self, manager: RemoteManager, credit: int, whole: int, *, took: bool, holding: bool
+        self, manager: RemoteManager, credit: int, whole: int, took: bool, holding: bool
     ) -> bool:
         """Whether the manager should get a READY of ``credit``."""
         growth = credit - manager.announced
