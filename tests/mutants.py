@@ -276,15 +276,18 @@ SLOW = ("test_command", "test_docs", "test_pool", "test_project", "test_rules", 
 """Unit tests that start processes or read the project: none of them can see the core."""
 
 
-def stages() -> list[tuple[str, list[str]]]:
-    """Name and command of each, what is quick first."""
+def stages(path: str) -> list[tuple[str, list[str]]]:
+    """Name and command of each for a mutant of this file: what is quick and near comes first."""
     pytest = [sys.executable, "-m", "pytest", "-x", "-q", "-n0", "-p", "no:cacheprovider"]
     worlds = [sys.executable, "-m", "wmp.testing", "--seeds"]
-    unit = [
-        f"tests/unit/{file.name}"
+    package = path.rpartition("/")[0].replace("/", ".")
+    files = [
+        file
         for file in sorted((ROOT / "tests" / "unit").glob("test_*.py"))
         if not file.name.startswith(SLOW)
     ]
+    files.sort(key=lambda file: package not in file.read_text(encoding="utf-8"))
+    unit = [f"tests/unit/{file.name}" for file in files]
     return [
         ("unit", [*pytest, *unit]),
         ("worlds", [*worlds, "0:40"]),
@@ -341,7 +344,7 @@ def tried(mutant: Mutant, folder: Path, limits: Sequence[float]) -> tuple[str, s
     source = file.read_bytes()
     file.write_bytes(mutant.applied(source))
     try:
-        for (name, command), limit in zip(stages(), limits, strict=True):
+        for (name, command), limit in zip(stages(mutant.path), limits, strict=True):
             passed, told = run(command, folder, limit)
             if not passed:
                 return name, told
@@ -352,7 +355,7 @@ def tried(mutant: Mutant, folder: Path, limits: Sequence[float]) -> tuple[str, s
 
 def timed(folder: Path) -> Iterator[float]:
     """Run each stage without a mutant; yields how long a mutant may take, in seconds."""
-    for name, command in stages():
+    for name, command in stages(MUTATED[0]):
         begin = time.monotonic()
         passed, told = run(command, folder, None)
         if not passed:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import configparser
 import re
 from pathlib import Path
 
@@ -44,6 +45,36 @@ def test_ci_runs_the_test_command_of_the_readme():
     assert commands[0].endswith("wmp demo")
     assert commands[1].endswith("-m pytest")
     assert commands[1] in [line.strip() for line in script]
+
+
+def test_lanes_and_budgets_of_the_documents_are_those_of_ci():
+    script = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
+    document = (ROOT / "tests" / "README.md").read_text(encoding="utf-8")
+    lanes = re.findall(r"^lane (\w+) (\d+)$", script, re.MULTILINE)
+
+    assert lanes == re.findall(r"^\| `(\w+)` \| (\d+) \|", document, re.MULTILINE)
+    assert sum(int(minutes) for _, minutes in lanes) <= 25
+    assert all(f"\nlane_{name}() {{\n" in script for name, _ in lanes)
+
+
+def test_named_lanes_are_environments_of_tox():
+    environments = configparser.ConfigParser()
+    environments.read(ROOT / "tox.ini", encoding="utf-8")
+    document = (ROOT / "tests" / "README.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"`tox -e (\w+)", document))
+
+    assert {"deep", "soak", "mutants", "bench"} <= named
+    assert {f"testenv:{name}" for name in named} <= set(environments.sections())
+
+
+def test_one_lane_installs_every_extra():
+    settings = configparser.ConfigParser()
+    settings.read([ROOT / "setup.cfg", ROOT / "tox.ini"], encoding="utf-8")
+    extras = set(settings["options.extras_require"])
+    (listed,) = re.findall(r"-e '\.\[([\w,]+,[\w,]+,[\w,]+)\]'", (ROOT / ".ci" / "run").read_text())
+
+    assert set(listed.split(",")) == extras
+    assert set(settings["testenv:extras"]["extras"].split()) == extras
 
 
 def test_the_map_of_the_code_is_complete():

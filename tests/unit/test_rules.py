@@ -12,20 +12,27 @@ from build_rules import ROOT, RULES, SPEC, TESTS, UNTESTED, SpecError, collect, 
 
 RULES_OF_SPEC = parse_rules(SPEC.read_text(encoding="utf-8"))
 
+pytestmark = pytest.mark.xdist_group("rules")
+
+
+@pytest.fixture(scope="module")
+def held():
+    """The tests of each rule."""
+    return collect(TESTS)
+
 
 # The project's own list -----------------------------------------------------------------
 
 
-def test_rules_toml_is_up_to_date():
-    expected = render(RULES_OF_SPEC, collect(TESTS))
+def test_rules_toml_is_up_to_date(held):
+    expected = render(RULES_OF_SPEC, held)
 
     assert expected == RULES.read_text(encoding="utf-8"), (
         "specs/rules.toml is stale: run python specs/build_rules.py"
     )
 
 
-def test_every_binding_rule_has_a_test_or_a_reason():
-    held = collect(TESTS)
+def test_every_binding_rule_has_a_test_or_a_reason(held):
     bare = [r for r in RULES_OF_SPEC if r.testable == "required" and r.id not in held]
 
     if bare:
@@ -34,15 +41,14 @@ def test_every_binding_rule_has_a_test_or_a_reason():
         pytest.fail(text, pytrace=False)
 
 
-def test_every_marker_names_a_rule():
+def test_every_marker_names_a_rule(held):
     known = {rule.id for rule in RULES_OF_SPEC}
-    wrong = {id: tests for id, tests in collect(TESTS).items() if id not in known}
+    wrong = {id: tests for id, tests in held.items() if id not in known}
 
     assert not wrong, f"markers that name no rule of specs/wmp.md: {wrong}"
 
 
-def test_reasons_are_for_rules_that_have_no_test():
-    held = collect(TESTS)
+def test_reasons_are_for_rules_that_have_no_test(held):
     known = {rule.id for rule in RULES_OF_SPEC}
 
     for id, reason in UNTESTED.items():
@@ -209,8 +215,9 @@ def test_a_marker_that_holds_nothing_is_an_error(source, tmp_path):
         collect(tmp_path, tmp_path)
 
 
-def test_check_says_when_the_list_is_stale(tmp_path, monkeypatch, capsys):
+def test_check_says_when_the_list_is_stale(tmp_path, monkeypatch, capsys, held):
     monkeypatch.setattr(build_rules, "RULES", tmp_path / "rules.toml")
+    monkeypatch.setattr(build_rules, "collect", lambda tests: held)
 
     assert build_rules.main(["--check"]) == 1
     assert "stale" in capsys.readouterr().err
