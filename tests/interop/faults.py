@@ -24,14 +24,6 @@ WAIT = 40.0
 Words = dict[str, Any]
 
 
-def wait_until(holds: Callable[[], bool], what: str, timeout: float = WAIT) -> None:
-    """Look until it holds; the test fails, saying what, when it never does."""
-    until = time.monotonic() + timeout
-    while not holds():
-        assert time.monotonic() < until, f"{what}: not within {timeout} s"
-        time.sleep(0.02)
-
-
 class Part:
     """One process of :mod:`tests.interop.fault_parts`, by the name under which it lives on."""
 
@@ -259,18 +251,6 @@ class _Flow:
         for side in (self.below, self.above):
             if side is not None:
                 side[1].transport.abort()
-
-
-def children(pid: int) -> set[int]:
-    """Child processes of a process that this test started."""
-    found = set()
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdecimal():
-            with contextlib.suppress(OSError):
-                rest = (entry / "stat").read_text().rsplit(")", 1)[1].split()
-                if int(rest[1]) == pid:
-                    found.add(int(entry.name))
-    return found
 
 
 def descriptors() -> int:

@@ -11,6 +11,7 @@ import pytest
 
 import wmp
 from tests.interop.programs import wmp as program
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.interop
 
@@ -193,17 +194,10 @@ def test_the_time_that_worker_processes_take_to_start_is_no_waiting(manager, fol
         assert worker.ends() == 0
 
 
-def wait_for(path):
-    until = time.monotonic() + TIMEOUT
-    while not path.exists():
-        assert time.monotonic() < until, f"{path.name} never came"
-        time.sleep(0.01)
-
-
 def test_what_is_under_way_is_finished_at_sigterm(manager, folder):
     with program("worker", "work:handlers", "--connect", "ipc://first") as worker:
         job = manager.submit(str(folder).encode(), role="wait")
-        wait_for(folder / "begun")
+        wait_until((folder / "begun").exists)
         worker.signal(signal.SIGTERM)
         worker.says("draining")
         (folder / "go").touch()
@@ -216,7 +210,7 @@ def test_what_is_under_way_is_finished_at_sigterm(manager, folder):
 def test_a_second_signal_stops_at_once(manager, folder, second):
     with program("worker", "work:handlers", "--connect", "ipc://first") as worker:
         manager.submit(str(folder).encode(), role="wait")
-        wait_for(folder / "begun")
+        wait_until((folder / "begun").exists)
         worker.signal(signal.SIGTERM)
         worker.says("draining")
         worker.signal(second)
@@ -238,7 +232,7 @@ def test_a_signal_while_handlers_are_imported_is_not_forgotten(folder):
     )
     argv = ("worker", "slow:shout", "--connect", "ipc://first", "--pool", "process")
     with program(*argv) as worker:
-        wait_for(folder / "begun")  # the process of the pool imports it
+        wait_until((folder / "begun").exists)  # the process of the pool imports it
         worker.signal(signal.SIGTERM)
         worker.says("draining")
         (folder / "go").touch()

@@ -6,45 +6,17 @@ import os
 import re
 import signal
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
 from tests.interop.programs import TIMEOUT
 from tests.interop.programs import wmp as program
+from tests.waiting import children, runs, wait_until
 from wmp.cli import demo_chaos, demo_runner
 from wmp_programs import wmp as main
 
 pytestmark = pytest.mark.interop
-
-
-def children_of(pid: int) -> list[int]:
-    """Processes whose parent is ``pid``, and that have not ended."""
-    found = []
-    for path in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            # pid (name) state ppid …; the name may have spaces and brackets.
-            state, parent = path.read_text().rpartition(")")[2].split()[:2]
-        except OSError:
-            continue
-        if int(parent) == pid and state != "Z":
-            found.append(int(path.parent.name))
-    return found
-
-
-def is_alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
-
-
-def wait_until_gone(pids: list[int]) -> None:
-    until = time.monotonic() + TIMEOUT
-    while alive := [pid for pid in pids if is_alive(pid)]:
-        assert time.monotonic() < until, f"processes {alive} were left over"
-        time.sleep(0.02)
 
 
 needs_proc = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="there is no /proc")
@@ -119,12 +91,12 @@ def test_a_wrong_result_is_found(monkeypatch, capfd):
 def test_it_can_be_interrupted_and_leaves_nothing(number, code, said):
     with program("demo", "--workers", "2") as demo:
         demo.says("files for 2 workers", on="stdout")
-        children = children_of(demo.process.pid)
+        pids = children(demo.process.pid)
         demo.signal(number)
 
         assert demo.ends() == code
-        assert len(children) == 5
-        assert not [pid for pid in children if is_alive(pid)]
+        assert len(pids) == 5
+        assert not [pid for pid in pids if runs(pid)]
         assert demo.stderr == f"wmp: {said}; nothing is left running\n"
 
 
@@ -132,25 +104,25 @@ def test_it_can_be_interrupted_and_leaves_nothing(number, code, said):
 def test_its_processes_do_not_outlive_it_even_when_it_is_killed():
     with program("demo", "--workers", "2") as demo:
         demo.says("files for 2 workers", on="stdout")
-        children = children_of(demo.process.pid)
+        pids = children(demo.process.pid)
         demo.signal(signal.SIGKILL)
         demo.process.wait(TIMEOUT)
 
-        assert len(children) == 5
-        wait_until_gone(children)
+        assert len(pids) == 5
+        wait_until(lambda: not any(map(runs, pids)), "all processes have ended")
 
 
 @needs_proc
 def test_a_process_that_dies_by_itself_is_said():
     with program("demo", "--workers", "2") as demo:
         demo.says("files for 2 workers", on="stdout")
-        first, *others = sorted(children_of(demo.process.pid))
+        first, *others = sorted(children(demo.process.pid))
         # The first is a manager: its jobs end with it, and so does the demo.
         os.kill(first, signal.SIGKILL)
 
         assert demo.ends() == 1
         assert re.search(r"wmp: manager A ended by itself, exit code -9\n$", demo.stderr)
-        assert not [pid for pid in others if is_alive(pid)]
+        assert not [pid for pid in others if runs(pid)]
 
 
 # -- chaos
@@ -208,12 +180,12 @@ def test_chaos_finds_what_is_wrong_and_what_comes_twice(monkeypatch, capfd):
 def test_chaos_can_be_interrupted_and_leaves_nothing():
     with program("demo", "--chaos", "--files", "200", "--workers", "2", "--seed", "2") as demo:
         demo.says("is back after", on="stdout")
-        children = children_of(demo.process.pid)
+        pids = children(demo.process.pid)
         demo.signal(signal.SIGINT)
 
         assert demo.ends() == 130
-        assert len(children) >= 5
-        wait_until_gone(children)
+        assert len(pids) >= 5
+        wait_until(lambda: not any(map(runs, pids)), "all processes have ended")
         assert demo.stderr == "wmp: interrupted; nothing is left running\n"
 
 

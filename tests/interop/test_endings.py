@@ -15,6 +15,7 @@ import pytest
 import wmp
 import wmp.aio
 from tests.unit.posts import no_threads
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -28,19 +29,12 @@ def run(text: str) -> tuple[int, str, str]:
     return ended.returncode, ended.stdout.strip(), ended.stderr
 
 
-def until(condition: object, timeout: float = WAIT) -> None:
-    end = time.monotonic() + timeout
-    while not condition():  # type: ignore[operator]
-        assert time.monotonic() < end, "it did not happen in time"
-        time.sleep(0.005)
-
-
 def test_a_job_can_be_cancelled_while_its_manager_drains() -> None:
     with wmp.Manager() as manager:
         job = manager.submit(b"nobody will do it")
         thread = threading.Thread(target=manager.drain, args=(WAIT,))
         thread.start()
-        until(lambda: manager._inner._node.draining)
+        wait_until(lambda: manager._inner._node.draining)
 
         assert job.cancel()
         assert isinstance(job.exception(WAIT), wmp.JobCancelled)
@@ -75,7 +69,7 @@ def test_a_drained_manager_rests_until_it_is_closed() -> None:
         manager.drain(WAIT)
         # The worker goes on asking, and nobody reads it.
         begun, cpu = time.monotonic(), time.process_time()
-        until(lambda: time.monotonic() - begun > 1.0)
+        wait_until(lambda: time.monotonic() - begun > 1.0)
         assert time.process_time() - cpu < 0.5
 
 
@@ -271,7 +265,7 @@ def test_a_worker_that_is_closed_at_once_says_goodbye() -> None:
         job = manager.submit(b"a")
         assert begun.wait(WAIT)
         threading.Thread(target=worker.close, args=(0,), daemon=True).start()
-        until(lambda: not manager.statistics().workers, timeout=5)
+        wait_until(lambda: not manager.statistics().workers, timeout=5)
         go.set()
         with wmp.Worker(*manager.endpoints, handlers=bytes.upper):
             assert job.result(WAIT) == b"A"

@@ -27,8 +27,8 @@ import zmq
 import wmp
 import wmp.aio
 from tests.interop.fault_parts import digest
-from tests.interop.faults import WAIT, Part, Wire, Words, children, descriptors, wait_until
-from tests.unit.posts import gone
+from tests.interop.faults import WAIT, Part, Wire, Words, descriptors
+from tests.waiting import children, gone, wait_until
 from wmp import codec
 from wmp.balance import least_recently_used
 from wmp.core.manager.machine import ManagerMachine as Machine

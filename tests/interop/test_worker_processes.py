@@ -9,7 +9,7 @@ import signal
 import textwrap
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ import pytest
 
 import wmp
 from tests.interop.programs import wmp as program
-from tests.unit.posts import gone
+from tests.waiting import gone, wait_until
 from wmp.runtime.handlers import RunningJob
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(90)]
@@ -66,13 +66,6 @@ def pair(slots: int = 2, retries: int = 3, expire: float = 6.0, **worker: Any) -
         with made:
             manager.wait_for_workers(timeout=WAIT)
             yield manager, made
-
-
-def wait_until(holds: Callable[[], bool]) -> None:
-    until = time.monotonic() + WAIT
-    while not holds():
-        assert time.monotonic() < until
-        time.sleep(0.005)
 
 
 @pytest.mark.rule("WMP-6.14", "WMP-6.15")

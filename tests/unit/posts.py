@@ -104,15 +104,6 @@ def no_threads() -> Iterator[None]:
         threading.stack_size(before)
 
 
-def gone(pid: int) -> bool:
-    """Whether a process has ended and been taken leave of: a zombie is not gone."""
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return True
-    return False
-
-
 def upper(payload: bytes) -> bytes:
     return payload.upper()
 

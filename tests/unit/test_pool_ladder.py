@@ -14,7 +14,6 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -27,11 +26,11 @@ from tests.unit.posts import (
     Posts,
     end_process,
     forever,
-    gone,
     run,
     until_cancelled,
     until_open,
 )
+from tests.waiting import gone, wait_until
 from wmp.actions import Interrupt
 from wmp.errors import ConfigError
 from wmp.runtime.executors import (
@@ -96,13 +95,6 @@ def allocate(payload: bytes, job: RunningJob) -> bytes:
     if job.attempt == 3 and job.role == "hold":
         threading.Event().wait()
     return b"%d" % os.getpid()
-
-
-def wait_until(holds: Callable[[], bool]) -> None:
-    until = time.monotonic() + 30
-    while not holds():
-        assert time.monotonic() < until
-        threading.Event().wait(0.01)
 
 
 def pid_of(posts: Posts) -> int:

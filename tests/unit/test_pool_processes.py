@@ -24,12 +24,12 @@ from tests.unit.posts import (
     Posts,
     end_process,
     forever,
-    gone,
     run,
     until_cancelled,
     until_open,
     upper,
 )
+from tests.waiting import gone
 from wmp.actions import Interrupt, Recall
 from wmp.errors import ConfigError
 from wmp.runtime.executors import open_pool

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.waiting import wait_until
 from wmp.core.protocol.settings import ManagerSettings
 from wmp.errors import ConfigError
 from wmp.events import Cancelled, Ticked
@@ -60,18 +61,9 @@ def record(journal: Journal, *steps: object) -> Recorder:
     return asyncio.run(run())
 
 
-def until(true) -> None:
-    """Wait for another thread."""
-    for _ in range(1000):
-        if true():
-            return
-        threading.Event().wait(0.01)
-    raise AssertionError("it did not happen in time")
-
-
 def test_a_journal_is_a_segment_of_lines_that_gets_its_name_at_the_end(tmp_path):
     def look(recorder: Recorder) -> None:
-        until(lambda: any(tmp_path.iterdir()))
+        wait_until(lambda: any(tmp_path.iterdir()))
         (segment,) = tmp_path.iterdir()
         assert segment.name == ".m-5-000001.jsonl"
 
@@ -88,7 +80,7 @@ def test_a_journal_is_a_segment_of_lines_that_gets_its_name_at_the_end(tmp_path)
 
 def test_lines_are_in_the_file_while_the_node_runs(tmp_path):
     def look(recorder: Recorder) -> None:
-        until(lambda: any(tmp_path.iterdir()) and len(read(tmp_path)) == 2)
+        wait_until(lambda: any(tmp_path.iterdir()) and len(read(tmp_path)) == 2)
 
     record(Journal(tmp_path, flush=0.0), Cancelled((1,)), look)
 
@@ -97,7 +89,7 @@ def test_segments_are_ended_by_size_and_each_begins_with_who_writes(tmp_path):
     def look(recorder: Recorder) -> None:
         size = len(segments_in(tmp_path))
         recorder.step(Cancelled((1,)), (), 1.0)
-        until(lambda: len(segments_in(tmp_path)) > max(1, size))
+        wait_until(lambda: len(segments_in(tmp_path)) > max(1, size))
 
     record(Journal(tmp_path, segment_bytes=300, flush=0.0), Cancelled((1,)), look, look, look)
 
@@ -117,7 +109,7 @@ def test_segments_are_ended_by_size_and_each_begins_with_who_writes(tmp_path):
 def test_segments_are_ended_by_age(tmp_path):
     def look(recorder: Recorder) -> None:
         recorder.step(Cancelled((1,)), (), 1.0)
-        until(lambda: len(segments_in(tmp_path)) > 1)
+        wait_until(lambda: len(segments_in(tmp_path)) > 1)
 
     record(Journal(tmp_path, segment_age=1e-6, flush=0.0), Cancelled((1,)), look)
 
@@ -125,7 +117,7 @@ def test_segments_are_ended_by_age(tmp_path):
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
 def test_a_full_disk_costs_lines_which_are_counted_and_nothing_else(tmp_path, caplog):
     def fill(recorder: Recorder) -> None:
-        until(lambda: any(tmp_path.iterdir()) and len(read(tmp_path)) == 2)
+        wait_until(lambda: any(tmp_path.iterdir()) and len(read(tmp_path)) == 2)
         full = os.open("/dev/full", os.O_WRONLY)
         try:
             FILES.append(os.dup(FILES[0]))
@@ -134,7 +126,7 @@ def test_a_full_disk_costs_lines_which_are_counted_and_nothing_else(tmp_path, ca
             os.close(full)
 
     def lose(recorder: Recorder) -> None:
-        until(lambda: recorder.lost == 1)
+        wait_until(lambda: recorder.lost == 1)
 
     def clear(recorder: Recorder) -> None:
         os.dup2(FILES[1], FILES[0])
@@ -174,11 +166,11 @@ def test_a_segment_that_cannot_be_begun_is_tried_again(tmp_path):
             return FILES[-1]
 
     def lose(recorder: Recorder) -> None:
-        until(lambda: recorder.lost == 1)
+        wait_until(lambda: recorder.lost == 1)
         assert len(list(tmp_path.iterdir())) == 2
 
     def first(recorder: Recorder) -> None:
-        until(lambda: any("ids" in line for line in read(tmp_path)))
+        wait_until(lambda: any("ids" in line for line in read(tmp_path)))
 
     journal = Narrow(tmp_path, segment_bytes=1, flush=0.0)
     record(journal, Cancelled((1,)), first, Cancelled((2,)), lose, Cancelled((3,)))
@@ -206,7 +198,10 @@ def test_what_was_written_of_lines_when_the_disk_got_full_is_taken_back(tmp_path
     monkeypatch.setattr(os, "write", half)
 
     record(
-        Troubled(tmp_path, flush=0.0), Cancelled((1,)), lambda r: until(lambda: r.lost), Ticked()
+        Troubled(tmp_path, flush=0.0),
+        Cancelled((1,)),
+        lambda r: wait_until(lambda: r.lost),
+        Ticked(),
     )
 
     assert [line["what"] for line in read(tmp_path)] == ["start", "stop", "lost"]

@@ -1,0 +1,53 @@
+"""Wait for a condition, and look at processes, without a sleep that makes an order."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+
+def wait_until(holds: Callable[[], bool], what: str = "the condition", timeout: float = 40) -> None:
+    """Look until a condition holds; the test fails, and names the condition, when it never does."""
+    until = time.monotonic() + timeout
+    while not holds():
+        assert time.monotonic() < until, f"{what}: not within {timeout} s"
+        time.sleep(0.01)
+
+
+def gone(pid: int) -> bool:
+    """Whether a process has ended and its parent has read the exit code: a zombie is not gone."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    return False
+
+
+def runs(pid: int) -> bool:
+    """Whether a process is there and has not ended: a zombie does not run."""
+    try:
+        state, _ = _state(Path(f"/proc/{pid}/stat"))
+    except OSError:
+        return False
+    return state != "Z"
+
+
+def children(pid: int) -> set[int]:
+    """Processes whose parent is ``pid``, and that have not ended."""
+    found = set()
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            state, parent = _state(path)
+        except OSError:
+            continue
+        if parent == pid and state != "Z":
+            found.add(int(path.parent.name))
+    return found
+
+
+def _state(path: Path) -> tuple[str, int]:
+    # pid (name) state ppid …; the name may have spaces and brackets.
+    state, parent = path.read_text().rpartition(")")[2].split()[:2]
+    return state, int(parent)
