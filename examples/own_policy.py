@@ -8,7 +8,7 @@ from wmp.balance import Jobs, Offer
 
 def nearest_first(jobs: Jobs, offers: Sequence[Offer]) -> Sequence[Offer]:
     """Ask the workers of our own rack first, and among them the worker that has done least."""
-    return sorted(offers, key=lambda offer: (not offer.label.startswith("rack-7"), offer.done))
+    return sorted(offers, key=lambda offer: (offer.headers.get("rack") != "r7", offer.done))
 
 
 def work(payload: bytes) -> bytes:
@@ -21,8 +21,12 @@ def work(payload: bytes) -> bytes:
 with wmp.Manager(policy=nearest_first) as manager:
     # hold=0: the plain handshake, in which the manager asks whenever jobs come. So no worker asks
     # before the manager has chosen.
-    near = wmp.Worker(*manager.endpoints, handlers=work, slots=4, label="rack-7 first", hold=0)
-    far = wmp.Worker(*manager.endpoints, handlers=work, slots=4, label="rack-1 other", hold=0)
+    near = wmp.Worker(
+        *manager.endpoints, handlers=work, slots=4, label="near", headers={"rack": "r7"}, hold=0
+    )
+    far = wmp.Worker(
+        *manager.endpoints, handlers=work, slots=4, label="far", headers={"rack": "r1"}, hold=0
+    )
     with far, near:
         manager.wait_for_workers(2, timeout=10)
         for _ in range(20):
@@ -31,4 +35,4 @@ with wmp.Manager(policy=nearest_first) as manager:
 
 for label, count in sorted(done.items()):
     print(f"{label} did {count} jobs")
-assert done["rack-7 first"] > done["rack-1 other"]
+assert done["near"] > done["far"]

@@ -6,7 +6,10 @@ follows from their room, and a worker that is not returned is not asked this tim
 policy of one's own is a function of a few lines::
 
     def nearest(jobs: Jobs, offers: Sequence[Offer]) -> Sequence[Offer]:
-        return sorted(offers, key=lambda offer: not offer.label.startswith("rack-7"))
+        return sorted(offers, key=lambda offer: offer.headers.get("rack") != "r7")
+
+Offers are frozen values. ``headers`` is what a worker's application says of the worker:
+``wmp.Worker(..., headers={"rack": "r7"})``.
 
 Policies must be fast, they run for every burst; they must not block. They see at most
 ``wake_scan`` offers at once, the oldest first. One that keeps that order says so with

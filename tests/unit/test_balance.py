@@ -18,7 +18,7 @@ from wmp.core.manager.machine import ManagerMachine
 from wmp.core.protocol.settings import ManagerSettings
 from wmp.errors import ConfigError
 from wmp.events import Submitted
-from wmp.message import Command, Kind
+from wmp.message import Command, Field, Kind
 from wmp.testing.scripted import ScriptedWorker, sent
 
 
@@ -33,6 +33,7 @@ class Fake:
     leased: int = 0
     done: int = 0
     served: int = 0
+    headers: Mapping[str, object] = MappingProxyType({})
 
 
 def names(offers):
@@ -137,3 +138,48 @@ def test_spread_is_complete_and_even(count, rooms):
     # Nobody gets more than another before it that has room: the order is the policy's.
     for place, (share, room) in enumerate(zip(shares, rooms, strict=True)):
         assert share == room or share >= max(shares[place:])
+
+
+def offers_to(manager_policy_saw, **fields):
+    """What a policy is shown of a worker with these READY fields, and the worker."""
+    manager = ManagerMachine(ManagerSettings(identity=b"m", epoch=1), manager_policy_saw)
+    worker = ScriptedWorker(manager, resources={"slots": 4})
+    worker.ready(4)
+    message = worker.message(
+        Command.READY,
+        {
+            Field.READY: 2,
+            Field.CREDIT: 4,
+            Field.ROLES: ["default"],
+            Field.RESOURCES: {"slots": 4},
+            **fields,
+        },
+    )
+    worker.send(message)
+    return manager, worker
+
+
+def test_a_policy_reads_the_headers_of_the_newest_ready():
+    shown = []
+
+    def keep(jobs, offers):
+        shown.extend(offers)
+        return offers
+
+    manager, worker = offers_to(keep, rack="r7", spot=True)
+    manager.handle(Submitted([1], [b"x"], Kind()), 0.0)
+    assert shown[-1].headers == {"rack": "r7", "spot": True}
+    worker.ready(4, number=3)
+    manager.handle(Submitted([2], [b"x"], Kind()), 0.0)
+    assert shown[-1].headers == {}
+    assert shown[0].headers == {"rack": "r7", "spot": True}, "an offer is a value"
+
+
+def test_an_offer_cannot_be_changed():
+    def vandal(jobs, offers):
+        offers[0].room = 99
+        return offers
+
+    manager, _ = offers_to(vandal)
+    manager.handle(Submitted([1], [b"x"], Kind()), 0.0)
+    assert manager.statistics().dropped == {"policy failed": 1}

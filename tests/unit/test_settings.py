@@ -108,3 +108,21 @@ def test_roles_and_resources_fit_a_message() -> None:
     register = wmp.Worker(WORKER, handlers=many(32)).handler("y" * 240)
     with pytest.raises(wmp.ConfigError, match="roles and resources"):
         register(bytes.upper)
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        5,
+        {5: "x"},
+        {"": "x"},
+        {"rack": ["r7"]},
+        {"rack": 2**63},
+        {"rack": float("nan")},
+        {"rack": "\ud800"},
+        {"rack": "x" * 1024},
+    ],
+)
+def test_headers_of_a_worker(headers: Any) -> None:
+    with pytest.raises(wmp.ConfigError, match="headers"):
+        wmp.Worker(WORKER, handlers=bytes, headers=headers)

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from math import isfinite
 from typing import Final
 
 from wmp.errors import ConfigError
 from wmp.message import Limits
 
 __all__ = [
+    "HEADERS",
     "OFFER",
     "SECONDS",
     "check_amounts",
     "check_count",
+    "check_headers",
     "check_offer",
     "check_role",
     "check_seconds",
@@ -24,6 +27,9 @@ SECONDS: Final = 1e9
 
 OFFER: Final = 8 * 1024
 """Bytes that names of roles and resources may take of a head; a long route takes as much."""
+
+HEADERS: Final = 1024
+"""Bytes that a worker's headers may take in each of its READYs."""
 
 
 def check_count(name: str, value: object, least: int = 0, most: int = Limits.UINT) -> int:
@@ -104,6 +110,36 @@ def check_offer(what: str, names: Iterable[str]) -> None:
             f"{what} take {size} bytes with their names, at most {OFFER} fit a message; "
             "use fewer or shorter names"
         )
+
+
+def check_headers(name: str, headers: object) -> dict[str, object]:
+    """Return a mapping of text to scalars of CBOR, checked.
+
+    Raises:
+        ConfigError: It is none, or too large; the text says where.
+    """
+    if not isinstance(headers, Mapping):
+        raise ConfigError(
+            f"{name} maps text to numbers, text, bytes, True, False or None, got {_shown(headers)}"
+        )
+    size = 0
+    for key, value in headers.items():
+        check_text(f"a key of {name}", key, Limits.TEXT, 1)
+        whole = isinstance(value, int) and abs(value) <= Limits.UINT
+        finite = isinstance(value, float) and isfinite(value)
+        if not (whole or finite or value is None or isinstance(value, str | bytes)):
+            raise ConfigError(
+                f"{name}: {key!r} is a number of 64 bits, text, bytes, True, False or None, "
+                f"got {_shown(value)}"
+            )
+        try:
+            data = value.encode() if isinstance(value, str) else value
+            size += len(key.encode()) + 12 + (len(data) if isinstance(data, bytes) else 0)
+        except UnicodeEncodeError as error:
+            raise ConfigError(f"{name}: {key!r} has text that is not UTF-8: {error}") from None
+    if size > HEADERS:
+        raise ConfigError(f"{name} take {size} bytes, at most {HEADERS}, got {_shown(headers)}")
+    return dict(headers)
 
 
 def _shown(value: object) -> str:

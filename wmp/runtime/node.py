@@ -17,7 +17,7 @@ import zmq
 from wmp.errors import ClosedError, ConfigError, WMPError
 from wmp.events import Drained
 from wmp.message import Limits
-from wmp.runtime.checks import check_count, check_seconds, check_text
+from wmp.runtime.checks import check_count, check_headers, check_seconds, check_text
 from wmp.runtime.driver import Driver, Executors, Machine, Submitters
 from wmp.runtime.inbox import Inbox
 from wmp.runtime.journal import CLOSE, Journal, Recorder, make_journal
@@ -114,6 +114,8 @@ def make_settings(
         elif name == "jitter":
             if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1:
                 raise ConfigError(f"jitter is a share from 0 to less than 1, got {value!r}")
+        elif name == "headers":
+            given = {**given, name: check_headers(name, value)}
         elif kind.startswith("float"):
             check_seconds(name, value, zero=name in _MAY_BE_ZERO)
     return cls(**own, **given)

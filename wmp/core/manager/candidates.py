@@ -1,8 +1,8 @@
-"""Workers with room: who could be woken, and whose GIVEs are open.
+"""Candidates: which workers are woken for jobs that wait, and whose open GIVEs are served.
 
-Workers are grouped by what they offer (roles and resources). A fleet has few such
-profiles and many workers, so finding candidates for a job costs by the profiles that
-exist and the candidates asked for, not by the workers that wait.
+Workers are grouped by what they offer (roles and resources). A fleet has few such profiles and
+many workers, so finding candidates for a job costs by the profiles that exist and the
+candidates asked for, not by the workers that wait. A policy of the user puts them in order.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from itertools import islice
 from attrs import define, field
 
 from wmp.core.manager.policy import Jobs, Policy
-from wmp.core.manager.queues import Queue
+from wmp.core.manager.queues import FEW, Queue
 from wmp.core.manager.remote_worker import Give, RemoteWorker, capacity, fits
 
 __all__ = ["Candidates", "spread"]
@@ -34,7 +34,7 @@ def spread(count: int, rooms: Sequence[int]) -> list[int]:
     for place, index in enumerate(order):
         even, odd = divmod(count, len(order) - place)
         if rooms[index] > even:
-            # So has everybody behind it. Who comes first is the policy's word, not the room's.
+            # So have all behind it. The policy says which comes first, not the room.
             for index in sorted(order[place:]):
                 shares[index] = even + (odd > 0)
                 odd -= 1
@@ -78,11 +78,11 @@ class _Profile:
 
 @define(eq=False)
 class Candidates:
-    """All offers of a manager's workers.
+    """All workers of a manager that have room.
 
     Invariant: a worker stands in ``credited`` exactly when its credit is above 0, and in
-    ``giving`` exactly when it has an open GIVE. Being served puts it last in both. A profile
-    counts whom ``_profile_of`` leads to it, and is forgotten with the last of them.
+    ``giving`` exactly when it has an open GIVE. Being served puts it last in both. ``members`` of
+    a profile counts the workers that ``_profile_of`` leads to it; it is forgotten with the last.
     """
 
     policy: Policy
@@ -97,6 +97,7 @@ class Candidates:
 
     def update(self, worker: RemoteWorker) -> None:
         """Index ``worker`` by its credit and GIVEs as they are now."""
+        worker.offer_cache = None
         profile = self._profile(worker)
         self._places += 1
         for line, stands in ((profile.credited, worker.credit > 0), (profile.giving, worker.gives)):
@@ -107,6 +108,7 @@ class Candidates:
 
     def remove(self, worker: RemoteWorker) -> None:
         """Take ``worker`` out; called before its roles or resources change, and at its end."""
+        worker.offer_cache = None
         profile = self._profile_of.pop(worker.identity, None)
         if profile is not None:
             profile.credited.pop(worker.identity, None)
@@ -119,6 +121,7 @@ class Candidates:
         """Put ``worker`` behind all others."""
         self._places += 1
         worker.served = self._places
+        worker.offer_cache = None
         profile = self._profile_of.get(worker.identity)
         if profile is None:
             return
@@ -127,26 +130,33 @@ class Candidates:
                 line[worker.identity] = (self._places, worker)
 
     def to_wake(self, queue: Queue, count: int) -> list[tuple[RemoteWorker, int]]:
-        """Whom to wake for ``count`` jobs of ``queue``, and each for how many (WMP-3.4)."""
+        """The workers to wake for ``count`` jobs of ``queue``, each for how many (WMP-3.4)."""
         profiles = self._eligible(queue)
+        credited = [profile.credited for profile in profiles if profile.credited]
+        if not credited:
+            return []
         fair = _fair(count, profiles)
+        kind, many = queue.kind, queue.waiting > FEW
         return self._share_out(
             queue,
             count,
             (
                 (w, spare := max(0, w.credit - w.window), _worth(w, queue, spare, w.credit, fair))
-                for w in _oldest([p.credited for p in profiles])
-                if queue.kind not in w.woken and queue.has_for(w.mark)
+                for w in _oldest(credited)
+                if kind not in w.woken and (many or queue.has_for(w.mark))
             ),
         )
 
     def to_serve(self, queue: Queue) -> list[tuple[RemoteWorker, int]]:
-        """Whose open GIVEs get jobs of ``queue``, and how many (WMP-5.3)."""
+        """The workers whose open GIVEs get jobs of ``queue``, each how many (WMP-5.3)."""
         profiles = self._eligible(queue)
+        giving = [profile.giving for profile in profiles if profile.giving]
+        if not giving:
+            return []
         fair = _fair(queue.waiting, profiles)
 
         def rooms() -> Iterator[_Room]:
-            for worker in _oldest([p.giving for p in profiles]):
+            for worker in _oldest(giving):
                 if gives := worker.gives_for(queue):
                     want = sum(give.want for give in gives)
                     spare = want - sum(give.window for give in gives)
@@ -157,8 +167,8 @@ class Candidates:
     def most(self, give: Give, queue: Queue, *, held: bool) -> int:
         """How many of the jobs that wait a GIVE may take that has just come.
 
-        One that is not ``held`` is answered now: without jobs it costs a NO, and its WAKE was
-        in vain. What is fair may be few by now because others were quicker.
+        A GIVE that is not ``held`` is answered now: without jobs it costs a NO, and its WAKE was
+        in vain. The fair share may be small by now because other workers were quicker.
         """
         worker = give.worker
         fair = _fair(queue.waiting, self._eligible(queue))
@@ -190,10 +200,10 @@ class Candidates:
     def _share_out(
         self, queue: Queue, count: int, rooms: Iterator[_Room]
     ) -> list[tuple[RemoteWorker, int]]:
-        """Let the policy choose among some at a time until there is room for all.
+        """Let the policy choose among some workers at a time until there is room for all jobs.
 
-        One that declines whoever stands first must not hide those behind them. One that asks
-        them as they stand sees few: what a job costs must not grow with those who are idle.
+        A policy that declines the first workers must not hide those behind them. A policy that
+        asks in order sees few: what a job costs must not grow with the workers that are idle.
         """
         chosen: list[_Room] = []
         found = 0
@@ -210,8 +220,9 @@ class Candidates:
         """Ask the policy; never let a user's function take the manager down."""
         jobs = Jobs(queue.kind.role, queue.needs, count)
         known = {room[0].identity: room for room in rooms}
+        offers = tuple([worker.offer() for worker, _, _ in rooms])
         try:
-            answer = [offer.identity for offer in self.policy(jobs, tuple([r[0] for r in rooms]))]
+            answer = [offer.identity for offer in self.policy(jobs, offers)]
             chosen = [known.pop(identity) for identity in answer if identity in known]
         except Exception as error:  # noqa: BLE001 - a user's function; reported, jobs go on
             self.on_policy_error(error)
@@ -223,22 +234,24 @@ def _fair(waiting: int, profiles: Sequence[_Profile]) -> int:
     """How many jobs of a kind one may hold while ``waiting`` wait, unless they start at once.
 
     A worker of quick jobs has a large window; were it filled with all there is, others would
-    stand idle beside it. A share among all who could do them leaves each of them something,
-    and shrinks as the end comes near. Who is alone shares with nobody.
+    stand idle beside it. A share among all that could do them leaves each of them something,
+    and shrinks as the end comes near. A worker without others shares with none.
     """
     workers = sum([profile.members for profile in profiles])
     return max(_LEAST, -(-waiting // workers)) if workers > 1 else _ALL
 
 
 def _worth(worker: RemoteWorker, queue: Queue, spare: int, room: int, fair: int) -> int:
-    """How many jobs to give to one that has ``room``, of which ``spare`` start at once.
+    """How many jobs to give to a worker that has ``room``, of which ``spare`` start at once.
 
-    A few more for one with many jobs waiting would stand in line there instead of here, at the
-    price of a message. They go once they are many, or once fewer wait there. Only jobs of the
-    same kind count: beside a stream of others these would wait for ever.
+    A few more jobs for a worker at which many wait would wait there instead of here, at the price
+    of a message. They go once they are many, or once fewer wait there. Only jobs of the same kind
+    count: beside a stream of other jobs these would wait for ever.
     """
     held = worker.held.get(queue.kind, 0)
     most = min(room, fair - held)
+    if held <= _LEAST:
+        return most
     waits = held - capacity(queue.needs, worker.resources)
     few = min(most, queue.waiting) - spare < waits // _PART
     return min(most, spare) if waits > _LEAST and few else most

@@ -261,6 +261,7 @@ class ManagerMachine:
     def _ping(self, worker: RemoteWorker, message: Message, now: float) -> None:
         fields = message.fields
         worker.label = fields.get(Field.LABEL, worker.label)
+        worker.offer_cache = None
         if message.to and Field.SESSION not in fields and worker.stream.used:
             self._new_session(worker, now)
         elif (message.columns is not None or fields.get(Field.IDLE)) and (

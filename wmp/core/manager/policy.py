@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from attrs import frozen
 
@@ -19,44 +19,31 @@ class Jobs:
     count: int
 
 
-class Offer(Protocol):
-    """A worker that could do them. Read only."""
+@frozen
+class Offer:
+    """A worker that could do them, as it was when the policy was asked."""
 
-    @property
-    def identity(self) -> bytes:
-        """Stable name of the worker on the wire."""
-
-    @property
-    def label(self) -> str:
-        """What people call it: host and process."""
-
-    @property
-    def roles(self) -> tuple[str, ...]:
-        """Roles it offers."""
-
-    @property
-    def resources(self) -> Mapping[str, int]:
-        """All that it has."""
-
-    @property
-    def room(self) -> int:
-        """Jobs it would take now."""
-
-    @property
-    def spare(self) -> int:
-        """The part of ``room`` that would start at once."""
-
-    @property
-    def leased(self) -> int:
-        """Jobs of this manager that it holds."""
-
-    @property
-    def done(self) -> int:
-        """Jobs of this manager that it has done."""
-
-    @property
-    def served(self) -> int:
-        """When it was last woken or given jobs, as a growing count; 0 for never."""
+    identity: bytes
+    """Stable name of the worker on the wire."""
+    label: str
+    """Name of the worker for people: host and process."""
+    roles: tuple[str, ...]
+    """Roles it offers."""
+    resources: Mapping[str, int]
+    """All that it has."""
+    headers: Mapping[str, Any]
+    """What the worker's application says of it (``headers=`` of a worker): the fields of its
+    newest READY that have text keys."""
+    room: int
+    """Jobs it would take now."""
+    spare: int
+    """The part of ``room`` that would start at once."""
+    leased: int
+    """Jobs of this manager that it holds."""
+    done: int
+    """Jobs of this manager that it has done."""
+    served: int
+    """When it was last woken or given jobs, as a growing count; 0 for never."""
 
 
 _P = TypeVar("_P", bound="Policy")

@@ -9,6 +9,7 @@ from __future__ import annotations
 from bisect import insort
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
 
 from attrs import define, field
 
@@ -16,9 +17,10 @@ from wmp.core.manager.batches import Batch, Batches, Part
 from wmp.core.manager.job_lifecycle import JobRecord, JobState
 from wmp.message import Frame, Kind
 
-__all__ = ["PriorityLevel", "Queue", "Queues"]
+__all__ = ["FEW", "PriorityLevel", "Queue", "Queues"]
 
-_FEW = 8
+FEW: Final = 8
+"""Jobs in a queue up to which it is looked at whether a worker refused them all."""
 _DEAD = 64
 """Dead places that may stand in the lines of a queue beyond as many as wait there."""
 
@@ -95,7 +97,7 @@ class Queue:
 
     def has_for(self, worker: tuple[bytes, int, int]) -> bool:
         """Whether anything waits that the worker did not refuse; looks at a few jobs at most."""
-        return self.waiting > _FEW or any(
+        return self.waiting > FEW or any(
             any(batch.ids for batch in line.new)
             or any(j.state is JobState.QUEUED and not j.passes_over(*worker) for j in line.back)
             for line in self._lines.values()

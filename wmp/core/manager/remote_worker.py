@@ -7,13 +7,14 @@ message.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from attrs import define, field
 
 from wmp.actions import ManagerAction
 from wmp.core.manager.batches import Grant
 from wmp.core.manager.job_lifecycle import JobRecord
+from wmp.core.manager.policy import Offer
 from wmp.core.manager.queues import Queue
 from wmp.core.protocol.outbound import Outbound
 from wmp.core.protocol.stream import Stream
@@ -73,6 +74,8 @@ class RemoteWorker:
     window: int = 0
     roles: tuple[str, ...] = ()
     resources: Mapping[str, int] = field(factory=dict)
+    headers: Mapping[str, Any] = field(factory=dict)
+    """Fields of the newest READY that have text keys: the application's."""
     gives: dict[int, Give] = field(factory=dict)
     last_lock: int = 0
     leases: dict[int, JobRecord] = field(factory=dict)
@@ -88,18 +91,34 @@ class RemoteWorker:
     served: int = 0
     """When it was last woken or given jobs, as a count of such events; 0 for never."""
     done: int = 0
+    offer_cache: Offer | None = None
+    """What a policy is shown; None once anything in it has changed."""
 
-    @property
-    def room(self) -> int:
-        """Jobs it would take now: remembered credit and open GIVEs."""
-        return self.credit + sum(give.want for give in self.gives.values())
+    def offer(self) -> Offer:
+        """The worker as a policy is shown it."""
+        offer = self.offer_cache
+        if offer is None:
+            self.offer_cache = offer = self.fresh_offer()
+        return offer
 
-    @property
-    def spare(self) -> int:
-        """The part of ``room`` that would start at once."""
-        parked = self.window if self.credit else 0
-        parked += sum(give.window for give in self.gives.values())
-        return max(0, self.room - parked)
+    def fresh_offer(self) -> Offer:
+        """An offer made of what is remembered now."""
+        room, waiting = self.credit, self.window
+        for give in self.gives.values():
+            room += give.want
+            waiting += give.window
+        return Offer(
+            self.identity,
+            self.label,
+            self.roles,
+            self.resources,
+            self.headers,
+            room,
+            max(0, room - waiting),
+            self.leased,
+            self.done,
+            self.served,
+        )
 
     def gives_for(self, queue: Queue) -> list[Give]:
         """Its open GIVEs that jobs of ``queue`` fit, oldest first."""
@@ -116,6 +135,7 @@ class RemoteWorker:
 
     def hold(self, kind: Kind, count: int) -> None:
         """Count ``count`` more jobs of a kind as held, or fewer when it is negative."""
+        self.offer_cache = None
         held = self.held.get(kind, 0) + count
         if held:
             self.held[kind] = held

@@ -138,6 +138,7 @@ class Scheduler:
         worker.roles = tuple(fields[Field.ROLES])
         worker.resources = fields[Field.RESOURCES]
         worker.label = fields.get(Field.LABEL, worker.label)
+        worker.headers = {key: value for key, value in fields.items() if isinstance(key, str)}
         self.candidates.update(worker)
         if worker.credit:
             self.offer_to(worker, now)
@@ -237,7 +238,7 @@ class Scheduler:
         """Forget a worker's credit, WAKEs and open GIVEs."""
         for give in tuple(worker.gives.values()):
             self._forget_give(give)
-        worker.credit = 0
+        worker.credit = worker.window = 0
         self.candidates.remove(worker)
         self.close_wakes(worker)
 

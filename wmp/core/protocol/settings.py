@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from attrs import field, frozen
 
@@ -48,6 +49,8 @@ class WorkerSettings:
     epoch: int
     label: str = ""
     roles: tuple[str, ...] = (DEFAULT_ROLE,)
+    headers: Mapping[str, Any] = field(factory=dict)
+    """What the application says of this worker to the policies of managers, in every READY."""
     resources: Mapping[str, int] = field(factory=lambda: {"slots": 1})
     """What there is in all; started jobs never exceed it."""
     window: int | None = None

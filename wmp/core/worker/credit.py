@@ -254,6 +254,7 @@ class Credit:
         }
         if settings.label:
             fields[Field.LABEL] = settings.label
+        fields.update(settings.headers)
         reached = list(managers)
         for link in links:
             if link.connected:

@@ -55,6 +55,8 @@ LEFT_OUT: Final = {
     "Queue.needs": "follows from the kind",
     "Queue._order": "follows from the lines",
     "Queues._by_role": "the same queues as by kind",
+    "RemoteWorker.headers": "for policies",
+    "RemoteWorker.offer_cache": "follows from the rest of the worker",
     "RemoteWorker.granted": "how many jobs its grants have",
     "RemoteWorker.held": "how many jobs of each kind it was leased",
     "RemoteWorker.done": "statistics; a policy that asks for it sees more than a snapshot",
