@@ -92,11 +92,11 @@ class WorldChecks:
         for name, node in self.network.nodes.items():
             if not self.network.alive(name) or isinstance(node, DeviceMachine):
                 continue
+            try:
+                node.check_invariants()
+            except AssertionError as error:
+                raise Violation("no crash", f"{name} breaks its own: {error}") from error
             if isinstance(node, WorkerMachine):
-                try:
-                    node.check_invariants()
-                except AssertionError as error:
-                    raise Violation("no crash", f"{name} breaks its own: {error}") from error
                 check_tables(name, node, jobs, peers)
             elif (unended := history.open.get(self.fleet.peer(name))) is not None:
                 check_tables(name, node, len(unended), peers)

@@ -18,6 +18,7 @@ from attrs import define, field
 
 from wmp.actions import Halt, ManagerAction
 from wmp.core.manager.candidates import Candidates
+from wmp.core.manager.invariants import check_manager
 from wmp.core.manager.policy import Policy
 from wmp.core.manager.remote_worker import ManagerOutbound, RemoteWorker
 from wmp.core.manager.scheduler import Scheduler
@@ -397,6 +398,11 @@ class ManagerMachine:
     def _halt(self, error: Exception | None) -> None:
         self._halted = True
         self._outbound.actions.append(Halt(error))
+
+    def check_invariants(self) -> None:
+        """Raise AssertionError when what must always hold does not; for tests."""
+        if not self._halted:
+            check_manager(self._scheduler)
 
     def _policy_failed(self, error: Exception) -> None:
         self._outbound.drop("policy failed", detail=f"{type(error).__name__}: {error}")

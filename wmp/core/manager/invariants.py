@@ -1,0 +1,154 @@
+"""What must hold of a manager between any two events: for tests, off in production."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+
+from wmp.core.manager.batches import Grant
+from wmp.core.manager.candidates import Candidates
+from wmp.core.manager.job_lifecycle import JobRecord, JobState
+from wmp.core.manager.queues import Queue, Queues
+from wmp.core.manager.remote_worker import RemoteWorker
+from wmp.core.manager.scheduler import Scheduler
+from wmp.core.manager.timers import ExpiryTimer, HoldTimer, ManagerTimers, WakeTimer
+from wmp.core.protocol.timers import ResendTimer
+from wmp.message import Kind
+
+__all__ = ["check_manager"]
+
+
+def check_manager(scheduler: Scheduler) -> None:
+    """Raise AssertionError when an invariant is broken; costs by all state."""
+    leases, queues, timers = scheduler.leases, scheduler.queues, scheduler.timers
+    workers = leases.workers
+    assert not leases._ids, "an end was not reported"
+    for worker in workers.values():
+        _check_worker(worker, timers)
+        _check_leases(worker, leases._parts)
+    _check_parts(leases._parts, workers, timers)
+    _check_queues(queues, workers, timers, leases._parts)
+    _check_candidates(scheduler.candidates, workers)
+    kept = sum(worker.stream.size for worker in workers.values())
+    assert scheduler.outbound.kept_bytes == kept, "kept_bytes is not the sum of all streams"
+
+
+def _check_worker(worker: RemoteWorker, timers: ManagerTimers) -> None:
+    identity, stream = worker.identity, worker.stream
+    assert ExpiryTimer(identity) in timers, "no timer for silence"
+    numbers = [kept.number for kept in stream.kept]
+    assert numbers == list(range(stream.acked + 1, stream.sent + 1)), "a stream has a gap"
+    assert stream.size == sum(kept.size for kept in stream.kept), "the size of a stream"
+    assert bool(stream.kept) == (ResendTimer(identity) in timers), "the resend timer"
+    assert 0 <= worker.window <= worker.credit, "window within credit"
+    for number, give in worker.gives.items():
+        assert number == give.lock <= worker.last_lock, "the lock of an open GIVE"
+        assert give.want > 0, "an open GIVE wants jobs"
+        assert 0 <= give.window <= give.want, "window within what a GIVE wants"
+        assert give.worker is worker, "the worker of an open GIVE"
+        assert HoldTimer(identity, number) in timers, "no timer for an open GIVE"
+    assert worker.offer_cache in (None, worker.fresh_offer()), "the offer is stale"
+
+
+def _check_leases(worker: RemoteWorker, parts: Mapping[int, JobRecord | Grant]) -> None:
+    held: Counter[Kind] = Counter()
+    granted = 0
+    for id, job in worker.leases.items():
+        assert parts.get(id) is job, "a lease leads to its record"
+        assert job.holder == worker.identity, "the holder of a lease"
+        assert job.state in (JobState.LEASED, JobState.CANCELLING), "the state of a lease"
+        assert 0 < job.take <= worker.stream.sent, "the TAKE of a lease"
+        held[job.kind] += 1
+    for first, grant in worker.grants.items():
+        left = sum(parts.get(id) is grant for id in grant.ids)
+        assert first == grant.ids[0], "a grant stands under its first number"
+        assert grant.holder == worker.identity, "the holder of a grant"
+        assert left == grant.left > 0, "what is left of a grant"
+        assert 0 < grant.take <= worker.stream.sent, "the TAKE of a grant"
+        granted += left
+        held[grant.kind] += left
+    assert worker.granted == granted, "granted counts the jobs of grants"
+    assert worker.held == held, "held counts jobs by kind"
+
+
+def _check_parts(
+    parts: Mapping[int, JobRecord | Grant],
+    workers: Mapping[bytes, RemoteWorker],
+    timers: ManagerTimers,
+) -> None:
+    for id, part in parts.items():
+        assert (part.deadline is not None) == (id in timers), "the timer of a deadline"
+        if part.holder is None:
+            assert isinstance(part, JobRecord), "a grant has a holder"
+            assert part.state is JobState.QUEUED, "a record without a holder is queued"
+            continue
+        assert part.holder in workers, "the holder is a known worker"
+        worker = workers[part.holder]
+        if isinstance(part, JobRecord):
+            assert worker.leases.get(id) is part, "a record stands with its worker"
+        else:
+            assert worker.grants.get(part.ids[0]) is part, "a grant stands with its worker"
+
+
+def _check_queues(
+    queues: Queues,
+    workers: Mapping[bytes, RemoteWorker],
+    timers: ManagerTimers,
+    parts: Mapping[int, JobRecord | Grant],
+) -> None:
+    for queue in queues:
+        assert queues.find(queue.kind) is queue, "a queue stands under its kind"
+        waiting, dead = _count(queue, timers, parts)
+        assert queue.waiting == waiting, "waiting counts the jobs of a queue"
+        assert queue.dead == dead, "dead counts what ended in a queue"
+        assert queue.waiting or queue.woken, "a queue without jobs and WAKEs is forgotten"
+        woken = sum(worker.woken.get(queue.kind, 0) for worker in workers.values())
+        assert queue.woken == woken, "woken counts the WAKEs of a queue"
+        if queue.waiting and queue.woken:
+            assert WakeTimer(queue.kind) in timers, "no timer for open WAKEs"
+    for worker in workers.values():
+        for kind, count in worker.woken.items():
+            assert count > 0, "a WAKE asks for jobs"
+            assert queues.find(kind) is not None, "a WAKE has its queue"
+
+
+def _count(
+    queue: Queue, timers: ManagerTimers, parts: Mapping[int, JobRecord | Grant]
+) -> tuple[int, int]:
+    """How many jobs wait in a queue, and how many places are dead."""
+    waiting = dead = 0
+    assert queue._order == sorted(-priority for priority in queue._lines), "order of priorities"
+    for priority, line in queue._lines.items():
+        for job in line.back:
+            if job.state is not JobState.QUEUED:
+                dead += 1
+                continue
+            assert job.priority == priority, "the line of a job"
+            assert parts.get(job.id) is job, "a job in a line has its record"
+            waiting += 1
+        for batch in line.new:
+            dead += not batch.ids
+            waiting += len(batch.ids)
+            assert (batch.priority, batch.kind) == (priority, queue.kind), "the line of a batch"
+            assert len(batch.ids) == len(batch.payloads), "the columns of a batch"
+            for id in batch.ids:
+                assert id not in parts, "a job that was granted waits in a batch"
+                assert (batch.deadline is not None) == (id in timers), "the timer of a deadline"
+    return waiting, dead
+
+
+def _check_candidates(candidates: Candidates, workers: Mapping[bytes, RemoteWorker]) -> None:
+    members: Counter[int] = Counter()
+    for identity, profile in candidates._profile_of.items():
+        assert identity in workers, "a candidate is a known worker"
+        members[id(profile)] += 1
+    for profile in candidates._profiles.values():
+        assert profile.members == members[id(profile)] > 0, "members of a profile"
+        for identity in (*profile.credited, *profile.giving):
+            assert candidates._profile_of.get(identity) is profile, "a line of another profile"
+    for identity, worker in workers.items():
+        standing = candidates._profile_of.get(identity)
+        credited = standing is not None and identity in standing.credited
+        giving = standing is not None and identity in standing.giving
+        assert credited == (worker.credit > 0), "credited exactly with credit"
+        assert giving == bool(worker.gives), "giving exactly with an open GIVE"
