@@ -301,6 +301,25 @@ def test_ready_is_repeated_with_its_number_and_backs_off_to_32_s():
     assert len(waits) >= 8
 
 
+def test_every_ready_carries_the_headers_of_the_application_and_a_repeated_one_too():
+    worker = make(headers={"rack": "r7", "spot": True})
+    first = one(worker.handle(Connected(0), 0.0), Command.READY)
+    again = next(one(acts, Command.READY) for _, acts in until(worker, 2.0) if acts)
+    manager = met(worker)
+    (give,) = sent(manager.wake(1), Command.GIVE)
+    alone = one(manager.wake(1), Command.READY)
+
+    assert (again.fields[Field.READY], alone.to) == (first.fields[Field.READY], (1, b"m1"))
+    for ready in (first, again, alone):
+        assert fields(ready, "rack", "spot") == ("r7", True)
+    assert not [key for key in give.fields if isinstance(key, str)]
+
+
+def test_a_ready_without_headers_has_the_keys_of_the_specification_only():
+    ready = one(make().handle(Connected(0), 0.0), Command.READY)
+    assert not [key for key in ready.fields if isinstance(key, str)]
+
+
 @pytest.mark.rule("WMP-3.12")
 def test_the_repeats_of_two_workers_do_not_fall_together():
     times = []
