@@ -7,7 +7,7 @@ credit that a manager is believed to remember stands in ``RemoteManager.announce
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, Final
 
 from attrs import define, field
 
@@ -21,6 +21,9 @@ from wmp.core.worker.timers import ReadyTimer
 from wmp.message import Command, Field, Message
 
 __all__ = ["Credit"]
+
+_REPEAT: Final = ReadyTimer()
+"""The one timer for repeating READY."""
 
 
 @define(eq=False)
@@ -269,7 +272,7 @@ class Credit:
             self._backoff = BACKOFF
             self.used = False
             self._set_timer(now)
-        elif credit and ReadyTimer() not in self.outbound.timers:
+        elif credit and _REPEAT not in self.outbound.timers:
             self._set_timer(now)
 
     def _set_timer(self, now: float) -> None:
@@ -277,4 +280,4 @@ class Credit:
         settings = self.outbound.settings
         self._backoff = min(self._backoff, max(0.01, settings.ready_backoff_max))
         wait = self._backoff * jitter(settings.identity, self.number, settings.jitter)
-        self.outbound.timers.set(ReadyTimer(), now + wait)
+        self.outbound.timers.set(_REPEAT, now + wait)

@@ -40,6 +40,8 @@ _DONE_BYTES: Final = 4 << 20
 _JOB_BYTES: Final = 32
 """Bytes that an answer counts besides its payload, so that a manager that acknowledges nothing
 cannot make a worker keep empty results without end."""
+_LOOK: Final = PatienceTimer()
+"""The one timer for looking after jobs that wait."""
 _STATUS_KEPT: Final = 1024
 """STATUS is dropped when a manager has left so many messages unacknowledged."""
 
@@ -369,7 +371,7 @@ class Executions:
 
     def _watch(self, now: float) -> None:
         """Jobs wait: look after them in a while (WMP-6.18)."""
-        self.outbound.timers.arm(PatienceTimer(), now + self._patience)
+        self.outbound.timers.arm(_LOOK, now + self._patience)
 
     @property
     def _patience(self) -> float:
