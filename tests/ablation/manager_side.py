@@ -11,15 +11,15 @@ from typing import Any
 import pytest
 from attrs import evolve
 
-from wmp.core.manager import candidates, job_lifecycle, scheduler
-from wmp.core.manager.candidates import Candidates
+from wmp.core.manager import job_lifecycle, scheduler, worker_selection
 from wmp.core.manager.job_lifecycle import JobInput, JobRecord, JobState
-from wmp.core.manager.leases import Leases
 from wmp.core.manager.machine import ManagerMachine
 from wmp.core.manager.queues import Queue
 from wmp.core.manager.remote_worker import RemoteWorker
+from wmp.core.manager.requeue import Requeue
 from wmp.core.manager.scheduler import Scheduler
 from wmp.core.manager.timers import ExpiryTimer, HoldTimer
+from wmp.core.manager.worker_selection import WorkerSelection
 from wmp.core.protocol.outbound import Outbound
 from wmp.core.protocol.stream import Stream
 from wmp.core.protocol.timers import ResendTimer
@@ -230,8 +230,10 @@ def hold_end(patch: Patch) -> None:
 
 def wake_bound(patch: Patch) -> None:
     """WMP-3.5: jobs that wait wake everybody who has credit, at once."""
-    to_wake = Candidates.to_wake
-    patch.setattr(Candidates, "to_wake", lambda self, queue, count: to_wake(self, queue, 1 << 20))
+    to_wake = WorkerSelection.to_wake
+    patch.setattr(
+        WorkerSelection, "to_wake", lambda self, queue, count: to_wake(self, queue, 1 << 20)
+    )
 
 
 def wake_timeout(patch: Patch) -> None:
@@ -256,25 +258,25 @@ def ended_in_the_queue(patch: Patch) -> None:
 
 def retries(patch: Patch) -> None:
     """WMP-6.4: no job is ever given up."""
-    lose = Leases._lose
+    lose = Requeue._lose
 
-    def patient(self: Leases, worker: Any, job: JobRecord, cause: str) -> Any:
+    def patient(self: Requeue, worker: Any, job: JobRecord, *texts: str) -> Any:
         job.lost = 0
         job.retries = 1
-        return lose(self, worker, job, cause)
+        return lose(self, worker, job, *texts)
 
-    patch.setattr(Leases, "_lose", patient)
+    patch.setattr(Requeue, "_lose", patient)
 
 
 def impatience(patch: Patch) -> None:
     """WMP-6.15: a job is given up one lost lease too early."""
-    lose = Leases._lose
+    lose = Requeue._lose
 
-    def give_up(self: Leases, worker: Any, job: JobRecord, cause: str) -> Any:
+    def give_up(self: Requeue, worker: Any, job: JobRecord, *texts: str) -> Any:
         job.retries -= job.lost == job.retries - 1
-        return lose(self, worker, job, cause)
+        return lose(self, worker, job, *texts)
 
-    patch.setattr(Leases, "_lose", give_up)
+    patch.setattr(Requeue, "_lose", give_up)
 
 
 def lost_at_the_worker(patch: Patch) -> None:
@@ -316,7 +318,7 @@ def refusals_are_free(patch: Patch) -> None:
 
 def fair_share(patch: Patch) -> None:
     """One worker's window may take all that waits."""
-    patch.setattr(candidates, "_fair", lambda waiting, profiles: candidates._ALL)
+    patch.setattr(worker_selection, "_fair", lambda waiting, profiles: worker_selection._ALL)
 
 
 def give_bounds(patch: Patch) -> None:

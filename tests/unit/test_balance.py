@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from wmp import balance
 from wmp.balance import Jobs
-from wmp.core.manager.candidates import spread
 from wmp.core.manager.machine import ManagerMachine
+from wmp.core.manager.worker_selection import spread
 from wmp.core.protocol.settings import ManagerSettings
 from wmp.errors import ConfigError
 from wmp.events import Submitted

@@ -63,7 +63,7 @@ def give(manager: ManagerMachine) -> Any:
 
 
 def profile(manager: ManagerMachine, name: bytes = b"w3") -> Any:
-    return manager._scheduler.candidates._profile_of[name]
+    return manager._scheduler.selection._profile_of[name]
 
 
 def add(name: str, amount: int = 1) -> Callable[[Any], None]:
@@ -121,7 +121,10 @@ BREACHES: dict[str, tuple[str, Callable[[ManagerMachine], object]]] = {
     "members": ("members of a profile", lambda m: add("members")(profile(m))),
     "credited": ("exactly with credit", lambda m: profile(m).credited.pop(b"w3")),
     "giving": ("exactly with an open GIVE", lambda m: profile(m, b"w4").giving.clear()),
-    "profile": ("known worker", lambda m: m._scheduler.candidates._profile_of.update(x=profile(m))),
+    "profile": (
+        "known worker",
+        lambda m: m._scheduler.selection._profile_of.update(x=profile(m)),
+    ),
     "end": ("not reported", lambda m: m._scheduler.leases._ids.append(1)),
 }
 

@@ -219,7 +219,7 @@ WITHOUT_EFFECT = {
         "Lock.opened",
         "RemoteManager.sent_at",
     },
-    "empty ones are left over": {"Candidates._profiles"},
+    "empty ones are left over": {"WorkerSelection._profiles"},
     "identities stand as keys": {"RemoteWorker.identity", "Give.worker"},
     "read with their container": {"Give.needs", "_Profile.roles", "_Profile.resources"},
     "stands with its manager": {

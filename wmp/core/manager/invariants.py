@@ -6,12 +6,12 @@ from collections import Counter
 from collections.abc import Mapping
 
 from wmp.core.manager.batches import Grant
-from wmp.core.manager.candidates import Candidates
 from wmp.core.manager.job_lifecycle import JobRecord, JobState
 from wmp.core.manager.queues import Queue, Queues
 from wmp.core.manager.remote_worker import RemoteWorker
 from wmp.core.manager.scheduler import Scheduler
 from wmp.core.manager.timers import ExpiryTimer, HoldTimer, ManagerTimers, WakeTimer
+from wmp.core.manager.worker_selection import WorkerSelection
 from wmp.core.protocol.timers import ResendTimer
 from wmp.message import Kind
 
@@ -28,7 +28,7 @@ def check_manager(scheduler: Scheduler) -> None:
         _check_leases(worker, leases._parts)
     _check_parts(leases._parts, workers, timers)
     _check_queues(queues, workers, timers, leases._parts)
-    _check_candidates(scheduler.candidates, workers)
+    _check_selection(scheduler.selection, workers)
     kept = sum(worker.stream.size for worker in workers.values())
     assert scheduler.outbound.kept_bytes == kept, "kept_bytes is not the sum of all streams"
 
@@ -137,17 +137,17 @@ def _count(
     return waiting, dead
 
 
-def _check_candidates(candidates: Candidates, workers: Mapping[bytes, RemoteWorker]) -> None:
+def _check_selection(selection: WorkerSelection, workers: Mapping[bytes, RemoteWorker]) -> None:
     members: Counter[int] = Counter()
-    for identity, profile in candidates._profile_of.items():
+    for identity, profile in selection._profile_of.items():
         assert identity in workers, "a candidate is a known worker"
         members[id(profile)] += 1
-    for profile in candidates._profiles.values():
+    for profile in selection._profiles.values():
         assert profile.members == members[id(profile)] > 0, "members of a profile"
         for identity in (*profile.credited, *profile.giving):
-            assert candidates._profile_of.get(identity) is profile, "a line of another profile"
+            assert selection._profile_of.get(identity) is profile, "a line of another profile"
     for identity, worker in workers.items():
-        standing = candidates._profile_of.get(identity)
+        standing = selection._profile_of.get(identity)
         credited = standing is not None and identity in standing.credited
         giving = standing is not None and identity in standing.giving
         assert credited == (worker.credit > 0), "credited exactly with credit"

@@ -1,4 +1,4 @@
-"""Leases: which worker holds which job, how a job ends, and where a lost job is queued again.
+"""Leases: which worker holds which job, and how a job ends.
 
 Theory of operation. Most jobs are leased once and end with a result; of those nothing is kept
 a job but where it stands. A *grant* is what one TAKE took out of one batch: all of its jobs are
@@ -18,15 +18,17 @@ from typing import Final
 
 from attrs import define, field
 
-from wmp.actions import End, Note, Resolve
+from wmp.actions import End, Resolve
 from wmp.core.manager.batches import GRANTED, Grant, Part
 from wmp.core.manager.job_lifecycle import TRANSITIONS, JobInput, JobRecord, JobState
-from wmp.core.manager.queues import Queue, Queues
 from wmp.core.manager.remote_worker import ManagerOutbound, RemoteWorker
 from wmp.core.manager.timers import ManagerTimers
-from wmp.message import Columns, Frame, Limits, Outcome
+from wmp.message import Columns, Frame, Outcome
 
-__all__ = ["Leases"]
+__all__ = ["Leases", "Returned"]
+
+Returned = tuple[JobRecord, int, Frame]
+"""A job whose lease ended without a result: its record, the outcome and the payload of DONE."""
 
 _ENDS: Final = {int(Outcome.OK): End.OK, int(Outcome.ERROR): End.ERROR}
 """The outcomes that are a job's end, whatever state its lease is in."""
@@ -48,12 +50,9 @@ class Leases:
 
     outbound: ManagerOutbound
     timers: ManagerTimers
-    queues: Queues
     workers: dict[bytes, RemoteWorker] = field(factory=dict)
     """All workers that are known, by identity: who can hold a lease."""
     ended: Counter[End] = field(factory=Counter)
-    requeued: Counter[str] = field(factory=Counter)
-    """Leases that did not end in a result, by cause."""
     _parts: dict[int, Part] = field(factory=dict)
     _ids: list[int] = field(factory=list)
     """Jobs that ended in this step; the next three lists are as long."""
@@ -100,16 +99,16 @@ class Leases:
 
     # -- a lease ends: results
 
-    def done(self, worker: RemoteWorker, columns: Columns) -> tuple[int, list[Queue]]:
-        """Take results in (WMP-6.2, 6.3, 6.5, 6.11).
+    def done(self, worker: RemoteWorker, columns: Columns) -> tuple[int, list[Returned]]:
+        """Take results in (WMP-6.2, 6.3).
 
         Returns:
-            How many named no current lease, and the queues in which jobs wait again.
+            How many named no current lease, and the jobs that came back without a result.
         """
         if self.settle(worker, columns):
             return 0, []
         stale = 0
-        back: list[tuple[JobRecord, int, Frame]] = []
+        back: list[Returned] = []
         outcomes, payloads = columns.outcomes or (), columns.payloads or ()
         for id, attempt, outcome, payload in zip(
             columns.ids, columns.attempts, outcomes, payloads, strict=True
@@ -126,9 +125,7 @@ class Leases:
                 worker.done += 1
                 job.step(JobInput.RESULT)
                 self.end(job, end, payload)
-        # Each job goes to the front of its queue, so the oldest must come last (WMP-6.13).
-        changed = [self._came_back(worker, *row) for row in reversed(back)]
-        return stale, [queue for queue in changed if queue is not None]
+        return stale, back
 
     def settle(self, worker: RemoteWorker, columns: Columns) -> bool:
         """Take in results that all are ends of current leases of ``worker``.
@@ -174,71 +171,6 @@ class Leases:
         self._payloads += payloads
         self._attempts += attempts
         return True
-
-    def _came_back(
-        self, worker: RemoteWorker, job: JobRecord, outcome: int, payload: Frame
-    ) -> Queue | None:
-        """A worker answered a lease without a result; the queue in which the job waits now."""
-        if outcome == Outcome.LOST:
-            cause = "lost at the worker"
-            text = bytes(payload[: Limits.LONG_TEXT]).decode(errors="replace")
-            queue = self._lose(worker, job, text)
-        else:
-            if outcome == Outcome.REFUSED:
-                job.refuse(*worker.mark)
-                what, cause = JobInput.REFUSE, "refused"
-            else:
-                what, cause = JobInput.RETURN, "handed back"
-            queue = self._requeue(job, what)
-            if queue is None:
-                self.end(job, End.CANCELLED, b"")
-        if queue is not None:
-            self.requeued[cause] += 1
-        return queue
-
-    # -- a lease ends: losses
-
-    def lose(self, worker: RemoteWorker, jobs: Sequence[JobRecord], cause: str) -> list[Queue]:
-        """Queue these leased jobs again, or end those whose retries are used up (WMP-6.4).
-
-        Returns:
-            The queues in which jobs wait again.
-        """
-        if jobs:
-            ids, attempts = [job.id for job in jobs], [job.attempt for job in jobs]
-            peer = worker.identity, worker.epoch
-            self.outbound.actions.append(Note(cause, peer, ids=ids, attempts=attempts))
-        changed: list[Queue] = []
-        for job in reversed(jobs):  # each goes to the front: the oldest must come last
-            self.release(worker, job)
-            queue = self._lose(worker, job, cause)
-            if queue is not None:
-                self.requeued[cause] += 1
-                changed.append(queue)
-        return changed
-
-    def _lose(self, worker: RemoteWorker, job: JobRecord, cause: str) -> Queue | None:
-        """Void one lease; returns the queue in which the job waits now (WMP-6.4, 6.15, 6.17)."""
-        job.lost += worker.stream.left(job.take)
-        cancelling = job.state is JobState.CANCELLING
-        spent = job.lost > job.retries
-        queue = self._requeue(job, JobInput.SPEND if spent else JobInput.LOSE)
-        if queue is None and cancelling:
-            self.end(job, End.CANCELLED, b"")
-        elif queue is None:
-            where = worker.label or worker.identity.hex()
-            where = where.replace("\n", " ")
-            self.end(job, End.LOST, f"{where}\n{cause}".encode())
-        return queue
-
-    def _requeue(self, job: JobRecord, what: JobInput) -> Queue | None:
-        """Step a job whose lease is over; returns the queue in which it waits again, if any."""
-        job.step(what)
-        if job.state is not JobState.QUEUED:
-            return None
-        queue = self.queues.get(job.kind)
-        queue.put_back(job)
-        return queue
 
     # -- the end of a job
 

@@ -17,7 +17,6 @@ from typing import Any, assert_never
 from attrs import define, field
 
 from wmp.actions import Halt, ManagerAction
-from wmp.core.manager.candidates import Candidates
 from wmp.core.manager.invariants import check_manager
 from wmp.core.manager.policy import Policy
 from wmp.core.manager.remote_worker import ManagerOutbound, RemoteWorker
@@ -30,6 +29,7 @@ from wmp.core.manager.timers import (
     ManagerTimers,
     WakeTimer,
 )
+from wmp.core.manager.worker_selection import WorkerSelection
 from wmp.core.protocol import error_replies
 from wmp.core.protocol.outbound import Outbound
 from wmp.core.protocol.settings import ManagerSettings
@@ -96,8 +96,8 @@ class ManagerMachine:
         if settings.stories:
             self._stories = Stories(settings.stories, self._me)
         self._outbound = Outbound(self._me, self._timers, settings.resend)
-        candidates = Candidates(self.policy, settings.wake_scan, self._policy_failed)
-        self._scheduler = Scheduler(settings, self._outbound, self._timers, candidates)
+        selection = WorkerSelection(self.policy, settings.wake_scan, self._policy_failed)
+        self._scheduler = Scheduler(settings, self._outbound, self._timers, selection)
 
     @property
     def _workers(self) -> dict[bytes, RemoteWorker]:

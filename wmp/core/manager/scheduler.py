@@ -1,9 +1,9 @@
 """The scheduler: offers waiting jobs to workers, and answers what workers ask for.
 
-Spec §3 to §5. Which workers are woken, and whose open GIVEs are served, is chosen by
-:mod:`wmp.core.manager.candidates`; what becomes of a job that was granted, and where a lost job
-is queued again, is in :mod:`wmp.core.manager.leases`. Routes, numbering and liveness belong to
-:mod:`wmp.core.manager.machine`, which owns one scheduler.
+Spec §3 to §5. :mod:`wmp.core.manager.worker_selection` chooses which workers are woken and whose
+open GIVEs are served. :mod:`wmp.core.manager.leases` holds the jobs that were granted, and
+:mod:`wmp.core.manager.requeue` takes back the jobs that come back. Routes, numbering and liveness
+belong to :mod:`wmp.core.manager.machine`, which owns one scheduler.
 """
 
 from __future__ import annotations
@@ -15,12 +15,13 @@ from attrs import define, field
 
 from wmp.actions import End, Notify
 from wmp.core.manager.batches import Part
-from wmp.core.manager.candidates import Candidates
 from wmp.core.manager.job_lifecycle import JobInput, JobRecord, JobState
 from wmp.core.manager.leases import Leases
 from wmp.core.manager.queues import Queue, Queues
 from wmp.core.manager.remote_worker import Give, ManagerOutbound, RemoteWorker, fits
+from wmp.core.manager.requeue import Requeue
 from wmp.core.manager.timers import HoldTimer, ManagerTimers, WakeTimer
+from wmp.core.manager.worker_selection import WorkerSelection
 from wmp.core.protocol.settings import ManagerSettings
 from wmp.errors import LocalProtocolError
 from wmp.events import Submitted
@@ -48,13 +49,15 @@ class Scheduler:
     settings: ManagerSettings
     outbound: ManagerOutbound
     timers: ManagerTimers
-    candidates: Candidates
+    selection: WorkerSelection
     queues: Queues = field(factory=Queues)
     leases: Leases = field(init=False)
+    requeue: Requeue = field(init=False)
     last_id: int = 0
 
     def __attrs_post_init__(self) -> None:
-        self.leases = Leases(self.outbound, self.timers, self.queues)
+        self.leases = Leases(self.outbound, self.timers)
+        self.requeue = Requeue(self.outbound, self.leases, self.queues)
 
     # -- from the application
 
@@ -129,7 +132,7 @@ class Scheduler:
         if number <= worker.ready:
             self.outbound.drop("repeated READY", link, message)  # WMP-3.3: normal, not an error
             return
-        self.candidates.remove(worker)
+        self.selection.remove(worker)
         self.close_wakes(worker)
         worker.ready = number
         worker.room_reports += 1
@@ -139,7 +142,7 @@ class Scheduler:
         worker.resources = fields[Field.RESOURCES]
         worker.label = fields.get(Field.LABEL, worker.label)
         worker.headers = {key: value for key, value in fields.items() if isinstance(key, str)}
-        self.candidates.update(worker)
+        self.selection.update(worker)
         if worker.credit:
             self.offer_to(worker, now)
         else:
@@ -179,7 +182,7 @@ class Scheduler:
         )
         if not worker.ready and not worker.gives:
             # Without a READY the GIVE is all that is known of the worker.
-            self.candidates.remove(worker)
+            self.selection.remove(worker)
             worker.roles, worker.resources = give.roles, give.needs
         self.close_wakes(worker, give.roles)
         filled = self._fill(give, held=until > now)
@@ -189,7 +192,7 @@ class Scheduler:
             self._grant(give, queue, parts, now, more=last < 0 or held)
         if held:
             worker.gives[lock] = give
-            self.candidates.update(worker)
+            self.selection.update(worker)
             self.timers.set(HoldTimer(worker.identity, lock), until)
         elif not filled:
             self._no(worker, lock, now)
@@ -201,7 +204,8 @@ class Scheduler:
 
     def done(self, worker: RemoteWorker, columns: Columns, now: float) -> int:
         """Take results in; returns how many named no current lease (WMP-6.2, 6.3)."""
-        stale, changed = self.leases.done(worker, columns)
+        stale, returned = self.leases.done(worker, columns)
+        changed = self.requeue.take_back(worker, returned) if returned else ()
         self._offer_all([*changed, *self._next_share(worker)], now)
         return stale
 
@@ -224,7 +228,7 @@ class Scheduler:
         self, worker: RemoteWorker, jobs: Sequence[JobRecord], cause: str, now: float
     ) -> None:
         """These leases of ``worker`` are void: others get the jobs (WMP-6.4)."""
-        changed = self.leases.lose(worker, jobs, cause)
+        changed = self.requeue.lose(worker, jobs, cause)
         # The worker may be there still, and holds fewer jobs now.
         self._offer_all([*changed, *self._next_share(worker)], now)
 
@@ -239,7 +243,7 @@ class Scheduler:
         for give in tuple(worker.gives.values()):
             self._forget_give(give)
         worker.credit = worker.window = 0
-        self.candidates.remove(worker)
+        self.selection.remove(worker)
         self.close_wakes(worker)
 
     def close_wakes(self, worker: RemoteWorker, roles: Iterable[str] | None = None) -> None:
@@ -256,12 +260,12 @@ class Scheduler:
     def offer(self, queue: Queue, now: float) -> None:
         """Serve open GIVEs with what waits in ``queue``, then wake others for the rest."""
         if queue.waiting:
-            for worker, share in self.candidates.to_serve(queue):
+            for worker, share in self.selection.to_serve(queue):
                 for give in worker.gives_for(queue):
                     if share > 0:
                         share -= self._serve(give, queue, share, now)
         count = queue.waiting * queue.factor - queue.woken
-        wakes = self.candidates.to_wake(queue, count) if queue.waiting and count > 0 else ()
+        wakes = self.selection.to_wake(queue, count) if queue.waiting and count > 0 else ()
         for worker, share in wakes:
             self._wake(worker, queue, share, now)
         if queue.waiting and queue.woken:
@@ -320,7 +324,7 @@ class Scheduler:
         filled: list[tuple[Queue, list[Part]]] = []
         for queue in self._by_urgency(give.roles):
             if give.want and fits(queue.needs, give.needs):
-                share = self.candidates.most(give, queue, held=held)
+                share = self.selection.most(give, queue, held=held)
                 filled += [(queue, parts) for parts in self._bundles(give, queue, share)]
         return filled
 
@@ -358,7 +362,7 @@ class Scheduler:
         give.window = min(give.window, give.want)
         size = sum(map(len, columns.payloads or ()))
         self.outbound.push(worker, Command.TAKE, fields, columns, now, size)
-        self.candidates.mark_served(worker)
+        self.selection.mark_served(worker)
         self.queues.tidy(queue)
 
     def _wake(self, worker: RemoteWorker, queue: Queue, share: int, now: float) -> None:
@@ -366,8 +370,8 @@ class Scheduler:
         worker.window = min(worker.window, worker.credit)
         worker.woken[queue.kind] = share
         queue.woken += share
-        self.candidates.mark_served(worker)
-        self.candidates.update(worker)
+        self.selection.mark_served(worker)
+        self.selection.update(worker)
         fields: dict[int | str, Any] = {
             Field.COUNT: share,
             Field.ROLE: queue.kind.role,
@@ -390,7 +394,7 @@ class Scheduler:
         worker = give.worker
         if worker.gives.pop(give.lock, None) is not None:
             self.timers.clear(HoldTimer(worker.identity, give.lock))
-            self.candidates.update(worker)
+            self.selection.update(worker)
 
     def _leave_queue(self, job: JobRecord) -> None:
         queue = self.queues.get(job.kind)

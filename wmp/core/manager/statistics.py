@@ -48,7 +48,7 @@ def snapshot(scheduler: Scheduler) -> ManagerStatistics:
         queued=scheduler.queues.waiting,
         leased=sum(row.leased for row in rows),
         ended=dict(scheduler.leases.ended),
-        requeued=dict(scheduler.leases.requeued),
+        requeued=dict(scheduler.requeue.counts),
         dropped=dict(scheduler.outbound.dropped),
         workers=rows,
     )

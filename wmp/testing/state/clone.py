@@ -27,7 +27,7 @@ _Copier = Callable[[Any, _Memo], Any]
 _FLAT: Final = frozenset(
     {
         "Leases.ended",
-        "Leases.requeued",
+        "Requeue.counts",
         "Grant.ids",
         "Kept.fields",
         "RunningLane.ids",

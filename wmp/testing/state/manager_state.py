@@ -6,11 +6,11 @@ from collections.abc import Hashable
 from typing import TYPE_CHECKING, Final
 
 from wmp.core.manager.batches import Grant
-from wmp.core.manager.candidates import Candidates
 from wmp.core.manager.job_lifecycle import JobRecord, JobState, Refusal
 from wmp.core.manager.leases import Leases
 from wmp.core.manager.queues import Queue
 from wmp.core.manager.remote_worker import RemoteWorker
+from wmp.core.manager.worker_selection import WorkerSelection
 from wmp.message import Peer
 from wmp.testing.state.canonical import (
     DOWN,
@@ -33,7 +33,7 @@ LEFT_OUT: Final = {
     "Batches._all": "the same batches as in the lines, with leftovers",
     "Batches._spent": "leftovers, to be cleared",
     "Leases.ended": "statistics",
-    "Leases.requeued": "statistics",
+    "Requeue.counts": "statistics",
     "Leases._ids": "empty between two events",
     "Leases._ends": "empty between two events",
     "Leases._payloads": "empty between two events",
@@ -42,10 +42,10 @@ LEFT_OUT: Final = {
     "Grant.left": "follows from whom the jobs' numbers lead to",
     "ManagerMachine.policy": "settings",
     "ManagerMachine._sessions": "the next is above all others anyway",
-    "Candidates.policy": "settings",
-    "Candidates.scan": "settings",
-    "Candidates.on_policy_error": "settings",
-    "Candidates._places": "the next is above all others anyway",
+    "WorkerSelection.policy": "settings",
+    "WorkerSelection.scan": "settings",
+    "WorkerSelection.on_policy_error": "settings",
+    "WorkerSelection._places": "the next is above all others anyway",
     "_Profile.members": "follows from whose profile it is",
     "Outbound.actions": "empty between two events",
     "Outbound.dropped": "statistics",
@@ -98,7 +98,7 @@ def outline_manager(manager: ManagerMachine) -> Outline:
         tuple([_worker_shape(pen, me, worker, scheduler.leases) for worker in workers]),
         tuple([_job_shape(pen, job, manager) for _, job in sorted(all_jobs(manager).items())]),
         tuple([_queue_shape(queue) for queue in scheduler.queues]),
-        _offers_shape(scheduler.candidates),
+        _offers_shape(scheduler.selection),
         ranks([worker.served for worker in workers]),
         timer_names(pen, manager._timers, locks),
     )
@@ -179,7 +179,7 @@ def _queue_shape(queue: Queue) -> Hashable:
     return queue.kind, queue.waiting, queue.woken, queue.factor, tuple(lines)
 
 
-def _offers_shape(offers: Candidates) -> Hashable:
+def _offers_shape(offers: WorkerSelection) -> Hashable:
     """The workers with credit, and with open GIVEs, oldest place first; and all that count."""
     profiles = [p for p in offers._profiles.values() if p.credited or p.giving]
     credited = [(place, id) for p in profiles for id, (place, _) in p.credited.items()]

@@ -1,4 +1,4 @@
-"""Candidates: which workers are woken for jobs that wait, and whose open GIVEs are served.
+"""WorkerSelection: which workers are woken for jobs that wait, and whose open GIVEs are served.
 
 Workers are grouped by what they offer (roles and resources). A fleet has few such profiles and
 many workers, so finding candidates for a job costs by the profiles that exist and the
@@ -17,7 +17,7 @@ from wmp.core.manager.policy import Jobs, Policy
 from wmp.core.manager.queues import FEW, Queue
 from wmp.core.manager.remote_worker import Give, RemoteWorker, capacity, fits
 
-__all__ = ["Candidates", "spread"]
+__all__ = ["WorkerSelection", "spread"]
 
 
 def spread(count: int, rooms: Sequence[int]) -> list[int]:
@@ -77,7 +77,7 @@ class _Profile:
 
 
 @define(eq=False)
-class Candidates:
+class WorkerSelection:
     """All workers of a manager that have room.
 
     Invariant: a worker stands in ``credited`` exactly when its credit is above 0, and in

@@ -1,0 +1,102 @@
+"""Jobs that come back from a worker without a result: which are queued again, and which end.
+
+A lease that is lost costs a job one retry if the job may have started (WMP-6.4, 6.15, 6.17). A
+refused job and a job that was handed back cost none (WMP-6.5, 6.11). Jobs that are queued again
+stand before the others of their priority, in their old order (WMP-6.13).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from attrs import define, field
+
+from wmp.actions import End, Note
+from wmp.core.manager.job_lifecycle import JobInput, JobRecord, JobState
+from wmp.core.manager.leases import Leases, Returned
+from wmp.core.manager.queues import Queue, Queues
+from wmp.core.manager.remote_worker import ManagerOutbound, RemoteWorker
+from wmp.message import Frame, Limits, Outcome
+
+__all__ = ["Requeue"]
+
+
+@define(eq=False)
+class Requeue:
+    """Queues jobs again whose lease is over."""
+
+    outbound: ManagerOutbound
+    leases: Leases
+    queues: Queues
+    counts: Counter[str] = field(factory=Counter)
+    """Jobs that were queued again, by cause."""
+
+    def lose(self, worker: RemoteWorker, jobs: Sequence[JobRecord], cause: str) -> list[Queue]:
+        """Queue leased jobs of a worker again, or end those whose retries are used up (WMP-6.4).
+
+        Returns:
+            The queues in which jobs wait again.
+        """
+        if jobs:
+            ids, attempts = [job.id for job in jobs], [job.attempt for job in jobs]
+            peer = worker.identity, worker.epoch
+            self.outbound.actions.append(Note(cause, peer, ids=ids, attempts=attempts))
+        changed: list[Queue] = []
+        for job in reversed(jobs):  # each goes to the front, so the oldest must come last
+            self.leases.release(worker, job)
+            changed += self._lose(worker, job, cause, cause)
+        return changed
+
+    def take_back(self, worker: RemoteWorker, returned: Sequence[Returned]) -> list[Queue]:
+        """Queue jobs again that a worker answered without a result.
+
+        Returns:
+            The queues in which jobs wait again.
+        """
+        changed: list[Queue] = []
+        for job, outcome, payload in reversed(returned):  # as in ``lose``
+            if outcome == Outcome.LOST:
+                changed += self._lose(worker, job, _text(payload), "lost at the worker")
+                continue
+            if outcome == Outcome.REFUSED:
+                job.refuse(*worker.mark)
+                queues = self._step(job, JobInput.REFUSE, "refused")
+            else:
+                queues = self._step(job, JobInput.RETURN, "handed back")
+            if not queues:
+                self.leases.end(job, End.CANCELLED, b"")
+            changed += queues
+        return changed
+
+    def _lose(self, worker: RemoteWorker, job: JobRecord, text: str, cause: str) -> list[Queue]:
+        """Void one lease (WMP-6.4, 6.15, 6.17); returns the queue in which the job waits, if any.
+
+        Args:
+            text: What a submitter is shown when the job ends by this.
+            cause: What is counted when the job is queued again.
+        """
+        job.lost += worker.stream.left(job.take)
+        cancelling = job.state is JobState.CANCELLING
+        spent = job.lost > job.retries
+        queues = self._step(job, JobInput.SPEND if spent else JobInput.LOSE, cause)
+        if not queues and cancelling:
+            self.leases.end(job, End.CANCELLED, b"")
+        elif not queues:
+            where = (worker.label or worker.identity.hex()).replace("\n", " ")
+            self.leases.end(job, End.LOST, f"{where}\n{text}".encode())
+        return queues
+
+    def _step(self, job: JobRecord, what: JobInput, cause: str) -> list[Queue]:
+        """Step a job whose lease is over; returns the queue in which the job waits, if any."""
+        job.step(what)
+        if job.state is not JobState.QUEUED:
+            return []
+        queue = self.queues.get(job.kind)
+        queue.put_back(job)
+        self.counts[cause] += 1
+        return [queue]
+
+
+def _text(payload: Frame) -> str:
+    return bytes(payload[: Limits.LONG_TEXT]).decode(errors="replace")
