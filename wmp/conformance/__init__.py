@@ -4,12 +4,12 @@ A *case* is a script for one rule or a few (:mod:`wmp.conformance.case`), writte
 *conversation* (:mod:`wmp.conformance.talk`) in which the kit plays the other side, correctly
 and badly. The same script runs over two *wires* (:mod:`wmp.conformance.wire`): to a sans-I/O
 implementation in this process, in virtual time, and to a live peer over sockets. Beside the
-cases, conversations are drawn (:mod:`wmp.conformance.draw`), and the shortest that breaks a
-rule is told.
+cases, the kit draws conversations (:mod:`wmp.conformance.draw`), and reports the shortest one
+that breaks a rule.
 
 In Python, :func:`check_manager`, :func:`check_worker`, :func:`check_device` and
-:func:`check_codec` hold an implementation against all of it;
-:mod:`wmp.conformance.own_machines` shows how one is adapted. Needs the extra ``conformance``.
+:func:`check_codec` hold an implementation against all cases;
+:mod:`wmp.conformance.own_machines` is an example of an adapter. Needs the extra ``conformance``.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ __all__ = [
     "check_worker",
 ]
 
-# Looked up when first asked for: a testee of this package must not wait for Hypothesis.
+# Imported at the first use: a testee of this package must not wait for Hypothesis.
 _HOMES: typing.Final = {
     "Nonconforming": "check",
     "TranscriptLine": "transcript",

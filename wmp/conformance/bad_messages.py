@@ -1,4 +1,4 @@
-"""Messages that must be refused: each is a good one to which one thing has happened."""
+"""Messages that must be refused: each is a correct message with one change."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _WRONG: dict[str, Any] = {
 
 
 _ENDLESS = b"\x85\x41w\x01\x41d\x01\xd8\x1c\x81\xd8\x1d\x00"
-"""A path whose last item is, by tags 28 and 29, an array that is in itself."""
+"""A path whose last item is an array that contains itself (tags 28 and 29)."""
 
 
 @frozen
@@ -48,19 +48,19 @@ class Bad:
     """Frames that must be refused."""
 
     rule: str
-    """Which rule they break."""
+    """The rule that the frames break."""
     what: str
-    """What is wrong with them."""
+    """The defect of the frames."""
     frames: list[Frame]
     codes: Sequence[str] = MALFORMED
-    """What ERROR may say."""
+    """The codes that ERROR may carry as an answer."""
 
 
 def bad_heads(good: Message) -> Iterator[Bad]:
-    """What is wrong with the head: for all kinds of testees.
+    """Give messages with a defect in the head, for testees of every kind.
 
     Args:
-        good: A message with a ``to`` that would be acted on.
+        good: A message with a ``to``; a testee acts on it.
     """
     head, *rest = codec.encode(good)
     head = bytes(head)
@@ -115,10 +115,10 @@ def bad_heads(good: Message) -> Iterator[Bad]:
 
 
 def meaningless(good: Message) -> Iterator[Bad]:
-    """Messages that cannot be acted on, however kindly they are read: `core` drops them.
+    """Give messages that lack what the command needs; `core` drops them.
 
     Args:
-        good: A message with a ``to`` that would be acted on.
+        good: A message with a ``to``; a testee acts on it.
     """
     rest = codec.encode(good)[1:]
     wants = (Field.ROLES, Field.NEEDS) if good.command is Command.GIVE else ()
@@ -133,7 +133,7 @@ def meaningless(good: Message) -> Iterator[Bad]:
 
 
 def misaddressed(good: Message) -> Iterator[Message]:
-    """The same for somebody else, and for other starts of its receiver."""
+    """Give copies of a message for another peer, and for other epochs of its receiver."""
     epoch, identity = good.to[-2:]
     assert isinstance(epoch, int)
     for to in ((epoch, b"somebody"), (epoch + 1, identity), (epoch - 1, identity)):
@@ -141,7 +141,7 @@ def misaddressed(good: Message) -> Iterator[Message]:
 
 
 def endless(good: Message) -> Frame:
-    """A message whose ``from`` some decoders take and no encoder can write: there is no answer."""
+    """Give a message whose ``from`` some decoders read, but no encoder can write in an answer."""
     head = bytes(codec.encode(good)[0])
     source = bytes(codec.encode(evolve(good, fields={}))[0])
     start = bytes(codec.encode(evolve(good, source=(b"", 0), fields={}))[0])
@@ -150,10 +150,10 @@ def endless(good: Message) -> Frame:
 
 
 def bad_columns(good: Message) -> Iterator[Bad]:
-    """What is wrong with what follows the head.
+    """Give messages with a defect behind the head.
 
     Args:
-        good: A TAKE or DONE that would be acted on.
+        good: A TAKE or DONE; a testee acts on it.
     """
     columns = good.columns
     assert columns is not None
@@ -161,7 +161,7 @@ def bad_columns(good: Message) -> Iterator[Bad]:
     full = dict(enumerate_columns(good))
 
     def bad(rule: str, what: str, changed: Mapping[Any, Any], *payloads: bytes) -> Bad:
-        # The encoder of a head's fields takes any map: it writes this one as well.
+        # The encoder of a head's fields takes any map, so it can write columns as well.
         fields = dict(changed)
         made = bytes(codec.encode(evolve(good, fields=fields, columns=None))[0])
         empty = len(bytes(codec.encode(evolve(good, fields={}, columns=None))[0])) - 1
@@ -184,7 +184,7 @@ def bad_columns(good: Message) -> Iterator[Bad]:
 
 
 def enumerate_columns(message: Message) -> Iterator[tuple[int, Any]]:
-    """The columns of a message by their keys, payloads inside."""
+    """Give the columns of a message with their keys, and the payloads in their column."""
     columns = message.columns
     assert columns is not None
     names = ("ids", "attempts", "left", "outcomes", "payloads", "fractions", "texts")
@@ -195,10 +195,10 @@ def enumerate_columns(message: Message) -> Iterator[tuple[int, Any]]:
 
 
 def too_much(good: Message) -> Iterator[Bad]:
-    """What is above a default limit, but well-formed.
+    """Give well-formed messages above a default limit.
 
     Args:
-        good: A READY that would be acted on.
+        good: A READY; a testee acts on it.
     """
     head = bytes(codec.encode(good)[0])
     start = bytes(codec.encode(evolve(good, fields={}))[0])[:-1]

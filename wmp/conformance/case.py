@@ -1,4 +1,4 @@
-"""A case and what became of it: the nouns that everything else in the kit is about."""
+"""A case and its result: the nouns on which the rest of the kit builds."""
 
 from __future__ import annotations
 
@@ -23,29 +23,29 @@ __all__ = [
 
 
 class Verdict(Enum):
-    """What a case says about a testee."""
+    """The result of one case with a testee."""
 
     OK = "OK"
     """The rule holds."""
     NON_STRICT = "NON-STRICT"
     """A SHOULD does not hold; a failure under ``--strict``."""
     UNIMPLEMENTED = "UNIMPLEMENTED"
-    """The testee says, or shows, that it does not do this."""
+    """The testee declares, or shows, that it does not implement the subject of the case."""
     INFORMATIONAL = "INFORMATIONAL"
-    """The rule allows; the text says what the testee does."""
+    """The rule allows several ways; the text names the way that was observed."""
     FAILED = "FAILED"
     """A rule is broken."""
     UNCLEAN = "UNCLEAN"
-    """The case passed, but the testee did not end as it should."""
+    """The case passed, but the testee did not exit cleanly."""
 
 
 class Broken(AssertionError):
     """The testee broke a rule.
 
     Attributes:
-        rule: Its id.
-        text: What was seen and what was expected.
-        level: must, should or may: of the part of the rule that is broken.
+        rule: The id of the rule.
+        text: The observation and the expectation.
+        level: must, should or may: the level of the broken part of the rule.
     """
 
     def __init__(self, rule: str, text: str, level: str = "") -> None:
@@ -56,7 +56,7 @@ class Broken(AssertionError):
 
 
 class Unimplemented(Exception):
-    """The testee shows that it does not do what a case is about."""
+    """The testee shows that it does not implement the subject of the case."""
 
 
 @frozen
@@ -68,15 +68,15 @@ class Case:
     testee: str
     """manager, worker or device."""
     rules: tuple[str, ...]
-    """What it is about; the first is the one that an unmet expectation breaks."""
+    """The rules that the case tests; an unmet expectation breaks the first by default."""
     script: Callable[[Any], None]
     """Takes a :class:`~wmp.conformance.talk.Talk`; raises :class:`Broken`."""
     slots: int = 1
-    """Jobs that a worker must be able to run at once."""
+    """Jobs that the worker must be able to run at once."""
     links: int = 1
-    """Endpoints that a worker or device must connect to."""
+    """Endpoints to which the worker or device must connect."""
     profile: str = "core"
-    """Of the first rule, unless the case needs more."""
+    """The profile of the first rule, unless the case needs another one."""
 
     @property
     def about(self) -> str:
@@ -85,7 +85,7 @@ class Case:
 
     @property
     def level(self) -> str:
-        """must, should or may: of the first rule."""
+        """The level of the first rule: must, should or may."""
         return RULES[self.rules[0]].level
 
     @property
@@ -96,30 +96,30 @@ class Case:
 
 @frozen
 class CaseResult:
-    """What became of a case with one testee."""
+    """The result of one case with one testee, and its conversation."""
 
     case: Case
     verdict: Verdict
     rule: str
-    """The rule that is broken; else the case's first."""
+    """The broken rule; the first rule of the case when none is broken."""
     text: str = ""
-    """Why, for people."""
+    """The reason, in words."""
     lines: Sequence[TranscriptLine] = ()
     """The conversation."""
     units: float = 0.0
-    """How long it took, in units."""
+    """The duration in units."""
     seed: int | None = None
-    """Of what was drawn, None for a script."""
+    """The seed of a drawn conversation; None for a script."""
     script: Sequence[Any] = field(default=())
-    """What was drawn, as JSON values: replays it."""
+    """The moves of a drawn conversation, as JSON values; they replay it."""
     stderr: str = ""
-    """The end of what a live testee wrote there."""
+    """The end of a live testee's stderr."""
 
     @property
     def breaks(self) -> tuple[str, ...]:
-        """The rules that do not hold: what was seen to break, and what the case is about.
+        """The rules that do not hold: the broken rule and the first rule of the case.
 
-        They differ when something that must always be so was broken on the way.
+        The two differ when the script meets a breach of another rule on its way.
         """
         if self.verdict not in (Verdict.FAILED, Verdict.NON_STRICT):
             return ()

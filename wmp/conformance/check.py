@@ -1,4 +1,4 @@
-"""The kit in Python, in process: hold a sans-I/O implementation against the specification."""
+"""Hold a sans-I/O implementation against the specification, in this process."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ __all__ = [
 ]
 
 Factory = Callable[[Terms], Testee]
-"""Makes a testee that has just been started."""
+"""Makes a testee that has just started."""
 
 
 class Nonconforming(AssertionError):
-    """A testee broke a rule; the text is the conversation in which it did.
+    """A testee broke a rule; the text holds the whole conversation.
 
     Attributes:
-        result: What became of the case.
+        result: The result of the case.
     """
 
     def __init__(self, result: CaseResult) -> None:
@@ -49,7 +49,7 @@ class Nonconforming(AssertionError):
 def cases_for(
     testee: str, profiles: Collection[str] = PROFILES, rules: Collection[str] = ()
 ) -> list[Case]:
-    """The cases for a kind of testee, by their rules; of some only, when any are named."""
+    """Give the cases for a kind of testee, sorted by rule; ``rules`` selects some of them."""
     cases.load()
     found = [
         case
@@ -92,18 +92,18 @@ def check_manager(
     examples: int = 100,
     seed: int = 0,
 ) -> None:
-    """Hold a manager against every case, and against conversations that are drawn.
+    """Hold a manager against every case, and against drawn conversations.
 
     Args:
         factory: Makes a manager (:class:`~wmp.conformance.virtual.ManagerTestee`) that has just
             been started.
-        profiles: What it speaks; what it does not speak is not asked.
+        profiles: The profiles of the manager; cases of other profiles are left out.
         strict: Whether a SHOULD counts as a MUST.
-        examples: How many conversations are drawn, where it speaks what they need.
-        seed: The same one draws the same conversations.
+        examples: The number of drawn conversations, if the manager has the profiles for them.
+        seed: Equal seeds draw equal conversations.
 
     Raises:
-        Nonconforming: It breaks a rule; with the shortest conversation found in which it does.
+        Nonconforming: The manager breaks a rule; the text is the shortest such conversation.
     """
     _check("manager", factory, profiles, strict, examples, seed)
 
@@ -116,10 +116,10 @@ def check_worker(
     examples: int = 100,
     seed: int = 0,
 ) -> None:
-    """Hold a worker against all of it; see :func:`check_manager`.
+    """Hold a worker against every case and drawn conversations; see :func:`check_manager`.
 
     Raises:
-        Nonconforming: It breaks a rule.
+        Nonconforming: The worker breaks a rule.
     """
     _check("worker", factory, profiles, strict, examples, seed)
 
@@ -132,9 +132,9 @@ def check_device(
     examples: int = 100,
     seed: int = 0,
 ) -> None:
-    """Hold a device against all of it; see :func:`check_manager`.
+    """Hold a device against every case and drawn conversations; see :func:`check_manager`.
 
     Raises:
-        Nonconforming: It breaks a rule.
+        Nonconforming: The device breaks a rule.
     """
     _check("device", factory, profiles, strict, examples, seed)

@@ -1,4 +1,4 @@
-"""Hold a codec, in process, against section 2: what it writes, takes and refuses.
+"""Hold a codec, in process, against section 2: the messages that it writes, reads and refuses.
 
 A message is *plain* here, so that any codec can be adapted in a few lines::
 
@@ -10,7 +10,7 @@ A message is *plain* here, so that any codec can be adapted in a few lines::
         "columns": {1: [7], 2: [1], 5: [b"payload"]},   # None without
     }
 
-Every column is written out, payloads inside it, however they travel.
+In a plain message every column is written out, and each payload stands in its column.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from wmp.testing.strategies import broken_frames, messages
 __all__ = ["Plain", "check_codec", "message_of", "plain_of"]
 
 Plain = Mapping[str, Any]
-"""A message as above."""
+"""A message in the plain form above."""
 
 _COLUMNS = ("ids", "attempts", "left", "outcomes", "payloads", "fractions", "texts")
 _PEER = (b"peer", 5)
@@ -56,7 +56,7 @@ _LARGE = Message(
 
 
 def plain_of(message: Message) -> dict[str, Any]:
-    """Give a message in plain."""
+    """Convert a message to the plain form."""
     columns = None if message.columns is None else dict(enumerate_columns(message))
     return {
         "command": int(message.command),
@@ -68,7 +68,7 @@ def plain_of(message: Message) -> dict[str, Any]:
 
 
 def message_of(plain: Plain) -> Message:
-    """Give a plain message as the words of this project."""
+    """Convert a plain message to :class:`~wmp.message.Message`."""
     columns = plain["columns"]
     return Message(
         Command(plain["command"]),
@@ -99,14 +99,14 @@ def check_codec(
     """Hold a codec against section 2.
 
     Args:
-        encode: Makes frames of a plain message.
-        decode: Makes a plain message of frames; raises anything for what is none. If what it
-            raises has a ``code``, that is held against the ERROR codes of section 10.
-        examples: How many messages are drawn, of each kind.
+        encode: Converts a plain message to frames.
+        decode: Converts frames to a plain message. For frames that are no message it raises any
+            exception; its ``code`` is held against the ERROR codes of section 10.
+        examples: The number of drawn messages of each kind.
         number: The seed.
 
     Raises:
-        Broken: It breaks a rule; with the frames in hex.
+        Broken: The codec breaks a rule; the text shows the frames in hex.
     """
     for bad in (*bad_heads(_GIVE), *bad_columns(_DONE), *too_much(_READY)):
         _must_refuse(decode, bad)
@@ -136,7 +136,7 @@ def check_codec(
         try:
             codec.decode(data)
         except DecodeError as error:
-            # By whatever rule: the text says what is wrong with it.
+            # Any rule may be named: the text states the defect.
             _must_refuse(decode, Bad("WMP-2.1", str(error), list(data), ()))
 
     good()
@@ -147,13 +147,13 @@ def _must_refuse(decode: Callable[[Sequence[bytes]], Plain], bad: Bad) -> None:
     frames = [bytes(frame) for frame in bad.frames]
     try:
         decode(frames)
-    except Exception as error:  # Anything is a refusal.
+    except Exception as error:  # Any exception refuses the frames.
         code = getattr(error, "code", None)
         if isinstance(code, str) and bad.codes and code not in bad.codes:
             text = f"{bad.what} has the code {code!r}, expected {bad.codes[0]!r}"
             raise Broken(bad.rule, f"{text}; {_hex(frames)}") from error
         return
-    raise Broken(bad.rule, f"{bad.what} is taken for a message; {_hex(frames)}")
+    raise Broken(bad.rule, f"{bad.what} is accepted as a message; {_hex(frames)}")
 
 
 def _must_take(

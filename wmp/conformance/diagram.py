@@ -14,10 +14,10 @@ __all__ = ["sequence_diagram"]
 
 _SPACING: Final = 330
 _WIDTH: Final = 660
-"""Distance of the first lifeline from the last, at least."""
+"""The least distance between the first and the last lifeline."""
 _MARGIN: Final = 130
 _MOST: Final = 200
-"""Lines drawn; the middle of a longer conversation is left out."""
+"""The most lines in a diagram; the middle of a longer conversation is left out."""
 
 
 def sequence_diagram(lines: Sequence[ReportedLine], testee: str, *, broken: str = "") -> Markup:
@@ -25,8 +25,8 @@ def sequence_diagram(lines: Sequence[ReportedLine], testee: str, *, broken: str 
 
     Args:
         lines: The lines of the conversation.
-        testee: Name of the testee, whose lifeline is the first.
-        broken: What was wrong at the end, empty for nothing.
+        testee: Name of the testee; its lifeline is the first.
+        broken: The breach at the end; empty for none.
     """
     # Each message reaches or leaves the testee. A message may have several peers, which share a
     # connection, or none that is known.
@@ -41,7 +41,7 @@ def sequence_diagram(lines: Sequence[ReportedLine], testee: str, *, broken: str 
     row = 0
     for place, line in enumerate(shown):
         if left_out and place == _MOST // 2:
-            diagram.band(row, f"… {left_out} lines are left out here …", "remark")
+            diagram.band(row, f"… {left_out} lines are not shown …", "remark")
             row += 1
         diagram.time(row, f"{line.at:.2f}")
         if line.way == "#":
@@ -59,12 +59,12 @@ def sequence_diagram(lines: Sequence[ReportedLine], testee: str, *, broken: str 
 
 
 def _peers(line: ReportedLine) -> list[str]:
-    """The peers at the other end of a message."""
+    """Give the peers at the other end of a message."""
     return (line.who.split() if line.way == "<" else [line.who]) or ["?"]
 
 
 def _cut(lines: Sequence[ReportedLine]) -> tuple[Sequence[ReportedLine], int]:
-    """The lines that are drawn, and how many are left out in the middle."""
+    """Give the lines to draw, and the number of lines left out in the middle."""
     if len(lines) <= _MOST:
         return lines, 0
     half = _MOST // 2

@@ -1,4 +1,4 @@
-"""Find a conversation in which a testee breaks a rule, and make it short."""
+"""Find a conversation in which a testee breaks a rule, and shorten it."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ from wmp.conformance.wire import Wire
 __all__ = ["SPEAKS", "draw", "moves", "play_moves"]
 
 SPEAKS: Final = frozenset({"core", "columns", "liveness", "reliable", "status-cancel"})
-"""Profiles that a manager or worker must speak for what is drawn."""
+"""The profiles that a manager or worker needs for drawn conversations."""
 
 _EXAMPLES = 100
 _BAD = (Verdict.FAILED, Verdict.NON_STRICT, Verdict.UNCLEAN)
 
 
 def moves(testee: str, most: int = 30) -> st.SearchStrategy[list[list[Any]]]:
-    """Draw what is said to a kind of testee."""
+    """Draw the moves of a conversation with a kind of testee."""
     number = st.integers(0, 9)
     move = st.tuples(st.sampled_from(MOVES[testee]), number, number, number).map(list)
-    # Lists of lists, for lists alone are mostly of five; each level is made shorter on its own.
+    # Lists of lists: a single list mostly has five items. Hypothesis shortens each level alone.
     parts = st.lists(st.lists(move, max_size=most), max_size=most)
     return parts.map(lambda some: [one for part in some for one in part][:most])
 
 
 def play_moves(testee: str, script: Sequence[Move], wire: Callable[[Case], Wire]) -> CaseResult:
-    """Play one conversation that was drawn before."""
+    """Play a conversation that was drawn before."""
     case = drawn_case(testee, script)
     return evolve(play(case, wire(case)), script=[list(move) for move in script])
 
@@ -51,21 +51,21 @@ def draw(
     shrinking: float = inf,
     sure: Callable[[Case], Wire] | None = None,
 ) -> CaseResult:
-    """Draw conversations until one breaks a rule, then the shortest that does.
+    """Draw conversations until one breaks a rule; shorten it to the fewest moves that still do.
 
     Args:
         testee: manager, worker or device.
         wire: Starts a testee for a case.
-        examples: How many are drawn.
-        most: How many moves each has at most.
-        number: The seed: the same one draws the same conversations.
-        sure: Starts a testee at a pace at which an answer cannot be late because the machine is
-            busy; what fails is played again so, and counts when it fails there.
-        shrinking: Seconds after which a failure is no longer made shorter; a testee in this
-            process has no such bound.
+        examples: The number of conversations.
+        most: The most moves in one conversation.
+        number: The seed: equal seeds draw equal conversations.
+        sure: Starts a testee at a slower pace, at which a busy machine cannot cause a late
+            answer. A failure is played again at this pace, and counts if it fails again.
+        shrinking: Seconds for shortening a failure. Infinity, for a testee in this
+            process, leaves the shortening to Hypothesis.
 
     Returns:
-        The failure with its ``script``; else the last conversation.
+        The failure with its ``script``; without a failure the last conversation.
     """
     results: list[CaseResult] = []
 
@@ -93,7 +93,7 @@ def draw(
     try:
         search()
     except (_Found, Flaky, ExceptionGroup):
-        # Hypothesis plays the shortest one last; one that does not fail again is still a failure.
+        # Hypothesis plays the shortest failure last. A failure that does not repeat still counts.
         found = failures[-1]
         if shrinking < inf:
             found = _shorten(found, testee, wire, time.monotonic() + shrinking)
@@ -104,8 +104,8 @@ def draw(
 def _shorten(
     found: CaseResult, testee: str, wire: Callable[[Case], Wire], until: float
 ) -> CaseResult:
-    """Leave out what can be left out, the most first: a live testee has time for few tries."""
-    made = sum(line.way == "#" for line in found.lines)  # later moves were never made
+    """Leave out moves, large groups first: a live testee has time for few tries."""
+    made = sum(line.way == "#" for line in found.lines)  # the later moves were not played
     script, size = list(found.script[:made]), max(1, made // 2)
     while size:
         at = 0

@@ -1,6 +1,6 @@
-"""Whether frames are what section 2 says, byte by byte; shares no code with :mod:`wmp.codec`.
+"""Check frames against section 2, byte by byte; shares no code with :mod:`wmp.codec`.
 
-The kit holds every message of a testee against this, whatever the case is about.
+The kit checks every message of a testee here, in every case.
 """
 
 from __future__ import annotations
@@ -81,39 +81,39 @@ def check_form(frames: Sequence[Frame]) -> None:
     """Hold a message against WMP-2.1 to 2.10.
 
     Raises:
-        Broken: It is not as it must be; by the rule that says so.
+        Broken: The message breaks one of these rules.
     """
     command, directed = check_head(frames)
     _check_columns(command, directed, frames)
 
 
 def check_head(frames: Sequence[Frame]) -> tuple[int, bool]:
-    """Hold the head of a message against WMP-2.1 to 2.7: all that a device makes of it.
+    """Hold the head of a message against WMP-2.1 to 2.7: a device reads no more of it.
 
     Returns:
-        The command, and whether there is a ``to``.
+        The command, and whether the message has a ``to``.
 
     Raises:
-        Broken: It is not as it must be; by the rule that says so.
+        Broken: The head breaks one of these rules.
     """
     if not frames:
         raise Broken("WMP-2.1", "a message without frames")
     first = bytes(frames[0])
     if len(first) > 16 * 1024:
-        raise Broken("WMP-2.10", f"a head of {len(first)} bytes, at most 16384 are taken")
+        raise Broken("WMP-2.10", f"a head of {len(first)} bytes; expected at most 16384")
     if first[:2] != b"\x85\x01":
-        raise Broken("WMP-2.1", f"the head begins with {first[:3].hex()}, not with 8501")
+        raise Broken("WMP-2.1", f"the head begins with {first[:3].hex()}, expected 8501")
     head = read_cbor(first, "head")
     if not isinstance(head, list) or len(head) != 5:
-        raise Broken("WMP-2.1", "the head is no array of five")
+        raise Broken("WMP-2.1", "the head is not an array of five items")
     _, command, to, source, fields = head
     if type(command) is not int or not 1 <= command <= 12 or first[2] != command:
-        raise Broken("WMP-2.1", f"command {command!r} is none of 1 to 12")
+        raise Broken("WMP-2.1", f"command {command!r} is unknown; expected 1 to 12")
     _check_path(source, "from")
     if to:
         _check_path(to[::-1], "to")
     elif to != [] or command not in (1, 9, 12):
-        raise Broken("WMP-2.6", f"command {command} without a 'to'")
+        raise Broken("WMP-2.6", f"command {command} has no 'to'")
     _check_fields(command, fields)
     return command, bool(to)
 
@@ -126,22 +126,22 @@ def _check_path(path: Any, name: str) -> None:
         good = good and kinds[2 + 3 * hop : 4 + 3 * hop] == [bytes, int]
         good = good and kinds[4 + 3 * hop] in (bytes, int)
     if not good or any(isinstance(item, int) and item < 0 for item in path):
-        raise Broken("WMP-2.5", f"{name} is {path!r}: no identity, epoch and hops of three")
+        raise Broken("WMP-2.5", f"{name} is {path!r}; expected identity, epoch and hops of three")
     if any(isinstance(item, bytes) and not 1 <= len(item) <= 255 for item in path):
-        raise Broken("WMP-1.1", f"{name} has an identity that is not 1 to 255 bytes long")
+        raise Broken("WMP-1.1", f"{name} has an identity outside 1 to 255 bytes")
 
 
 def _check_fields(command: int, fields: Any) -> None:
     if not isinstance(fields, dict):
-        raise Broken("WMP-2.3", "fields are no map")
+        raise Broken("WMP-2.3", "the fields are not a map")
     for key, value in fields.items():
         if isinstance(key, str):
             continue
         if type(key) is not int or key < 0:
-            raise Broken("WMP-2.3", f"fields have the key {key!r}: not unsigned, not text")
+            raise Broken("WMP-2.3", f"the fields have the key {key!r}; expected unsigned or text")
         name, kind = FIELDS.get(key, ("", ""))
         if not name:
-            continue  # of a later version, perhaps
+            continue  # the key may come from a later version
         if not _is(value, kind) or (key in _POSITIVE and value < 1):
             raise Broken("WMP-2.4", f"{name} is {value!r}, expected {kind}")
     missing = [FIELDS[key][0] for key in REQUIRED[command] if key not in fields]
@@ -150,36 +150,36 @@ def _check_fields(command: int, fields: Any) -> None:
     if missing:
         raise Broken("WMP-2.4", f"command {command} lacks {', '.join(missing)}")
     if (0 in fields or 1 in fields) and 2 not in fields:
-        raise Broken("WMP-7.2", "number or ack without the session that they belong to", "must")
+        raise Broken("WMP-7.2", "number or ack without their session", "must")
 
 
 def _check_columns(command: int, directed: bool, frames: Sequence[Frame]) -> None:
     if len(frames) == 1:
         if command in _NEEDED:
-            raise Broken("WMP-2.8", f"command {command} without columns")
+            raise Broken("WMP-2.8", f"command {command} has no columns")
         return
     if command not in _NEEDED and not (command == 9 and directed):
-        raise Broken("WMP-2.8", f"command {command} has columns, which it must not")
+        raise Broken("WMP-2.8", f"command {command} has columns; expected none")
     columns = read_cbor(bytes(frames[1]), "columns")
     if not isinstance(columns, dict):
-        raise Broken("WMP-2.8", "columns are no map")
+        raise Broken("WMP-2.8", "the columns are not a map")
     if len(columns) >= 24:
-        raise Broken("WMP-2.3", f"{len(columns)} columns, fewer than 24 are allowed")
+        raise Broken("WMP-2.3", f"{len(columns)} columns; expected fewer than 24")
     missing = [_COLUMNS[key] for key in _NEEDED.get(command, (1, 2)) if key not in columns]
     if missing:
         raise Broken("WMP-2.8", f"command {command} lacks the columns {', '.join(missing)}")
     ids = columns[1]
     if not isinstance(ids, list) or not 1 <= len(ids) <= 4096:
-        raise Broken("WMP-2.8", "ids are no array of 1 to 4096")
+        raise Broken("WMP-2.8", "the ids are not an array of 1 to 4096 items")
     for key, column in columns.items():
         name = _COLUMNS.get(key, "")
         if not name:
             continue
         if isinstance(column, list):
             if len(column) != len(ids):
-                raise Broken("WMP-2.8", f"{name} has {len(column)} entries beside {len(ids)} ids")
+                raise Broken("WMP-2.8", f"{name} has {len(column)} entries for {len(ids)} ids")
         elif key in (1, 5):
-            raise Broken("WMP-2.8", f"{name} is a single value, which only others may be")
+            raise Broken("WMP-2.8", f"{name} is a single value; expected an array")
         for entry in column if isinstance(column, list) else [column]:
             _check_entry(key, name, entry)
     payloads = columns.get(5, [])
@@ -203,7 +203,7 @@ def _check_entry(key: int, name: str, entry: Any) -> None:
         case _:
             good = entry is None or isinstance(entry, str)
     if not good:
-        raise Broken("WMP-2.8", f"{name} has the entry {entry!r}")
+        raise Broken("WMP-2.8", f"{name} has the invalid entry {entry!r}")
 
 
 def _is(value: Any, kind: str) -> bool:
@@ -229,19 +229,19 @@ def _is(value: Any, kind: str) -> bool:
     )
 
 
-# -- CBOR, of which only the core deterministic encoding is taken
+# -- CBOR: only the core deterministic encoding is accepted
 
 
 def read_cbor(data: bytes, name: str) -> Any:
     """Read one item that fills ``data``.
 
     Raises:
-        Broken: It is not the core deterministic encoding of RFC 8949 (WMP-2.2).
+        Broken: The data is not in the core deterministic encoding of RFC 8949 (WMP-2.2).
     """
     try:
         value, end = _item(data, 0, _DEPTH)
     except (IndexError, struct.error, UnicodeDecodeError) as error:
-        raise Broken("WMP-2.2", f"{name} is no CBOR: {error}") from None
+        raise Broken("WMP-2.2", f"{name} is not CBOR: {error}") from None
     if end != len(data):
         raise Broken("WMP-2.2", f"{name} has {len(data) - end} bytes behind its value")
     return value
@@ -299,10 +299,10 @@ def _map(data: bytes, at: int, count: int, depth: int) -> tuple[dict[Any, Any], 
         start = at
         key, at = _item(data, at, depth)
         if data[start:at] <= before:
-            raise Broken("WMP-2.2", f"the key {key!r} is out of order, or there twice")
+            raise Broken("WMP-2.2", f"the key {key!r} is out of order or a duplicate")
         before = data[start:at]
         if not isinstance(key, int | str | bytes):
-            raise Broken("WMP-2.2", f"a map has a key that is no integer, text or bytes: {key!r}")
+            raise Broken("WMP-2.2", f"a map has the key {key!r}; expected integer, text or bytes")
         entries[key], at = _item(data, at, depth)
     return entries, at
 

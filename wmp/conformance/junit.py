@@ -1,4 +1,4 @@
-"""A report as JUnit XML, which every CI shows: a test case for each case."""
+"""A report as JUnit XML, which CI systems show: a test case for each case."""
 
 from __future__ import annotations
 
@@ -47,23 +47,23 @@ def _add(suite: ElementTree.Element, report: ConformanceReport, entry: ReportEnt
         suite, "testcase", classname=f"wmp.{kind}", name=name, time=f"{entry.seconds:.3f}"
     )
     rules = ", ".join(entry.breaks or entry.rules)
-    said = _clean(f"{entry.verdict.value} {rules}: {entry.text or entry.about}")
+    summary = _clean(f"{entry.verdict.value} {rules}: {entry.text or entry.about}")
     if entry in report.bad:
         failure = ElementTree.SubElement(
             test, "failure", type=entry.verdict.value, message=_clean(f"{rules}: {entry.text}")
         )
         failure.text = _clean(
             f"{entry.about}\n\n{conversation(entry.lines, report.testee)}\n\n"
-            f"play it again: {report.replay(entry)}\n"
+            f"replay with: {report.replay(entry)}\n"
         )
     elif entry.verdict is Verdict.UNIMPLEMENTED:
         ElementTree.SubElement(test, "skipped", message=_clean(entry.text))
     elif entry.verdict is not Verdict.OK:
-        ElementTree.SubElement(test, "system-out").text = said
+        ElementTree.SubElement(test, "system-out").text = summary
     if entry.stderr:
         ElementTree.SubElement(test, "system-err").text = _clean(entry.stderr)
 
 
 def _clean(text: str) -> str:
-    """Without what XML cannot hold."""
+    """Remove the characters that XML does not allow."""
     return _NOT_XML.sub("\ufffd", text)

@@ -1,4 +1,4 @@
-"""A manager that the kit plays, and what must always be so of a worker that it talks to."""
+"""A manager that the kit plays, and the rules that its worker must always keep."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["Given", "OfferedLock", "PlayedManager", "WorkerBook"]
 
 @define
 class OfferedLock:
-    """A GIVE and what is left of it."""
+    """A GIVE and the jobs that it still wants."""
 
     number: int
     want: int
@@ -27,37 +27,37 @@ class OfferedLock:
     roles: Sequence[str]
     needs: Mapping[str, int]
     hold: float
-    """Units."""
+    """In units."""
     at: float
     open: bool = True
 
     @property
     def locked(self) -> int:
-        """Jobs that would run at once."""
+        """The number of jobs that would run at once."""
         return max(0, self.want - self.window)
 
 
 @define
 class Given:
-    """A job that the worker was given and has not answered."""
+    """A job that was given to the worker; the worker has not answered it."""
 
     id: int
     attempt: int
     payload: bytes
     windowed: bool
-    """Whether it may wait at the worker without resources."""
+    """Whether the job may wait at the worker without resources."""
     needs: Mapping[str, int]
 
 
 @define
 class WorkerBook:
-    """What all managers of a conversation know together of the worker."""
+    """What all managers of one conversation together know about the worker."""
 
     readies: dict[int, tuple[Any, ...]] = field(factory=dict)
-    """What each READY said, by number."""
+    """The content of each READY, by number."""
     last_ready: dict[Connection, int] = field(factory=dict)
     locks: dict[int, OfferedLock] = field(factory=dict)
-    """All locks of all managers."""
+    """The locks of all managers."""
     resources: Mapping[str, int] = field(factory=dict)
     roles: Sequence[str] = ()
     managers: list[PlayedManager] = field(factory=list)
@@ -65,35 +65,35 @@ class WorkerBook:
 
 @define(eq=False)
 class PlayedManager(PlayedPeer):
-    """A manager, correct unless the script says otherwise."""
+    """A manager that keeps the rules unless the script breaks them."""
 
     endpoint: int = 0
     expire: float = 6.0
-    """Units; what its PONG says."""
+    """In units; the PONG of this manager carries it."""
     answers: bool = True
-    """Whether it answers PING by itself."""
+    """Whether the manager answers PING by itself."""
     refuses: bool = False
-    """Whether it answers every GIVE with NO."""
+    """Whether the manager answers every GIVE with NO."""
     credit: int = 0
-    """What is remembered of ``ready``."""
+    """The credit that is left of the READY ``ready``."""
     ready: int = 0
-    """The newest READY received; 0 for none."""
+    """The number of the newest READY received; 0 for none."""
     last_lock: int = 0
     locks: dict[int, OfferedLock] = field(factory=dict)
-    """Open ones that this worker has for this manager."""
+    """Open locks that the worker keeps for this manager."""
     windows: bool = False
-    """Whether any lock had a window."""
+    """Whether any GIVE had a window."""
     given: dict[tuple[Peer, int], Given] = field(factory=dict)
     """Jobs not answered yet, by (owner, id)."""
     answered: dict[tuple[Peer, int, int], int] = field(factory=dict)
-    """(owner, id, attempt) to the outcome that it was answered with."""
+    """The outcome of each answered job, by (owner, id, attempt)."""
     expected: Counter[tuple[Peer, int, int]] = field(factory=Counter)
-    """Entries of DONE that may come for jobs that are not given (CANCEL), and how often."""
+    """How many DONE entries may still arrive for a job that is not given, after CANCEL."""
     lost: dict[tuple[Peer, int], str] = field(factory=dict)
-    """Jobs that must not be answered any more, with the rule that says so."""
+    """Jobs that must not be answered any more, each with the rule that forbids an answer."""
     last_id: int = 0
     owner: Peer | None = None
-    """Whose jobs it gives; None for its own."""
+    """The owner named in TAKE; None for this manager itself."""
 
     def __attrs_post_init__(self) -> None:
         PlayedPeer.__attrs_post_init__(self)
@@ -102,7 +102,7 @@ class PlayedManager(PlayedPeer):
     # -- sending
 
     def pong(self, **fields: Any) -> None:
-        """PONG with what is remembered; a field given as None is left out."""
+        """Send PONG with the remembered state; a field given as None is left out."""
         fields.setdefault("expire", self.talk.ms(self.expire))
         if self.ready:
             fields.setdefault("ready", self.ready)
@@ -112,7 +112,7 @@ class PlayedManager(PlayedPeer):
         self.send(Command.PONG, **fields)
 
     def wake(self, count: int = 1, *, role: str = "echo", **fields: Any) -> None:
-        """WAKE."""
+        """Send WAKE."""
         fields.setdefault("needs", {"slots": 1})
         self.credit = max(0, self.credit - count)
         self.send(Command.WAKE, count=count, role=role, **fields)
@@ -129,7 +129,7 @@ class PlayedManager(PlayedPeer):
         needs: Mapping[str, int] | None = None,
         **fields: Any,
     ) -> list[int]:
-        """TAKE of jobs with these payloads; returns their ids. ``left`` is in units."""
+        """Send TAKE of jobs with these payloads; returns their ids. ``left`` is in units."""
         payloads = payloads or (b"question",)
         if ids is None:
             ids = range(self.last_id + 1, self.last_id + 1 + len(payloads))
@@ -164,37 +164,37 @@ class PlayedManager(PlayedPeer):
         return list(ids)
 
     def _lender(self, lock: OfferedLock) -> OfferedLock | None:
-        """Another lock, on what of which a job that came for the window may start (WMP-4.2)."""
+        """Find another lock whose resources a job for the window may use to start (WMP-4.2)."""
         others = (other for other in self.locks.values() if other is not lock and other.locked)
         return next((other for other in others if other.needs == lock.needs), None)
 
     def expects(self, id: int, payload: bytes) -> None:
-        """A TAKE of this job is about to be sent, by bytes."""
+        """Expect an answer to this job: the script is about to send its TAKE as raw bytes."""
         owner = self.identity, self.epoch
         self.given[owner, id] = Given(id, 1, payload, True, {"slots": 1})
         for number in list(self.locks):
             self._close(number)
 
     def no(self, lock: int, **fields: Any) -> None:
-        """NO."""
+        """Send NO."""
         self._close(lock)
         self.send(Command.NO, lock=lock, **fields)
 
     def cancel(self, *ids: int, attempt: int = 1, **fields: Any) -> None:
-        """CANCEL."""
+        """Send CANCEL."""
         owner = self.owner or (self.identity, self.epoch)
         for id in ids:
-            # One for a job that is not held; and where a DONE crosses this, a second (WMP-6.10).
+            # One answer for a job not held, and a second if a DONE crosses CANCEL (WMP-6.10).
             self.expected[owner, id, attempt] += 1
         self.send(Command.CANCEL, Columns(list(ids), [attempt] * len(ids)), manager=owner, **fields)
 
     def error(self, code: str, **fields: Any) -> None:
-        """ERROR."""
+        """Send ERROR."""
         self.send(Command.ERROR, code=code, **fields)
 
     def new_session(self) -> None:
-        """Begin another session: what the worker had of the old one is lost (WMP-7.6)."""
-        self.settle()  # what is on its way is of the old session
+        """Begin another session; jobs and locks of the old session are lost (WMP-7.6)."""
+        self.settle()  # messages on their way belong to the old session
         session = self.session + 1
         self._lose("WMP-7.6")
         self.forget_session()
@@ -202,14 +202,14 @@ class PlayedManager(PlayedPeer):
         self.ready = self.credit = 0
 
     def lose(self, rule: str, *ids: int) -> None:
-        """These jobs must not be answered, because of ``rule``."""
+        """Forbid answers to these jobs, because of ``rule``."""
         for id in ids:
             owner = self.owner or (self.identity, self.epoch)
             self.given.pop((owner, id), None)
             self.lost[owner, id] = rule
 
     def restart(self) -> None:
-        self.settle()  # what is on its way is for the older one
+        self.settle()  # messages on their way are for the older epoch
         self._lose("WMP-9.7")
         self.ready = self.credit = self.last_lock = 0
         PlayedPeer.restart(self)
@@ -218,7 +218,7 @@ class PlayedManager(PlayedPeer):
     # -- whole flows
 
     def meet(self) -> ReceivedMessage:
-        """Wait for READY, and let the worker hear PONG; returns the READY."""
+        """Wait for READY, and let the worker receive PONG; returns the READY."""
         patience = max(self.talk.wire.grace, self.talk.wire.patience)
         ready = self.expect(Command.READY, within=patience, rule="WMP-3.1")
         self.pong()
@@ -228,18 +228,18 @@ class PlayedManager(PlayedPeer):
     def woken(
         self, count: int = 1, *, role: str = "echo", within: float | None = None
     ) -> OfferedLock:
-        """WAKE, with NO to every held GIVE, and wait for the GIVE that answers it."""
+        """Send WAKE, and NO to every held GIVE; wait for the GIVE that answers the WAKE."""
         before = list(self.locks)
         self.wake(count, role=role)
         for number in before:
             self.no(number)
-        return self.lock(within, "WMP-3.8", "it has room and was woken")
+        return self.lock(within, "WMP-3.8", "the worker has capacity and was woken")
 
     def lock(self, within: float | None = None, rule: str = "", what: str = "") -> OfferedLock:
-        """Wait for a GIVE that is open.
+        """Wait for an open GIVE.
 
         Raises:
-            Broken: There is none.
+            Broken: No such GIVE arrived.
         """
         received = self.expect(
             Command.GIVE, within=within, where=self.is_open, rule=rule, what=what
@@ -247,18 +247,18 @@ class PlayedManager(PlayedPeer):
         return self.locks[received["lock"]]
 
     def is_open(self, received: ReceivedMessage) -> bool:
-        """Whether what was heard is a GIVE that asks for jobs, and is open still."""
+        """Whether the message is a GIVE that wants jobs and is still open."""
         asks = received.command is Command.GIVE and bool(received["want"])
         return asks and received["lock"] in self.locks
 
     def retire(self) -> None:
-        """Have no jobs any more: answer NO to what is open, and to what will come."""
+        """Have no more jobs: answer NO to every open GIVE and to every later one."""
         self.refuses = True
         for number in list(self.locks):
             self.no(number)
 
     def run(self, *payloads: bytes, role: str = "echo", **fields: Any) -> list[int]:
-        """WAKE, and TAKE under the lock that comes; returns the jobs' ids."""
+        """Send WAKE, and TAKE under the lock that the worker offers; returns the jobs' ids."""
         lock = self.woken(len(payloads) or 1, role=role)
         return self.take(lock.number, *payloads, role=role, **fields)
 
@@ -271,10 +271,10 @@ class PlayedManager(PlayedPeer):
         rule: str = "",
         what: str = "",
     ) -> bytes:
-        """Wait until a job is answered; returns its payload.
+        """Wait for the answer to a job; returns its payload.
 
         Raises:
-            Broken: It is not, or otherwise.
+            Broken: No answer arrived, or one with another outcome.
         """
         rule = rule or "WMP-6.6"
         received = self.expect(
@@ -287,7 +287,7 @@ class PlayedManager(PlayedPeer):
         row = [job for job, _ in received.jobs].index(id)
         received.asked.add(id)
         if not received.asked.issuperset(job for job, _ in received.jobs):
-            self.inbox.append(received)  # its other entries may be asked for
+            self.inbox.append(received)  # the script may ask for the other entries
         if outcome is not None and received.outcomes[row] != outcome:
             raise Broken(
                 rule, f"job {id} ended as {received.outcomes[row]}, expected {int(outcome)}"
@@ -295,7 +295,7 @@ class PlayedManager(PlayedPeer):
         return received.payloads[row]
 
     def echoes(self, rule: str = "WMP-10.1", within: float = 4.0) -> None:
-        """Hold that the worker still does a job."""
+        """Hold that the worker still answers a job."""
         talk = self.talk
         until = talk.now + within
         while True:
@@ -305,7 +305,7 @@ class PlayedManager(PlayedPeer):
             if self.credit:
                 self.wake(1)
             left = until - talk.now
-            talk.check(left > 0, f"{self.name} gets no lock any more", rule)
+            talk.check(left > 0, f"{self.name} gets no more locks", rule)
             self.wait_for(Command.GIVE, within=min(1.0, left))
         self.last_id += 1
         id = self.last_id
@@ -335,7 +335,7 @@ class PlayedManager(PlayedPeer):
             case Command.DONE | Command.STATUS | Command.BYE | Command.ERROR:
                 pass
             case _:
-                raise Broken("WMP-10.4", f"a worker says {received.command.name}")
+                raise Broken("WMP-10.4", f"a worker sent {received.command.name}")
 
     @property
     def _book(self) -> WorkerBook:
@@ -343,13 +343,13 @@ class PlayedManager(PlayedPeer):
         return book
 
     def _ready(self, received: ReceivedMessage) -> None:
-        """READYs are numbered; one number says one thing (WMP-3.2)."""
+        """Hold that READY numbers grow and that one number has one content (WMP-3.2)."""
         number, book = received["ready"], self._book
         said = (received["credit"], received["window"], received["roles"], received["resources"])
         if book.readies.setdefault(number, said) != said:
-            raise Broken("WMP-3.2", f"READY {number} says something else than the first time")
+            raise Broken("WMP-3.2", f"READY {number} differs from the first READY of that number")
         if number < book.last_ready.get(received.connection, 0):
-            raise Broken("WMP-3.2", f"READY {number} after a greater one")
+            raise Broken("WMP-3.2", f"READY {number} arrives after a greater number")
         book.last_ready[received.connection] = number
         if book.resources and received["resources"] != book.resources:
             raise Broken("WMP-3.1", "READY names other resources than before")
@@ -358,11 +358,11 @@ class PlayedManager(PlayedPeer):
             self.ready, self.credit = number, received["credit"]
 
     def _gave(self, received: ReceivedMessage) -> None:
-        """Locks grow, and never promise more than there is (WMP-4.1)."""
+        """Hold that lock numbers grow, and that locks fit into the resources (WMP-4.1)."""
         number, want, book = received["lock"], received["want"], self._book
         if not want:
             if number not in book.locks:
-                raise Broken("WMP-4.1", f"GIVE withdraws lock {number}, which it never gave")
+                raise Broken("WMP-4.1", f"GIVE withdraws lock {number}, which was never offered")
             if number in self.locks and self.answers:
                 self.no(number)  # WMP-4.5
             return
@@ -383,15 +383,15 @@ class PlayedManager(PlayedPeer):
             self.no(number)
 
     def _check_resources(self) -> None:
-        """What is locked and what runs fits into what there is (WMP-4.1)."""
+        """Hold that locks and running jobs together fit into the resources (WMP-4.1)."""
         book = self._book
         for name, total in book.resources.items():
             locked = running = 0
             for manager in book.managers:
                 manager.drop_timed_out()
                 each = [lock.locked * lock.needs.get(name, 0) for lock in manager.locks.values()]
-                # With a window, a lock may lend its place to a job that waits for another one
-                # of the same manager, and what comes for it then waits in the window.
+                # With a window, a lock may lend its resources to a job that waits for another
+                # lock of the same manager. Jobs under the lender then wait in the window.
                 locked += max(each, default=0) if manager.windows else sum(each)
                 running += sum(
                     job.needs.get(name, 0) for job in manager.given.values() if not job.windowed
@@ -403,7 +403,7 @@ class PlayedManager(PlayedPeer):
                 )
 
     def _done(self, received: ReceivedMessage) -> None:
-        """Each job is answered once, to who gave it, by owner, id and attempt (WMP-6.6)."""
+        """Hold that each job is answered once, to its giver, by owner, id and attempt (WMP-6.6)."""
         owner: Peer = tuple(received["manager"])
         for (id, attempt), outcome in zip(received.jobs, received.outcomes, strict=True):
             key = owner, id, attempt
@@ -414,17 +414,17 @@ class PlayedManager(PlayedPeer):
                 self.expected[key] -= 1
             elif (owner, id) in self.lost:
                 rule = self.lost[owner, id]
-                raise Broken(rule, f"job {id} is answered, which nobody waits for any more")
+                raise Broken(rule, f"job {id} is answered after it was given up")
             elif key in self.answered:
                 raise Broken("WMP-6.6", f"job {id}, attempt {attempt}, is answered twice")
             elif any((owner, id) in other.given for other in self._book.managers):
-                raise Broken("WMP-6.6", f"job {id} is not answered to who gave it, or as given")
+                raise Broken("WMP-6.6", f"job {id} has a wrong attempt, or a wrong receiver")
             else:
                 raise Broken("WMP-6.6", f"job {id}, attempt {attempt}, of {owner!r} was not given")
             self.answered[key] = outcome
 
     def drop_timed_out(self) -> None:
-        """Forget what the worker has given up by now (WMP-4.11, 9.14)."""
+        """Forget the locks and jobs that the worker has given up by now (WMP-4.11, 9.14)."""
         if self.last_sent + self.expire <= self.talk.now + 1e-6:
             self._lose("WMP-9.14")
         for lock in list(self.locks.values()):

@@ -1,9 +1,9 @@
-"""Conversations that are drawn: what is said, in which order, is found by Hypothesis.
+"""Drawn conversations: Hypothesis finds the messages and their order.
 
-A conversation is a list of *moves*; a move is a list of a name and small integers, so that it
-can be written to a file as JSON, shrunk, and played again, in process or with a live peer. A
-move that makes no sense where it comes does nothing. Whatever was said, right and wrong, late,
-twice or never: what must always hold does, every job ends, and the testee works on.
+A conversation is a list of *moves*. A move is a list of a name and small integers, so it can
+be written to a file as JSON, shrunk, and played again, in process or with a live peer. A move
+that makes no sense in the current state does nothing. Moves send correct and wrong messages,
+late, twice or never. In all cases the general rules hold, every job ends, and the testee works.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _CODES = (
 
 @define(eq=False)
 class _Managed:
-    """Two workers that say anything to a manager."""
+    """Two workers that send drawn messages to a manager."""
 
     talk: ManagerTalk
     workers: list[PlayedWorker] = field(factory=list)
@@ -65,7 +65,7 @@ class _Managed:
         getattr(self, f"_{name}")(worker, two, three)
 
     def end(self) -> None:
-        """Every job ends once somebody does it."""
+        """Hold that every job ends once a helper takes the jobs."""
         for worker in self.workers:
             if worker.name not in self.gone:
                 worker.bye()
@@ -130,7 +130,7 @@ class _Managed:
                 worker.send(Command.DONE, columns, manager=worker.testee)
 
     def _early_done(self, worker: PlayedWorker, number: int, ahead: int) -> None:
-        """Behind a gap: what comes before it is late."""
+        """Send a DONE behind a gap: the numbers before it arrive later."""
         if (job := self._held(worker, number)) is not None:
             columns = Columns([job.id], [job.attempt], outcomes=[0], payloads=[b"too early"])
             number = worker.number + 2 + ahead
@@ -156,7 +156,7 @@ class _Managed:
                 worker.ping(to=())
 
     def _drop(self, worker: PlayedWorker, number: int, _: int) -> None:
-        """Forget a job, and say so."""
+        """Drop a held job, and report that by a PING without it."""
         if (job := self._held(worker, number)) is not None:
             worker.ping(held=[other for other in worker.held.values() if other is not job])
 
@@ -195,7 +195,7 @@ class _Managed:
 
 @define(eq=False)
 class _Worked:
-    """Two managers that say anything to a worker."""
+    """Two managers that send drawn messages to a worker."""
 
     talk: WorkerTalk
     managers: list[PlayedManager] = field(factory=list)
@@ -208,7 +208,7 @@ class _Worked:
         getattr(self, f"_{name}")(self.managers[one % 2], two, three)
 
     def end(self) -> None:
-        """Every job that was given is answered."""
+        """Hold that every job that was given is answered."""
         talk = self.talk
         for manager in self.managers:
             manager.retire()
@@ -253,7 +253,7 @@ class _Worked:
             manager.take(lock, self._payload(kind), role=self._role(kind))
 
     def _same_take(self, manager: PlayedManager, number: int, kind: int) -> None:
-        """A job that is held, as a higher attempt."""
+        """Give a held job again, as a higher attempt."""
         held = list(manager.given.values())
         lock = manager.last_lock
         if held and lock and lock not in manager.locks:
@@ -349,7 +349,7 @@ class _Worked:
 
 @define(eq=False)
 class _Passed:
-    """Two peers below and two above a device."""
+    """Two peers below and two above a device that send drawn messages."""
 
     talk: DeviceTalk
     below: list[Neighbor] = field(factory=list)
@@ -373,7 +373,7 @@ class _Passed:
         getattr(self, f"_{name}")(one % 2, two % 2, three)
 
     def end(self) -> None:
-        """Nothing is left to be said."""
+        """Nothing remains to be checked."""
 
     def _clear(self) -> None:
         self.talk.settle()
@@ -381,7 +381,7 @@ class _Passed:
             one.inbox.clear()
 
     def _arrives(self, who: Neighbor, *others: Neighbor) -> None:
-        """What was sent last arrives there, once, and nowhere else."""
+        """Hold that the last message arrives at one neighbor, once, and at no other."""
         label = f"n{self.sent}"
         who.expect(
             Command.PING,
@@ -396,7 +396,7 @@ class _Passed:
                 where=lambda received: received["label"] == label,
                 within=0.0,
             )
-            self.talk.check(again is None, f"it arrives at {one.name}, too", "WMP-8.2")
+            self.talk.check(again is None, f"the message also arrives at {one.name}", "WMP-8.2")
 
     # -- moves: (below, above, number)
 
@@ -460,7 +460,7 @@ MOVES: dict[str, tuple[str, ...]] = {
         ("device", _Passed, ("_clear", "_arrives")),
     )
 }
-"""What can be said to each kind of testee."""
+"""The moves for each kind of testee."""
 
 
 def drawn_case(testee: str, moves: Sequence[Move]) -> Case:
@@ -475,6 +475,6 @@ def drawn_case(testee: str, moves: Sequence[Move]) -> Case:
         talk.settle()
         actor.end()
 
-    script.__doc__ = f"{len(moves)} moves that were drawn."
+    script.__doc__ = f"{len(moves)} drawn moves."
     links = 2 if testee == "device" else 1
     return Case(f"{testee}/drawn", testee, ("WMP-10.1",), script, slots=2, links=links)

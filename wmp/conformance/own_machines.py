@@ -1,4 +1,4 @@
-"""This project's machines as testees; also shows how another implementation is adapted."""
+"""This project's machines as testees: an example for adapting another implementation."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ ROLES = ("echo", "fail", "slow", "die")
 
 @define(eq=False)
 class _Ours:
-    """A machine behind the few methods of a testee."""
+    """A machine behind the methods of a testee."""
 
     machine: Any
     ended: bool = False
@@ -76,11 +76,11 @@ class _Ours:
         return self.handle(Ticked(), now)
 
     def read(self, frames: Sequence[Frame]) -> Any:
-        """Frames to what the machine takes."""
+        """Read frames into the form that the machine takes."""
         return codec.decode(frames)
 
     def handle(self, event: Any, now: float) -> Sends:
-        """Let the machine take an event, and what follows from it; return what it sends."""
+        """Handle an event and the events that follow; return the messages to send."""
         sends: list[tuple[int | bytes, Sequence[Frame] | None]] = []
         self.later.append(event)
         while self.later:
@@ -98,7 +98,7 @@ class _Ours:
         return sends
 
     def act(self, action: Any, now: float) -> None:
-        """Do what only one kind of machine asks for."""
+        """Perform an action that only one kind of machine returns."""
 
 
 @define(eq=False)
@@ -115,7 +115,7 @@ class OurManager(_Ours):
 
     @classmethod
     def of(cls, terms: Terms) -> Self:
-        """Make one; a manager needs to be told nothing."""
+        """Make one; the terms do not affect a manager."""
         return cls()
 
     def submit(self, job: SubmittedJob, now: float) -> Sends:
@@ -187,7 +187,7 @@ class OurWorker(_Ours):
             if lane.due <= now:
                 outcome, payload = self._outcome(lane)
                 self._end(number, lane, outcome, payload, now)
-        # Also when nothing else is due: a look at the clock is always allowed.
+        # A tick is always allowed, also when nothing else is due.
         return self.handle(Ticked(), now)
 
     def act(self, action: Any, now: float) -> None:
