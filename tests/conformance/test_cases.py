@@ -192,7 +192,9 @@ def test_what_is_drawn_needs_more_than_the_core(testee: str) -> None:
 
     assert result is not None
     assert result.verdict is Verdict.UNIMPLEMENTED
-    assert result.text == "it does not speak the profile columns, reliable, status-cancel"
+    assert (
+        result.text == "the testee does not implement the profile columns, reliable, status-cancel"
+    )
     assert unspoken(case, set(PROFILES) - {"secure", "held-give"}) is None
 
 

@@ -55,24 +55,26 @@ def test_what_is_not_spoken_is_skipped(run: Any) -> None:
 
     assert result.ret == 0
     assert set(result.parseoutcomes()) == {"skipped"}
-    result.stdout.fnmatch_lines(["*UNIMPLEMENTED: it does not speak the profile held-give*"])
+    result.stdout.fnmatch_lines(
+        ["*UNIMPLEMENTED: the testee does not implement the profile held-give*"]
+    )
 
 
 def test_who_does_not_say_which_peer_is_told(run: Any) -> None:
     result = run("-rs")
 
     assert result.ret == 0
-    result.stdout.fnmatch_lines(["*which peer? add --wmp-role worker*"])
+    result.stdout.fnmatch_lines(["*no peer is named; add --wmp-role worker*"])
 
 
 @pytest.mark.parametrize(
     ("words", "text"),
     [
-        (("--wmp-role", "worker"), "*what is to be tested? add --command*"),
+        (("--wmp-role", "worker"), "*no testee is named; add --command*"),
         (("--wmp-role", "waiter"), "*invalid choice: 'waiter'*"),
         (
             ("--wmp-role", "worker", "--wmp-command", GOOD, "--wmp-without", "core"),
-            "*no profile 'core' can be left out; there are columns,*",
+            "*cannot leave out the profile 'core'; expected one of columns,*",
         ),
         (
             ("--wmp-role", "worker", "--wmp-command", GOOD, "--wmp-rule", "WMP-99.1"),

@@ -106,7 +106,7 @@ def test_a_bad_end_is_told_and_so_is_what_it_said() -> None:
     process = python("import sys; print('oh dear', file=sys.stderr); sys.exit(7)")
 
     assert process.wait_ended(30)
-    assert process.close(10) == "it ended on its own, with status 7"
+    assert process.close(10) == "the testee ended on its own, with status 7"
     assert process.said.strip() == "oh dear"
 
 
@@ -124,4 +124,4 @@ def test_a_signal_is_named_by_its_number() -> None:
     process._child.send_signal(signal.SIGKILL)
     assert process.wait_ended(30)
 
-    assert process.close(10) == f"it ended on its own, with status {-signal.SIGKILL}"
+    assert process.close(10) == f"the testee ended on its own, with status {-signal.SIGKILL}"

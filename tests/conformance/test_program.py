@@ -66,7 +66,7 @@ def test_a_worker_that_conforms(tmp_path: Path) -> None:
     done = run("worker", *words, "--examples", "1", *QUICK, *files, cwd=tmp_path)
 
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "mine, a worker: conforms in part (2 cases, not all there are)" in done.stdout
+    assert "mine, a worker: conforms in part (2 of all cases)" in done.stdout
     report = json.loads((tmp_path / "o.json").read_text())
     assert (report["format"], report["version"], report["testee"]) == (
         "wmp-conformance",
@@ -141,13 +141,13 @@ def test_who_does_not_do_the_simplest_thing_is_told_so_at_once(tmp_path: Path) -
     assert re.search(
         r"play it again: wmp-conformance worker --command '.+' --unit 1000\n", done.stdout
     )
-    assert "it has ended by itself, with status 1" in done.stdout
+    assert "the testee ended by itself, with status 1" in done.stdout
     assert "stderr: no such library" in done.stdout
     assert done.stdout.count("play it again") == 1
 
     again = run("worker", "--replay", "o.json", cwd=tmp_path)
     assert again.returncode == 2
-    assert "in o.json the worker did not begin, so that nothing was played" in again.stderr
+    assert "in o.json the worker did not start, so nothing was played" in again.stderr
 
 
 def test_what_it_does_not_speak_is_unimplemented(tmp_path: Path) -> None:
@@ -160,7 +160,9 @@ def test_what_it_does_not_speak_is_unimplemented(tmp_path: Path) -> None:
         "UNIMPLEMENTED"
     }
     assert any(case["profile"] == "held-give" for case in cases)
-    assert re.search(r"\d cases? not played: it does not speak the profile held-give", done.stdout)
+    assert re.search(
+        r"\d cases? not played: the testee does not implement the profile held-give", done.stdout
+    )
 
 
 def test_reports_are_put_on_one_page(tmp_path: Path) -> None:
@@ -196,21 +198,24 @@ def test_cases_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
 
 USAGE = [
     ("bogus", r"no such command 'bogus'"),
-    ("worker", r"what is to be tested\? add --command"),
+    ("worker", r"no testee is named; add --command"),
     ("worker --command '{bad}' --rule WMP-99.1", r"there is no rule WMP-99.1"),
-    ("worker --command '{bad}' --rule WMP-1.7", r"no case for a worker is about WMP-1.7: options"),
-    ("worker --command '{bad}' --rule WMP-9.2", r"WMP-9.2: it does not bind a worker"),
+    ("worker --command '{bad}' --rule WMP-1.7", r"no case for a worker tests WMP-1.7: options"),
+    ("worker --command '{bad}' --rule WMP-9.2", r"WMP-9.2: the rule does not bind a worker"),
     ("worker --command '{bad}' --case nothing", r"there is no case nothing for a worker.*--list"),
     ("worker --command ''", r"the command is empty"),
-    ("worker --command 'a \"b'", r"is no command: No closing quotation"),
-    ("worker --command './mine'", r"does not say \{{endpoint\}}"),
-    ("device --command './mine {{bind}}'", r"does not say \{{connect\}}"),
+    ("worker --command 'a \"b'", r"cannot be read: No closing quotation"),
+    ("worker --command './mine'", r"the command lacks \{{endpoint\}}"),
+    ("device --command './mine {{bind}}'", r"the command lacks \{{connect\}}"),
     ("worker --command './not-there {{endpoint}}'", r"cannot run .*No such file"),
     ("worker --endpoint 127.0.0.1:5", r"expected tcp://HOST:PORT"),
     ("worker --command '{bad}' --json no/where.json", r"cannot write no/where.json"),
     ("worker --command '{bad}' --profile fast", r"'fast' is not one of 'core'"),
-    ("worker --replay junk.json", r"junk.json is no JSON"),
-    ("worker --replay other.json", r"no report of wmp-conformance; expected what --json writes"),
+    ("worker --replay junk.json", r"junk.json is not JSON"),
+    (
+        "worker --replay other.json",
+        r"not a report of wmp-conformance; expected a file written by --json",
+    ),
     ("worker --replay newer.json", r"a report of version 99; this kit reads 1"),
     ("worker --replay none.json", r"'none.json' does not exist"),
     ("compare --html x.html", r"missing argument 'REPORT"),

@@ -76,7 +76,7 @@ def test_half_a_report_is_refused(change: str, tmp_path: Path) -> None:
     }
     file.write_text(half[change], encoding="utf-8")
 
-    with pytest.raises(ConfigError, match="no whole report"):
+    with pytest.raises(ConfigError, match="incomplete report"):
         read(file)
 
 

@@ -54,7 +54,7 @@ def _add(suite: ElementTree.Element, report: ConformanceReport, entry: ReportEnt
         )
         failure.text = _clean(
             f"{entry.about}\n\n{conversation(entry.lines, report.testee)}\n\n"
-            f"replay with: {report.replay(entry)}\n"
+            f"play it again: {report.replay(entry)}\n"
         )
     elif entry.verdict is Verdict.UNIMPLEMENTED:
         ElementTree.SubElement(test, "skipped", message=_clean(entry.text))

@@ -1,4 +1,4 @@
-"""Reports as one page of HTML that needs nothing beside itself, and one report as a badge."""
+"""Reports as one self-contained page of HTML, and one report as a badge."""
 
 from __future__ import annotations
 
@@ -42,32 +42,32 @@ _MARKS: Final = {
 _MEANINGS: Final = {
     Verdict.OK: "the rule holds",
     Verdict.FAILED: "the rule is broken",
-    Verdict.UNCLEAN: "the case passed, but the testee did not end as it should",
+    Verdict.UNCLEAN: "the case passed, but the testee did not exit cleanly",
     Verdict.NON_STRICT: "a SHOULD does not hold",
-    Verdict.INFORMATIONAL: "the rule allows several ways; the text says which way was seen",
-    Verdict.UNIMPLEMENTED: "the testee says, or shows, that it does not do this",
+    Verdict.INFORMATIONAL: "the rule allows several ways; the text names the way that was observed",
+    Verdict.UNIMPLEMENTED: "the testee declares, or shows, that it does not implement this",
 }
 _MARKED: Final = re.compile(r"`([^`]+)`|\b(MUST(?: NOT)?|SHOULD(?: NOT)?|MAY)\b")
 _LETTER: Final = 6.6
-"""Mean width of a letter of a badge; ``textLength`` makes it so."""
+"""Mean width of a letter of a badge; ``textLength`` stretches the text to this width."""
 
 
 @frozen
 class _Talk:
-    """A conversation that is on the page."""
+    """A conversation that the page shows."""
 
     number: int
     at: int
-    """Which report it is of."""
+    """The index of its report."""
     report: ConformanceReport
     entry: ReportEntry
 
 
 def page(reports: Sequence[ConformanceReport]) -> str:
-    """Make the page.
+    """Write the page.
 
     Args:
-        reports: One column each; they may be of several kinds of testee.
+        reports: One column each; reports on several kinds of testee may stand side by side.
     """
     told = [
         (at, report, entry)
@@ -92,11 +92,11 @@ def page(reports: Sequence[ConformanceReport]) -> str:
 
 
 _Cells = list[tuple[Verdict | None, str] | None]
-"""Of each report the verdict on a rule, and the case or reason; None: the rule does not bind."""
+"""For each report (verdict on a rule, case or reason); None if the rule does not bind."""
 
 
 def _sections(reports: Sequence[ConformanceReport]) -> dict[str, list[tuple[Rule, _Cells]]]:
-    """The rules that bind at least one testee, by section of the specification."""
+    """Give the rules that bind at least one testee, by section of the specification."""
     columns = [report.rules() for report in reports]
     sections: dict[str, list[tuple[Rule, _Cells]]] = {}
     for rule in RULES.values():
@@ -114,7 +114,7 @@ def _diagram(talk: _Talk) -> Markup:
 
 
 def _prose(text: str) -> list[tuple[str, str]]:
-    """(element, text) of each part of a rule: code, words of obligation, and what is between."""
+    """Split a rule into (element, text): code, words of obligation, and the text between them."""
     parts = _MARKED.split(text)
     between, code, words = parts[::3], [*parts[1::3], None], [*parts[2::3], None]
     found: list[tuple[str, str]] = []
@@ -127,8 +127,8 @@ def badge(report: ConformanceReport, number: int = 0) -> Markup:
     """Draw a badge, as SVG: the kind of testee on the left, the outcome on the right.
 
     Args:
-        report: What it is about.
-        number: Another one for each badge of a page.
+        report: The report to summarise.
+        number: A number that no other badge of the page has.
     """
     left, right = f"WMP/1 {report.testee}", report.outcome
     return render(

@@ -1,4 +1,4 @@
-"""Play a case with a testee, and say what became of it."""
+"""Play a case with a testee, and report the result."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ TALKS: Mapping[str, type[ManagerTalk] | type[WorkerTalk] | type[DeviceTalk]] = {
     "worker": WorkerTalk,
     "device": DeviceTalk,
 }
-"""What a conversation with each kind of testee is."""
+"""The kind of conversation for each kind of testee."""
 
 
 def terms_of(case: Case) -> Terms:
-    """What a testee must be started with for a case."""
+    """Give the terms on which a testee must be started for a case."""
     endpoints = 0 if case.testee == "manager" else case.links
     return Terms(endpoints=endpoints, slots=case.slots)
 
@@ -30,9 +30,9 @@ def play(case: Case, wire: Wire, *, still_works: bool = True) -> CaseResult:
     """Play ``case`` with the testee behind ``wire``, and end the testee.
 
     Args:
-        case: What to play.
-        wire: To a testee that has just been started on :func:`terms_of` the case.
-        still_works: Afterwards hold that the testee still works.
+        case: The case to play.
+        wire: Leads to a testee that has just been started on :func:`terms_of` the case.
+        still_works: Whether to check afterwards that the testee still works.
     """
     talk = TALKS[case.testee](wire, case)
 
@@ -45,7 +45,7 @@ def play(case: Case, wire: Wire, *, still_works: bool = True) -> CaseResult:
 
 
 def judge(case: Case, talk: Talk, script: Callable[[], None]) -> CaseResult:
-    """Run a script to its end and say what it found out; ends the testee."""
+    """Run a script to its end, end the testee, and return the result."""
     wire = talk.wire
     verdict, rule, text = Verdict.OK, case.rules[0], ""
     try:
@@ -64,7 +64,7 @@ def judge(case: Case, talk: Talk, script: Callable[[], None]) -> CaseResult:
         verdict, text = Verdict.UNIMPLEMENTED, str(reason)
     finally:
         units, lines = talk.now, tuple(talk.lines)
-        with suppress(Broken, Unimplemented):  # what comes now changes nothing
+        with suppress(Broken, Unimplemented):  # the verdict stands already
             if not wire.ended:
                 talk.farewell()
         complaint = wire.close()

@@ -1,4 +1,4 @@
-"""What the kit's workers and managers have in common: a path, an inbox, two numberings."""
+"""The common part of the kit's workers and managers: a path, an inbox, two numberings."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ __all__ = ["PlayedPeer"]
 
 @define(eq=False)
 class PlayedPeer(ScriptedPeer):
-    """A peer that the kit plays; correct unless a script has it say something else."""
+    """A peer that the kit plays; it keeps the rules unless a script breaks them."""
 
     talk: Talk
     name: str
     connection: Connection | None = None
     lively: bool = True
-    """Whether it does by itself what liveness asks of it."""
+    """Whether the peer does by itself what the rules of liveness require."""
     testee: Peer | None = None
-    """(identity, epoch) of the testee, once a message of it has come."""
+    """(identity, epoch) of the testee; None before its first message."""
     inbox: list[ReceivedMessage] = field(factory=list)
-    """What was received and not yet expected by the script."""
+    """Messages received that the script has not expected yet."""
     ack_override: int | None = None
-    """What it acknowledges instead of ``received``."""
+    """The ack of messages, in place of ``received``."""
     sent: dict[int, tuple[Command, list[Frame]]] = field(factory=dict)
-    """What was sent in this session's stream, by number."""
+    """The messages sent in the stream of this session, by number."""
     last_sent: float = -inf
     _seen: dict[tuple[int, int], Any] = field(factory=dict)
     _paths: set[Path] = field(factory=set)
@@ -43,22 +43,24 @@ class PlayedPeer(ScriptedPeer):
     def __attrs_post_init__(self) -> None:
         self._paths.add(self.path)
 
-    # -- who is who
+    # -- identities
 
     @property
     def to(self) -> Path:
-        """The ``to`` of what it sends to the testee."""
+        """The ``to`` of messages to the testee."""
         if self.testee is None:
-            raise Broken(self.talk.first_rule, f"{self.name} has not heard the testee yet")
+            raise Broken(
+                self.talk.first_rule, f"{self.name} has received no message of the testee yet"
+            )
         return self.testee[::-1]
 
     @property
     def ack(self) -> int:
-        """What it acknowledges."""
+        """The ack of messages."""
         return self.received if self.ack_override is None else self.ack_override
 
     def move(self, connection: Connection | None = None, *, hops: Path | None = None) -> None:
-        """Speak over another connection, or through other devices, from now on."""
+        """Use another connection, or a path through other devices, from now on."""
         if connection is not None:
             self.connection = connection
         if hops is not None:
@@ -66,11 +68,11 @@ class PlayedPeer(ScriptedPeer):
         self._paths.add(self.path)
 
     def receives_at(self, path: Path) -> None:
-        """Take what is sent to another path for its own, too."""
+        """Accept messages to another path as well."""
         self._paths.add(path)
 
     def restart(self) -> None:
-        """Start again: the same identity, a newer epoch, nothing remembered."""
+        """Start again: the same identity, a newer epoch, an empty memory."""
         self._past |= self._paths
         self.epoch += 1
         self._paths = {self.path}
@@ -84,11 +86,11 @@ class PlayedPeer(ScriptedPeer):
         self._seen.clear()
 
     def was_for(self, message: Message) -> bool:
-        """Whether a message is for an older epoch of this peer: it was on its way."""
+        """Whether a message on its way was meant for an older epoch of this peer."""
         return message.to[::-1] in self._past
 
     def settle(self) -> None:
-        """Let what is on its way arrive, and send nothing meanwhile."""
+        """Let messages on their way arrive, and send nothing meanwhile."""
         lively, self.lively = self.lively, False
         self.talk.settle()
         self.lively = lively
@@ -111,7 +113,7 @@ class PlayedPeer(ScriptedPeer):
     ) -> Message:
         """Send a message with these fields, by their names in the specification.
 
-        Number, ack and session are added where they belong; given as None they are left out.
+        Number, ack and session are added where the rules require them; a None leaves one out.
         """
         message = self.compose(command, columns, to=to, source=source, **fields)
         frames = codec.encode(message)
@@ -123,20 +125,20 @@ class PlayedPeer(ScriptedPeer):
         return message
 
     def raw(self, *frames: Frame) -> None:
-        """Send frames as they are."""
+        """Send frames unchanged."""
         assert self.connection is not None, f"{self.name} has no connection yet"
         self.last_sent = self.talk.now
         self.talk.send(self.name, self.connection, frames)
 
     def repeat(self, number: int | None = None) -> None:
-        """Send a numbered message again, the last one unless told, byte by byte."""
+        """Send a numbered message again, byte for byte; the last one by default."""
         self.raw(*self.sent[self.number if number is None else number][1])
 
     # -- receiving
 
     def receive(self, connection: Connection, frames: Sequence[Frame], message: Message) -> None:
         if message.hops:
-            raise Broken("WMP-2.5", "its 'from' names devices, and there are none")
+            raise Broken("WMP-2.5", "'from' names devices, but the connection is direct")
         self._check_sender(message.sender)
         received = ReceivedMessage(self.talk.now, connection, message, frames)
         self._check_stream(received)
@@ -144,7 +146,7 @@ class PlayedPeer(ScriptedPeer):
         self.understand(received)
 
     def understand(self, received: ReceivedMessage) -> None:
-        """Learn from what was received."""
+        """Update the peer's state from a received message."""
 
     def due(self) -> float:
         return inf
@@ -155,16 +157,20 @@ class PlayedPeer(ScriptedPeer):
     def _check_sender(self, sender: Peer) -> None:
         if self.testee is not None and sender != self.testee:
             if sender[0] != self.testee[0]:
-                raise Broken("WMP-1.1", f"it calls itself {sender!r}, before {self.testee!r}")
+                raise Broken(
+                    "WMP-1.1", f"the testee is {sender!r} now, and was {self.testee!r} before"
+                )
             if sender[1] < self.testee[1]:
-                raise Broken("WMP-1.1", f"its epoch {sender[1]} is below {self.testee[1]}")
+                raise Broken(
+                    "WMP-1.1", f"the epoch {sender[1]} is below the earlier {self.testee[1]}"
+                )
         self.testee = sender
 
     def _check_stream(self, received: ReceivedMessage) -> None:
         """Hold numbers and acks against section 7."""
         session, number, ack = received["session"], received["number"], received["ack"]
         if ack is not None and session == self.session and ack > self.number:
-            text = f"ack {ack}, but only {self.number} was ever sent"
+            text = f"ack {ack}, but the highest number sent is {self.number}"
             raise Broken("WMP-7.2", text, "must")
         if received.command not in NUMBERED or session != self.session:
             return
@@ -175,12 +181,14 @@ class PlayedPeer(ScriptedPeer):
         if number <= self.received:
             received.again = True
             if before != said:
-                raise Broken("WMP-7.1", f"number {number} was something else the first time")
+                raise Broken(
+                    "WMP-7.1", f"number {number} differs from the first message of that number"
+                )
         elif number == self.received + 1:
             self.received = number
         else:
             raise Broken(
-                "WMP-7.1", f"number {number}, expected {self.received + 1}: numbers grow by 1"
+                "WMP-7.1", f"number {number}, expected {self.received + 1}; numbers grow by 1"
             )
 
     # -- expecting
@@ -198,16 +206,16 @@ class PlayedPeer(ScriptedPeer):
         """Wait for a message and take it out of the inbox.
 
         Args:
-            commands: Any of these.
-            within: Units from now; None for "at once".
-            where: What else must be so.
+            commands: The message has any of these.
+            within: Units to wait; None for "at once".
+            where: A further condition on the message.
             again: Whether a numbered message that was received before counts.
-            rule: What is broken if it does not come; the case's first.
-            what: Why it must come, for people.
-            fields: Fields that it must have, by their names.
+            rule: The rule that a missing message breaks; the first of the case by default.
+            what: Why the message must come, in words for the report.
+            fields: Fields of the message, by their names.
 
         Raises:
-            Broken: It did not come.
+            Broken: No such message came.
         """
         found = self.wait_for(*commands, within=within, where=where, again=again, **fields)
         if found is None:
@@ -216,7 +224,7 @@ class PlayedPeer(ScriptedPeer):
             others = ", ".join(received.command.name for received in self.inbox[-6:]) or "nothing"
             when = self.talk.wire.grace if within is None else within
             text = f"no {names}{shown} to {self.name} within {when:g} units"
-            text += f", {what}; heard: {others}" if what else f"; heard: {others}"
+            text += f", {what}; received: {others}" if what else f"; received: {others}"
             raise Broken(rule or self.talk.first_rule, text)
         return found
 
@@ -228,7 +236,7 @@ class PlayedPeer(ScriptedPeer):
         again: bool = False,
         **fields: Any,
     ) -> ReceivedMessage | None:
-        """Wait for a message and take it out of the inbox; None when it does not come."""
+        """Wait for a message and take it out of the inbox; None when none arrives in time."""
         talk = self.talk
         until = talk.now + (talk.wire.grace if within is None else within)
         start = 0
@@ -256,16 +264,16 @@ class PlayedPeer(ScriptedPeer):
         what: str = "",
         **fields: Any,
     ) -> None:
-        """Hold that no such message comes, nor waits in the inbox.
+        """Hold that no such message arrives or waits in the inbox.
 
         Raises:
-            Broken: It came.
+            Broken: Such a message arrived.
         """
         if found := self.wait_for(*commands, within=during, where=where, again=again, **fields):
             text = f"{found.command.name} to {self.name}"
-            raise Broken(rule or self.talk.first_rule, f"{text}: {what or 'none was expected'}")
+            raise Broken(rule or self.talk.first_rule, f"{text}: {what or 'expected none'}")
 
     def clear(self) -> None:
-        """Forget what was received so far."""
+        """Forget the messages received so far."""
         self.talk.settle()
         self.inbox.clear()

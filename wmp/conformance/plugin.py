@@ -4,8 +4,8 @@
 
     pytest --pyargs wmp.conformance --wmp-role worker --wmp-command "./my-worker {endpoint}"
 
-Installed with the library (entry point ``pytest11``). It imports nothing else of the kit before
-it is told what to test. The tests are in :mod:`wmp.conformance.test_peer`.
+Installed with the library (entry point ``pytest11``). The plugin imports the rest of the kit only
+when an option names a testee. The tests are in :mod:`wmp.conformance.test_peer`.
 """
 
 from __future__ import annotations
@@ -30,16 +30,46 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     add(
         "--wmp-role",
         choices=("manager", "worker", "device"),
-        help="what the peer is that is to be tested",
+        help="the kind of peer to test",
     )
-    add("--wmp-command", metavar="COMMAND", help="starts it: './my-worker {endpoint}'")
-    add("--wmp-endpoint", metavar="ADDRESS", help="of a peer that runs already")
-    add("--wmp-unit", type=int, default=200, metavar="MS", help="{unit} in the command (200)")
-    add("--wmp-without", action="append", default=[], metavar="PROFILE", help="it does not speak")
+    add(
+        "--wmp-command",
+        metavar="COMMAND",
+        help="the command that starts the peer: './my-worker {endpoint}'",
+    )
+    add("--wmp-endpoint", metavar="ADDRESS", help="the endpoint of a peer that runs already")
+    add(
+        "--wmp-unit",
+        type=int,
+        default=200,
+        metavar="MS",
+        help="one second of the timers, {unit} in the command (200)",
+    )
+    add(
+        "--wmp-without",
+        action="append",
+        default=[],
+        metavar="PROFILE",
+        help="leave this profile out",
+    )
     add("--wmp-rule", action="append", default=[], metavar="WMP-4.3", help="only this rule")
-    add("--wmp-strict", action="store_true", help="a SHOULD that does not hold is a failure, too")
-    add("--wmp-examples", type=int, default=20, metavar="N", help="conversations drawn (20)")
-    add("--wmp-draw-seed", type=int, default=0, metavar="N", help="of what is drawn (0)")
+    add(
+        "--wmp-strict", action="store_true", help="a SHOULD that does not hold is a failure as well"
+    )
+    add(
+        "--wmp-examples",
+        type=int,
+        default=20,
+        metavar="N",
+        help="number of drawn conversations (20)",
+    )
+    add(
+        "--wmp-draw-seed",
+        type=int,
+        default=0,
+        metavar="N",
+        help="seed of the drawn conversations (0)",
+    )
 
 
 def _make_plan(config: pytest.Config) -> RunPlan:
@@ -63,7 +93,9 @@ def _make_plan(config: pytest.Config) -> RunPlan:
         for profile in option("--wmp-without"):
             if profile not in PROFILES[1:]:
                 names = ", ".join(PROFILES[1:])
-                raise ConfigError(f"no profile {profile!r} can be left out; there are {names}")
+                raise ConfigError(
+                    f"cannot leave out the profile {profile!r}; expected one of {names}"
+                )
     except ConfigError as error:
         raise pytest.UsageError(str(error)) from None
     live = Live(testee, option("--wmp-command"), option("--wmp-endpoint"), option("--wmp-unit"))
@@ -77,7 +109,7 @@ def _make_plan(config: pytest.Config) -> RunPlan:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Say at once what is wrong with the options."""
+    """Report wrong options before the run."""
     if config.getoption("--wmp-role", None) is not None:
         config.stash[_plan] = _make_plan(config)
 
@@ -88,7 +120,9 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         return
     config = metafunc.config
     if config.getoption("--wmp-role") is None:
-        skip = pytest.mark.skip("which peer? add --wmp-role worker --wmp-command './my-worker …'")
+        skip = pytest.mark.skip(
+            "no peer is named; add --wmp-role worker --wmp-command './my-worker …'"
+        )
         metafunc.parametrize(_FIXTURE, [pytest.param(None, marks=skip, id="none")])
         return
     plan = config.stash[_plan]
@@ -98,5 +132,5 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.fixture
 def wmp_plan(request: pytest.FixtureRequest) -> Any:
-    """What is tested, and how."""
+    """The plan of the run: the testee and the cases."""
     return request.config.stash[_plan]

@@ -1,4 +1,4 @@
-"""A testee as a process: started, talked to by lines, ended."""
+"""A testee as a process: started, controlled by lines, ended."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ class PeerProcess:
     """One run of a testee's command.
 
     Args:
-        arguments: What to run.
+        arguments: The program and its arguments.
 
     Raises:
-        OSError: It cannot be run.
+        OSError: The program cannot be run.
     """
 
     arguments: list[str]
@@ -50,7 +50,7 @@ class PeerProcess:
     _errors: IO[bytes] = field(init=False)
     _rest: bytes = b""
     said: str = ""
-    """The end of what it wrote on stderr, once it has been closed."""
+    """The end of the testee's stderr, once the process has been closed."""
 
     def __attrs_post_init__(self) -> None:
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed by close()
@@ -61,7 +61,7 @@ class PeerProcess:
                 stdout=subprocess.PIPE,
                 stderr=self._errors,
                 bufsize=0,
-                start_new_session=True,  # Ctrl-C is the kit's; what it starts ends with it
+                start_new_session=True,  # Ctrl-C reaches the kit alone, which then ends the testee
             )
         except OSError:
             self._errors.close()
@@ -72,25 +72,25 @@ class PeerProcess:
 
     @property
     def output(self) -> int:
-        """File descriptor of its stdout, to be polled."""
+        """File descriptor of the testee's stdout, for polling."""
         assert self._child.stdout is not None
         return self._child.stdout.fileno()
 
     @property
     def ended(self) -> bool:
-        """Whether it has exited."""
+        """Whether the process has exited."""
         return self._child.poll() is not None
 
     @property
     def how(self) -> str:
-        """How it ended, for people."""
+        """How the process ended, in words."""
         status = self._child.poll()
         if status is None:
             return "and has not ended"
         return f"with status {status}" if status >= 0 else f"by {signal.Signals(-status).name}"
 
     def tell(self, line: str) -> None:
-        """Write a line to its stdin; what it does not read for some seconds is left out."""
+        """Write a line to the testee's stdin; give up if the pipe stays full for seconds."""
         assert self._child.stdin is not None
         pipe, data = self._child.stdin.fileno(), line.encode() + b"\n"
         while data and select.select([], [pipe], [], _PATIENCE)[1]:
@@ -100,7 +100,7 @@ class PeerProcess:
                 return
 
     def lines(self) -> list[str]:
-        """What it has written since the last call, whole lines only."""
+        """Give the whole lines that the testee has written since the last call."""
         data = self._rest
         while True:
             try:
@@ -114,16 +114,16 @@ class PeerProcess:
         return [line.decode(errors="replace") for line in whole]
 
     def terminate(self) -> None:
-        """Ask it to end."""
+        """Send SIGTERM."""
         if not self.ended:
             self._child.terminate()
 
     def close(self, patience: float, *, had_to_end: bool = False) -> str:
-        """End it within ``patience`` seconds; returns what was wrong with its end.
+        """End the process within ``patience`` seconds; returns a complaint about its end, or "".
 
         Args:
-            patience: Seconds for it to end.
-            had_to_end: It was to end by itself, with an error: any status will do.
+            patience: Seconds that the process may take.
+            had_to_end: The testee had to end by itself with an error: accept any status.
         """
         ended_before = self.ended
         self.terminate()
@@ -131,13 +131,13 @@ class PeerProcess:
         try:
             self._child.wait(patience)
         except subprocess.TimeoutExpired:
-            complaint = f"it did not end within {patience:g} s of SIGTERM, and was killed"
+            complaint = f"the testee did not end within {patience:g} s of SIGTERM and was killed"
         self._kill_group()
         status = self._child.wait()
         any_will_do = had_to_end and ended_before and status >= 0
         if not complaint and not any_will_do and status not in (0, -signal.SIGTERM):
             when = "on its own, " if ended_before else ""
-            complaint = f"it ended {when}with status {status}"
+            complaint = f"the testee ended {when}with status {status}"
         for pipe in (self._child.stdin, self._child.stdout):
             if pipe is not None:
                 pipe.close()
@@ -148,16 +148,16 @@ class PeerProcess:
         return complaint
 
     def _kill_group(self) -> None:
-        """Kill whatever of it is left, and only that: it leads a session of its own."""
+        """Kill the rest of the testee's process group, and nothing else."""
         try:
             os.killpg(self._child.pid, signal.SIGKILL)
         except ProcessLookupError:
             pass
-        except PermissionError:  # macOS: all that is left is a zombie
+        except PermissionError:  # macOS: only a zombie is left
             pass
 
     def wait_ended(self, seconds: float) -> bool:
-        """Wait until it has exited; False when it has not."""
+        """Wait until the process has exited; False if time runs out."""
         until = time.monotonic() + seconds
         while not self.ended:
             left = until - time.monotonic()

@@ -36,7 +36,7 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 def _may_write(
     context: click.Context, parameter: click.Parameter, file: Path | None
 ) -> Path | None:
-    """Say before the run, not after it, that a file cannot be written."""
+    """Report before the run that a file cannot be written."""
     if file is not None:
         try:
             file.open("a").close()
@@ -59,9 +59,9 @@ def _may_write(
 def command() -> None:
     """Hold a peer of the Worker-Manager Protocol against its specification.
 
-    The peer is a program in any language. The kit starts it anew for every case and plays the other
-    side, correctly and badly. specs/testee.md says what such a program must offer.
-    Exit codes: 0 it conforms, 1 it does not, 2 wrong usage.
+    The peer is a program in any language. The kit starts the peer anew for every case and plays
+    the other side, with correct and with wrong messages. specs/testee.md states what the peer
+    must offer. Exit codes: 0 the peer conforms, 1 it does not, 2 wrong usage.
     """
 
 
@@ -74,8 +74,8 @@ def _output(name: str, text: str, **settings: Any) -> Callable[[_F], _F]:
 
 def _outputs(function: _F) -> _F:
     for name, text in (
-        ("badge", "Write a badge (SVG)."),
-        ("html", "Write a page for people: the rules, each failure with its conversation."),
+        ("badge", "Write a badge (SVG) to this file."),
+        ("html", "Write a page (HTML): the rules, and each failure with its conversation."),
         ("junit", "Write JUnit XML: a test case for each case."),
     ):
         function = _output(name, text)(function)
@@ -84,9 +84,9 @@ def _outputs(function: _F) -> _F:
 
 def _make(testee: str) -> click.Command:
     words = {
-        "manager": "{endpoint} is where it shall bind",
-        "worker": "{endpoint} is where it shall connect to, {slots} how many jobs it may run",
-        "device": "{bind} is where it shall bind, {connect} where to connect to",
+        "manager": "{endpoint} is the address that the manager binds",
+        "worker": "{endpoint} is the address to connect to, {slots} the number of jobs at once",
+        "device": "{bind} is the address that the device binds, {connect} the one to connect to",
     }[testee]
     wishes = {
         "manager": "./my-manager {endpoint} --unit {unit}",
@@ -103,9 +103,13 @@ def _make(testee: str) -> click.Command:
         wmp-conformance {testee} --list
         """,
     )
-    @click.option("--command", metavar="COMMAND", help=f"Starts it: {words}.")
     @click.option(
-        "--endpoint", metavar="ADDRESS", help="Of one that runs already, or is to use it."
+        "--command", metavar="COMMAND", help=f"Start the {testee} by this command: {words}."
+    )
+    @click.option(
+        "--endpoint",
+        metavar="ADDRESS",
+        help=f"The address of a {testee} that runs already, or the address to use.",
     )
     @click.option(
         "--unit",
@@ -114,46 +118,52 @@ def _make(testee: str) -> click.Command:
         help=f"One second of the specification's timers, {{unit}} in the command; {_UNIT}, "
         "or 1000 where the command has no {unit}.",
     )
-    @click.option("--name", metavar="NAME", help="What the reports call it.")
+    @click.option("--name", metavar="NAME", help=f"The name of the {testee} in reports.")
     @click.option(
         "--profile",
         "profiles",
         type=click.Choice(PROFILES),
         multiple=True,
-        help="It speaks the core, this, and no other profile that is not named.",
+        help="Test the core and this profile only; repeat the option for more.",
     )
     @click.option(
         "--without",
         type=click.Choice(PROFILES[1:]),
         multiple=True,
-        help="It does not speak this profile.",
+        help="Leave out this profile.",
     )
-    @click.option("--strict", is_flag=True, help="A SHOULD that does not hold is a failure, too.")
+    @click.option(
+        "--strict", is_flag=True, help="A SHOULD that does not hold is a failure as well."
+    )
     @click.option("--rule", "rules", multiple=True, metavar="WMP-4.3", help="Only this rule.")
     @click.option("--case", "cases", multiple=True, metavar="ID", help="Only this case.")
-    @click.option("--list", "listing", is_flag=True, help="Show the cases, and play none.")
+    @click.option("--list", "listing", is_flag=True, help="List the cases and exit.")
     @click.option(
         "--examples",
         type=click.IntRange(0, 100_000),
         metavar="N",
-        help=f"Conversations that are drawn beside the cases; {_EXAMPLES}.",
+        help=f"Number of drawn conversations beside the cases; {_EXAMPLES}.",
     )
     @click.option(
-        "--seed", type=click.IntRange(0), default=0, show_default=True, help="Of what is drawn."
+        "--seed",
+        type=click.IntRange(0),
+        default=0,
+        show_default=True,
+        help="Seed of the drawn conversations.",
     )
     @click.option(
         "--at-once",
         type=click.IntRange(1, 64),
         metavar="N",
-        help="Cases played at a time; as many as there are processors, up to 4.",
+        help="Number of cases played at a time; default: the number of processors, at most 4.",
     )
     @click.option(
         "--replay",
         type=click.Path(exists=True, dir_okay=False, path_type=Path),
         metavar="FILE",
-        help="Play again what failed in a report that --json wrote.",
+        help="Play the failures of a --json report again.",
     )
-    @_output("json", "Write a report for programs.")
+    @_output("json", "Write the report as JSON.")
     @_outputs
     def held(**wishes: Any) -> int:
         return _hold(testee, **wishes)
@@ -259,12 +269,12 @@ def _write(
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     metavar="REPORT…",
 )
-@_output("html", "Write the page there.", required=True)
+@_output("html", "Write the page (HTML) to this file.", required=True)
 @_output("junit", "Write JUnit XML: a suite for each report.")
 def compare(files: Sequence[Path], html: Path, junit: Path | None) -> int:
-    """Put several reports on one page: the rules and who keeps them.
+    """Put several reports on one page: each rule, and the verdict on each peer.
 
-    Reports are what --json wrote, of managers, workers and devices alike.
+    Reports are files written by --json, of managers, workers and devices alike.
     """
     reports = [read(file) for file in files]
     _write(reports, html=html, junit=junit)

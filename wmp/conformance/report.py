@@ -1,4 +1,4 @@
-"""What a run of the kit found out, as a value and as JSON (``specs/conformance.md``)."""
+"""The result of a run of the kit, as a value and as JSON (``specs/conformance.md``)."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ __all__ = [
 
 FORMAT: Final = "wmp-conformance"
 VERSION: Final = 1
-"""Of the JSON. It grows when a reader of the older one would be wrong about the newer."""
+"""Version of the JSON form. It grows when an older reader would misread the newer form."""
 
 BAD: Final = frozenset({Verdict.FAILED, Verdict.UNCLEAN})
-"""Verdicts of which a testee does not conform; with NON-STRICT when it is strict."""
+"""Verdicts on a testee that does not conform; NON-STRICT is added when strict."""
 
 _SHOWN: Final = 512
-"""Bytes of a frame that are kept."""
+"""Bytes of a frame that a report keeps."""
 _WEIGHT: Final = (
     Verdict.UNIMPLEMENTED,
     Verdict.OK,
@@ -42,12 +42,12 @@ _WEIGHT: Final = (
     Verdict.UNCLEAN,
     Verdict.FAILED,
 )
-"""What counts, of several verdicts on a rule: the last of these."""
+"""Verdicts by weight: of several on one rule, the last in this list counts."""
 
 
 @frozen
 class ReportEntry:
-    """What became of one case."""
+    """The result of one case."""
 
     case: str
     about: str
@@ -60,35 +60,35 @@ class ReportEntry:
     seconds: float = 0.0
     seed: int | None = None
     moves: Sequence[Sequence[Any]] = ()
-    """What was drawn; empty for a script."""
+    """The moves of a drawn conversation; empty for a script."""
     lines: Sequence[ReportedLine] = ()
-    """The conversation, of what did not just pass."""
+    """The conversation; empty for a case that simply passed."""
     stderr: str = ""
-    """The end of what the testee wrote there."""
+    """The end of the testee's stderr."""
 
     @property
     def unwell(self) -> bool:
-        """Whether something is wrong, strict or not."""
+        """Whether the case found a fault, strict or not."""
         return bool(self.breaks) or self.verdict is Verdict.UNCLEAN
 
     @property
     def told(self) -> bool:
-        """Whether there is something to tell about it."""
+        """Whether the report shows the case in detail."""
         return self.unwell or bool(self.lines)
 
     @property
     def drawn(self) -> bool:
-        """Whether it is a conversation that was drawn."""
+        """Whether this is the entry of the drawn conversations."""
         return self.case.endswith("/drawn")
 
     @property
     def begins(self) -> bool:
-        """Whether it is what every run begins with, and not a case of its own."""
+        """Whether this is the first step of every run, and not a case of its own."""
         return self.case.endswith("/begins")
 
     @property
     def replays(self) -> bool:
-        """Whether ``--replay`` plays it again, from a report in which it is."""
+        """Whether ``--replay`` plays this entry of a report again."""
         return self.unwell and not self.begins and (not self.drawn or bool(self.moves))
 
 
@@ -99,7 +99,7 @@ class ConformanceReport:
     testee: str
     """manager, worker or device."""
     name: str
-    """What people call the implementation."""
+    """The name of the implementation."""
     command: str | None = None
     endpoint: str | None = None
     unit: int = 1000
@@ -108,30 +108,30 @@ class ConformanceReport:
     examples: int = 0
     profiles: tuple[str, ...] = ()
     began: str = ""
-    """When, as ISO 8601."""
+    """Start of the run, as ISO 8601."""
     seconds: float = 0.0
     kit: str = ""
     """Version of the kit."""
     whole: bool = True
-    """Whether every case was played that there is for this kind of testee."""
+    """Whether every case for this kind of testee was played."""
     entries: tuple[ReportEntry, ...] = field(default=())
     file: str | None = field(default=None, eq=False)
-    """Where it is as JSON."""
+    """The file that holds the report as JSON."""
 
     @property
     def bad(self) -> tuple[ReportEntry, ...]:
-        """The entries of which it does not conform."""
+        """The entries with which the testee does not conform."""
         bad = BAD | {Verdict.NON_STRICT} if self.strict else BAD
         return tuple(entry for entry in self.entries if entry.verdict in bad)
 
     @property
     def conforms(self) -> bool:
-        """Whether no rule is broken that counts."""
+        """Whether no entry is bad: a broken SHOULD counts only when strict."""
         return not self.bad
 
     @property
     def outcome(self) -> str:
-        """The result in words: ``conforms``, or how many rules are broken."""
+        """The result in words: ``conforms``, or the number of broken rules."""
         if not self.conforms:
             broken = {rule for entry in self.bad for rule in entry.breaks or entry.rules[:1]}
             return f"{len(broken)} rule{'s' * (len(broken) != 1)} broken"
@@ -140,13 +140,13 @@ class ConformanceReport:
         return "conforms" if self.whole else "conforms in part"
 
     def count(self, verdict: Verdict) -> int:
-        """How many cases ended so."""
+        """The number of cases with this verdict."""
         return sum(entry.verdict is verdict for entry in self.entries)
 
     def rules(self) -> dict[str, tuple[Verdict | None, str]]:
         """(verdict, case or reason) of every rule that binds this kind of testee.
 
-        None: it was not looked at, and why.
+        A verdict of None: the rule was not checked, for this reason.
         """
         found: dict[str, tuple[Verdict | None, str]] = {}
         for rule in RULES.values():
@@ -160,7 +160,7 @@ class ConformanceReport:
         return found
 
     def replay(self, entry: ReportEntry) -> str:
-        """The command that plays an entry again: as it was, if this report is in a file."""
+        """The command that plays an entry again, from this report's file if there is one."""
         words = ["wmp-conformance", self.testee]
         if self.file is not None and entry.replays:
             return " ".join([*words, "--replay", shlex.quote(self.file), "--case", entry.case])
@@ -173,14 +173,14 @@ class ConformanceReport:
         return " ".join([*words, *(["--strict"] if self.strict else [])])
 
     def dumps(self) -> str:
-        """As JSON."""
+        """The report as JSON."""
         return json.dumps(_plain(self), indent=1, ensure_ascii=False) + "\n"
 
 
 def _judged(entry: ReportEntry) -> Iterable[tuple[str, Verdict]]:
-    """(rule, verdict) that an entry shows."""
+    """Give each (rule, verdict) that an entry shows."""
     if entry.breaks:
-        # Of the other rules of the case it shows nothing: it came to its end early.
+        # The case ended early, so it shows nothing about its other rules.
         return [(rule, entry.verdict) for rule in entry.breaks]
     if entry.verdict in (Verdict.UNCLEAN, Verdict.INFORMATIONAL):
         first, *others = entry.rules
@@ -189,7 +189,7 @@ def _judged(entry: ReportEntry) -> Iterable[tuple[str, Verdict]]:
 
 
 def entry_of(result: CaseResult, seconds: float) -> ReportEntry:
-    """What a report keeps of a result."""
+    """Give the part of a result that a report keeps."""
     case = result.case
     kept = () if result.verdict in (Verdict.OK, Verdict.UNIMPLEMENTED) else result.lines
     return ReportEntry(
@@ -214,7 +214,7 @@ def _reported(line: TranscriptLine) -> ReportedLine:
 
 
 def _plain(report: ConformanceReport) -> dict[str, Any]:
-    """As JSON values."""
+    """The report as JSON values."""
     return {
         "format": FORMAT,
         "version": VERSION,
@@ -280,19 +280,21 @@ def _plain_entry(entry: ReportEntry) -> dict[str, Any]:
 
 
 def read(path: Path) -> ConformanceReport:
-    """Read a report that was written as JSON.
+    """Read a report from a JSON file.
 
     Raises:
-        ConfigError: There is none, or of another version.
+        ConfigError: There is no report in the file, or one of another version.
     """
     try:
         plain = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise ConfigError(f"cannot read {path}: {error.strerror}") from None
     except ValueError as error:
-        raise ConfigError(f"{path} is no JSON: {error}") from None
+        raise ConfigError(f"{path} is not JSON: {error}") from None
     if not isinstance(plain, dict) or plain.get("format") != FORMAT:
-        raise ConfigError(f"{path} is no report of wmp-conformance; expected what --json writes")
+        raise ConfigError(
+            f"{path} is not a report of wmp-conformance; expected a file written by --json"
+        )
     if plain.get("version") != VERSION:
         raise ConfigError(
             f"{path} is a report of version {plain.get('version')}; this kit reads {VERSION}"
@@ -306,7 +308,9 @@ def read(path: Path) -> ConformanceReport:
             entries=tuple(_read_entry(entry) for entry in plain["cases"]),
         )
     except (KeyError, TypeError, ValueError) as error:
-        raise ConfigError(f"{path} is no whole report: {type(error).__name__} {error}") from None
+        raise ConfigError(
+            f"{path} is an incomplete report: {type(error).__name__} {error}"
+        ) from None
 
 
 def _read_entry(plain: Mapping[str, Any]) -> ReportEntry:

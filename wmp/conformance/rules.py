@@ -1,4 +1,4 @@
-"""The rules of the specification, as the kit knows them, and those that it cannot test.
+"""The rules of the specification, and those that the kit cannot test.
 
 ``rules.json`` beside this file is written by ``specs/build_rules.py``.
 """
@@ -22,13 +22,13 @@ class Rule:
     id: str
     """``WMP-section.n``."""
     who: str
-    """Whom it binds: all, end, manager, worker, device."""
+    """The peers that the rule binds: all, end, manager, worker, device."""
     level: str
-    """must, should or may; a rule with none of these words binds like must."""
+    """must, should or may; a rule without these words counts as must."""
     profile: str
-    """Which part of the protocol it belongs to."""
+    """The part of the protocol to which the rule belongs."""
     text: str
-    """The rule itself."""
+    """The text of the rule."""
 
     @property
     def order(self) -> tuple[int, ...]:
@@ -36,7 +36,7 @@ class Rule:
         return tuple(map(int, self.id.removeprefix("WMP-").split(".")))
 
     def binds(self, testee: str) -> bool:
-        """Whether it is about this kind of testee."""
+        """Whether the rule binds this kind of testee."""
         return self.who in ("all", testee) or (self.who == "end" and testee != "device")
 
 
@@ -58,7 +58,7 @@ PROFILES: Final[tuple[str, ...]] = (
     "device",
     "secure",
 )
-"""What a testee may say that it speaks; ``core`` is what every peer speaks."""
+"""The profiles that a testee may declare; every peer has ``core``."""
 
 _PIPES = (
     "a pipe is full only when high-water marks and the buffers of the system are, whose sizes the "

@@ -24,26 +24,26 @@ from wmp.conformance.wire import Wire
 __all__ = ["KitRun", "RunPlan", "begins", "drawn_id", "known", "unspoken"]
 
 _SHRINKING = 60.0
-"""Seconds for making a conversation shorter in which a rule was broken."""
+"""Seconds for shortening a conversation in which a rule was broken."""
 
 
 def drawn_id(testee: str) -> str:
-    """The id under which conversations that are drawn go for one case."""
+    """The id of the entry for all drawn conversations."""
     return drawn_case(testee, ()).id
 
 
 @frozen
 class RunPlan:
-    """What is to be played.
+    """The selection of a run, and how to play it.
 
     Args:
-        live: How to reach the testee.
+        live: How to start or reach the testee.
         cases: Scripts.
-        examples: How many conversations are drawn; 0 for none.
-        seed: Of what is drawn.
-        profiles: What the testee speaks; a case of another is UNIMPLEMENTED.
-        moves: Conversations that were drawn before, to be played again.
-        at_once: How many cases are played at a time.
+        examples: The number of drawn conversations; 0 for none.
+        seed: The seed of the drawn conversations.
+        profiles: The profiles of the testee; a case of another profile is UNIMPLEMENTED.
+        moves: Conversations from earlier runs, to be played again.
+        at_once: The number of cases played at a time.
     """
 
     live: Live
@@ -56,33 +56,33 @@ class RunPlan:
 
     @property
     def size(self) -> int:
-        """How many steps :class:`Run` tells of."""
+        """The number of steps that :class:`KitRun` reports."""
         return len(self.cases) + self.examples + len(self.moves)
 
 
 def unspoken(case: Case, profiles: Collection[str]) -> CaseResult | None:
-    """What becomes of a case that is not asked; None for one that is."""
+    """Give the result of a case that is not played, for want of a profile; None for other cases."""
     drawn = case.id == drawn_id(case.testee) and case.testee != "device"
     needed = SPEAKS if drawn else {case.profile}
     missing = [one for one in PROFILES if one in needed and one not in profiles]
     if not missing:
         return None
-    text = f"it does not speak the profile {', '.join(missing)}"
+    text = f"the testee does not implement the profile {', '.join(missing)}"
     return CaseResult(case, Verdict.UNIMPLEMENTED, case.rules[0], text)
 
 
 def begins(live: Live) -> ReportEntry:
-    """Whether the testee can be started and does the simplest thing that it is for.
+    """Whether the testee starts and does its simplest work.
 
     Raises:
-        OSError: It cannot be run.
+        OSError: The testee cannot be run.
         ValueError: The command makes no sense.
     """
 
     def script(talk: Any) -> None:
-        """It starts, and works."""
+        """The testee starts and works."""
         if isinstance(talk, DeviceTalk):
-            talk.joined()  # gives it the time to start that the others are given anyway
+            talk.joined()  # gives the device time to start, as the other talks do
 
     case = Case(f"{live.testee}/begins", live.testee, ("WMP-10.1",), script)
     began = time.monotonic()
@@ -96,8 +96,8 @@ class KitRun:
     """Plays a plan; iterating gives entries as they come.
 
     Args:
-        plan: What.
-        tell: Called with the number of steps done, from several threads.
+        plan: The plan to play.
+        tell: Called with the number of finished steps, from several threads.
     """
 
     plan: RunPlan
@@ -106,7 +106,7 @@ class KitRun:
     _lock: Lock = field(factory=Lock)
 
     def __iter__(self) -> Iterator[ReportEntry]:
-        """Play it.
+        """Play the plan, and give each entry as soon as it is there.
 
         Raises:
             OSError: The testee cannot be run.
@@ -116,13 +116,13 @@ class KitRun:
         with ThreadPoolExecutor(max(1, plan.at_once)) as threads:
             waiting: list[Future[ReportEntry]] = []
             try:
-                if plan.examples:  # first, since it takes longest
+                if plan.examples:  # first, since the drawn conversations take longest
                     waiting.append(threads.submit(self._draw))
                 waiting += [threads.submit(self._again, moves) for moves in plan.moves]
                 waiting += [threads.submit(self._play, case) for case in plan.cases]
                 for future in as_completed(waiting):
                     yield future.result()
-            except BaseException:  # Ctrl-C too: what was started ends before we do
+            except BaseException:  # Ctrl-C too: end every testee that was started
                 plan.live.over.set()
                 threads.shutdown(cancel_futures=True)
                 raise
@@ -169,7 +169,7 @@ class KitRun:
 
 @define(eq=False)
 class _Wires:
-    """Starts the testee for each conversation, and remembers the last one that it was."""
+    """Starts the testee for each conversation, and remembers its last process."""
 
     live: Live
     tell: Callable[[], None] = lambda: None
@@ -184,7 +184,7 @@ class _Wires:
 
     @property
     def stderr(self) -> str:
-        """What the last one wrote."""
+        """The stderr of the last testee."""
         return "" if self._last is None else self._last.stderr
 
 

@@ -1,4 +1,4 @@
-"""What ``wmp-conformance`` is asked for, and playing it to its end, or to Ctrl-C."""
+"""The selection of cases by ``wmp-conformance``, and the run to its end or to Ctrl-C."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ __all__ = ["check", "choose", "failed", "name_of", "play_plan", "spoken"]
 
 
 def choose(testee: str, rules: Sequence[str], cases: Sequence[str]) -> tuple[list[Case], bool]:
-    """(the scripts, whether conversations are drawn)."""
+    """Select (scripts, whether conversations are drawn)."""
     for rule in rules:
         if rule not in RULES:
             raise ConfigError(f"there is no rule {rule}; specs/wmp.md has WMP-1.1 to WMP-12.3")
         if not cases_for(testee, rules=[rule]):
-            why = UNTESTABLE.get((testee, rule), f"it does not bind a {testee}")
-            raise ConfigError(f"no case for a {testee} is about {rule}: {why}")
+            why = UNTESTABLE.get((testee, rule), f"the rule does not bind a {testee}")
+            raise ConfigError(f"no case for a {testee} tests {rule}: {why}")
     chosen = cases_for(testee, rules=rules)
     if not cases:
         return chosen, not rules
@@ -43,7 +43,7 @@ def choose(testee: str, rules: Sequence[str], cases: Sequence[str]) -> tuple[lis
         elif case is None or case.testee != testee:
             raise ConfigError(
                 f"there is no case {id} for a {testee}; "
-                f"`wmp-conformance {testee} --list` shows them"
+                f"`wmp-conformance {testee} --list` shows the cases"
             )
         else:
             named.add(case.id)
@@ -53,10 +53,10 @@ def choose(testee: str, rules: Sequence[str], cases: Sequence[str]) -> tuple[lis
 def failed(
     before: ConformanceReport, testee: str, file: Path, cases: Sequence[str]
 ) -> list[ReportEntry]:
-    """What of a report is to be played again.
+    """Give the entries of a report to play again.
 
     Raises:
-        ConfigError: Nothing of it.
+        ConfigError: The report has no such entry, or is about another kind of testee.
     """
     if before.testee != testee:
         raise ConfigError(f"{file} is about a {before.testee}, not a {testee}")
@@ -64,26 +64,25 @@ def failed(
     failed = [entry for entry in before.entries if entry.unwell]
     if any(entry.begins for entry in failed):
         raise ConfigError(
-            f"in {file} the {testee} did not begin, so that nothing was played; "
-            "run it without --replay"
+            f"in {file} the {testee} did not start, so nothing was played; run it without --replay"
         )
     found = [entry for entry in failed if not named or entry.case in named]
     if not found:
-        raise ConfigError(f"nothing failed in {file}, so there is nothing to play again")
+        raise ConfigError(f"nothing failed in {file}; there is nothing to play again")
     return found
 
 
 def check(testee: str, command: str | None, endpoint: str | None) -> None:
-    """Hold that it is said what is to be tested.
+    """Check that a command or an endpoint names the testee.
 
     Raises:
-        ConfigError: It is not, or it makes no sense.
+        ConfigError: Both are missing, or one makes no sense.
     """
     if command is None and endpoint is None:
         words = "{bind} {connect}" if testee == "device" else "{endpoint}"
         raise ConfigError(
-            f'what is to be tested? add --command "./my-{testee} {words}", or --endpoint '
-            f"tcp://127.0.0.1:PORT for one that runs already; see wmp-conformance {testee} --help"
+            f'no testee is named; add --command "./my-{testee} {words}", or --endpoint '
+            f"tcp://127.0.0.1:PORT if it runs already; see wmp-conformance {testee} --help"
         )
     if endpoint is not None:
         check_endpoints([endpoint], bind=False, security=None)
@@ -92,20 +91,19 @@ def check(testee: str, command: str | None, endpoint: str | None) -> None:
     try:
         words_of = shlex.split(command)
     except ValueError as error:
-        raise ConfigError(f"the command {command!r} is no command: {error}") from None
+        raise ConfigError(f"the command {command!r} cannot be read: {error}") from None
     if not words_of:
         raise ConfigError("the command is empty; expected a program and its arguments")
     needed = ("{bind}", "{connect}") if testee == "device" else ("{endpoint}",)
     for word in needed:
         if word not in command and not (endpoint and endpoint in command):
             raise ConfigError(
-                f"the command does not say {word}, so that the {testee} cannot know where: "
-                f"{command!r}"
+                f"the command lacks {word}, which gives the {testee} its address: {command!r}"
             )
 
 
 def spoken(testee: str, profiles: Sequence[str], without: Sequence[str]) -> list[str]:
-    """The profiles that a testee speaks, of those that are its affair; all, if none are named."""
+    """Give the profiles to test: the named ones, or all for this kind of testee."""
     always = {"core", "device"} if testee == "device" else {"core"}
     there = {case.profile for case in cases_for(testee)} | always
     named = set(profiles) | always if profiles else there
@@ -113,26 +111,26 @@ def spoken(testee: str, profiles: Sequence[str], without: Sequence[str]) -> list
 
 
 def name_of(command: str | None, endpoint: str | None) -> str:
-    """What to call a testee that nobody has named."""
+    """Make a name for a testee from its command or endpoint."""
     if command is None:
         return endpoint or "?"
     words = [word for word in shlex.split(command) if "{" not in word and word[:1] != "-"]
-    # An interpreter says less than what it is given.
+    # Prefer a script's name to its interpreter's.
     named = [word for word in words if "." in Path(word).name and not word.startswith("/usr")]
     return Path((named or words)[0]).name
 
 
 class _Ended(BaseException):
-    """SIGTERM."""
+    """SIGTERM arrived."""
 
 
 def play_plan(plan: RunPlan, report: ConformanceReport) -> tuple[ConformanceReport, int]:
-    """(the report of what was played, the exit code if it was stopped, else 0)."""
+    """Play a plan; returns (report of the played cases, exit code if stopped or 0)."""
     began, entries, stopped = time.monotonic(), [], 0
     order = {case.id: at for at, case in enumerate(plan.cases)}
 
     def end(number: int, frame: FrameType | None) -> None:
-        # Not a second time: what was started is being ended.
+        # Ignore a second signal: the testees are being ended.
         for one in (signal.SIGTERM, signal.SIGINT):
             signal.signal(one, signal.SIG_IGN)
         raise _Ended if number == signal.SIGTERM else KeyboardInterrupt

@@ -25,10 +25,10 @@ __all__ = ["Live", "SocketWire", "Stopped"]
 
 
 def _own_host() -> str:
-    """A loopback address of this process's own, where all of 127/8 is loopback.
+    """Choose a loopback address for this process alone, where all of 127/8 is loopback.
 
-    A worker of another test, whose manager has gone, goes on trying its port; the system may
-    have given that to the kit by then.
+    A worker of another test keeps trying the port of its ended manager, and the system may
+    have given that port to the kit by then.
     """
     if not sys.platform.startswith("linux"):
         return "127.0.0.1"
@@ -39,32 +39,32 @@ def _own_host() -> str:
 _HOST = _own_host()
 _ANY = f"tcp://{_HOST}:*"
 _LEAST_GRACE = 0.3
-"""Seconds that "at once" may take at least: another process on a busy machine."""
+"""The least time for "at once" in seconds: the other process may run on a busy machine."""
 _START = 15.0
 """Seconds that a testee may take to start."""
 _SURE, _SLOWER = 1000, 3
-"""Milliseconds of a unit at which a failure is believed; how much slower it is tried again."""
+"""Milliseconds of a unit at which a failure counts; the factor for a slower second try."""
 _EXPIRED = 6.5
-"""Units after which nobody is remembered who was silent."""
+"""Units of silence after which every testee has forgotten a peer."""
 _LOOK = 100
-"""Milliseconds after which it is looked whether the kit shall end."""
+"""Milliseconds between two checks whether the kit must end."""
 _OUTCOMES = frozenset({"ok", "error", "cancelled", "timeout", "lost"})
 
 
 class Stopped(BaseException):
-    """The kit was told to end: no verdict."""
+    """The kit must end; the case has no verdict."""
 
 
 @frozen
 class Live:
-    """How to reach a live testee.
+    """How to start or reach a live testee.
 
     Args:
         testee: manager, worker or device.
-        command: What starts it (``specs/testee.md``); None when it runs already.
-        endpoint: Where it listens or the kit shall listen; None for a free port.
-        unit: Milliseconds of its unit, which ``{unit}`` in the command becomes.
-        over: Set from any thread, it ends every conversation, and what was started for it.
+        command: Starts the testee (``specs/testee.md``); None for a testee that runs already.
+            endpoint: The address that the testee or the kit binds; None for a free port.
+            unit: Milliseconds of the testee's unit; ``{unit}`` in the command.
+            over: An event that any thread may set; it ends all conversations and their testees.
     """
 
     testee: str
@@ -75,16 +75,16 @@ class Live:
 
     @property
     def own_unit(self) -> int:
-        """The unit that it goes by: the default when the command cannot say another."""
+        """The unit of the testee: the default when the command has no ``{unit}``."""
         scaled = self.command is None or "{unit}" in self.command
         return self.unit if scaled else 1000
 
     def wire(self, case: Case) -> SocketWire:
-        """Start it for a case.
+        """Start the testee for a case.
 
         Raises:
-            Unimplemented: The command cannot be told what the case needs.
-            OSError: It cannot be run.
+            Unimplemented: The command has no place for a setting that the case needs.
+            OSError: The testee cannot be run.
         """
         terms = terms_of(case)
         command = self.command or "{slots}"
@@ -93,13 +93,13 @@ class Live:
         return SocketWire(self, terms)
 
     def play(self, case: Case) -> CaseResult:
-        """Start it for a case and play that; what fails is played again more slowly.
+        """Start the testee for a case and play the case; after a failure play it again more slowly.
 
-        On a machine that is busy an answer may come late, which breaks no rule: a failure
-        counts when it comes back at a pace at which that cannot be the reason.
+        On a busy machine an answer may come late without breaking a rule. A failure counts when the
+        slower pace rules this out.
 
         Raises:
-            OSError: It cannot be run.
+            OSError: The testee cannot be run.
         """
         result = self._play_once(case)
         if result.verdict in (Verdict.FAILED, Verdict.NON_STRICT) and self.own_unit < _SURE:
@@ -109,7 +109,7 @@ class Live:
 
     @property
     def slower(self) -> Live:
-        """The same at a slower pace; what runs already goes by the unit that it has."""
+        """The same testee with a slower unit; a testee that runs already keeps its unit."""
         if self.command is None:
             return self
         pace = max(self.own_unit, min(_SURE, _SLOWER * self.own_unit))
@@ -120,7 +120,8 @@ class Live:
             wire = self.wire(case)
         except Unimplemented as reason:
             return CaseResult(case, Verdict.UNIMPLEMENTED, case.rules[0], str(reason))
-        works = self.command is not None or self.testee != "manager"  # else nobody can submit
+        # Without a command the kit cannot submit jobs to a manager.
+        works = self.command is not None or self.testee != "manager"
         return evolve(play(case, wire, still_works=works), stderr=wire.stderr)
 
 
@@ -151,7 +152,7 @@ class SocketWire:
     def __attrs_post_init__(self) -> None:
         self.unit = self.live.own_unit
         if self.live.command is None:
-            # It may remember peers of these names, and talks to them until it gives them up.
+            # A running testee may remember peers of these names until their `expire` has passed.
             self.live.over.wait(_EXPIRED * self.unit / 1000)
             self.epoch = time.time_ns() // 1_000_000
         self._context = zmq.Context()
@@ -190,8 +191,8 @@ class SocketWire:
         return made
 
     def _free_port(self) -> str:
-        """An address that was free a moment ago."""
-        # Not by ZeroMQ, whose sockets go on listening for a moment after they were closed.
+        """Find a port that was free a moment ago."""
+        # A plain socket: ZeroMQ's sockets keep listening for a moment after they are closed.
         with socket.create_server((_HOST, 0)) as probe:
             return f"tcp://{_HOST}:{probe.getsockname()[1]}"
 
@@ -211,7 +212,7 @@ class SocketWire:
     # -- messages
 
     def start(self) -> None:
-        """Nothing: it runs since this wire was made."""
+        """Do nothing: the testee runs since this wire was made."""
 
     def dial(self) -> Connection:
         self._dialled += 1
@@ -237,17 +238,17 @@ class SocketWire:
             elif connection.endpoint in self._dealers:
                 self._dealers[connection.endpoint].send_multipart(frames, zmq.DONTWAIT)
         except zmq.ZMQError:
-            pass  # it has gone, and what it does not answer is what will be seen
+            pass  # the testee has gone; the missing answer is reported later
 
     def receive(self, until: float) -> tuple[Connection, Sequence[Frame]] | None:
         while not self._arrived:
             told = self._wait(until)
             if not self._arrived and (told or self.now() >= until):
-                return None  # perhaps before its time: the submitter was told something
+                return None  # an end or a status arrived, perhaps before ``until``
         return self._arrived.popleft()
 
     def _wait(self, until: float) -> bool:
-        """Wait for messages or lines; whether the submitter was told something."""
+        """Wait for messages or lines; True if the manager reported something to the submitter."""
         if self.live.over.is_set():
             raise Stopped
         left = (until - self.now()) * self.unit
@@ -260,7 +261,7 @@ class SocketWire:
         if self._process.ended:
             self._poller.unregister(self._process.output)
             if not self.may_end and not self._drained:
-                raise Broken("WMP-10.1", f"it has ended by itself, {self._process.how}")
+                raise Broken("WMP-10.1", f"the testee ended by itself, {self._process.how}")
             return True
         return False
 
@@ -283,7 +284,7 @@ class SocketWire:
         }
         told = "".join(f" {key}={value}" for key, value in options.items() if value is not None)
         self._tell(f"submit {job.name} {job.role} {job.payload.hex() or '-'}{told}")
-        # What is said next over a socket must not overtake the line.
+        # The next message over a socket must not overtake the line.
         until = self.now() + self.grace
         while job.name not in self._submitted and not self._unknown and self.now() < until:
             self._wait(until)
@@ -304,11 +305,11 @@ class SocketWire:
 
     def _tell(self, line: str) -> None:
         if self._process is None:
-            raise Unimplemented("no command, so that no job can be submitted")
+            raise Unimplemented("without --command no job can be submitted")
         self._process.tell(line)
 
     def _receive(self) -> bool:
-        """Read what the manager has written; whether it was anything."""
+        """Read the lines of the manager; True if one of them is news for the submitter."""
         if self._process is None:
             return False
         received = False
@@ -331,7 +332,7 @@ class SocketWire:
     def drain(self) -> None:
         self._drained = True
         if self._process is None:
-            raise Unimplemented("no command, so that it cannot be asked to end")
+            raise Unimplemented("without --command the kit cannot end the testee")
         self._process.terminate()
 
     @property
@@ -340,7 +341,7 @@ class SocketWire:
 
     @property
     def stderr(self) -> str:
-        """What the testee wrote on stderr, at its end."""
+        """The end of the testee's stderr."""
         return self._said
 
     _said: str = field(default="", init=False)

@@ -1,9 +1,9 @@
-"""A conversation with a testee: what a script is written against.
+"""A conversation with a testee: the interface of the scripts.
 
-A script is plain blocking code. It makes peers with :meth:`Talk.worker` or
-:meth:`Talk.manager` (:mod:`wmp.conformance.played_peer`), lets them send, and waits for answers;
-while it waits, the peers do by themselves what keeps a connection alive. Everything that the
-testee sends is held against the rules that hold always, whatever the script is about.
+A script is plain blocking code. It makes peers with :meth:`ManagerTalk.worker` or
+:meth:`WorkerTalk.manager` (:mod:`wmp.conformance.talks`), lets them send, and waits for answers.
+Meanwhile the peers keep their connections alive by themselves. Every message of the testee is
+held against the rules that hold always, in every script.
 """
 
 from __future__ import annotations
@@ -34,34 +34,34 @@ class ReceivedMessage:
     message: Message
     frames: Sequence[Frame]
     again: bool = False
-    """A numbered message that was received before."""
+    """Whether a message of that number was received before."""
     asked: set[int] = field(factory=set)
-    """Jobs in it that a script has asked for."""
+    """Jobs of this message that a script has asked for."""
 
     @property
     def command(self) -> Command:
-        """Which command."""
+        """The command of the message."""
         return self.message.command
 
     def __getitem__(self, name: str) -> Any:
-        """A field by its name in the specification; None when it is not there."""
+        """Give a field by its name in the specification; None when the message lacks it."""
         return self.message.fields.get(getattr(Field, name.upper()))
 
     @property
     def jobs(self) -> list[tuple[int, int]]:
-        """(id, attempt) of each job in its columns."""
+        """(id, attempt) of each job in the columns."""
         columns = self.message.columns
         return [] if columns is None else list(zip(columns.ids, columns.attempts, strict=True))
 
     @property
     def payloads(self) -> list[bytes]:
-        """Payloads in its columns."""
+        """The payloads in the columns."""
         columns = self.message.columns
         return [] if columns is None else [bytes(one) for one in columns.payloads or ()]
 
     @property
     def outcomes(self) -> list[int]:
-        """Outcomes in its columns."""
+        """The outcomes in the columns."""
         columns = self.message.columns
         return [] if columns is None else list(columns.outcomes or ())
 
@@ -75,20 +75,20 @@ class Player(Protocol):
         """Whether a message of the testee is for this peer."""
 
     def was_for(self, message: Message) -> bool:
-        """Whether it was for this peer before it started again."""
+        """Whether a message was meant for this peer before the peer started again."""
 
     def receive(self, connection: Connection, frames: Sequence[Frame], message: Message) -> None:
-        """Take it in; answer what keeps the connection alive.
+        """Take a message in; answer it if that keeps the connection alive.
 
         Raises:
-            Broken: It breaks a rule that holds always.
+            Broken: The message breaks a rule that holds always.
         """
 
     def due(self) -> float:
-        """When ``wait`` is to be called; infinity for never."""
+        """The time of the next call of ``wait``; infinity for none."""
 
     def wait(self) -> None:
-        """The time has come."""
+        """Do what is due now."""
 
 
 @define(eq=False)
@@ -100,15 +100,15 @@ class Talk:
     players: list[Player] = field(factory=list)
     lines: list[TranscriptLine] = field(factory=list)
     ends: list[JobEnd] = field(factory=list)
-    """What a manager told the submitter."""
+    """Ends of jobs that the manager reported."""
     statuses: list[JobEnd] = field(factory=list)
-    """Progress that a manager told the submitter."""
+    """Progress that the manager reported."""
     over: bool = False
-    """The testee has ended, or is not asked whether it still works."""
+    """Whether the testee has ended, or need not work any more."""
     book: Any = None
-    """What the peers of this conversation know together of the testee."""
+    """What the peers of this conversation together know about the testee."""
     finding: str = ""
-    """What an informational case found out."""
+    """The observation of an informational case."""
     _jobs: int = 0
 
     # -- time
@@ -119,24 +119,24 @@ class Talk:
         return self.wire.now()
 
     def ms(self, units: float) -> int:
-        """Milliseconds on the wire."""
+        """Convert units to milliseconds."""
         return round(units * self.wire.unit)
 
     def wait(self, units: float) -> None:
-        """Let time pass, and everything that happens in it."""
+        """Let time pass, and handle everything that happens meanwhile."""
         until = self.now + units
         while self.pump(until):
             pass
 
     def settle(self) -> None:
-        """Let everything that happens "at once" happen."""
+        """Wait for everything that happens "at once"."""
         self.wait(self.wire.grace)
 
     def until(self, done: Callable[[], bool], within: float, rule: str, text: str) -> None:
-        """Wait until something is so.
+        """Wait until a condition holds.
 
         Raises:
-            Broken: It is not, ``within`` units from now.
+            Broken: The condition does not hold within ``within`` units.
         """
         until = self.now + within
         while not done():
@@ -146,14 +146,14 @@ class Talk:
                 raise Broken(rule, text)
 
     def pump(self, until: float) -> bool:
-        """Let one thing happen; False when nothing more happens before ``until``."""
+        """Handle one event; False when none happens before ``until``."""
         due = min([until, *(player.due() for player in self.players)])
         arrived = self.wire.receive(due)
         if arrived is not None:
             self._receive(*arrived)
             return True
         if self.now < due:
-            return True  # the submitter was told something
+            return True  # the manager reported something
         if due >= until:
             return False
         for player in self.players:
@@ -161,10 +161,10 @@ class Talk:
                 player.wait()
         return True
 
-    # -- words
+    # -- messages
 
     def send(self, who: str, connection: Connection, frames: Sequence[Frame]) -> None:
-        """Send frames as they are."""
+        """Send frames unchanged."""
         message = self.read(frames)
         self.lines.append(
             TranscriptLine(self.now, who, ">", tuple(frames), message, describe(message, frames))
@@ -179,11 +179,11 @@ class Talk:
             return None
 
     def check_form(self, frames: Sequence[Frame]) -> None:
-        """Hold what the testee says against section 2."""
+        """Hold a message of the testee against section 2."""
         check_form(frames)
 
     def remark(self, text: str) -> None:
-        """Note something in the conversation."""
+        """Add a remark to the conversation."""
         self.lines.append(TranscriptLine(self.now, "", "#", text=text))
 
     def _receive(self, connection: Connection, frames: Sequence[Frame]) -> None:
@@ -199,7 +199,7 @@ class Talk:
         )
         self.check_form(frames)
         if message is None:
-            raise Broken("WMP-2.4", "what it says is no message")
+            raise Broken("WMP-2.4", "the frames are not a message")
         if not receivers:
             self._nobody(connection, message)
         for player in receivers:
@@ -212,32 +212,32 @@ class Talk:
         if message.to and known:
             raise Broken(
                 "WMP-2.5",
-                f"{message.command.name} to {message.to!r}: nobody on this connection has that "
-                "path; an answer's 'to' is the 'from' that it answers, reversed",
+                f"{message.command.name} to {message.to!r}: no peer on this connection has that "
+                "path; 'to' of an answer is the reversed 'from' of the question",
             )
 
     def farewell(self) -> None:
-        """Say what lets the testee end soon: nobody listens any more after this."""
+        """Send what lets the testee end soon; no peer answers after this."""
 
     # -- a manager's submitter
 
     def submit(self, payload: bytes | None = None, *, role: str = "echo", **wishes: Any) -> str:
-        """Hand a job to the manager; returns its name, which is its payload if none is given."""
+        """Submit a job to the manager; returns its name, which is also the default payload."""
         self._jobs += 1
         name = f"job-{self._jobs}"
         job = SubmittedJob(name, name.encode() if payload is None else payload, role, **wishes)
-        told = "".join(f" {key}={value}" for key, value in wishes.items())
-        self.remark(f"submit {name} role={role}{told}")
+        options = "".join(f" {key}={value}" for key, value in wishes.items())
+        self.remark(f"submit {name} role={role}{options}")
         self.wire.submit(job)
         return name
 
     def cancel(self, name: str) -> None:
-        """The submitter wants no result any more."""
+        """Cancel a job: the submitter wants no result any more."""
         self.remark(f"cancel {name}")
         self.wire.cancel(name)
 
     def collect_ends(self) -> list[JobEnd]:
-        """What the submitter has been told so far.
+        """Give all ends that the manager has reported so far.
 
         Raises:
             Broken: A job ended twice (WMP-6.3).
@@ -256,20 +256,20 @@ class Talk:
     def end_of(
         self, name: str, outcome: str = "ok", *, within: float | None = None, rule: str = ""
     ) -> JobEnd:
-        """Wait until a job has ended.
+        """Wait until a job has ended; return its end.
 
         Raises:
-            Broken: It has not, or otherwise.
+            Broken: The job did not end, or ended with another outcome.
         """
         rule = rule or self.first_rule
         grace = self.wire.grace if within is None else within
         found: list[JobEnd] = []
 
-        def told() -> bool:
+        def ended() -> bool:
             found[:] = [end for end in self.collect_ends() if end.name == name]
             return bool(found)
 
-        self.until(told, grace, rule, f"{name} did not end within {grace:g} units")
+        self.until(ended, grace, rule, f"{name} did not end within {grace:g} units")
         if found[0].outcome != outcome:
             raise Broken(rule, f"{name} ended as {found[0].outcome}, expected {outcome}")
         return found[0]
@@ -280,20 +280,20 @@ class Talk:
             if end.name == name:
                 raise Broken(rule or self.first_rule, f"{name} ended: {end.outcome}")
 
-    # -- what a script says of the testee
+    # -- verdicts of a script
 
     @property
     def first_rule(self) -> str:
-        """What an unmet expectation breaks."""
+        """The rule that an unmet expectation breaks."""
         return self.case.rules[0] if self.case is not None else "WMP-10.1"
 
     def check(self, good: bool, text: str, rule: str = "", level: str = "") -> None:
-        """Raise :class:`Broken` unless ``good``; ``level`` where a part of a rule has another."""
+        """Raise :class:`Broken` unless ``good``; ``level`` overrides the level of the rule."""
         if not good:
             raise Broken(rule or self.first_rule, text, level)
 
     def unimplemented(self, text: str) -> None:
-        """The testee does not do what this case is about.
+        """Report that the testee does not implement the subject of this case.
 
         Raises:
             Unimplemented: Always.
@@ -301,6 +301,6 @@ class Talk:
         raise Unimplemented(text)
 
     def inform(self, text: str) -> None:
-        """Say what was found out: the case is INFORMATIONAL."""
+        """Report an observation: the case becomes INFORMATIONAL."""
         self.remark(text)
         self.finding = text

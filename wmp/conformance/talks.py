@@ -1,4 +1,4 @@
-"""A conversation with a manager, with a worker, with a device: who can take part in it."""
+"""Conversations with a manager, a worker and a device, and the peers that take part."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class ManagerTalk(Talk):
         self.book = ManagerBook()
 
     def worker(self, name: str = "", **changes: Any) -> PlayedWorker:
-        """A worker on a connection of its own, which the manager has not heard yet."""
+        """Make a worker on a connection of its own; the manager has received nothing of it yet."""
         name = name or f"w{len(self.players) + 1}"
         identity = changes.pop("identity", name.encode())
         connection = changes.pop("connection", None) or self.wire.dial()
@@ -39,18 +39,18 @@ class ManagerTalk(Talk):
         return worker
 
     def met(self, name: str = "", **changes: Any) -> PlayedWorker:
-        """A worker that the manager has just met."""
+        """Make a worker and let the manager receive its first messages."""
         worker = self.worker(name, **changes)
         worker.meet()
         return worker
 
     def still_works(self) -> None:
-        """A worker that has just come gets a job and does it.
+        """Hold that a new worker gets a job and finishes it.
 
         Raises:
             Broken: The manager does not work any more (WMP-10.1).
         """
-        self.remark("does it still work?")
+        self.remark("check that the manager still works")
         newcomer = self.met("newcomer", roles=["still"])
         name = self.submit(b"still there?", role="still")
         newcomer.serve(name)
@@ -64,10 +64,10 @@ class WorkerTalk(Talk):
         self.book = WorkerBook()
 
     def manager(self, name: str = "", **changes: Any) -> PlayedManager:
-        """A manager, which the worker has not heard yet.
+        """Make a manager of which the worker has received nothing yet.
 
-        The second and further ones at an endpoint are behind a device, so that the worker
-        meets them by one connection.
+        Every further manager at an endpoint is behind a device, so that the worker reaches all of
+        them over one connection.
         """
         book: WorkerBook = self.book
         endpoint: int = changes.get("endpoint", 0)
@@ -90,7 +90,7 @@ class WorkerTalk(Talk):
         return manager
 
     def met(self, name: str = "", **changes: Any) -> PlayedManager:
-        """A manager that the worker has just met."""
+        """Make a manager and let the worker receive its first messages."""
         manager = self.manager(name, **changes)
         if manager.testee is None:
             manager.meet()
@@ -100,18 +100,18 @@ class WorkerTalk(Talk):
         return manager
 
     def farewell(self) -> None:
-        # Else a worker waits for the acks of its last results.
+        # Without these acks a worker waits for the acks of its last results.
         for manager in self.book.managers:
             if manager.connection is not None and manager.testee is not None:
                 manager.pong()
 
     def still_works(self) -> None:
-        """A manager that has just come gets a job done.
+        """Hold that a new manager gets a job done.
 
         Raises:
             Broken: The worker does not work any more (WMP-10.1).
         """
-        self.remark("does it still work?")
+        self.remark("check that the worker still works")
         if not self.players:
             self.met().echoes()
             return
@@ -123,7 +123,7 @@ class WorkerTalk(Talk):
 
 @define(eq=False)
 class Neighbor:
-    """What stands beside a device: one connection, on which anything may be said."""
+    """A neighbor of a device: one connection, which may carry any message."""
 
     talk: Talk
     name: str
@@ -136,7 +136,7 @@ class Neighbor:
 
     @property
     def path(self) -> Path:
-        """The ``from`` of what it says."""
+        """The ``from`` of this neighbor's messages."""
         return self.identity, self.epoch
 
     def is_for(self, connection: Connection, message: Message) -> bool:
@@ -158,7 +158,7 @@ class Neighbor:
         pass
 
     def raw(self, *frames: Frame) -> None:
-        """Send frames as they are."""
+        """Send frames unchanged."""
         assert self.connection is not None
         self.talk.send(self.name, self.connection, frames)
 
@@ -183,7 +183,7 @@ class Neighbor:
         within: float | None = None,
         where: Callable[[ReceivedMessage], bool] | None = None,
     ) -> ReceivedMessage | None:
-        """Wait for a message and take it out of the inbox; None when it does not come."""
+        """Wait for a message and take it out of the inbox; None when none arrives in time."""
         talk = self.talk
         until = talk.now + (talk.wire.grace if within is None else within)
         while True:
@@ -204,13 +204,13 @@ class Neighbor:
         """Wait for a message and take it out of the inbox.
 
         Raises:
-            Broken: It did not come.
+            Broken: No such message arrived.
         """
         received = self.wait_for(*commands, within=within, where=where)
         if received is None:
             names = " or ".join(command.name for command in commands)
             others = ", ".join(received.command.name for received in self.inbox[-6:]) or "nothing"
-            text = f"no {names} arrives at {self.name}; heard: {others}"
+            text = f"no {names} arrives at {self.name}; received: {others}"
             raise Broken(rule or self.talk.first_rule, text)
         return received
 
@@ -218,17 +218,17 @@ class Neighbor:
         """Hold that no such message arrives.
 
         Raises:
-            Broken: It arrived.
+            Broken: Such a message arrived.
         """
         if found := self.wait_for(*commands):
-            text = f"{found.command.name} arrives at {self.name}: {what or 'none was expected'}"
+            text = f"{found.command.name} arrives at {self.name}: {what or 'expected none'}"
             raise Broken(rule or self.talk.first_rule, text)
 
     def error(self, code: str, rule: str = "") -> ReceivedMessage:
         """Wait for ERROR of this code.
 
         Raises:
-            Broken: It did not come.
+            Broken: No ERROR arrived, or one of another code.
         """
         received = self.expect(Command.ERROR, rule=rule)
         self.talk.check(
@@ -239,7 +239,7 @@ class Neighbor:
 
 @define(eq=False)
 class DeviceTalk(Talk):
-    """The testee is a device; the kit plays what is above and below."""
+    """The testee is a device; the kit plays the peers above and below the device."""
 
     _routes: int = 0
 
@@ -250,29 +250,29 @@ class DeviceTalk(Talk):
             return None
 
     def check_form(self, frames: Sequence[Frame]) -> None:
-        check_head(frames)  # what follows is not the device's
+        check_head(frames)  # the rest does not concern a device
 
     def above(self, endpoint: int = 0) -> Neighbor:
-        """A manager at one of the device's upstream endpoints."""
+        """Make a manager at one of the device's upstream endpoints."""
         name = f"above-{endpoint}"
         above = Neighbor(self, name, None, endpoint, "taken", b"manager-%d" % endpoint)
         self.players.append(above)
         return above
 
     def below(self, name: str = "") -> Neighbor:
-        """A worker on a connection of its own."""
+        """Make a worker on a connection of its own."""
         name = name or f"below-{len(self.players)}"
         below = Neighbor(self, name, self.wire.dial(), identity=name.encode())
         self.players.append(below)
         return below
 
     def joined(self, endpoints: int = 1) -> tuple[Neighbor, Sequence[Neighbor]]:
-        """One below and all above, the connection to each of which is known."""
+        """Make a neighbor below and all neighbors above; wait until the device connects them."""
         above = [self.above(endpoint) for endpoint in range(endpoints)]
         below = self.below()
         until = self.now + max(self.wire.grace, self.wire.patience)
         for one in above:
-            # What a device cannot pass on yet it drops: ask again.
+            # A device drops messages until it is connected, so send again.
             received = None
             while received is None:
                 below.send(Command.PING, label="who is there")
@@ -289,7 +289,7 @@ class DeviceTalk(Talk):
         return below, above
 
     def route(self, above: Neighbor, below: Neighbor) -> tuple[Path, Path]:
-        """(``to`` for what goes down, ``to`` for what goes up), as the device makes them."""
+        """Learn (``to`` of messages down, ``to`` of messages up) from the device's hops."""
         self._routes += 1
         label = f"route {self._routes}"
 
@@ -304,12 +304,12 @@ class DeviceTalk(Talk):
         return down, pong.message.source[::-1]
 
     def still_works(self) -> None:
-        """A message passes up, and its answer down.
+        """Hold that a message passes up, and its answer down.
 
         Raises:
             Broken: The device does not work any more (WMP-10.1).
         """
-        self.remark("does it still work?")
+        self.remark("check that the device still works")
         above = [p for p in self.players if isinstance(p, Neighbor) and p.side == "taken"]
         newcomer = self.below("newcomer")
         newcomer.send(Command.PING, label="still there?")

@@ -1,4 +1,4 @@
-"""What somebody at a terminal sees of a run."""
+"""The output of a run on a terminal."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ _STYLES: Final = {
     Verdict.UNCLEAN: "magenta",
 }
 _OFTEN: Final = 10.0
-"""Seconds between two lines where there is no terminal."""
+"""Seconds between two lines of progress where there is no terminal."""
 _LINES: Final = 40
-"""Of a conversation, at its end: where it went wrong."""
+"""The last lines of a conversation that are shown: the breach is at the end."""
 _SAID: Final = 8
-"""Lines of a testee's stderr."""
+"""The last lines of a testee's stderr that are shown."""
 
 
 class Progress:
-    """A bar on a terminal, and now and then a line elsewhere, on stderr; use it in a ``with``."""
+    """Progress on stderr, in a ``with``: a bar on a terminal, a line now and then elsewhere."""
 
     def __init__(self, total: int) -> None:
         self._total = total
@@ -75,13 +75,13 @@ class Progress:
             self._bar.stop()
 
     def advance(self, done: int) -> None:
-        """So many steps are done."""
+        """Show that so many steps are done."""
         self._done = done
         if self._bar is not None:
             self._bar.update(self._task, completed=done)
 
     def ended(self, entry: ReportEntry) -> None:
-        """A case has ended."""
+        """Show the end of a case."""
         if entry.unwell:
             self._bad += 1
             self._print(f"{entry.verdict.value} {', '.join(entry.breaks)} in {entry.case}")
@@ -89,7 +89,7 @@ class Progress:
             self._bar.update(self._task, description=entry.case)
         elif time.monotonic() - self._said > _OFTEN:
             self._said = time.monotonic()
-            self._print(f"{self._done} of {self._total}, {self._bad} not well")
+            self._print(f"{self._done} of {self._total}, {self._bad} with faults")
 
     def _print(self, line: str) -> None:
         if self._bar is not None:
@@ -100,12 +100,12 @@ class Progress:
 
 
 def _console() -> Console:
-    # Where it is no terminal, a table is as wide as what is in it.
+    # Without a terminal a table is as wide as its content.
     return Console(highlight=False, width=None if sys.stdout.isatty() else 160)
 
 
 def show(report: ConformanceReport) -> None:
-    """Print what was found out: failures with their conversations, rules by verdict."""
+    """Print the report: failures with their conversations, then the rules by verdict."""
     console = _console()
     for entry in report.entries:
         if entry.unwell:
@@ -121,12 +121,12 @@ def _show_failure(console: Console, report: ConformanceReport, entry: ReportEntr
     rules = ", ".join(entry.breaks) or entry.rules[0]
     console.print(f"[{style}]{entry.verdict.value}[/] {rules} in {entry.case}", soft_wrap=True)
     for rule in entry.breaks:
-        console.print(f"  {rule} says: {escape(RULES[rule].text)}", soft_wrap=True)
+        console.print(f"  {rule}: {escape(RULES[rule].text)}", soft_wrap=True)
     console.print(f"  the case: {escape(entry.about)}", soft_wrap=True)
-    console.print(f"  what was seen: [bold]{escape(entry.text)}[/]", soft_wrap=True)
+    console.print(f"  observed: [bold]{escape(entry.text)}[/]", soft_wrap=True)
     left_out = len(entry.lines) - _LINES
     if left_out > 0:
-        console.print(f"  … {left_out} lines before these; all are in the report (--html, --json)")
+        console.print(f"  … {left_out} lines before these; the report has all (--html, --json)")
     for line in conversation(entry.lines[-_LINES:], report.testee).splitlines():
         console.out(f"  {line}", highlight=False)
     for line in entry.stderr.splitlines()[-_SAID:]:
@@ -135,7 +135,7 @@ def _show_failure(console: Console, report: ConformanceReport, entry: ReportEntr
 
 
 def _show_reasons(console: Console, report: ConformanceReport) -> None:
-    """Print what was found out otherwise, and why something was not played."""
+    """Print the informational results, and the reasons for cases that were not played."""
     for entry in report.entries:
         if entry.verdict is Verdict.INFORMATIONAL:
             style = _STYLES[entry.verdict]
@@ -171,15 +171,15 @@ def _table(report: ConformanceReport) -> Table:
 
 
 def _shortened(rules: Sequence[str]) -> str:
-    """``3.1 3.2 4.1``: the numbers of rules, by section."""
+    """``3.1 3.2 4.1``: the numbers of rules, without their prefix."""
     return " ".join(rule.removeprefix("WMP-") for rule in rules)
 
 
 def show_summary(report: ConformanceReport) -> None:
-    """Print what it comes to, in a line."""
+    """Print the outcome in one line."""
     console = _console()
     style = "green" if report.conforms else "bold red"
-    part = "" if report.whole else f" ({len(report.entries)} cases, not all there are)"
+    part = "" if report.whole else f" ({len(report.entries)} of all cases)"
     console.print(
         f"{report.name}, a {report.testee}: [{style}]{report.outcome}[/]{part}; "
         f"unit {report.unit} ms, seed {report.seed}, {report.seconds:.0f} s",
@@ -188,7 +188,7 @@ def show_summary(report: ConformanceReport) -> None:
 
 
 def show_cases(cases: Iterable[Case]) -> None:
-    """Print the cases there are."""
+    """Print the cases."""
     table = Table(box=None)
     for name in ("case", "rules", "profile", "level"):
         table.add_column(name, no_wrap=True)

@@ -14,7 +14,7 @@ __all__ = ["test_peer"]
 
 
 def test_peer(wmp_case: str, wmp_plan: RunPlan, request: pytest.FixtureRequest) -> None:
-    """One case with one peer."""
+    """Play one case with one peer."""
     cases = [case for case in wmp_plan.cases if case.id == wmp_case]
     plan = evolve(wmp_plan, cases=cases, examples=0 if cases else wmp_plan.examples)
     (entry,) = KitRun(plan)

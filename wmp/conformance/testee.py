@@ -47,7 +47,7 @@ def _scaled(names: Sequence[str], settings: Any, unit: int) -> dict[str, Any]:
 
 
 def echo(payload: bytes) -> bytes:
-    """Give the payload back."""
+    """Return the payload."""
     return payload
 
 
@@ -57,13 +57,13 @@ def fail(payload: bytes) -> bytes:
 
 
 async def slow(payload: bytes) -> bytes:
-    """Take that many milliseconds."""
+    """Take as many milliseconds as the payload gives."""
     await asyncio.sleep(int(payload or b"0") / 1000)
     return payload
 
 
 def die(payload: bytes) -> bytes:
-    """End the process that runs it."""
+    """End the process that runs this handler."""
     os._exit(3)
 
 
@@ -111,7 +111,7 @@ async def _manage(bind: Sequence[str], unit: int) -> None:
         async def listen() -> None:
             mode = os.fstat(sys.stdin.fileno()).st_mode
             if not (stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) or sys.stdin.isatty()):
-                return  # nobody is there to say anything
+                return  # no commands can arrive here
             loop, reader = asyncio.get_running_loop(), asyncio.StreamReader(limit=1 << 28)
             await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
             while line := await reader.readline():
@@ -155,7 +155,7 @@ def _until_told_to_end() -> asyncio.Event:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one; returns the exit code."""
+    """Run one testee; returns the exit code."""
     parser = argparse.ArgumentParser(
         prog="python -m wmp.conformance.testee", description="a testee of this project"
     )
@@ -165,10 +165,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--unit", type=int, default=1000, help="milliseconds of one unit")
     parser.add_argument("--slots", type=int, default=1)
     parser.add_argument("--no-hold", action="store_true", help="the plain handshake only")
-    parser.add_argument("--die", action="store_true", help="offer the role die, in processes")
+    parser.add_argument(
+        "--die", action="store_true", help="offer the role die, and run jobs in processes"
+    )
     chosen = parser.parse_args(arguments)
     if chosen.kind != "manager" and not chosen.connect:
-        parser.error(f"a {chosen.kind} connects to an endpoint at least: --connect tcp://…")
+        parser.error(f"a {chosen.kind} needs an endpoint: --connect tcp://…")
     sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
     bind, connect = chosen.bind.split(","), chosen.connect.split(",")
     try:

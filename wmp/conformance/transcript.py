@@ -1,4 +1,4 @@
-"""The lines of a conversation, and their text for people."""
+"""The lines of a conversation, as values and as text."""
 
 from __future__ import annotations
 
@@ -16,33 +16,33 @@ _LONGEST = 40
 
 @frozen
 class TranscriptLine:
-    """One thing that happened in a conversation."""
+    """One line of a conversation: a message or a remark."""
 
     at: float
     """Units since the case began."""
     who: str
-    """The peer that the kit plays, or ``""`` for the whole scene."""
+    """The peer that the kit plays, or ``""`` for none."""
     way: str
-    """``>`` to the testee, ``<`` from it, ``#`` neither: a remark."""
+    """``>`` to the testee, ``<`` from the testee, ``#`` for a remark."""
     frames: tuple[Frame, ...] = ()
     message: Message | None = None
-    """What ``frames`` say, None when they are no message."""
+    """The message in ``frames``; None when they are no message."""
     text: str = ""
-    """For people."""
+    """The line as text."""
 
 
 @frozen
 class ReportedFrame:
-    """One frame of it."""
+    """One frame of a reported line."""
 
     size: int
     hex: str
-    """Of its first bytes."""
+    """The first bytes in hex."""
 
 
 @frozen
 class ReportedLine:
-    """A line of a conversation as a report keeps it: without whole frames."""
+    """A line of a conversation as a report keeps it: frames are cut to their first bytes."""
 
     at: float
     who: str
@@ -52,10 +52,10 @@ class ReportedLine:
 
 
 def describe(message: Message | None, frames: Sequence[Frame]) -> str:
-    """Give a message in a line: its command, fields and jobs."""
+    """Give a message in one line: its command, fields and jobs."""
     if message is None:
         shown = " ".join(bytes(frame[:_LONGEST]).hex() or "(empty)" for frame in frames[:4])
-        return f"{len(frames)} frames that are no message: {shown}"
+        return f"not a message, {len(frames)} frames: {shown}"
     parts = [message.command.name]
     if not message.to:
         parts.append("to all")
@@ -94,7 +94,7 @@ def _show(value: Any) -> str:
 
 
 def conversation(lines: Iterable[TranscriptLine | ReportedLine], testee: str = "testee") -> str:
-    """Give a conversation, a line a message: when, who to whom, what."""
+    """Give a conversation as text: time, sender and receiver, and message of each line."""
     shown = []
     for line in lines:
         who = {">": f"{line.who} → {testee}", "<": f"{testee} → {line.who or '?'}"}

@@ -1,4 +1,4 @@
-"""A testee in this process, in virtual time: nothing waits, everything repeats."""
+"""A testee in this process, in virtual time: fast and repeatable."""
 
 from __future__ import annotations
 
@@ -17,54 +17,54 @@ __all__ = ["ManagerTestee", "Sends", "Testee", "VirtualWire", "WorkerTestee"]
 _MOST_TICKS = 100
 
 Sends = Sequence[tuple[int | bytes, Sequence[Frame] | None]]
-"""What a testee sends: (link, frames). A link is the number of a DEALER of the testee's, or
-the routing id that its ROUTER gave a connection. None instead of frames: the testee has
-replaced this DEALER by a new one, and what follows goes over that."""
+"""The messages that a testee sends: (link, frames). A link is the number of a DEALER of the
+testee, or the routing id that the testee's ROUTER gave a connection. None instead of frames: the
+testee has replaced this DEALER, and later messages go over the new one."""
 
 
 class Testee(Protocol):
-    """A sans-I/O implementation. Times are seconds; a unit is one."""
+    """A sans-I/O implementation. Times are in seconds; a unit is one second."""
 
     def start(self, now: float) -> Sends:
-        """All DEALERs are connected."""
+        """Begin; all DEALERs are connected."""
 
     def receive(self, link: int | bytes, frames: Sequence[Frame], now: float) -> Sends:
-        """A message arrived."""
+        """Handle a message."""
 
     def undelivered(self, link: int | bytes, frames: Sequence[Frame], now: float) -> Sends:
-        """A message could not be sent: there is no such connection (EHOSTUNREACH)."""
+        """Handle a message that could not be sent: there is no such connection (EHOSTUNREACH)."""
 
     def deadline(self) -> float | None:
-        """When ``tick`` is due; None for never."""
+        """The time of the next ``tick``; None for none."""
 
     def tick(self, now: float) -> Sends:
-        """The time has come."""
+        """Do what is due now."""
 
 
 @runtime_checkable
 class ManagerTestee(Testee, Protocol):
-    """A manager is told to submit, and tells what became of it."""
+    """A manager, with the jobs of its submitter."""
 
     def submit(self, job: SubmittedJob, now: float) -> Sends:
         """Take a job."""
 
     def cancel(self, name: str, now: float) -> Sends:
-        """Cancel one."""
+        """Cancel a job."""
 
     def ends(self) -> list[JobEnd]:
-        """What ended since the last call."""
+        """Give the ends since the last call."""
 
 
 @runtime_checkable
 class WorkerTestee(Testee, Protocol):
-    """A worker has handlers for the roles of ``specs/testee.md``, and can be told to end."""
+    """A worker with the handlers of ``specs/testee.md``, and a way to end."""
 
     def drain(self, now: float) -> Sends:
-        """Finish what is there, say goodbye."""
+        """Finish or hand back all jobs, then send BYE."""
 
     @property
     def ended(self) -> bool:
-        """Whether it has ended."""
+        """Whether the worker has ended."""
 
 
 @define(eq=False)
@@ -118,14 +118,14 @@ class VirtualWire:
         still = 0
         while not self._arrived:
             if self.ended and not self.may_end:
-                raise Broken("WMP-10.1", "it has ended by itself")
+                raise Broken("WMP-10.1", "the testee ended by itself")
             due = self.testee.deadline()
             if due is None or due > until:
                 self._now = max(self._now, until)
                 return None
             still = still + 1 if due <= self._now else 0
             if still > _MOST_TICKS:
-                raise Broken("WMP-10.1", f"its deadline stays at {due:.3f}, however often it ticks")
+                raise Broken("WMP-10.1", f"the deadline stays at {due:.3f} after many ticks")
             self._now = max(self._now, due)
             self._call(self.testee.tick)
         return self._arrived.popleft()
@@ -158,15 +158,15 @@ class VirtualWire:
         return Connection("taken", index, b"%d" % self._replaced.get(index, 0))
 
     def _call(self, method: Callable[..., Sends], *arguments: object) -> None:
-        """Let the testee act, and take what it sends.
+        """Call a method of the testee, and take the messages that it sends.
 
         Raises:
-            Broken: It raised (WMP-10.1).
+            Broken: The testee raised an exception (WMP-10.1).
         """
         try:
             sends = method(*arguments, self._now)
-        except Exception as error:  # Whatever it is: the testee is what is judged.
-            text = f"it raised {type(error).__name__}: {error}"
+        except Exception as error:  # Any exception is a fault of the testee.
+            text = f"the testee raised {type(error).__name__}: {error}"
             raise Broken("WMP-10.1", text) from error
         self._collect(sends)
 
@@ -185,5 +185,5 @@ class VirtualWire:
 
 
 def _routing_id(connection: Connection) -> bytes:
-    # As a ROUTER makes them: a zero byte first.
+    # A routing id as ROUTERs make them: a zero byte first.
     return b"\x00dial" + bytes((connection.endpoint,))

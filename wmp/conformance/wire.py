@@ -1,10 +1,10 @@
-"""What a script stands on: a way to and from one testee, and a clock.
+"""The base of a script: a way to and from one testee, and a clock.
 
 Two implementations: :mod:`wmp.conformance.virtual` (a sans-I/O implementation in this
 process, in virtual time) and :mod:`wmp.conformance.sockets` (a live peer, in real time).
-All times are *units*: a unit is one second of the specification's timers. A testee that
-scales its timers makes it shorter; ``unit`` says how many milliseconds it is, for the
-fields that travel in milliseconds.
+All times are *units*: a unit is one second of the specification's timers. A testee may scale
+its timers to make a unit shorter. ``unit`` is its length in milliseconds, for the fields that
+travel in milliseconds.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from wmp.message import Frame
 __all__ = ["EPOCH", "Connection", "JobEnd", "SubmittedJob", "Terms", "Wire"]
 
 EPOCH = 5000
-"""Of the kit's peers, where the testee has just been started."""
+"""The epoch of the kit's peers for a testee that has just been started."""
 
 
 @frozen
@@ -28,31 +28,31 @@ class Connection:
 
     side: str
     """``dialled``: the kit's DEALER to the testee's ROUTER; ``taken``: a DEALER of the
-    testee's at a ROUTER of the kit's."""
+    testee at a ROUTER of the kit."""
     endpoint: int
-    """Which endpoint of the kit's (taken), or which DEALER of the kit's (dialled)."""
+    """The index of the kit's endpoint (taken) or of the kit's DEALER (dialled)."""
     name: bytes = b""
-    """The routing id that the kit's ROUTER saw (taken); the testee's new socket has another."""
+    """The routing id at the kit's ROUTER (taken); a new socket of the testee gets another one."""
 
 
 @frozen
 class SubmittedJob:
-    """What a manager is told to submit."""
+    """A job for a manager, as the kit submits it."""
 
     name: str
-    """What the kit calls it."""
+    """The name of the job in the conversation."""
     payload: bytes = b""
     role: str = "echo"
     timeout: float | None = None
-    """Units until it must have ended."""
+    """Units until the job must have ended."""
     retries: int | None = None
-    """Lost leases that it survives; None: what the testee does anyway."""
+    """Lost leases that the job survives; None for the default of the testee."""
     priority: int = 0
 
 
 @frozen
 class JobEnd:
-    """What a manager told the submitter about a job."""
+    """The end of a job, or its progress, as the manager reported it to the submitter."""
 
     name: str
     outcome: str
@@ -62,23 +62,23 @@ class JobEnd:
 
 @frozen
 class Terms:
-    """What a testee is started with."""
+    """The settings with which a testee is started."""
 
     endpoints: int = 1
-    """How many endpoints it connects to (worker, device)."""
+    """Endpoints to which the testee connects (worker, device)."""
     slots: int = 1
-    """Jobs that it can run at once (worker)."""
+    """Jobs that the testee can run at once (worker)."""
     options: dict[str, str] = field(factory=dict)
-    """Further wishes of a case; a testee that does not know one ignores it."""
+    """Further settings of a case; a testee ignores unknown ones."""
 
 
 class Wire(Protocol):
     """A way to one testee."""
 
     may_end: bool
-    """Set by a script: the testee may end by itself."""
+    """Set by a script: whether the testee may end by itself."""
     epoch: int
-    """Of the kit's peers: newer than any that the testee has heard of them before."""
+    """The epoch of the kit's peers: above every epoch that the testee received before."""
 
     @property
     def unit(self) -> int:
@@ -86,7 +86,7 @@ class Wire(Protocol):
 
     @property
     def grace(self) -> float:
-        """Units that "at once" may take: 0 in virtual time."""
+        """Units that "at once" may take; 0 in virtual time."""
 
     @property
     def patience(self) -> float:
@@ -96,35 +96,35 @@ class Wire(Protocol):
         """Units since the testee was started."""
 
     def start(self) -> None:
-        """Let the testee begin; once."""
+        """Let the testee begin; called once."""
 
     def dial(self) -> Connection:
         """Open a connection to the testee's ROUTER (manager, device)."""
 
     def hang_up(self, connection: Connection) -> None:
-        """Close a connection that was dialled."""
+        """Close a dialled connection."""
 
     def send(self, connection: Connection, frames: Sequence[Frame]) -> None:
         """Send a message."""
 
     def receive(self, until: float) -> tuple[Connection, Sequence[Frame]] | None:
-        """Return the next message of the testee; None when ``until`` came first."""
+        """Return the next message of the testee; None when ``until`` passes first."""
 
     def submit(self, job: SubmittedJob) -> None:
         """Hand a job to a manager."""
 
     def cancel(self, name: str) -> None:
-        """Cancel a job of a manager's."""
+        """Cancel a job of the manager."""
 
     def ends(self) -> list[JobEnd]:
-        """What a manager told the submitter since the last call."""
+        """Give the reports of the manager to the submitter since the last call."""
 
     def drain(self) -> None:
-        """Ask the testee to end: to finish what it has and say goodbye."""
+        """Let the testee finish its jobs, send BYE and end."""
 
     @property
     def ended(self) -> bool:
-        """Whether the testee has ended by itself, or was drained and has."""
+        """Whether the testee has ended, by itself or by ``drain``."""
 
     def close(self) -> str:
-        """End the testee; returns what was wrong with its end, empty for nothing."""
+        """End the testee; returns a complaint about its end, or ""."""

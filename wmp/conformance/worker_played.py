@@ -1,4 +1,4 @@
-"""A worker that the kit plays, and what must always be so of a manager that it talks to."""
+"""A worker that the kit plays, and the rules that its manager must always keep."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["Held", "ManagerBook", "PlayedWorker"]
 
 @define
 class _Ready:
-    """A READY that the manager may act on."""
+    """A READY on which the manager may act."""
 
     number: int
     left: int
@@ -28,7 +28,7 @@ class _Ready:
 
 @define
 class _PlayedLock:
-    """A GIVE and what is still open of it."""
+    """A GIVE and the jobs that it still wants."""
 
     left: int
     roles: Sequence[str]
@@ -47,28 +47,28 @@ class Held:
     payload: bytes
     role: str
     number: int
-    """Of its TAKE in the stream."""
+    """The number of its TAKE in the stream."""
     worker: PlayedWorker
     free: bool = False
-    """Whether the manager may give it to somebody else."""
+    """Whether the manager may grant the job to another worker."""
 
 
 @define
 class ManagerBook:
-    """What all workers of a conversation know together of the manager."""
+    """What all workers of one conversation together know about the manager."""
 
     attempts: dict[int, int] = field(factory=dict)
     """The highest attempt of each job so far."""
     leases: dict[int, Held] = field(factory=dict)
-    """Who got each job last."""
+    """The newest lease of each job."""
     finished: set[int] = field(factory=set)
-    """Jobs whose result was told in good order."""
+    """Jobs that a worker has answered correctly with ok or error."""
     expire: float = 6.0
 
 
 @define(eq=False)
 class PlayedWorker(PlayedPeer):
-    """A worker, correct unless the script says otherwise."""
+    """A worker that keeps the rules unless the script breaks them."""
 
     roles: Sequence[str] = ("echo",)
     resources: Mapping[str, int] = field(factory=lambda: {"slots": 4})
@@ -78,14 +78,14 @@ class PlayedWorker(PlayedPeer):
     _readies: list[_Ready] = field(factory=list)
     _locks: dict[int, _PlayedLock] = field(factory=dict)
     _forgotten: int = 0
-    """The session that was forgotten, until the next is received."""
+    """The session that was forgotten, until the manager opens the next."""
     _older: int = 0
     """The last session of an older epoch."""
 
     # -- sending
 
     def ready(self, credit: int = 1, **fields: Any) -> None:
-        """READY to everybody, with the next number unless ``ready`` is given."""
+        """Send READY to every manager, with the next number unless ``ready`` is given."""
         number = fields.setdefault("ready", self.ready_number + 1)
         fields.setdefault("roles", list(self.roles))
         fields.setdefault("resources", dict(self.resources))
@@ -94,13 +94,13 @@ class PlayedWorker(PlayedPeer):
             self.ready_number = number
             if self.talk.wire.grace == 0:
                 self.settle()
-                self._readies.clear()  # what comes from now on was said after it
+                self._readies.clear()  # later WAKEs answer this READY
             roles, resources = fields["roles"], fields["resources"]
             self._readies.append(_Ready(number, credit, roles, resources))
         self.send(Command.READY, to=to, credit=credit, **fields)
 
     def ping(self, *, held: Sequence[Held] | None = None, **fields: Any) -> None:
-        """PING; to the manager once it is known. ``held`` lists jobs, empty says idle."""
+        """Send PING, to the manager if it is known. ``held`` lists jobs; empty reports idle."""
         to: Path = fields.pop("to", self.to if self.testee is not None else ())
         columns = None
         if held is not None:
@@ -113,10 +113,10 @@ class PlayedWorker(PlayedPeer):
         self.send(Command.PING, columns, to=to, **fields)
 
     def ask(self, **fields: Any) -> ReceivedMessage:
-        """PING, and wait for the PONG that answers it.
+        """Send PING, and wait for the PONG that answers it.
 
         Raises:
-            Broken: There is none.
+            Broken: No PONG arrived.
         """
         self.settle()
         self.inbox = [received for received in self.inbox if received.command is not Command.PONG]
@@ -124,10 +124,10 @@ class PlayedWorker(PlayedPeer):
         return self.expect(Command.PONG, rule="WMP-9.2")
 
     def meet(self) -> ReceivedMessage:
-        """PING whoever is there and wait for its PONG.
+        """Send PING to any manager and wait for its PONG.
 
         Raises:
-            Broken: There is none (WMP-9.2).
+            Broken: No PONG arrived (WMP-9.2).
         """
         self.inbox = [received for received in self.inbox if received.command is not Command.PONG]
         until = self.talk.now + max(self.talk.wire.grace, self.talk.wire.patience)
@@ -139,7 +139,7 @@ class PlayedWorker(PlayedPeer):
             self.talk.check(self.talk.now < until, "no PING is answered", "WMP-9.2")
 
     def give(self, want: int = 1, *, hold: float = 0.0, **fields: Any) -> int:
-        """GIVE under the next lock unless ``lock`` is given; returns the lock."""
+        """Send GIVE under the next lock unless ``lock`` is given; returns the lock."""
         lock: int = fields.pop("lock", self.lock + 1)
         if want:
             fields.setdefault("roles", list(self.roles))
@@ -163,7 +163,7 @@ class PlayedWorker(PlayedPeer):
         needs: Mapping[str, int] | None = None,
         hold: float = 0.0,
     ) -> None:
-        """Remember a lock: its GIVE is about to be sent."""
+        """Remember a lock: the script is about to send its GIVE."""
         self.lock = lock
         due = self.talk.now + hold + self.talk.wire.grace
         there = {"slots": 1} if needs is None else needs
@@ -176,7 +176,7 @@ class PlayedWorker(PlayedPeer):
         payloads: Sequence[bytes] | None = None,
         **fields: Any,
     ) -> None:
-        """DONE for these jobs; their own payloads are the results unless some are given."""
+        """Send DONE for these jobs; a result is the job's payload unless ``payloads`` is given."""
         outcomes = [outcome] * len(jobs) if isinstance(outcome, int) else list(outcome)
         attempts: list[int] = fields.pop("attempts", [job.attempt for job in jobs])
         fields.setdefault("manager", self.testee)
@@ -194,13 +194,13 @@ class PlayedWorker(PlayedPeer):
         self.send(Command.DONE, columns, **fields)
 
     def status(self, job: Held, fraction: float | None, text: str | None = None) -> None:
-        """STATUS of one job."""
+        """Send STATUS of one job."""
         columns = Columns([job.id], [job.attempt], fractions=[fraction], texts=[text])
         self.send(Command.STATUS, columns, manager=self.testee)
 
     def bye(self) -> None:
-        """BYE: everything held is the manager's again."""
-        self.settle()  # what is on its way was said before
+        """Send BYE: all held jobs return to the manager."""
+        self.settle()  # messages on their way were sent before the BYE
         self.send(Command.BYE)
         self._lose_all()
         self._locks.clear()
@@ -208,11 +208,11 @@ class PlayedWorker(PlayedPeer):
         self.lively = False
 
     def error(self, code: str, **fields: Any) -> None:
-        """ERROR."""
+        """Send ERROR."""
         self.send(Command.ERROR, code=code, **fields)
 
     def restart(self) -> None:
-        self.settle()  # what is on its way is for the older one
+        self.settle()  # messages on their way are for the older epoch
         self._lose_all()
         self.ready_number = self.lock = 0
         self._readies.clear()
@@ -221,8 +221,8 @@ class PlayedWorker(PlayedPeer):
         PlayedPeer.restart(self)
 
     def forget_manager(self) -> None:
-        """Forget session, locks and jobs, and say so by PING without session (WMP-7.8)."""
-        self.settle()  # what is on its way is of the old session
+        """Forget session, locks and jobs, and report that by PING without session (WMP-7.8)."""
+        self.settle()  # messages on their way belong to the old session
         self._lose_all()
         self._forgotten = self.session
         self.forget_session()
@@ -232,12 +232,12 @@ class PlayedWorker(PlayedPeer):
     # -- whole flows
 
     def take(self, want: int = 1, *, within: float | None = None, **fields: Any) -> list[Held]:
-        """GIVE and wait for what comes, without READY; returns the jobs, none for NO."""
+        """Send GIVE without READY and wait for the answer; returns the jobs, none after NO."""
         lock = self.give(want, **fields)
         return self.taken(lock, within=within)
 
     def one(self, rule: str = "WMP-4.4") -> Held:
-        """GIVE for one job, and wait for it.
+        """Send GIVE for one job, and wait for the job.
 
         Raises:
             Broken: The answer is NO.
@@ -247,20 +247,20 @@ class PlayedWorker(PlayedPeer):
         return jobs[0]
 
     def some(self, count: int) -> list[Held]:
-        """GIVE until so many jobs have come; a manager may give them one by one.
+        """Send GIVE until so many jobs have arrived; a manager may grant them one by one.
 
         Raises:
-            Broken: The answer is NO, though they wait.
+            Broken: The answer is NO, though the jobs wait.
         """
         jobs: list[Held] = []
         while len(jobs) < count:
             more = self.take(count - len(jobs))
-            self.talk.check(bool(more), f"{len(jobs)} jobs come, where {count} wait", "WMP-4.4")
+            self.talk.check(bool(more), f"{len(jobs)} jobs arrive, though {count} wait", "WMP-4.4")
             jobs += more
         return jobs
 
     def all(self, want: int = 9, **fields: Any) -> list[Held]:
-        """GIVE until the answer is NO."""
+        """Send GIVE until the answer is NO."""
         jobs: list[Held] = []
         while more := self.take(want, **fields):
             jobs += more
@@ -278,19 +278,19 @@ class PlayedWorker(PlayedPeer):
                 return jobs
 
     def take_one(self, within: float | None = None) -> Held:
-        """The plain handshake for one job: READY, WAKE, GIVE, TAKE."""
+        """Take one job by the plain handshake: READY, WAKE, GIVE, TAKE."""
         self.ready(1)
         self.expect(Command.WAKE, within=within, what="jobs wait and there is credit")
         jobs = self.take(1)
-        self.talk.check(bool(jobs), "NO was the answer to GIVE, though a job waits")
+        self.talk.check(bool(jobs), "GIVE was answered by NO, though a job waits")
         return jobs[0]
 
     def serve(self, name: str, within: float | None = None, rule: str = "WMP-10.1") -> None:
-        """Do jobs until the one called ``name`` has ended ok: the manager still works."""
+        """Do jobs until the job ``name`` has ended ok: the manager still works."""
         patience = 4.0 if within is None else within
         until = self.talk.now + patience
         while not any(end.name == name for end in self.talk.collect_ends()):
-            self.talk.check(self.talk.now < until, f"{name} does not end any more", rule)
+            self.talk.check(self.talk.now < until, f"{name} does not end", rule)
             jobs = self.take(4, hold=1.0, within=2.0)
             if jobs:
                 self.done(*jobs)
@@ -320,11 +320,11 @@ class PlayedWorker(PlayedPeer):
         if session is not None and session <= self._older:
             raise Broken("WMP-9.7", f"session {session} is that of an older epoch")
         if session is not None and session > self.session:
-            # Where no number was used the manager stays in the session (WMP-7.5).
+            # In a session without numbers the manager keeps the session (WMP-7.5).
             if (self.session or self._forgotten) and session != self._forgotten:
                 self._lose_all()
                 for lock in self._locks.values():
-                    lock.due = inf  # given before the session began, perhaps
+                    lock.due = inf  # the GIVE may be older than the session
             self._forgotten = 0
             self.forget_session()
             self.session = session
@@ -341,10 +341,10 @@ class PlayedWorker(PlayedPeer):
             case Command.CANCEL | Command.ERROR | Command.TAKE | Command.NO:
                 pass
             case _:
-                raise Broken("WMP-10.4", f"a manager says {received.command.name}")
+                raise Broken("WMP-10.4", f"a manager sent {received.command.name}")
 
     def _woken(self, received: ReceivedMessage) -> None:
-        """WAKE only for credit, role and resources that are there (WMP-3.4)."""
+        """Hold that WAKE fits credit, roles and resources of a READY (WMP-3.4)."""
         count, role, needs = received["count"], received["role"], received["needs"]
         fitting = [
             ready
@@ -371,7 +371,7 @@ class PlayedWorker(PlayedPeer):
         if len(received.jobs) > lock.left:
             raise Broken("WMP-4.6", f"{len(received.jobs)} jobs where {lock.left} are wanted")
         if received["role"] not in lock.roles:
-            raise Broken("WMP-4.6", f"role {received['role']!r} is none of {list(lock.roles)}")
+            raise Broken("WMP-4.6", f"role {received['role']!r} is not in {list(lock.roles)}")
         if not _within(received["needs"], lock.needs):
             raise Broken("WMP-4.6", f"needs {received['needs']!r}, but {lock.needs!r} is locked")
         if tuple(received["manager"]) != self.testee:
@@ -390,7 +390,7 @@ class PlayedWorker(PlayedPeer):
                 f"{book.attempts[job.id]}: attempts grow with every lease",
             )
         if job.id in book.finished:
-            raise Broken("WMP-6.3", f"job {job.id} is given again, though its result was told")
+            raise Broken("WMP-6.3", f"job {job.id} is given again, though its result was reported")
         holder = book.leases.get(job.id)
         if holder is not None and not holder.free:
             silent = self.talk.now - holder.worker.last_sent
@@ -412,7 +412,7 @@ class PlayedWorker(PlayedPeer):
         lock.open = False
 
     def _pong(self, received: ReceivedMessage) -> None:
-        """PONG remembers no more than was said (WMP-9.2)."""
+        """Hold that PONG remembers no more than the worker sent (WMP-9.2)."""
         book: ManagerBook = self.talk.book
         book.expire = received["expire"] / self.talk.wire.unit
         ready, lock = received["ready"], received["lock"]
@@ -420,9 +420,9 @@ class PlayedWorker(PlayedPeer):
             others = [p for p in self.talk.players if p is not self]
             taken = any(getattr(p, "connection", None) == self.connection for p in others)
             rule = "WMP-1.5" if taken else "WMP-9.2"
-            raise Broken(rule, f"PONG remembers READY {ready}, which {self.name} never said")
+            raise Broken(rule, f"PONG remembers READY {ready}, which {self.name} never sent")
         if lock is not None and lock > self.lock:
-            raise Broken("WMP-9.2", f"PONG has seen lock {lock}, which was never given")
+            raise Broken("WMP-9.2", f"PONG names lock {lock}, which was never offered")
         for remembered in self._readies:
             if remembered.number == ready and (received["credit"] or 0) > remembered.left:
                 raise Broken(
