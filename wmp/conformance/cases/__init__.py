@@ -1,4 +1,4 @@
-"""The scripts, a module for each kind of testee and part of the specification."""
+"""The scripts of the kit: a module for each kind of testee and part of the specification."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a device must refuse and survive (sections 2 and 10)."""
+"""Messages that a device must refuse and survive (sections 2 and 10)."""
 
 from __future__ import annotations
 
@@ -48,21 +48,21 @@ def _refused(talk: DeviceTalk, rule: str) -> None:
         error = below.expect(Command.ERROR, rule=rule)
         talk.check(
             error["code"] in one.codes,
-            f"{one.what} is answered by ERROR {error['code']!r}, expected {one.codes[0]!r}",
+            f"{one.what} gets ERROR {error['code']!r}, expected {one.codes[0]!r}",
             rule,
         )
-    above.never(*_ANY, rule=rule, what="one of these is passed on")
+    above.never(*_ANY, rule=rule, what="a refused message is passed on")
 
 
 @case("WMP-2.1", profile="device")
 def no_head(talk: DeviceTalk) -> None:
-    """What has no array of five for a head is refused."""
+    """A message whose head is not an array of five is refused."""
     _refused(talk, "WMP-2.1")
 
 
 @case("WMP-2.2", profile="device")
 def no_plain_cbor(talk: DeviceTalk) -> None:
-    """Tags, indefinite lengths, duplicate keys, deep nesting and rests are refused."""
+    """Tags, indefinite lengths, duplicate keys, deep nesting and surplus bytes are refused."""
     _refused(talk, "WMP-2.2")
 
 
@@ -74,22 +74,22 @@ def wrong_types(talk: DeviceTalk) -> None:
 
 @case("WMP-2.5", profile="device")
 def no_path(talk: DeviceTalk) -> None:
-    """What has no path for a ``from`` is refused."""
+    """A message whose ``from`` is not a path is refused."""
     _refused(talk, "WMP-2.5")
 
 
 @case("WMP-2.6", profile="device")
 def no_receiver(talk: DeviceTalk) -> None:
-    """What must have a ``to``, and has none, is refused."""
+    """A message without its required ``to`` is refused."""
     below, (above,) = talk.joined()
     below.raw(*codec.encode(Message(Command.BYE, (), below.path, {})))
     below.error(ErrorCode.MALFORMED, "WMP-2.6")
-    above.never(Command.BYE, what="it has no receiver")
+    above.never(Command.BYE, what="the message has no receiver")
 
 
 @case("WMP-2.10", profile="device")
 def above_the_limits(talk: DeviceTalk) -> None:
-    """What is longer or more than the limits is refused."""
+    """A message beyond the limits is refused."""
     _refused(talk, "WMP-2.10")
 
 
@@ -101,7 +101,7 @@ def long_identities(talk: DeviceTalk) -> None:
 
 @case("WMP-1.5", "WMP-1.8", profile="device")
 def a_connection_is_no_identity(talk: DeviceTalk) -> None:
-    """Two workers behind one connection pass, each under its own name."""
+    """Two workers behind one connection pass, each under its own identity."""
     below, (above,) = talk.joined()
     ready = _ready()
     for name in (b"one", b"two"):
@@ -112,7 +112,7 @@ def a_connection_is_no_identity(talk: DeviceTalk) -> None:
 
 @case("WMP-10.1", "WMP-10.2", profile="device")
 def garbage(talk: DeviceTalk) -> None:
-    """Whatever arrives, from either side, it goes on, and answers where it can."""
+    """The device survives noise from both sides, and answers with ERROR where it can."""
     below, (above,) = talk.joined()
     for side in (below, above):
         for frames in (
@@ -125,7 +125,9 @@ def garbage(talk: DeviceTalk) -> None:
         ):
             side.raw(*frames)
             error = side.expect(Command.ERROR, rule="WMP-10.2")
-            talk.check(not error.message.to, "ERROR has a receiver, for noise", "WMP-10.2")
+            talk.check(
+                not error.message.to, "ERROR as the answer to noise has a receiver", "WMP-10.2"
+            )
 
 
 @case("WMP-10.3", profile="device")
@@ -137,7 +139,7 @@ def errors_are_not_answered(talk: DeviceTalk) -> None:
         side.send(Command.ERROR, to=(1, b"somebody"), code=ErrorCode.MALFORMED)
         side.send(Command.ERROR, to=(b"\x00", 1, b"another", 1, b"x"), code="unknown")
         side.raw(b"\x85\x01\x0c\x80\x80\xa0")
-        side.never(Command.ERROR, what="an ERROR is answered")
+        side.never(Command.ERROR, what="an ERROR was answered")
 
 
 @case("WMP-10.6", profile="device")
@@ -169,7 +171,7 @@ def errors_find_their_way(talk: DeviceTalk) -> None:
 
 @case("WMP-2.3", profile="device")
 def unknown_keys(talk: DeviceTalk) -> None:
-    """Keys that it does not know are passed on."""
+    """Keys that the device does not know are passed on."""
     below, (above,) = talk.joined()
     ready = _ready()
     fields: dict[int | str, Any] = {**ready.fields, 1000: [1, {"a": 2.5}], "own": b"x"}

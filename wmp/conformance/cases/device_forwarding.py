@@ -1,4 +1,4 @@
-"""What passes a device, and what does not (section 8)."""
+"""Messages that pass a device, and messages that do not (section 8)."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ __all__ = [
 
 
 def _device(path: Path) -> tuple[Any, Any, Any]:
-    """The hop that the device has appended to a ``from``: identity, epoch, local id."""
+    """Give the hop that the device has appended to a ``from``: identity, epoch, local id."""
     return path[-3], path[-2], path[-1]
 
 
@@ -41,7 +41,7 @@ def _pair(talk: DeviceTalk) -> tuple[Neighbor, Neighbor, Path, Path]:
 
 @case("WMP-1.4", links=2)
 def a_socket_for_each_upstream(talk: DeviceTalk) -> None:
-    """Each upstream has a connection of its own, by which it is heard and answered."""
+    """Each upstream has a connection of its own, over which the device receives and sends."""
     below, above = talk.joined(2)
     for one in above:
         below.send(Command.PING, label=one.name)
@@ -55,7 +55,7 @@ def a_socket_for_each_upstream(talk: DeviceTalk) -> None:
 
 @case("WMP-1.6", "WMP-8.8", profile="device")
 def nobody_else_is_affected(talk: DeviceTalk) -> None:
-    """What cannot be sent to one peer is reported, and the others get theirs."""
+    """A message that cannot be sent to one peer is reported; other peers get theirs."""
     below, above, down, _ = _pair(talk)
     gone = talk.below("gone")
     lost, _ = talk.route(above, gone)
@@ -88,17 +88,21 @@ def discovery_from_above(talk: DeviceTalk) -> None:
     for command, fields in said.items():
         above.send(command, **fields)
         above.error(ErrorCode.DIRECTION, "WMP-10.4")
-        below.never(command, what="it came from above")
+        below.never(command, what="the command came from above")
 
 
 @case("WMP-8.2", "WMP-8.3", "WMP-2.5")
 def there_and_back(talk: DeviceTalk) -> None:
-    """A message follows its ``to``, loses the device's hop there and gains it in ``from``."""
+    """A message follows its ``to``, where the device's hop is removed; ``from`` gains this hop."""
     below, (above,) = talk.joined()
     below.send(Command.PING, label="up")
     ping = above.expect(Command.PING, rule="WMP-8.1")
     source = ping.message.source
-    talk.check(len(source) == 5, f"from is {source!r}: sender, then one hop of three", "WMP-8.3")
+    talk.check(
+        len(source) == 5,
+        f"from is {source!r}; expected the sender and one hop of three items",
+        "WMP-8.3",
+    )
     talk.check(source[:2] == below.path, f"from begins with {source[:2]!r}", "WMP-8.3")
     talk.check(isinstance(source[4], bytes), f"the local id is {source[4]!r}", "WMP-8.3")
     above.send(Command.PONG, to=ping.message.answer_to, expire=6000, session=1)
@@ -107,7 +111,9 @@ def there_and_back(talk: DeviceTalk) -> None:
     back = pong.message.source
     talk.check(len(back) == 5 and back[:2] == above.path, f"from is {back!r}", "WMP-8.3")
     talk.check(isinstance(back[4], int), f"the local id of a DEALER is {back[4]!r}", "WMP-8.3")
-    talk.check(_device(back)[:2] == _device(source)[:2], "its hop has two names", "WMP-8.3")
+    talk.check(
+        _device(back)[:2] == _device(source)[:2], "the device's hop has two identities", "WMP-8.3"
+    )
     below.send(Command.BYE, to=back[::-1], session=1, ack=0)
     bye = above.expect(Command.BYE)
     talk.check(bye.message.to == above.path[::-1], f"to is {bye.message.to!r} on arrival")
@@ -115,21 +121,21 @@ def there_and_back(talk: DeviceTalk) -> None:
 
 @case("WMP-8.2")
 def each_to_its_own(talk: DeviceTalk) -> None:
-    """What is for one connection goes to that one, and to no other."""
+    """A message for one connection arrives at this connection only."""
     below, above, down, _ = _pair(talk)
     other = talk.below("other")
     theirs, _ = talk.route(above, other)
     above.send(Command.PONG, to=theirs, expire=6000, session=7)
     received = other.expect(Command.PONG)
-    talk.check(received["session"] == 7, "another message arrives")
-    below.never(Command.PONG, what="it was for another connection")
+    talk.check(received["session"] == 7, "another message arrived")
+    below.never(Command.PONG, what="the message was for another connection")
     above.send(Command.PONG, to=down, expire=6000, session=8)
     below.expect(Command.PONG)
 
 
 @case("WMP-8.2", "WMP-8.3", links=2)
 def each_upstream_its_own(talk: DeviceTalk) -> None:
-    """What is for one upstream goes to that one."""
+    """A message for one upstream arrives at this upstream only."""
     below, above = talk.joined(2)
     ups = [talk.route(one, below)[1] for one in above]
     for one in above:
@@ -139,21 +145,21 @@ def each_upstream_its_own(talk: DeviceTalk) -> None:
         below.send(Command.PING, to=up, label=f"to {index}")
         received = above[index].expect(Command.PING)
         talk.check(received["label"] == f"to {index}", f"{received['label']!r} arrives there")
-        above[1 - index].never(Command.PING, what="it was for the other upstream")
+        above[1 - index].never(Command.PING, what="the message was for the other upstream")
 
 
 @case("WMP-8.3", "WMP-12.2")
 def a_hop_is_not_believed(talk: DeviceTalk) -> None:
-    """The hop is what the device's own socket saw, whatever the message claims."""
+    """The hop names the socket over which the message came, whatever the message claims."""
     below, above, down, _ = _pair(talk)
     forged = (b"somebody", 1, b"before", 2, b"\x00forged")
     below.send(Command.PING, source=forged, label="forged")
     received = above.expect(Command.PING)
     source = received.message.source
-    talk.check(source[:5] == forged, f"from is {source!r}: what came before is kept")
+    talk.check(source[:5] == forged, f"from is {source!r}; expected the forged hops to be kept")
     talk.check(
         source[5:] == (down[2], down[1], down[0]),
-        f"its own hop is {source[5:]!r}, before {down[2::-1]!r}",
+        f"the device's own hop is {source[5:]!r}, before {down[2::-1]!r}",
         "WMP-12.2",
     )
     above.send(Command.PONG, to=received.message.answer_to, expire=6000, session=1)
@@ -163,7 +169,7 @@ def a_hop_is_not_believed(talk: DeviceTalk) -> None:
 
 @case("WMP-8.4", "WMP-2.3", profile="device")
 def nothing_is_changed(talk: DeviceTalk) -> None:
-    """Fields, columns and payloads pass as they came, known or not."""
+    """Fields, columns and payloads pass unchanged, known or unknown."""
     below, above, down, up = _pair(talk)
     fields: dict[int | str, Any] = {
         0: 9,
@@ -190,13 +196,14 @@ def nothing_is_changed(talk: DeviceTalk) -> None:
             talk.check(same, f"fields are {dict(head.fields)!r} on arrival")
             behind = [bytes(frame) for frame in received.frames[1:]]
             talk.check(
-                behind == [bytes(frame) for frame in sent[1:]], "what follows the head is changed"
+                behind == [bytes(frame) for frame in sent[1:]],
+                "the frames behind the head are changed",
             )
 
 
 @case("WMP-8.5")
 def loops_end(talk: DeviceTalk) -> None:
-    """What has passed this device, or 16 devices, is dropped with ERROR loop."""
+    """A message that has passed this device, or 16 devices, is dropped with ERROR loop."""
     below, above, down, _ = _pair(talk)
     device = (down[2], down[1], b"\x00earlier")
     below.send(Command.PING, source=(*below.path, *device), label="round")
@@ -204,17 +211,17 @@ def loops_end(talk: DeviceTalk) -> None:
     hops = tuple(item for n in range(16) for item in (b"d%d" % n, 1, b"\x00"))
     below.send(Command.PING, source=(*below.path, *hops), label="too far")
     below.error(ErrorCode.LOOP, "WMP-8.5")
-    above.never(Command.PING, what="it must not go on")
+    above.never(Command.PING, what="the message must be dropped")
     below.send(Command.PING, source=(*below.path, *hops[:-3]), label="far")
     above.expect(Command.PING)
 
 
 @case("WMP-8.6")
 def wrong_hops(talk: DeviceTalk) -> None:
-    """Another device's hop is misrouted; an older epoch of this one unreachable."""
+    """A hop of another device is misrouted; a hop of an older epoch is unreachable."""
     below, above, down, up = _pair(talk)
     for side, to in ((above, down), (below, up)):
-        command, fields = _said(side)
+        command, fields = _one_message(side)
         side.send(command, to=(to[0], to[1], b"another", *to[3:]), **fields)
         side.error(ErrorCode.MISROUTED, "WMP-8.6")
         side.send(command, to=to[3:], **fields)
@@ -228,7 +235,7 @@ def _older(epoch: Any) -> int:
     return older
 
 
-def _said(side: Neighbor) -> tuple[Command, dict[str, Any]]:
+def _one_message(side: Neighbor) -> tuple[Command, dict[str, Any]]:
     if side.side == "taken":
         return Command.PONG, {"expire": 6000, "session": 1}
     return Command.BYE, {}
@@ -236,7 +243,7 @@ def _said(side: Neighbor) -> tuple[Command, dict[str, Any]]:
 
 @case("WMP-8.7")
 def nothing_is_remembered(talk: DeviceTalk) -> None:
-    """Whatever was said before, a message goes where its ``to`` says: also DONE first."""
+    """A message follows its ``to`` after any other messages, even when DONE comes first."""
     below, above, down, up = _pair(talk)
     done = Columns([5], [1], outcomes=[0], payloads=[b"r"])
     owner = (b"owner", 3)
@@ -253,7 +260,7 @@ def nothing_is_remembered(talk: DeviceTalk) -> None:
 
 @case("WMP-8.8")
 def what_cannot_be_passed_on(talk: DeviceTalk) -> None:
-    """A message for a connection that is gone is answered ERROR unreachable."""
+    """A message for a closed connection is answered by ERROR unreachable."""
     _, above, _, _ = _pair(talk)
     gone = talk.below("gone")
     down, _ = talk.route(above, gone)
@@ -266,33 +273,33 @@ def what_cannot_be_passed_on(talk: DeviceTalk) -> None:
         error.message.to == above.path[::-1], f"ERROR goes to {error.message.to!r}", "WMP-8.8"
     )
     above.send(Command.ERROR, to=down, code="unknown")
-    above.never(Command.ERROR, rule="WMP-10.3", what="an ERROR is answered")
+    above.never(Command.ERROR, rule="WMP-10.3", what="an ERROR was answered")
 
 
 @case("WMP-8.9")
 def sides(talk: DeviceTalk) -> None:
-    """A local id of the wrong side is misrouted: nothing leaves on the side it came from."""
+    """A local id of the wrong side is misrouted: no message leaves on the side of its arrival."""
     below, above, down, up = _pair(talk)
     other = talk.below("other")
     theirs, _ = talk.route(above, other)
     below.send(Command.BYE, to=(theirs[0], *up[1:3], *theirs[3:]))
     below.error(ErrorCode.MISROUTED, "WMP-8.9")
-    other.never(Command.BYE, what="it came from below")
+    other.never(Command.BYE, what="the message came from below")
     above.send(Command.PONG, to=(up[0], *down[1:]), expire=6000, session=1)
     above.error(ErrorCode.MISROUTED, "WMP-8.9")
-    above.never(Command.PONG, what="it came from above")
+    above.never(Command.PONG, what="the message came from above")
 
 
 @case("WMP-10.4", profile="device")
 def directions(talk: DeviceTalk) -> None:
-    """Managers' commands do not come from below, nor workers' from above."""
+    """Commands of managers from below, and commands of workers from above, are refused."""
     below, above, down, up = _pair(talk)
     below.send(Command.PONG, to=up, expire=6000, session=1)
     below.error(ErrorCode.DIRECTION, "WMP-10.4")
-    above.never(Command.PONG, what="a manager's command from below")
+    above.never(Command.PONG, what="a manager's command came from below")
     above.send(Command.BYE, to=down)
     above.error(ErrorCode.DIRECTION, "WMP-10.4")
-    below.never(Command.BYE, what="a worker's command from above")
+    below.never(Command.BYE, what="a worker's command came from above")
     for frames, code in (
         (b"\x85\x02\x09\x80\x82\x41x\x01\xa0", ErrorCode.VERSION),
         (b"\x85\x01\x18\x63\x80\x82\x41x\x01\xa0", ErrorCode.COMMAND),

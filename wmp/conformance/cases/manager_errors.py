@@ -1,4 +1,4 @@
-"""What a manager must refuse, ignore and answer (sections 2 and 10)."""
+"""Messages that a manager must refuse, ignore or answer (sections 2 and 10)."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ __all__ = [
 
 
 def _give(worker: PlayedWorker, lock: int) -> Message:
-    """A GIVE that would be answered."""
+    """A GIVE that the manager would answer."""
     fields: dict[int | str, Any] = {
         Field.ROLES: ["echo"],
         Field.NEEDS: {"slots": 1},
@@ -63,7 +63,7 @@ def _give(worker: PlayedWorker, lock: int) -> Message:
 
 
 def _refused(talk: ManagerTalk, worker: PlayedWorker, bad: Iterable[Bad], rule: str) -> None:
-    """Each is answered by the right ERROR, and nothing of it is acted on."""
+    """Hold that each message is answered by the right ERROR, and has no effect."""
     for one in bad:
         if one.rule != rule:
             continue
@@ -74,12 +74,14 @@ def _refused(talk: ManagerTalk, worker: PlayedWorker, bad: Iterable[Bad], rule: 
         )
         talk.check(
             error["code"] in one.codes,
-            f"{one.what} is answered by ERROR {error['code']!r}, expected {one.codes[0]!r}",
+            f"{one.what} gets ERROR {error['code']!r}, expected {one.codes[0]!r}",
             rule,
         )
         acts = {received.command for received in worker.inbox} & {Command.TAKE, Command.NO}
-        talk.check(not acts, f"{one.what} is acted on, and refused", rule)
-    worker.never(Command.TAKE, Command.NO, Command.WAKE, rule=rule, what="one of these acts")
+        talk.check(not acts, f"{one.what} has an effect, though it is refused", rule)
+    worker.never(
+        Command.TAKE, Command.NO, Command.WAKE, rule=rule, what="a refused message has an effect"
+    )
 
 
 def _refused_gives(talk: ManagerTalk, rule: str) -> None:
@@ -91,22 +93,22 @@ def _refused_gives(talk: ManagerTalk, rule: str) -> None:
 
 @case("WMP-2.1", profile="secure")
 def no_head(talk: ManagerTalk) -> None:
-    """What has no array of five for a head is refused."""
+    """A message whose head is not an array of five is refused."""
     _refused_gives(talk, "WMP-2.1")
 
 
 @case("WMP-2.2", profile="secure")
 def no_plain_cbor(talk: ManagerTalk) -> None:
-    """Tags, indefinite lengths, duplicate keys, deep nesting and rests are refused."""
+    """Tags, indefinite lengths, duplicate keys, deep nesting and surplus bytes are refused."""
     _refused_gives(talk, "WMP-2.2")
 
 
 @case("WMP-2.2")
 def longer_forms_are_no_reason_to_die(talk: ManagerTalk) -> None:
-    """Integers that are longer than needed are taken or refused."""
+    """Integers that are longer than needed are accepted or refused."""
     worker = talk.met()
     head = bytes(codec.encode(Message(Command.PING, (), worker.path, {}))[0])
-    # An epoch in eight bytes: what comes last before the empty map.
+    # An epoch in eight bytes: the last item before the empty map.
     epoch = worker.epoch.to_bytes(2, "big")
     worker.raw(head.replace(b"\x19" + epoch, b"\x1b" + worker.epoch.to_bytes(8, "big")))
     received = worker.expect(Command.PONG, Command.ERROR)
@@ -115,7 +117,7 @@ def longer_forms_are_no_reason_to_die(talk: ManagerTalk) -> None:
 
 @case("WMP-2.3")
 def unknown_keys(talk: ManagerTalk) -> None:
-    """Keys and columns that it does not know are ignored."""
+    """Unknown keys and columns are ignored."""
     worker = talk.met()
     name = talk.submit()
     give = _give(worker, 1)
@@ -130,7 +132,7 @@ def unknown_keys(talk: ManagerTalk) -> None:
     give = evolve(give, fields={**give.fields, Field.LOCK: 2, **strange})
     worker.promise(2, 1)
     worker.raw(*codec.encode(give))
-    worker.expect(Command.TAKE, Command.NO, lock=2, what="its GIVE has keys of a later version")
+    worker.expect(Command.TAKE, Command.NO, lock=2, what="the GIVE has keys of a later version")
     worker.done(job)
     talk.end_of(name)
 
@@ -143,19 +145,19 @@ def wrong_types(talk: ManagerTalk) -> None:
 
 @case("WMP-2.5", profile="secure")
 def no_path(talk: ManagerTalk) -> None:
-    """What has no path for a ``from`` is refused."""
+    """A message whose ``from`` is not a path is refused."""
     _refused_gives(talk, "WMP-2.5")
 
 
 @case("WMP-2.6", profile="secure")
 def no_receiver(talk: ManagerTalk) -> None:
-    """What must have a ``to``, and has none, is refused."""
+    """A message without its required ``to`` is refused."""
     _refused_gives(talk, "WMP-2.6")
 
 
 @case("WMP-2.7", "WMP-9.6", profile="secure")
 def somebody_else(talk: ManagerTalk) -> None:
-    """A message for somebody else is misrouted; for an older epoch, superseded."""
+    """A message for another peer is misrouted; for an older epoch, superseded."""
     worker = talk.met()
     assert worker.testee is not None
     identity, epoch = worker.testee
@@ -174,10 +176,10 @@ def somebody_else(talk: ManagerTalk) -> None:
         about = error["about_peer"]
         talk.check(
             about is not None and tuple(about) == (to[-1], to[-2]),
-            f"to {to!r}: ERROR about {about!r}, expected the one that is named there",
+            f"to {to!r}: ERROR about {about!r}, expected the peer named there",
         )
         talk.check(error.message.to == worker.path[::-1], "ERROR has no receiver", "WMP-10.2")
-        worker.never(Command.TAKE, Command.NO, what="it was not for this manager")
+        worker.never(Command.TAKE, Command.NO, what="the GIVE was for another peer")
     talk.check(len(worker.take()) == 1, "the GIVE that follows gets no job")
 
 
@@ -204,7 +206,7 @@ def _refused_dones(talk: ManagerTalk, rule: str) -> None:
 
 @case("WMP-2.8", profile="secure")
 def bad_columns_are_refused(talk: ManagerTalk) -> None:
-    """Columns that are missing, ragged or of wrong types are refused."""
+    """Missing columns, columns of different lengths and columns of wrong types are refused."""
     _refused_dones(talk, "WMP-2.8")
 
 
@@ -222,14 +224,14 @@ def a_single_value(talk: ManagerTalk) -> None:
     for job in jobs:
         talk.book.finished.add(job.id)
     worker.raw(head, columns)
-    told = [talk.end_of(name).payload for name in names]
+    results = [talk.end_of(name).payload for name in names]
     by_job = {job.payload.decode(): bytes((65 + row,)) for row, job in enumerate(jobs)}
-    talk.check(told == [by_job[name] for name in names], f"the submitters were told {told}")
+    talk.check(results == [by_job[name] for name in names], f"the manager reported {results}")
 
 
 @case("WMP-2.9", profile="secure")
 def payload_frames(talk: ManagerTalk) -> None:
-    """There are as many payload frames as nulls."""
+    """A message has as many payload frames as nulls."""
     _refused_dones(talk, "WMP-2.9")
 
 
@@ -244,30 +246,30 @@ def payload_outside(talk: ManagerTalk) -> None:
     worker.number += 1
     worker.raw(head, b"\xa4\x01\x81" + id + b"\x02\x81\x01\x04\x81\x00\x05\x81\xf6", b"outside")
     end = talk.end_of(name)
-    talk.check(end.payload == b"outside", f"the submitter was told {end.payload!r}")
+    talk.check(end.payload == b"outside", f"the manager reported {end.payload!r}")
 
 
 @case("WMP-2.9")
 def large_payloads(talk: ManagerTalk) -> None:
-    """Payloads of every size arrive as they were, large ones in frames of their own."""
+    """Payloads of every size arrive unchanged, large ones in frames of their own."""
     worker = talk.met()
     for size in (0, 1, 4096, 4097, 300_000):
         payload = bytes(size)
         name = talk.submit(payload)
         lock = worker.give()
         take = worker.expect(Command.TAKE, lock=lock, rule="WMP-4.4", within=2.0)
-        talk.check(take.payloads == [payload], f"a payload of {size} bytes is another one")
+        talk.check(take.payloads == [payload], f"a payload of {size} bytes arrives changed")
         if size > 4096:
             apart = len(take.frames) == 3
             talk.check(apart, f"{size} bytes of payload are in the columns", level="should")
         worker.done(*worker.held.values())
         end = talk.end_of(name, within=2.0)
-        talk.check(end.payload == payload, f"a result of {size} bytes is another one")
+        talk.check(end.payload == payload, f"a result of {size} bytes arrives changed")
 
 
 @case("WMP-2.10", "WMP-1.1")
 def above_the_limits(talk: ManagerTalk) -> None:
-    """What is longer or more than the limits is refused."""
+    """A message beyond the limits is refused."""
     worker = talk.met()
     talk.submit()
     ready = Message(
@@ -298,7 +300,7 @@ def _message(bad: Bad) -> Message | None:
 
 @case("WMP-10.1")
 def garbage(talk: ManagerTalk) -> None:
-    """Whatever arrives, it goes on."""
+    """The manager survives noise."""
     worker = talk.met()
     name = talk.submit()
     job = worker.one()
@@ -329,7 +331,7 @@ def garbage(talk: ManagerTalk) -> None:
 
 @case("WMP-10.1", "WMP-2.1", "WMP-2.4", "WMP-2.6", "WMP-2.7")
 def what_is_not_for_it(talk: ManagerTalk) -> None:
-    """What cannot be understood, or is for somebody else, changes nothing."""
+    """A message that is unreadable, or for another peer, changes nothing."""
     worker = talk.met()
     name = talk.submit()
     job = worker.one()
@@ -342,7 +344,7 @@ def what_is_not_for_it(talk: ManagerTalk) -> None:
             worker.raw(*codec.encode(other))
     for message in _for_workers(worker):
         worker.raw(*codec.encode(message))
-    worker.never(Command.TAKE, Command.NO, Command.WAKE, what="one of these acts")
+    worker.never(Command.TAKE, Command.NO, Command.WAKE, what="a wrong message has an effect")
     talk.not_ended(name)
     worker.done(job)
     talk.end_of(name)
@@ -352,19 +354,19 @@ def what_is_not_for_it(talk: ManagerTalk) -> None:
 
 @case("WMP-10.2")
 def errors_find_their_way(talk: ManagerTalk) -> None:
-    """ERROR goes along the reversed ``from``, or to the neighbor when that cannot be read."""
+    """ERROR follows the reversed ``from``, or goes to the neighbor if ``from`` is unreadable."""
     worker = talk.met(hops=(b"device", 3, b"\x00\x01\x02"))
     worker.send(Command.PING, to=(1, b"somebody"), source=worker.path, session=None, ack=None)
     error = worker.expect(Command.ERROR)
     talk.check(error.message.to == worker.path[::-1], f"ERROR goes to {error.message.to!r}")
     worker.raw(b"not a message")
     error = worker.expect(Command.ERROR)
-    talk.check(not error.message.to, f"ERROR goes to {error.message.to!r}, expected nobody")
+    talk.check(not error.message.to, f"ERROR goes to {error.message.to!r}, expected no receiver")
 
 
 @case("WMP-10.3")
 def errors_are_not_answered(talk: ManagerTalk) -> None:
-    """No ERROR is answered by ERROR, not even a broken one."""
+    """No ERROR is answered by ERROR, not even a malformed one."""
     worker = talk.met()
     worker.error(ErrorCode.MALFORMED, to=(1, b"somebody"))
     worker.error(ErrorCode.UNKNOWN, about=int(Command.GIVE), about_number=7)
@@ -372,12 +374,12 @@ def errors_are_not_answered(talk: ManagerTalk) -> None:
     worker.send(Command.ERROR, text="without a code")
     worker.send(Command.ERROR, code=7)
     worker.raw(b"\x85\x01\x0c\x80\x80\xa0")
-    worker.never(Command.ERROR, during=1.0, what="an ERROR is answered")
+    worker.never(Command.ERROR, during=1.0, what="an ERROR was answered")
 
 
 @case("WMP-10.4")
 def command_version_direction(talk: ManagerTalk) -> None:
-    """Unknown commands, other versions and commands for workers have codes of their own."""
+    """Unknown commands, other versions and workers' commands get codes of their own."""
     _refused_gives(talk, "WMP-10.4")
     worker = talk.met()
     for message in _for_workers(worker):
@@ -386,7 +388,7 @@ def command_version_direction(talk: ManagerTalk) -> None:
         name = message.command.name
         talk.check(
             error["code"] == ErrorCode.DIRECTION,
-            f"{name} is answered by ERROR {error['code']!r}, expected 'direction'",
+            f"{name} gets ERROR {error['code']!r}, expected 'direction'",
         )
 
 
@@ -404,7 +406,7 @@ def _for_workers(worker: PlayedWorker) -> list[Message]:
 
 @case("WMP-10.5")
 def another_owner(talk: ManagerTalk) -> None:
-    """A DONE that names an owner for which it does not forward is ERROR unknown."""
+    """A DONE for another owner, for which the manager does not forward, gets ERROR unknown."""
     worker = talk.met()
     name = talk.submit()
     job = worker.one()
@@ -419,7 +421,7 @@ def another_owner(talk: ManagerTalk) -> None:
 
 @case("WMP-10.5")
 def a_job_never_given_out(talk: ManagerTalk) -> None:
-    """An entry with a number never given out is ERROR unknown; the others count."""
+    """A DONE entry of a job that was never granted gets ERROR unknown; other entries count."""
     worker = talk.met()
     name = talk.submit()
     job = worker.one()
@@ -434,7 +436,7 @@ def a_job_never_given_out(talk: ManagerTalk) -> None:
     error = worker.expect(Command.ERROR)
     talk.check(error["code"] == ErrorCode.UNKNOWN, f"ERROR {error['code']!r}")
     end = talk.end_of(name)
-    talk.check(end.payload == b"mine", f"the submitter was told {end.payload!r}")
+    talk.check(end.payload == b"mine", f"the manager reported {end.payload!r}")
 
 
 @case("WMP-10.6")
@@ -445,7 +447,7 @@ def unknown_code(talk: ManagerTalk) -> None:
     job = worker.one()
     worker.error("of a later version", about_peer=(worker.identity, worker.epoch))
     worker.error("of a later version", about_peer=worker.testee)
-    worker.never(Command.ERROR, what="an ERROR is answered", rule="WMP-10.3")
+    worker.never(Command.ERROR, what="an ERROR was answered", rule="WMP-10.3")
     worker.done(job)
     talk.end_of(name)
 

@@ -1,4 +1,4 @@
-"""READY and WAKE (section 3), asked of a manager."""
+"""READY and WAKE (section 3), as tests of a manager."""
 
 from __future__ import annotations
 
@@ -35,21 +35,21 @@ def plain_handshake(talk: ManagerTalk) -> None:
     talk.not_ended(name)
     worker.done(job, payloads=[b"answer"])
     end = talk.end_of(name)
-    talk.check(end.payload == b"answer", f"the submitter was told {end.payload!r}")
+    talk.check(end.payload == b"answer", f"the manager reported {end.payload!r}")
 
 
 @case("WMP-1.1")
 def one_identity(talk: ManagerTalk) -> None:
-    """It calls itself by one identity of 1 to 255 bytes and one epoch."""
+    """The manager uses one identity of 1 to 255 bytes, and one epoch."""
     first, second = talk.met(), talk.met()
-    talk.check(first.testee == second.testee, "two workers hear two names")
+    talk.check(first.testee == second.testee, "two workers receive two identities")
     talk.submit()
     talk.check(first.take_one().attempt == 1, "the first attempt is not 1", "WMP-6.1")
 
 
 @case("WMP-1.2", "WMP-1.8", "WMP-2.5")
 def answers_follow_the_latest_route(talk: ManagerTalk) -> None:
-    """What is for a worker goes over the connection and path it was last heard on."""
+    """A message to a worker uses the connection and path of the worker's last message."""
     worker = talk.met()
     worker.ready(1)
     worker.ping()
@@ -57,23 +57,23 @@ def answers_follow_the_latest_route(talk: ManagerTalk) -> None:
     old = worker.connection
     worker.move(talk.wire.dial(), hops=(b"device", 3, b"\x00\x01\x02"))
     pong = worker.ask()
-    talk.check(pong.connection != old, "PONG goes to the connection of before")
+    talk.check(pong.connection != old, "PONG goes to the old connection")
     talk.check(pong.message.to == worker.path[::-1], f"PONG goes to {pong.message.to!r}")
     talk.submit()
-    wake = worker.expect(Command.WAKE, what="its READY was heard on another route")
-    talk.check(wake.connection != old, "WAKE goes to the connection of before")
+    wake = worker.expect(Command.WAKE, what="its READY arrived on another route")
+    talk.check(wake.connection != old, "WAKE goes to the old connection")
     talk.check(wake.message.to == worker.path[::-1], f"WAKE goes to {wake.message.to!r}")
 
 
 @case("WMP-1.5", "WMP-1.8")
 def a_connection_is_no_identity(talk: ManagerTalk) -> None:
-    """Two workers behind one connection are two; one on two connections is one."""
+    """Two workers on one connection count as two; one worker on two connections counts as one."""
     first = talk.met(hops=(b"device", 3, b"\x00\x01"))
     second = talk.met(connection=first.connection, hops=(b"device", 3, b"\x00\x02"))
     talk.check(first.session != 0 and second.session != 0, "no session", "WMP-7.5")
     first.ready(2)
     pong = second.ask()
-    talk.check(pong["ready"] is None, "the READY of one is remembered of the other")
+    talk.check(pong["ready"] is None, "one worker has the READY of the other")
     first.move(talk.wire.dial(), hops=())
     pong = first.ask()
     talk.check(pong["ready"] == 1, "its READY is forgotten with its connection", "WMP-1.8")
@@ -81,7 +81,7 @@ def a_connection_is_no_identity(talk: ManagerTalk) -> None:
 
 @case("WMP-3.3")
 def repeated_ready(talk: ManagerTalk) -> None:
-    """A READY whose number is not greater is ignored; WAKE consumed its credit."""
+    """A READY whose number is not greater is ignored: it does not restore consumed credit."""
     worker = talk.met()
     worker.ready(1)
     talk.submit()
@@ -89,7 +89,7 @@ def repeated_ready(talk: ManagerTalk) -> None:
     worker.ready(1, ready=worker.ready_number)
     worker.ready(1, ready=worker.ready_number)
     talk.submit()
-    worker.never(Command.WAKE, during=2.0, what="a repeated READY brought credit back")
+    worker.never(Command.WAKE, during=2.0, what="a repeated READY restored credit")
 
 
 @case("WMP-3.3", "WMP-9.2")
@@ -103,7 +103,7 @@ def newest_ready_replaces(talk: ManagerTalk) -> None:
     talk.check(pong["ready"] == 6, f"PONG remembers READY {pong['ready']}, expected 6")
     talk.check(pong["credit"] == 4, f"PONG remembers credit {pong['credit']}, expected 4")
     talk.submit(role="echo")
-    worker.never(Command.WAKE, during=1.0, what="its newest READY does not offer the role")
+    worker.never(Command.WAKE, during=1.0, what="the newest READY does not offer the role")
     talk.submit(role="other")
     wake = worker.expect(Command.WAKE)
     talk.check(wake["role"] == "other", f"WAKE for {wake['role']!r}")
@@ -111,7 +111,7 @@ def newest_ready_replaces(talk: ManagerTalk) -> None:
 
 @case("WMP-3.4")
 def wake_where_it_fits(talk: ManagerTalk) -> None:
-    """WAKE only for credit, role and resources; never more than the credit."""
+    """WAKE goes out only for credit, role and resources, and never for more than the credit."""
     other = talk.met("other", roles=["other"])
     poor = talk.met("poor", resources={"memory": 100})
     busy = talk.met("busy")
@@ -125,37 +125,37 @@ def wake_where_it_fits(talk: ManagerTalk) -> None:
     woken = 0
     while (wake := fit.wait_for(Command.WAKE, within=1.0)) is not None:
         woken += wake["count"]
-    talk.check(woken > 0, "nobody is woken, though one is eligible", "WMP-3.6")
+    talk.check(woken > 0, "no worker is woken, though one is eligible", "WMP-3.6")
     for worker in (other, poor, busy):
-        worker.never(Command.WAKE, what="it is not eligible")
+        worker.never(Command.WAKE, what="the worker is not eligible")
     pong = fit.ask()
     left = pong["credit"]
-    talk.check(left == 2 - woken, f"of credit 2, {left} is left after WAKE for {woken}")
+    talk.check(left == 2 - woken, f"credit 2 becomes {left} after WAKE for {woken}")
 
 
 @case("WMP-3.5")
 def one_job_wakes_one(talk: ManagerTalk) -> None:
-    """A job that waits wakes one worker; each timeout without GIVE doubles the bound at most."""
+    """A waiting job wakes one worker; after each timeout without GIVE at most twice as many."""
     times = _wakes(talk)
     talk.check(bool(times), "nobody is woken", "WMP-3.6")
-    late = 0.6 * talk.wire.grace  # how much later than it was sent a message may be seen
+    late = 0.6 * talk.wire.grace  # how late a message may arrive
     for place, at in enumerate(times[1:], 2):
         least = 0.25 * ceil(log2(place)) - late - 1e-6
         talk.check(
             at - times[0] >= least,
-            f"{place} workers are woken {at - times[0]:.3f} units after the first, for one job",
+            f"{place} workers are woken for one job, {at - times[0]:.3f} units after the first",
         )
 
 
 @case("WMP-3.5", profile="liveness")
 def who_does_not_come(talk: ManagerTalk) -> None:
-    """When who was woken does not come, all others are woken in the end."""
+    """If the woken worker sends no GIVE, all others are woken in the end."""
     woken = len(_wakes(talk))
-    talk.check(woken == 4, f"{woken} of 4 workers are woken within 3 units, and none has come")
+    talk.check(woken == 4, f"{woken} of 4 workers are woken within 3 units, and none sent GIVE")
 
 
 def _wakes(talk: ManagerTalk) -> list[float]:
-    """When workers are woken for one job, for which none of them comes."""
+    """Give the times of the WAKEs for one job, which no worker answers."""
     workers = [talk.met() for _ in range(4)]
     for worker in workers:
         worker.ready(1)
@@ -168,32 +168,32 @@ def _wakes(talk: ManagerTalk) -> list[float]:
 
 @case("WMP-3.5")
 def give_answers_wake(talk: ManagerTalk) -> None:
-    """A WAKE that was answered by GIVE is no reason to wake others."""
+    """A WAKE that is answered by GIVE wakes no other worker."""
     first, second = talk.met(), talk.met()
     first.ready(1)
     talk.submit()
     first.expect(Command.WAKE)
     second.ready(1)
-    talk.check(len(first.take()) == 1, "no job came for the GIVE", "WMP-4.4")
+    talk.check(len(first.take()) == 1, "the GIVE got no job", "WMP-4.4")
     second.never(Command.WAKE, during=2.0, what="no job waits")
 
 
 @case("WMP-3.6")
 def ready_while_jobs_wait(talk: ManagerTalk) -> None:
-    """READY is answered by WAKE at once while jobs wait that nobody was woken for."""
+    """READY gets WAKE at once if jobs wait for which no worker was woken."""
     talk.submit()
     talk.submit()
     first, second = talk.met(), talk.met()
     first.ready(1)
     wake = first.expect(Command.WAKE)
-    talk.check(wake["count"] == 1, f"WAKE for {wake['count']} where credit is 1")
+    talk.check(wake["count"] == 1, f"WAKE for {wake['count']} with credit 1")
     second.ready(1)
     second.expect(Command.WAKE)
 
 
 @case("WMP-3.7")
 def everybody_gets_some(talk: ManagerTalk) -> None:
-    """Of two workers that always have room, each is woken now and then."""
+    """Of two workers that always have capacity, each is woken repeatedly."""
     workers = [talk.met(), talk.met()]
     woken = {worker.name: 0 for worker in workers}
     for worker in workers:
@@ -218,12 +218,12 @@ def everybody_gets_some(talk: ManagerTalk) -> None:
         taker.ready(1)
         talk.settle()
     few = min(woken.values())
-    talk.check(few >= 2, f"of 12 jobs, workers with the same room were woken for {woken}")
+    talk.check(few >= 2, f"workers with equal capacity were woken for {woken} of 12 jobs")
 
 
 @case("WMP-3.14")
 def ready_of_no_credit(talk: ManagerTalk) -> None:
-    """READY of credit 0 takes the worker out, and another is woken for the same jobs at once."""
+    """After READY of credit 0 a worker is not woken; another worker is woken at once."""
     workers = [talk.met(), talk.met()]
     for worker in workers:
         worker.ready(1)
@@ -234,5 +234,5 @@ def ready_of_no_credit(talk: ManagerTalk) -> None:
         taker, other = other, taker
         taker.expect(Command.WAKE)
     taker.ready(0)
-    other.expect(Command.WAKE, what="the one that was woken has no room")
-    taker.never(Command.WAKE, during=2.0, what="it said that it has no room")
+    other.expect(Command.WAKE, what="the worker that was woken has no capacity")
+    taker.never(Command.WAKE, during=2.0, what="the worker has reported no capacity")

@@ -1,4 +1,4 @@
-"""Jobs and leases (section 6), asked of a manager."""
+"""Jobs and leases (section 6), as tests of a manager."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ __all__ = [
 
 @case("WMP-6.1", profile="reliable")
 def attempts_grow(talk: ManagerTalk) -> None:
-    """A job stays the manager's until its end; every lease has a greater attempt."""
+    """A job stays with its manager until its end; every lease has a greater attempt."""
     worker = talk.met()
     name = talk.submit(retries=5)
     attempts = []
@@ -52,7 +52,7 @@ def attempts_grow(talk: ManagerTalk) -> None:
 
 @case("WMP-6.2", "WMP-7.2", profile="reliable")
 def stale_attempt(talk: ManagerTalk) -> None:
-    """A DONE of an older attempt is no end of the job; it is acknowledged."""
+    """A DONE of an older attempt does not end the job, and is acknowledged."""
     worker = talk.met()
     name = talk.submit(retries=5)
     first = worker.one().attempt
@@ -65,12 +65,12 @@ def stale_attempt(talk: ManagerTalk) -> None:
     talk.check(pong["ack"] == 1, f"ack is {pong['ack']} after the stale DONE 1", "WMP-7.2")
     worker.done(second, payloads=[b"fresh"])
     end = talk.end_of(name)
-    talk.check(end.payload == b"fresh", f"the submitter was told {end.payload!r}")
+    talk.check(end.payload == b"fresh", f"the manager reported {end.payload!r}")
 
 
 @case("WMP-6.2")
 def an_attempt_not_yet_granted(talk: ManagerTalk) -> None:
-    """A DONE of an attempt that was never granted is no end of the job."""
+    """A DONE of an attempt that was never granted does not end the job."""
     worker = talk.met()
     name = talk.submit()
     job = worker.one()
@@ -83,13 +83,13 @@ def an_attempt_not_yet_granted(talk: ManagerTalk) -> None:
 
 @case("WMP-6.3")
 def one_end(talk: ManagerTalk) -> None:
-    """A job ends once, however often and by whomever it is told."""
+    """A job ends once, however many DONEs arrive and from any worker."""
     worker, other = talk.met(), talk.met()
     name = talk.submit()
     job = worker.one()
     worker.done(job, payloads=[b"first"])
     end = talk.end_of(name)
-    talk.check(end.payload == b"first", f"the submitter was told {end.payload!r}")
+    talk.check(end.payload == b"first", f"the manager reported {end.payload!r}")
     worker.done(job, payloads=[b"second"])
     worker.done(job, outcome=Outcome.ERROR)
     other.done(job, payloads=[b"third"])
@@ -101,7 +101,7 @@ def one_end(talk: ManagerTalk) -> None:
 
 @case("WMP-6.2", "WMP-6.3")
 def result_of_somebody_else(talk: ManagerTalk) -> None:
-    """A DONE of a worker that does not hold the job is no end of it."""
+    """A DONE of a worker that does not hold the job does not end it."""
     worker, other = talk.met(), talk.met()
     name = talk.submit()
     job = worker.one()
@@ -111,12 +111,12 @@ def result_of_somebody_else(talk: ManagerTalk) -> None:
     talk.not_ended(name)
     worker.done(job, payloads=[b"mine"])
     end = talk.end_of(name)
-    talk.check(end.payload == b"mine", f"the submitter was told {end.payload!r}")
+    talk.check(end.payload == b"mine", f"the manager reported {end.payload!r}")
 
 
 @case("WMP-6.4")
 def lost_lease_goes_first(talk: ManagerTalk) -> None:
-    """A lost lease is queued again at once, before those that wait."""
+    """A job whose lease is lost is queued again at once, before the jobs that wait."""
     worker, other = talk.met(), talk.met()
     first = talk.submit()
     job = worker.one()
@@ -125,12 +125,14 @@ def lost_lease_goes_first(talk: ManagerTalk) -> None:
     worker.bye()
     talk.settle()
     again = other.one()
-    talk.check(again.payload == job.payload, f"{again.payload!r} is given before {first}")
+    talk.check(
+        again.payload == job.payload, f"{again.payload!r} is given before the lost job {first}"
+    )
 
 
 @case("WMP-6.4", "WMP-1.8")
 def a_route_is_no_lease(talk: ManagerTalk) -> None:
-    """A lease survives the route by which it was given."""
+    """A lease survives a change of route."""
     worker, other = talk.met(), talk.met()
     name = talk.submit()
     job = worker.one()
@@ -140,14 +142,14 @@ def a_route_is_no_lease(talk: ManagerTalk) -> None:
     worker.ping()
     talk.wire.hang_up(old)
     talk.settle()
-    talk.check(not other.take(), "the job is given away while its worker is alive")
+    talk.check(not other.take(), "the job is given away while its worker lives")
     worker.done(job)
     talk.end_of(name)
 
 
 @case("WMP-6.17", "WMP-6.4", "WMP-6.15")
 def retries_are_used_up(talk: ManagerTalk) -> None:
-    """A job that is lost more often than it may be ends as lost."""
+    """A job that loses more leases than it has retries ends as lost."""
     worker = talk.met()
     name = talk.submit(retries=1)
     for _ in range(2):
@@ -156,7 +158,7 @@ def retries_are_used_up(talk: ManagerTalk) -> None:
         worker.restart()
         worker.meet()
     talk.end_of(name, "lost")
-    talk.check(not worker.take(), "a job that has ended is given again")
+    talk.check(not worker.take(), "an ended job is given again")
 
 
 @case("WMP-6.17")
@@ -178,7 +180,7 @@ def what_never_left_costs_nothing(talk: ManagerTalk) -> None:
 
 @case("WMP-6.5")
 def refused_job(talk: ManagerTalk) -> None:
-    """A job that was refused is given again, to whoever asks."""
+    """A refused job is granted again, to any worker that asks."""
     worker, other = talk.met(), talk.met()
     name = talk.submit()
     worker.done(worker.one(), outcome=Outcome.REFUSED, payloads=[b"no room"])
@@ -205,25 +207,25 @@ def refusals_cost_nothing(talk: ManagerTalk) -> None:
             worker.done(jobs[0], outcome=Outcome.REFUSED, payloads=[b"no room"])
             refused += 1
         talk.wait(1.0)
-    talk.check(False, f"the job does not come again after {refused} refusals")
+    talk.check(False, f"the job is not given again after {refused} refusals")
 
 
 @case("WMP-6.5", profile="held-give")
 def not_to_who_refused(talk: ManagerTalk) -> None:
-    """Who refused a job does not get it again before another READY, GIVE or session."""
+    """A worker that refused a job gets it again only after another READY, GIVE or session."""
     worker, other = talk.met(), talk.met()
     name = talk.submit()
     lock = worker.give(3, hold=4.0)
     worker.expect(Command.TAKE, lock=lock, rule="WMP-4.4")
     worker.done(*worker.held.values(), outcome=Outcome.REFUSED, payloads=[b"no room"])
-    worker.never(Command.TAKE, during=2.0, what="it has just refused this job")
+    worker.never(Command.TAKE, during=2.0, what="the worker has just refused this job")
     other.done(other.one())
     talk.end_of(name)
 
 
 @case("WMP-6.7")
 def time_left(talk: ManagerTalk) -> None:
-    """``left`` is the time to the deadline, rounded up; null or absent without one."""
+    """``left`` is the time to the deadline, rounded up; null or absent without a deadline."""
     worker = talk.met()
     talk.submit()
     lock = worker.give()
@@ -249,16 +251,16 @@ def time_left(talk: ManagerTalk) -> None:
 
 @case("WMP-6.8")
 def deadline_in_the_queue(talk: ManagerTalk) -> None:
-    """A job whose deadline passes while it waits ends, and is not given any more."""
+    """A job whose deadline passes in the queue ends, and is not granted any more."""
     worker = talk.met()
     name = talk.submit(timeout=1.0)
     talk.end_of(name, "timeout", within=1.0 + talk.wire.grace)
-    talk.check(not worker.take(), "it is given after its end", "WMP-6.3")
+    talk.check(not worker.take(), "the job is given after its end", "WMP-6.3")
 
 
 @case("WMP-6.8")
 def deadline_at_a_worker(talk: ManagerTalk) -> None:
-    """A job whose deadline passes at a worker ends, and CANCEL is sent."""
+    """A job whose deadline passes at a worker ends, and the worker gets CANCEL."""
     worker = talk.met()
     name = talk.submit(timeout=1.0)
     job = worker.one()
@@ -275,7 +277,7 @@ def deadline_at_a_worker(talk: ManagerTalk) -> None:
 
 @case("WMP-6.9", "WMP-6.3", profile="status-cancel")
 def status_is_no_result(talk: ManagerTalk) -> None:
-    """STATUS of a job that is held does not end it."""
+    """STATUS does not end a job."""
     worker = talk.met()
     name = talk.submit()
     job = worker.one()
@@ -285,13 +287,13 @@ def status_is_no_result(talk: ManagerTalk) -> None:
     talk.not_ended(name)
     worker.done(job)
     talk.end_of(name)
-    told = len(talk.statuses)
-    talk.inform(f"the submitter was told {told} of 2 STATUS")
+    reports = len(talk.statuses)
+    talk.inform(f"the manager reported {reports} of 2 STATUS")
 
 
 @case("WMP-6.11")
 def handed_back(talk: ManagerTalk) -> None:
-    """DONE cancelled that nobody asked for hands the job back, at no cost."""
+    """DONE cancelled without CANCEL hands the job back, and costs no retry."""
     worker, other = talk.met(), talk.met()
     name = talk.submit(retries=0)
     for _ in range(2):
@@ -304,7 +306,7 @@ def handed_back(talk: ManagerTalk) -> None:
 
 @case("WMP-6.12")
 def cancelled_in_the_queue(talk: ManagerTalk) -> None:
-    """A job that was cancelled while it waited is not given."""
+    """A job that is cancelled in the queue is not granted."""
     worker = talk.met()
     first, name, last = talk.submit(), talk.submit(), talk.submit()
     talk.cancel(name)
@@ -327,12 +329,12 @@ def cancelled_at_a_worker(talk: ManagerTalk) -> None:
     )
     worker.done(job, outcome=Outcome.CANCELLED, payloads=[b""])
     talk.end_of(name, "cancelled")
-    talk.check(not other.take(), "it is given after its submitter saw it cancelled")
+    talk.check(not other.take(), "the job is given after it was reported cancelled")
 
 
 @case("WMP-6.12")
 def cancelled_and_lost(talk: ManagerTalk) -> None:
-    """A cancelled job whose worker goes ends as cancelled, and is not given again."""
+    """A cancelled job whose worker is lost ends as cancelled, and is not granted again."""
     worker, other = talk.met(), talk.met()
     name = talk.submit(retries=5)
     worker.one()
@@ -340,12 +342,12 @@ def cancelled_and_lost(talk: ManagerTalk) -> None:
     worker.expect(Command.CANCEL)
     worker.bye()
     talk.end_of(name, "cancelled")
-    talk.check(not other.take(), "it is given after its submitter saw it cancelled")
+    talk.check(not other.take(), "the job is given after it was reported cancelled")
 
 
 @case("WMP-6.12", "WMP-6.3")
 def result_beats_cancel(talk: ManagerTalk) -> None:
-    """A result that comes for a job that is being cancelled ends it, once."""
+    """A result that arrives during a cancellation ends the job, once."""
     worker = talk.met()
     name = talk.submit()
     job = worker.one()
@@ -356,35 +358,37 @@ def result_beats_cancel(talk: ManagerTalk) -> None:
         lambda: any(end.name == name for end in talk.collect_ends()),
         talk.wire.grace,
         "WMP-6.3",
-        "a job that was cancelled, and finished, does not end",
+        "a job that finished during its cancellation does not end",
     )
 
 
 @case("WMP-6.13")
 def order_of_submission(talk: ManagerTalk) -> None:
-    """Within a priority jobs are given in the order of their submission."""
+    """Jobs of one priority are granted in the order of submission."""
     worker = talk.met()
     names = [talk.submit() for _ in range(6)]
     given: list[bytes] = []
     for want in (1, 2, 3):
         given += [job.payload for job in worker.some(want)]
-    talk.check(given == [name.encode() for name in names], f"{names} are given as {given}")
+    talk.check(
+        given == [name.encode() for name in names], f"{names} are given in the order {given}"
+    )
 
 
 @case("WMP-6.13")
 def higher_priorities_first(talk: ManagerTalk) -> None:
-    """A job of higher priority is given before those of lower, whenever it came."""
+    """A job of higher priority is granted before jobs of lower priority, whenever it arrives."""
     worker = talk.met()
     low = talk.submit()
     high = talk.submit(priority=5)
     talk.settle()
     given = [job.payload.decode() for _ in range(2) for job in worker.take()]
-    talk.check(given == [high, low], f"given as {given}, expected {[high, low]}")
+    talk.check(given == [high, low], f"jobs are given in the order {given}, expected {[high, low]}")
 
 
 @case("WMP-6.15")
 def lost_at_the_worker(talk: ManagerTalk) -> None:
-    """DONE lost counts against the retries; used up, the job ends as lost with the cause."""
+    """DONE lost counts against the retries; without retries left the job ends as lost."""
     worker = talk.met()
     name = talk.submit(retries=1)
     worker.done(worker.one(), outcome=Outcome.LOST, payloads=[b"killed by signal 9"])
@@ -392,4 +396,4 @@ def lost_at_the_worker(talk: ManagerTalk) -> None:
     talk.not_ended(name)
     worker.done(worker.one(), outcome=Outcome.LOST, payloads=[b"killed by signal 9"])
     end = talk.end_of(name, "lost")
-    talk.check(b"signal 9" in end.payload, f"the cause is not told, but {end.payload!r}")
+    talk.check(b"signal 9" in end.payload, f"the cause is missing in {end.payload!r}")

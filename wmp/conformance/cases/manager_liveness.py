@@ -1,4 +1,4 @@
-"""Liveness, epochs, goodbye (section 9), asked of a manager."""
+"""Liveness, epochs, goodbye (section 9), as tests of a manager."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ __all__ = [
 
 @case("WMP-9.2")
 def pong_says_what_is_remembered(talk: ManagerTalk) -> None:
-    """PONG names READY, credit and lock, and what there is none of is absent."""
+    """PONG names the remembered READY, credit and lock, and omits the unknown ones."""
     worker = talk.met()
     pong = worker.ask()
     for name in ("ready", "lock"):
-        talk.check(pong[name] is None, f"PONG has {name} {pong[name]}, and there was none")
+        talk.check(pong[name] is None, f"PONG has {name} {pong[name]}, expected none")
     talk.check(pong["session"] >= 1, f"session {pong['session']}")
     talk.check(pong["expire"] > 0, f"expire {pong['expire']}")
     worker.ready(3)
@@ -42,7 +42,7 @@ def pong_says_what_is_remembered(talk: ManagerTalk) -> None:
 
 @case("WMP-9.2")
 def every_ping_is_answered(talk: ManagerTalk) -> None:
-    """PING is answered at once, with a receiver and without."""
+    """PING gets PONG at once, with ``to`` and without."""
     worker = talk.met()
     for to in ((), worker.to, (), worker.to):
         worker.ping(to=to)
@@ -51,7 +51,7 @@ def every_ping_is_answered(talk: ManagerTalk) -> None:
 
 @case("WMP-9.3")
 def silence_gives_a_worker_up(talk: ManagerTalk) -> None:
-    """After ``expire`` without a word a worker's leases are lost, its READY is forgotten."""
+    """After ``expire`` in silence a worker's leases are lost and its READY is forgotten."""
     worker, other = talk.met(), talk.met()
     expire = talk.book.expire
     name = talk.submit(retries=5)
@@ -68,25 +68,25 @@ def silence_gives_a_worker_up(talk: ManagerTalk) -> None:
     talk.end_of(name)
     worker.lively = True
     pong = worker.ask(to=())
-    talk.check(pong["ready"] is None, "its READY is remembered")
-    talk.check(pong["session"] > old, f"session {pong['session']} after {old}")
+    talk.check(pong["ready"] is None, "PONG still names the READY")
+    talk.check(pong["session"] > old, f"session {pong['session']}, expected more than {old}")
 
 
 @case("WMP-9.3", "WMP-9.2")
 def a_word_is_enough(talk: ManagerTalk) -> None:
-    """A worker that says anything within ``expire`` is not given up."""
+    """Any message within ``expire`` keeps a worker's leases."""
     worker, other = talk.met(), talk.met()
     name = talk.submit()
     job = worker.one()
     talk.wait(2.5 * talk.book.expire)
-    talk.check(not other.take(), "the job of a worker that is alive is given away", "WMP-6.4")
+    talk.check(not other.take(), "the job of a live worker is given away", "WMP-6.4")
     worker.done(job)
     talk.end_of(name)
 
 
 @case("WMP-9.6")
 def older_epoch(talk: ManagerTalk) -> None:
-    """A message of an older epoch is answered ERROR superseded, and not acted on."""
+    """A message of an older epoch gets ERROR superseded, and has no effect."""
     worker = talk.met()
     name = talk.submit()
     job = worker.one()
@@ -97,14 +97,14 @@ def older_epoch(talk: ManagerTalk) -> None:
         error = worker.expect(Command.ERROR)
         talk.check(error["code"] == ErrorCode.SUPERSEDED, f"ERROR {error['code']!r}")
         about = error["about_peer"]
-        talk.check(about is not None and tuple(about) == old, f"it is about {about!r}")
+        talk.check(about is not None and tuple(about) == old, f"ERROR is about {about!r}")
     worker.done(job)
     talk.end_of(name)
 
 
 @case("WMP-9.7")
 def newer_epoch(talk: ManagerTalk) -> None:
-    """A newer epoch starts anew: numbering, READY, leases."""
+    """A newer epoch has new numbers, no READY and no leases."""
     worker, other = talk.met(), talk.met()
     name = talk.submit(retries=5)
     worker.take()
@@ -115,18 +115,20 @@ def newer_epoch(talk: ManagerTalk) -> None:
     talk.check(pong["lock"] is None, f"lock {pong['lock']} of the older epoch is remembered")
     talk.check(pong["ack"] in (None, 0), f"ack {pong['ack']} of the older epoch")
     again = other.take()
-    talk.check(len(again) == 1, "the lease of the older epoch is not lost")
+    talk.check(len(again) == 1, "the lease of the older epoch is kept")
     other.done(*again)
     talk.end_of(name)
     talk.submit()
     lock = worker.give()
-    take = worker.expect(Command.TAKE, lock=lock, what="locks start anew with the epoch")
-    talk.check(take["number"] == 1, f"numbering goes on at {take['number']}")
+    take = worker.expect(
+        Command.TAKE, lock=lock, what="the lock numbers of a new epoch begin again"
+    )
+    talk.check(take["number"] == 1, f"the new numbering begins at {take['number']}")
 
 
 @case("WMP-9.8")
 def superseded_by_a_stranger(talk: ManagerTalk) -> None:
-    """Only a worker that it knows can tell a manager that it was replaced."""
+    """ERROR superseded from an unknown worker does not stop a manager."""
     worker = talk.met()
     assert worker.testee is not None
     worker.error(ErrorCode.SUPERSEDED, to=(), about_peer=worker.testee)
@@ -135,20 +137,22 @@ def superseded_by_a_stranger(talk: ManagerTalk) -> None:
     worker.error(ErrorCode.SUPERSEDED, about_peer=(worker.testee[0], worker.testee[1] - 1))
     talk.wire.may_end = True
     talk.settle()
-    talk.check(not talk.wire.ended, "it has stopped, and nobody who may has told it to")
+    talk.check(
+        not talk.wire.ended, "the manager stopped on ERROR superseded from an unknown worker"
+    )
     talk.wire.may_end = False
     worker.ask()
 
 
 @case("WMP-9.8")
 def superseded(talk: ManagerTalk) -> None:
-    """A manager that is told about its own epoch, by a worker that it knows, stops."""
+    """A manager stops on ERROR superseded about its own epoch from a known worker."""
     worker = talk.met()
     talk.over = talk.wire.may_end = True
     worker.lively = False
     worker.error(ErrorCode.SUPERSEDED, about_peer=worker.testee)
     talk.until(
-        lambda: talk.wire.ended, 5.0 + talk.wire.patience, "WMP-9.8", "it goes on, though replaced"
+        lambda: talk.wire.ended, 5.0 + talk.wire.patience, "WMP-9.8", "the replaced manager goes on"
     )
 
 
@@ -172,7 +176,7 @@ def goodbye(talk: ManagerTalk) -> None:
 
 @case("WMP-9.12", profile="reliable")
 def unreachable(talk: ManagerTalk) -> None:
-    """ERROR unreachable drops route and credit, not the leases."""
+    """ERROR unreachable drops route and credit, but no lease."""
     device = (b"device", 3, b"\x00\x01\x02")
     worker, other = talk.met("behind", hops=device), talk.met()
     name = talk.submit()
@@ -186,9 +190,9 @@ def unreachable(talk: ManagerTalk) -> None:
         about_peer=(worker.identity, worker.epoch),
     )
     talk.settle()
-    talk.check(not other.take(), "its lease is given away", "WMP-9.12")
+    talk.check(not other.take(), "the worker's lease is given away", "WMP-9.12")
     talk.submit(b"another")
-    worker.never(Command.WAKE, what="its route was dropped, and its credit with it")
+    worker.never(Command.WAKE, what="route and credit of the worker were dropped")
     other.done(*other.take())
     worker.lively = True
     worker.move(talk.wire.dial(), hops=())
@@ -200,7 +204,7 @@ def unreachable(talk: ManagerTalk) -> None:
 
 @case("WMP-9.12", "WMP-7.3", profile="reliable")
 def open_give_of_a_lost_route(talk: ManagerTalk) -> None:
-    """Open GIVEs of a worker that is unreachable are answered NO over the next route."""
+    """Open GIVEs of an unreachable worker get NO over the next route."""
     device = (b"device", 3, b"\x00\x01\x02")
     worker = talk.met("behind", hops=device)
     lock = worker.give(1, hold=5.0)
@@ -219,7 +223,7 @@ def open_give_of_a_lost_route(talk: ManagerTalk) -> None:
 
 @case("WMP-9.13")
 def missing_from_the_list(talk: ManagerTalk) -> None:
-    """A job that a PING does not list, whose TAKE was received, is lost."""
+    """A job is lost if its TAKE was received and a PING does not list the job."""
     worker, other = talk.met(), talk.met()
     first, second = talk.submit(retries=5), talk.submit(retries=5)
     jobs = worker.some(2)
@@ -228,12 +232,12 @@ def missing_from_the_list(talk: ManagerTalk) -> None:
     again = other.all()
     talk.check(
         [job.id for job in again] == [jobs[0].id],
-        f"jobs {[job.id for job in again]} come again, expected {[jobs[0].id]}",
+        f"jobs {[job.id for job in again]} are given again, expected {[jobs[0].id]}",
     )
     worker.ping(held=[])
     talk.settle()
     again += other.all()
-    talk.check(len(again) == 2, "a job is kept for a worker that says it is idle")
+    talk.check(len(again) == 2, "an idle worker keeps the lease of a job")
     other.done(*again)
     talk.end_of(first)
     talk.end_of(second)
@@ -241,14 +245,14 @@ def missing_from_the_list(talk: ManagerTalk) -> None:
 
 @case("WMP-9.13", "WMP-6.4")
 def list_from_before(talk: ManagerTalk) -> None:
-    """A job whose TAKE was not yet received is not lost for not being listed."""
+    """A job is kept if its TAKE was not received before the PING without it."""
     worker, other = talk.met(), talk.met()
     name = talk.submit()
     job = worker.one()
     worker.ack_override = 0
     worker.send(Command.PING, idle=True)
     talk.settle()
-    talk.check(not other.take(), "the TAKE was on its way, and the job is given away", "WMP-9.13")
+    talk.check(not other.take(), "the job is given away while its TAKE is on its way", "WMP-9.13")
     worker.ack_override = None
     worker.done(job)
     talk.end_of(name)

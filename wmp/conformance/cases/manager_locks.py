@@ -1,4 +1,4 @@
-"""GIVE, TAKE and NO (sections 4 and 5), asked of a manager."""
+"""GIVE, TAKE and NO (sections 4 and 5), as tests of a manager."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = [
 
 @case("WMP-4.3")
 def give_without_ready(talk: ManagerTalk) -> None:
-    """A GIVE is served whether or not a READY is remembered."""
+    """A GIVE is served with and without a remembered READY."""
     worker = talk.met()
     talk.submit()
     talk.submit()
@@ -33,7 +33,7 @@ def give_without_ready(talk: ManagerTalk) -> None:
 
 @case("WMP-4.3", "WMP-7.5")
 def give_first_of_all(talk: ManagerTalk) -> None:
-    """A GIVE is served though nothing was ever heard of the worker before."""
+    """A GIVE is served as the first message of a worker."""
     known = talk.met()
     talk.submit()
     worker = talk.worker("out-of-the-blue", testee=known.testee)
@@ -42,7 +42,7 @@ def give_first_of_all(talk: ManagerTalk) -> None:
 
 @case("WMP-4.4")
 def give_is_answered_at_once(talk: ManagerTalk) -> None:
-    """A GIVE without hold is answered at once: NO when nothing waits."""
+    """A GIVE without hold is answered at once, by NO when no job waits."""
     worker = talk.met()
     lock = worker.give(3)
     worker.expect(Command.NO, lock=lock)
@@ -52,7 +52,7 @@ def give_is_answered_at_once(talk: ManagerTalk) -> None:
 
 @case("WMP-4.4", "WMP-5.3", profile="held-give")
 def held_give_ends(talk: ManagerTalk) -> None:
-    """What is left of a held GIVE is answered NO a margin before its hold ends."""
+    """The rest of a held GIVE gets NO, a margin before its hold ends."""
     worker = talk.met()
     for hold, margin in ((2.0, 0.5), (0.6, 0.3)):
         began = talk.now
@@ -69,7 +69,7 @@ def held_give_ends(talk: ManagerTalk) -> None:
 
 @case("WMP-4.4", "WMP-4.5", profile="held-give")
 def held_give_is_used_and_closed(talk: ManagerTalk) -> None:
-    """Jobs go to an open GIVE until it is used up or answered; after that it is closed."""
+    """An open GIVE gets jobs until it is used up or answered; then it is closed."""
     worker = talk.met()
     lock = worker.give(2, hold=3.0)
     talk.settle()
@@ -77,7 +77,7 @@ def held_give_is_used_and_closed(talk: ManagerTalk) -> None:
     talk.submit()
     talk.submit()
     jobs = worker.taken(lock, within=4.0)
-    talk.check(len(jobs) > 0, "an open GIVE does not get the jobs that wait", "WMP-5.3")
+    talk.check(len(jobs) > 0, "an open GIVE does not get the waiting jobs", "WMP-5.3")
     worker.never(Command.TAKE, Command.NO, during=4.0, what="the lock is used up")
 
 
@@ -96,7 +96,7 @@ def repeated_give(talk: ManagerTalk) -> None:
 
 @case("WMP-4.5", profile="held-give")
 def withdrawn_give(talk: ManagerTalk) -> None:
-    """GIVE with ``want`` 0 withdraws an open lock, which is answered NO."""
+    """GIVE with ``want`` 0 withdraws an open lock, and gets NO."""
     worker = talk.met()
     lock = worker.give(2, hold=4.0)
     talk.settle()
@@ -108,21 +108,21 @@ def withdrawn_give(talk: ManagerTalk) -> None:
 
 @case("WMP-4.6")
 def jobs_fit_the_give(talk: ManagerTalk) -> None:
-    """A TAKE brings jobs of the GIVE's roles and needs, and no more than it wants."""
+    """A TAKE has jobs of the GIVE's roles and needs, and at most as many as it wants."""
     worker = talk.met(roles=["echo", "other"])
     for role in ("echo", "other", "echo", "other", "echo"):
         talk.submit(role=role)
     jobs = worker.all(roles=["other"])
-    talk.check(len(jobs) == 2, f"{len(jobs)} jobs, where 2 of the role wait", "WMP-4.4")
+    talk.check(len(jobs) == 2, f"{len(jobs)} jobs, expected 2 of the role", "WMP-4.4")
     worker.some(2)
-    talk.check(not worker.take(5, needs={}), "a job that needs a slot for a GIVE that locks none")
-    talk.check(not worker.take(5, roles=["third"]), "a job of a role that was not asked for")
+    talk.check(not worker.take(5, needs={}), "a GIVE without a slot got a job that needs one")
+    talk.check(not worker.take(5, roles=["third"]), "a job of a role outside the GIVE")
     worker.some(1)
 
 
 @case("WMP-4.7")
 def take_names_its_owner(talk: ManagerTalk) -> None:
-    """TAKE names the owner of its jobs: the manager itself."""
+    """TAKE names the manager as the owner of its jobs."""
     worker = talk.met()
     talk.submit()
     lock = worker.give()
@@ -132,7 +132,7 @@ def take_names_its_owner(talk: ManagerTalk) -> None:
 
 @case("WMP-5.3")
 def open_gives_come_first(talk: ManagerTalk) -> None:
-    """An open GIVE is served before others are woken for the same job."""
+    """An open GIVE gets a job before any worker is woken for the job."""
     holder, other = talk.met("holder"), talk.met("other")
     lock = holder.give(1, hold=5.0)
     other.ready(1)

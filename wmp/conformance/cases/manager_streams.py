@@ -1,4 +1,4 @@
-"""Numbered streams and sessions (section 7), asked of a manager."""
+"""Numbered streams and sessions (section 7), as tests of a manager."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = [
 
 @case("WMP-7.1", "WMP-6.3")
 def duplicate_is_dropped(talk: ManagerTalk) -> None:
-    """A number that was received already is dropped, whatever it says."""
+    """A number that was received before is dropped, whatever its message is."""
     worker = talk.met()
     first, second = talk.submit(), talk.submit()
     jobs = worker.some(2)
@@ -37,7 +37,7 @@ def duplicate_is_dropped(talk: ManagerTalk) -> None:
     talk.not_ended(second)
     worker.done(job)
     end = talk.end_of(second)
-    talk.check(end.payload == job.payload, f"the submitter was told {end.payload!r}")
+    talk.check(end.payload == job.payload, f"the manager reported {end.payload!r}")
 
 
 @case("WMP-7.1")
@@ -50,33 +50,33 @@ def gap_is_asked_for_once(talk: ManagerTalk) -> None:
     for number in (3, 4):
         worker.send(Command.DONE, columns, manager=worker.testee, number=number)
     pong = worker.expect(Command.PONG, where=lambda received: bool(received["again"]))
-    talk.check(pong["ack"] == 0, f"ack is {pong['ack']}, nothing came in order")
+    talk.check(pong["ack"] == 0, f"ack is {pong['ack']}, expected 0 before the gap is closed")
     worker.never(
         Command.PONG,
         where=lambda received: bool(received["again"]),
-        what="the gap was told already",
+        what="the gap was reported already",
     )
     talk.not_ended(name)
     worker.done(job, payloads=[b"in order"])
     end = talk.end_of(name)
-    talk.check(end.payload == b"in order", f"the submitter was told {end.payload!r}")
+    talk.check(end.payload == b"in order", f"the manager reported {end.payload!r}")
 
 
 @case("WMP-7.2")
 def acks_are_told(talk: ManagerTalk) -> None:
-    """What the manager says to a worker carries the ack of what it received."""
+    """Every message of the manager to a worker carries the ack of the worker's messages."""
     worker = talk.met()
     for count in range(1, 4):
         talk.submit()
         worker.done(*worker.take())
         pong = worker.ask()
-        talk.check(pong["ack"] == count, f"PONG says ack {pong['ack']}, expected {count}")
+        talk.check(pong["ack"] == count, f"PONG has ack {pong['ack']}, expected {count}")
         worker.clear()
 
 
 @case("WMP-7.3")
 def sent_again_on_a_new_route(talk: ManagerTalk) -> None:
-    """What is not acknowledged is sent again, in order, when the route changes."""
+    """Unacknowledged messages are sent again, in order, when the route changes."""
     worker = talk.met()
     worker.ack_override = 0
     worker.give(1, roles=["nothing"])
@@ -91,7 +91,7 @@ def sent_again_on_a_new_route(talk: ManagerTalk) -> None:
 
 @case("WMP-7.3")
 def sent_again_when_asked(talk: ManagerTalk) -> None:
-    """``again`` has what is not acknowledged sent again from ack + 1."""
+    """After ``again`` unacknowledged messages are sent again from ack + 1."""
     worker = talk.met()
     worker.ack_override = 0
     talk.submit()
@@ -102,7 +102,7 @@ def sent_again_when_asked(talk: ManagerTalk) -> None:
 
 @case("WMP-7.3", "WMP-7.4")
 def sent_again_with_age(talk: ManagerTalk) -> None:
-    """What is not acknowledged for ``resend`` is sent again; an ack for the future is nothing."""
+    """After ``resend`` unacknowledged messages are sent again; an ack of the future is ignored."""
     worker = talk.met()
     worker.ack_override = 99
     worker.ping()
@@ -116,12 +116,12 @@ def sent_again_with_age(talk: ManagerTalk) -> None:
     worker.ack_override = None
     worker.ping()
     worker.clear()
-    worker.never(Command.TAKE, Command.NO, during=4.0, what="it is acknowledged")
+    worker.never(Command.TAKE, Command.NO, during=4.0, what="the message is acknowledged")
 
 
 @case("WMP-7.4")
 def ack_of_the_future(talk: ManagerTalk) -> None:
-    """An ack for a number never sent is ignored: what is sent later is kept."""
+    """An ack of a number that was never sent is ignored; later messages are kept."""
     worker = talk.met()
     worker.ack_override = 99
     worker.ping()
@@ -137,16 +137,16 @@ def ack_of_the_future(talk: ManagerTalk) -> None:
 
 @case("WMP-7.5")
 def forgotten_session(talk: ManagerTalk) -> None:
-    """PING with ``to`` and without session opens a new one; leases of the old are lost."""
+    """PING with ``to`` and without session opens a new session; leases of the old one are lost."""
     worker, other = talk.met(), talk.met()
     name = talk.submit(retries=5)
     worker.take()
     old = worker.session
     worker.forget_manager()
     pong = worker.expect(Command.PONG)
-    talk.check(pong["session"] > old, f"session {pong['session']} after {old}")
+    talk.check(pong["session"] > old, f"session {pong['session']}, expected more than {old}")
     (again,) = other.take() or (None,)
-    talk.check(again is not None, "the lease of the old session is not lost")
+    talk.check(again is not None, "the lease of the old session is kept")
     if again is not None:
         other.done(again)
         talk.end_of(name)
@@ -162,12 +162,12 @@ def session_of_a_newer_epoch(talk: ManagerTalk) -> None:
     old = worker.session
     worker.restart()
     pong = worker.meet()
-    talk.check(pong["session"] > old, f"session {pong['session']} after {old}")
+    talk.check(pong["session"] > old, f"session {pong['session']}, expected more than {old}")
 
 
 @case("WMP-7.7")
 def other_session(talk: ManagerTalk) -> None:
-    """A DONE of another session is dropped and answered by PONG with the current one."""
+    """A DONE of another session is dropped, and answered by PONG with the current session."""
     worker = talk.met()
     name = talk.submit()
     job = worker.one()
