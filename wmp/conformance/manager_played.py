@@ -51,7 +51,7 @@ class Given:
 
 @define
 class WorkerBook:
-    """What all managers of one conversation together know about the worker."""
+    """The common knowledge of all managers of a conversation about the worker."""
 
     readies: dict[int, tuple[Any, ...]] = field(factory=dict)
     """The content of each READY, by number."""

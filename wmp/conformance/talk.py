@@ -106,7 +106,7 @@ class Talk:
     over: bool = False
     """Whether the testee has ended, or need not work any more."""
     book: Any = None
-    """What the peers of this conversation together know about the testee."""
+    """The common knowledge of the peers of this conversation about the testee."""
     finding: str = ""
     """The observation of an informational case."""
     _jobs: int = 0

@@ -55,7 +55,7 @@ class Held:
 
 @define
 class ManagerBook:
-    """What all workers of one conversation together know about the manager."""
+    """The common knowledge of all workers of a conversation about the manager."""
 
     attempts: dict[int, int] = field(factory=dict)
     """The highest attempt of each job so far."""

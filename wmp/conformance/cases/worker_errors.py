@@ -1,4 +1,4 @@
-"""What a worker must refuse, ignore and answer (sections 2 and 10)."""
+"""Messages that a worker must refuse, ignore or answer (sections 2 and 10)."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ __all__ = [
 
 
 def _take(manager: PlayedManager, id: int = 900) -> Message:
-    """A TAKE that would be run."""
+    """A TAKE that the worker would run."""
     fields: dict[int | str, Any] = {
         Field.NUMBER: manager.number + 1,
         Field.ACK: manager.received,
@@ -63,7 +63,7 @@ def _take(manager: PlayedManager, id: int = 900) -> Message:
 
 
 def _refused(talk: WorkerTalk, manager: PlayedManager, bad: Iterable[Bad], rule: str) -> None:
-    """Each is answered by the right ERROR, and nothing of it is acted on."""
+    """Hold that each message is answered by the right ERROR, and has no effect."""
     for one in bad:
         if one.rule != rule:
             continue
@@ -74,10 +74,10 @@ def _refused(talk: WorkerTalk, manager: PlayedManager, bad: Iterable[Bad], rule:
         )
         talk.check(
             error["code"] in one.codes,
-            f"{one.what} is answered by ERROR {error['code']!r}, expected {one.codes[0]!r}",
+            f"{one.what} gets ERROR {error['code']!r}, expected {one.codes[0]!r}",
             rule,
         )
-    manager.never(Command.DONE, rule=rule, what="one of these acts")
+    manager.never(Command.DONE, rule=rule, what="a refused message has an effect")
 
 
 def _refused_takes(talk: WorkerTalk, rule: str) -> None:
@@ -93,19 +93,19 @@ def _refused_takes(talk: WorkerTalk, rule: str) -> None:
 
 @case("WMP-2.1", profile="secure")
 def no_head(talk: WorkerTalk) -> None:
-    """What has no array of five for a head is refused."""
+    """A message whose head is not an array of five is refused."""
     _refused_takes(talk, "WMP-2.1")
 
 
 @case("WMP-2.2", profile="secure")
 def no_plain_cbor(talk: WorkerTalk) -> None:
-    """Tags, indefinite lengths, duplicate keys, deep nesting and rests are refused."""
+    """Tags, indefinite lengths, duplicate keys, deep nesting and surplus bytes are refused."""
     _refused_takes(talk, "WMP-2.2")
 
 
 @case("WMP-2.2")
 def longer_forms_are_no_reason_to_die(talk: WorkerTalk) -> None:
-    """Integers that are longer than needed are taken or refused."""
+    """Integers that are longer than needed are accepted or refused."""
     manager, _ = talk.met(), talk.met()
     pong: dict[int | str, Any] = {Field.EXPIRE: talk.ms(6.0), Field.SESSION: manager.session}
     head = bytes(codec.encode(Message(Command.PONG, manager.to, manager.path, pong))[0])
@@ -116,7 +116,7 @@ def longer_forms_are_no_reason_to_die(talk: WorkerTalk) -> None:
 
 @case("WMP-2.3")
 def unknown_keys(talk: WorkerTalk) -> None:
-    """Keys and columns that it does not know are ignored."""
+    """Unknown keys and columns are ignored."""
     manager, _ = talk.met(), talk.met()
     manager.woken(1)
     take = _take(manager, 3)
@@ -139,19 +139,19 @@ def wrong_types(talk: WorkerTalk) -> None:
 
 @case("WMP-2.5", profile="secure")
 def no_path(talk: WorkerTalk) -> None:
-    """What has no path for a ``from`` is refused."""
+    """A message whose ``from`` is not a path is refused."""
     _refused_takes(talk, "WMP-2.5")
 
 
 @case("WMP-2.6", profile="secure")
 def no_receiver(talk: WorkerTalk) -> None:
-    """What must have a ``to``, and has none, is refused."""
+    """A message without its required ``to`` is refused."""
     _refused_takes(talk, "WMP-2.6")
 
 
 @case("WMP-2.7", "WMP-9.6", profile="secure")
 def somebody_else(talk: WorkerTalk) -> None:
-    """A message for somebody else is misrouted; for an older epoch, superseded."""
+    """A message for another peer is misrouted; for an older epoch, superseded."""
     manager, _ = talk.met(), talk.met()
     assert manager.testee is not None
     identity, epoch = manager.testee
@@ -170,15 +170,15 @@ def somebody_else(talk: WorkerTalk) -> None:
         about = error["about_peer"]
         talk.check(
             about is not None and tuple(about) == (to[-1], to[-2]),
-            f"to {to!r}: ERROR about {about!r}, expected the one that is named there",
+            f"to {to!r}: ERROR about {about!r}, expected the peer named there",
         )
         talk.check(error.message.to == manager.path[::-1], "ERROR has no receiver", "WMP-10.2")
-        manager.never(Command.DONE, what="it was not for this worker")
+        manager.never(Command.DONE, what="the message was for another peer")
 
 
 @case("WMP-2.8", profile="secure")
 def bad_columns_are_refused(talk: WorkerTalk) -> None:
-    """Columns that are missing, ragged or of wrong types are refused."""
+    """Missing columns, columns of different lengths and columns of wrong types are refused."""
     _refused_takes(talk, "WMP-2.8")
 
 
@@ -196,13 +196,15 @@ def a_single_value(talk: WorkerTalk) -> None:
     for id in (1, 2, 3):
         answer = manager.done_of(id, None)
         outcome = manager.answered[(manager.identity, manager.epoch), id, 1]
-        good = outcome == 2 or answer == bytes((64 + id,))  # there may be room for fewer
+        good = outcome == 2 or answer == bytes(
+            (64 + id,)
+        )  # the worker may refuse jobs beyond its capacity
         talk.check(good, f"echo answers {answer!r} to job {id}")
 
 
 @case("WMP-2.9", profile="secure")
 def payload_frames(talk: WorkerTalk) -> None:
-    """There are as many payload frames as nulls."""
+    """A message has as many payload frames as nulls."""
     _refused_takes(talk, "WMP-2.9")
 
 
@@ -221,7 +223,7 @@ def payload_outside(talk: WorkerTalk) -> None:
 
 @case("WMP-2.10", "WMP-1.1")
 def above_the_limits(talk: WorkerTalk) -> None:
-    """What is longer or more than the limits is refused."""
+    """A message beyond the limits is refused."""
     manager, _ = talk.met(), talk.met()
     pong: dict[int | str, Any] = {
         Field.EXPIRE: talk.ms(6.0),
@@ -239,7 +241,7 @@ def above_the_limits(talk: WorkerTalk) -> None:
 
 @case("WMP-10.1")
 def garbage(talk: WorkerTalk) -> None:
-    """Whatever arrives, it goes on."""
+    """The worker survives noise."""
     manager, _ = talk.met(), talk.met()
     (job,) = manager.run(slowly(talk, 0.5), role="slow")
     good = [bytes(frame) for frame in codec.encode(_take(manager))]
@@ -262,13 +264,13 @@ def garbage(talk: WorkerTalk) -> None:
         [endless(Message(Command.PONG, manager.to, manager.path, pong))],
     ):
         manager.raw(*frames)
-    talk.wait(1.5)  # what it says now and then it may say to who has no address
+    talk.wait(1.5)  # the periodic messages may go out without a receiver
     manager.done_of(job, within=2.0 + talk.wire.grace, rule="WMP-10.1")
 
 
 @case("WMP-10.1", "WMP-2.1", "WMP-2.4", "WMP-2.6", "WMP-2.7")
 def what_is_not_for_it(talk: WorkerTalk) -> None:
-    """What cannot be understood, or is for somebody else, changes nothing."""
+    """A message that is unreadable, or for another peer, changes nothing."""
     manager, _ = talk.met(), talk.met()
     lock = manager.woken(1)
     manager.clear()
@@ -284,14 +286,14 @@ def what_is_not_for_it(talk: WorkerTalk) -> None:
     for message in _for_managers(manager):
         manager.raw(*codec.encode(message))
     acts = (Command.DONE, Command.GIVE, Command.READY)
-    manager.never(*acts, what="one of these acts")
+    manager.never(*acts, what="a wrong message has an effect")
     (job,) = manager.take(lock.number, b"still there?")
     manager.done_of(job, rule="WMP-10.1")
 
 
 @case("WMP-10.2")
 def errors_find_their_way(talk: WorkerTalk) -> None:
-    """ERROR goes along the reversed ``from``, or to the neighbor when that cannot be read."""
+    """ERROR follows the reversed ``from``, or goes to the neighbor if ``from`` is unreadable."""
     talk.met()
     manager = talk.met()
     manager.send(
@@ -301,12 +303,12 @@ def errors_find_their_way(talk: WorkerTalk) -> None:
     talk.check(error.message.to == manager.path[::-1], f"ERROR goes to {error.message.to!r}")
     manager.raw(b"not a message")
     error = manager.expect(Command.ERROR)
-    talk.check(not error.message.to, f"ERROR goes to {error.message.to!r}, expected nobody")
+    talk.check(not error.message.to, f"ERROR goes to {error.message.to!r}, expected no receiver")
 
 
 @case("WMP-10.3")
 def errors_are_not_answered(talk: WorkerTalk) -> None:
-    """No ERROR is answered by ERROR, not even a broken one."""
+    """No ERROR is answered by ERROR, not even a malformed one."""
     manager = talk.met()
     manager.error(ErrorCode.MALFORMED, to=(1, b"somebody"))
     manager.error(ErrorCode.UNKNOWN, about=int(Command.DONE), about_number=7)
@@ -314,12 +316,12 @@ def errors_are_not_answered(talk: WorkerTalk) -> None:
     manager.send(Command.ERROR, text="without a code")
     manager.send(Command.ERROR, code=7)
     manager.raw(b"\x85\x01\x0c\x80\x80\xa0")
-    manager.never(Command.ERROR, during=1.0, what="an ERROR is answered")
+    manager.never(Command.ERROR, during=1.0, what="an ERROR was answered")
 
 
 @case("WMP-10.4")
 def command_version_direction(talk: WorkerTalk) -> None:
-    """Unknown commands, other versions and commands for managers have codes of their own."""
+    """Unknown commands, other versions and managers' commands get codes of their own."""
     manager, _ = talk.met(), talk.met()
     lock = manager.woken(1)
     manager.lose("WMP-10.4", 900)
@@ -329,7 +331,7 @@ def command_version_direction(talk: WorkerTalk) -> None:
         error = manager.expect(Command.ERROR)
         talk.check(
             error["code"] == ErrorCode.DIRECTION,
-            f"{message.command.name} is answered by ERROR {error['code']!r}, expected 'direction'",
+            f"{message.command.name} gets ERROR {error['code']!r}, expected 'direction'",
         )
     (job,) = manager.take(lock.number, b"still there?")
     manager.done_of(job, rule="WMP-10.1")
@@ -349,7 +351,7 @@ def unknown_code(talk: WorkerTalk) -> None:
     (job,) = manager.run(slowly(talk, 0.5), role="slow")
     manager.error("of a later version", about_peer=manager.testee)
     manager.error("of a later version", about_peer=(manager.identity, manager.epoch))
-    manager.never(Command.ERROR, what="an ERROR is answered", rule="WMP-10.3")
+    manager.never(Command.ERROR, what="an ERROR was answered", rule="WMP-10.3")
     manager.done_of(job, within=0.5 + talk.wire.grace)
 
 

@@ -1,4 +1,4 @@
-"""READY and WAKE (section 3), asked of a worker."""
+"""READY and WAKE (section 3), as tests of a worker."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ __all__ = [
 
 
 def slowly(talk: WorkerTalk, units: float) -> bytes:
-    """The payload of a job of role ``slow`` that takes so long."""
+    """Give the payload for a job of role ``slow`` that takes this long."""
     return b"%d" % talk.ms(units)
 
 
 def fill(talk: WorkerTalk, manager: PlayedManager, units: float) -> list[int]:
-    """Give slow jobs until the worker has no room; returns their ids.
+    """Give slow jobs until the worker has no capacity; returns their ids.
 
-    They go on for ``units`` after that, and while a script twice lets everything settle.
+    The jobs run for ``units`` after that, and while a script twice waits for "at once".
     """
     units += 3 * talk.wire.grace
     talk.check("slow" in talk.book.roles, "READY does not offer the role 'slow'", "WMP-3.1")
@@ -52,12 +52,12 @@ def fill(talk: WorkerTalk, manager: PlayedManager, units: float) -> list[int]:
             Command.READY,
             where=lambda received: manager.is_open(received) or received["credit"] == 0,
             rule="WMP-3.9",
-            what="a WAKE is answered by GIVE, or by READY of credit 0",
+            what="WAKE must be answered by GIVE or by READY of credit 0",
         )
         if received.command is Command.READY:
             return jobs
         jobs += manager.take(received["lock"], slowly(talk, units), role="slow")
-    talk.check(False, "it takes 64 slow jobs, and still has room", "WMP-4.1")
+    talk.check(False, "the worker takes 64 slow jobs and still has capacity", "WMP-4.1")
     return jobs
 
 
@@ -72,18 +72,18 @@ def plain_handshake(talk: WorkerTalk) -> None:
 
 @case("WMP-1.1")
 def one_identity(talk: WorkerTalk) -> None:
-    """It calls itself by one identity of 1 to 255 bytes and one epoch, towards everybody."""
+    """The worker uses one identity of 1 to 255 bytes, and one epoch, towards all managers."""
     first, second = talk.manager(), talk.manager()
     first.meet()
     second.pong()
     (job,) = second.run()
     second.done_of(job)
-    talk.check(first.testee == second.testee, "two managers hear two names")
+    talk.check(first.testee == second.testee, "two managers receive two identities")
 
 
 @case("WMP-1.3", "WMP-3.1", links=2)
 def a_socket_for_each_manager(talk: WorkerTalk) -> None:
-    """READY and PING go to every endpoint, and each manager's answers come to its own."""
+    """READY and PING go to every endpoint; each manager gets only its own answers."""
     managers = [talk.manager(endpoint=number) for number in range(2)]
     for manager in managers:
         manager.meet()
@@ -95,7 +95,7 @@ def a_socket_for_each_manager(talk: WorkerTalk) -> None:
 
 @case("WMP-1.5", "WMP-1.8", "WMP-2.5")
 def answers_follow_the_latest_route(talk: WorkerTalk) -> None:
-    """A manager is its identity: what is for it goes by the path last heard."""
+    """A message to a manager follows the path of the manager's last message."""
     manager, _ = talk.met(), talk.met()
     (job,) = manager.run(slowly(talk, 1.0), role="slow")
     manager.move(hops=(b"another", 9, 4))
@@ -108,7 +108,7 @@ def answers_follow_the_latest_route(talk: WorkerTalk) -> None:
 
 @case("WMP-1.8")
 def jobs_survive_a_route(talk: WorkerTalk) -> None:
-    """What is remembered of a manager does not go with the route."""
+    """A change of route changes nothing that is remembered of a manager."""
     manager, _ = talk.met(), talk.met()
     manager.run(slowly(talk, 1.0), role="slow")
     for number in (4, 5, 6):
@@ -120,42 +120,44 @@ def jobs_survive_a_route(talk: WorkerTalk) -> None:
 
 @case("WMP-3.1")
 def ready_at_first(talk: WorkerTalk) -> None:
-    """READY without ``to``, with credit, roles and resources, when it connects."""
+    """READY without ``to``, with credit, roles and resources, goes out on connecting."""
     ready = talk.manager().expect(Command.READY, within=talk.wire.patience)
     talk.check(not ready.message.to, "the first READY has a receiver")
-    talk.check(ready["credit"] >= 1, "an idle worker says that it has no room")
-    talk.check("echo" in ready["roles"], f"its roles are {ready['roles']!r}, without 'echo'")
-    talk.check(bool(ready["resources"]), "it names no resources")
+    talk.check(ready["credit"] >= 1, "an idle worker reports no capacity")
+    talk.check("echo" in ready["roles"], f"the roles {ready['roles']!r} lack 'echo'")
+    talk.check(bool(ready["resources"]), "READY names no resources")
 
 
 @case("WMP-3.2", links=2)
 def one_number_for_one_ready(talk: WorkerTalk) -> None:
-    """The same READY on several links has the same number, a new one a greater."""
+    """One READY has the same number on several links; a new READY has a greater number."""
     first, second = talk.manager(), talk.manager(endpoint=1)
     one = first.expect(Command.READY, within=talk.wire.patience)
     two = second.expect(Command.READY, within=talk.wire.patience)
-    talk.check(one["ready"] == two["ready"], f"{one['ready']} here, {two['ready']} there")
+    talk.check(
+        one["ready"] == two["ready"], f"one READY has the numbers {one['ready']} and {two['ready']}"
+    )
     first.pong()
     second.pong()
     talk.settle()
     first.inbox.clear()
     first.pong(ready=None)
     again = first.expect(Command.READY, rule="WMP-3.13")
-    talk.check(again["ready"] > one["ready"], f"{again['ready']} after {one['ready']}")
+    talk.check(again["ready"] > one["ready"], f"READY {again['ready']} after READY {one['ready']}")
 
 
 @case("WMP-3.9")
 def woken_without_room(talk: WorkerTalk) -> None:
-    """Without room: READY of credit 0 at once, by name; GIVE as soon as there is room."""
+    """Without capacity WAKE gets READY of credit 0 with ``to`` at once, and GIVE later."""
     first, second = talk.met(), talk.met()
     fill(talk, first, 2.0)
     second.clear()
     second.wake(1)
     ready = second.expect(Command.READY, Command.GIVE)
     if ready.command is Command.READY:
-        talk.check(ready["credit"] == 0, f"READY of credit {ready['credit']} without room")
-        talk.check(bool(ready.message.to), "READY of credit 0 goes to everybody")
-    second.lock(2.5 + 6 * talk.wire.grace, what="its WAKE is pending, and there is room")
+        talk.check(ready["credit"] == 0, f"READY of credit {ready['credit']} without capacity")
+        talk.check(bool(ready.message.to), "READY of credit 0 has no receiver")
+    second.lock(2.5 + 6 * talk.wire.grace, what="its WAKE is pending and there is capacity")
 
 
 @case("WMP-3.9")
@@ -164,7 +166,7 @@ def pending_wake_does_not_age(talk: WorkerTalk) -> None:
     first, second = talk.met(), talk.met()
     fill(talk, first, 8.0)
     second.wake(1)
-    second.lock(8.5 + 6 * talk.wire.grace, what="its WAKE is pending, and there is room")
+    second.lock(8.5 + 6 * talk.wire.grace, what="its WAKE is pending and there is capacity")
 
 
 @case("WMP-3.10")
@@ -194,13 +196,15 @@ def _next_lock(talk: WorkerTalk, managers: list[PlayedManager]) -> tuple[PlayedM
         found[:] = [(m, n) for m in managers for n, lock in m.locks.items() if lock.want]
         return bool(found)
 
-    talk.until(given, 2.0 + talk.wire.grace, "WMP-3.8", "nobody gets a GIVE, and there is room")
+    talk.until(
+        given, 2.0 + talk.wire.grace, "WMP-3.8", "no manager gets a GIVE, though there is capacity"
+    )
     return found[0]
 
 
 @case("WMP-3.11", slots=2)
 def room_that_is_left(talk: WorkerTalk) -> None:
-    """Room left after a TAKE is told right away, before any DONE of those jobs."""
+    """Capacity left after a TAKE is reported at once, before any DONE of those jobs."""
     manager, _ = talk.met(), talk.met()
     lock = manager.woken(1)
     talk.settle()
@@ -210,9 +214,9 @@ def room_that_is_left(talk: WorkerTalk) -> None:
         Command.READY,
         Command.GIVE,
         where=lambda received: bool(received["credit"] or received["want"]),
-        what="room is left, of two slots",
+        what="one of two slots is free",
     )
-    talk.remark(f"room is told by {received.command.name}")
+    talk.remark(f"capacity is reported by {received.command.name}")
     talk.check(not _answered(manager, job), "DONE came first")
 
 
@@ -222,29 +226,33 @@ def _answered(manager: PlayedManager, job: int) -> bool:
 
 @case("WMP-3.12")
 def ready_backs_off(talk: WorkerTalk) -> None:
-    """A READY that brings nothing is repeated, if at all, with backoff to 32 units."""
+    """A READY that gets no answer is repeated with backoff up to 32 units, or not at all."""
     first, _ = talk.met(), talk.met()
     talk.settle()
     first.inbox.clear()
     began = talk.now
     talk.wait(40.0)
     times = [h.at - began for h in first.inbox if h.command is Command.READY and not h.message.to]
-    talk.check(len(times) <= 9, f"READY is repeated {len(times)} times in 40 units")
+    talk.check(
+        len(times) <= 9, f"READY is repeated {len(times)} times in 40 units, expected at most 9"
+    )
     gaps = [after - before for before, after in itertools.pairwise(times)]
     for number, gap in enumerate(gaps, 1):
         least = min(16.0, 0.4 * 2**number) - talk.wire.grace
-        talk.check(gap >= least, f"repeat {number + 1} comes {gap:.2f} units after the one before")
+        talk.check(
+            gap >= least, f"repeat {number + 1} follows the last READY after {gap:.2f} units"
+        )
 
 
 @case("WMP-3.13")
 def a_manager_that_forgot(talk: WorkerTalk) -> None:
-    """PONG that remembers no READY, or less credit, is answered by a READY at once."""
+    """PONG without READY, or with less credit, gets a READY at once."""
     manager, _ = talk.met(), talk.met()
     for changes in ({"ready": None}, {"credit": 0}):
         talk.settle()
         manager.inbox.clear()
         before = manager.ready
         manager.pong(**changes)
-        ready = manager.expect(Command.READY, what="there is more room than PONG remembers")
+        ready = manager.expect(Command.READY, what="the capacity is above the credit in PONG")
         talk.check(ready["ready"] > before, f"READY {ready['ready']} is not new")
         talk.check(ready["credit"] >= 1, f"READY of credit {ready['credit']}")

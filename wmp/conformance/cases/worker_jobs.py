@@ -1,4 +1,4 @@
-"""Jobs (section 6), asked of a worker."""
+"""Jobs (section 6), as tests of a worker."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ __all__ = [
 
 @case("WMP-6.6", slots=3)
 def every_job_is_answered(talk: WorkerTalk) -> None:
-    """Every job is answered once, by id and attempt, to who gave it."""
+    """Every job is answered once, by id and attempt, to the manager that gave the job."""
     first, second = talk.met(), talk.met()
     for round in range(4):
         for manager in (first, second):
@@ -43,14 +43,14 @@ def every_job_is_answered(talk: WorkerTalk) -> None:
 
 @case("WMP-6.6", "WMP-2.9")
 def results_as_they_are(talk: WorkerTalk) -> None:
-    """Payloads of every size come back as they were."""
+    """Payloads of every size come back unchanged."""
     manager = talk.met()
     for size in (0, 1, 4096, 4097, 300_000):
         payload = b"\x80" * size
         (job,) = manager.run(payload)
         done = manager.expect(Command.DONE, within=2.0)
         talk.check(done.jobs == [(job, 1)], f"DONE is about {done.jobs}")
-        talk.check(done.payloads == [payload], f"a result of {size} bytes is another one")
+        talk.check(done.payloads == [payload], f"a result of {size} bytes arrives changed")
         if size > 4096:
             apart = len(done.frames) == 3
             text = f"{size} bytes of result are in the columns"
@@ -59,21 +59,21 @@ def results_as_they_are(talk: WorkerTalk) -> None:
 
 @case("WMP-6.6")
 def failing_job(talk: WorkerTalk) -> None:
-    """A job that fails ends as *error*: CBOR of type, text and traceback."""
+    """A job that fails ends as *error*, with CBOR of type, text and traceback."""
     manager = talk.met()
     (job,) = manager.run(b"please fail", role="fail")
     payload = manager.done_of(job, Outcome.ERROR, within=1.0 + talk.wire.grace)
     try:
         parts = codec.unpack_error(payload)
     except DecodeError as error:
-        talk.check(False, f"its payload is no CBOR of three texts: {error}")
+        talk.check(False, f"the payload is not CBOR of three texts: {error}")
     else:
-        talk.remark(f"it failed with {parts[0]}: {parts[1]}")
+        talk.remark(f"the job failed with {parts[0]}: {parts[1]}")
 
 
 @case("WMP-6.7")
 def too_late(talk: WorkerTalk) -> None:
-    """A job whose time is over when it comes is not begun: *cancelled*."""
+    """A job whose time has passed on arrival is not begun, and ends as *cancelled*."""
     manager = talk.met()
     lock = manager.woken(1)
     (job,) = manager.take(lock.number, b"too late", left=0.0)
@@ -84,7 +84,7 @@ def too_late(talk: WorkerTalk) -> None:
 
 @case("WMP-6.9")
 def status(talk: WorkerTalk) -> None:
-    """STATUS may be sent for a job that is held."""
+    """The worker may send STATUS for a job that it holds."""
     manager = talk.met()
     (job,) = manager.run(slowly(talk, 0.5), role="slow")
     received = manager.wait_for(Command.STATUS, within=0.5)
@@ -98,7 +98,7 @@ def status(talk: WorkerTalk) -> None:
 
 @case("WMP-6.10")
 def cancel_what_is_not_held(talk: WorkerTalk) -> None:
-    """CANCEL of a job that is not held is answered DONE cancelled."""
+    """CANCEL of a job that the worker does not hold is answered by DONE cancelled."""
     manager = talk.met()
     manager.cancel(41, 42)
     for job in (41, 42):
@@ -107,32 +107,34 @@ def cancel_what_is_not_held(talk: WorkerTalk) -> None:
 
 @case("WMP-6.10")
 def cancel_what_runs(talk: WorkerTalk) -> None:
-    """CANCEL of a job that has begun is answered by the outcome that it reaches."""
+    """CANCEL of a running job is answered by the job's own outcome."""
     manager, _ = talk.met(), talk.met()
     (job,) = manager.run(slowly(talk, 2.0), role="slow")
     talk.wait(0.2)
     manager.cancel(job)
     manager.done_of(job, None, within=2.0 + talk.wire.grace, rule="WMP-6.10")
     outcome = manager.answered[(manager.identity, manager.epoch), job, 1]
-    talk.check(outcome in (Outcome.OK, Outcome.CANCELLED), f"it ends as {outcome}")
+    talk.check(outcome in (Outcome.OK, Outcome.CANCELLED), f"the job ends as {outcome}")
     manager.never(Command.DONE, again=False, during=2.0, rule="WMP-6.6", what="it is answered")
 
 
 @case("WMP-6.10")
 def cancel_another_attempt(talk: WorkerTalk) -> None:
-    """CANCEL of an attempt that is not held is answered; the one that is held goes on."""
+    """CANCEL of an attempt that is not held gets DONE; the attempt that is held goes on."""
     manager, _ = talk.met(), talk.met()
     (job,) = manager.run(slowly(talk, 1.0), role="slow", attempt=3)
     manager.cancel(job, attempt=2)
-    done = manager.expect(Command.DONE, what="an attempt that is not held counts as not held")
+    done = manager.expect(
+        Command.DONE, what="CANCEL of an attempt that is not held must be answered"
+    )
     talk.check(done.jobs == [(job, 2)], f"DONE is about {done.jobs}, expected attempt 2")
-    talk.check(done.outcomes == [Outcome.CANCELLED], f"it ends as {done.outcomes}")
+    talk.check(done.outcomes == [Outcome.CANCELLED], f"the attempt ends as {done.outcomes}")
     manager.done_of(job, within=1.0 + talk.wire.grace)
 
 
 @case("WMP-6.10")
 def cancel_unstarted(talk: WorkerTalk) -> None:
-    """CANCEL ``unstarted`` leaves a job alone that has begun."""
+    """CANCEL with ``unstarted`` does not touch a job that has begun."""
     manager, _ = talk.met(), talk.met()
     (job,) = manager.run(slowly(talk, 1.0), role="slow")
     talk.wait(0.3)
@@ -142,22 +144,22 @@ def cancel_unstarted(talk: WorkerTalk) -> None:
 
 @case("WMP-6.14")
 def what_runs_it_dies(talk: WorkerTalk) -> None:
-    """When what runs a job dies, the job is answered *lost*, with the cause."""
+    """A job whose process dies is answered by *lost*, with the cause."""
     manager = talk.met()
     if "die" not in talk.book.roles:
         talk.unimplemented("READY does not offer the role 'die'")
     (job,) = manager.run(b"", role="die")
     cause = manager.done_of(job, Outcome.LOST, within=5.0 + talk.wire.patience, rule="WMP-6.14")
-    talk.check(bool(cause), "the cause is not told")
+    talk.check(bool(cause), "DONE lost names no cause")
 
 
 @case("WMP-6.16")
 def force(talk: WorkerTalk) -> None:
-    """What goes on after CANCEL may be ended by force."""
+    """A job that goes on after CANCEL may be ended by force."""
     manager, _ = talk.met(), talk.met()
     (job,) = manager.run(slowly(talk, 4.0), role="slow")
     talk.wait(0.2)
     manager.cancel(job)
     before = talk.now
     manager.done_of(job, None, within=4.0 + talk.wire.grace)
-    talk.inform(f"a cancelled job that runs is answered after {talk.now - before:.1f} units")
+    talk.inform(f"a running job is answered after CANCEL in {talk.now - before:.1f} units")

@@ -1,4 +1,4 @@
-"""Liveness, epochs, goodbye (section 9), asked of a worker."""
+"""Liveness, epochs, goodbye (section 9), as tests of a worker."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ __all__ = [
 ]
 
 _LATE = 0.05
-"""Units that a timer may be late."""
+"""Units by which a timer may be late."""
 
 
 def _gaps(
     talk: WorkerTalk, manager: PlayedManager, during: float, *commands: Command
 ) -> list[float]:
-    """Times between what the manager hears, for a while; pings only, or whatever."""
+    """Give the times between messages that the manager receives, of some commands or all."""
     talk.settle()
     began = talk.now
     manager.inbox.clear()
@@ -50,11 +50,11 @@ def _gaps(
 
 @case("WMP-9.1")
 def pings_in_silence(talk: WorkerTalk) -> None:
-    """A manager hears something at least once an interval."""
+    """A manager receives a message at least once an interval."""
     manager, _ = talk.met(), talk.met()
     longest = max(_gaps(talk, manager, 8.0))
     most = 1.0 + talk.wire.grace + _LATE
-    talk.check(longest <= most, f"nothing is said for {longest:.2f} units, with an interval of 1")
+    talk.check(longest <= most, f"no message for {longest:.2f} units, with an interval of 1")
 
 
 @case("WMP-9.1")
@@ -64,12 +64,12 @@ def interval_of_a_manager(talk: WorkerTalk) -> None:
     manager.pong()
     longest = max(_gaps(talk, manager, 4.0))
     most = 0.5 + talk.wire.grace + _LATE
-    talk.check(longest <= most, f"nothing is said for {longest:.2f} units, `expire` is 1.5")
+    talk.check(longest <= most, f"no message for {longest:.2f} units, with `expire` 1.5")
 
 
 @case("WMP-9.1")
 def pings_in_traffic(talk: WorkerTalk) -> None:
-    """Every third interval there is a PING, whatever was said."""
+    """Every third interval there is a PING, whatever other messages go out."""
     manager = talk.met()
     talk.settle()
     manager.inbox.clear()
@@ -92,7 +92,7 @@ def pings_in_traffic(talk: WorkerTalk) -> None:
 
 @case("WMP-9.1")
 def looking_for_managers(talk: WorkerTalk) -> None:
-    """On a link where no manager is known it sends PING without ``to``."""
+    """On a link without a known manager the worker sends PING without ``to``."""
     manager = talk.manager(answers=False)
     manager.expect(
         Command.PING,
@@ -116,7 +116,7 @@ def silent_link(talk: WorkerTalk) -> None:
             Command.READY,
             within=within + 2 * talk.wire.grace,
             where=lambda received, old=connection: received.connection != old,  # type: ignore[misc]
-            what="everything behind the link has been silent for three intervals",
+            what="the link has been silent for three intervals",
         )
         manager.expect(
             Command.PING,
@@ -126,7 +126,9 @@ def silent_link(talk: WorkerTalk) -> None:
         old = received.connection
         times.append(received.at)
     least = 2.5 - talk.wire.grace
-    talk.check(times[0] - began >= least, f"it was replaced after {times[0] - began:.2f} units")
+    talk.check(
+        times[0] - began >= least, f"the socket was replaced after {times[0] - began:.2f} units"
+    )
     manager.answers = True
     manager.pong()
     talk.settle()
@@ -134,14 +136,14 @@ def silent_link(talk: WorkerTalk) -> None:
 
 @case("WMP-9.4")
 def a_link_that_is_not_silent(talk: WorkerTalk) -> None:
-    """A link behind which anybody is heard keeps its socket."""
+    """A link over which any manager sends keeps its socket."""
     manager = talk.met()
     quiet = talk.met("quiet")
     quiet.answers = False
     manager.clear()
     connection = manager.connection
     talk.wait(12.0)
-    talk.check(manager.connection == connection, "its socket was replaced")
+    talk.check(manager.connection == connection, "the socket of the link was replaced")
 
 
 @case("WMP-9.5")
@@ -151,12 +153,12 @@ def pings_during_a_job(talk: WorkerTalk) -> None:
     manager.run(slowly(talk, 4.0), role="slow")
     longest = max(_gaps(talk, manager, 3.5))
     most = 1.0 + talk.wire.grace + _LATE
-    talk.check(longest <= most, f"nothing is said for {longest:.2f} units while a job runs")
+    talk.check(longest <= most, f"no message for {longest:.2f} units while a job runs")
 
 
 @case("WMP-9.6")
 def older_epoch(talk: WorkerTalk) -> None:
-    """A message of an older epoch is answered ERROR superseded, and not acted on."""
+    """A message of an older epoch gets ERROR superseded, and has no effect."""
     manager, _ = talk.met(), talk.met()
     old = (manager.identity, manager.epoch - 1)
     source = (*old, *manager.hops)
@@ -167,15 +169,15 @@ def older_epoch(talk: WorkerTalk) -> None:
     error = manager.expect(Command.ERROR)
     talk.check(error["code"] == ErrorCode.SUPERSEDED, f"ERROR {error['code']!r}")
     about = error["about_peer"]
-    talk.check(about is not None and tuple(about) == old, f"it is about {about!r}")
-    manager.never(Command.GIVE, where=manager.is_open, what="an older epoch woke it")
+    talk.check(about is not None and tuple(about) == old, f"ERROR is about {about!r}")
+    manager.never(Command.GIVE, where=manager.is_open, what="an older epoch woke the worker")
     (job,) = manager.run()
     manager.done_of(job)
 
 
 @case("WMP-9.7")
 def newer_epoch(talk: WorkerTalk) -> None:
-    """A newer epoch of a manager starts anew: no DONE for the older, READY for the newer."""
+    """A newer epoch of a manager gets READY, new numbers, and no DONE of the older epoch's jobs."""
     manager, _ = talk.met(), talk.met()
     (job,) = manager.run(slowly(talk, 1.0 + 3 * talk.wire.grace), role="slow")
     talk.wait(0.2)
@@ -188,23 +190,23 @@ def newer_epoch(talk: WorkerTalk) -> None:
     manager.never(Command.DONE, during=late, what=f"job {job} was of the older epoch")
     (job,) = manager.run(b"anew")
     done = manager.expect(Command.DONE)
-    talk.check(done["number"] == 1, f"numbering goes on at {done['number']}")
+    talk.check(done["number"] == 1, f"the new numbering begins at {done['number']}")
 
 
 @case("WMP-9.8")
 def superseded(talk: WorkerTalk) -> None:
-    """A worker that is told about its own epoch stops."""
+    """A worker stops on ERROR superseded about its own epoch."""
     manager = talk.met()
     talk.over = talk.wire.may_end = True
     manager.error(ErrorCode.SUPERSEDED, about_peer=manager.testee)
     talk.until(
-        lambda: talk.wire.ended, 5.0 + talk.wire.patience, "WMP-9.8", "it goes on, though replaced"
+        lambda: talk.wire.ended, 5.0 + talk.wire.patience, "WMP-9.8", "the replaced worker goes on"
     )
 
 
 @case("WMP-9.8")
 def superseded_others(talk: WorkerTalk) -> None:
-    """About another epoch of its own it goes on; about a manager's it forgets that epoch."""
+    """ERROR superseded about another epoch: the worker goes on, or forgets that manager."""
     manager, _ = talk.met(), talk.met()
     assert manager.testee is not None
     identity, epoch = manager.testee
@@ -214,12 +216,12 @@ def superseded_others(talk: WorkerTalk) -> None:
     manager.error(ErrorCode.SUPERSEDED, about_peer=(manager.identity, manager.epoch))
     manager.lose("WMP-9.8", job)
     manager.answers = False
-    manager.never(Command.DONE, during=3.0, what=f"job {job} was of an epoch that is forgotten")
+    manager.never(Command.DONE, during=3.0, what=f"job {job} belongs to a forgotten epoch")
 
 
 @case("WMP-9.9")
 def held_jobs(talk: WorkerTalk) -> None:
-    """A directed PING may list the jobs that are held; then it lists all of them."""
+    """A directed PING may list held jobs; a PING that lists some lists all of them."""
     manager, _ = talk.met(), talk.met()
     (job,) = manager.run(slowly(talk, 4.0), role="slow")
     manager.inbox.clear()
@@ -227,17 +229,17 @@ def held_jobs(talk: WorkerTalk) -> None:
         Command.PING, within=2.0 + talk.wire.grace, where=lambda received: bool(received.message.to)
     )
     if ping["idle"]:
-        talk.check(False, "PING says idle, and a job is held", level="must")
+        talk.check(False, "PING reports idle while a job is held", level="must")
     if not ping.jobs:
-        talk.inform("its PING lists no jobs")
+        talk.inform("PING lists no jobs")
         return
-    talk.check(ping.jobs == [(job, 1)], f"PING lists {ping.jobs}, held is {job}", level="must")
-    talk.inform("its PING lists the jobs held")
+    talk.check(ping.jobs == [(job, 1)], f"PING lists {ping.jobs}, expected job {job}", level="must")
+    talk.inform("PING lists the held jobs")
 
 
 @case("WMP-9.10")
 def goodbye(talk: WorkerTalk) -> None:
-    """A worker that ends says BYE to every manager that it knows."""
+    """A worker that ends sends BYE to every manager that it knows."""
     first, second = talk.met(), talk.met()
     talk.over = True
     talk.wire.drain()
@@ -247,7 +249,7 @@ def goodbye(talk: WorkerTalk) -> None:
 
 @case("WMP-9.10")
 def goodbye_after_work(talk: WorkerTalk) -> None:
-    """A worker that ends finishes or hands back what it holds, and then says BYE."""
+    """A worker that ends finishes or hands back its jobs, and then sends BYE."""
     manager, _ = talk.met(), talk.met()
     (job,) = manager.run(slowly(talk, 1.0), role="slow")
     talk.wait(0.2)
@@ -255,12 +257,12 @@ def goodbye_after_work(talk: WorkerTalk) -> None:
     talk.wire.drain()
     manager.expect(Command.BYE, within=8.0 + talk.wire.grace)
     key = (manager.identity, manager.epoch), job, 1
-    talk.check(key in manager.answered, f"BYE, and job {job} was not answered")
+    talk.check(key in manager.answered, f"BYE came before the answer to job {job}")
 
 
 @case("WMP-9.12")
 def unreachable(talk: WorkerTalk) -> None:
-    """ERROR unreachable drops the route, not the jobs: DONE comes by the next one."""
+    """ERROR unreachable drops the route, but no job: DONE comes over the next route."""
     manager, _ = talk.met(), talk.met("other")
     (job,) = manager.run(slowly(talk, 1.0), role="slow")
     talk.wait(0.2)
@@ -282,7 +284,7 @@ def unreachable(talk: WorkerTalk) -> None:
 
 @case("WMP-9.12")
 def misrouted(talk: WorkerTalk) -> None:
-    """ERROR misrouted about a manager: it is elsewhere, and its locks are released at once."""
+    """ERROR misrouted about a manager releases the manager's locks at once."""
     manager, other = talk.met(), talk.met("other")
     manager.woken(64)
     talk.settle()
@@ -297,13 +299,13 @@ def misrouted(talk: WorkerTalk) -> None:
         about_peer=(manager.identity, manager.epoch),
     )
     manager.locks.clear()
-    other.lock(what="the manager that had the lock is elsewhere")
+    other.lock(what="the other manager's lock must be released")
     talk.over = True
 
 
 @case("WMP-9.12")
 def another_in_its_place(talk: WorkerTalk) -> None:
-    """Another manager over a new connection, without a hop: what was there has gone."""
+    """A new manager on a new connection without hops replaces the old one, whose locks end."""
     gone = talk.met("gone", hops=())
     gone.woken(64)
     talk.settle()
@@ -324,14 +326,14 @@ def another_in_its_place(talk: WorkerTalk) -> None:
         Command.READY,
         Command.GIVE,
         where=lambda received: bool(received["credit"] or received["want"]),
-        what="the lock of the manager that was there before is released",
+        what="the lock of the replaced manager must be released",
     )
     talk.check(talk.now - began < 5.0 + 3 * talk.wire.grace, "the kit is too slow")
 
 
 @case("WMP-9.14")
 def silent_manager(talk: WorkerTalk) -> None:
-    """A manager that is silent for its ``expire`` is given up: no DONE, its room is free."""
+    """A manager silent for its ``expire`` is given up: its jobs get no DONE, capacity is free."""
     manager, other = talk.met(), talk.met("other")
     fill(talk, manager, 30.0)
     other.wake(1)
@@ -339,12 +341,13 @@ def silent_manager(talk: WorkerTalk) -> None:
     silent = manager.last_sent
     lock = other.lock(
         manager.expire + 1.5 + 3 * talk.wire.grace,
-        what="the manager whose jobs run has been silent for `expire`",
+        what="the manager of the running jobs was silent for `expire`",
     )
     took = talk.now - silent
     talk.check(
-        took >= manager.expire - talk.wire.grace - 1e-6, f"it was given up after {took:.2f} units"
+        took >= manager.expire - talk.wire.grace - 1e-6,
+        f"the manager was given up after {took:.2f} units",
     )
     (job,) = other.take(lock.number, b"instead")
     other.done_of(job)
-    manager.never(Command.DONE, what="its jobs were given up")
+    manager.never(Command.DONE, what="the manager's jobs were given up")

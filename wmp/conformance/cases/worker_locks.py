@@ -1,4 +1,4 @@
-"""GIVE, TAKE and NO (sections 4 and 5), asked of a worker."""
+"""GIVE, TAKE and NO (sections 4 and 5), as tests of a worker."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ __all__ = [
 
 
 def _all_room(talk: WorkerTalk, manager: PlayedManager) -> OfferedLock:
-    """One lock over all the room there is."""
+    """Take one lock over the whole capacity."""
     lock = manager.woken(64)
     talk.settle()
     return lock
 
 
 def _no_room_for(talk: WorkerTalk, manager: PlayedManager, rule: str = "") -> None:
-    """WAKE, and hold that there is no room."""
+    """Send WAKE, and hold that the worker has no capacity."""
     manager.clear()
     manager.wake(1)
     received = manager.expect(
@@ -50,8 +50,8 @@ def _no_room_for(talk: WorkerTalk, manager: PlayedManager, rule: str = "") -> No
     )
     if received.command is Command.GIVE:
         lock = talk.book.locks[received["lock"]]
-        talk.check(lock.locked == 0, "a lock is given for room that is taken", rule or "WMP-4.1")
-        talk.unimplemented("it has a window, and so always room")
+        talk.check(lock.locked == 0, "a lock is given without free resources", rule or "WMP-4.1")
+        talk.unimplemented("the worker has a window, and so always capacity")
 
 
 def _room_for(
@@ -62,7 +62,7 @@ def _room_for(
 
 @case("WMP-4.1")
 def started_jobs_fit(talk: WorkerTalk) -> None:
-    """Jobs that are started never exceed the resources: two on one slot take twice as long."""
+    """Running jobs never exceed the resources: two on one slot take twice as long."""
     manager, other = talk.met(), talk.met()
     began = talk.now
     jobs = manager.run(slowly(talk, 1.0), role="slow")
@@ -80,7 +80,7 @@ def started_jobs_fit(talk: WorkerTalk) -> None:
 
 @case("WMP-4.1", slots=2)
 def locks_fit(talk: WorkerTalk) -> None:
-    """Locks of several managers together never promise more than there is."""
+    """Locks of several managers together fit into the resources."""
     managers = [talk.met() for _ in range(3)]
     for manager in managers:
         manager.wake(2)
@@ -94,15 +94,15 @@ def locks_fit(talk: WorkerTalk) -> None:
 
 @case("WMP-4.2", slots=2)
 def window(talk: WorkerTalk) -> None:
-    """``want`` may exceed what runs at once by a window."""
+    """``want`` may exceed the jobs that run at once by a window."""
     manager = talk.met()
     lock = manager.woken(64)
-    talk.inform(f"of 64 jobs announced it wants {lock.want}, a window of {lock.window}")
+    talk.inform(f"of 64 announced jobs GIVE wants {lock.want}, with a window of {lock.window}")
 
 
 @case("WMP-4.8")
 def a_lock_is_its_peers(talk: WorkerTalk) -> None:
-    """NO of another manager does not touch a lock."""
+    """NO from another manager leaves a lock untouched."""
     first, second = talk.met(), talk.met()
     lock = _all_room(talk, first)
     second.no(lock.number)
@@ -114,7 +114,7 @@ def a_lock_is_its_peers(talk: WorkerTalk) -> None:
 
 @case("WMP-4.8", "WMP-6.6", slots=2)
 def a_job_is_its_owners(talk: WorkerTalk) -> None:
-    """Jobs of two owners with one number are two, and each DONE names its owner."""
+    """Jobs of two owners with one number are two jobs, and each DONE names its owner."""
     manager = talk.met()
     own = manager.run(slowly(talk, 0.5), role="slow", ids=[7])
     manager.owner = (b"elsewhere", 77)
@@ -131,11 +131,11 @@ def a_job_is_its_owners(talk: WorkerTalk) -> None:
 
 @case("WMP-4.9", slots=2)
 def take_closes_its_lock(talk: WorkerTalk) -> None:
-    """A TAKE closes its lock: what is left of it is free at once."""
+    """A TAKE closes its lock: the rest of the lock is free at once."""
     first, second = talk.met(), talk.met()
     lock = _all_room(talk, first)
     if lock.want < 2:
-        talk.unimplemented("its GIVE wants one job, of two that were announced")
+        talk.unimplemented("GIVE wants one of two announced jobs")
     first.take(lock.number, slowly(talk, 3.0), role="slow")
     second.wake(1)
     _room_for(talk, second, 0.0, "one of two slots is free")
@@ -143,11 +143,11 @@ def take_closes_its_lock(talk: WorkerTalk) -> None:
 
 @case("WMP-4.9", slots=2)
 def more_keeps_the_lock(talk: WorkerTalk) -> None:
-    """With ``more`` the lock stays open for the rest."""
+    """With ``more`` the lock stays open for its rest."""
     first, second = talk.met(), talk.met()
     lock = _all_room(talk, first)
     if lock.want < 2:
-        talk.unimplemented("its GIVE wants one job, of two that were announced")
+        talk.unimplemented("GIVE wants one of two announced jobs")
     each = 2.0 + 4 * talk.wire.grace
     jobs = first.take(lock.number, slowly(talk, each), role="slow", more=True)
     if lock.locked > 0:
@@ -162,31 +162,34 @@ def more_keeps_the_lock(talk: WorkerTalk) -> None:
 
 @case("WMP-4.10")
 def no_releases(talk: WorkerTalk) -> None:
-    """NO releases what is left of a lock, at once."""
+    """NO releases the rest of a lock at once."""
     first, second = talk.met(), talk.met()
     lock = _all_room(talk, first)
     _no_room_for(talk, second)
     first.no(lock.number)
-    _room_for(talk, second, 0.0, "the lock of the other was released by NO")
+    _room_for(talk, second, 0.0, "the other manager's lock was released by NO")
 
 
 @case("WMP-4.11")
 def lock_timeout(talk: WorkerTalk) -> None:
-    """A lock without an answer is released 5 units after the end of its hold."""
+    """An unanswered lock is released 5 units after the end of its hold."""
     first, second = talk.met(), talk.met()
     lock = _all_room(talk, first)
     _no_room_for(talk, second)
-    first.locks.pop(lock.number)  # it is the worker's to release
-    _room_for(talk, second, 5.0 + lock.hold, "nobody answered the other lock for 5 units")
+    first.locks.pop(lock.number)  # the worker must release the lock
+    _room_for(
+        talk, second, 5.0 + lock.hold, "the other manager left its lock unanswered for 5 units"
+    )
     kept = talk.now - lock.at
     talk.check(
-        kept >= 5.0 + lock.hold - talk.wire.grace - 1e-6, f"it was released after {kept:.2f} units"
+        kept >= 5.0 + lock.hold - talk.wire.grace - 1e-6,
+        f"the lock was released after {kept:.2f} units",
     )
 
 
 @case("WMP-4.12")
 def late_take_with_room(talk: WorkerTalk) -> None:
-    """A TAKE whose lock is gone is run if there is room."""
+    """A TAKE whose lock is gone runs if there is capacity."""
     manager, _ = talk.met(), talk.met()
     lock = _all_room(talk, manager)
     manager.no(lock.number)
@@ -197,7 +200,7 @@ def late_take_with_room(talk: WorkerTalk) -> None:
 
 @case("WMP-4.12")
 def late_take_without_room(talk: WorkerTalk) -> None:
-    """A TAKE whose lock is gone is refused, each job of it, when there is no room."""
+    """A TAKE whose lock is gone is refused, job by job, if there is no capacity."""
     first, second = talk.met(), talk.met()
     lock = second.woken(1)
     second.no(lock.number)
@@ -206,23 +209,23 @@ def late_take_without_room(talk: WorkerTalk) -> None:
     for job in jobs:
         second.done_of(job, None, within=4.0 + 6 * talk.wire.grace, rule="WMP-4.12")
         outcome = second.answered[(second.identity, second.epoch), job, 1]
-        talk.check(outcome in (0, 2), f"it ends as {outcome}, expected refused, or ok")
+        talk.check(outcome in (0, 2), f"the job ends as {outcome}, expected refused or ok")
 
 
 @case("WMP-4.13")
 def no_for_a_released_lock(talk: WorkerTalk) -> None:
-    """NO for a lock already released is a race, and not answered."""
+    """NO for a lock that was released already is a race, and gets no answer."""
     manager, _ = talk.met(), talk.met()
     lock = manager.woken(1)
     manager.no(lock.number)
     manager.clear()
     manager.no(lock.number)
-    manager.never(Command.ERROR, what="its lock was released, which is a race and no error")
+    manager.never(Command.ERROR, what="NO for a released lock is a race and no error")
 
 
 @case("WMP-4.13", profile="secure")
 def no_for_no_lock(talk: WorkerTalk) -> None:
-    """NO for a lock that was never given is answered ERROR unknown."""
+    """NO for a lock that was never given gets ERROR unknown."""
     manager, _ = talk.met(), talk.met()
     lock = manager.woken(1)
     manager.no(lock.number)
@@ -234,7 +237,7 @@ def no_for_no_lock(talk: WorkerTalk) -> None:
 
 @case("WMP-4.14")
 def a_job_held_already(talk: WorkerTalk) -> None:
-    """Of two TAKEs for one job the higher attempt counts, and only that is answered."""
+    """Of two TAKEs for one job the higher attempt counts, and only this attempt is answered."""
     manager, _ = talk.met(), talk.met()
     manager.run(slowly(talk, 1.0), role="slow", ids=[5], attempt=2)
     again = manager.last_lock
@@ -242,7 +245,7 @@ def a_job_held_already(talk: WorkerTalk) -> None:
     owner = (manager.identity, manager.epoch)
     held = manager.given[owner, 5]
     manager.take(again, slowly(talk, 1.0), role="slow", ids=[5], attempt=3)
-    manager.given[owner, 5] = held  # the lower one is dropped
+    manager.given[owner, 5] = held  # the lower attempt is dropped
     manager.done_of(5, within=3.0 + talk.wire.grace, rule="WMP-4.14")
     talk.check(list(manager.answered) == [(owner, 5, 4)], f"answered: {manager.answered}")
     manager.never(Command.DONE, during=2.0, again=False, what="the job is answered already")
@@ -250,7 +253,7 @@ def a_job_held_already(talk: WorkerTalk) -> None:
 
 @case("WMP-4.15")
 def a_role_without_handler(talk: WorkerTalk) -> None:
-    """A job of a role that the worker does not have is refused."""
+    """A job of a role without handler is refused."""
     manager = talk.met()
     lock = manager.woken(1)
     (job,) = manager.take(lock.number, b"who does this?", role="nobody's")
@@ -262,7 +265,7 @@ def _held(talk: WorkerTalk, manager: PlayedManager) -> OfferedLock:
         Command.GIVE, within=2.0, where=lambda h: manager.is_open(h) and bool(h["hold"])
     )
     if received is None:
-        talk.unimplemented("it sends no held GIVE")
+        talk.unimplemented("the worker sends no held GIVE")
         raise AssertionError
     lock: OfferedLock = talk.book.locks[received["lock"]]
     return lock
@@ -270,7 +273,7 @@ def _held(talk: WorkerTalk, manager: PlayedManager) -> OfferedLock:
 
 @case("WMP-5.1")
 def held_give(talk: WorkerTalk) -> None:
-    """A worker may send GIVE with ``hold`` on its own; a job then starts in one trip."""
+    """A worker may send GIVE with ``hold`` unasked; a job then starts after one trip."""
     manager = talk.met()
     lock = _held(talk, manager)
     (job,) = manager.take(lock.number, b"in one trip")
@@ -291,12 +294,12 @@ def no_held_give_while_another_waits(talk: WorkerTalk) -> None:
     second.lock(2.0 + 6 * talk.wire.grace, "WMP-3.9")
     for received in first.inbox:
         held = received.command is Command.GIVE and received["want"] and received["hold"]
-        talk.check(not held, "a held GIVE goes to one while another's WAKE is pending")
+        talk.check(not held, "a held GIVE goes out while another manager's WAKE is pending")
 
 
 @case("WMP-5.4", profile="held-give")
 def second_manager(talk: WorkerTalk) -> None:
-    """When a second manager shows up, held GIVEs are withdrawn."""
+    """Held GIVEs are withdrawn when a second manager appears."""
     first = talk.met()
     lock = _held(talk, first)
     talk.met()
@@ -304,13 +307,13 @@ def second_manager(talk: WorkerTalk) -> None:
         Command.GIVE,
         within=0.5 + talk.wire.grace,
         where=lambda received: received["want"] == 0 and received["lock"] == lock.number,
-        what="it has one slot, which it cannot split",
+        what="the worker has one slot for two managers",
     )
 
 
 @case("WMP-5.5", profile="held-give")
 def lost_give(talk: WorkerTalk) -> None:
-    """A lock whose GIVE the manager did not see, as its PONG says, is released."""
+    """A lock is released if PONG shows that the manager did not receive the GIVE."""
     first, second = talk.met(), talk.met()
     lock = _all_room(talk, first)
     _no_room_for(talk, second)

@@ -1,4 +1,4 @@
-"""Numbered streams and sessions (section 7), asked of a worker."""
+"""Numbered streams and sessions (section 7), as tests of a worker."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ __all__ = [
 
 @case("WMP-7.1")
 def duplicate_is_dropped(talk: WorkerTalk) -> None:
-    """A TAKE that comes twice is taken once."""
+    """A TAKE that arrives twice is handled once."""
     manager, _ = talk.met(), talk.met()
     (job,) = manager.run(b"once")
     take = manager.number
@@ -52,7 +52,7 @@ def gap_is_asked_for_once(talk: WorkerTalk) -> None:
     manager.never(
         Command.PING,
         where=lambda received: bool(received["again"]),
-        what="the gap was told already",
+        what="the gap was reported already",
     )
     manager.never(Command.DONE, what="a job from behind the gap is answered")
     (job,) = manager.take(lock.number, b"in order", ids=[50])
@@ -62,7 +62,7 @@ def gap_is_asked_for_once(talk: WorkerTalk) -> None:
 
 @case("WMP-7.2")
 def acks_are_told(talk: WorkerTalk) -> None:
-    """What the worker says to a manager carries the ack of what it received."""
+    """Every message of the worker to a manager carries the ack of the manager's messages."""
     manager, _ = talk.met(), talk.met()
     for _ in range(3):
         (job,) = manager.run()
@@ -72,7 +72,7 @@ def acks_are_told(talk: WorkerTalk) -> None:
 
 @case("WMP-7.3")
 def sent_again_when_asked(talk: WorkerTalk) -> None:
-    """``again`` has what is not acknowledged sent again from ack + 1."""
+    """After ``again`` unacknowledged messages are sent again from ack + 1."""
     manager, _ = talk.met(), talk.met()
     manager.ack_override = 0
     (job,) = manager.run(b"question")
@@ -83,7 +83,7 @@ def sent_again_when_asked(talk: WorkerTalk) -> None:
 
 @case("WMP-7.3", "WMP-9.12")
 def sent_again_on_a_new_route(talk: WorkerTalk) -> None:
-    """What is not acknowledged is sent again when the route changes."""
+    """Unacknowledged messages are sent again when the route changes."""
     manager, _ = talk.met(), talk.met()
     manager.ack_override = 0
     (job,) = manager.run(b"question")
@@ -96,7 +96,7 @@ def sent_again_on_a_new_route(talk: WorkerTalk) -> None:
 
 @case("WMP-7.3")
 def sent_again_with_age(talk: WorkerTalk) -> None:
-    """What is not acknowledged for ``resend`` is sent again, and no more once it is."""
+    """After ``resend`` unacknowledged messages are sent again, until they are acknowledged."""
     manager, _ = talk.met(), talk.met()
     manager.ack_override = 0
     (job,) = manager.run(b"question")
@@ -105,12 +105,12 @@ def sent_again_with_age(talk: WorkerTalk) -> None:
     manager.ack_override = None
     manager.pong()
     manager.clear()
-    manager.never(Command.DONE, during=4.0, what="it is acknowledged")
+    manager.never(Command.DONE, during=4.0, what="the DONE is acknowledged")
 
 
 @case("WMP-7.4")
 def ack_of_the_future(talk: WorkerTalk) -> None:
-    """An ack for a number never sent is ignored: what is sent later is kept."""
+    """An ack of a number that was never sent is ignored; later messages are kept."""
     manager, _ = talk.met(), talk.met()
     manager.ack_override = 99
     manager.pong()
@@ -126,7 +126,7 @@ def ack_of_the_future(talk: WorkerTalk) -> None:
 
 @case("WMP-7.6")
 def newer_session(talk: WorkerTalk) -> None:
-    """A newer session ends the old one: no DONE for its jobs, its locks are free."""
+    """A newer session ends the old one: its jobs get no DONE, its locks are free."""
     manager, other = talk.met(), talk.met()
     manager.run(slowly(talk, 1.0 + 3 * talk.wire.grace), role="slow")
     talk.wait(0.2)
@@ -135,7 +135,7 @@ def newer_session(talk: WorkerTalk) -> None:
     manager.never(
         Command.DONE,
         during=3.0 + 3 * talk.wire.grace,
-        what="its job belongs to a session that is over",
+        what="the job belongs to an ended session",
     )
     manager.run(b"of the new session")
     done = manager.expect(Command.DONE)
@@ -146,7 +146,7 @@ def newer_session(talk: WorkerTalk) -> None:
     manager.pong()
     talk.check(lock.number not in manager.locks, "the kit is broken")
     other.wake(1)
-    other.lock(what="the other's lock was of a session that is over")
+    other.lock(what="the other manager's lock belongs to an ended session")
 
 
 @case("WMP-7.6")
@@ -159,14 +159,14 @@ def older_session(talk: WorkerTalk) -> None:
     manager.pong()
     manager.take(999, b"from before", ids=[77], session=manager.session - 1, number=1, ack=0)
     manager.lose("WMP-7.6", 77)
-    manager.never(Command.DONE, during=1.0, what="its TAKE was of a session that is over")
+    manager.never(Command.DONE, during=1.0, what="the TAKE belongs to an ended session")
     (job,) = manager.run(b"of the new session", ids=[78])
     manager.done_of(job)
 
 
 @case("WMP-7.8")
 def forgotten_session(talk: WorkerTalk) -> None:
-    """A number above 1 of a manager that is not known: PING without session, and no more."""
+    """A number above 1 from an unknown manager gets PING without session, and nothing else."""
     known = talk.met()
     stranger = talk.manager("stranger")
     stranger.number = 4
@@ -174,7 +174,7 @@ def forgotten_session(talk: WorkerTalk) -> None:
     stranger.lose("WMP-7.8", 9)
     ping = stranger.expect(Command.PING, where=lambda received: bool(received.message.to))
     talk.check(ping["session"] is None, f"PING names session {ping['session']}")
-    stranger.never(Command.DONE, during=1.0, what="it knows no session of this manager")
+    stranger.never(Command.DONE, during=1.0, what="the worker knows no session of this manager")
     stranger.new_session()
     stranger.pong()
     stranger.echoes("WMP-7.8", within=12.0)
@@ -183,7 +183,7 @@ def forgotten_session(talk: WorkerTalk) -> None:
 
 @case("WMP-7.8", profile="liveness")
 def no_way_back(talk: WorkerTalk) -> None:
-    """A session in which numbers were used is not entered again once it was forgotten."""
+    """A worker does not enter again a session in which numbers were used and that it forgot."""
     manager, other = talk.met(), talk.met()
     (job,) = manager.run()
     manager.done_of(job)
@@ -202,7 +202,7 @@ def no_way_back(talk: WorkerTalk) -> None:
     manager.never(
         Command.PING,
         where=lambda received: received["session"] == manager.session,
-        what="it has entered a session that it had forgotten",
+        what="the worker has entered a forgotten session",
     )
     manager.new_session()
     manager.answers = True
@@ -221,4 +221,4 @@ def results_are_kept(talk: WorkerTalk) -> None:
     manager.clear()
     manager.pong(again=True)
     done = manager.expect(Command.DONE, again=True, number=1)
-    talk.check(done.payloads == [b"keep me"], f"it says {done.payloads} now")
+    talk.check(done.payloads == [b"keep me"], f"DONE has {done.payloads} now")
