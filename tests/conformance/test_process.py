@@ -58,9 +58,9 @@ def test_a_program_that_is_not_there_is_told() -> None:
 def test_lines_go_both_ways_and_come_whole() -> None:
     echo = "import sys\nfor line in sys.stdin:\n print('<' + line.strip() + '>', flush=True)"
     process = python(echo)
-    process.tell("one")
+    process.write_line("one")
     assert hear(process) == ["<one>"]
-    process.tell("x" * 1_000_000)
+    process.write_line("x" * 1_000_000)
     assert hear(process) == ["<" + "x" * 1_000_000 + ">"]
     assert process.close(10) == ""
 
@@ -107,13 +107,13 @@ def test_a_bad_end_is_told_and_so_is_what_it_said() -> None:
 
     assert process.wait_ended(30)
     assert process.close(10) == "the testee ended on its own, with status 7"
-    assert process.said.strip() == "oh dear"
+    assert process.stderr.strip() == "oh dear"
 
 
 def test_telling_the_dead_is_no_error() -> None:
     process = python("")
     assert process.wait_ended(30)
-    process.tell("hello?")
+    process.write_line("hello?")
 
     assert process.close(10) == ""
 

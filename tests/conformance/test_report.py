@@ -257,6 +257,6 @@ def test_what_is_kept_of_a_result() -> None:
     entries = [entry_of(result, 1.0) for result in results]
 
     assert any(entry.verdict is Verdict.FAILED and entry.lines for entry in entries)
-    assert all(entry.told == bool(entry.lines) for entry in entries)
+    assert all(entry.detailed == bool(entry.lines) for entry in entries)
     kept = [frame for entry in entries for line in entry.lines for frame in line.frames]
     assert all(len(frame.hex) <= 2 * min(frame.size, 512) for frame in kept)

@@ -345,8 +345,8 @@ class PlayedManager(PlayedPeer):
     def _ready(self, received: ReceivedMessage) -> None:
         """Hold that READY numbers grow and that one number has one content (WMP-3.2)."""
         number, book = received["ready"], self._book
-        said = (received["credit"], received["window"], received["roles"], received["resources"])
-        if book.readies.setdefault(number, said) != said:
+        content = (received["credit"], received["window"], received["roles"], received["resources"])
+        if book.readies.setdefault(number, content) != content:
             raise Broken("WMP-3.2", f"READY {number} differs from the first READY of that number")
         if number < book.last_ready.get(received.connection, 0):
             raise Broken("WMP-3.2", f"READY {number} arrives after a greater number")

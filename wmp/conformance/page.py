@@ -69,13 +69,13 @@ def page(reports: Sequence[ConformanceReport]) -> str:
     Args:
         reports: One column each; reports on several kinds of testee may stand side by side.
     """
-    told = [
+    shown = [
         (at, report, entry)
         for at, report in enumerate(reports)
         for entry in report.entries
-        if entry.told
+        if entry.detailed
     ]
-    talks = [_Talk(number, *one) for number, one in enumerate(told)]
+    talks = [_Talk(number, *one) for number, one in enumerate(shown)]
     return render(
         "conformance.html",
         reports=reports,

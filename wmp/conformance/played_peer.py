@@ -176,11 +176,11 @@ class PlayedPeer(ScriptedPeer):
             return
         message = received.message
         content = {k: v for k, v in message.fields.items() if k != Field.ACK}
-        said = message.command, content, message.columns
-        before = self._seen.setdefault((session, number), said)
+        current = message.command, content, message.columns
+        before = self._seen.setdefault((session, number), current)
         if number <= self.received:
             received.again = True
-            if before != said:
+            if before != current:
                 raise Broken(
                     "WMP-7.1", f"number {number} differs from the first message of that number"
                 )

@@ -17,7 +17,7 @@ from attrs import define, field
 __all__ = ["PeerProcess", "fill"]
 
 _PATIENCE = 5.0
-_MOST_SAID = 4000
+_MOST_STDERR = 4000
 
 
 def fill(command: str, words: Mapping[str, str]) -> list[str]:
@@ -49,7 +49,7 @@ class PeerProcess:
     _child: subprocess.Popen[bytes] = field(init=False)
     _errors: IO[bytes] = field(init=False)
     _rest: bytes = b""
-    said: str = ""
+    stderr: str = ""
     """The end of the testee's stderr, once the process has been closed."""
 
     def __attrs_post_init__(self) -> None:
@@ -89,7 +89,7 @@ class PeerProcess:
             return "and has not ended"
         return f"with status {status}" if status >= 0 else f"by {signal.Signals(-status).name}"
 
-    def tell(self, line: str) -> None:
+    def write_line(self, line: str) -> None:
         """Write a line to the testee's stdin; give up if the pipe stays full for seconds."""
         assert self._child.stdin is not None
         pipe, data = self._child.stdin.fileno(), line.encode() + b"\n"
@@ -143,8 +143,8 @@ class PeerProcess:
                 pipe.close()
         with self._errors as errors:
             size = errors.seek(0, os.SEEK_END)
-            errors.seek(max(0, size - _MOST_SAID))
-            self.said = errors.read().decode(errors="replace")
+            errors.seek(max(0, size - _MOST_STDERR))
+            self.stderr = errors.read().decode(errors="replace")
         return complaint
 
     def _kill_group(self) -> None:

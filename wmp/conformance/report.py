@@ -72,7 +72,7 @@ class ReportEntry:
         return bool(self.breaks) or self.verdict is Verdict.UNCLEAN
 
     @property
-    def told(self) -> bool:
+    def detailed(self) -> bool:
         """Whether the report shows the case in detail."""
         return self.unwell or bool(self.lines)
 

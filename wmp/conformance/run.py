@@ -97,11 +97,11 @@ class KitRun:
 
     Args:
         plan: The plan to play.
-        tell: Called with the number of finished steps, from several threads.
+        progress: Called with the number of finished steps, from several threads.
     """
 
     plan: RunPlan
-    tell: Callable[[int], None] = lambda steps: None
+    progress: Callable[[int], None] = lambda steps: None
     _done: int = 0
     _lock: Lock = field(factory=Lock)
 
@@ -130,7 +130,7 @@ class KitRun:
     def _step(self, steps: int = 1) -> None:
         with self._lock:
             self._done += steps
-            self.tell(self._done)
+            self.progress(self._done)
 
     def _play(self, case: Case) -> ReportEntry:
         began = time.monotonic()
@@ -172,14 +172,14 @@ class _Wires:
     """Starts the testee for each conversation, and remembers its last process."""
 
     live: Live
-    tell: Callable[[], None] = lambda: None
+    progress: Callable[[], None] = lambda: None
     made: int = 0
     _last: SocketWire | None = None
 
     def __call__(self, case: Case) -> Wire:
         self._last = self.live.wire(case)
         self.made += 1
-        self.tell()
+        self.progress()
         return self._last
 
     @property

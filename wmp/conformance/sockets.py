@@ -242,8 +242,8 @@ class SocketWire:
 
     def receive(self, until: float) -> tuple[Connection, Sequence[Frame]] | None:
         while not self._arrived:
-            told = self._wait(until)
-            if not self._arrived and (told or self.now() >= until):
+            reported = self._wait(until)
+            if not self._arrived and (reported or self.now() >= until):
                 return None  # an end or a status arrived, perhaps before ``until``
         return self._arrived.popleft()
 
@@ -282,8 +282,8 @@ class SocketWire:
             "retries": job.retries,
             "priority": job.priority or None,
         }
-        told = "".join(f" {key}={value}" for key, value in options.items() if value is not None)
-        self._tell(f"submit {job.name} {job.role} {job.payload.hex() or '-'}{told}")
+        words = "".join(f" {key}={value}" for key, value in options.items() if value is not None)
+        self._write_line(f"submit {job.name} {job.role} {job.payload.hex() or '-'}{words}")
         # The next message over a socket must not overtake the line.
         until = self.now() + self.grace
         while job.name not in self._submitted and not self._unknown and self.now() < until:
@@ -291,7 +291,7 @@ class SocketWire:
         self._check_known()
 
     def cancel(self, name: str) -> None:
-        self._tell(f"cancel {name}")
+        self._write_line(f"cancel {name}")
 
     def ends(self) -> list[JobEnd]:
         self._receive()
@@ -303,10 +303,10 @@ class SocketWire:
         if self._unknown:
             raise Unimplemented(f"the manager does not know: {self._unknown}")
 
-    def _tell(self, line: str) -> None:
+    def _write_line(self, line: str) -> None:
         if self._process is None:
             raise Unimplemented("without --command no job can be submitted")
-        self._process.tell(line)
+        self._process.write_line(line)
 
     def _receive(self) -> bool:
         """Read the lines of the manager; True if one of them is news for the submitter."""
@@ -321,8 +321,8 @@ class SocketWire:
                     self._ends.append(JobEnd(name, outcome, _bytes(data)))
                     received = True
                 case ["status", name, fraction, data]:
-                    said = f"{fraction} {_bytes(data).decode(errors='replace')}"
-                    self._ends.append(JobEnd(name, "status", said.encode()))
+                    status = f"{fraction} {_bytes(data).decode(errors='replace')}"
+                    self._ends.append(JobEnd(name, "status", status.encode()))
                     received = True
                 case ["unknown", name, option]:
                     self._unknown = f"{option} of {name}"
@@ -342,16 +342,16 @@ class SocketWire:
     @property
     def stderr(self) -> str:
         """The end of the testee's stderr."""
-        return self._said
+        return self._stderr
 
-    _said: str = field(default="", init=False)
+    _stderr: str = field(default="", init=False)
 
     def close(self) -> str:
         try:
             if self._process is not None:
                 patience = 0.5 if self.live.over.is_set() else 5.0 + 5.0 * self.unit / 1000
                 self.complaint = self._process.close(patience, had_to_end=self.may_end)
-                self._said = self._process.said
+                self._stderr = self._process.stderr
         finally:
             self._close_sockets()
         return self.complaint

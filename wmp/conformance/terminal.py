@@ -34,7 +34,7 @@ _OFTEN: Final = 10.0
 """Seconds between two lines of progress where there is no terminal."""
 _LINES: Final = 40
 """The last lines of a conversation that are shown: the breach is at the end."""
-_SAID: Final = 8
+_STDERR_LINES: Final = 8
 """The last lines of a testee's stderr that are shown."""
 
 
@@ -44,7 +44,7 @@ class Progress:
     def __init__(self, total: int) -> None:
         self._total = total
         self._bad = 0
-        self._said = time.monotonic()
+        self._printed_at = time.monotonic()
         self._done = 0
         self._bar: RichProgress | None = None
         if sys.stderr.isatty():
@@ -87,8 +87,8 @@ class Progress:
             self._print(f"{entry.verdict.value} {', '.join(entry.breaks)} in {entry.case}")
         if self._bar is not None:
             self._bar.update(self._task, description=entry.case)
-        elif time.monotonic() - self._said > _OFTEN:
-            self._said = time.monotonic()
+        elif time.monotonic() - self._printed_at > _OFTEN:
+            self._printed_at = time.monotonic()
             self._print(f"{self._done} of {self._total}, {self._bad} with faults")
 
     def _print(self, line: str) -> None:
@@ -129,7 +129,7 @@ def _show_failure(console: Console, report: ConformanceReport, entry: ReportEntr
         console.print(f"  … {left_out} lines before these; the report has all (--html, --json)")
     for line in conversation(entry.lines[-_LINES:], report.testee).splitlines():
         console.out(f"  {line}", highlight=False)
-    for line in entry.stderr.splitlines()[-_SAID:]:
+    for line in entry.stderr.splitlines()[-_STDERR_LINES:]:
         console.out(f"  stderr: {line}", highlight=False)
     console.print(f"  play it again: {escape(report.replay(entry))}\n", soft_wrap=True)
 

@@ -88,14 +88,14 @@ async def _manage(bind: Sequence[str], unit: int) -> None:
                     chosen[key] = options[key](value)
                 payload = b"" if data == "-" else bytes.fromhex(data)
                 job = jobs[name] = manager.submit_nowait(
-                    payload, role=role, on_status=lambda status: tell(name, status), **chosen
+                    payload, role=role, on_status=lambda status: report(name, status), **chosen
                 )
                 print("submitted", name)
                 job.add_done_callback(lambda job: ended(name, job))
             case ["cancel", name] if name in jobs:
                 jobs[name].cancel()
 
-    def tell(name: str, status: Any) -> None:
+    def report(name: str, status: Any) -> None:
         print("status", name, status.fraction, (status.text or "").encode().hex() or "-")
 
     def ended(name: str, job: Job) -> None:
@@ -106,7 +106,7 @@ async def _manage(bind: Sequence[str], unit: int) -> None:
             print("ended", name, outcome, str(error).encode().hex() or "-")
 
     async with manager:
-        over = _until_told_to_end()
+        over = _until_stopped()
 
         async def listen() -> None:
             mode = os.fstat(sys.stdin.fileno()).st_mode
@@ -143,10 +143,10 @@ async def _work(connect: Sequence[str], unit: int, slots: int, hold: bool, dies:
 
 async def _pass_on(bind: Sequence[str], connect: Sequence[str]) -> None:
     async with wmp.aio.Device(bind=bind, connect=connect):
-        await _until_told_to_end().wait()
+        await _until_stopped().wait()
 
 
-def _until_told_to_end() -> asyncio.Event:
+def _until_stopped() -> asyncio.Event:
     over = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):

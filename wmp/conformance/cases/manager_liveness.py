@@ -171,7 +171,7 @@ def goodbye(talk: ManagerTalk) -> None:
     other.done(*jobs)
     talk.end_of(name)
     talk.submit()
-    worker.never(Command.WAKE, during=1.0, what="it said goodbye")
+    worker.never(Command.WAKE, during=1.0, what="the worker has sent BYE")
 
 
 @case("WMP-9.12", profile="reliable")
