@@ -87,7 +87,7 @@ def test_a_rule_that_is_broken_is_told_and_played_again(tmp_path: Path) -> None:
     done = run("worker", "--command", BAD, "--rule", "WMP-4.10", *QUICK, *files, cwd=tmp_path)
 
     assert done.returncode == 1, done.stdout + done.stderr
-    assert "WMP-4.10 says: NO MUST release what is left of the lock." in done.stdout
+    assert "WMP-4.10: NO MUST release what is left of the lock." in done.stdout
     assert re.search(r"worker → m1 +GIVE ", done.stdout)
     assert re.search(r"m1 → worker +NO ", done.stdout)
     assert "stderr: here I am" in done.stdout
@@ -99,8 +99,8 @@ def test_a_rule_that_is_broken_is_told_and_played_again(tmp_path: Path) -> None:
 
     played = run(*words, cwd=tmp_path)
     assert played.returncode == 1, played.stdout + played.stderr
-    assert "WMP-4.10 says" in played.stdout
-    assert "1 cases" in played.stdout
+    assert "WMP-4.10: NO MUST" in played.stdout
+    assert "1 of all cases" in played.stdout
 
     better = run(*words, "--command", GOOD, cwd=tmp_path)
     assert better.returncode == 0, better.stdout + better.stderr
@@ -113,7 +113,7 @@ def test_a_rule_that_is_broken_is_told_and_played_again(tmp_path: Path) -> None:
 def test_a_conversation_that_was_drawn_is_played_again(tmp_path: Path) -> None:
     moves = [["wake", 0, 1, 0], ["no", 0, 0, 0], ["wait", 0, 4, 0]]
     entry = ReportEntry(
-        "worker/drawn", "3 moves that were drawn.", ("WMP-10.1",), "core", Verdict.FAILED,
+        "worker/drawn", "3 drawn moves.", ("WMP-10.1",), "core", Verdict.FAILED,
         breaks=("WMP-10.1",), seed=0, moves=moves,
     )  # fmt: skip
     before = ConformanceReport(
@@ -127,7 +127,7 @@ def test_a_conversation_that_was_drawn_is_played_again(tmp_path: Path) -> None:
     (case,) = json.loads((tmp_path / "p.json").read_text())["cases"]
     assert (case["case"], case["about"], case["verdict"]) == (
         "worker/drawn",
-        "3 moves that were drawn.",
+        "3 drawn moves.",
         "OK",
     )
 
@@ -310,6 +310,6 @@ def test_a_worker_that_runs_already(tmp_path: Path) -> None:
         done = run("worker", *words, *cases, cwd=tmp_path)
 
         assert done.returncode == 0, done.stdout + done.stderr
-        assert "conforms in part (2 cases" in done.stdout
+        assert "conforms in part (2 of all cases" in done.stdout
         running.signal(signal.SIGTERM)
         assert running.ends() == 0, running.stderr

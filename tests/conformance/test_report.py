@@ -218,7 +218,7 @@ def test_the_middle_of_a_long_conversation_is_left_out() -> None:
     text = sequence_diagram([TALK[1]] * 1000, "worker")
 
     assert text.count("<path ") == 200
-    assert "800 lines are left out here" in text
+    assert "800 lines are not shown" in text
 
 
 def test_a_page_needs_nothing_and_shows_all() -> None:
