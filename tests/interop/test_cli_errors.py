@@ -12,7 +12,6 @@ import pytest
 import zmq.auth
 
 import wmp
-from tests.interop.forks import Forks
 from tests.interop.programs import ENVIRON, TIMEOUT, WMP, WMP_DEVICE
 
 pytestmark = pytest.mark.interop
@@ -95,12 +94,6 @@ def folder(tmp_path):
     _, secret = zmq.auth.create_certificates(tmp_path, "a")
     os.chmod(secret, 0o600)  # a key that others can read is refused
     return tmp_path
-
-
-@pytest.fixture(scope="module")
-def forks(tmp_path_factory):
-    with Forks(tmp_path_factory.mktemp("forks")) as forks:
-        yield forks
 
 
 def run(*argv, cwd, env=None):

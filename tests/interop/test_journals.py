@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 import wmp
-from tests.interop.programs import ENVIRON, Program
+from tests.interop.forks import Ended
+from tests.interop.programs import ENVIRON, WMP, Program
 from tests.interop.programs import wmp as program
 from tests.interop.programs import wmp_device as device_program
 from wmp.journal.reader import Line, Reader, find_segments, strands
@@ -242,11 +243,14 @@ def test_cat_prints_readable_lines_in_the_order_of_time(journal):
     assert any(" hand " in line and "received TAKE of boss to hand [1" in line for line in lines)
 
 
-def test_cat_filters(journal):
+def test_cat_filters(journal, forks):
+    def cat(*filters: str) -> Ended:
+        return forks.run(*WMP, "journal", "cat", str(journal), *filters, cwd=journal)
+
     def lines(*filters: str) -> list[Line]:
-        code, out, _ = run("cat", str(journal), "--json", *filters)
-        assert code == 0
-        return [json.loads(line) for line in out.splitlines()]
+        ended = cat("--json", *filters)
+        assert ended.returncode == 0
+        return [json.loads(line) for line in ended.stdout.splitlines()]
 
     every = lines()
     jobs = lines("--job", "7")
@@ -259,8 +263,8 @@ def test_cat_filters(journal):
     takes_and_gives = lines("--command", "take", "--command", "GIVE")
     assert {line["command"] for line in takes_and_gives} == {"TAKE", "GIVE"}
     assert len(every) > len(takes_and_gives) > 0
-    assert run("cat", str(journal), "--job", "999")[2].startswith("wmp: none of")
-    assert run("cat", str(journal), "--what", "sent")[0] == 2
+    assert cat("--job", "999").stderr.startswith("wmp: none of")
+    assert cat("--what", "sent").returncode == 2
 
 
 def test_cat_can_be_cut_short(journal):

@@ -48,7 +48,7 @@ PEERS = int(os.environ.get("WMP_REAL_PEERS", "5000"))
 SEED = int(os.environ.get("WMP_SEED", "0")) or random.SystemRandom().randrange(1, 1 << 32)
 
 EXPIRE, PING, JITTER = 1.5, 0.3, 0.25
-FED = 600
+FED = 300
 """Jobs handed in before each fault; half of them end before the next one."""
 
 HOSTS = {"one": ("a",), "two": ("b", "c")}

@@ -157,16 +157,18 @@ def test_a_drain_that_takes_too_long_hands_the_job_back(tmp_path: Path) -> None:
         assert gone(pid)
 
 
-def test_a_thousand_jobs_with_children_replaced_in_between() -> None:
+@pytest.mark.parametrize("jobs", [300, pytest.param(1000, marks=pytest.mark.deep)])
+def test_many_jobs_with_children_replaced_in_between(jobs: int) -> None:
     with pair(max_jobs_per_child=60) as (manager, _):
-        pids = [int(pid) for pid in manager.map([b""] * 1000, role="where", timeout=WAIT)]
-        assert len(pids) == 1000
+        pids = [int(pid) for pid in manager.map([b""] * jobs, role="where", timeout=WAIT)]
+        assert len(pids) == jobs
         assert max(pids.count(pid) for pid in set(pids)) <= 60
         assert "lost at the worker" not in manager.statistics().requeued
     assert all(gone(pid) for pid in set(pids))
 
 
-def test_workers_killed_at_random_lose_nothing() -> None:
+@pytest.mark.parametrize("jobs", [1000, pytest.param(5000, marks=pytest.mark.deep)])
+def test_workers_killed_at_random_lose_nothing(jobs: int) -> None:
     with pair(slots=2, retries=1000) as (manager, _):
         done = threading.Event()
         kills = 0
@@ -185,12 +187,12 @@ def test_workers_killed_at_random_lose_nothing() -> None:
         thread = threading.Thread(target=killer)
         thread.start()
         try:
-            pids = list(manager.map([b""] * 5000, role="where", timeout=WAIT, in_flight=100))
+            pids = list(manager.map([b""] * jobs, role="where", timeout=WAIT, in_flight=100))
             wait_until(lambda: kills >= 5)
         finally:
             done.set()
             thread.join(WAIT)
-        assert len(pids) == 5000
+        assert len(pids) == jobs
 
 
 def test_the_program_replaces_its_children_too(tmp_path: Path) -> None:
