@@ -68,6 +68,14 @@ def pair(slots: int = 2, retries: int = 3, expire: float = 6.0, **worker: Any) -
             yield manager, made
 
 
+def test_a_time_limit_of_a_month_or_of_thirty_years_does_not_end_the_pool() -> None:
+    with pair() as (manager, worker):
+        for timeout in (2_500_000, 1e9):
+            assert manager.submit(b"", role="where", timeout=timeout).result(WAIT)
+        assert manager.submit(b"", role="where").result(WAIT)
+        worker.drain(WAIT)
+
+
 @pytest.mark.rule("WMP-6.14", "WMP-6.15")
 def test_a_job_whose_process_is_killed_is_tried_again() -> None:
     with pair() as (manager, _):

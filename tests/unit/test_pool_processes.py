@@ -100,6 +100,16 @@ def test_what_had_ended_when_the_child_died_is_not_run_again(
             assert (outcome, payload) == (OK, str(number).encode() * size)
 
 
+def test_deadlines_that_no_selector_can_wait_for_do_no_harm(opened: Opener, posts: Posts) -> None:
+    pool = opened("process", default=upper)
+    now = time.monotonic()
+    deadlines = [now + 2_500_000, now + (2**63 - 1) / 1000, None]
+    pool.run(run(1, [b"a", b"b", b"c"], deadlines=deadlines))
+    assert posts.results(1, [1, 2, 3]) == [(OK, b"A"), (OK, b"B"), (OK, b"C")]
+    pool.run(run(2, [b"d"]))
+    assert posts.results(2, [1]) == [(OK, b"D")]
+
+
 def test_an_idle_child_that_dies_is_replaced(opened: Opener, posts: Posts) -> None:
     pool = opened("process", default=end_process)
     pool.run(run(1, [b""]))

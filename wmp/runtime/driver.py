@@ -49,6 +49,7 @@ from wmp.runtime.security import Gate
 from wmp.runtime.send_queue import SendQueue
 from wmp.runtime.sockets import Port, Transport
 from wmp.runtime.submission.submissions import OpenSubmission
+from wmp.runtime.threads import LONGEST_WAIT
 
 __all__ = ["Action", "Driver", "Executors", "Machine", "Submitters"]
 
@@ -399,7 +400,7 @@ class Driver:
             now = self._clock()
             self.counters.count("late", f"deadline {now - due:.3f} s ago", now, alarming=False)
             due = now + (_STALL if now - due > _STALL else 0.001)
-        self._timer = self._loop.call_at(due, self._on_timer)
+        self._timer = self._loop.call_at(min(due, self._now + LONGEST_WAIT), self._on_timer)
 
     def _on_timer(self) -> None:
         self._timer = None

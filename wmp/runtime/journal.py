@@ -29,7 +29,7 @@ from wmp.journal.formatter import JournalFormatter
 from wmp.journal.header import JournalHeader
 from wmp.journal.schema import name_of_file
 from wmp.runtime.checks import check_count, check_seconds
-from wmp.runtime.threads import start_thread
+from wmp.runtime.threads import LONGEST_WAIT, start_thread
 
 __all__ = ["CLOSE", "Journal", "Recorder", "make_journal"]
 
@@ -178,7 +178,7 @@ class Recorder:
         self._look_at_clock()
         self._writer = _Writer(journal, header, self._chunks, self._times)
         self._writer.start()
-        self._timer = loop.call_later(journal.beat, self._beat)
+        self._timer = loop.call_later(min(journal.beat, LONGEST_WAIT), self._beat)
 
     def step(self, event: object, actions: Sequence[object], now: float) -> None:
         """Write down what a machine did at ``now``, seconds on the loop's clock. Never raises."""
@@ -222,7 +222,7 @@ class Recorder:
         self._look_at_clock()
         at, wall = self._times()
         self._add([self._formatter.beat(self.lost, at, wall)], at, wall)
-        self._timer = self._loop.call_later(self._journal.beat, self._beat)
+        self._timer = self._loop.call_later(min(self._journal.beat, LONGEST_WAIT), self._beat)
 
     def _add(self, lines: list[str], at: int, wall: int) -> None:
         """Put lines into the buffer, or lose them."""
@@ -334,7 +334,7 @@ class _Writer:
         ending = False
         while not ending:
             self._work.wait()
-            self._hurry.wait(self._journal.flush)
+            self._hurry.wait(min(self._journal.flush, LONGEST_WAIT))
             # Cleared before the buffer is emptied: lines that come later set them again.
             self._work.clear()
             self._hurry.clear()

@@ -1,4 +1,4 @@
-"""Daemon threads: none of them keeps the interpreter from ending."""
+"""Daemon threads, which never keep the interpreter from ending, and the bound of every wait."""
 
 from __future__ import annotations
 
@@ -6,9 +6,13 @@ import asyncio
 import contextlib
 from collections.abc import Callable
 from threading import Thread
-from typing import Any
+from typing import Any, Final
 
-__all__ = ["aside", "start_thread"]
+__all__ = ["LONGEST_WAIT", "aside", "start_thread"]
+
+LONGEST_WAIT: Final = 86_400.0
+"""Seconds that one wait takes at most: a selector refuses more than 24 days. After a wait that
+ends early the caller checks the time and waits again."""
 
 
 def start_thread(target: Callable[..., object], name: str, *args: Any) -> Thread | None:

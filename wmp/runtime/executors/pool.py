@@ -17,6 +17,7 @@ from wmp.runtime.executors.local import InlineExecutor, ThreadExecutor
 from wmp.runtime.executors.process import ProcessExecutor
 from wmp.runtime.executors.process_limits import ProcessLimits
 from wmp.runtime.handlers import Handler, Served, serve, unknown_codec, within_limit
+from wmp.runtime.threads import LONGEST_WAIT
 
 __all__ = ["KINDS", "Executor", "Pool", "open_pool"]
 
@@ -133,7 +134,7 @@ class Pool:
         if self._closed:
             return
         self._closed = True
-        deadline = monotonic() + timeout
+        deadline = monotonic() + min(timeout, LONGEST_WAIT)
         for executor in self._executors:
             executor.stop()
         for executor in self._executors:

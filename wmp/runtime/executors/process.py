@@ -33,6 +33,7 @@ from wmp.runtime.executors.lane import PoolEvent, PostEvent, cancelled, lost
 from wmp.runtime.executors.process_limits import ProcessLimits
 from wmp.runtime.executors.restart_policy import RestartPolicy
 from wmp.runtime.handlers import Served, within_limit
+from wmp.runtime.threads import LONGEST_WAIT
 
 __all__ = ["ProcessExecutor"]
 
@@ -277,7 +278,8 @@ class ProcessExecutor:
             )
             self._asleep_until = until
         # Due alarms were handled; after ``_stop_at`` the thread waits for children it has killed.
-        return None if until == NEVER else max(0.05 if until <= now else 0.0, until - now)
+        pause = min(max(0.05 if until <= now else 0.0, until - now), LONGEST_WAIT)
+        return None if until == NEVER else pause
 
     def _enforce_deadlines(self, now: float) -> None:
         with self._lock:
