@@ -6,6 +6,7 @@ import asyncio
 import os
 import sys
 import threading
+from collections.abc import Callable
 
 import pytest
 
@@ -115,3 +116,29 @@ def test_an_inbox_reports_that_its_loop_was_closed() -> None:
 
     assert closed.is_set()
     inbox._wakeup.close()
+
+
+def test_an_entry_posted_while_the_inbox_starts_does_not_count_as_after_the_loops_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    inbox = Inbox()
+    turns: list[None] = []
+    closed: list[None] = []
+
+    def wakeup(loop: asyncio.AbstractEventLoop, answer: Callable[[], object]) -> Wakeup:
+        thread = threading.Thread(target=inbox.post, args=(Drained(),))
+        thread.start()
+        thread.join()
+        return Wakeup(loop, answer)
+
+    monkeypatch.setattr("wmp.runtime.inbox.Wakeup", wakeup)
+
+    async def main() -> None:
+        inbox.start(lambda: turns.append(None), lambda: closed.append(None))
+        inbox.schedule()
+        await asyncio.sleep(0)
+        inbox.close()
+
+    asyncio.run(main())
+
+    assert (turns, closed) == ([None], [])

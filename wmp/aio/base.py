@@ -86,7 +86,7 @@ class AsyncServer(AsyncNode[_SettingsT]):
             Superseded: A newer process runs under this worker's identity.
         """
         self._node.check_open()
-        with on_signals(self.interrupt):
+        with on_signals(self.interrupt, self._node.inbox.post):
             await self.start()
             try:
                 await self._node.wait_ended()

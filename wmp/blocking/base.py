@@ -47,7 +47,7 @@ class BlockingNode(Generic[_Inner]):
     ) -> None:
         self._inner: _Inner = inner
         self._close_inner = close
-        self._portal = Portal(name)
+        self._portal = Portal(name, inner._node.inbox.post)
 
     def start(self) -> None:
         """Begin to serve; ``with`` and ``run`` do it. Idempotent.
@@ -118,7 +118,7 @@ class BlockingServer(BlockingNode[_Serving]):
     def run(self) -> None:
         """Serve until asked to end; see :meth:`wmp.aio.Worker.run`, :meth:`wmp.aio.Device.run`."""
         # The loop's thread cannot catch signals: that is for this one, if it is the main thread.
-        with caught_signals(self.interrupt):
+        with caught_signals(self.interrupt, self._inner._node.inbox.post):
             self.start()
             try:
                 self._portal.call(self._inner.run())

@@ -138,7 +138,7 @@ class Feed:
         self._items: deque[Item] = deque()
         self._bytes = 0
         self._ended = False
-        self._error: Exception | None = None
+        self._error: BaseException | None = None
         self._changed = threading.Condition()
         # A daemon, for it may wait for stdin when everything else is over.
         threading.Thread(target=self._run, name="wmp-feed", daemon=True).start()
@@ -187,7 +187,7 @@ class Feed:
                     self._changed.notify()
                     while len(self._items) >= _JOBS or (self._bytes >= _BYTES and self._items):
                         self._changed.wait()
-        except Exception as error:  # noqa: BLE001 — it is raised where the results are taken
+        except BaseException as error:  # noqa: BLE001 — it is raised where the results are taken
             self._error = error
         with self._changed:
             self._ended = True

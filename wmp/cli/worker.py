@@ -8,7 +8,6 @@ import importlib
 import math
 import os
 import sys
-import threading
 import time
 import traceback
 from collections.abc import Callable, Mapping
@@ -21,13 +20,14 @@ from wmp.cli.entry_point import SIGNALLED, complain
 from wmp.cli.options import HOME, ProgramCommand, amounts, check_addresses, security_of, verbose
 from wmp.cli.options import journal as journal_flag
 from wmp.cli.options import keys as key_flags
-from wmp.errors import ClosedError, ConfigError, WMPError
+from wmp.errors import ClosedError, ConfigError, TransportError, WMPError
 from wmp.message import DEFAULT_ROLE, named
 from wmp.runtime.checks import check_seconds
 from wmp.runtime.command import CommandHandler
 from wmp.runtime.executors import KINDS
 from wmp.runtime.handlers import Handler
 from wmp.runtime.signals import heard
+from wmp.runtime.threads import ThreadEnded, start_thread
 
 __all__ = ["worker"]
 
@@ -279,6 +279,9 @@ def _serve(made: blocking.Worker | aio.Worker, connect: tuple[str, ...], wait: f
         made.run()
     else:
         asyncio.run(_run(made, lookout))
+    if lookout.failure is not None:
+        name, cause = lookout.failure.name, lookout.failure.cause
+        raise ClosedError(f"{name} of the worker ended unexpectedly: {cause!r}") from cause
     if lookout.alone:
         where = f" at {', '.join(connect)}" if connect else ""
         raise ConfigError(
@@ -309,11 +312,20 @@ class _Lookout:
         self._wait = wait
         self.alone = False
         """Whether it ended the worker because no manager was there."""
+        self.failure: ThreadEnded | None = None
+        """The unexpected end of the thread, which ends the worker too."""
 
     def start(self, end: Callable[[], None]) -> None:
         """Begin to look; ``end`` drains the worker, and may be called on another thread."""
-        # Daemon: a worker that ends before it met a manager must not wait for this.
-        threading.Thread(target=self._look, args=(end,), name="wmp-lookout", daemon=True).start()
+
+        def failed(ended: ThreadEnded) -> None:
+            self.failure = ended
+            with contextlib.suppress(TimeoutError, WMPError):  # The worker ends, or has ended.
+                end()
+
+        # A daemon: a worker that ends before it met a manager does not wait for this thread.
+        if start_thread(self._look, "wmp-lookout", end, failed=failed) is None:
+            raise TransportError("no thread can be started to watch for managers; end others")
 
     def _look(self, end: Callable[[], None]) -> None:
         pause = 0.02

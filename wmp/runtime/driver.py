@@ -37,7 +37,7 @@ from wmp.actions import (
     WorkerAction,
 )
 from wmp.core.protocol.settings import DeviceSettings, ManagerSettings, WorkerSettings
-from wmp.errors import DecodeError
+from wmp.errors import ClosedError, DecodeError
 from wmp.events import Closed, Connected, Garbled, Received, Ticked, Undelivered
 from wmp.message import Frame, Link, Message
 from wmp.runtime.counters import Counters, describe_drop
@@ -49,7 +49,7 @@ from wmp.runtime.security import Gate
 from wmp.runtime.send_queue import SendQueue
 from wmp.runtime.sockets import Port, Transport
 from wmp.runtime.submission.submissions import OpenSubmission
-from wmp.runtime.threads import LONGEST_WAIT
+from wmp.runtime.threads import LONGEST_WAIT, ThreadEnded
 
 __all__ = ["Action", "Driver", "Executors", "Machine", "Submitters"]
 
@@ -187,6 +187,8 @@ class Driver:
         self._behind: float | None = None
         """Since when messages go before the time; None while they do not."""
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._failure: Exception | None = None
+        """Why the node stops although its machine did not ask for the end."""
 
     # -- from outside -----------------------------------------------------------------------
 
@@ -260,22 +262,25 @@ class Driver:
         if not self.running:
             return
         self.turns += 1
-        readable = self._sockets.readable
-        self._take_posted()
-        if readable:
-            self._take_received()
-        self._take_time()
-        self._take_late()
-        if self._ended():
-            return
-        touched = self._send_queue.touched
-        for port in touched:
-            if port.readable():
-                readable[port] = None
-        touched.clear()
-        if readable or self._inbox.entries or self._late:
-            self._inbox.schedule()
-        self._arm()
+        try:
+            readable = self._sockets.readable
+            self._take_posted()
+            if readable:
+                self._take_received()
+            self._take_time()
+            self._take_late()
+            if self._ended():
+                return
+            touched = self._send_queue.touched
+            for port in touched:
+                if port.readable():
+                    readable[port] = None
+            touched.clear()
+            if readable or self._inbox.entries or self._late:
+                self._inbox.schedule()
+            self._arm()
+        except Exception as error:  # noqa: BLE001 — a defect; without a timer the node is deaf
+            self._stop_after(ThreadEnded("a turn", error))
 
     def _ended(self) -> bool:
         # A method: in _turn a type checker takes the attribute for True to the end.
@@ -285,7 +290,23 @@ class Driver:
         entries = self._inbox.entries
         for _ in range(min(len(entries), _BATCH)):
             entry = entries.popleft()
-            self._feed(entry.seal() if isinstance(entry, OpenSubmission) else entry)
+            if isinstance(entry, OpenSubmission):
+                self._feed(entry.seal())
+            elif isinstance(entry, ThreadEnded):
+                self._stop_after(entry)
+            else:
+                self._feed(entry)
+
+    def _stop_after(self, ended: ThreadEnded) -> None:
+        """Stop the node because of a thread that ended; its peers receive BYE."""
+        if not self.running:
+            return
+        what, cause = f"{ended.name} of the {self.name}", ended.cause
+        logger.error("%s: %s ended", self.name, ended.name, exc_info=cause)
+        self._failure = ClosedError(f"{what} ended unexpectedly: {cause!r}")
+        self._failure.__cause__ = cause
+        self._feed(Closed())
+        self._halt(self._failure)
 
     def _take_received(self) -> None:
         readable = self._sockets.readable
@@ -452,6 +473,7 @@ class Driver:
         if not self.running:
             return
         self.running = False
+        error = error or self._failure
         if error is not None:
             logger.error("%s: stopped: %s", self.name, error)
         if self._loop is not None:

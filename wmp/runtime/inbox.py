@@ -13,13 +13,14 @@ from typing import Final
 
 from wmp.events import DeviceEvent, ManagerEvent, WorkerEvent
 from wmp.runtime.submission.submissions import OpenSubmission
+from wmp.runtime.threads import ThreadEnded
 
 __all__ = ["Event", "Inbox", "InboxEntry", "Wakeup"]
 
 Event = ManagerEvent | WorkerEvent | DeviceEvent
 
-InboxEntry = Event | OpenSubmission
-"""An event, or jobs that become an event when their turn comes."""
+InboxEntry = Event | OpenSubmission | ThreadEnded
+"""An event, jobs that become an event when their turn comes, or the reason to stop the node."""
 
 _ONE: Final = (1).to_bytes(8, sys.byteorder)
 """Bytes of one write: an eventfd takes no fewer."""
@@ -101,9 +102,10 @@ class Inbox:
         """
         self._turn = turn
         self._loop_closed = loop_closed
-        self._loop = asyncio.get_running_loop()
+        loop = asyncio.get_running_loop()
         self._thread = threading.get_ident()
-        self._wakeup = Wakeup(self._loop, turn)
+        self._wakeup = Wakeup(loop, turn)
+        self._loop = loop  # last: another thread that sees the loop also needs the other two
 
     def post(self, entry: InboxEntry) -> None:
         """Add an entry and wake the loop, once a burst.

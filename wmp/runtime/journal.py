@@ -29,7 +29,7 @@ from wmp.journal.formatter import JournalFormatter
 from wmp.journal.header import JournalHeader
 from wmp.journal.schema import name_of_file
 from wmp.runtime.checks import check_count, check_seconds
-from wmp.runtime.threads import LONGEST_WAIT, start_thread
+from wmp.runtime.threads import LONGEST_WAIT, FailedCall, start_thread
 
 __all__ = ["CLOSE", "Journal", "Recorder", "make_journal"]
 
@@ -107,8 +107,9 @@ class Journal:
         settings: ManagerSettings | WorkerSettings | DeviceSettings,
         endpoints: Sequence[str],
         loop: asyncio.AbstractEventLoop,
+        failed: FailedCall | None = None,
     ) -> Recorder:
-        """Begin the journal of one node.
+        """Begin the journal of one node; ``failed`` takes the unexpected end of its thread.
 
         Raises:
             ConfigError: No file can be made in the folder.
@@ -120,7 +121,7 @@ class Journal:
             pid=os.getpid(),
             release=_release(),
         )
-        return Recorder(self, header, loop)
+        return Recorder(self, header, loop, failed)
 
     def open(self, path: Path) -> int:
         """Make a file that was not there; returns its descriptor.
@@ -150,13 +151,18 @@ class Recorder:
         journal: Where and when.
         header: Identity of the node.
         loop: Its clock is the one of the steps.
+        failed: Takes the unexpected end of the writer's thread.
 
     Raises:
         ConfigError: No file can be made.
     """
 
     def __init__(
-        self, journal: Journal, header: JournalHeader, loop: asyncio.AbstractEventLoop
+        self,
+        journal: Journal,
+        header: JournalHeader,
+        loop: asyncio.AbstractEventLoop,
+        failed: FailedCall | None = None,
     ) -> None:
         self._journal = journal
         self._formatter = JournalFormatter(header)
@@ -177,7 +183,7 @@ class Recorder:
         self._ended = False
         self._look_at_clock()
         self._writer = _Writer(journal, header, self._chunks, self._times)
-        self._writer.start()
+        self._writer.start(failed)
         self._timer = loop.call_later(min(journal.beat, LONGEST_WAIT), self._beat)
 
     def step(self, event: object, actions: Sequence[object], now: float) -> None:
@@ -288,7 +294,7 @@ class _Writer:
         self._silent_until = 0.0
         self._thread: threading.Thread | None = None
 
-    def start(self) -> None:
+    def start(self, failed: FailedCall | None) -> None:
         """Make the folder and the first segment, then write.
 
         Raises:
@@ -299,7 +305,7 @@ class _Writer:
             self._begin_segment()
         except OSError as error:
             raise self._journal.refusal(error) from error
-        self._thread = start_thread(self._run, "wmp-journal")
+        self._thread = start_thread(self._run, "wmp-journal", failed=failed)
         if self._thread is None:
             raise ConfigError("no thread is to be had that could write the journal")
 

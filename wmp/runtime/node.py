@@ -231,7 +231,9 @@ class Node:
             if self._journal is not None:
                 endpoints = (*self.endpoints, *self.connect)
                 loop = asyncio.get_running_loop()
-                self._recorder = self._journal.record(machine.settings, endpoints, loop)
+                self._recorder = self._journal.record(
+                    machine.settings, endpoints, loop, self.inbox.post
+                )
         except BaseException:
             for port in ports:
                 port.close(0)

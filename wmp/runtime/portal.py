@@ -13,7 +13,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 from wmp.errors import ClosedError
-from wmp.runtime.threads import start_thread
+from wmp.runtime.threads import FailedCall, ThreadEnded, start_thread
 
 __all__ = ["Portal"]
 
@@ -21,6 +21,9 @@ logger = logging.getLogger("wmp")
 
 _T = TypeVar("_T")
 _Calls = queue.SimpleQueue[tuple[Callable[..., object], Any] | None]
+
+_FAILURES = 3
+"""Errors that may come out of the loop before its thread gives up."""
 
 _PATIENCE = 5.0
 """Seconds for each of its threads to end."""
@@ -33,10 +36,12 @@ class Portal:
 
     Args:
         name: Of the threads, for people.
+        failed: Takes the unexpected end of a thread, and an error that stopped the loop.
     """
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, failed: FailedCall | None = None) -> None:
         self._name = name
+        self._failed = failed
         self._lock = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
@@ -73,8 +78,21 @@ class Portal:
     def _run(self, loop: asyncio.AbstractEventLoop) -> None:
         asyncio.set_event_loop(loop)
         try:
-            loop.run_forever()
+            for _ in range(_FAILURES):
+                try:
+                    loop.run_forever()
+                # A task or a callback may raise SystemExit through the loop. The loop goes on,
+                # so that what it serves can end in order.
+                except BaseException as error:
+                    logger.exception("the event loop of the %s was stopped", self._name)
+                    self._report(ThreadEnded("the event loop", error))
+                    continue
+                if self._closed:
+                    break
+                self._report(ThreadEnded("the event loop", RuntimeError("it was stopped")))
         finally:
+            with self._lock:
+                self._closed = True
             with contextlib.suppress(Exception):  # No caller is left to report it to.
                 # Other threads may wait for one of these tasks, so each must end.
                 while tasks := asyncio.all_tasks(loop):
@@ -85,6 +103,10 @@ class Portal:
                         break
                 loop.run_until_complete(loop.shutdown_asyncgens())
             loop.close()
+
+    def _report(self, ended: ThreadEnded) -> None:
+        if self._failed is not None:
+            self._failed(ended)
 
     def call(self, coroutine: Coroutine[Any, Any, _T]) -> _T:
         """Run a coroutine on the loop and wait for its result.
@@ -158,13 +180,26 @@ class Portal:
             if self._calls is None and not self._dismissed:
                 calls: _Calls = queue.SimpleQueue()
                 name = f"wmp-{self._name}-callbacks"
-                self._callbacks = start_thread(_serve_calls, name, calls)
+                self._callbacks = start_thread(
+                    _serve_calls, name, calls, failed=self._callbacks_ended
+                )
                 if self._callbacks is not None:
                     self._calls = calls
             if self._calls is not None and not self._dismissed:
                 self._calls.put((fn, argument))
                 return
         _call(fn, argument)
+
+    def _callbacks_ended(self, ended: ThreadEnded) -> None:
+        """Report the end of the callbacks' thread, and call what still waits for it."""
+        with self._lock:
+            self._dismissed = True
+            calls = self._calls
+        self._report(ended)
+        if calls is not None:
+            with contextlib.suppress(queue.Empty):
+                while (call := calls.get_nowait()) is not None:
+                    _call(*call)
 
     def close(self) -> None:
         """Stop the loop, wait for its thread and for the callbacks under way. Idempotent."""
@@ -194,5 +229,6 @@ def _serve_calls(calls: _Calls) -> None:
 def _call(fn: Callable[[Any], object], argument: object) -> None:
     try:
         fn(argument)
-    except Exception:  # A user's callback; the next ones still get their turn.
+    # A user's callback, which may also call sys.exit; the next ones still get their turn.
+    except (Exception, SystemExit):
         logger.exception("a callback failed: %r", fn)

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Iterator
 from types import FrameType
 
-from wmp.runtime.threads import start_thread
+from wmp.runtime.threads import FailedCall, ThreadEnded, start_thread
 
 __all__ = ["caught_signals", "heard", "on_signals"]
 
@@ -22,13 +22,14 @@ heard: list[int] = []
 
 
 @contextlib.contextmanager
-def caught_signals(act: Callable[[], object]) -> Iterator[None]:
+def caught_signals(act: Callable[[], object], failed: FailedCall | None = None) -> Iterator[None]:
     """Have ``act()`` called at SIGTERM and SIGINT; put back what was there before.
 
     Only the main thread may set signal handlers: elsewhere this does nothing. ``act`` is called
     on a thread of its own. Python calls handlers on the main thread alone, and not before that
     comes back from what it waits for; the system may hand a signal to any thread, and then nobody
     wakes the main one. The number that Python writes to a socket at once is read here instead.
+    When that thread ends unexpectedly, ``failed`` is called, and the main thread calls ``act``.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -47,10 +48,18 @@ def caught_signals(act: Callable[[], object]) -> Iterator[None]:
                     with contextlib.suppress(OSError):  # It is full, or gone.
                         os.write(others, number)
 
-        listener = start_thread(listen, "wmp-signals")
+        deaf = False
+
+        def ended(end: ThreadEnded) -> None:
+            nonlocal deaf
+            deaf = True
+            if failed is not None:
+                failed(end)
+
+        listener = start_thread(listen, "wmp-signals", failed=ended)
 
         def caught(number: int, frame: FrameType | None) -> None:
-            if listener is None:  # No thread was to be had: late is better than never.
+            if listener is None or deaf:  # No thread was to be had: late is better than never.
                 heard.append(number)
                 act()
 
@@ -68,7 +77,7 @@ def caught_signals(act: Callable[[], object]) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def on_signals(act: Callable[[], object]) -> Iterator[None]:
+def on_signals(act: Callable[[], object], failed: FailedCall | None = None) -> Iterator[None]:
     """Have ``act()`` called on the running loop at SIGTERM and SIGINT."""
     loop = asyncio.get_running_loop()
 
@@ -76,5 +85,5 @@ def on_signals(act: Callable[[], object]) -> Iterator[None]:
         with contextlib.suppress(RuntimeError):  # The loop may have closed just now.
             loop.call_soon_threadsafe(act)
 
-    with caught_signals(caught):
+    with caught_signals(caught, failed):
         yield

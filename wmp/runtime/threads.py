@@ -4,26 +4,62 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import Callable
 from threading import Thread
 from typing import Any, Final
 
-__all__ = ["LONGEST_WAIT", "aside", "start_thread"]
+from attrs import frozen
+
+__all__ = ["LONGEST_WAIT", "FailedCall", "ThreadEnded", "aside", "start_thread"]
+
+logger = logging.getLogger("wmp")
 
 LONGEST_WAIT: Final = 86_400.0
 """Seconds that one wait takes at most: a selector refuses more than 24 days. After a wait that
 ends early the caller checks the time and waits again."""
 
 
-def start_thread(target: Callable[..., object], name: str, *args: Any) -> Thread | None:
+@frozen
+class ThreadEnded:
+    """A thread or a task that a node needs has ended unexpectedly: the node cannot go on."""
+
+    name: str
+    cause: BaseException
+
+
+FailedCall = Callable[[ThreadEnded], object]
+"""Takes the unexpected end of a thread, on that thread; a node's inbox, for example."""
+
+
+def start_thread(
+    target: Callable[..., object], name: str, *args: Any, failed: FailedCall | None = None
+) -> Thread | None:
     """Start a daemon thread.
+
+    Args:
+        target: Runs on the thread.
+        name: The thread's.
+        args: Arguments of the target.
+        failed: Called when the target raises; without it the exception is logged.
 
     Returns:
         The thread; None where none is to be had: the system has no more of them, or the main
         thread has ended. From then on (Python 3.12) the interpreter starts no threads, although
         ``atexit`` functions and other threads still run.
     """
-    thread = Thread(target=target, name=name, args=args, daemon=True)
+
+    def run() -> None:
+        try:
+            target(*args)
+        # Whatever it is: nothing else on this thread would handle it.
+        except BaseException as error:
+            if failed is None:
+                logger.exception("the thread %s ended", name)
+            else:
+                failed(ThreadEnded(name, error))
+
+    thread = Thread(target=run, name=name, daemon=True)
     try:
         thread.start()
     except RuntimeError:
@@ -43,9 +79,11 @@ async def aside(act: Callable[[], object], name: str, timeout: float) -> None:
     done = asyncio.Event()
 
     def run() -> None:
-        act()
-        with contextlib.suppress(RuntimeError):  # The loop may be closed by then.
-            loop.call_soon_threadsafe(done.set)
+        try:
+            act()
+        finally:
+            with contextlib.suppress(RuntimeError):  # The loop may be closed by then.
+                loop.call_soon_threadsafe(done.set)
 
     if start_thread(run, name) is None:
         act()

@@ -13,10 +13,11 @@ import signal
 import socket
 import sys
 import time
+import traceback
 from collections.abc import Callable, Mapping, MutableSequence
 from queue import SimpleQueue
 from threading import Lock, Thread
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 from wmp.actions import Interrupt, Recall, Run
 from wmp.events import Finished, Recalled, Reported
@@ -27,6 +28,7 @@ from wmp.runtime.executors.pipe import pack, receive
 from wmp.runtime.executors.process_limits import ProcessLimits
 from wmp.runtime.executors.result_buffer import ResultBuffer
 from wmp.runtime.handlers import Served
+from wmp.runtime.threads import ThreadEnded
 
 __all__ = ["ANY", "BEGUN", "CONDEMNED", "ENDING", "FILLED", "MARKS", "main"]
 
@@ -96,6 +98,9 @@ def main(
         child.work()
     except Terminated:
         pass
+    # A defect. Other threads could keep this process alive, and the parent would wait for it.
+    except BaseException as error:  # noqa: BLE001
+        child.give_up("the main thread", error)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # what remains is the interpreter's own end
 
 
@@ -172,6 +177,14 @@ class _Child:
                 self._send(("recalled", lane, ids))
             case Reported(lane, id, fraction, text):
                 self._send(("reported", lane, id, fraction, text))
+            case ThreadEnded(name, cause):
+                self.give_up(name, cause)
+
+    def give_up(self, name: str, cause: BaseException) -> NoReturn:
+        """End this process because one of its threads has ended; the parent starts another."""
+        self._send(("broken", f"{name} ended unexpectedly: {type(cause).__name__}: {cause}"))
+        traceback.print_exception(cause)
+        os._exit(1)
 
     def _listen(self) -> None:
         try:

@@ -7,14 +7,17 @@ A lane is one task that awaits its jobs one after the other.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from threading import Thread
 
 from wmp.actions import Interrupt, Run
+from wmp.errors import TransportError
 from wmp.message import Limits
 from wmp.runtime.executors.lane import Lane, PostEvent, run_lane_async
 from wmp.runtime.executors.local import LocalExecutor
 from wmp.runtime.handlers import Served
+from wmp.runtime.threads import ThreadEnded, start_thread
 
 __all__ = ["CoroutineExecutor"]
 
@@ -29,12 +32,15 @@ class CoroutineExecutor(LocalExecutor):
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: Thread | None = None
         self._ending = False
+        self._ended = False
+        """Whether the loop was stopped by this executor; a handler may stop it too."""
         self._last: asyncio.Task[None] | None = None
 
     def start(self) -> None:
         self._loop = asyncio.new_event_loop()
-        self._thread = Thread(target=self._serve, name="wmp-coroutines", daemon=True)
-        self._thread.start()
+        self._thread = start_thread(self._serve, "wmp-coroutines", failed=self.post)
+        if self._thread is None:
+            raise TransportError("no thread can be started for async handlers; end other threads")
 
     def run(self, action: Run, served: Served) -> None:
         if self._loop is not None and not self._ending:
@@ -54,7 +60,8 @@ class CoroutineExecutor(LocalExecutor):
         if self._loop is not None and not self._ending:
             self._ending = True
             super().stop()
-            self._loop.call_soon_threadsafe(self._cancel_all)
+            with contextlib.suppress(RuntimeError):  # The thread has ended, and its loop is closed.
+                self._loop.call_soon_threadsafe(self._cancel_all)
 
     def close(self, timeout: float) -> None:
         """Wait for the cancelled tasks, leave those that do not end."""
@@ -69,12 +76,11 @@ class CoroutineExecutor(LocalExecutor):
         assert loop is not None
         asyncio.set_event_loop(loop)
         try:
-            while True:
+            while not self._ended:
                 try:
                     loop.run_forever()
-                    break
-                # A task that a handler started may raise SystemExit through the loop.
-                except BaseException as error:  # noqa: BLE001
+                # A task that a handler started may raise these two through the loop.
+                except (SystemExit, KeyboardInterrupt) as error:
                     _log.warning("a handler's task raised %r through the event loop", error)
             loop.run_until_complete(loop.shutdown_asyncgens())
         finally:
@@ -86,7 +92,13 @@ class CoroutineExecutor(LocalExecutor):
         lane.task = self._loop.create_task(self._run(lane))
 
     async def _run(self, lane: Lane) -> None:
-        await run_lane_async(lane)
+        try:
+            await run_lane_async(lane)
+        except BaseException as error:
+            # Jobs of the lane would never end. At the end of the executor nobody waits for them.
+            if self._ending:
+                raise
+            self.post(ThreadEnded(f"the task of lane {lane.number}", error))
         self.forget(lane.number)
 
     @staticmethod
@@ -106,4 +118,5 @@ class CoroutineExecutor(LocalExecutor):
         assert self._loop is not None
         if tasks:
             await asyncio.wait(tasks)
+        self._ended = True
         self._loop.stop()

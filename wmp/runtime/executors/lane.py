@@ -34,7 +34,7 @@ from wmp.runtime.handlers import (
     describe_error,
     encode_result,
 )
-from wmp.runtime.threads import start_thread
+from wmp.runtime.threads import FailedCall, ThreadEnded, start_thread
 
 __all__ = [
     "FLUSH_INTERVAL",
@@ -49,8 +49,8 @@ __all__ = [
     "run_lane_async",
 ]
 
-PoolEvent = Finished | Recalled | Reported
-"""Events that an executor reports to the worker's machine."""
+PoolEvent = Finished | Recalled | Reported | ThreadEnded
+"""Events that an executor reports to the worker's machine, and the end of one of its threads."""
 
 PostEvent = Callable[[PoolEvent], None]
 """Puts an event into the driver's inbox, from any thread."""
@@ -240,9 +240,13 @@ class Reporter:
     A lane's runner flushes the lane when its jobs end or when the last flush is old enough, but
     not while it is inside a handler. The reporter does. It sleeps without a timer while no lane
     has results.
+
+    Args:
+        failed: Takes the unexpected end of the thread.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, failed: FailedCall) -> None:
+        self._failed = failed
         self._due: deque[Lane] = deque()
         self._something = Event()
         self._lock = Lock()
@@ -270,7 +274,7 @@ class Reporter:
         """Start the thread if it is needed; return False if that failed."""
         with self._lock:
             if self._thread is None and not self._closed:
-                self._thread = start_thread(self._run, "wmp-reporter")
+                self._thread = start_thread(self._run, "wmp-reporter", failed=self._failed)
             return self._thread is not None or self._closed
 
     def _run(self) -> None:

@@ -38,7 +38,7 @@ class LocalExecutor:
         self._max_result = max_result
         self._closed = False
         self.lanes: dict[int, Lane] = {}
-        self.reporter = Reporter()
+        self.reporter = Reporter(self.post)
 
     def post(self, event: PoolEvent) -> None:
         """Post, unless the executor is closed: a handler that hung may end much later."""
@@ -110,7 +110,8 @@ class ThreadExecutor(LocalExecutor):
         except IndexError:
             if len(self._threads) < self._slots:
                 # Daemon: a handler that never returns must not keep the process alive.
-                thread = start_thread(self._work, f"wmp-handlers-{len(self._threads)}")
+                name = f"wmp-handlers-{len(self._threads)}"
+                thread = start_thread(self._work, name, failed=self.post)
                 if thread is not None:
                     self._threads.append(thread)
                 elif not self._threads:

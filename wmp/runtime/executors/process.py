@@ -21,7 +21,7 @@ from time import monotonic
 from typing import Any, Final
 
 from wmp.actions import Interrupt, Recall, Run
-from wmp.errors import ConfigError
+from wmp.errors import ConfigError, TransportError
 from wmp.events import Finished, Recalled, Reported
 from wmp.message import Outcome
 from wmp.runtime.executors.assignment import NEVER, Assignment
@@ -33,7 +33,7 @@ from wmp.runtime.executors.lane import PoolEvent, PostEvent, cancelled, lost
 from wmp.runtime.executors.process_limits import ProcessLimits
 from wmp.runtime.executors.restart_policy import RestartPolicy
 from wmp.runtime.handlers import Served, within_limit
-from wmp.runtime.threads import LONGEST_WAIT
+from wmp.runtime.threads import LONGEST_WAIT, start_thread
 
 __all__ = ["ProcessExecutor"]
 
@@ -96,8 +96,11 @@ class ProcessExecutor:
         self._selector = ChildSelector()
         # Before multiprocessing's own, which would wait for the children to end by themselves.
         atexit.register(self._at_exit)
-        self._thread = Thread(target=self._serve, name="wmp-processes", daemon=True)
-        self._thread.start()
+        self._thread = start_thread(self._serve, "wmp-processes", failed=self._post)
+        if self._thread is None:
+            atexit.unregister(self._at_exit)
+            self._selector.close()
+            raise TransportError("no thread can be started for worker processes; end other threads")
         problem = self._restarts.wait_for_first()
         if problem is not None:
             self.stop()
@@ -244,6 +247,20 @@ class ProcessExecutor:
 
     def _serve(self) -> None:
         assert self._selector is not None
+        try:
+            self._watch_children()
+        finally:
+            # After an error the thread leaves children behind, and nothing else would end them.
+            self._stop_at = monotonic()
+            for child in self._children:
+                child.kill()
+                child.reap()
+            self._restarts.close()
+            self._selector.close()
+
+    def _watch_children(self) -> None:
+        """Start, read, replace and end children until the executor is closed."""
+        assert self._selector is not None
         restarts = self._restarts
         restarts.ended(monotonic())
         while True:
@@ -265,8 +282,6 @@ class ProcessExecutor:
             for child, file in self._selector.wait(self._children, self._time_to_sleep(now)):
                 if child in self._children:  # else it died earlier in this round
                     self._attend(child, file)
-        restarts.close()
-        self._selector.close()
 
     def _time_to_sleep(self, now: float) -> float | None:
         with self._lock:
