@@ -221,6 +221,41 @@ def test_a_second_signal_stops_at_once(manager, folder, second):
     manager.close(0)
 
 
+@pytest.mark.parametrize(
+    ("made", "number"),
+    [("handlers", signal.SIGTERM), ("ready", signal.SIGINT), ("ready_aio", signal.SIGTERM)],
+)
+def test_draining_ends_when_its_time_is_over(manager, folder, made, number):
+    pool = ("--pool", "process") if made == "handlers" else ()
+    argv = ("worker", f"work:{made}", "--drain-timeout", "0.5", *pool)
+    with program(*argv, "--connect", "ipc://first") as worker:
+        job = manager.submit(str(folder).encode(), role="wait")
+        wait_until((folder / "begun").exists)
+        worker.signal(number)
+        line = worker.says("draining; waiting for at most 0.5 s for 1 jobs: ")
+        assert f"job {job.id} (role 'wait') of " in line
+        assert f"job {job.id} (role 'wait')" in worker.says(
+            "the time for draining, 0.5 s, was over"
+        )
+        assert worker.ends() == 128 + number
+        assert "Traceback" not in worker.stderr
+    (folder / "go").touch()
+    with program("worker", "work:handlers", "--connect", "ipc://first"):
+        assert job.result(TIMEOUT) == b"waited"
+
+
+def test_draining_in_time_is_a_good_end(manager, folder):
+    argv = ("worker", "work:handlers", "--connect", "ipc://first", "--drain-timeout", "1e9")
+    with program(*argv) as worker:
+        job = manager.submit(str(folder).encode(), role="wait")
+        wait_until((folder / "begun").exists)
+        worker.signal(signal.SIGTERM)
+        worker.says("draining; waiting for at most 1e+09 s for 1 jobs")
+        (folder / "go").touch()
+        assert job.result(TIMEOUT) == b"waited"
+        assert worker.ends() == 0
+
+
 def test_a_signal_while_handlers_are_imported_is_not_forgotten(folder):
     (folder / "slow.py").write_text(
         "import pathlib, time\n"

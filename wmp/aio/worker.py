@@ -15,8 +15,8 @@ from wmp.core.protocol.settings import WorkerSettings
 from wmp.core.worker.machine import WorkerMachine as Machine
 from wmp.core.worker.machine import WorkerStatistics
 from wmp.errors import ClosedError, ConfigError
-from wmp.message import DEFAULT_ROLE, Limits
-from wmp.runtime.checks import check_amounts, check_count, check_offer
+from wmp.message import DEFAULT_ROLE, Limits, named
+from wmp.runtime.checks import check_amounts, check_count, check_offer, check_seconds
 from wmp.runtime.executors import (
     CANCEL_GRACE,
     KILL_AFTER,
@@ -41,6 +41,9 @@ DRAIN_TIMEOUT = 5.0
 
 _POOL_TIMEOUT = 2.0
 """Seconds that a pool gets to stop."""
+
+_SHOWN = 5
+"""Jobs that a line of the log names at most."""
 
 _HandlerT = TypeVar("_HandlerT", bound=Handler)
 
@@ -143,6 +146,10 @@ class Worker(AsyncServer[WorkerSettings]):
         self._pool: Pool | None = None
         self._starting = False
         self._cleared: asyncio.Task[None] | None = None
+        self._drain_timeout: float | None = None
+        self._drain_bound: asyncio.TimerHandle | None = None
+        self._late = ""
+        """Which jobs were under way when the time for draining was over."""
 
     def connect(self, *endpoints: str) -> None:
         """Add endpoints of managers or devices, before the start; known ones are passed over.
@@ -236,6 +243,31 @@ class Worker(AsyncServer[WorkerSettings]):
             await asyncio.to_thread(pool.close, 0.0)
             raise
 
+    async def run(self, drain_timeout: float | None = None) -> None:
+        """Serve until drained, closed or ended by a signal; see :meth:`interrupt`.
+
+        Args:
+            drain_timeout: Seconds that jobs under way have after the first signal. Jobs that
+                still run by then go to other workers, as after a second signal. None: for ever.
+
+        Raises:
+            ConfigError: As for ``start``.
+            ClosedError: As for ``start``, or a thread of the worker ended unexpectedly.
+            Superseded: A newer process runs under this worker's identity.
+            TimeoutError: Jobs were still under way after ``drain_timeout``.
+        """
+        if drain_timeout is not None:
+            self._drain_timeout = check_seconds("drain_timeout", drain_timeout)
+        if self._node.draining:
+            self._bound_drain()  # The signal came before this call.
+        try:
+            await super().run()
+        finally:
+            if self._drain_bound is not None:
+                self._drain_bound.cancel()
+        if self._late:
+            raise TimeoutError(self._late)
+
     async def drain(self, timeout: float | None = None) -> None:
         """Take nothing new, finish or hand back what there is, say goodbye; ``run`` then returns.
 
@@ -325,11 +357,49 @@ class Worker(AsyncServer[WorkerSettings]):
         After a drain what was under way is finished, and ``run`` returns. Call it on the loop.
         """
         if self._node.draining:
+            if self._drain_bound is not None:
+                self._drain_bound.cancel()
             logger.warning("worker: stopping at once; jobs under way go to other workers")
             self._node.halted(None)
         else:
-            logger.info("worker: draining; the same signal again stops at once")
+            bound = self._drain_timeout
+            limit = "" if bound is None else f" for at most {bound:g} s"
+            jobs = self._under_way()
+            what = f"; waiting{limit} for {jobs}" if jobs else ""
+            logger.info("worker: draining%s; the same signal again stops at once", what)
             self._node.drain()
+            self._bound_drain()
+
+    def _bound_drain(self) -> None:
+        """Stop after ``drain_timeout`` seconds."""
+        if self._drain_timeout is not None:
+            loop = asyncio.get_running_loop()
+            self._drain_bound = loop.call_later(self._drain_timeout, self._end_drain)
+
+    def _end_drain(self) -> None:
+        """Stop although jobs are under way: the time for draining is over."""
+        if not self._node.running:
+            return
+        jobs = self._under_way() or "answers that no manager has acknowledged"
+        self._late = f"the time for draining, {self._drain_timeout:g} s, was over with {jobs}"
+        logger.warning("worker: %s; stopping, jobs under way go to other workers", self._late)
+        self._node.halted(None)
+
+    def _under_way(self) -> str:
+        """Name the jobs that have not ended, some of them if there are many."""
+        if self._machine is None:
+            return ""
+        counts = self._machine.statistics()
+        if not counts.held:
+            return ""
+        labels = {row.identity: row.label or named(row.identity) for row in counts.managers}
+        jobs = [
+            f"job {id} (role {lane.kind.role!r}) of {labels.get(lane.held.manager, 'a manager')}"
+            for lane in self._machine.lanes
+            for id in lane.ids
+        ]
+        shown = ", ".join(jobs[:_SHOWN]) + (", …" if len(jobs) > _SHOWN else "")
+        return f"{counts.held} jobs" + (f": {shown}" if shown else "")
 
 
 def _resources(slots: int, resources: Mapping[str, int] | None) -> dict[str, int]:

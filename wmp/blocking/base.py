@@ -117,11 +117,14 @@ class BlockingServer(BlockingNode[_Serving]):
 
     def run(self) -> None:
         """Serve until asked to end; see :meth:`wmp.aio.Worker.run`, :meth:`wmp.aio.Device.run`."""
+        self._serve(self._inner.run)
+
+    def _serve(self, run: Callable[[], Coroutine[Any, Any, None]]) -> None:
         # The loop's thread cannot catch signals: that is for this one, if it is the main thread.
         with caught_signals(self.interrupt, self._inner._node.inbox.post):
             self.start()
             try:
-                self._portal.call(self._inner.run())
+                self._portal.call(run())
             finally:
                 self._shut(0.0)
 

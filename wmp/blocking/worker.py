@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping
 from os import PathLike
 from typing import Any, TypeVar
@@ -101,6 +102,10 @@ class Worker(BlockingServer[aio.Worker]):
     def connect(self, *endpoints: str) -> None:
         """Add endpoints before the start; see :meth:`wmp.aio.Worker.connect`."""
         self._inner.connect(*endpoints)
+
+    def run(self, drain_timeout: float | None = None) -> None:
+        """Serve until asked to end; see :meth:`wmp.aio.Worker.run`."""
+        self._serve(functools.partial(self._inner.run, drain_timeout))
 
     def drain(self, timeout: float | None = None) -> None:
         """Finish and say goodbye, ``run`` then returns; see :meth:`wmp.aio.Worker.drain`."""

@@ -33,6 +33,9 @@ __all__ = ["worker"]
 
 _PROGRAM: Final = "wmp"
 
+_DRAIN_TIMEOUT: Final = 60.0
+"""Seconds that jobs under way have after the first signal, unless a flag says otherwise."""
+
 _OWN: Final = (
     "role",
     "slots",
@@ -120,6 +123,14 @@ class _WorkerCommand(ProgramCommand):
     show_default=True,
     help="Give up when no manager has been there for so long; 0: never.",
 )
+@click.option(
+    "--drain-timeout",
+    metavar="SECONDS",
+    type=float,
+    default=_DRAIN_TIMEOUT,
+    show_default=True,
+    help="Time for jobs under way after the first signal; 0: as long as they take.",
+)
 @key_flags(connects=True, binds=False)
 @journal_flag
 @verbose
@@ -137,6 +148,7 @@ def worker(
     identity: str | None,
     label: str | None,
     wait: float,
+    drain_timeout: float,
     secret: str | None,
     server: str | None,
     journal: str | None,
@@ -148,11 +160,13 @@ def worker(
     started. A COMMAND gets each payload on stdin; its stdout is the result; when it exits with
     another code than 0, that is the job's error, with what it wrote to stderr.
 
-    Ctrl-C or SIGTERM: finish what is under way, then exit with 0. A second one stops at once;
-    jobs under way go to other workers, and the exit code is then 130 or 143.
+    Ctrl-C or SIGTERM: finish what is under way, then exit with 0. A second one, or the end of
+    --drain-timeout, stops at once; jobs under way go to other workers, and the exit code is then
+    130 or 143.
     """
     argv: list[str] | None = context.obj
     check_seconds("--wait", wait)
+    check_seconds("--drain-timeout", drain_timeout)
     if (target is None) == (argv is None):
         raise click.UsageError(
             "what is the work? expected PACKAGE.MODULE:ATTRIBUTE or -- COMMAND, one of the two",
@@ -175,7 +189,7 @@ def worker(
             _refuse_own_flags(context, target)
             check_addresses(None, connect=connect)
             found.connect(*connect)
-            return _serve(found, connect, wait)
+            return _serve(found, connect, wait, drain_timeout)
         if isinstance(found, Mapping):
             if role:
                 raise click.UsageError(f"--role is for one function: {target} names roles", context)
@@ -206,6 +220,7 @@ def worker(
         ),
         connect,
         wait,
+        drain_timeout,
     )
 
 
@@ -262,23 +277,33 @@ def _refuse_own_flags(context: click.Context, target: str) -> None:
             )
 
 
-def _serve(made: blocking.Worker | aio.Worker, connect: tuple[str, ...], wait: float) -> int:
+def _serve(
+    made: blocking.Worker | aio.Worker,
+    connect: tuple[str, ...],
+    wait: float,
+    drain_timeout: float,
+) -> int:
     """Serve until a signal ends it, or nobody answers; return the exit code.
 
     Args:
         made: The worker.
         connect: Where it looks for managers, as far as flags say it.
         wait: Seconds without a manager after which it gives up; 0 for never.
+        drain_timeout: Seconds for jobs under way after the first signal; 0 for any time.
 
     Raises:
         ConfigError: No manager has been there for ``wait`` seconds.
     """
     lookout = _Lookout(made, wait or math.inf)
-    if isinstance(made, blocking.Worker):
-        lookout.start(lambda: made.drain(0.0))
-        made.run()
-    else:
-        asyncio.run(_run(made, lookout))
+    late = False
+    try:
+        if isinstance(made, blocking.Worker):
+            lookout.start(lambda: made.drain(0.0))
+            made.run(drain_timeout or None)
+        else:
+            asyncio.run(_run(made, lookout, drain_timeout or None))
+    except TimeoutError:
+        late = True  # The log has a line about the jobs.
     if lookout.failure is not None:
         name, cause = lookout.failure.name, lookout.failure.cause
         raise ClosedError(f"{name} of the worker ended unexpectedly: {cause!r}") from cause
@@ -288,6 +313,8 @@ def _serve(made: blocking.Worker | aio.Worker, connect: tuple[str, ...], wait: f
             f"no manager has answered{where} for {wait:g} s; "
             "start one there, or wait longer with --wait"
         )
+    if late:
+        return SIGNALLED + heard[-1]
     if len(heard) < 2:
         return 0
     # The second signal stopped it at once: a line says which jobs go to other workers.
@@ -298,10 +325,10 @@ def _serve(made: blocking.Worker | aio.Worker, connect: tuple[str, ...], wait: f
     return SIGNALLED + heard[-1] if left.held or left.unacknowledged else 0
 
 
-async def _run(made: aio.Worker, lookout: _Lookout) -> None:
+async def _run(made: aio.Worker, lookout: _Lookout, drain_timeout: float | None) -> None:
     loop = asyncio.get_running_loop()
     lookout.start(lambda: asyncio.run_coroutine_threadsafe(made.drain(0.0), loop).result())
-    await made.run()
+    await made.run(drain_timeout)
 
 
 class _Lookout:

@@ -15,6 +15,7 @@ dropped with a reason and answered with ERROR where the specification says so.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import assert_never
 
 from attrs import define, field
@@ -34,6 +35,7 @@ from wmp.core.worker.links import Links, LinkState
 from wmp.core.worker.locks import Locks
 from wmp.core.worker.outbound import WorkerOutbound
 from wmp.core.worker.remote_manager import RemoteManager
+from wmp.core.worker.run_queue import RunningLane
 from wmp.core.worker.sessions import Sessions
 from wmp.core.worker.statistics import WorkerStatistics, snapshot
 from wmp.core.worker.timers import (
@@ -172,6 +174,11 @@ class WorkerMachine:
             owner: Identity of that manager; None for the newest job of that number.
         """
         return [] if self._stories is None else self._stories.of(job, owner)
+
+    @property
+    def lanes(self) -> Iterable[RunningLane]:
+        """The bundles that run."""
+        return self._executions.lanes
 
     def statistics(self) -> WorkerStatistics:
         """A snapshot for people and programs; costs by the number of managers and lanes."""
