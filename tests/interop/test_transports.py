@@ -16,8 +16,9 @@ import zmq
 import zmq.auth
 
 import wmp
-from tests.interop.faults import Part, wait_until
+from tests.interop.faults import Part
 from tests.interop.peers import Peer
+from tests.waiting import wait_until
 from wmp.message import Command
 
 pytestmark = pytest.mark.timeout(60)
