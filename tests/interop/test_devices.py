@@ -67,7 +67,8 @@ def test_it_runs_and_passes_jobs_on(name, folder):
 def make_keys(folder: Path, *names: str) -> None:
     for name in names:
         (folder / name).parent.mkdir(exist_ok=True)
-        zmq.auth.create_certificates((folder / name).parent, Path(name).name)
+        _, secret = zmq.auth.create_certificates((folder / name).parent, Path(name).name)
+        Path(secret).chmod(0o600)  # a key that others can read is refused
 
 
 def test_the_gate_lets_in_whom_it_knows_and_nobody_else(folder):
@@ -81,7 +82,7 @@ def test_the_gate_lets_in_whom_it_knows_and_nobody_else(folder):
             eve = wmp.Security.load("eve.key_secret", server="device.key")
             ada = wmp.Security.load("workers/ada.key_secret", server="device.key")
             with wmp.Worker(endpoint, handlers=shout, security=eve, label="eve"):
-                device.says("the security handshake was refused")
+                device.says("the peer refused this node's key")
                 with wmp.Worker(endpoint, handlers=shout, security=ada, label="ada"):
                     assert manager.submit(b"hello", timeout=TIMEOUT).result() == b"HELLO"
                     labels = [worker.label for worker in manager.statistics().workers]
