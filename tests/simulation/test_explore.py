@@ -212,7 +212,7 @@ def test_the_report_is_json(capsys):
         (["--replay", "first,second"], "write their numbers like 3,0,7"),
         (["--replay", "0,999"], "after 1 moves there is none of number 999: there are "),
         (["--replay=-1"], "after 0 moves there is none of number -1: there are "),
-        (["--states", "0"], "'0' is no number of states of at least 1"),
+        (["--states", "0"], "'0' is not a number of states, at least 1"),
     ],
 )
 def test_wrong_usage_is_told(arguments, told, capsys):

@@ -114,7 +114,7 @@ def test_worlds_by_program_write_a_folder_each(tmp_path, capsys):
             assert lines[0]["what"] == "start"
             assert [line["n"] for line in lines] == [*range(len(lines))]
     assert main(["--seeds", "3:6", "--journal", str(tmp_path)]) == 2
-    assert "has journals of worlds already" in capsys.readouterr().err
+    assert "has journals of other worlds" in capsys.readouterr().err
 
 
 def test_journals_do_not_change_a_world(tmp_path):

@@ -1,9 +1,9 @@
-"""For tests of this library, of its users and of other implementations.
+"""Tools for tests of this library, of its users and of other implementations.
 
-:func:`simulate` runs somebody's own handlers in a simulated network with faults, seed by seed;
-``wmp.testing.plugin`` makes pytest know it. ``python -m wmp.testing`` plays seeded worlds of the
+:func:`simulate` runs a user's own handlers in a simulated network with faults, seed by seed;
+``wmp.testing.plugin`` adds it to pytest. ``python -m wmp.testing`` plays seeded worlds of the
 library's own (:mod:`wmp.testing.world`). Only :mod:`wmp.testing.strategies` needs Hypothesis (the
-extra ``conformance``), only the plugin needs pytest; nothing of the library imports this package.
+extra ``conformance``), and only the plugin needs pytest. The library does not import this package.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if typing.TYPE_CHECKING:
 
 __all__ = ["SimulatedJob", "SimulatedWorld", "simulate"]
 
-# Looked up when they are asked for: every run of pytest imports this package for its plugin.
+# Imported at the first use: every run of pytest imports this package for its plugin.
 _HOMES: typing.Final = {
     "SimulatedJob": "wmp.testing.simulated_job",
     "SimulatedWorld": "wmp.testing.simulated",

@@ -1,7 +1,7 @@
-"""``python -m wmp.testing``: plays seeded worlds and reports which of them broke an invariant.
+"""``python -m wmp.testing``: plays seeded worlds and reports each that broke an invariant.
 
-Exit status: 0 when all invariants held, 1 when one did not, 2 when it was called wrongly, 130 when
-Ctrl-C and 143 when SIGTERM came before the end and none was broken until then.
+Exit status: 0 all invariants held, 1 an invariant was broken, 2 wrong usage. If no invariant was
+broken before the interruption: 130 after Ctrl-C, 143 after SIGTERM.
 """
 
 from __future__ import annotations
@@ -23,56 +23,56 @@ __all__ = ["main", "parse_seeds"]
 
 
 def parse_seeds(text: str) -> range:
-    """``17`` or ``0:500``, as an argument of a program."""
+    """Parse ``17`` or ``0:500``, as an argument of a program."""
     first, colon, last = text.partition(":")
     try:
         seeds = range(int(first), int(last) if colon else int(first) + 1)
     except ValueError:
         raise argparse.ArgumentTypeError(
-            f"{text!r} is no seed and no range of seeds; write 17, or 0:500 for 0 to 499"
+            f"{text!r} is not a seed or a range of seeds; write 17, or 0:500 for 0 to 499"
         ) from None
     if not seeds or seeds[0] < 0:
-        raise argparse.ArgumentTypeError(f"{text!r} names no seed; write 17, or 0:500 for 0 to 499")
+        raise argparse.ArgumentTypeError(f"{text!r} is empty; write 17, or 0:500 for 0 to 499")
     return seeds
 
 
 def _processes(text: str) -> int:
     if not text.isdecimal() or not 1 <= int(text) <= 256:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of processes from 1 to 256")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of processes from 1 to 256")
     return int(text)
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m wmp.testing",
-        description="Play worlds of managers, workers and devices in virtual time, with faults, "
-        "each from a seed, and hold named invariants against them.",
-        epilog="exit status: 0 all invariants held, 1 one was broken, 2 wrong usage, "
+        description="Play worlds of managers, workers and devices with faults in virtual time, "
+        "each drawn from a seed, and check named invariants in them.",
+        epilog="exit status: 0 all invariants held, 1 an invariant was broken, 2 wrong usage, "
         "130 Ctrl-C, 143 SIGTERM",
     )
     add = parser.add_argument
     add("--seeds", type=parse_seeds, default=range(100), help="17, or 0:500 (default: 0:100)")
     add("--json", action="store_true", help="print the result as one JSON object")
     add("--trace", action="store_true", help="print every step of every world")
-    add("--jobs", type=_processes, default=1, help="processes that play at once (default: 1)")
+    add("--jobs", type=_processes, default=1, help="number of processes (default: 1)")
     add("--journal", metavar="DIR", type=Path, help="write the journals of the nodes into DIR")
-    add("--invariants", action="store_true", help="list what is held, and do nothing else")
+    add("--invariants", action="store_true", help="list the invariants and exit")
     return parser
 
 
 def _why_not(folder: Path) -> str:
-    """Why no journals can be written into a folder; empty when they can."""
+    """Give the reason why no journals can be written into a folder; empty when they can."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        return f"no folder {folder} can be made: {error.strerror}"
+        return f"cannot make the folder {folder}: {error.strerror}"
     if any(folder.glob("seed-*")):
-        return f"{folder} has journals of worlds already; name another folder"
+        return f"{folder} has journals of other worlds; name another folder"
     return ""
 
 
 class _Progress:
-    """A line on a terminal that is rewritten; a line every ten seconds elsewhere."""
+    """Progress: one line that is rewritten on a terminal; a line every ten seconds elsewhere."""
 
     def __init__(self, total: int, stream: TextIO) -> None:
         self._total = total
@@ -110,8 +110,8 @@ def _print_failure(report: WorldReport, out: TextIO) -> None:
     violation = report.violation
     assert violation is not None
     _print(f"seed {report.seed} broke “{violation.name}”", out)
-    _print(f"  which says: {INVARIANTS[violation.name]}", out)
-    _print(f"  what was seen: {violation.detail}", out)
+    _print(f"  the invariant: {INVARIANTS[violation.name]}", out)
+    _print(f"  observed: {violation.detail}", out)
     _print("  the last steps:", out)
     for line in report.trace:
         _print(f"    {line}", out)
@@ -164,7 +164,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 _print_failure(report, out)
             progress.show(tally)
     except KeyboardInterrupt as interruption:
-        _print("\ninterrupted; this is what there is so far", sys.stderr)
+        _print("\ninterrupted; these are the results so far", sys.stderr)
         status = TERMINATED if isinstance(interruption, ProgramTerminated) else INTERRUPTED
     progress.clear()
     if options.json:

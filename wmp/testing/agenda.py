@@ -1,4 +1,4 @@
-"""Virtual time: what is to be done when, and what the clock of each node shows."""
+"""Virtual time: the calls to make, and the clocks of the nodes."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ __all__ = ["Agenda", "NodeClocks"]
 
 @define(eq=False)
 class Agenda:
-    """A heap of calls, each at a time; a number breaks ties.
+    """A heap of calls, each at a time; among calls of one time the first added goes first.
 
     Args:
-        network: Its ``now`` is the time.
+        network: Has the current time in ``now``.
     """
 
     network: Network
@@ -36,7 +36,7 @@ class Agenda:
 
     @property
     def first(self) -> float:
-        """The time of the first call, infinite when there is none."""
+        """The time of the first call; infinite without calls."""
         return self._calls[0][0] if self._calls else inf
 
     def at(self, when: float, what: Callable[..., None], *arguments: Any) -> None:
@@ -49,40 +49,40 @@ class Agenda:
         self.at(self.now + seconds, what, *arguments)
 
     def call_first(self) -> None:
-        """Take the first call off the agenda and make it."""
+        """Remove the first call and make it."""
         _, _, what, arguments = heapq.heappop(self._calls)
         what(*arguments)
 
     def latest(self, what: Callable[..., None]) -> float:
-        """The time of the last call of ``what``, 0 when there is none."""
+        """The time of the last call of ``what``; 0 without one."""
         return max((when for when, _, call, _ in self._calls if call == what), default=0.0)
 
 
 @define(eq=False)
 class NodeClocks:
-    """The clocks of all nodes, some of them wrong, and the deadlines that they keep.
+    """The clocks of all nodes, some of them wrong, and the deadlines of the nodes.
 
     Args:
-        network: Its nodes and its ``now``.
-        skew: Nodes whose clocks are wrong: (offset in seconds, rate).
+        network: Has the nodes, and the time in ``now``.
+        skew: Nodes with wrong clocks: (offset in seconds, rate).
     """
 
     network: Network
     skew: Mapping[str, tuple[float, float]] = field(factory=dict)
     shown: dict[str, float] = field(factory=dict, init=False)
-    """What each clock showed last: it never goes back."""
+    """The last reading of each clock: a clock never goes back."""
     _due: dict[str, float] = field(factory=dict, init=False)
     """The deadline of each node that has one, in the world's time."""
 
     def local(self, name: str) -> float:
-        """What the clock of a node shows."""
+        """The time on the clock of a node."""
         offset, rate = self.skew.get(name, (0.0, 1.0))
         shown = max(offset + rate * self.network.now, self.shown.get(name, -inf))
         self.shown[name] = shown
         return shown
 
     def plan(self, name: str, when: float | None) -> None:
-        """Set the deadline of a node, as its own clock shows it; None for none."""
+        """Set the deadline of a node, in the time of its own clock; None removes it."""
         if when is None:
             self._due.pop(name, None)
         else:
@@ -90,7 +90,7 @@ class NodeClocks:
             self._due[name] = max(self.network.now, (when - offset) / rate)
 
     def earliest(self) -> tuple[float, str]:
-        """The earliest deadline and its node; infinite when no node has one."""
+        """The earliest deadline and its node; infinite without deadlines."""
         due = self._due
         if not due:
             return inf, ""
@@ -101,11 +101,11 @@ class NodeClocks:
         """Wake a node at its deadline.
 
         Raises:
-            Violation: "no livelock", when the node asks to be woken at once again.
+            Violation: "no livelock", when the node asks to be woken again at once.
         """
         when = self.network.nodes[name].deadline()
         assert when is not None
-        # The way there and back through a skewed clock may have rounded it off.
+        # Conversion to a skewed clock and back may have rounded the time down.
         self.shown[name] = max(self.local(name), when)
         try:
             self.network.tick(name)

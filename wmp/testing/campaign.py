@@ -1,4 +1,4 @@
-"""Many worlds, one after the other or in several processes, and what they came to."""
+"""Many worlds, one after the other or in several processes, and the sum of their reports."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from wmp.testing.world import WorldReport, simulate
 __all__ = ["CampaignResult", "replay_command", "reports"]
 
 _KEPT = 20
-"""Violations that are reported in full."""
+"""The most violations that are reported in full."""
 
 
 @define(eq=False)
@@ -26,25 +26,25 @@ class CampaignResult:
 
     schedules: int = 0
     hours: float = 0.0
-    """Virtual."""
+    """Virtual time."""
     steps: int = 0
     """Events that machines handled."""
     messages: int = 0
-    """Put on a connection: by every node on the way."""
+    """Messages put on a connection, counted at every node on the way."""
     jobs: int = 0
     executions: int = 0
     longest_wait: float = 0.0
-    """Seconds that an idle worker and a job it could do waited for each other at most, once
-    the faults were over."""
+    """The longest wait, in seconds, of an idle worker and a job for each other after the end of
+    the faults."""
     faults: Counter[str] = field(factory=lambda: Counter({fault.value: 0 for fault in Fault}))
     ends: Counter[str] = field(factory=Counter)
     violations: Counter[str] = field(factory=Counter)
-    """By name of the invariant."""
+    """Number of violations by name of the invariant."""
     failed: list[WorldReport] = field(factory=list)
-    """The first of those with a violation."""
+    """The first reports with a violation."""
 
     def add(self, report: WorldReport) -> None:
-        """Count one world."""
+        """Add the report of one world."""
         self.schedules += 1
         self.hours += report.hours
         self.steps += report.steps
@@ -60,7 +60,7 @@ class CampaignResult:
                 self.failed.append(report)
 
     def as_dict(self) -> dict[str, Any]:
-        """For JSON."""
+        """The result for JSON."""
         return {
             "schedules": self.schedules,
             "simulated_hours": round(self.hours, 4),
@@ -88,7 +88,7 @@ class CampaignResult:
 
 
 def replay_command(seed: int) -> str:
-    """What plays the world of a seed again and prints all of it."""
+    """The command that plays the world of a seed again and prints all of it."""
     return f"python -m wmp.testing --seeds {seed} --trace"
 
 
@@ -102,15 +102,15 @@ def reports(
     """Play the worlds of ``seeds``; their reports come in the order of the seeds.
 
     Args:
-        seeds: Which worlds.
-        processes: How many at once; each world stays in one process.
-        keep: How many steps of a trace are kept; None for all.
-        journal: Where each world writes the journals of its nodes, in a folder of its own.
+        seeds: The seeds of the worlds.
+        processes: The number of processes; each world stays in one process.
+        keep: The number of steps kept of each trace; None for all.
+        journal: A folder in which each world writes its journals, in a folder of its own.
     """
     play: Callable[[int], WorldReport] = partial(simulate, keep=keep, journal=journal)
     if processes <= 1 or len(seeds) < 2:
         yield from map(play, seeds)
         return
-    # Fresh interpreters: worlds must not depend on what the parent has in memory.
+    # Fresh interpreters: worlds must not depend on the memory of the parent process.
     with multiprocessing.get_context("spawn").Pool(processes) as pool:
         yield from pool.imap(play, seeds, chunksize=8)

@@ -1,4 +1,4 @@
-"""The way to a state, gone again: in words, and cut short."""
+"""A counterexample of a search: replayed, in words, and shortened."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from wmp.testing.trace import words
 __all__ = ["NoSuchMove", "replay", "shortened"]
 
 _LAST = 40
-"""Steps shown of the run without faults in which an end was missed."""
+"""Steps shown of a run without faults in which a job did not end."""
 
 
 class NoSuchMove(LookupError):
-    """A way cannot be gone: it is one of another world."""
+    """The moves do not fit this world: they are of another world."""
 
 
 def replay(plan: ModelPlan, moves: Sequence[int]) -> tuple[list[str], Violation | None]:
-    """Make these moves again; returns what happened, in words, and what was violated.
+    """Make these moves again; returns the events in words, and the violation if there is one.
 
     Args:
         plan: The world.
-        moves: At each state, which of its moves.
+        moves: The index of the move at each state.
 
     Raises:
-        NoSuchMove: A state has fewer moves.
+        NoSuchMove: A state has too few moves.
     """
     model, lines = _Recorded(plan=plan), list[str]()
     try:
@@ -39,8 +39,8 @@ def replay(plan: ModelPlan, moves: Sequence[int]) -> tuple[list[str], Violation 
             there = model.moves()
             if not 0 <= index < len(there):
                 raise NoSuchMove(
-                    f"after {place - 1} moves there is none of number {index}: "
-                    f"there are {len(there)}, numbered from 0; these moves are of another world"
+                    f"after {place - 1} moves there is no move {index}: "
+                    f"the state has {len(there)} moves, counted from 0; these are of another world"
                 )
             move = there[index]
             lines.append(f"{place:3}. {model.now:8.3f} s  {_in_words(model, move)}")
@@ -62,7 +62,7 @@ class _Recorded(Model):
     steps: list[str] = field(factory=list)
 
     def handled(self, name: str, event: object, actions: Sequence[Action]) -> None:
-        """Tell it, then look at it."""
+        """Report the event to the model, and record it."""
         self.steps.append(f"{'':18}{name}: {words(event)}")
         self.steps += [f"{'':18}   → {words(action)}" for action in actions]
         Model.handled(self, name, event, actions)
@@ -115,7 +115,7 @@ def _moves_of(plan: ModelPlan, moves: Sequence[int]) -> list[Move]:
 
 
 def _made(plan: ModelPlan, moves: Sequence[Move], name: str) -> list[Move] | None:
-    """The moves up to the violation of that name; None when there is none of it."""
+    """Give the moves up to a violation of that name; None without such a violation."""
     model = Model(plan=plan)
     for count, move in enumerate(moves, 1):
         if move not in model.moves():

@@ -1,7 +1,7 @@
-"""What goes wrong in one episode of a simulated world, and what a single call of a handler suffers.
+"""The faults of one episode of a simulated world, and the deaths of single handler calls.
 
-Drawn from random streams that are given. A world in which a test fails is to be read by somebody,
-so many episodes have one kind of fault or two.
+All draws use random streams given by the caller. People read the worlds in which a test fails, so
+most episodes have only one or two kinds of faults.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from wmp.testing.faults import MESSAGE_FAULTS, STRIKES, Fault, Faults, Strike
 __all__ = ["Deaths", "draw_episode"]
 
 _LONGEST = 60.0
-"""Simulated seconds of faults, at most."""
+"""The longest time with faults, in simulated seconds."""
 _LINES = 16
-"""A handler that is ended in the middle runs fewer lines than that."""
+"""A handler that is ended in the middle runs fewer lines than this."""
 
 
 def draw_episode(
@@ -30,14 +30,14 @@ def draw_episode(
     """Draw the faults from ``now`` on.
 
     Args:
-        chosen: What may go wrong.
+        chosen: The kinds of faults that may occur.
         now: Simulated seconds.
-        work: How long the jobs that wait take about: faults strike while they run.
-        skew: The clocks that are wrong; they stay so.
-        draw: Where chance comes from.
+        work: The expected simulated seconds of the waiting jobs; faults strike meanwhile.
+        skew: The wrong clocks; they stay wrong.
+        draw: The random stream.
     """
     until = now + min(_LONGEST, 0.5 + draw.uniform(0.2, 1.0) * work)
-    # In the order of the list: that of a set differs from process to process.
+    # In the order of the list: the order of a set differs from process to process.
     known = [fault for fault in Fault if fault in chosen]
     few = draw.sample(known, min(len(known), draw.choice((1, 1, 2, 3, 5, 8))))
     strikes = tuple(
@@ -53,23 +53,23 @@ def draw_episode(
 
 @define(eq=False)
 class Deaths:
-    """Who ends in the middle of a handler or right after it, before its result gets away."""
+    """The deaths of processes during a handler, or right after it and before its result is sent."""
 
     rate: float = 0.0
     kinds: tuple[Fault, ...] = field(default=())
 
     @staticmethod
     def of(faults: Faults, draw: Random) -> Deaths:
-        """Draw how likely that is in an episode."""
+        """Draw the probabilities of one episode."""
         kinds = (Fault.KILL_WORKER, Fault.KILL_HANDLER)
         rate = draw.choice((0.1, 0.3, 0.6))
         return Deaths(rate, tuple(fault for fault in kinds if fault in faults.kinds))
 
     def draw(self, draw: Random) -> tuple[Fault, int | None] | None:
-        """Draw for one call: None lets it live.
+        """Draw for one call; None lets the call live.
 
         Returns:
-            What ends, and how many lines of the handler are run before; None for all.
+            The kind of death, and the lines of the handler that run before it; None for all.
         """
         luck, which, middle, lines = (draw.random() for _ in range(4))
         if not self.kinds or luck >= self.rate:

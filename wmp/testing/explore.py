@@ -2,11 +2,11 @@
 
 Visits all states that a :class:`~wmp.testing.plan.ModelPlan` can reach: any next message delivered,
 lost, repeated or refused, any job finished, any timer fired, any process killed, in every
-order, within the plan's bounds. Each is held against the invariants of
+order, within the plan's bounds. Each state is held against the invariants of
 :mod:`wmp.testing.invariants`.
 
-Exit status: 0 when all invariants held, 1 when one did not, 2 when it was called wrongly, 130 when
-Ctrl-C came before the end.
+Exit status: 0 all invariants held, 1 an invariant was broken, 2 wrong usage, 130 Ctrl-C before the
+end.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ __all__ = ["describe", "main"]
 
 
 def describe(name: str, plan: ModelPlan, explored: Explored) -> str:
-    """A report for people."""
+    """Give a report in words."""
     rate = explored.states / max(explored.seconds, 1e-9)
-    seen = "every state was seen" if explored.emptied else "there are more states"
+    seen = "all states were seen" if explored.emptied else "more states exist"
     head = (
         f"{name}: {explored.states} states, {explored.transitions} transitions, "
         f"depth {explored.depth}, {explored.leaves} ends in {explored.seconds:.1f} s "
@@ -39,12 +39,12 @@ def describe(name: str, plan: ModelPlan, explored: Explored) -> str:
         lines.append(f"broken after {len(explored.moves)} moves: {explored.violation}")
         lines += replay(plan, explored.moves)[0]
         moves = ",".join(map(str, explored.moves))
-        lines.append(f"again: python -m wmp.testing.explore {name} --replay {moves}")
+        lines.append(f"replay with: python -m wmp.testing.explore {name} --replay {moves}")
     return "\n".join(lines)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The program; returns its exit status."""
+    """Run the program; returns its exit status."""
     parser = _parser()
     options = parser.parse_args(arguments)
     plan = PLANS[options.name]
@@ -60,7 +60,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         explored = explore(plan, how)
     except KeyboardInterrupt:
-        sys.stderr.write("interrupted; a search that is to end sooner takes --states\n")
+        sys.stderr.write("interrupted; --states N makes a search shorter\n")
         return INTERRUPTED
     if options.json:
         _print(json.dumps(_plain(options.name, explored)))
@@ -72,23 +72,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m wmp.testing.explore",
-        description="Visit every state of a small world, and hold named invariants against each.",
+        description="Visit every state of a small world, and check named invariants in each.",
         epilog="exit status: 0 all invariants held, 1 one was broken, 2 wrong usage, 130 Ctrl-C",
     )
     add = parser.add_argument
     add("name", choices=sorted(PLANS), help="which world")
     add("--states", type=_states, metavar="N", help="stop after N states")
     orders = [order.value for order in SearchOrder]
-    add("--order", choices=orders, default="breadth", help="what to look at first")
-    add("--seed", type=int, default=0, metavar="N", help="of the order `mixed` (default: 0)")
+    add("--order", choices=orders, default="breadth", help="the state to continue from next")
+    add("--seed", type=int, default=0, metavar="N", help="seed of the order `mixed` (default: 0)")
     add("--json", action="store_true", help="print the result as one JSON object")
-    add("--replay", type=_moves, metavar="MOVES", help="make these moves and tell what happens")
+    add("--replay", type=_moves, metavar="MOVES", help="make these moves and print the events")
     return parser
 
 
 def _states(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of states of at least 1")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of states, at least 1")
     return int(text)
 
 
@@ -97,7 +97,7 @@ def _moves(text: str) -> list[int]:
         return [int(part) for part in text.split(",") if part]
     except ValueError:
         raise argparse.ArgumentTypeError(
-            f"{text!r} is no list of moves; write their numbers like 3,0,7"
+            f"{text!r} is not a list of moves; write numbers, such as 3,0,7"
         ) from None
 
 

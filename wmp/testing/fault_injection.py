@@ -1,4 +1,4 @@
-"""How each fault that strikes at a time is done to a world."""
+"""Injection of the faults that strike at a time into a world."""
 
 from __future__ import annotations
 
@@ -23,23 +23,23 @@ from wmp.testing.workload import SubmitBatch, Task
 __all__ = ["FaultInjector"]
 
 _HERD = 8
-"""Jobs that each manager gets at once."""
+"""Jobs for each manager in a wake herd."""
 
 _T = TypeVar("_T")
 
 
 @define(eq=False)
 class FaultInjector:
-    """Does faults to the parts of a world while it is active.
+    """Injects faults into the parts of a world while the injector is active.
 
     Args:
-        network: Which nodes, pipes and lanes there are to hit.
-        agenda: When a fault is over.
-        connections: What is cut, half-open or full.
-        fleet: Which nodes are killed, paused and started.
-        runner: Which handlers hang, die or are slow.
-        trace: Where every fault is recorded.
-        counts: How often each fault struck.
+        network: Has the nodes, pipes and lanes that a fault may hit.
+        agenda: Ends each fault in time.
+        connections: Cuts, breaks and fills connections.
+        fleet: Kills, pauses and starts nodes.
+        runner: Hangs, ends and slows handlers.
+        trace: Records every fault.
+        counts: The number of strikes of each fault.
     """
 
     network: Network
@@ -56,7 +56,7 @@ class FaultInjector:
     """Strikes that wait for a job to run."""
 
     def strike(self, blow: Strike) -> None:
-        """Do a fault to the node that it hits, and count it if there is one."""
+        """Inject a fault into the node that it hits, and count it if there is such a node."""
         if not self.active:
             return
         self.note(f"fault: {blow.fault.value}")
@@ -64,12 +64,12 @@ class FaultInjector:
             self.counts[blow.fault] += 1
 
     def job_begun(self, takes: float) -> None:
-        """Let a strike that waits for a job hit while the one that has begun runs."""
+        """Let a waiting strike hit while the job that has begun runs."""
         if self.doomed:
             self.agenda.after(takes / 2, self.strike, self.doomed.pop())
 
     def note(self, text: str) -> None:
-        """Note in the trace what is done."""
+        """Record a fault in the trace."""
         self.trace.note(self.agenda.now, text)
 
 
@@ -78,7 +78,7 @@ def _one(among: Sequence[_T], blow: Strike) -> _T | None:
 
 
 def _nodes(world: FaultInjector, *kinds: type) -> list[str]:
-    """Nodes of these kinds that run, and are the newest of their identity."""
+    """Give the running nodes of these kinds that are the newest of their identity."""
     return [
         name
         for name, node in world.network.nodes.items()
@@ -219,7 +219,7 @@ def _quicken(world: FaultInjector, name: str) -> None:
 
 
 def _at_work(world: FaultInjector, blow: Strike) -> tuple[str, LinkQueue] | None:
-    """A job that runs, with its worker; while there is none, the next one that begins is hit."""
+    """Give a running job with its worker; without one the strike waits for the next job."""
     workers = _nodes(world, WorkerMachine)
     found = _one([(name, lane) for name, lane in world.network.running() if name in workers], blow)
     if found is None:

@@ -1,8 +1,8 @@
-"""What goes wrong in a world: the kinds, and when they strike.
+"""The faults of a world: their kinds, and their times.
 
-A *strike* is a fault at a time, drawn before anything happens; whom it hits is chosen then,
-among those there are, by a number that was drawn too. What happens to single messages is
-decided by chance as they are sent, out of another stream.
+A *strike* is a fault at a time, drawn before the world begins. A number drawn with it chooses the
+node to hit among those that exist at that time. Faults of single messages are decided by chance
+as each message is sent, from another stream.
 
 ZeroMQ keeps the order of a connection and repeats nothing on it. Dropping, repeating and
 reordering there is harder than reality.
@@ -19,7 +19,7 @@ __all__ = ["MESSAGE_FAULTS", "STRIKES", "Fault", "Faults", "Strike", "draw_fault
 
 
 class Fault(Enum):
-    """The kinds."""
+    """The kinds of faults."""
 
     DROP = "drop"
     """A message is lost."""
@@ -30,21 +30,21 @@ class Fault(Enum):
     REORDER = "reorder"
     """A message arrives after later ones, of its own connection and of others."""
     ONE_WAY_PARTITION = "one-way partition"
-    """Nothing gets from one node to another; the other way is open."""
+    """Messages from one node to another are lost; the other direction is open."""
     TWO_WAY_PARTITION = "two-way partition"
     """A node is cut off from all its peers."""
     HALF_OPEN = "half-open link"
-    """A connection is dead and its ends do not know: only a new one helps."""
+    """A connection is dead without notice to its ends: only a new connection helps."""
     FULL_PIPE = "full pipe"
-    """A connection takes nothing for a while: end nodes park, devices report."""
+    """A connection takes no messages for a while: end nodes park them, devices report them."""
     KILL_WORKER = "kill worker"
-    """A worker's process ends; another one comes when the faults stop."""
+    """A worker's process ends; another process starts when the faults stop."""
     KILL_MANAGER = "kill manager"
-    """A manager's process ends; another one comes when the faults stop."""
+    """A manager's process ends; another process starts when the faults stop."""
     PAUSE = "pause"
     """A node gets no events for a while shorter than ``expire``, then all of them."""
     RESTART_WITH_MEMORY = "restart with memory"
-    """A node gets no events for longer than ``expire``: it comes back as it was."""
+    """A node gets no events for longer than ``expire``, and then goes on with its memory."""
     RESTART_WITHOUT_MEMORY = "restart without memory"
     """A manager or worker is started again, with a newer epoch."""
     RESTART_DEVICE = "restart device"
@@ -58,20 +58,20 @@ class Fault(Enum):
     WAKE_HERD = "wake herd"
     """All links come back at once, and every manager gets many jobs at once."""
     KILL_HANDLER = "kill handler"
-    """What runs a job dies in the middle of it: its worker reports it and goes on."""
+    """The process that runs a job dies in the middle: the worker reports the loss and goes on."""
     HANG = "hang"
-    """A handler does not return: it is ended by force once nobody wants its result, or it has
-    been at it for too long."""
+    """A handler does not return: it is ended by force once its result is not wanted, or after
+    too long a time."""
 
 
 MESSAGE_FAULTS = (Fault.DROP, Fault.DUPLICATE, Fault.DELAY, Fault.REORDER)
-"""Those that hit single messages."""
+"""The faults that hit single messages."""
 
 STRIKES = tuple(f for f in Fault if f not in MESSAGE_FAULTS and f is not Fault.CLOCK_SKEW)
-"""Those that strike at a time."""
+"""The faults that strike at a time."""
 
 _LATER = (Fault.KILL_HANDLER, Fault.HANG)
-"""Drawn behind all others, so that seeds keep the worlds that they had before these came."""
+"""Drawn after all others, so that older seeds keep their worlds."""
 
 
 @frozen
@@ -81,25 +81,25 @@ class Strike:
     at: float
     fault: Fault
     lasts: float
-    """Seconds, as a share of what is usual for its kind: 0 to 1."""
+    """Duration as a share of the longest for the kind: 0 to 1."""
     pick: float
-    """Whom it hits: 0 to 1, along the list of those it may."""
+    """Choice of the victim: 0 to 1, along the list of possible nodes."""
     twist: float
     """A choice within the kind: 0 to 1."""
 
 
 @frozen
 class Faults:
-    """What goes wrong in one world."""
+    """The faults of one world."""
 
     until: float
-    """When all of it stops."""
+    """The time at which all faults stop."""
     kinds: frozenset[Fault] = frozenset()
     strikes: tuple[Strike, ...] = ()
     rates: dict[Fault, float] = field(factory=dict)
-    """How likely a message is hit."""
+    """The probability that a message is hit, by fault."""
     skew: dict[str, tuple[float, float]] = field(factory=dict)
-    """Nodes whose clocks are wrong: (offset in seconds, rate)."""
+    """Nodes with wrong clocks: (offset in seconds, rate)."""
 
 
 def draw_faults(names: list[str], draw: Random) -> Faults:
@@ -131,7 +131,7 @@ def draw_faults(names: list[str], draw: Random) -> Faults:
 
 
 def _draw_strikes(fault: Fault, until: float, draw: Random) -> list[Strike]:
-    """Drawn whether they are used or not: a kind more or less leaves the others as they are."""
+    """Draw strikes, used or unused: another kind of fault leaves the other kinds as they are."""
     return [
         Strike(draw.uniform(0, until), fault, draw.random(), draw.random(), draw.random())
         for _ in range(draw.choice((1, 1, 2, 3)))

@@ -1,8 +1,8 @@
-"""The connections of a world, and what is wrong with them.
+"""The connections of a world, and their faults.
 
-A connection may be cut (nothing passes from one node to another), stale (dead, and its ends do not
-know) or full (it takes nothing for a while). Single messages may be lost, repeated, delayed or
-reordered, by chance.
+A connection may be cut (no message passes from one node to another), stale (dead without notice to
+its ends) or full (it takes no messages for a while). Single messages may be lost, repeated, delayed
+or reordered, by chance.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ class FaultyConnections:
     """Joins and breaks the connections of a network, and carries its messages.
 
     Args:
-        network: The nodes and their pipes.
-        agenda: When messages arrive and connections are tried again.
-        trace: Where every message is recorded.
-        draw: Decides how long messages and connecting take.
-        weather: Decides which messages are hit by a fault.
-        counts: How often each fault struck.
+        network: Has the nodes and their pipes.
+        agenda: Holds the arrivals of messages and the next tries to connect.
+        trace: Records every message.
+        draw: The random stream for the times of messages and connecting.
+        weather: The random stream for the messages that a fault hits.
+        counts: The number of strikes of each fault.
     """
 
     network: Network
@@ -49,26 +49,26 @@ class FaultyConnections:
     weather: Random
     counts: Counter[Fault]
     rates: Mapping[Fault, float] = field(factory=dict, init=False)
-    """How likely each fault hits a message."""
+    """The probability of each fault for a message."""
     latency: dict[str, float] = field(factory=dict, init=False)
-    """Seconds that a message of each node takes at most."""
+    """The longest time of a message, in seconds, by sender."""
     cut: dict[tuple[str, str], float] = field(factory=dict, init=False)
-    """(sender, receiver) between which nothing passes, and until when."""
+    """(sender, receiver) between which no message passes, and the end of that."""
     stale: set[Pipe] = field(factory=set, init=False)
-    """Pipes of connections that are dead and do not know."""
+    """Pipes of dead connections whose ends do not know."""
     full: dict[Pipe, list[list[Frame]]] = field(factory=dict, init=False)
-    """Pipes that take nothing, and what is parked for them."""
+    """Pipes that take no messages, with the messages parked for them."""
     _last: dict[Pipe, float] = field(factory=dict, init=False)
-    """When the last message on each pipe arrives."""
+    """The arrival of the last message on each pipe."""
 
     # -- making and breaking
 
     def attempt(self, below: str, link: int) -> None:
-        """Connect a link that is not connected, now or as soon as it can be."""
+        """Connect a link that is not connected, now or at the next possible time."""
         network = self.network
         above = network.uplinks[below][link]
         if (below, link) in network.pipes or not network.alive(below) or not network.alive(above):
-            return  # a process that starts tries again
+            return  # a process that starts connects its links
         if (below, above) in self.cut or (above, below) in self.cut:
             self.agenda.after(0.3, self.attempt, below, link)
             return
@@ -81,7 +81,7 @@ class FaultyConnections:
         self.agenda.after(self.draw.uniform(0, seconds), self.attempt, below, link)
 
     def part(self, name: str, link: int) -> None:
-        """Break a connection; its ends know."""
+        """Break a connection, with notice to its ends."""
         for pipe in ((name, link), self.network.far((name, link))):
             if pipe is not None:
                 self.stale.discard(pipe)
@@ -90,16 +90,16 @@ class FaultyConnections:
         self.network.part(name, link)
 
     def deaden(self, name: str, link: int) -> None:
-        """Break a connection so that nobody knows."""
+        """Break a connection without notice to its ends."""
         far = self.network.far((name, link))
         if far is not None:
             self.stale.update(((name, link), far))
             if isinstance(self.network.nodes[name], DeviceMachine):
-                # A device cannot ask for a new connection: its socket's own heartbeats find out.
+                # A device cannot ask for a new connection: its heartbeats detect the break.
                 self.agenda.after(1.0, self.rejoin, name, link, far)
 
     def rejoin(self, name: str, link: int, far: Pipe | None = None) -> None:
-        """Break a connection openly and make it again."""
+        """Break a connection with notice, and make it again."""
         if far is None or self.network.far((name, link)) == far:
             self.part(name, link)
             self.attempt(name, link)
@@ -112,7 +112,7 @@ class FaultyConnections:
     # -- carrying
 
     def carry(self, pipe: Pipe, message: Message) -> None:
-        """Put a message on its way, if there is one."""
+        """Put a message on its connection; a dead or cut connection loses the message."""
         frames = codec.encode(message)
         self.trace.sent(pipe, frames)
         name, link = pipe
@@ -134,7 +134,7 @@ class FaultyConnections:
             self._travel(pipe, frames)
 
     def mend(self) -> None:
-        """End all faults but those that only a node can find out: half-open connections."""
+        """End all faults except half-open connections, which a node must detect itself."""
         self.rates = {}
         self.cut.clear()
         for pipe in tuple(self.full):
@@ -142,7 +142,7 @@ class FaultyConnections:
 
     @property
     def held_up(self) -> float:
-        """Seconds until the last message that is on its way arrives."""
+        """Seconds until the last message on its way arrives."""
         return max(0.0, max(self._last.values(), default=0.0) - self.agenda.now)
 
     def _travel(self, pipe: Pipe, frames: list[Frame]) -> None:
@@ -163,7 +163,7 @@ class FaultyConnections:
         self.agenda.at(when, self._arrive_next, pipe)
 
     def _hit(self) -> Fault | None:
-        """Draw the fault that hits the message at hand, if any does."""
+        """Draw the fault that hits the current message, or None."""
         luck = self.weather.random()
         for fault, rate in self.rates.items():
             luck -= rate

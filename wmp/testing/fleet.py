@@ -1,4 +1,4 @@
-"""The nodes of a world: their processes start, pause, end and are started again."""
+"""The nodes of a world: their processes start, pause, end and start again."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ __all__ = ["Fleet", "identity_of"]
 
 
 def identity_of(name: str) -> bytes:
-    """The identity of a node; a name's double has the same."""
+    """The identity of a node; a name's double has the same identity."""
     return name.rstrip("+").encode()
 
 
@@ -42,14 +42,14 @@ class Fleet:
     """Starts and ends the processes of a topology's nodes.
 
     Args:
-        network: Where the nodes are.
-        agenda: When nodes go on, and when they are started again.
-        clocks: When nodes must be woken.
-        connections: What leads to the nodes and away from them.
-        topology: Their names, settings and connections.
-        observer: Where it is recorded that a manager's process ended.
-        trace: Where every start and every end is recorded.
-        draw: Decides when a node starts.
+        network: Has the nodes.
+        agenda: Holds the times at which nodes go on and start again.
+        clocks: Holds the deadlines of the nodes.
+        connections: Makes and breaks the connections of the nodes.
+        topology: The names, settings and connections of the nodes.
+        observer: Records that a manager's process ended.
+        trace: Records every start and every end.
+        draw: The random stream for the times of starts.
     """
 
     network: Network
@@ -65,14 +65,14 @@ class Fleet:
     paused: dict[str, list[tuple[Callable[..., None], tuple[Any, ...]]]] = field(
         factory=dict, init=False
     )
-    """Nodes that get no events, and what waits for them."""
+    """Paused nodes, with the calls that wait for them."""
     on_started: Callable[[str], None] = field(default=_ignore, init=False)
     on_resumed: Callable[[str], None] = field(default=_ignore, init=False)
     on_killed: Callable[[str, Sequence[LinkQueue]], None] = field(default=_ignore, init=False)
     """Called with the lanes that the killed process ran."""
     _epochs: Counter[bytes] = field(factory=Counter, init=False)
 
-    # -- who is there
+    # -- the nodes
 
     def add(self, name: str, uplinks: tuple[str, ...]) -> None:
         """Add a node that does not run yet."""
@@ -87,11 +87,11 @@ class Fleet:
         return settings.identity, settings.epoch
 
     def is_newest(self, name: str) -> bool:
-        """Whether no newer process of the node's identity was started."""
+        """Whether this is the newest process of the node's identity."""
         return self.newest.get(identity_of(name), name) == name
 
     def check_superseded(self) -> None:
-        """Hold that of two processes of one identity the older has stopped.
+        """Hold that of two processes of one identity the older one has stopped.
 
         Raises:
             Violation: "the newest epoch lives".
@@ -104,12 +104,12 @@ class Fleet:
     # -- starting
 
     def start_soon(self, name: str) -> None:
-        """Start a node for the first time, at once or within a second."""
+        """Start a node for the first time, now or within a second."""
         seconds = self.draw.choice((0.0, self.draw.uniform(0, 1)))
         self.agenda.after(seconds, self._start_first, name)
 
     def _start_first(self, name: str) -> None:
-        if name not in self.network.nodes:  # else the end of the faults was faster
+        if name not in self.network.nodes:  # the end of the faults may have started the node
             self.start(name)
 
     def start(self, name: str) -> None:
@@ -139,7 +139,7 @@ class Fleet:
         self.on_started(name)
 
     def restart(self, name: str, seconds: float) -> None:
-        """Start a node that was killed again after a while, unless somebody else did."""
+        """Start a killed node again after a while, unless it runs by then."""
         self.agenda.after(seconds, self._restart, name, self.network.nodes[name])
 
     def _restart(self, name: str, node: object) -> None:
@@ -149,7 +149,7 @@ class Fleet:
     # -- ending
 
     def kill(self, name: str, *, silently: bool = False) -> None:
-        """End a node's process; ``silently``: its peers' connections do not know."""
+        """End a node's process; ``silently``: without notice to its peers' connections."""
         network = self.network
         self.trace.note(
             self.agenda.now, f"{name} is killed" + (", its host too" if silently else "")
@@ -168,15 +168,15 @@ class Fleet:
         self.on_killed(name, lanes)
 
     def drain(self, name: str) -> None:
-        """Let a worker end in peace; it is started again later."""
+        """Drain a worker; it starts again later."""
         if name in self.network.nodes and self.network.alive(name):
             self.network.happen(name, Drained())
 
     def ended(self, name: str, error: Exception | None) -> None:
-        """Close the connections of a node whose machine halted, and start it again.
+        """Close the connections of a node whose machine halted, and start the node again.
 
         Raises:
-            Violation: "the newest epoch lives", when it halted for no good reason.
+            Violation: "the newest epoch lives", when the machine halted without a good reason.
         """
         newest = self.newest[identity_of(name)]
         if error is not None and (not isinstance(error, Superseded) or newest == name):
@@ -184,7 +184,7 @@ class Fleet:
             raise Violation("the newest epoch lives", detail)
         self.clocks.plan(name, None)
         self._forget(name)
-        # What it sent last is still on its way.
+        # The last messages of the node are still on their way.
         node = self.network.nodes[name]
         self.agenda.after(0.05 + self.topology.timers.latency, self._close, name, node)
         if error is None:
@@ -221,7 +221,7 @@ class Fleet:
         return True
 
     def resume(self, name: str, node: object = None) -> None:
-        """Give a node all that has waited for it."""
+        """Give a node all events that waited for it."""
         if name not in self.paused or (node is not None and self.network.nodes[name] is not node):
             return
         self.trace.note(self.agenda.now, f"{name} goes on")
@@ -231,7 +231,7 @@ class Fleet:
         self.on_resumed(name)
 
     def plan(self, name: str) -> None:
-        """Note when a node must be woken."""
+        """Set the deadline of a node."""
         runs = name not in self.paused and self.network.alive(name)
         self.clocks.plan(name, self.network.nodes[name].deadline() if runs else None)
 

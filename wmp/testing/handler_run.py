@@ -1,7 +1,7 @@
 """One run of a user's handler in a simulated world, and a way to end it in the middle.
 
-The function runs in no time, here and now. A :class:`Fuse` ends it before a line of its own code,
-as the end of its process would: what it did before that line is done, the rest never happens.
+The function runs at once, in no simulated time. A :class:`Fuse` ends it before a line of its code,
+as the end of its process would: the effects before that line stay, the rest never happens.
 """
 
 from __future__ import annotations
@@ -44,28 +44,28 @@ _FOREIGN = (
     },
     "<",
 )
-"""How the names of files begin that are nobody's handlers: libraries', this one's, no files."""
+"""Prefixes of file names without handlers: libraries, this module, code without a file."""
 
 
 class Burnt(BaseException):
-    """Raised in a handler whose process ends; not an Exception, so that few catch it."""
+    """Raised in a handler whose process ends; not an Exception, so that few handlers catch it."""
 
 
 @define(eq=False)
 class Fuse:
-    """Ends what runs within its ``with`` block before the line on which it has burnt down.
+    """Ends the code of its ``with`` block before the line at which the fuse has burnt down.
 
-    ``finally`` and ``with`` blocks of the handler still run, which a real end would not wait for.
+    ``finally`` and ``with`` blocks of the handler still run, unlike in a real end.
 
     Args:
-        handler: Its lines count wherever they are; those of what it calls unless a library's.
-        lines: How many lines are still run.
+        handler: All its lines count; lines of functions that it calls count outside of libraries.
+        lines: The number of lines that still run.
     """
 
     handler: Handler
     lines: int
     place: str = field(default="", init=False)
-    """Where it struck, in words; empty when it has not."""
+    """The place where the handler was ended, in words; empty when it was not."""
     _own: CodeType | None = field(init=False)
     _before: Any = field(default=None, init=False)
 
@@ -114,7 +114,7 @@ def _code_of(handler: Handler) -> CodeType | None:
 
 
 class SimulatedRunningJob(RunningJob):
-    """The job as its handler sees it: its time left is simulated time."""
+    """The job as its handler sees it; the time left is simulated time."""
 
     __slots__ = ("_clock",)
 
@@ -133,28 +133,28 @@ class SimulatedRunningJob(RunningJob):
 
     @property
     def deadline(self) -> float | None:
-        """Simulated seconds left, negative when the time is up; None without a deadline."""
+        """Simulated seconds left, negative after the deadline; None without a deadline."""
         return None if self._deadline is None else self._deadline - self._clock()
 
     @property
     def cancelled(self) -> bool:
-        """Whether nobody wants the result any more: it was cancelled, or its time is up."""
+        """Whether the result is no longer wanted: the job was cancelled, or its time has passed."""
         left = self.deadline
         if left is not None and left <= 0:
-            self._host.cancelled.add(self.id)  # so that JobCancelled is taken for what it is
+            self._host.cancelled.add(self.id)  # JobCancelled now counts as a cancellation
         return self.id in self._host.cancelled
 
 
 @define(eq=False)
 class Host:
-    """What a job at work reports to."""
+    """The receiver of the reports of a running job."""
 
     cancelled: set[int]
-    """Jobs of its lane that nobody wants any more."""
+    """Cancelled jobs of the lane."""
     pass_on: Callable[[float | None, str | None], None]
 
     def report(self, job: RunningJob, fraction: float | None, text: str | None) -> None:
-        """Pass progress on; what is None stays as it was."""
+        """Pass progress on; a None keeps the former value."""
         job.fraction = job.fraction if fraction is None else fraction
         job.text = job.text if text is None else text
         self.pass_on(job.fraction, job.text)
@@ -168,22 +168,22 @@ def execute(
     loop: Callable[[], asyncio.Runner],
     fuse: Fuse | None,
 ) -> tuple[Outcome, Frame]:
-    """Run a handler once, as a pool would.
+    """Run a handler once, as a pool does.
 
     Args:
         served: The handler.
-        codec: Of the payload and the result.
-        payload: As it came.
-        job: What a handler with a second argument is given.
+        codec: The codec of the payload and the result.
+        payload: The payload as received.
+        job: The second argument of a handler that takes one.
         loop: Runs coroutines.
-        fuse: Ends the handler in the middle; None lets it come to its end.
+        fuse: Ends the handler in the middle; None lets the handler finish.
 
     Returns:
-        How it ended, and what a worker would send.
+        The outcome, and the payload of the worker's DONE.
 
     Raises:
-        Burnt: The fuse has.
-        KeyboardInterrupt: Ctrl-C is the test's affair, and so is all that ends the test.
+        Burnt: The fuse ended the handler.
+        KeyboardInterrupt: Ctrl-C and other exceptions that end the test pass through.
     """
     decode, encode = decode_payload(codec), encode_result(codec)
     try:
@@ -194,11 +194,11 @@ def execute(
             if served.is_async:
                 result = loop().run(result)
         if fuse is not None and fuse.place:
-            raise Burnt  # the handler caught it
+            raise Burnt  # the handler caught Burnt
         return Outcome.OK, encode(result)
     except (Exception, SystemExit, asyncio.CancelledError) as error:
         if fuse is not None and fuse.place:
-            raise Burnt from error  # a ``finally`` of the handler failed while it ended
+            raise Burnt from error  # a ``finally`` of the handler raised while it ended
         if job.id in job._host.cancelled and isinstance(error, _CANCELLATIONS):
             return Outcome.CANCELLED, b""
         return Outcome.ERROR, describe_error(error)

@@ -1,11 +1,11 @@
-"""A world whose handlers are real functions: what is between a test and the machines.
+"""A world whose handlers are real functions: the layer between a test and the machines.
 
-One manager, as many devices as the seed says, the workers that the test asks for, and a program
-that submits jobs (:class:`~wmp.testing.submitter.Submitter`). A call of a handler takes simulated
+One manager, as many devices as the seed draws, the workers of the test, and a program that
+submits jobs (:class:`~wmp.testing.submitter.Submitter`). A call of a handler takes simulated
 time (:class:`~wmp.testing.user_handlers.UserHandlers`).
 
-Everything happens in episodes: faults are drawn, strike for a while, are mended, and what was
-submitted comes to its end.
+A world runs in episodes: faults are drawn, strike for a while and are mended, and then all
+submitted jobs come to their ends.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from wmp.testing.user_handlers import Cast, UserHandlers
 __all__ = ["HandlerWorld"]
 
 _RETRY = 0.1
-"""Seconds after which a fault that hit nobody strikes again."""
+"""Seconds until a fault without a victim strikes again."""
 _EVENTS = 400
-"""Events that one more job may bring about."""
+"""The most events for one more job."""
 
 
 @define(eq=False, kw_only=True)
@@ -41,9 +41,9 @@ class HandlerWorld:
     """A world of one manager, in which users' functions run.
 
     Args:
-        seed: All of it, but for what the functions do.
-        kinds: What goes wrong, at most.
-        keep: How many steps of the machines are kept; None for all.
+        seed: Decides everything except the effects of the functions.
+        kinds: The faults that may occur.
+        keep: The number of machine steps that are kept; None for all.
     """
 
     seed: int
@@ -67,7 +67,7 @@ class HandlerWorld:
         history = HandlerHistory()
         self.simulation = simulation = Simulation(self.seed, topology, story, history)
         simulation.clocks.skew = simulation.faults.skew
-        simulation.checks.looks = False  # tables of users' worlds have no bounds known here
+        simulation.checks.looks = False  # the bounds of users' tables are not known
         injector, runner, fleet = simulation.injector, simulation.runner, simulation.fleet
         self.submitter = submitter = Submitter(
             simulation.network, simulation.agenda, fleet, history, story
@@ -98,7 +98,7 @@ class HandlerWorld:
         window: int | None,
         takes: tuple[float, float] | None,
     ) -> None:
-        """Add a worker; it starts at once."""
+        """Add a worker, which starts at once."""
         topology, draw = self.simulation.fleet.topology, self._topology
         timers = topology.timers
         if takes is None:
@@ -135,17 +135,19 @@ class HandlerWorld:
     # -- an episode
 
     def go(self, seconds: float | None) -> None:
-        """Let time pass, faults included.
+        """Let time pass, with faults.
 
         Args:
-            seconds: How much; None until all has ended.
+            seconds: The time to pass; None until all jobs have ended.
 
         Raises:
-            ConfigError: There is a job that nobody can do, or a handler called this.
+            ConfigError: No worker can do a job, or a handler called this method.
             Violation: The machines broke a promise: a defect of this library.
         """
         if self._at_work:
-            raise ConfigError("a handler must not let its own world run; submit, and run after it")
+            raise ConfigError(
+                "a handler must not run its own world; submit there, and run it afterwards"
+            )
         self._check()
         if seconds is None and self._settled():
             return
@@ -191,7 +193,7 @@ class HandlerWorld:
             )
 
     def _break(self) -> None:
-        """Draw what goes wrong from now on."""
+        """Draw the faults from now on."""
         simulation, draw = self.simulation, self._faults
         topology = simulation.fleet.topology
         workers = [name for name in topology.workers if not name.endswith("+")]
@@ -209,11 +211,11 @@ class HandlerWorld:
     def _strike(self, blow: Strike) -> None:
         simulation, injector = self.simulation, self.simulation.injector
         if not injector.active or blow not in simulation.faults.strikes:
-            return  # of an earlier episode
+            return  # the strike belongs to an earlier episode
         before = injector.counts[blow.fault]
         injector.strike(blow)
-        injector.doomed.clear()  # when it strikes again is decided here
-        if injector.counts[blow.fault] == before:  # there was nobody whom it could hit
+        injector.doomed.clear()  # this method decides the next strike
+        if injector.counts[blow.fault] == before:  # no node could be hit
             self.story.notes.pop()
             simulation.agenda.after(_RETRY, self._strike, blow)
 
@@ -224,18 +226,18 @@ class HandlerWorld:
     def _settled(self) -> bool:
         if self._unfinished:
             return False
-        # A handler whose result nobody waits for may still do something.
+        # A running handler may still act, even if its result is not wanted.
         network = self.simulation.network
         busy = any(lanes and network.alive(name) for name, lanes in network.lanes.items())
         return not busy and self.simulation.settled
 
     def _patience(self) -> float:
         timers = self.simulation.fleet.topology.timers
-        # By one worker, in the end, and it was slow.
+        # The slow estimate: a single slow worker does all jobs.
         work = 12 * (1 + self._unfinished) * self.handlers.longest
         return 2 * work + 30.0 + 2 * timers.backoff + len(self.submitter.jobs) * timers.trip
 
-    # -- what the fleet reports
+    # -- reports of the fleet
 
     def _started(self, name: str) -> None:
         self.handlers.started(name)
@@ -243,7 +245,7 @@ class HandlerWorld:
             self.submitter.submit_the_rest()
 
     def _resumed(self, name: str) -> None:
-        """The submitting program was stopped with its manager."""
+        """Submit the rest: the submitting program was stopped with its manager."""
         if name == MANAGER and self.simulation.network.alive(name):
             self.submitter.submit_the_rest()
 
@@ -252,6 +254,6 @@ class HandlerWorld:
             self.submitter.note(f"{name} is killed with it in its hands", self.submitter.job(lane))
 
     def again(self) -> list[SimulatedJob]:
-        """Jobs for which a handler was called more than once; first those of which one was cut."""
+        """Give the jobs with more than one handler call; those with a cut call come first."""
         jobs = [job for job in self.submitter.jobs if job.runs > 1]
         return sorted(jobs, key=lambda job: (not job.cut, -job.runs, job.number))
