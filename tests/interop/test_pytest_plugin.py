@@ -115,7 +115,7 @@ def test_seeds_are_chosen_by_option(run):
         result = run(HANDLERS, f"--wmp-seed={wrong}")
         assert result.ret == pytest.ExitCode.USAGE_ERROR
         said = result.stderr.str() + result.stdout.str()
-        assert f"argument --wmp-seed: '{wrong}' is no seed and no range of seeds; write" in said
+        assert f"argument --wmp-seed: '{wrong}' is not a seed or a range of seeds; write" in said
 
 
 def test_a_test_that_fails_without_faults_is_told_so(run):

@@ -170,7 +170,7 @@ def broken(monkeypatch):
 def test_a_violation_is_told_in_words_and_can_be_replayed(broken, capsys):
     assert main(["heirs"]) == 1
     text = capsys.readouterr().out
-    assert "every job ends: job 1 of m1:1 never did" in text
+    assert "every job ends: job 1 of m1:1 did not end" in text
     assert "Submit(manager='m1'" in text
     assert "deliver TAKE from m1 to w" in text
     assert "kill w" in text

@@ -52,7 +52,7 @@ def test_what_is_broken_is_told_and_makes_the_exit_status(
     monkeypatch.setattr(History, "waits", lambda self: ["job 1 of nobody"])
     assert run("schedules", "--seeds", "3") == 1
     told = capsys.readouterr()
-    assert "every job ends: job 1 of nobody never did" in told.err
+    assert "every job ends: job 1 of nobody did not end" in told.err
     assert told.out.splitlines()[-1] == "python -m wmp.testing --seeds 3 --trace"
 
 

@@ -1,11 +1,11 @@
-"""What must hold in every world, whatever goes wrong: named invariants over a history of jobs.
+"""The named invariants of every world, checked over a history of jobs.
 
-A :class:`History` is told facts, in the order in which they happened, and raises
-:class:`Violation` at the first that breaks an invariant. It knows no machine: facts may come
+A :class:`History` receives facts in the order in which they happened, and raises
+:class:`Violation` at the first fact that breaks an invariant. It uses no machine: facts may come
 from a simulated world, from the logs of real processes or from a test.
 
 Jobs in a manager's memory end with its process. So a job belongs to an *owner*, the
-(identity, epoch) of its manager, and what held of it ends with that epoch.
+(identity, epoch) of its manager, and the invariants of the job end with that epoch.
 """
 
 from __future__ import annotations
@@ -21,43 +21,43 @@ from wmp.message import Outcome, Peer
 __all__ = ["INVARIANTS", "History", "Violation"]
 
 INVARIANTS: Mapping[str, str] = {
-    "every job ends": "an accepted job has an end, while its manager's process lives",
-    "one end a job": "a submitter is told at most one end of a job",
-    "executions": "a job is begun at most once a lease: at most 1 + the leases lost",
+    "every job ends": "an accepted job ends if its manager's process lives",
+    "one end a job": "at most one end of a job is reported to its submitter",
+    "executions": "a job is begun at most once a lease: at most 1 + its lost leases",
     "leases are lost for a cause": (
         "a new attempt is granted only after a refusal, a return, BYE, silence for `expire`, "
-        "a newer epoch, a new session, a list of held jobs without it or DONE `lost`"
+        "a newer epoch, a new session, a list of held jobs without the job, or DONE `lost`"
     ),
     "no double booking": "started jobs never exceed a worker's resources",
-    "no stale result": "a result is accepted only of the newest attempt, from its holder",
+    "no stale result": "a result is accepted only from the holder of the newest attempt",
     "cancelled stays cancelled": (
         "a job is not begun after its worker answered `cancelled`, and not granted again after "
-        "its submitter was told of any end"
+        "any end was reported to its submitter"
     ),
     "retries are kept": (
-        "a job is given up when more leases were lost than it has retries, and only then; what "
-        "was refused or handed back does not count"
+        "a job is given up when more leases were lost than it has retries, and only then; "
+        "refusals and jobs handed back do not count"
     ),
     "ends have a cause": (
         "a job is cancelled only when its submitter asked for it, and times out only when its "
         "time has passed"
     ),
-    "exact results": "a result is byte for byte what the handler made",
-    "they meet": "an idle worker and a job that it can do meet in bounded time without faults",
-    "tables are bounded": "what a machine remembers is bounded by what there is to remember",
-    "no livelock": "a world gets along with its budget of events, and time moves on",
-    "the newest epoch lives": "of two processes of one identity the older stops, and only it",
-    "no crash": "no machine raises, and its own invariants hold",
+    "exact results": "a result is byte for byte the handler's result",
+    "they meet": "without faults an idle worker gets a job that it can do in bounded time",
+    "tables are bounded": "the size of each table is bounded by the number of its live subjects",
+    "no livelock": "a world needs no more events than its budget, and time moves on",
+    "the newest epoch lives": "of two processes of one identity only the older one stops",
+    "no crash": "no machine raises an exception, and each machine's own invariants hold",
 }
-"""Name to what it says."""
+"""The name and the statement of each invariant."""
 
 
 class Violation(AssertionError):
     """An invariant is broken.
 
     Attributes:
-        name: Which, a key of ``INVARIANTS``.
-        detail: What was seen.
+        name: The name of the invariant, a key of ``INVARIANTS``.
+        detail: The observation.
     """
 
     def __init__(self, name: str, detail: str) -> None:
@@ -67,28 +67,28 @@ class Violation(AssertionError):
         self.detail = detail
 
     def __reduce__(self) -> tuple[type[Violation], tuple[str, str]]:
-        """Travels between processes: by what it was made of."""
+        """Pickle the violation by its arguments, for travel between processes."""
         return Violation, (self.name, self.detail)
 
 
 @define(eq=False)
 class _Job:
-    """What is known of one job of one owner."""
+    """The recorded facts of one job of one owner."""
 
     results: Mapping[End, bytes]
     retries: int
     attempt: int = 0
-    """The newest granted."""
+    """The newest granted attempt."""
     holder: Peer | None = None
-    """Who has the newest lease; None when that is over."""
+    """The worker with the newest lease; None when that lease is over."""
     over: int = 0
-    """Leases that are over without a result."""
+    """Leases that ended without a result."""
     spent: int = 0
-    """Those of them that count against the retries."""
+    """Those of the ended leases that count against the retries."""
     asked: bool = False
-    """Whether its submitter asked that it be cancelled."""
+    """Whether its submitter asked for its cancellation."""
     deadline: float | None = None
-    """On its manager's clock."""
+    """The deadline on its manager's clock."""
     begun: dict[int, Peer] = field(factory=dict)
     """Attempt to the worker that began it."""
     end: End | None = None
@@ -107,35 +107,35 @@ class History:
     def accepted(
         self, owner: Peer, id: int, results: Mapping[End, bytes], retries: int = 3
     ) -> None:
-        """A manager took a job in.
+        """Record that a manager accepted a job.
 
         Args:
             owner: The manager.
             id: The job's number there.
-            results: What the handler makes, by the ends that come with a result.
-            retries: How many lost leases it survives.
+            results: The handler's results, for the ends that carry a result.
+            retries: How many lost leases the job survives.
         """
         self.jobs.setdefault(owner, {})[id] = _Job(results, retries)
         self.open.setdefault(owner, {})[id] = None
 
     def limited(self, owner: Peer, id: int, deadline: float) -> None:
-        """A job has until then, on its manager's clock."""
+        """Record the deadline of a job, on its manager's clock."""
         self._job(owner, id).deadline = deadline
 
     def asked(self, owner: Peer, id: int) -> None:
-        """The submitter asked that a job be cancelled; one that there is not is nobody's."""
+        """Record that the submitter asked for a cancellation; unknown jobs are skipped."""
         job = self.jobs.get(owner, {}).get(id)
         if job is not None and job.end is None:
             job.asked = True
 
     def granted(self, owner: Peer, id: int, attempt: int, worker: Peer) -> None:
-        """A manager sent TAKE for the first time for this attempt."""
+        """Record that a manager sent the first TAKE of this attempt."""
         job = self._job(owner, id)
         what = f"attempt {attempt} of {_name(owner, id)} was granted to {_peer(worker)}"
         if job.end is not None:
             raise Violation("cancelled stays cancelled", f"{what} after its end {job.end.value}")
         if attempt <= job.attempt:
-            raise Violation("no stale result", f"{what}, attempt {job.attempt} was before")
+            raise Violation("no stale result", f"{what}, after attempt {job.attempt}")
         if job.holder is not None:
             raise Violation(
                 "leases are lost for a cause",
@@ -144,14 +144,14 @@ class History:
         if job.spent > job.retries:
             detail = f"{what} after {job.spent} leases were lost, of {job.retries} retries"
             raise Violation("retries are kept", detail)
-        # Leases that nobody saw: granted without a route, lost before there was one.
+        # Unseen leases: granted without a route, and lost before there was one.
         job.over += attempt - job.attempt - 1
         job.attempt, job.holder = attempt, worker
 
     def lost(self, owner: Peer, id: int, attempt: int, *, counts: bool = True) -> None:
-        """A lease is over without a result, for a cause that the manager could see.
+        """Record that a lease ended without a result, for a cause that the manager received.
 
-        ``counts``: against the job's retries; not when it was refused or handed back.
+        ``counts``: whether the loss counts against the retries, unlike a refusal.
         """
         job = self._job(owner, id)
         if job.attempt == attempt and job.holder is not None:
@@ -160,23 +160,25 @@ class History:
             job.spent += counts
 
     def begun(self, worker: Peer, owner: Peer, id: int, attempt: int) -> None:
-        """A handler began."""
+        """Record that a handler began."""
         job = self._job(owner, id)
         what = f"{_name(owner, id)} attempt {attempt} was begun by {_peer(worker)}"
         if self._answered.get((worker, owner, id), 0) >= attempt:
-            raise Violation("cancelled stays cancelled", f"{what} after it answered cancelled")
+            raise Violation(
+                "cancelled stays cancelled", f"{what} after its worker answered cancelled"
+            )
         if attempt in job.begun:
-            raise Violation("executions", f"{what} and before by {_peer(job.begun[attempt])}")
+            raise Violation("executions", f"{what} and earlier by {_peer(job.begun[attempt])}")
         job.begun[attempt] = worker
         if owner in self.open and len(job.begun) > 1 + job.over:
             raise Violation(
-                "executions", f"{what}: the {len(job.begun)}., with {job.over} leases lost"
+                "executions", f"{what}: execution {len(job.begun)} after {job.over} lost leases"
             )
 
     def answered(
         self, worker: Peer, owner: Peer, id: int, attempt: int, outcome: Outcome | int
     ) -> None:
-        """A worker sent DONE."""
+        """Record that a worker sent DONE."""
         if outcome == Outcome.CANCELLED:
             key = (worker, owner, id)
             self._answered[key] = max(attempt, self._answered.get(key, 0))
@@ -191,21 +193,21 @@ class History:
         by: Peer | None,
         now: float = inf,
     ) -> None:
-        """A submitter was told the end of a job.
+        """Record that the end of a job was reported to its submitter.
 
         Args:
-            owner: Its manager.
-            id: Its number there.
-            end: How it ended.
-            payload: What came with that.
-            attempt: The newest that was granted.
-            by: Whose DONE it was, if it was one.
-            now: On the manager's clock.
+            owner: The job's manager.
+            id: The job's number there.
+            end: The end.
+            payload: The payload of the end.
+            attempt: The newest granted attempt.
+            by: The worker whose DONE ended the job; None without a DONE.
+            now: The time on the manager's clock.
         """
         job = self._job(owner, id)
         what = f"{_name(owner, id)} ended {end.value} with attempt {attempt}"
         if job.end is not None:
-            raise Violation("one end a job", f"{what}, and {job.end.value} before")
+            raise Violation("one end a job", f"{what}, after an earlier end {job.end.value}")
         if end in (End.OK, End.ERROR):
             if attempt != job.attempt or job.holder is None or job.holder != by:
                 holder = "nobody" if job.holder is None else _peer(job.holder)
@@ -226,31 +228,31 @@ class History:
         if end is End.CANCELLED and not job.asked:
             raise Violation("ends have a cause", f"{what}, and nobody asked for it")
         if end is End.TIMEOUT and (job.deadline is None or now < job.deadline):
-            raise Violation("ends have a cause", f"{what} at {now}, its time is {job.deadline}")
+            raise Violation("ends have a cause", f"{what} at {now} before {job.deadline}")
         job.end = end
         self.open[owner].pop(id)
 
     def died(self, owner: Peer) -> None:
-        """A manager's process ended, and its jobs with it."""
+        """Record that a manager's process ended, and its jobs with the process."""
         self.open.pop(owner, None)
 
     def booked(self, worker: str, taken: Mapping[str, int], have: Mapping[str, int]) -> None:
-        """A worker's started jobs take this much of what it has."""
+        """Record the resources that a worker's started jobs take."""
         for name, amount in taken.items():
             if amount > have.get(name, 0):
                 raise Violation(
                     "no double booking",
-                    f"{worker} runs jobs that need {amount} {name}, it has {have.get(name, 0)}",
+                    f"{worker} runs jobs that need {amount} {name} of {have.get(name, 0)}",
                 )
 
     def waits(self) -> list[str]:
-        """Jobs without an end whose manager lives, in words."""
+        """Give the jobs without an end whose manager lives, in words."""
         return [_name(owner, id) for owner, ids in self.open.items() for id in ids]
 
     def finish(self) -> None:
-        """All that could happen has happened."""
+        """Hold that all jobs have ended: no further event can happen."""
         if waiting := self.waits():
-            raise Violation("every job ends", f"{', '.join(waiting[:8])} never did")
+            raise Violation("every job ends", f"{', '.join(waiting[:8])} did not end")
 
     def _job(self, owner: Peer, id: int) -> _Job:
         job = self.jobs.get(owner, {}).get(id)

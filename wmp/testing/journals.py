@@ -1,7 +1,7 @@
-"""Worlds write journals: what their nodes did, in the lines and files of real ones.
+"""The journals of worlds: the nodes' actions, in the lines and files of real journals.
 
-Times are virtual: ``at`` is what the node's own clock shows, which in some worlds is wrong and
-runs too fast or too slow, and ``wall`` is the same beside a fixed day.
+Times are virtual: ``at`` is the time on the node's own clock, which in some worlds is wrong and
+runs too fast or too slow; ``wall`` is this time counted from a fixed day.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from wmp.journal.schema import name_of_file
 __all__ = ["BEGINNING", "Journals"]
 
 BEGINNING: Final = 1_767_225_600_000_000
-"""µs since 1970 at which all worlds begin."""
+"""Start of all worlds, in µs since 1970."""
 _QUIET: Final = 100_000
-"""µs without a line after which a node says that it is there when it looks at its clock."""
+"""A node writes a line on reading its clock after so many µs without a line."""
 
 
 @define(eq=False)
@@ -30,13 +30,13 @@ class Journals:
     """The journals of one world: one segment for each epoch of a node.
 
     Args:
-        folder: Where; it must be empty or not there yet.
+        folder: The folder of the journals; it must be empty or missing.
     """
 
     folder: Path
     _open: dict[str, tuple[JournalFormatter, TextIO, Path]] = field(factory=dict, init=False)
     _last: dict[str, int] = field(factory=dict, init=False)
-    """When each node last wrote."""
+    """The time of each node's last line."""
 
     def step(
         self,
@@ -46,7 +46,7 @@ class Journals:
         actions: Sequence[object],
         now: float,
     ) -> None:
-        """A node handled an event; ``now`` is on its own clock."""
+        """Write that a node handled an event; ``now`` is on the node's own clock."""
         at = round(now * 1e6)
         entry = self._open.get(name)
         if entry is None or entry[0].header.epoch != settings.epoch:
@@ -56,14 +56,14 @@ class Journals:
         formatter, file, _ = entry
         lines = formatter.step(event, actions, at, BEGINNING + at)
         if not lines and at >= self._last[name] + _QUIET:
-            # Real nodes beat by the clock; here a look at it shows that time goes on for them.
+            # Real nodes write a heartbeat by timer; here an event shows that time goes on.
             lines = [formatter.beat(0, at, BEGINNING + at)]
         if lines:
             self._last[name] = at
         file.writelines(f"{line}\n" for line in lines)
 
     def close(self, alive: Callable[[str], bool]) -> None:
-        """The world has ended: give all files their names. Whoever is not alive was killed."""
+        """Close the journals and name the files; a node that is not alive was killed."""
         for name in tuple(self._open):
             self._end(name, stop=alive(name))
 

@@ -1,4 +1,4 @@
-"""The lanes of all workers in a world: which handler is at work, hangs, dies or has ended."""
+"""The lanes of all workers in a world, with the states of their handlers."""
 
 from __future__ import annotations
 
@@ -19,32 +19,32 @@ from wmp.testing.workload import Task
 __all__ = ["LaneHandlers", "LaneRunner", "TaskHandlers"]
 
 _LOOK = 0.25
-"""Seconds between two looks at a handler that hangs."""
+"""Seconds between two checks of a handler that hangs."""
 
 
 class LaneHandlers(Protocol):
-    """What the jobs of a world do."""
+    """The handlers for the jobs of a world."""
 
     def call(self, name: str, lane: LinkQueue, id: int) -> None:
-        """Call the handler of a lane's first job, and see to its end."""
+        """Call the handler of a lane's first job, and let the call end."""
 
     def hangs(self, name: str, lane: LinkQueue) -> None:
-        """The handler of a lane's first job does not return by itself."""
+        """Handle that the handler of a lane's first job does not return by itself."""
 
     def dies(self, name: str, lane: LinkQueue) -> None:
-        """The process that runs a lane's first job dies."""
+        """Handle that the process of a lane's first job dies."""
 
 
 @define(eq=False)
 class LaneRunner:
-    """Begins the jobs of every lane and sees that each comes to an end.
+    """Begins the jobs of every lane, and lets each job end.
 
     Args:
-        network: Its lanes.
-        agenda: When handlers end.
-        fleet: Which nodes are paused.
-        history: Where every execution is recorded.
-        trace: Where handlers that hang are recorded.
+        network: Has the lanes.
+        agenda: Holds the ends of handlers.
+        fleet: Knows the paused nodes.
+        history: Records every execution.
+        trace: Records handlers that hang.
     """
 
     network: Network
@@ -56,7 +56,7 @@ class LaneRunner:
     begun: Counter[str] = field(factory=Counter, init=False)
     """Executions by worker."""
     slow: dict[str, float] = field(factory=dict, init=False)
-    """Workers whose handlers take that many times longer."""
+    """Workers with slow handlers, each with its factor of time."""
     hung: set[tuple[LinkQueue, int]] = field(factory=set, init=False)
     """Jobs, by lane and number, whose handlers do not return by themselves."""
 
@@ -76,7 +76,7 @@ class LaneRunner:
         self.handlers.call(name, lane, id)
 
     def is_current(self, name: str, lane: LinkQueue, id: int) -> bool:
-        """Whether a job is still the one that a lane is at."""
+        """Whether a job is still the current job of its lane."""
         return self.network.lanes[name].get(lane.run.lane) is lane and lane.left[0] == id
 
     def may_end(
@@ -92,7 +92,7 @@ class LaneRunner:
         self.end(name, lane, id, Outcome.CANCELLED, b"")
 
     def end(self, name: str, lane: LinkQueue, id: int, outcome: Outcome, result: bytes) -> None:
-        """End a job, unless its handler hangs or the lane has left it."""
+        """End a job, unless its handler hangs or the job is not in the lane any more."""
         if self.may_end(self.end, name, lane, id, outcome, result):
             self.network.end(name, lane, outcome, result)
 
@@ -102,7 +102,7 @@ class LaneRunner:
         self.network.bereave(name, lane)
 
     def hang(self, name: str, lane: LinkQueue, seconds: float) -> None:
-        """Let the handler of a lane's first job not return for so many seconds."""
+        """Keep the handler of a lane's first job from returning for so many seconds."""
         self.handlers.hangs(name, lane)
         id, now = lane.left[0], self.agenda.now
         self.trace.note(now, f"a handler of {name} hangs, in lane {lane.run.lane}")
@@ -110,9 +110,9 @@ class LaneRunner:
         self._watch(name, lane, id, now + seconds)
 
     def _watch(self, name: str, lane: LinkQueue, id: int, until: float) -> None:
-        """End a handler by force when nobody wants its result, or its time is over."""
+        """End a handler by force when its result is not wanted any more, or its time is over."""
         if not self.is_current(name, lane, id):
-            self.hung.discard((lane, id))  # the process that ran it died, or its worker
+            self.hung.discard((lane, id))  # its process or its worker died
             return
         due = dict(zip(lane.run.ids, lane.run.deadlines or (), strict=False)).get(id)
         unwanted = id in lane.cancelled or (due is not None and due <= self.network.local(name))
@@ -128,7 +128,7 @@ class TaskHandlers:
     """Does the tasks of a workload, in virtual time.
 
     Args:
-        runner: Whose jobs it does.
+        runner: Runs the lanes of the jobs.
         tasks: The task of each payload.
         on_begun: Called with the seconds that the handler takes.
     """
@@ -144,7 +144,7 @@ class TaskHandlers:
         self.runner.agenda.after(takes, self.end, name, lane, id)
 
     def end(self, name: str, lane: LinkQueue, id: int) -> None:
-        """End a task, as cancelled when it heeds its flag."""
+        """End a task, as cancelled if it ends early on cancellation."""
         if self.runner.may_end(self.end, name, lane, id):
             task = self.tasks[lane.payload(id)]
             outcome, result = task.outcome, task.result
@@ -153,7 +153,7 @@ class TaskHandlers:
             self.runner.network.end(name, lane, outcome, result)
 
     def hangs(self, name: str, lane: LinkQueue) -> None:
-        """The trace has it already."""
+        """Do nothing: the trace has the event already."""
 
     def dies(self, name: str, lane: LinkQueue) -> None:
-        """The network ends the job."""
+        """Do nothing: the network ends the job."""

@@ -1,13 +1,13 @@
-"""A small world that can be copied, with a list of all that may happen in it next.
+"""A small world that can be copied, with a list of all possible next events.
 
-Theory of operation. A :class:`Model` is a :class:`~wmp.testing.network.Network` whose
-schedule is somebody else's: :meth:`Model.moves` lists what may happen, :meth:`Model.make` lets it
-happen, :meth:`Model.snapshot` returns the state of the world. Copies share what they have not
-changed: a move touches one machine mostly, so only that one is copied and drawn anew.
+Theory of operation. A :class:`Model` is a :class:`~wmp.testing.network.Network` with a schedule
+from outside: :meth:`Model.moves` lists the possible events, :meth:`Model.make` performs one,
+:meth:`Model.snapshot` returns the state of the world. Copies share their unchanged parts: a move
+mostly changes one machine, so only that machine is copied and outlined anew.
 
-What was submitted, which faults may strike and how often timers may fire is a :class:`Plan`. Time
-stands still but for timers: the earliest deadline of all nodes may fire at any moment, before or
-after any message, so a message may be as slow as the timers left allow.
+A :class:`Plan` has the submissions, the possible faults and the number of timers that may fire.
+Time stands still except for timers: the earliest deadline of all nodes may fire at any moment,
+before or after any message, so a message may be as slow as the remaining timers allow.
 """
 
 from __future__ import annotations
@@ -39,21 +39,21 @@ from wmp.testing.state.snapshots import outline_of
 __all__ = ["Model", "Move"]
 
 Move = tuple[Hashable, ...]
-"""What happens next: a word, and to whom."""
+"""A possible event: a word, and the node or pipe that it concerns."""
 
 _QUIET: Final = 60.0
-"""Seconds in which everything must have ended once nothing goes wrong any more."""
+"""Seconds in which everything must end after the last fault."""
 
 
 @define(eq=False)
 class _Mail:
-    """Messages on their way, each read and drawn once however many worlds it is in."""
+    """Messages on their way; each is read and outlined once, in however many worlds it is."""
 
     read: dict[tuple[tuple[Frame, ...], bool], Message] = field(factory=dict)
     drawn: dict[tuple[Frame, ...], Outline] = field(factory=dict)
 
     def message(self, frames: Sequence[Frame], *, peek: bool) -> Message:
-        """What these frames say."""
+        """Read a message from its frames."""
         key = tuple(frames), peek
         message = self.read.get(key)
         if message is None:
@@ -61,7 +61,7 @@ class _Mail:
         return message
 
     def outline(self, frames: Sequence[Frame]) -> Outline:
-        """Their outline."""
+        """Give the outline of a message."""
         key = tuple(frames)
         outline = self.drawn.get(key)
         if outline is None:
@@ -74,12 +74,12 @@ class Model(Network):
     """A world of a plan.
 
     Args:
-        plan: Who is there, what is submitted, what may go wrong.
+        plan: The nodes, the submissions and the possible faults.
     """
 
     plan: ModelPlan
     done: int = field(default=0, init=False)
-    """Steps of the plan's script that were taken."""
+    """The number of finished steps of the plan's script."""
     ticks_left: int = field(init=False)
     faults_left: int = field(init=False)
     history: History = field(factory=History, init=False)
@@ -87,9 +87,9 @@ class Model(Network):
     _epochs: dict[str, int] = field(factory=dict, init=False)
     _mail: _Mail = field(factory=_Mail, init=False)
     _own: set[str] = field(factory=set, init=False)
-    """Nodes whose machine and lanes belong to this world alone."""
+    """Nodes whose machine and lanes no other world shares."""
     _drawn: dict[str, Outline] = field(factory=dict, init=False)
-    """Outlines of machines as they are."""
+    """Current outlines of machines."""
 
     def __attrs_post_init__(self) -> None:
         plan = self.plan
@@ -108,16 +108,16 @@ class Model(Network):
     # -- copying
 
     def copy(self) -> Model:
-        """An independent world in the same state."""
+        """Give an independent world in the same state."""
         new = object.__new__(type(self))
         for name, how in _HOW_TO_COPY:
             setattr(new, name, how(getattr(self, name)))
         new.history, new.observer = clone((self.history, self.observer))
-        self._own.clear()  # what was ours belongs to two worlds now
+        self._own.clear()  # two worlds share all nodes now
         return new
 
     def _take(self, name: str) -> None:
-        """Make a node this world's own, before anything happens to it."""
+        """Copy a node for this world alone, before any event changes the node."""
         self._drawn.pop(name, None)
         if name not in self._own:
             self._own.add(name)
@@ -130,8 +130,8 @@ class Model(Network):
     # -- the state
 
     def snapshot(self, *, budgets: bool = True) -> Snapshot:
-        """The canonical state of everything that decides what can still happen, and what of
-        it would be wrong; ``budgets``: what may still go wrong included."""
+        """Give the canonical state of everything that decides about future events and violations;
+        ``budgets``: whether the remaining faults are included."""
         drawn = self._drawn
         outlines = []
         for name, node in self.nodes.items():
@@ -162,7 +162,7 @@ class Model(Network):
 
     @property
     def over(self) -> bool:
-        """Whether all of the script was done and all of it has ended."""
+        """Whether the whole script is done and all jobs have ended."""
         return self.done == len(self.plan.script) and not self.waits
 
     def first(self, pipe: Pipe) -> Message:
@@ -172,7 +172,7 @@ class Model(Network):
     # -- moves
 
     def moves(self) -> list[Move]:
-        """All that may happen next, in a fixed order."""
+        """List all possible next events, in a fixed order."""
         moves: list[Move] = []
         busy = self.busy()
         kinds = self.plan.kinds if self.faults_left > 0 else ()
@@ -190,7 +190,7 @@ class Model(Network):
             moves += [("tick", name) for name in self._first()]
         for kind in ("drop", "duplicate", "refuse"):
             if kind in kinds:
-                # To a worker "undelivered" says nothing that it would act on: that is a drop.
+                # A worker ignores "undelivered", so this move would repeat "drop".
                 moves += [
                     (kind, *pipe)
                     for pipe in busy
@@ -209,10 +209,10 @@ class Model(Network):
         return moves
 
     def make(self, move: Move) -> None:
-        """Let a move happen.
+        """Perform a move.
 
         Raises:
-            Violation: It breaks an invariant.
+            Violation: The move breaks an invariant.
         """
         try:
             self._make(move)
@@ -307,7 +307,7 @@ class Model(Network):
         return DeviceMachine(DeviceSettings(identity=name.encode(), epoch=epoch, upstreams=links))
 
     def _first(self) -> list[str]:
-        """The nodes whose deadline is the earliest."""
+        """List the nodes with the earliest deadline."""
         first: list[str] = []
         when = float("inf")
         for name, node in self.nodes.items():
@@ -317,13 +317,13 @@ class Model(Network):
                 when = due
         return first
 
-    # -- the rest of it without faults
+    # -- the end without faults
 
     def close(self, known: set[int]) -> None:
-        """Nothing goes wrong any more: everything must end, and new jobs must too.
+        """Hold that without further faults everything ends, and new jobs end too.
 
         Args:
-            known: Hashes of states that this went well from; grows.
+            known: Hashes of states from which everything ends; grows.
 
         Raises:
             Violation: "every job ends", or another.
@@ -346,7 +346,7 @@ class Model(Network):
         known.update(passed)
 
     def _quiet(self, known: set[int], passed: list[int], phase: int) -> bool:
-        """Run until nothing waits; True when that is known to go well from here."""
+        """Run until nothing waits; True when a known good state is reached first."""
         until = self.now + _QUIET
         while True:
             self.settle(10_000)
@@ -362,15 +362,15 @@ class Model(Network):
                 return False
             self.advance(due)
 
-    # -- what a schedule decides
+    # -- overridden decisions of the schedule
 
     def happen(self, name: str, event: object) -> None:
-        """Give a node an event; it is copied first when other worlds have it too."""
+        """Give a node an event; a node shared with other worlds is copied first."""
         self._take(name)
         Network.happen(self, name, event)
 
     def handled(self, name: str, event: object, actions: Sequence[Action]) -> None:
-        """Tell the history."""
+        """Record the event in the history."""
         node = self.nodes[name]
         self._drawn.pop(name, None)
         if isinstance(node, ManagerMachine):
@@ -395,14 +395,14 @@ class Model(Network):
         return settings.identity, settings.epoch
 
     def arrive(self, pipe: Pipe, frames: list[Frame]) -> None:
-        """Let frames arrive, read once for all worlds."""
+        """Let frames arrive; frames are read once for all worlds."""
         name, link = self._far[pipe]
         if self.alive(name):
             peek = isinstance(self.nodes[name], DeviceMachine)
             self.happen(name, Received(link, self._mail.message(frames, peek=peek)))
 
     def begin(self, name: str, lane: LinkQueue) -> None:
-        """The first job that is left in a lane begins."""
+        """Begin the first job that is left in a lane."""
         id = lane.left[0]
         attempt = lane.run.attempts[list(lane.run.ids).index(id)]
         self.history.begun(self.peer(name), lane.run.manager, id, attempt)
@@ -455,7 +455,7 @@ _FRESH: Final[dict[str, Callable[[Any], Any]]] = {
     "reports": lambda _: [],
     "twice": list,
     "pipes": _queues,
-    "ticks": _same,  # statistics of all copies together
+    "ticks": _same,  # statistics over all copies
     "sent": _same,
     "history": _same,  # cloned below
     "observer": _same,

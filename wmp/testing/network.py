@@ -1,14 +1,14 @@
 """Machines joined by links in virtual time: the whole protocol without a socket.
 
 A :class:`Network` performs the actions of any number of manager, worker and device
-machines. What is sent waits on its link until the caller delivers, drops or repeats it, so
-that a test (or a property) decides the schedule. Messages cross every link as frames,
+machines. Messages wait on their link until the caller delivers, drops or repeats them, so
+a test (or a property) decides the schedule. Messages cross every link as frames,
 through the real codec.
 
-What decides for itself when a message arrives and a handler ends overrides the methods under "what
-a schedule decides" (:class:`wmp.testing.model.Model` by a search,
-:class:`wmp.testing.simulation.SimulatedNetwork` from a seed); there is no second place where an
-action is performed.
+A subclass that decides the times of messages and handlers itself overrides the methods under
+"decisions of the schedule": :class:`wmp.testing.model.Model` decides by a search,
+:class:`wmp.testing.simulation.SimulatedNetwork` from a seed. All actions are performed in this
+one place.
 """
 
 from __future__ import annotations
@@ -57,26 +57,26 @@ __all__ = ["Action", "LinkQueue", "Network", "Node", "Pipe"]
 Node = ManagerMachine | WorkerMachine | DeviceMachine
 Action = ManagerAction | WorkerAction | DeviceAction
 Pipe = tuple[str, Link]
-"""One direction of a connection: the sending node and the link it sends on."""
+"""One direction of a connection: the sending node and its link."""
 
 
 @define(eq=False)
 class LinkQueue:
-    """Jobs that a worker started: the first is running, the others have not begun."""
+    """Jobs that a worker started: the first runs, the others have not begun."""
 
     run: Run
     left: list[int]
-    """Ids still to be done, in order."""
+    """Ids of the remaining jobs, in order."""
     cancelled: set[int] = field(factory=set)
 
     def payload(self, id: int) -> bytes:
-        """The payload of one of its jobs."""
+        """The payload of one of these jobs."""
         return bytes(self.run.payloads[list(self.run.ids).index(id)])
 
 
 @define(eq=False)
 class Network:
-    """Nodes by name, pipes between them, results by manager.
+    """Nodes by name, pipes between the nodes, results by manager.
 
     Every connection is a DEALER (an ``int`` link) below a ROUTER (a ``bytes`` link: the name
     and link of the DEALER, and how often it was connected, so that each connection has a
@@ -89,12 +89,12 @@ class Network:
     lanes: dict[str, dict[int, LinkQueue]] = field(factory=dict)
     results: dict[tuple[str, int], tuple[End, bytes]] = field(factory=dict)
     twice: list[tuple[str, int]] = field(factory=list)
-    """Jobs that were resolved more than once: must stay empty."""
+    """Jobs that were resolved more than once; must stay empty."""
     halted: dict[str, Exception | None] = field(factory=dict)
     down: set[str] = field(factory=set)
-    """Nodes whose process does not run: nothing happens to them."""
+    """Nodes whose process does not run: they get no events."""
     uplinks: dict[str, tuple[str, ...]] = field(factory=dict)
-    """Where the DEALER links 0, 1, … of each node lead."""
+    """The upper ends of the DEALER links 0, 1, … of each node."""
     reports: list[tuple[str, Notify]] = field(factory=list)
     drops: list[tuple[str, Drop]] = field(factory=list)
     ticks: Counter[str] = field(factory=Counter)
@@ -136,7 +136,7 @@ class Network:
             del self._far[below], self.pipes[below], self.pipes[name, link]
 
     def connections(self, name: str) -> list[tuple[str, int]]:
-        """DEALER links of a node and those that lead to it, connected or not."""
+        """Give the DEALER links of a node and the links that lead to it, connected or not."""
         return [
             (below, link)
             for below, upstreams in self.uplinks.items()
@@ -153,7 +153,7 @@ class Network:
         return self._far[pipe][0]
 
     def restart_ids(self, name: str) -> None:
-        """Number the jobs of a manager from 1 again: another process of it starts."""
+        """Number the jobs of a manager from 1 again, for a new process of the manager."""
         self._last_id[name] = 0
 
     def alive(self, name: str) -> bool:
@@ -166,9 +166,9 @@ class Network:
             self.happen(name, Connected(link))
 
     def replace(self, name: str, node: Node) -> None:
-        """Restart a node: what it ran is gone, what was on the way to and from it is lost.
+        """Restart a node: its running jobs and the messages to and from it are lost.
 
-        Its peers are connected to the new one, and the workers among them are notified.
+        Its peers are connected to the new process, and the workers among them are notified.
         """
         self.nodes[name] = node
         self.lanes[name].clear()
@@ -180,13 +180,13 @@ class Network:
             if below != name and isinstance(self.nodes[below], WorkerMachine):
                 self.happen(below, Connected(link))
 
-    # -- what can happen
+    # -- events
 
     def happen(self, name: str, event: object) -> None:
-        """Give a node an event and perform what it asks for, and what follows from that."""
+        """Give a node an event, and perform the actions that follow."""
         self._inbox.append((name, event))
         if len(self._inbox) > 1:
-            return  # the call further up the stack takes it in its turn
+            return  # the outer call handles the event in its turn
         while self._inbox:
             name, event = self._inbox[0]
             if self.alive(name):
@@ -206,7 +206,7 @@ class Network:
         timeout: float | None = None,
         retries: int = 3,
     ) -> range:
-        """Hand jobs to a manager; returns their ids."""
+        """Submit jobs to a manager; returns their ids."""
         first = self._last_id.get(name, 0) + 1
         ids = range(first, first + len(payloads))
         self._last_id[name] = ids[-1]
@@ -218,7 +218,7 @@ class Network:
         self.happen(name, Cancelled(ids))
 
     def busy(self) -> list[Pipe]:
-        """Pipes with something on them, in a fixed order."""
+        """List the pipes with messages, in a fixed order."""
         return [pipe for pipe, queue in self.pipes.items() if queue]
 
     def deliver(self, pipe: Pipe) -> None:
@@ -246,7 +246,7 @@ class Network:
         self.pipes[pipe].append(self.pipes[pipe][0])
 
     def refuse(self, pipe: Pipe) -> None:
-        """Report the next message of a pipe as undeliverable to the node that sent it."""
+        """Return the next message of a pipe to its sender as undeliverable."""
         name, link = pipe
         frames = self.pipes[pipe].popleft()
         read = codec.peek if isinstance(self.nodes[name], DeviceMachine) else codec.decode
@@ -267,7 +267,7 @@ class Network:
         self.end(name, lane, outcome, result)
 
     def end(self, name: str, lane: LinkQueue, outcome: Outcome, result: bytes) -> None:
-        """End the first job that is left in a lane; the next one begins."""
+        """End the first job that is left in a lane; the next job begins."""
         id = lane.left.pop(0)
         if not lane.left:
             del self.lanes[name][lane.run.lane]
@@ -276,7 +276,7 @@ class Network:
             self.begin(name, lane)
 
     def bereave(self, name: str, lane: LinkQueue) -> None:
-        """What runs the first job of a lane dies; those behind it go on elsewhere (WMP-6.14)."""
+        """End the process of a lane's first job; its other jobs go on elsewhere (WMP-6.14)."""
         lost = lane.left[0] not in lane.cancelled
         if lost:
             self.end(name, lane, Outcome.LOST, b"what ran it has died")
@@ -305,14 +305,14 @@ class Network:
         if self.alive(name):
             later, now = self.nodes[name].deadline(), self.local(name)
             if later is not None and later <= now:
-                raise AssertionError(f"{name} asks for {later} at {now}: it would spin")
+                raise AssertionError(f"{name} asks for {later} at {now}, which repeats forever")
 
     def settle(self, budget: int = 100_000) -> None:
-        """Deliver everything and finish all work, until nothing is left to do now."""
+        """Deliver all messages and finish all jobs, until nothing is left to do now."""
         for _ in range(budget):
             if pipes := self.busy():
                 for pipe in pipes:
-                    if self.pipes.get(pipe):  # it may be gone since
+                    if self.pipes.get(pipe):  # a delivery may have emptied the pipe
                         self.deliver(pipe)
             elif lanes := list(self.running()):
                 for name, lane in lanes:
@@ -329,24 +329,24 @@ class Network:
             self.advance(min(until, self.now + step))
         self.settle()
 
-    # -- what a schedule decides
+    # -- decisions of the schedule
 
     def local(self, name: str) -> float:
-        """What the clock of a node shows."""
+        """The time on the clock of a node."""
         return self.now
 
     def handled(self, name: str, event: object, actions: Sequence[Action]) -> None:
-        """A node has handled an event; what it asks for is performed after this."""
+        """Notice that a node has handled an event; its actions are performed after this call."""
 
     def carry(self, pipe: Pipe, message: Message) -> None:
-        """Put a message on its way."""
+        """Put a message on its pipe."""
         self.pipes[pipe].append(codec.encode(message))
 
     def begin(self, name: str, lane: LinkQueue) -> None:
-        """The first job that is left in a lane begins; ``finish`` must be called for it."""
+        """Begin the first job that is left in a lane; ``finish`` must be called for the job."""
 
     def reconnect(self, name: str, link: int) -> None:
-        """A worker replaces the socket of a link."""
+        """Replace the socket of a worker's link."""
         self.join(name, link)
         self.happen(name, Connected(link))
 
@@ -377,15 +377,15 @@ class Network:
             case Drop():
                 self.drops.append((name, action))
             case Note():
-                pass  # it is there for the journal
+                pass  # this action only concerns the journal
             case Halt(error):
                 self.halted[name] = error
                 self.lanes[name].clear()
 
     def _send(self, pipe: Pipe, message: Message) -> None:
         if pipe not in self.pipes:
-            # A ROUTER that has no such connection reports it (ROUTER_MANDATORY), and so does a
-            # DEALER that is not connected (IMMEDIATE).
+            # A ROUTER without such a connection reports the message (ROUTER_MANDATORY), and so does
+            # a DEALER that is not connected (IMMEDIATE).
             self.happen(pipe[0], Undelivered(pipe[1], message))
         else:
             self.sent[message.command] += 1

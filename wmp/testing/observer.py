@@ -1,7 +1,7 @@
-"""Watches machines from outside and records in a history what happened to jobs.
+"""Watches machines from outside, and records in a history the facts about jobs.
 
-It reads events and actions, never a machine's state: that a lease may be over it concludes
-from what the manager received, by the specification's list of causes (WMP-6.4).
+The observer reads events and actions, and never a machine's state. From the messages that a
+manager received it concludes which leases may end, by the specification's causes (WMP-6.4).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ __all__ = ["Observer", "outline_of_observer"]
 
 @define(eq=False)
 class _Contact:
-    """One worker, as its manager knows it."""
+    """One worker, as its manager knows the worker."""
 
     epoch: int
     last_message: float
@@ -34,13 +34,13 @@ class _Contact:
     leases: dict[int, tuple[int, int]] = field(factory=dict)
     """Job to (attempt, number of its TAKE)."""
     sends: dict[int, int] = field(factory=dict)
-    """Number of each TAKE that holds leases to how often it was sent: what its socket refused
-    the first time does not count, and 2 is more."""
+    """How often each TAKE with leases was sent, by number. A TAKE that the manager's own socket
+    refused at first does not count; 2 means two or more."""
 
 
 @define(eq=False)
 class Observer:
-    """Turns what nodes do into facts of a history."""
+    """Turns the events and actions of nodes into facts of a history."""
 
     history: History
     _contacts: dict[Peer, dict[bytes, _Contact]] = field(factory=dict)
@@ -48,7 +48,7 @@ class Observer:
     def manager_did(
         self, settings: ManagerSettings, event: object, actions: Sequence[object], now: float
     ) -> None:
-        """A manager handled an event; ``now`` is on its own clock."""
+        """Record an event of a manager and its actions; ``now`` is on the manager's own clock."""
         me: Peer = (settings.identity, settings.epoch)
         contacts = self._contacts.setdefault(me, {})
         sender: Peer | None = None
@@ -81,7 +81,7 @@ class Observer:
                     self.settled(me, sender[0], action.ids)
 
     def settled(self, me: Peer, identity: bytes, ids: Sequence[int]) -> None:
-        """A message of a worker ended these jobs: it holds no lease of them any more."""
+        """Record that a message of a worker ended these jobs, and the worker's leases of them."""
         contact = self._contacts.get(me, {}).get(identity)
         if contact is not None:
             for id in ids:
@@ -89,7 +89,7 @@ class Observer:
             self._tidy(contact)
 
     def worker_did(self, me: Peer, actions: Sequence[object]) -> None:
-        """A worker handled an event."""
+        """Record the actions of a worker."""
         for action in actions:
             if isinstance(action, Send) and action.message.command is Command.DONE:
                 message = action.message
@@ -100,16 +100,16 @@ class Observer:
                     self.history.answered(me, owner, id, attempt, outcome)
 
     def died(self, owner: Peer) -> None:
-        """A manager's process ended."""
+        """Record that a manager's process ended."""
         self._contacts.pop(owner, None)
         self.history.died(owner)
 
     def _read(
         self, me: Peer, contacts: dict[bytes, _Contact], message: Message, now: float
     ) -> None:
-        """What a message of a worker may do to its leases."""
+        """Record what a message of a worker changes in its leases."""
         if message.command is Command.ERROR:
-            return  # no sign of life: it may come from anybody on the way
+            return  # ERROR is no sign of life: a device may have sent it
         identity, epoch = message.sender
         contact = contacts.get(identity)
         if contact is None:
@@ -147,7 +147,7 @@ class Observer:
     def _sent(
         self, me: Peer, contacts: dict[bytes, _Contact], message: Message, now: float
     ) -> None:
-        """What a message of a manager grants."""
+        """Record the leases that a message of a manager grants."""
         session = message.fields.get(Field.SESSION)
         if session is None or message.receiver is None:
             return
@@ -178,7 +178,7 @@ class Observer:
             self._over(me, contact, id)
 
     def _returned(self, contacts: dict[bytes, _Contact], message: Message) -> None:
-        """A manager's own socket refused a message."""
+        """Record that a manager's own socket refused a message."""
         contact = contacts.get(message.receiver or b"")
         if contact is None or message.fields.get(Field.SESSION) != contact.session:
             return
@@ -194,7 +194,7 @@ class Observer:
 
     @staticmethod
     def _tidy(contact: _Contact) -> None:
-        """Forget TAKEs of which no lease is left, now and then."""
+        """Forget the TAKEs without leases, now and then."""
         if len(contact.sends) <= 8 + 2 * len(contact.leases):
             return
         held = {number for _, number in contact.leases.values()}
@@ -202,8 +202,8 @@ class Observer:
 
 
 def outline_of_observer(observer: Observer) -> Outline:
-    """Draw what an observer and its history know: states in which an invariant may still break
-    differ."""
+    """Give the outline of an observer and its history: it differs for states that differ in
+    possible violations."""
     history = observer.history
     pen = Pen()
     contacts = []

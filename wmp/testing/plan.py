@@ -1,4 +1,4 @@
-"""What is in a small world, what is asked of it, and how much may go wrong."""
+"""A small world: its nodes, its submissions and the bounds of its faults."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ __all__ = ["FAULTS", "PLANS", "Cancel", "ModelPlan", "Submit"]
 
 FAULTS: Mapping[str, str] = {
     "drop": "a message is lost",
-    "duplicate": "a message comes again, behind those that are on the way",
+    "duplicate": "a message arrives again, behind the messages on the way",
     "refuse": "a message of a manager or device is reported as undeliverable",
-    "kill": "a worker's process ends; it may start again at any time, with a newer epoch",
-    "bereave": "what runs a job dies before the job has an outcome",
-    "restart device": "a device starts again; what was on its connections is lost",
+    "kill": "a worker's process ends; the worker may start again at any time, with a newer epoch",
+    "bereave": "the process of a job dies before the job has an outcome",
+    "restart device": "a device starts again; the messages on its connections are lost",
     "restart manager": "a manager starts again; its jobs end with its process",
 }
 """Kinds of faults."""
@@ -25,7 +25,7 @@ FAULTS: Mapping[str, str] = {
 
 @frozen
 class Submit:
-    """Hand a job to a manager."""
+    """Submit a job to a manager."""
 
     manager: str
     payload: bytes
@@ -48,20 +48,20 @@ class ModelPlan:
 
     managers: tuple[str, ...]
     uplinks: Mapping[str, tuple[str, ...]]
-    """Devices and workers: where their links lead. Devices come first."""
+    """The upper ends of the links of devices and workers; devices come first."""
     workers: Mapping[str, WorkerSettings]
     script: tuple[Submit | Cancel, ...]
     manager: ManagerSettings = ManagerSettings(identity=b"m", epoch=1)  # noqa: RUF009 - a value
     kinds: tuple[str, ...] = tuple(FAULTS)
-    """Faults that may strike."""
+    """The kinds of faults that may occur."""
     faults: int = 2
-    """How many of them."""
+    """The number of faults that may occur."""
     ticks: int = 3
-    """How often a timer may fire while a job waits for its end."""
+    """The number of timers that may fire while a job waits for its end."""
     slow: bool = True
     """Whether timers may fire while messages are on the way."""
     settled: bool = False
-    """Whether nodes have found each other when it begins."""
+    """Whether nodes are connected and known to each other at the start."""
     devices: tuple[str, ...] = field(init=False)
 
     def __attrs_post_init__(self) -> None:
@@ -70,7 +70,7 @@ class ModelPlan:
 
 
 def _worker(**options: object) -> WorkerSettings:
-    # Without jitter and window, states do not differ by numbers that mean nothing.
+    # Without jitter and window, states do not differ in meaningless numbers.
     settings = {"hold": 0.0, "window": 0, "lane_max": 1, "jitter": 0.0, **options}
     return WorkerSettings(identity=b"w", epoch=1, **settings)  # type: ignore[arg-type]
 
@@ -141,4 +141,4 @@ PLANS: Mapping[str, ModelPlan] = {
         settled=True,
     ),
 }
-"""Worlds by name."""
+"""The worlds by name."""

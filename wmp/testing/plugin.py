@@ -1,7 +1,7 @@
 """The pytest plugin: each seed of a simulated test is a test of its own.
 
-Installed with the library (entry point ``pytest11``). It imports nothing else of the library
-before there is a test that is decorated with :func:`wmp.testing.simulate`.
+Installed with the library (entry point ``pytest11``). The plugin imports the rest of the library
+only for a test that is decorated with :func:`wmp.testing.simulate`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _failed: pytest.StashKey[dict[str, int]] = pytest.StashKey()
 
 
 def _seeds(text: str) -> range:
-    """``17`` or ``0:500``."""
+    """Parse ``17`` or ``0:500``."""
     first, colon, last = text.partition(":")
     try:
         seeds = range(int(first), int(last) if colon else int(first) + 1)
@@ -40,7 +40,7 @@ def _seeds(text: str) -> range:
         seeds = range(0)
     if not seeds or seeds[0] < 0:
         raise argparse.ArgumentTypeError(
-            f"{text!r} is no seed and no range of seeds; write 17, or 0:500 for 0 to 499"
+            f"{text!r} is not a seed or a range of seeds; write 17, or 0:500 for 0 to 499"
         )
     return seeds
 
@@ -52,12 +52,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--wmp-seed",
         type=_seeds,
         metavar="N",
-        help="play simulated tests in the world of this seed alone, or of a range of them: 0:500",
+        help="play simulated tests only in the world of this seed, or of a range of seeds: 0:500",
     )
     group.addoption(
         "--wmp-trace",
         action="store_true",
-        help="tell every step of the world of a simulated test that fails, messages included",
+        help="show every step and message of the world of a failed simulated test",
     )
 
 
@@ -81,7 +81,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.fixture
 def wmp_world(request: pytest.FixtureRequest) -> SimulatedWorld:
-    """A simulated network with faults, for handlers: see ``wmp.testing.simulate``."""
+    """A simulated network with faults, for handlers; see ``wmp.testing.simulate``."""
     failed = request.config.stash.setdefault(_failed, {}).get(_name(request.node))
     if failed is not None:
         pytest.skip(f"seed {failed} of {request.node.originalname} has failed already")
@@ -92,15 +92,15 @@ def wmp_world(request: pytest.FixtureRequest) -> SimulatedWorld:
 
 
 def _name(item: pytest.Item) -> str:
-    """A test's name without its seed."""
+    """Give a test's name without its seed."""
     return re.sub(rf"\b{_SEED}\d+\b", _SEED, item.nodeid)
 
 
-@pytest.hookimpl(hookwrapper=True)  # the newer kind is not known to every pytest
+@pytest.hookimpl(hookwrapper=True)  # older versions of pytest lack the newer kind
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, Any, None]:
-    """Tell of the world in which a test failed."""
+    """Add an account of the world to the report of a failed test."""
     report: pytest.TestReport = (yield).get_result()
     world = item.stash.get(_world, None)
     if world is None or call.when != "call" or not report.failed:
@@ -117,11 +117,11 @@ def pytest_runtest_makereport(
 
 
 def _command(item: pytest.Item, seed: int) -> str:
-    """What plays the test in that world alone."""
+    """Give the command that plays the test in this world alone."""
     path, colons, name = item.nodeid.partition("::")
     try:
         path = os.path.relpath(item.path)
     except ValueError:
-        pass  # another drive: as pytest names it
+        pass  # another drive: keep the path as pytest names it
     name = name.removesuffix(f"[{_SEED}{seed}]")
     return f"pytest {shlex.quote(path + colons + name)} --wmp-seed {seed}"

@@ -17,7 +17,7 @@ __all__ = ["ScriptedWorker", "sent"]
 
 
 def sent(actions: Sequence[object], *commands: Command) -> list[Message]:
-    """The messages among ``actions``, of these commands when any are named."""
+    """Select the messages among ``actions``, of these commands when any are named."""
     return [
         action.message
         for action in actions
@@ -27,7 +27,7 @@ def sent(actions: Sequence[object], *commands: Command) -> list[Message]:
 
 @define
 class ScriptedWorker(ScriptedPeer):
-    """One worker talking to ``manager``.
+    """One worker that talks to ``manager``.
 
     Every method sends one message and returns the manager's actions. Further fields may be given to
     any of them, by their names in the specification.
@@ -55,20 +55,20 @@ class ScriptedWorker(ScriptedPeer):
         return self.managed_by[::-1]
 
     def send(self, message: Message) -> list[ManagerAction]:
-        """Let it arrive; note the session and the acks of what comes back for this worker."""
+        """Let a message arrive; note the session and the acks of the manager's answers."""
         actions = self.manager.handle(Received(self.link, message), self.now)
         self.note(actions)
         return actions
 
     def note(self, actions: Sequence[ManagerAction]) -> None:
-        """Read what the manager sent to this worker."""
+        """Read the messages of the manager to this worker."""
         for message in sent(actions):
             if message.receiver == self.identity:
                 self.session = message.fields.get(Field.SESSION, self.session)
                 self.received = message.fields.get(Field.NUMBER, self.received)
 
     def ready(self, credit: int = 1, **fields: Any) -> list[ManagerAction]:
-        """READY without ``to``, with the next number unless ``number`` is given."""
+        """Send READY without ``to``, with the next number unless ``number`` is given."""
         self.ready_number = fields.pop("number", self.ready_number + 1)
         ready = {
             "ready": self.ready_number,
@@ -83,7 +83,7 @@ class ScriptedWorker(ScriptedPeer):
     def give(
         self, want: int = 1, *, hold: float | None = None, **fields: Any
     ) -> list[ManagerAction]:
-        """GIVE under the next lock number unless ``lock`` is given; ``hold`` is in seconds."""
+        """Send GIVE under the next lock number unless ``lock`` is given; ``hold`` is in seconds."""
         self.lock = fields.setdefault("lock", self.lock + 1)
         if want:
             fields["roles"] = list(fields.get("roles", self.roles))
@@ -101,7 +101,7 @@ class ScriptedWorker(ScriptedPeer):
         attempt: int = 1,
         **fields: Any,
     ) -> list[ManagerAction]:
-        """DONE for these jobs, numbered next unless ``number`` is given."""
+        """Send DONE for these jobs, with the next number unless ``number`` is given."""
         columns = Columns(
             ids=list(ids),
             attempts=[attempt] * len(ids),
@@ -111,7 +111,7 @@ class ScriptedWorker(ScriptedPeer):
         return self.send(self.numbered(Command.DONE, columns, **fields))
 
     def numbered(self, command: Command, columns: Columns, **fields: Any) -> Message:
-        """A message of the numbered stream."""
+        """Compose a message of the numbered stream."""
         self.number = fields.setdefault("number", self.number + 1)
         stream = {"session": self.session, "ack": self.ack, "manager": self.managed_by}
         return self.compose(command, columns, **{**stream, **fields})
@@ -119,7 +119,7 @@ class ScriptedWorker(ScriptedPeer):
     def ping(
         self, *, to: bool = True, held: Sequence[tuple[int, int]] = (), **fields: Any
     ) -> list[ManagerAction]:
-        """PING, to this manager or to anyone; with ``held`` it lists (id, attempt) pairs."""
+        """Send PING, to this manager or without ``to``; ``held`` lists (id, attempt) pairs."""
         columns = Columns([id for id, _ in held], [attempt for _, attempt in held])
         if not fields.get("session", self.session):
             fields |= {"session": None, "ack": None}
@@ -127,5 +127,5 @@ class ScriptedWorker(ScriptedPeer):
         return self.send(self.compose(Command.PING, columns if held else None, to=path, **fields))
 
     def bye(self, **fields: Any) -> list[ManagerAction]:
-        """BYE."""
+        """Send BYE."""
         return self.send(self.compose(Command.BYE, **fields))

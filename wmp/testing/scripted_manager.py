@@ -19,7 +19,7 @@ __all__ = ["ScriptedManager"]
 
 @define
 class ScriptedManager(ScriptedPeer):
-    """One manager talking to ``worker``.
+    """One manager that talks to ``worker``.
 
     Every method sends one message and returns the worker's actions. Further fields may be given to
     any of them, by their names in the specification; ``now`` is when the message arrives.
@@ -34,12 +34,12 @@ class ScriptedManager(ScriptedPeer):
     now: float = 0.0
     last_id: int = 0
     ready: int = 0
-    """Newest READY seen, which the next PONG names."""
+    """The newest READY received, which the next PONG names."""
     credit: int = 0
     last_lock: int = 0
-    """Newest lock seen, which the next PONG names."""
+    """The newest lock received, which the next PONG names."""
     owner: Peer | None = field(default=None)
-    """Whose jobs it gives; None for its own."""
+    """The owner named in TAKE; None for this manager itself."""
 
     @property
     def to(self) -> Path:
@@ -48,13 +48,13 @@ class ScriptedManager(ScriptedPeer):
         return settings.epoch, settings.identity
 
     def send(self, message: Message) -> list[WorkerAction]:
-        """Let it arrive; note what comes back."""
+        """Let a message arrive; note the worker's answers."""
         actions = self.worker.handle(Received(self.link, message), self.now)
         self.note(actions)
         return actions
 
     def note(self, actions: Sequence[object]) -> None:
-        """Read what the worker sent to this manager."""
+        """Read the messages of the worker to this manager."""
         for message in sent(actions):
             if message.receiver in (None, self.identity):
                 fields = message.fields
@@ -66,8 +66,8 @@ class ScriptedManager(ScriptedPeer):
                     self.received += 1
 
     def meet(self) -> list[WorkerAction]:
-        """Agree on a session, as a manager does that is just there. Of several on one link, which
-        are behind a device then, the first connects it."""
+        """Agree on a session, as a new manager does. Several managers on one link are behind a
+        device; the first of them connects the link."""
         actions: list[WorkerAction] = []
         if all(row.link != self.link for row in self.worker.statistics().managers):
             actions = self.worker.handle(Connected(self.link), self.now)
@@ -75,7 +75,7 @@ class ScriptedManager(ScriptedPeer):
         return actions + self.pong() + self.pong()
 
     def pong(self, *, expire: float | None = None, **fields: Any) -> list[WorkerAction]:
-        """PONG with what this manager remembers; ``ready=None`` for nothing; ``expire`` is in
+        """Send PONG with the remembered state; ``ready=None`` omits READY; ``expire`` is in
         seconds."""
         if fields.setdefault("ready", self.ready or None) is not None:
             fields.setdefault("credit", self.credit)
@@ -84,7 +84,7 @@ class ScriptedManager(ScriptedPeer):
         return self.send(self.compose(Command.PONG, **fields))
 
     def wake(self, count: int = 1, *, role: str = "default", **fields: Any) -> list[WorkerAction]:
-        """WAKE."""
+        """Send WAKE."""
         fields["needs"] = dict(fields.get("needs", {"slots": 1}))
         return self.send(self.compose(Command.WAKE, count=count, role=role, **fields))
 
@@ -98,7 +98,7 @@ class ScriptedManager(ScriptedPeer):
         role: str = "default",
         **fields: Any,
     ) -> list[WorkerAction]:
-        """TAKE, with the next ids unless ``ids`` are given."""
+        """Send TAKE, with the next ids unless ``ids`` are given."""
         payloads = payloads or (b"job",)
         if ids is None:
             ids = range(self.last_id + 1, self.last_id + 1 + len(payloads))
@@ -109,17 +109,17 @@ class ScriptedManager(ScriptedPeer):
         return self._say(Command.TAKE, columns, lock=lock, role=role, manager=owner, **fields)
 
     def no(self, lock: int, **fields: Any) -> list[WorkerAction]:
-        """NO."""
+        """Send NO."""
         return self._say(Command.NO, lock=lock, **fields)
 
     def cancel(self, *ids: int, attempt: int = 1, **fields: Any) -> list[WorkerAction]:
-        """CANCEL."""
+        """Send CANCEL."""
         fields["unstarted"] = fields.get("unstarted") or None
         columns = Columns(list(ids), [attempt] * len(ids))
         return self._say(Command.CANCEL, columns, manager=self.owner or self.peer, **fields)
 
     def error(self, code: str, *, to: Path | None = None, **fields: Any) -> list[WorkerAction]:
-        """ERROR."""
+        """Send ERROR."""
         return self.send(self.compose(Command.ERROR, to=to, code=code, **fields))
 
     def _say(

@@ -1,4 +1,4 @@
-"""A peer whose messages a script writes: what a worker and a manager of tests have in common.
+"""A peer with scripted messages: the common part of the workers and managers of tests.
 
 The peers of the tests (:mod:`wmp.testing.scripted`, :mod:`wmp.testing.scripted_manager`) drive a
 machine, those of the conformance kit (:mod:`wmp.conformance.played_peer`) a process. All of them
@@ -26,44 +26,44 @@ from wmp.message import (
 __all__ = ["NUMBERED", "ScriptedPeer"]
 
 NUMBERED: Final = NUMBERED_BY_MANAGERS | NUMBERED_BY_WORKERS
-"""What travels in the numbered stream of either side."""
+"""The commands in the numbered streams of either side."""
 
 
 @define(eq=False, kw_only=True)
 class ScriptedPeer:
-    """A path, a session and two numberings: correct messages with few words.
+    """A path, a session and two numberings: correct messages from short calls.
 
-    It decides nothing. A message that is wrong on purpose is composed with fields of its own.
+    The peer decides nothing. A message that is wrong on purpose is composed with fields of its own.
     """
 
     identity: bytes
     epoch: int
     hops: Path = ()
-    """What devices between it and the other side would append to its ``from``."""
+    """The hops that devices between the peer and the other side would append to ``from``."""
     session: int = 0
     number: int = 0
-    """Of the last message sent in the numbered stream."""
+    """The number of the last message sent in the numbered stream."""
     received: int = 0
-    """Of the last message received in order: the ack of every message."""
+    """The number of the last message received in order: the ack of every message."""
 
     @property
     def peer(self) -> Peer:
-        """(identity, epoch)."""
+        """(identity, epoch) of the peer."""
         return self.identity, self.epoch
 
     @property
     def path(self) -> Path:
-        """Its ``from``, as it reaches the other side."""
+        """The ``from`` of the peer's messages, as the other side receives it."""
         return (self.identity, self.epoch, *self.hops)
 
     @property
     def to(self) -> Path:
-        """The ``to`` of what it sends to the other side."""
+        """The ``to`` of messages to the other side."""
         raise NotImplementedError
 
     @property
     def ack(self) -> int:
-        """What it acknowledges."""
+        """The ack of messages."""
         return self.received
 
     def message(
@@ -75,7 +75,7 @@ class ScriptedPeer:
         to: Path | None = None,
         source: Path | None = None,
     ) -> Message:
-        """A message with exactly these fields, by their keys."""
+        """Compose a message with exactly these fields, by their keys."""
         to = self.to if to is None else to
         return Message(command, to, self.path if source is None else source, dict(fields), columns)
 
@@ -88,9 +88,9 @@ class ScriptedPeer:
         source: Path | None = None,
         **fields: Any,
     ) -> Message:
-        """A message with these fields, by their names in the specification.
+        """Compose a message with these fields, by their names in the specification.
 
-        Number, ack and session are added where they belong; given as None they are left out.
+        Number, ack and session are added where the rules require them; a None leaves one out.
         """
         to = self.to if to is None else to
         stamped: dict[str, Any] = {}

@@ -1,12 +1,12 @@
 """A search over the canonical states of a small world: every interleaving, once each.
 
-Theory of operation. From each state that was not seen before every possible move is made on a
-copy; the snapshot of what comes out says whether it is new. Where nothing is left to happen, the
-world runs on without faults, and everything must end. Two states with equal snapshots have the
-same future, so that one of them is enough.
+Theory of operation. From each new state every possible move is made on a copy; the snapshot of
+the copy decides whether its state is new. In a state without moves the world runs on without
+faults, and everything must end. Two states with equal snapshots have the same future, so one of
+them is enough.
 
-Visited states are remembered by a hash of 64 bits. That two of a million states share one, and
-the second is overlooked, has a chance of 1 in 40 million.
+Visited states are remembered by a hash of 64 bits. The chance that two of a million states share
+a hash, so that the second is overlooked, is 1 in 40 million.
 """
 
 from __future__ import annotations
@@ -30,22 +30,22 @@ from wmp.testing.plan import ModelPlan
 __all__ = ["Exploration", "Explored", "SearchOrder", "explore"]
 
 _JUMP: Final = 1 / 32
-"""How often the order ``MIXED`` goes elsewhere: about once a way."""
+"""How often the order ``MIXED`` jumps to another state: about once a way."""
 
 _Way = tuple[int, "_Way"] | tuple[()]
-"""How a state was reached: the last move, and the way before it."""
+"""The way to a state: the last move, and the way before it."""
 
 
 class SearchOrder(Enum):
-    """Which of the states that were seen is gone on from next."""
+    """The choice of the next state among those seen."""
 
     BREADTH = "breadth"
-    """The nearest: the way to a violation is the shortest."""
+    """The nearest state: the way to a violation is the shortest."""
     DEPTH = "depth"
-    """The newest: needs least memory."""
+    """The newest state: needs the least memory."""
     MIXED = "mixed"
-    """Mostly the newest, now and then one drawn by chance: of a world too large to empty it
-    sees ends everywhere."""
+    """Mostly the newest state, now and then a random one: in a world too large for a whole search
+    it reaches ends in many parts."""
 
 
 @frozen(kw_only=True)
@@ -53,35 +53,35 @@ class Exploration:
     """Bounds of one search."""
 
     states: int | None = None
-    """Stop after so many; None for all."""
+    """Stop after so many states; None for all."""
     seconds: float = inf
-    """Stop after so long, wherever that is."""
+    """Stop after so many seconds."""
     order: SearchOrder = SearchOrder.BREADTH
     seed: int = 0
-    """Of the order ``MIXED``."""
+    """The seed of the order ``MIXED``."""
 
 
 @frozen(kw_only=True)
 class Explored:
-    """What a search saw."""
+    """The result of a search."""
 
     states: int
     transitions: int
     depth: int
-    """Moves on the longest way that was gone (breadth first: of the shortest ways)."""
+    """Moves on the longest way (in order ``BREADTH``: of the shortest ways)."""
     leaves: int
-    """States in which nothing was left to happen; each was run on to its end."""
+    """States without moves; from each the world was run to its end."""
     emptied: bool
     """Whether every state within the plan's bounds was seen."""
     seconds: float
     violation: Violation | None = None
     moves: tuple[int, ...] = ()
-    """The way to the violation: at each state, which of its moves."""
+    """The way to the violation: the index of the move at each state."""
 
 
 @define(eq=False)
 class _SearchNode:
-    """A state to go on from."""
+    """A state from which the search goes on."""
 
     model: Model
     depth: int
@@ -103,7 +103,7 @@ class _Search:
         self.random = Random(self.how.seed)
 
     def run(self) -> Explored:
-        """Search; the collector of cycles looks at the many states kept less often meanwhile."""
+        """Search, with fewer runs of the garbage collector over the many states."""
         before = gc.get_threshold()
         gc.set_threshold(50_000, 50, 1000)
         try:
@@ -149,7 +149,7 @@ class _Search:
     def _successors(
         self, node: _SearchNode, frontier: deque[_SearchNode]
     ) -> Iterator[tuple[Violation, _Way]]:
-        """Add the new states one move away to the frontier; yields what is violated."""
+        """Add the new states one move away to the frontier; yields violations with their ways."""
         model, seen, depth = node.model, self.seen, node.depth + 1
         moves = model.moves()
         last = len(moves) - 1
@@ -163,7 +163,7 @@ class _Search:
         if self.how.order is SearchOrder.MIXED:
             self.random.shuffle(numbered)
         for place, (index, move) in enumerate(numbered):
-            # The state itself is needed no more when its last move is made.
+            # The last move may change the state itself, which is not needed any more.
             after = model if place == last else model.copy()
             self.transitions += 1
             try:
