@@ -325,7 +325,7 @@ def test_arguments_that_cannot_be_are_refused():
         SimulatedWorld(0, ["kil"])
     with pytest.raises(ConfigError, match="codec 'json'"):
         SimulatedWorld(0, codec="json")
-    with pytest.raises(ConfigError, match="handlers, or a factory"):
+    with pytest.raises(ConfigError, match="either handlers or a factory"):
         world.worker()
     with pytest.raises(ConfigError, match=r"expected f\(payload\) or f\(payload, job\)"):
         world.worker(lambda: None)

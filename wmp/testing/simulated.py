@@ -1,4 +1,4 @@
-"""What a test of somebody's handlers is given: a whole network in simulated time.
+"""A whole network in simulated time, for tests of users' handlers.
 
 ::
 
@@ -32,22 +32,22 @@ from wmp.testing.simulated_job import SimulatedJob
 __all__ = ["RETRIES", "SimulatedWorld", "parse_faults"]
 
 RETRIES = 100
-"""More than a world can use up: a job is lost only in a test that asks for it."""
+"""More retries than a world can use up: a job is lost only in a test that sets fewer."""
 
 _NAMED = 8
-"""Jobs that ran more than once are named."""
+"""Jobs with several runs that are named."""
 _EXAMPLES = 4
-"""Of those, the whole story is shown."""
+"""Jobs whose whole story is shown."""
 _LAST = 20
-"""Steps that are shown at the end."""
+"""Last steps that are shown."""
 
 
 def parse_faults(names: Iterable[str | Fault] | str | None) -> frozenset[Fault]:
     """Find faults by name.
 
     Args:
-        names: Names of faults, or single words of them: ``"kill"`` are all that kill. None
-            means all there are.
+        names: Names of faults, or single words of them: ``"kill"`` names all faults that kill.
+            None names all faults.
 
     Raises:
         ConfigError: There is no such fault.
@@ -69,20 +69,20 @@ class SimulatedWorld:
     """A manager, workers, and devices between them, in simulated time and with faults.
 
     The machines are those that run in production; sockets, processes and clocks are simulated.
-    Handlers are really called, at least once a job and more often where faults make it so. A
-    handler takes simulated time and no real one; it may be ended in the middle, before any of
+    Handlers are really called, at least once a job, and again where faults cost a lease. A
+    handler takes simulated time and no real time. It may be ended in the middle, before any of
     its lines, as if its process had been killed. The program that submits survives its manager:
-    what has no result yet it submits again to the next one.
+    it submits jobs without a result again to the next manager.
 
-    Only the network's time is simulated: a handler that sleeps does so, and ``time.time()`` is what
-    it is. Write handlers that are told what to wait for, or give them little to wait for.
+    Only the network's time is simulated: a handler that sleeps sleeps in real time, and
+    ``time.time()`` gives real time. Pass handlers their waiting times, or let them wait little.
 
-    What a handler keeps in memory outlives the simulated process that it ran in, unless it is
-    made by ``factory``.
+    The memory of a handler outlives its simulated process, unless ``factory`` makes the
+    handler.
 
     Args:
-        seed: All that is left to chance.
-        faults: What may go wrong, as in :func:`parse_faults`. Each world has some of it.
+        seed: Decides everything that is left to chance.
+        faults: The possible faults, as in :func:`parse_faults`. Each world has some of them.
         codec: ``"bytes"``, or ``"cbor"`` for values, as for :class:`wmp.Manager`.
         trace: Whether :meth:`account` lists every step of the machines, messages included.
 
@@ -102,7 +102,7 @@ class SimulatedWorld:
             raise ConfigError(f"codec {codec!r}: expected one of {', '.join(CODECS)}")
         self.seed = check_count("seed", seed)
         self.random = Random(f"{seed}:user")
-        """For what the test itself leaves to chance."""
+        """A random stream for the test itself."""
         self._codec = codec
         self._trace = trace
         keep = None if trace else 0
@@ -117,12 +117,12 @@ class SimulatedWorld:
 
     @property
     def jobs(self) -> tuple[SimulatedJob, ...]:
-        """All jobs that were submitted."""
+        """All submitted jobs."""
         return tuple(self._world.submitter.jobs)
 
     @property
     def struck(self) -> dict[str, int]:
-        """How often each fault struck."""
+        """The number of strikes of each fault."""
         counts = self._world.simulation.injector.counts
         return {fault.value: counts[fault] for fault in Fault if counts[fault]}
 
@@ -143,14 +143,14 @@ class SimulatedWorld:
             handlers: Role to handler, or one callable for the role ``default``, ``def`` or ``async
                 def``, ``f(payload)`` or ``f(payload, job)``; or a :class:`wmp.Worker` that is
                 not started, whose handlers, slots and resources are taken over.
-            factory: Makes the handlers, instead: called for every process of the worker, so
-                that what they keep in memory is gone when it is killed.
-            slots: Jobs done at once; 1 by default.
-            resources: What there is beside slots: name to amount.
+            factory: Makes the handlers anew for every process of the worker, so that their
+                memory is gone after a kill; takes the place of ``handlers``.
+            slots: Jobs that run at once; 1 by default.
+            resources: Resources beside slots: name to amount.
             window: Jobs taken beyond slots; by default as many as keep the slots busy.
-            takes: Simulated seconds that a handler takes, or the least and the most of it; by
-                default what the seed says.
-            count: How many such workers.
+            takes: Simulated seconds of a call, or the least and the most of them; by
+                default drawn from the seed.
+            count: The number of such workers.
 
         Raises:
             ConfigError: An argument is wrong.
@@ -163,7 +163,7 @@ class SimulatedWorld:
             slots = have.pop("slots", 1) if slots is None else slots
             handlers, resources = dict(handlers._handlers), have
         if (handlers is None) == (factory is None):
-            raise ConfigError("worker() takes handlers, or a factory that makes them; one of both")
+            raise ConfigError("worker() takes either handlers or a factory")
         have = {"slots": check_count("slots", 1 if slots is None else slots, 1)}
         have |= check_amounts("resources", resources or {})
         if window is not None:
@@ -192,20 +192,20 @@ class SimulatedWorld:
         retries: int = RETRIES,
         key: str | None = None,
     ) -> SimulatedJob:
-        """Hand in a job, as :meth:`wmp.Manager.submit` does; nothing happens before it runs.
+        """Submit a job, as :meth:`wmp.Manager.submit` does; nothing happens before the world runs.
 
         Args:
             payload: As for :class:`wmp.Manager`.
-            role: Who may do it.
-            needs: What it takes: name to amount; one slot by default.
-            priority: Higher goes first.
-            timeout: Simulated seconds in which it must end.
-            retries: How many dead workers it survives; so many by default that it is not lost.
-            key: While a job of that key has not ended, it is returned and none is handed in.
+            role: The role of the job.
+            needs: The resources of the job: name to amount; one slot by default.
+            priority: Jobs of higher priority go first.
+            timeout: Simulated seconds until the job must have ended.
+            retries: Lost leases that the job survives; by default enough for every world.
+            key: While a job of that key has not ended, it is returned and no other is submitted.
 
         Raises:
             ConfigError: An argument is wrong.
-            TypeError: The payload is none.
+            TypeError: The payload does not fit the codec.
         """
         role = check_role(role)
         taken = DEFAULT_NEEDS
@@ -231,10 +231,10 @@ class SimulatedWorld:
         return job
 
     def map(self, payloads: Iterable[Any], **options: Any) -> Iterator[Any]:
-        """Hand in a job for each payload, and return their results in order, as they are asked for.
+        """Submit a job for each payload, and return the results in order, as they are asked for.
 
         Args:
-            payloads: The inputs; all are handed in at once.
+            payloads: The inputs; all jobs are submitted at once.
             options: As for :meth:`submit`.
         """
         jobs = [self.submit(payload, **options) for payload in payloads]
@@ -243,24 +243,24 @@ class SimulatedWorld:
     def run(self, seconds: float | None = None) -> None:
         """Let simulated time pass, with faults, until every job and every handler has ended.
 
-        Faults strike for a while and stop then, or nothing would have to end.
+        Faults strike for a while and then stop; otherwise no job would have to end.
 
         Args:
-            seconds: Return after that much simulated time, whatever has ended.
+            seconds: Return after that much simulated time, even if jobs have not ended.
 
         Raises:
-            ConfigError: There is a job that no worker of the world could do.
-            Violation: This library broke one of its promises: its own defect.
+            ConfigError: A job fits no worker of the world.
+            Violation: This library broke one of its promises, by a defect of its own.
         """
         if seconds is not None:
             check_seconds("seconds", seconds)
         self._world.go(seconds)
 
     def account(self, error: BaseException | None = None) -> str:
-        """Tell in words what happened: what struck, what ran twice, the last steps.
+        """Give an account in words: the faults, the jobs that ran twice, the last steps.
 
         Args:
-            error: What the test found.
+            error: The error that the test raised.
         """
         world = self._world
         runs = sum(job.runs for job in self.jobs)
@@ -274,7 +274,7 @@ class SimulatedWorld:
             f"{len(self.jobs)} jobs, {runs} calls of handlers, {self.now:.1f} simulated seconds"
         )
         struck = ", ".join(f"{name} {count}" for name, count in self.struck.items())
-        lines.append(f"what went wrong: {struck or 'nothing'}")
+        lines.append(f"faults: {struck or 'none'}")
         again, story = world.again(), world.story
         if again:
             named = [f"{job} {job.runs} times" for job in again[:_NAMED]]

@@ -1,7 +1,7 @@
-"""A job of a simulated world, as the program that submitted it sees it.
+"""A job of a simulated world, as the submitting program sees the job.
 
-That program outlives its manager: what had no result when a manager's process died it submits
-again to the next one.
+That program outlives its manager: it submits jobs again whose manager's process ended before
+there was a result.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ class SimulatedJob:
 
     Attributes:
         number: Its place among all jobs of the world, from 1.
-        payload: What was handed in.
-        runs: How many times a handler was called for it, to its end or not.
-        attempts: How many leases it had when it ended, with the manager that ended it.
+        payload: The payload as submitted.
+        runs: The number of calls of a handler for the job, finished or not.
+        attempts: The number of leases at the manager that ended the job.
     """
 
     number: int
@@ -44,25 +44,25 @@ class SimulatedJob:
     runs: int = field(default=0, init=False)
     attempts: int = field(default=0, init=False)
     owner: tuple[Peer, int] | None = field(default=None, init=False)
-    """The manager's process that holds it, and its number there."""
+    """The manager's process that holds the job, and the job's number there."""
     cut: int = field(default=0, init=False)
-    """How often its handler was ended in the middle."""
+    """How often a handler call of this job was ended in the middle."""
     killed: int = field(default=0, init=False)
-    """How often what ran it was killed in the middle or right after."""
+    """How often the process of this job was killed in the middle of a call or right after."""
     unwanted: bool = field(default=False, init=False)
     _end: End | None = field(default=None, init=False)
     _answer: Frame = field(default=b"", init=False)
     _status: Status | None = field(default=None, init=False)
 
     def done(self) -> bool:
-        """Tell whether it has ended."""
+        """Whether the job has ended."""
         return self._end is not None
 
     def result(self) -> Any:
-        """Return the result; a world that has not come so far runs first.
+        """Return the result; the world runs first if the job has not ended.
 
         Raises:
-            JobError: The job did not end well.
+            JobError: The job ended without a result.
         """
         error = self.exception()
         if error is not None:
@@ -70,7 +70,7 @@ class SimulatedJob:
         return value_of(self._answer, self._terms[1].codec or "bytes")
 
     def exception(self) -> Exception | None:
-        """Return the error, None for a job that ended well; the world runs first if it must."""
+        """Return the error, None for a job with a result; the world runs first if needed."""
         if self._end is None:
             self._run()
         assert self._end is not None
@@ -79,7 +79,7 @@ class SimulatedJob:
         return error_of(self.number, self._end, self._answer, self.attempts)
 
     def cancel(self) -> bool:
-        """Ask for the job to be cancelled; ``run()`` brings the answer.
+        """Ask for cancellation of the job; the answer comes in ``run()``.
 
         Returns:
             False when the job had ended already.
@@ -91,11 +91,11 @@ class SimulatedJob:
         return True
 
     def cancelled(self) -> bool:
-        """Tell whether the job has ended by cancellation."""
+        """Whether the job has ended by cancellation."""
         return self.done() and isinstance(self.exception(), JobCancelled)
 
     def status(self) -> Status | None:
-        """Return what the handler reported last, None before its first report."""
+        """Return the handler's last report; None before the first report."""
         return self._status
 
     def __repr__(self) -> str:
@@ -106,9 +106,9 @@ class SimulatedJob:
     # -- the world's side
 
     def settle(self, end: End, answer: Frame, attempts: int) -> None:
-        """Learn how the job ended."""
+        """Record the end of the job."""
         self._end, self._answer, self.attempts = end, answer, attempts
 
     def progress(self, status: Status) -> None:
-        """Learn what the handler reported."""
+        """Record a report of the handler."""
         self._status = status

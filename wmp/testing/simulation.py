@@ -1,16 +1,15 @@
 """The parts of a simulated world, wired together, and the loop that lets its time pass.
 
-Theory of operation. The agenda holds what is to be done, each at a time; the clocks hold the
+Theory of operation. The agenda holds the calls to make, each at a time; the clocks hold the
 deadlines of the nodes. A step takes the earlier of the agenda's first call and the earliest
-deadline. What goes wrong, what is asked for, and how long messages take are drawn from streams of
-their own, so that one draw more in one of them leaves the others as they were.
+deadline. Faults, workload and message times are drawn from separate random streams, so that one
+draw more in one of them leaves the others unchanged.
 
-Faults strike up to ``faults.until``. Then all that was broken is mended, except what the nodes must
-find out themselves (half-open connections), and everything that was accepted must end in bounded
-time.
+Faults strike up to ``faults.until``. Then all faults are mended, except half-open connections,
+which the nodes must detect themselves, and all accepted jobs must end in bounded time.
 
-Nothing here depends on hashes, addresses or the real clock: equal seeds have equal traces in any
-process.
+A world does not depend on hashes, addresses or the real clock: equal seeds have equal traces in
+any process.
 """
 
 from __future__ import annotations
@@ -42,17 +41,17 @@ __all__ = ["BUDGET", "SimulatedNetwork", "Simulation", "Watcher"]
 BUDGET = 30_000
 """Events after which a world counts as livelocked."""
 _AT_ONCE = 4_000
-"""Events without time moving on after which it does."""
+"""Events at one moment after which the world counts as livelocked."""
 
 Watcher = Callable[[str, object, Sequence[Action]], None]
-"""Called with the node that handled an event, the event, and the actions that the node asks for."""
+"""Called with the node that handled an event, the event, and the node's actions."""
 
 
 @define(eq=False)
 class SimulatedNetwork(Network):
-    """A network that leaves clocks, messages and handlers to parts of their own.
+    """A network whose clocks, messages and handlers are parts of their own.
 
-    It decides nothing itself.
+    The network itself decides nothing.
     """
 
     clocks: NodeClocks = field(init=False)
@@ -69,11 +68,11 @@ class SimulatedNetwork(Network):
             Network.happen(self, name, event)
 
     def local(self, name: str) -> float:
-        """What the clock of a node shows."""
+        """The time on the clock of a node."""
         return self.clocks.local(name)
 
     def handled(self, name: str, event: object, actions: Sequence[Action]) -> None:
-        """Report what a node did to all watchers."""
+        """Report the event and the actions of a node to all watchers."""
         for watcher in self.watchers:
             watcher(name, event, actions)
 
@@ -92,14 +91,14 @@ class SimulatedNetwork(Network):
 
 @define(eq=False)
 class Simulation:
-    """All that shares one virtual time: nodes, connections, handlers, faults and checks.
+    """All parts that share one virtual time: nodes, connections, handlers, faults and checks.
 
     Args:
-        seed: Of the streams of chance.
-        topology: Which nodes there are.
-        trace: Where everything is recorded.
-        history: What is known of the jobs.
-        journals: Where the nodes write what they do, if they do.
+        seed: The seed of the random streams.
+        topology: The nodes of the world.
+        trace: Records every step.
+        history: Records the facts about jobs.
+        journals: The journals of the nodes; None for none.
     """
 
     seed: int
@@ -109,7 +108,7 @@ class Simulation:
     journals: Journals | None = None
     budget: int = field(default=BUDGET, init=False)
     faults: Faults = field(factory=lambda: Faults(until=0.0), init=False)
-    """What goes wrong now."""
+    """The current faults."""
     network: SimulatedNetwork = field(factory=SimulatedNetwork, init=False)
     agenda: Agenda = field(init=False)
     clocks: NodeClocks = field(init=False)
@@ -120,9 +119,9 @@ class Simulation:
     checks: WorldChecks = field(init=False)
     starvation: StarvationCheck = field(init=False)
     draw: Random = field(init=False)
-    """Decides how long messages take, and when nodes start and connect."""
+    """The random stream for message times, starts and connecting."""
     _held_up: float = field(default=0.0, init=False)
-    """Seconds after the faults in which what they held up still arrives."""
+    """Seconds after the faults in which held-up messages still arrive."""
     _at_once: int = field(default=0, init=False)
 
     def __attrs_post_init__(self) -> None:
@@ -155,7 +154,7 @@ class Simulation:
         network.watchers.append(self.checks.handled)
 
     def stream(self, name: str) -> Random:
-        """A stream of chance that no other disturbs."""
+        """A random stream of its own, by name."""
         return Random(f"{self.seed}:{name}")
 
     # -- time
@@ -202,7 +201,7 @@ class Simulation:
             self.injector.counts[Fault.CLOCK_SKEW] = len(faults.skew)
 
     def mend(self) -> None:
-        """End all faults; what only a node can find out stays for it to find."""
+        """End all faults; half-open connections stay until a node detects them."""
         self.trace.note(self.now, "the faults stop")
         self.injector.active = False
         self.runner.slow.clear()
@@ -214,7 +213,7 @@ class Simulation:
 
     @property
     def calm(self) -> float:
-        """When all must have found each other again: connections that were held up are slow."""
+        """The time by which all nodes must be connected again, held-up connections included."""
         timers = self.fleet.topology.timers
         found = 4 * timers.ping + timers.backoff + max(timers.expire, 6.0) + 1.0
         freed = timers.hold + timers.lock_timeout + 2 * timers.resend
@@ -222,21 +221,21 @@ class Simulation:
 
     @property
     def settled(self) -> bool:
-        """Whether every job has ended, and every process that a newer one replaces."""
+        """Whether every job has ended, and every process with a newer one as well."""
         if any(self.history.open.values()):
             return False
         network, fleet = self.network, self.fleet
         return all(fleet.is_newest(name) or not network.alive(name) for name in network.nodes)
 
     def wait(self, patience: float, settled: Callable[[], bool]) -> None:
-        """Let everything end that must.
+        """Wait until everything has ended that must end.
 
         Args:
-            patience: Seconds that it may take once the nodes have found each other.
-            settled: Whether it has ended.
+            patience: Seconds that the ends may take once the nodes are connected.
+            settled: Whether everything has ended.
 
         Raises:
-            Violation: It takes longer than it may.
+            Violation: The ends take longer than that.
         """
         until = max(self.now, self.calm) + patience
         while self.now < until and not settled():

@@ -1,7 +1,7 @@
-"""Does an idle worker meet the job that waits for it?
+"""The check that an idle worker gets a waiting job in bounded time.
 
-Looked at from time to time, once the faults are over and everybody has found each other: a
-pair of a queued job and a worker that could do it, and has begun nothing, must not last.
+The check runs from time to time, once the faults are over and all nodes are connected: a pair
+of a queued job and a worker that could do it, but has begun nothing, must not last.
 """
 
 from __future__ import annotations
@@ -19,33 +19,33 @@ from wmp.testing.topology import Topology, can
 __all__ = ["StarvationCheck"]
 
 _Pair = tuple[str, int, str]
-"""Manager, job, worker."""
+"""(manager, job, worker)."""
 
 
 @define(eq=False)
 class StarvationCheck:
-    """Pairs that wait for each other.
+    """Pairs of an idle worker and a job that wait for each other.
 
     Args:
-        runner: Which workers are idle, and how much each has begun.
+        runner: Knows the idle workers, and the number of jobs that each has begun.
     """
 
     runner: LaneRunner
     longest: float = field(default=0.0, init=False)
-    """Seconds that a pair has waited at most."""
+    """The longest wait of a pair in seconds."""
     _since: dict[_Pair, tuple[float, int]] = field(factory=dict, init=False)
-    """When a pair was first seen, and how much the worker had begun by then."""
+    """When a pair was first seen, and the number of jobs that the worker had begun by then."""
 
     @staticmethod
     def bound(topology: Topology) -> float:
-        """Seconds that a pair may wait: a worker whom its manager has forgotten sends READY at its
-        next PONG; what another manager's unanswered lock holds is free after its timeout."""
+        """The longest wait in seconds: a worker forgotten by its manager sends READY at the
+        next PONG; a lock that another manager left unanswered is free after its timeout."""
         timers = topology.timers
         held = timers.hold + timers.lock_timeout if len(topology.managers) > 1 else 0.0
         return 1.05 * (3 * timers.ping + 4 * timers.wake_timeout + 2 * timers.trip + held) + 0.5
 
     def look(self) -> None:
-        """Look at all pairs.
+        """Check all pairs.
 
         Raises:
             Violation: "they meet".
@@ -69,7 +69,7 @@ class StarvationCheck:
                 for job in waiting:
                     refused = job.refused is not None and settings.identity in job.refused
                     if refused or not can(settings, job.kind):
-                        continue  # not before another READY, which may have backed off
+                        continue  # the worker must send READY first, perhaps after backoff
                     pair, begun = (name, job.id, worker), self.runner.begun[worker]
                     since, count = before.get(pair, (now, begun))
                     if count != begun:
@@ -77,5 +77,5 @@ class StarvationCheck:
                     self._since[pair] = since, begun
                     self.longest = max(self.longest, now - since)
                     if now - since > bound:
-                        detail = f"job {job.id} of {name} and {worker} for {now - since:.2f} s"
-                        raise Violation("they meet", f"{detail}, {bound:.2f} s are enough")
+                        detail = f"job {job.id} of {name} and {worker} wait {now - since:.2f} s"
+                        raise Violation("they meet", f"{detail}, at most {bound:.2f} s expected")

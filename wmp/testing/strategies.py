@@ -1,7 +1,7 @@
-"""Hypothesis strategies for the words of the specification: paths, columns, messages, frames.
+"""Hypothesis strategies for paths, columns, messages and frames of the specification.
 
-Everything drawn by :func:`messages` is a message that every peer must take; what
-:func:`broken_frames` draws may be anything.
+Every peer must accept every message drawn by :func:`messages`; :func:`broken_frames` draws any
+frames.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def peers() -> st.SearchStrategy[Peer]:
 
 
 def paths(max_hops: int = 3) -> st.SearchStrategy[Path]:
-    """Draw what can stand in ``from``; reversed it can stand in ``to``."""
+    """Draw a path for ``from``; reversed it is a path for ``to``."""
     hop = st.tuples(identities(), epochs(), st.one_of(identities(), uints()))
     return st.builds(
         lambda sender, hops: (*sender, *(item for hop in hops for item in hop)),
@@ -73,12 +73,12 @@ def names() -> st.SearchStrategy[str]:
 
 
 def resources() -> st.SearchStrategy[dict[str, int]]:
-    """Draw what ``resources`` and ``needs`` hold."""
+    """Draw mappings for ``resources`` and ``needs``."""
     return st.dictionaries(names(), uints(), max_size=3)
 
 
 def plain_values() -> st.SearchStrategy[Any]:
-    """Draw what an application may put into fields and into payloads of the codec ``cbor``."""
+    """Draw values for an application's fields and for payloads of the codec ``cbor``."""
     scalars = st.one_of(
         st.none(),
         st.booleans(),
@@ -100,7 +100,7 @@ def plain_values() -> st.SearchStrategy[Any]:
 
 
 def payloads() -> st.SearchStrategy[bytes]:
-    """Draw payloads on both sides of the size above which they get a frame of their own."""
+    """Draw payloads on both sides of the size above which a payload gets a frame of its own."""
     return st.one_of(
         st.binary(max_size=40),
         st.sampled_from((Limits.INLINE, Limits.INLINE + 1)).map(lambda size: b"\x80" * size),
@@ -139,7 +139,7 @@ _FIELDS: dict[int, st.SearchStrategy[Any]] = {
 
 _STREAM = (Field.NUMBER, Field.SESSION)
 _USES: dict[Command, tuple[tuple[int, ...], tuple[int, ...]]] = {
-    # required, optional
+    # (required, optional)
     Command.READY: (
         (Field.READY, Field.CREDIT, Field.ROLES, Field.RESOURCES),
         (Field.WINDOW, Field.LABEL),
@@ -171,7 +171,7 @@ _USES: dict[Command, tuple[tuple[int, ...], tuple[int, ...]]] = {
 
 
 def fields(command: Command) -> st.SearchStrategy[dict[int | str, Any]]:
-    """Draw the fields of a command, sometimes with keys that nobody knows."""
+    """Draw the fields of a command, sometimes with unknown keys."""
     required, optional = _USES[command]
     known: st.SearchStrategy[dict[Any, Any]] = st.fixed_dictionaries(
         {key: _FIELDS[key] for key in required}, optional={key: _FIELDS[key] for key in optional}
@@ -186,7 +186,7 @@ def fields(command: Command) -> st.SearchStrategy[dict[int | str, Any]]:
 
 @st.composite
 def columns(draw: st.DrawFn, command: Command, max_jobs: int = 40) -> Columns:
-    """Draw the columns of a command that has some."""
+    """Draw the columns of a command that has columns."""
     count = draw(st.one_of(st.just(1), st.integers(1, max_jobs)))
 
     def column(entries: st.SearchStrategy[Any]) -> list[Any]:
@@ -213,7 +213,7 @@ def columns(draw: st.DrawFn, command: Command, max_jobs: int = 40) -> Columns:
 def messages(
     draw: st.DrawFn, commands: Collection[Command] = tuple(Command), max_hops: int = 3
 ) -> Message:
-    """Draw a message that every peer must take."""
+    """Draw a message that every peer must accept."""
     command = draw(st.sampled_from(list(commands)))
     may_be_empty = command in (Command.READY, Command.PING, Command.ERROR)
     to = () if may_be_empty and draw(st.booleans()) else draw(paths(max_hops))[::-1]
@@ -231,7 +231,7 @@ def messages(
 
 @st.composite
 def broken_frames(draw: st.DrawFn) -> list[Frame]:
-    """Draw frames that are noise, or were a message before something happened to them."""
+    """Draw noise, or the frames of a message after a random change."""
     if draw(st.booleans()):
         start = draw(st.sampled_from((b"", b"\x85\x01", b"\x85\x01\x04", b"\x85\x01\x06")))
         rest = draw(st.lists(st.binary(max_size=60), max_size=4))

@@ -1,7 +1,7 @@
-"""The program that submits the jobs of a world of handlers, and the story that it reads.
+"""The program that submits the jobs of a world of handlers, and the story of its jobs.
 
-The program outlives its manager: what had no result when a manager's process died it submits again
-to the next one.
+The program outlives its manager: it submits jobs again whose manager's process ended before there
+was a result.
 """
 
 from __future__ import annotations
@@ -29,25 +29,25 @@ MANAGER = "manager"
 
 @define(eq=False)
 class Story(Trace):
-    """A trace, and beside it what happened for people: no messages."""
+    """A trace with a story in words beside it: the story leaves out messages."""
 
     notes: list[tuple[float, str, SimulatedJob | None]] = field(factory=list, init=False)
-    """A time, what happened then, and to which job."""
+    """Time, text, and the job that the text concerns."""
 
     def note(self, now: float, text: str, job: SimulatedJob | None = None) -> None:
-        """Note what happened, to a job perhaps."""
+        """Add a text to the story, about a job or the world."""
         Trace.note(self, now, text if job is None else f"{job}: {text}")
         self.notes.append((now, text, job))
 
 
 @define(eq=False)
 class HandlerHistory(History):
-    """A history of jobs whose results are known only when their handlers have made them."""
+    """A history of jobs whose results are known only after their handlers have run."""
 
     _made: dict[tuple[Peer, int, int], tuple[End, bytes]] = field(factory=dict)
 
     def made(self, owner: Peer, id: int, attempt: int, outcome: Outcome, result: Frame) -> None:
-        """A handler has ended."""
+        """Record the result of a handler."""
         if outcome in (Outcome.OK, Outcome.ERROR):
             end = End.OK if outcome is Outcome.OK else End.ERROR
             self._made[owner, id, attempt] = end, bytes(result)
@@ -62,7 +62,7 @@ class HandlerHistory(History):
         by: Peer | None,
         now: float = inf,
     ) -> None:
-        """Hold the end against what that attempt's handler made."""
+        """Hold the end of a job against the result of that attempt's handler."""
         made = self._made.get((owner, id, attempt))
         if made is not None:
             self.jobs[owner][id].results = dict([made])
@@ -71,14 +71,14 @@ class HandlerHistory(History):
 
 @define(eq=False)
 class Submitter:
-    """Submits jobs to the manager, and takes their results.
+    """Submits jobs to the manager, and records their results.
 
     Args:
-        network: Where the manager is.
-        agenda: What time it is.
-        fleet: Whether the manager's process is paused.
-        history: Where what was accepted is recorded.
-        story: Where the fate of each job is noted.
+        network: Has the manager.
+        agenda: Has the current time.
+        fleet: Knows whether the manager's process is paused.
+        history: Records accepted jobs.
+        story: Notes the events of each job.
     """
 
     network: Network
@@ -90,12 +90,12 @@ class Submitter:
     _held: dict[tuple[Peer, int], SimulatedJob] = field(factory=dict, init=False)
     """(manager, id) to the job."""
     _handed: SimulatedJob | None = field(default=None, init=False)
-    """The job that is being submitted."""
+    """The job of the current submission."""
 
     # -- from the program
 
     def submit(self, job: SimulatedJob) -> None:
-        """Submit a job, now or as soon as there is a manager."""
+        """Submit a job, now or as soon as a manager runs."""
         self.jobs.append(job)
         self.note("is submitted", job)
         self._submit(job)
@@ -103,7 +103,7 @@ class Submitter:
     def _submit(self, job: SimulatedJob) -> None:
         network, fleet = self.network, self.fleet
         if MANAGER not in network.nodes or not network.alive(MANAGER) or MANAGER in fleet.paused:
-            return  # as soon as it starts or goes on
+            return  # the job is submitted when the manager starts or goes on
         payload, kind, priority, timeout, retries = job._terms
         self._handed = job
         network.submit(
@@ -111,7 +111,7 @@ class Submitter:
         )
 
     def submit_the_rest(self) -> None:
-        """Submit what this process of the manager does not have and what has not ended."""
+        """Submit all jobs that have not ended and are not held by this process of the manager."""
         me = self.fleet.peer(MANAGER)
         rest = [j for j in self.jobs if not j.done() and (j.owner is None or j.owner[0] != me)]
         for job in rest:
@@ -126,7 +126,7 @@ class Submitter:
         """Cancel a job."""
         self.note("is to be cancelled", job)
         if job.owner is None:
-            job.settle(End.CANCELLED, b"", 0)  # no manager knows of it
+            job.settle(End.CANCELLED, b"", 0)  # no manager has the job
         elif MANAGER in self.network.nodes and self.network.alive(MANAGER):
             owner, id = job.owner
             if owner == self.fleet.peer(MANAGER):
@@ -135,7 +135,7 @@ class Submitter:
     # -- from the network
 
     def accepted(self, owner: Peer, event: Submitted) -> None:
-        """Record that the manager took a job in."""
+        """Record that the manager accepted a job."""
         assert self._handed is not None
         (id,) = event.ids
         self._held[owner, id] = self._handed
@@ -143,7 +143,7 @@ class Submitter:
         self.history.accepted(owner, id, {}, event.retries)
 
     def handled(self, name: str, event: object, actions: Sequence[Action]) -> None:
-        """Take results and progress from what the manager asks for."""
+        """Record results and progress from the manager's actions."""
         if name != MANAGER:
             return
         me = self.fleet.peer(name)
@@ -158,9 +158,9 @@ class Submitter:
                 self._held[me, action.id].progress(Status(action.fraction, action.text))
 
     def job(self, lane: LinkQueue) -> SimulatedJob:
-        """The job that a lane is at."""
+        """The current job of a lane."""
         return self._held[lane.run.manager, lane.left[0]]
 
     def note(self, text: str, job: SimulatedJob) -> None:
-        """Add to the story of a job."""
+        """Add a text to the story of a job."""
         self.story.note(self.agenda.now, text, job)

@@ -1,6 +1,6 @@
-"""How much each machine remembers: sizes by name, and the bounds they must keep.
+"""The size of each table of a machine, by name, and the bounds of these sizes.
 
-Reads private tables on purpose: a leak shows nowhere else.
+This module reads private tables on purpose: no other place shows a leak.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ __all__ = ["check_tables", "sizes"]
 
 
 def sizes(machine: ManagerMachine | WorkerMachine) -> dict[str, int]:
-    """Entries of each table of a machine."""
+    """The number of entries of each table of a machine."""
     if isinstance(machine, ManagerMachine):
         scheduler = machine._scheduler
         workers = list(machine._workers.values())
@@ -49,13 +49,13 @@ def sizes(machine: ManagerMachine | WorkerMachine) -> dict[str, int]:
 
 
 def check_tables(name: str, machine: ManagerMachine | WorkerMachine, jobs: int, peers: int) -> None:
-    """Hold the sizes against what there is to remember.
+    """Hold the sizes of a machine's tables against their bounds.
 
     Args:
-        name: Of the node.
-        machine: Its machine.
-        jobs: How many jobs may be in it: accepted without an end, at all managers it knows.
-        peers: How many identities it may know.
+        name: The name of the node.
+        machine: The machine of the node.
+        jobs: The most jobs in the machine: accepted and not ended, at all its managers.
+        peers: The most identities that the machine may know.
 
     Raises:
         Violation: "tables are bounded".
@@ -67,8 +67,8 @@ def check_tables(name: str, machine: ManagerMachine | WorkerMachine, jobs: int, 
             "leases": jobs,
             "workers": peers,
             "profiles": peers,
-            # Two timers a worker, one an open GIVE, one a job with a deadline, one a kind: it
-            # outlives its queue until it rings.
+            # Two timers a worker, one an open GIVE, one a job with a deadline, and one a kind,
+            # which stays until it fires, even without its queue.
             "timers": 2 * peers + table["open gives"] + jobs + len(KINDS),
             "queues": jobs + table["wakes"],
         }
@@ -76,7 +76,7 @@ def check_tables(name: str, machine: ManagerMachine | WorkerMachine, jobs: int, 
         bounds = {
             "managers": peers,
             "answers": 0,
-            # Three timers a manager, one a lock; links, READY and draining besides.
+            # Three timers a manager, one a lock; also links, READY and draining.
             "timers": 3 * peers + table["locks"] + machine.count + 2,
         }
     bounds["heap"] = 64 + 4 * table["timers"]

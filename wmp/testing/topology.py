@@ -1,6 +1,6 @@
-"""Who is in a world: managers, devices, workers, what they can do and how they are connected.
+"""The nodes of a world: managers, devices and workers, with their abilities and connections.
 
-Drawn from one random stream. Nothing here knows of faults or jobs.
+A topology is drawn from one random stream, independent of faults and jobs.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ KINDS = (
     Kind("cook"),
     Kind("default", codec="json"),
 )
-"""What jobs may ask for."""
+"""The possible needs of jobs."""
 
 
 @frozen
@@ -35,24 +35,24 @@ class TimerSettings:
     hold: float
     resend: float
     backoff: float
-    """Most that READY and reconnecting back off."""
+    """The longest backoff of READY and of reconnecting."""
     latency: float
-    """Most that a message takes on one connection without a fault."""
+    """The longest time of a message on one connection without a fault."""
 
     @property
     def trip(self) -> float:
-        """Most that a message takes to anybody and back: three connections each way."""
+        """The longest round trip of a message: three connections each way."""
         return 6 * self.latency
 
 
 @frozen
 class Topology:
-    """Names, connections and settings. A name's double has ``+`` behind it."""
+    """Names, connections and settings. The name of a double ends in ``+``."""
 
     timers: TimerSettings
     managers: tuple[str, ...]
     uplinks: dict[str, tuple[str, ...]]
-    """Devices and workers: where their links lead. Devices come before what is below them."""
+    """The upper ends of the links of devices and workers. Devices come before nodes below them."""
     workers: dict[str, WorkerSettings]
     double: str | None
     """The manager or worker that may get a second process of the same identity."""
@@ -68,7 +68,7 @@ class Topology:
         return list(found)
 
     def kinds(self, manager: str) -> list[Kind]:
-        """What the workers of a manager can do."""
+        """Give the kinds of jobs that the workers of a manager can do."""
         return [
             kind
             for kind in KINDS
@@ -92,7 +92,7 @@ class Topology:
 
 
 def can(settings: WorkerSettings, kind: Kind) -> bool:
-    """Whether such a worker can do jobs of ``kind``."""
+    """Whether a worker with these settings can do jobs of ``kind``."""
     have = settings.resources
     return kind.role in settings.roles and all(have.get(n, 0) >= a for n, a in kind.needs)
 
@@ -103,7 +103,7 @@ def draw_topology(draw: Random) -> Topology:
     managers = tuple(f"m{i + 1}" for i in range(draw.choice((1, 1, 1, 2, 2, 3))))
     uplinks: dict[str, tuple[str, ...]] = {}
     for i in range(draw.choice((0, 0, 1, 1, 2))):
-        above = [*managers, *uplinks, *uplinks]  # chains are worth more than their share
+        above = [*managers, *uplinks, *uplinks]  # draw chains more often
         few = draw.choice((1, 1, 2))
         uplinks[f"d{i + 1}"] = tuple(dict.fromkeys(draw.choice(above) for _ in range(few)))
     devices = tuple(uplinks)
@@ -116,7 +116,7 @@ def draw_topology(draw: Random) -> Topology:
         workers[name] = _draw_worker(name, timers, draw)
     topology = Topology(timers, managers, uplinks, workers, None)
     for manager in managers:
-        # A manager that nobody serves has nothing to show.
+        # A manager without workers has nothing to show.
         if not any(manager in topology.above(name) for name in workers):
             name = draw.choice(list(workers))
             uplinks[name] = (*uplinks[name], manager)
@@ -125,7 +125,7 @@ def draw_topology(draw: Random) -> Topology:
         workers[f"{double}+"] = workers[double]
         uplinks[f"{double}+"] = uplinks[double]
     elif double is not None:
-        # Whoever knows the one endpoint may come upon the other.
+        # A node that has one endpoint may also get the other.
         for name, upstreams in uplinks.items():
             if double in upstreams:
                 uplinks[name] = (*upstreams, f"{double}+")

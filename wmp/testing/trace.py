@@ -1,4 +1,4 @@
-"""What happened in a world, step by step: a hash of all of it, words for the last of it."""
+"""The steps of a world: a hash of all steps, and the last steps in words."""
 
 from __future__ import annotations
 
@@ -47,10 +47,10 @@ Step = tuple[float, str, object, Sequence[object]]
 
 @define(eq=False)
 class Trace:
-    """The history of a world.
+    """The steps of a world.
 
     Args:
-        keep: How many steps are kept; None for all of them.
+        keep: The number of steps that are kept; None for all.
     """
 
     keep: int | None = _LAST
@@ -62,27 +62,27 @@ class Trace:
         self._last = deque(maxlen=self.keep)
 
     def step(self, now: float, name: str, event: object, actions: Sequence[object]) -> None:
-        """A node handled an event."""
+        """Record that a node handled an event."""
         self.steps += 1
         self._last.append((now, name, event, actions))
         self._hash.update(f"{now!r} {name} {type(event).__name__} {len(actions)}\n".encode())
 
     def sent(self, pipe: tuple[str, Link], frames: Sequence[bytes | memoryview]) -> None:
-        """A message was put on its way."""
+        """Record a message that was put on a pipe."""
         for frame in frames:
             self._hash.update(frame)
 
     def note(self, now: float, text: str) -> None:
-        """The world did something itself."""
+        """Record an act of the world itself."""
         self._last.append((now, "", text, ()))
         self._hash.update(f"{now!r} {text}\n".encode())
 
     def digest(self) -> str:
-        """The hash of everything so far: equal histories have equal ones, everywhere."""
+        """The hash of all steps so far: equal for equal steps, on every machine."""
         return self._hash.hexdigest()
 
     def lines(self) -> list[str]:
-        """The steps kept, in words."""
+        """The kept steps, in words."""
         lines = []
         for now, name, event, actions in self._last:
             if not name:
@@ -94,7 +94,7 @@ class Trace:
 
 
 def words(what: object) -> str:
-    """An event or action in readable words."""
+    """Give an event or action in readable words."""
     match what:
         case Received(link, message):
             return f"got {_message(message)} on {_link(link)}"

@@ -17,25 +17,25 @@ from wmp.testing.simulated import SimulatedWorld, parse_faults
 __all__ = ["ARGUMENT", "FIXTURE", "SEEDS", "Trial", "simulate"]
 
 SEEDS: Final = 50
-"""Worlds that a test is played in, unless it says otherwise."""
+"""Worlds for a test that names no other number."""
 
 ARGUMENT: Final = "world"
-"""The parameter of a test that is given the world."""
+"""The parameter of a test that receives the world."""
 
 FIXTURE: Final = "wmp_world"
-"""What that parameter is called for pytest."""
+"""The name of the fixture behind that parameter."""
 
 
 @frozen
 class Trial:
-    """In which worlds a test is played."""
+    """The worlds of a test."""
 
     seeds: Sequence[int] = range(SEEDS)
     faults: frozenset[Fault] = field(factory=lambda: frozenset(Fault))
     codec: str = "bytes"
 
     def world(self, seed: int, *, trace: bool = False) -> SimulatedWorld:
-        """Make the world of a seed. That of seed 0 has no faults: it shows the test itself."""
+        """Make the world of a seed; seed 0 has no faults, and shows errors of the test."""
         faults = self.faults if seed else ()
         return SimulatedWorld(seed, faults, codec=self.codec, trace=trace)
 
@@ -61,7 +61,7 @@ def simulate(
     faults: Iterable[str | Fault] | str | None = None,
     codec: str = "bytes",
 ) -> Any:
-    """Play a test in many simulated worlds, with faults: are its handlers fit for them?
+    """Play a test in many simulated worlds, with faults: do its handlers survive them?
 
     ::
 
@@ -73,19 +73,19 @@ def simulate(
             world.run()
             assert set(paid.values()) == {1}
 
-    Under pytest each seed is a test of its own, with fixtures of its own; after the first that
-    fails the rest are skipped. ``pytest --wmp-seed N`` plays that world alone, and
-    ``--wmp-trace`` tells every message of it. Called without pytest, the test plays its worlds one
-    after the other and raises what the first one raised, with a note.
+    Under pytest each seed is a test of its own, with fixtures of its own. After the first
+    failure the remaining seeds are skipped. ``pytest --wmp-seed N`` plays one world alone, and
+    ``--wmp-trace`` shows every message of it. Called without pytest, the test plays its worlds one
+    after the other, and raises the first error with a note.
 
     The world of seed 0 has no faults.
 
     Args:
-        test: Has a parameter ``world``, which is a :class:`~wmp.testing.simulated.SimulatedWorld`.
-        seeds: How many worlds, or the seeds themselves.
-        faults: What may go wrong: names of faults (:class:`wmp.testing.faults.Fault`), or single
-            words of them (``"kill"``). All by default.
-        codec: Of payloads and results: ``"bytes"`` or ``"cbor"``.
+        test: Has a parameter ``world``, a :class:`~wmp.testing.simulated.SimulatedWorld`.
+        seeds: The number of worlds, or the seeds themselves.
+        faults: The possible faults: names (:class:`wmp.testing.faults.Fault`), or single words
+            of them (``"kill"``). All by default.
+        codec: The codec of payloads and results: ``"bytes"`` or ``"cbor"``.
 
     Raises:
         ConfigError: An argument is wrong.
@@ -95,9 +95,9 @@ def simulate(
     else:
         chosen = range(check_count("seeds", seeds, 1))
     if not chosen:
-        raise ConfigError("there are no seeds: no world would be played")
+        raise ConfigError("there are no seeds, so no world would be played")
     trial = Trial(chosen, parse_faults(faults), codec)
-    trial.world(0)  # what is wrong is told here
+    trial.world(0)  # raises ConfigError for wrong arguments
 
     def decorate(test: Callable[..., None]) -> Callable[..., None]:
         return _played(test, trial)
@@ -131,14 +131,14 @@ def _played(test: Callable[..., None], trial: Trial) -> Callable[..., None]:
                 error.add_note(f"seed {seed} of {name}: {world.account(error)}")
                 raise
 
-    # What pytest sees: the world is a fixture, under a name that nobody else has.
+    # The signature for pytest: the world is a fixture, under a unique name.
     play.__signature__ = signature.replace(parameters=_asked(signature))  # type: ignore[attr-defined]
     play.wmp_trial = trial  # type: ignore[attr-defined]
     return play
 
 
 def _asked(signature: inspect.Signature) -> list[inspect.Parameter]:
-    """The parameters; the world's is given by name only, so it goes behind the others."""
+    """The parameters for pytest; the world comes last, since it is passed by name only."""
     others = [p for p in signature.parameters.values() if p.name != ARGUMENT]
     world = inspect.Parameter(FIXTURE, inspect.Parameter.KEYWORD_ONLY)
     return [

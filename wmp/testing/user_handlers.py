@@ -1,7 +1,7 @@
-"""Users' handlers in a world: each is called at some moment of the time that it takes.
+"""Users' handlers in a world: each is called at one moment within the time of its call.
 
-A worker that is killed before that moment has done nothing, one that is killed after it has done
-the job for nothing. Some calls are ended in the middle
+A worker that is killed before that moment has done nothing. A worker that is killed after it has
+done the job in vain. Some calls are ended in the middle
 (:class:`~wmp.testing.handler_run.Fuse`).
 """
 
@@ -29,7 +29,7 @@ from wmp.testing.submitter import HandlerHistory, Submitter
 __all__ = ["Cast", "UserHandlers"]
 
 _KILLS = 2
-"""Times that handlers of one job are killed in the middle at most: it would be lost in the end."""
+"""The most kills in the middle of one job's handlers: more could lose the job."""
 _SHOWN = 80
 """Characters of an error that are shown."""
 
@@ -42,11 +42,11 @@ class UserHandlers:
     """Calls users' functions for the jobs of every worker.
 
     Args:
-        runner: Whose jobs they do.
-        injector: Whether faults strike, and how often each did.
-        submitter: Which jobs they are.
-        history: Where the results that handlers make are recorded.
-        draw: Decides how long a call takes, and when and how it is ended.
+        runner: Runs the lanes of the jobs.
+        injector: Knows whether faults strike, and counts them.
+        submitter: Knows the jobs.
+        history: Records the handlers' results.
+        draw: The random stream for the times and the ends of calls.
     """
 
     runner: LaneRunner
@@ -64,7 +64,7 @@ class UserHandlers:
 
     @property
     def longest(self) -> float:
-        """The most simulated seconds of a call at any worker."""
+        """The longest call at any worker, in simulated seconds."""
         return max((most for _, most in self.takes.values()), default=0.0)
 
     def started(self, name: str) -> None:
@@ -73,13 +73,13 @@ class UserHandlers:
             self._served[name] = self.casts[name]()
 
     def close(self) -> None:
-        """Close the loop in which coroutines ran."""
+        """Close the event loop of the coroutines."""
         if self._loop is not None:
             self._loop.close()
             self._loop = None
 
     def call(self, name: str, lane: LinkQueue, id: int) -> None:
-        """Begin a call: the function is called some time before its end."""
+        """Begin a call: the function itself runs some time before the end of the call."""
         least, most = self.takes[name]
         takes = self.draw.uniform(least, most) * self.runner.slow.get(name, 1.0)
         moment = takes * self.draw.random()
@@ -144,7 +144,7 @@ class UserHandlers:
         job.killed += 1
         self.injector.counts[death] += 1
         if not self.runner.is_current(name, lane, id):
-            return  # the handler's own doing: it cancelled the job, for example
+            return  # the handler itself may have cancelled the job
         if death is Fault.KILL_HANDLER:
             self.runner.bereave(name, lane)
             return

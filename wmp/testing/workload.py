@@ -1,6 +1,6 @@
-"""What a world is asked to do: submissions, what each job does at its worker, cancellations.
+"""The workload of a world: submissions, the tasks of jobs at their workers, cancellations.
 
-Drawn from one random stream, before anything happens.
+A workload is drawn from one random stream, before the world begins.
 """
 
 from __future__ import annotations
@@ -17,23 +17,23 @@ __all__ = ["Leave", "SubmitBatch", "Task", "Wish", "Workload", "draw_batch", "dr
 
 @frozen
 class Task:
-    """One job: its payload, which no other job of the world has, and what its handler does."""
+    """One job: its payload, unique in the world, and its handler's behaviour."""
 
     payload: bytes
     takes: float
-    """Seconds."""
+    """In seconds."""
     fails: bool
     heeds: bool
-    """Ends early when its cancelled flag is raised."""
+    """Whether the task ends early when its cancelled flag is raised."""
 
     @property
     def outcome(self) -> Outcome:
-        """How it ends when nobody interrupts it."""
+        """The outcome without an interruption."""
         return Outcome.ERROR if self.fails else Outcome.OK
 
     @property
     def result(self) -> bytes:
-        """What its handler makes, to the byte."""
+        """The exact result of the handler."""
         return (b"failed " if self.fails else b"did ") + self.payload
 
 
@@ -52,7 +52,7 @@ class SubmitBatch:
 
 @frozen
 class Wish:
-    """The submitter of a batch no longer wants some of it."""
+    """A cancellation of some jobs of a batch by their submitter."""
 
     at: float
     batch: int
@@ -61,7 +61,7 @@ class Wish:
 
 @frozen
 class Leave:
-    """A worker drains; it is started again afterwards."""
+    """A worker drains, and starts again afterwards."""
 
     at: float
     worker: str
@@ -69,7 +69,7 @@ class Leave:
 
 @frozen
 class Workload:
-    """All that a world is asked to do."""
+    """All submissions, cancellations and departures of a world."""
 
     batches: tuple[SubmitBatch, ...]
     wishes: tuple[Wish, ...]
@@ -77,7 +77,7 @@ class Workload:
 
 
 def draw_workload(topology: Topology, until: float, draw: Random) -> Workload:
-    """Draw the batches, in the order of time, what of them is cancelled, and who leaves."""
+    """Draw the batches in the order of time, their cancellations, and the departures of workers."""
     batches = []
     times = sorted(draw.uniform(0, until) for _ in range(draw.randint(2, 6)))
     for number, at in enumerate(times):
@@ -97,13 +97,13 @@ def draw_workload(topology: Topology, until: float, draw: Random) -> Workload:
 
 
 def draw_batch(topology: Topology, at: float, name: str, count: int, draw: Random) -> SubmitBatch:
-    """Draw one batch that somebody can do, for a manager that somebody serves."""
+    """Draw one batch that a worker can do, for a manager that has workers."""
     manager = draw.choice(topology.managers)
     kind = draw.choice(topology.kinds(manager))
     takes = draw.choice((0.0, 0.0, 0.002, 0.05, 0.4, 1.5))
     tasks = []
     for row in range(count):
-        # Some do not fit in the columns and travel in a frame of their own.
+        # Some payloads do not fit in the columns, and travel in a frame of their own.
         padding = b"." * (5000 if draw.random() < 0.05 else 0)
         payload = f"{manager} {name}.{row} ".encode() + padding
         fails, heeds = draw.random() < 0.1, draw.random() < 0.5

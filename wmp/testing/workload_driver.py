@@ -1,4 +1,4 @@
-"""Hands the workload of a world to its managers, and knows what each job's result must be."""
+"""Submits the workload of a world to its managers, and knows each job's result."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ __all__ = ["WorkloadDriver"]
 
 @define(eq=False)
 class WorkloadDriver:
-    """Submits batches and cancels jobs of them.
+    """Submits batches and cancels some of their jobs.
 
     Args:
-        network: Where the managers are.
-        agenda: When what is submitted.
-        fleet: Which processes run.
-        history: Where what was accepted is recorded.
+        network: Has the managers.
+        agenda: Holds the times of submissions and cancellations.
+        fleet: Knows the running processes.
+        history: Records accepted jobs.
     """
 
     network: Network
@@ -34,7 +34,7 @@ class WorkloadDriver:
     fleet: Fleet
     history: History
     tasks: dict[bytes, Task] = field(factory=dict, init=False)
-    """By payload."""
+    """The task of each payload."""
     _submitted: dict[int, tuple[str, int, range]] = field(factory=dict, init=False)
     """Number of a batch to its manager, the manager's epoch and the jobs' ids."""
 
@@ -48,7 +48,7 @@ class WorkloadDriver:
             self.agenda.at(leave.at, self.fleet.drain, leave.worker)
 
     def offer(self, batch: SubmitBatch, number: int | None = None) -> None:
-        """Submit a batch, if its manager takes any."""
+        """Submit a batch, if its manager runs."""
         name = batch.manager
         if not self.network.alive(name):
             return
@@ -66,7 +66,7 @@ class WorkloadDriver:
             self._submitted[number] = (name, self.fleet.peer(name)[1], ids)
 
     def probe(self, draw: Random) -> None:
-        """Submit one more job to every manager, now that nothing is left to do."""
+        """Submit one more job to every manager, after all others have ended."""
         topology = self.fleet.topology
         for name in topology.managers:
             if self.network.alive(name):
@@ -75,7 +75,7 @@ class WorkloadDriver:
                 self.offer(evolve(batch, kind=draw.choice(topology.kinds(name))))
 
     def accepted(self, owner: Peer, event: Submitted) -> None:
-        """Record that a manager took jobs in."""
+        """Record that a manager accepted jobs."""
         for id, payload in zip(event.ids, event.payloads, strict=True):
             task = self.tasks[bytes(payload)]
             end = End.ERROR if task.fails else End.OK

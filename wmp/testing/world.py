@@ -1,7 +1,7 @@
 """One seed, one world: the machines of a small fleet in virtual time, with faults.
 
 A :class:`World` draws a topology, faults and a workload from its seed, plays them in a
-:class:`~wmp.testing.simulation.Simulation` and reports how that went.
+:class:`~wmp.testing.simulation.Simulation` and reports the outcome.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ __all__ = ["World", "WorldReport", "simulate"]
 
 @frozen
 class WorldReport:
-    """How a world went."""
+    """The outcome of a world."""
 
     seed: int
     violation: Violation | None
@@ -35,17 +35,17 @@ class WorldReport:
     """Virtual time that passed."""
     steps: int
     messages: int
-    """Put on a connection, by any node."""
+    """Messages put on a connection, by any node."""
     jobs: int
     begun: int
     """Executions."""
     ends: dict[str, int]
     faults: dict[str, int]
-    """How often each kind struck."""
+    """The number of strikes of each fault."""
     met: float
-    """The longest that a job without faults waited for an idle worker, in seconds."""
+    """The longest wait, in seconds, of a job for an idle worker after the faults."""
     trace: tuple[str, ...] = ()
-    """The last steps (of a violation) or all of them (when asked for), in words."""
+    """The last steps (after a violation) or all steps (on request), in words."""
 
 
 @define(eq=False, kw_only=True)
@@ -53,10 +53,10 @@ class World:
     """A seeded world.
 
     Args:
-        seed: All of it.
-        keep: How many steps of the trace are kept; None for all.
-        journals: Where its nodes write what they do, if they do.
-        history: What is known of its jobs, and held to the invariants.
+        seed: Decides the whole world.
+        keep: The number of trace steps that are kept; None for all.
+        journals: The journals of the nodes; None for none.
+        history: Records the facts about jobs, and checks the invariants.
     """
 
     seed: int
@@ -97,7 +97,7 @@ class World:
             self._play()
         except Violation as error:
             violation = error
-        except Exception as error:  # noqa: BLE001 - a machine's defect is what we look for
+        except Exception as error:  # noqa: BLE001 - any exception is a defect of a machine
             violation = Violation("no crash", f"{type(error).__name__}: {error}")
             violation.__cause__ = error
         if self.journals is not None:
@@ -105,7 +105,7 @@ class World:
         return self._report(violation)
 
     def open(self) -> None:
-        """Add the nodes, and put on the agenda when they start, what is asked and what strikes."""
+        """Add the nodes; schedule their starts, the workload and the faults."""
         simulation, fleet = self.simulation, self.simulation.fleet
         simulation.begin_faults(self.faults)
         nodes = {**dict.fromkeys(self.topology.managers, ()), **self.topology.uplinks}
@@ -132,7 +132,7 @@ class World:
         simulation.checks.look()
 
     def _wait(self) -> None:
-        """Let everything end, one after the other, READY backed off."""
+        """Wait until all jobs have ended, one after the other, with READY backed off."""
         simulation = self.simulation
         work = sum(batch.tasks[0].takes * len(batch.tasks) for batch in self.workload.batches)
         slow = max(0.0, simulation.agenda.latest(self.handlers.end) - simulation.now)

@@ -1,4 +1,4 @@
-"""What is held of a world at every step: the history's invariants and the machines' own."""
+"""The checks of a world at every step: the history's invariants and the machines' own."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ from wmp.testing.trace import Trace
 __all__ = ["WorldChecks"]
 
 _CHECK_EVERY = 24
-"""Events between two looks into the machines."""
+"""Events between two checks of the machines' tables."""
 
 
 @define(eq=False)
 class WorldChecks:
-    """Records what every node does, and holds it against what must be so.
+    """Records the actions of every node, and checks the invariants.
 
     Args:
-        network: The nodes.
+        network: Has the nodes.
         fleet: Restarts the nodes whose machines halt.
-        clocks: What each node's clock shows.
-        observer: Records in the history what the nodes do.
-        trace: Where every step is recorded.
-        journals: Where the nodes write what they do, if they do.
+        clocks: Has the time on each node's clock.
+        observer: Records in the history the nodes' actions.
+        trace: Records every step.
+        journals: The journals of the nodes; None for none.
     """
 
     network: Network
@@ -48,16 +48,16 @@ class WorldChecks:
     trace: Trace
     journals: Journals | None
     looks: bool = field(default=True, init=False)
-    """Whether machines are looked into: only where their bounds are known."""
+    """Whether the machines' tables are checked; only where their bounds are known."""
     accepted: Callable[[Peer, Submitted], None] = field(init=False)
-    """Records in the history what a manager took in."""
+    """Records in the history the jobs that a manager accepted."""
     ends: Counter[End] = field(factory=Counter, init=False)
 
     def handled(self, name: str, event: object, actions: Sequence[Action]) -> None:
-        """Record what a node did.
+        """Record the actions of a node.
 
         Raises:
-            Violation: It breaks an invariant.
+            Violation: An invariant is broken.
         """
         node, now = self.network.nodes[name], self.clocks.shown[name]
         self.trace.step(self.network.now, name, event, actions)
@@ -79,7 +79,7 @@ class WorldChecks:
             self.look()
 
     def look(self) -> None:
-        """Hold the machines' tables and their own invariants against what is known.
+        """Hold the machines' tables against their bounds, and check the machines' own invariants.
 
         Raises:
             Violation: "no crash" or "tables are bounded".

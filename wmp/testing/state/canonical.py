@@ -1,13 +1,13 @@
-"""What decides how a machine goes on, in a form in which equal means "behaves the same".
+"""The state that decides a machine's future, in a form in which equal means "behaves the same".
 
-An :class:`Outline` takes a state apart: its *shape* is what must be equal as it stands; *times*
-count from now only; *numbers* belong to series, in which only their order counts, or, in the
-numbered streams, how far they are apart. :func:`canonical` puts outlines together again,
-those of one machine, or of a whole world, where a lock's number at the manager is the same
-as at the worker and in a message on its way.
+An :class:`Outline` takes a state apart. Its *shape* must be equal as it stands. Its *times*
+count from now. Its *numbers* belong to series, in which only their order counts, or their
+distance in the numbered streams. :func:`canonical` joins outlines, of one machine or of a whole
+world. In a world the number of a lock is the same at the manager, at the worker and in a message
+on its way.
 
-Two numbers must not lose their value: 0, for "none", is part of the shape; and 1 of a stream
-begins it (spec §7), so streams are moved down to 2 and no further.
+Two numbers must keep their values: 0 means "none" and is part of the shape; 1 begins a stream
+(spec §7), so streams are moved down to 2 and no further.
 """
 
 from __future__ import annotations
@@ -46,18 +46,18 @@ __all__ = [
 ]
 
 Series = tuple[Any, ...]
-"""What a number belongs to: its kind, and whose it is."""
+"""The series of a number: its kind, and the nodes that it belongs to."""
 
 Snapshot = tuple[Hashable, ...]
-"""A canonical state: compare it, hash it, look at it in a debugger; its form may change."""
+"""A canonical state: compare it, hash it, look at it in a debugger. Its form may change."""
 
 _FAR: Final = 1 << 50
-"""Added to times in microseconds: none is negative then. CPython hashes -1 and -2 alike."""
+"""Added to times in microseconds to make them positive: CPython hashes -1 and -2 alike."""
 
 DOWN: Final = "down"
-"""Kind of a series: what managers number, by (manager, worker, session)."""
+"""The kind of the series that managers number, by (manager, worker, session)."""
 UP: Final = "up"
-"""Kind of a series: what workers number, by (manager, worker, session)."""
+"""The kind of the series that workers number, by (manager, worker, session)."""
 
 
 @frozen(eq=False)
@@ -67,16 +67,15 @@ class Outline:
     shape: Hashable
     times: tuple[float, ...] = ()
     past: tuple[tuple[float, float], ...] = ()
-    """(time, age): a time that lies longer back than ``age`` means the same as one that lies
-    just so long back."""
+    """(time, age): all times that are ``age`` or more in the past mean the same."""
     ahead: tuple[float, ...] = ()
-    """Times that mean nothing any more when they are over."""
+    """Times that mean nothing once they have passed."""
     numbers: tuple[tuple[Series, tuple[int, ...]], ...] = ()
 
 
 @define(eq=False)
 class Pen:
-    """Collects times and numbers while a shape is drawn, always in the same order."""
+    """Collects times and numbers while a shape is made, always in the same order."""
 
     times: list[float] = field(factory=list)
     past: list[tuple[float, float]] = field(factory=list)
@@ -84,14 +83,14 @@ class Pen:
     _numbers: dict[Series, list[int]] = field(factory=dict)
 
     def number(self, series: Series, number: int) -> bool:
-        """Note a number; False for 0, which is none and belongs in the shape."""
+        """Note a number; False for 0, which means "none" and belongs in the shape."""
         if number:
             self.place(series, number)
             return True
         return False
 
     def place(self, series: Series, number: int) -> None:
-        """Note a number of a stream, where 0 is a place like any other."""
+        """Note a number of a stream, where 0 is a position like any other."""
         numbers = self._numbers.get(series)
         if numbers is None:
             self._numbers[series] = [number]
@@ -99,13 +98,13 @@ class Pen:
             numbers.append(number)
 
     def outline(self, shape: Hashable) -> Outline:
-        """What was collected, with its shape."""
+        """Make an outline of a shape and the collected times and numbers."""
         numbers = tuple([(series, tuple(found)) for series, found in self._numbers.items()])
         return Outline(shape, tuple(self.times), tuple(self.past), tuple(self.ahead), numbers)
 
 
 def canonical(outlines: Sequence[Outline], now: float) -> Snapshot:
-    """Put outlines together: times from ``now`` on, numbers by their order.
+    """Join outlines: times from ``now`` on, numbers by their order.
 
     Args:
         outlines: Parts in a fixed order.
@@ -122,7 +121,7 @@ def canonical(outlines: Sequence[Outline], now: float) -> Snapshot:
     parts: list[Hashable] = []
     for outline in outlines:
         parts.append(outline.shape)
-        # Rounded: the same moment may have been reckoned in different ways.
+        # Rounded: one moment may have been computed in different ways.
         if outline.times:
             parts.append(tuple([round((t - now) * 1e6) + _FAR for t in outline.times]))
         if outline.past:
@@ -142,22 +141,22 @@ def _places(series: Series, numbers: set[int]) -> dict[int, int]:
     return {number: place for place, number in enumerate(sorted(numbers))}
 
 
-# -- what machines have in common
+# -- common parts of machines
 
 
 def amounts(mapping: Mapping[str, int]) -> tuple[tuple[str, int], ...]:
-    """A mapping as a value."""
+    """Give a mapping as a hashable value."""
     return tuple(sorted(mapping.items())) if len(mapping) > 1 else tuple(mapping.items())
 
 
 def ranks(numbers: Sequence[int]) -> tuple[int, ...]:
-    """The order of numbers that nobody else knows; equal ones stay equal, 0 stays 0."""
+    """Give the order of private numbers; equal numbers stay equal, and 0 stays 0."""
     order = {number: rank for rank, number in enumerate(sorted({0, *numbers}))}
     return tuple([order[number] for number in numbers])
 
 
 def value_shape(value: Any) -> Hashable:
-    """A field's value as a hashable one."""
+    """Give a field's value in a hashable form."""
     if isinstance(value, Mapping):
         return tuple([(key, value_shape(value[key])) for key in sorted(value, key=str)])
     if isinstance(value, (list, tuple)):
@@ -168,7 +167,7 @@ def value_shape(value: Any) -> Hashable:
 def stream_shape(
     pen: Pen, stream: Stream, manager: Peer, worker: Peer, *, at_manager: bool
 ) -> Hashable:
-    """Both streams of a session, as one of its ends knows them."""
+    """Give both streams of a session, as one of its ends sees them."""
     session = stream.session
     pen.number(("session", manager), session)
     out, back = (DOWN, UP) if at_manager else (UP, DOWN)
@@ -181,15 +180,15 @@ def stream_shape(
         pen.times.append(message.sent_at)
         fields, columns = message.fields, message.columns
         shape = _fields_shape(pen, message.command, fields, manager, worker, session)
-        # How often it left decides what a manager counts, and nothing at a worker.
+        # How often a message was sent matters to a manager's counters, and not at a worker.
         sends = message.sends if at_manager and message.command is Command.TAKE else 0
         kept.append((message.command, shape, columns and _columns_shape(columns), sends))
-    # A gap that was asked for before the last message in order means nothing any more.
+    # A gap that was reported before the last message in order means nothing any more.
     return tuple(kept), stream._asked == stream.received + 1, stream.unacked_bytes
 
 
 def timer_names(pen: Pen, timers: Timers[Any], lock: Mapping[bytes, Series]) -> Hashable:
-    """Timers in the order in which they ring.
+    """Give the timers in the order in which they fire.
 
     Args:
         lock: The series of the locks of each peer, by its identity.
@@ -214,7 +213,7 @@ _BY_WORKERS: Final = SENT_BY_WORKERS - SENT_BY_MANAGERS
 
 
 def outline_message(message: Message) -> Outline:
-    """A message on its way. Its numbers belong to the pair of end nodes that it is between."""
+    """Outline a message on its way. Its numbers belong to the pair of its two end nodes."""
     pen = Pen()
     other: Peer = (message.to[-1], message.to[-2]) if message.to else (b"", 0)  # type: ignore[assignment]
     manager, worker = message.sender, other
@@ -242,7 +241,7 @@ def _fields_shape(
     worker: Peer,
     session: int,
 ) -> Hashable:
-    """Fields without what is numbered."""
+    """Give fields without the numbered ones."""
     rest: list[Hashable] = []
     mine, theirs = (UP, DOWN) if command in _BY_WORKERS else (DOWN, UP)
     about_lock = fields.get(Field.ABOUT) == Command.GIVE
@@ -258,7 +257,7 @@ def _fields_shape(
         elif key == Field.LOCK or (key == Field.ABOUT_NUMBER and about_lock):
             pen.number(("lock", worker), value)
         elif key == Field.ABOUT_NUMBER:
-            continue  # for people
+            continue  # text for people decides nothing
         else:
             rest.append((key, value_shape(value)))
             continue

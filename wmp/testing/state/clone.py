@@ -1,10 +1,10 @@
-"""A cheap copy of a machine: what has an identity is copied, what is a value is shared.
+"""A cheap copy of a machine: objects with an identity are copied, values are shared.
 
-The house draws the line itself: ``attrs.define(eq=False)`` makes things with an identity,
-everything else that a machine holds is a container of the standard library or a value
-(numbers, bytes, tuples of them, ``attrs.frozen``). So payloads, messages and settings are
-never copied, references inside a machine, cycles and bound methods included, lead to the copy's
-own parts, and a class that comes later needs no word here.
+``attrs.define(eq=False)`` marks objects with an identity. Everything else in a machine is a
+container of the standard library or a value (numbers, bytes, tuples of values,
+``attrs.frozen``). So payloads, messages and settings are never copied. References inside a
+machine, cycles and bound methods included, lead to the copy's own parts. A later class needs no
+change here.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ _FLAT: Final = frozenset(
         "Timers._heap",
     }
 )
-"""Containers of values alone. To look into them would be right too, and slower."""
+"""Containers of values alone. Copying their items would be right too, and slower."""
 
 
 def clone(thing: _Thing) -> _Thing:
-    """Copy ``thing`` and all that belongs to it.
+    """Copy ``thing`` and all objects that belong to it.
 
-    The copy and the original behave the same, and what happens to one leaves the other
-    alone. Functions are shared: a policy that keeps state of its own is asked by both.
+    The copy and the original behave the same, and a change of one leaves the other alone.
+    Functions are shared: a policy with a state of its own is called by both.
     """
     return cast(_Thing, _copy(thing, {}))
 
@@ -69,7 +69,7 @@ def _copy_ordered(value: OrderedDict[Any, Any], memo: _Memo) -> OrderedDict[Any,
 
 
 def _copy_counter(value: Counter[Any], memo: _Memo) -> Counter[Any]:
-    return value.copy()  # numbers, whatever is counted
+    return value.copy()  # all counts are numbers
 
 
 def _copy_list(value: list[Any], memo: _Memo) -> list[Any]:
@@ -81,7 +81,7 @@ def _copy_deque(value: deque[Any], memo: _Memo) -> deque[Any]:
 
 
 def _copy_set(value: set[Any], memo: _Memo) -> set[Any]:
-    return set(value)  # what is in a set is hashed by value: nothing to copy
+    return set(value)  # items of a set are hashed by value: nothing to copy
 
 
 def _copy_array(value: array[Any], memo: _Memo) -> array[Any]:
@@ -111,11 +111,11 @@ _COPIERS: dict[type, _Copier | None] = {
     array: _copy_array,
     MethodType: _copy_method,
 }
-"""How to copy each type; None for one that is shared. Grows by what is met."""
+"""How to copy each type; None for a shared one. New types are added as they occur."""
 
 
 def _learn(kind: type) -> _Copier | None:
-    """Decide once a type."""
+    """Choose the copier of a type, once."""
     copier: _Copier | None = None
     if attrs.has(kind) and kind.__eq__ is object.__eq__:
         copier = _entity(kind)
@@ -124,8 +124,8 @@ def _learn(kind: type) -> _Copier | None:
 
 
 def _entity(kind: type) -> _Copier:
-    """A copier of a class with identity, written out field by field as attrs writes ``__init__``:
-    half of an explorer's time would go into loops over names."""
+    """Make a copier of a class with identity, written out field by field as attrs writes
+    ``__init__``: loops over names would take half of an explorer's time."""
     lines = [
         "def copy(value, memo):",
         "    key = id(value)",
@@ -145,5 +145,5 @@ def _entity(kind: type) -> _Copier:
         ]
     lines.append("    return new")
     names = {"make": object.__new__, "kind": kind, "copiers": _COPIERS, "learn": _learn}
-    exec("\n".join(lines), names)  # names of fields, nothing from outside
+    exec("\n".join(lines), names)  # only names of fields are put in
     return cast(_Copier, names["copy"])

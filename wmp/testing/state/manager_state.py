@@ -1,4 +1,4 @@
-"""The outline of a manager: what it remembers, as far as it decides how it goes on."""
+"""The outline of a manager: the part of its state that decides its future."""
 
 from __future__ import annotations
 
@@ -38,15 +38,15 @@ LEFT_OUT: Final = {
     "Leases._ends": "empty between two events",
     "Leases._payloads": "empty between two events",
     "Leases._attempts": "empty between two events",
-    "Give.until": "stands among the timers",
-    "Grant.left": "follows from whom the jobs' numbers lead to",
+    "Give.until": "is among the timers",
+    "Grant.left": "follows from the jobs of these numbers",
     "ManagerMachine.policy": "settings",
     "ManagerMachine._sessions": "the next is above all others anyway",
     "WorkerSelection.policy": "settings",
     "WorkerSelection.scan": "settings",
     "WorkerSelection.on_policy_error": "settings",
     "WorkerSelection._places": "the next is above all others anyway",
-    "_Profile.members": "follows from whose profile it is",
+    "_Profile.members": "follows from the profile's workers",
     "Outbound.actions": "empty between two events",
     "Outbound.dropped": "statistics",
     "Outbound.kept_bytes": "follows from the streams",
@@ -60,19 +60,19 @@ LEFT_OUT: Final = {
     "RemoteWorker.granted": "how many jobs its grants have",
     "RemoteWorker.held": "how many jobs of each kind it was leased",
     "RemoteWorker.done": "statistics; a policy that asks for it sees more than a snapshot",
-    "RemoteWorker.room_reports": "stands with each refusal, as how far that is ahead of it",
-    "Stream.size": "follows from what is kept",
+    "RemoteWorker.room_reports": "is in each refusal, as the distance between the two",
+    "Stream.size": "follows from the kept messages",
     "ManagerMachine._stories": "remembers what happened, and decides nothing",
     "Timers._heap": "the same timers, with leftovers",
     "Timers._ties": "only the order counts",
     "Kept.number": "follows from the stream",
     "Kept.size": "follows from the payloads",
 }
-"""Fields that an outline does not have, and why."""
+"""Fields that an outline leaves out, with the reason."""
 
 
 def all_jobs(manager: ManagerMachine) -> dict[int, JobRecord]:
-    """The records of all jobs that have not ended, by number; to be looked at only."""
+    """The records of all jobs that have not ended, by number; for reading only."""
     leases, batches = manager._scheduler.leases, manager._scheduler.queues.batches
     jobs: dict[int, JobRecord] = {}
     for batch in batches:
@@ -84,7 +84,7 @@ def all_jobs(manager: ManagerMachine) -> dict[int, JobRecord]:
 
 
 def outline_manager(manager: ManagerMachine) -> Outline:
-    """Draw a manager."""
+    """Outline a manager."""
     pen = Pen()
     me, scheduler = manager._me, manager._scheduler
     workers = [manager._workers[identity] for identity in sorted(manager._workers)]
@@ -143,7 +143,7 @@ def _job_shape(pen: Pen, job: JobRecord, manager: ManagerMachine) -> Hashable:
         pen.times.append(job.deadline)
     refusing = []
     for identity, refusal in sorted(job.refused.items(), key=_by_identity) if job.refused else ():
-        # How often it must speak first; an old refusal still counts towards the next one.
+        # The READYs that the worker must send first; an old refusal counts towards the next one.
         worker = manager._workers.get(identity)
         same = worker is not None and worker.stream.session == refusal.session
         more = refusal.reports - worker.room_reports if same and worker is not None else -1
@@ -170,7 +170,7 @@ def _by_identity(item: tuple[bytes, Refusal]) -> bytes:
 def _queue_shape(queue: Queue) -> Hashable:
     lines = []
     for priority, line in sorted(queue._lines.items()):
-        # Jobs that ended while they waited are skipped when they surface.
+        # Jobs that ended in the queue are skipped when they come first.
         ids = [job.id for job in line.back if job.state is JobState.QUEUED]
         for batch in line.new:
             ids += batch.ids
@@ -180,7 +180,7 @@ def _queue_shape(queue: Queue) -> Hashable:
 
 
 def _offers_shape(offers: WorkerSelection) -> Hashable:
-    """The workers with credit, and with open GIVEs, oldest place first; and all that count."""
+    """Give workers with credit, workers with open GIVEs, oldest place first, and all workers."""
     profiles = [p for p in offers._profiles.values() if p.credited or p.giving]
     credited = [(place, id) for p in profiles for id, (place, _) in p.credited.items()]
     giving = [(place, id) for p in profiles for id, (place, _) in p.giving.items()]

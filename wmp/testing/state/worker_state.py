@@ -1,4 +1,4 @@
-"""The outline of a worker: what it remembers, as far as it decides how it goes on."""
+"""The outline of a worker: the part of its state that decides its future."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ LEFT_OUT: Final = {
     "RunQueue._turn": "the next is above all others anyway",
     "RunQueue.parked": "follows from the lines",
     "RunningLane.since": "matters for the throughput only",
-    "Stream.size": "follows from what is kept",
+    "Stream.size": "follows from the kept messages",
     "Throughput.places": "settings",
     "Throughput.window": "follows from the means",
     "Throughput.means": "matter while the window or the size of bundles follows from them",
@@ -65,15 +65,15 @@ LEFT_OUT: Final = {
     "WorkerOutbound.kept_bytes": "follows from the streams",
     "WorkerOutbound.resend": "settings",
 }
-"""Fields that an outline does not have, and why."""
+"""Fields that an outline leaves out, with the reason."""
 
 
 def outline_worker(worker: WorkerMachine) -> Outline:
-    """Draw a worker."""
+    """Outline a worker."""
     pen = Pen()
     links, settings, executions = worker._links, worker.settings, worker._executions
     me = worker._outbound.me
-    interval = max(0.01, settings.ping)  # no manager's is longer
+    interval = max(0.01, settings.ping)  # no manager has a longer interval
     states = []
     for link in links.states:
         pen.times.append(link.received_at)
@@ -111,7 +111,7 @@ def _gone_shape(pen: Pen, worker: WorkerMachine) -> Hashable:
 
 
 def _asked_shape(pen: Pen, me: Peer, manager: RemoteManager, asked: dict[bytes, int]) -> bool:
-    """Which answer the manager was asked to acknowledge last, while draining."""
+    """Note which answer the manager was last asked to acknowledge, while draining."""
     if not asked or manager.identity not in asked or manager.stream is None:
         return False
     series: Series = (UP, manager.peer, me, manager.stream.session)
@@ -125,7 +125,7 @@ def _manager_shape(
     me, peer, stream, wake = worker._outbound.me, manager.peer, manager.stream, manager.wake
     series: Series = ("lock", me)
     pen.times.append(manager.received_at)
-    # A PING is due one interval after these, or three: longer ago is the same.
+    # A PING is due one interval or three after these times; all longer ago are the same.
     pen.past += (
         (manager.sent_at, interval),
         (manager.pinged_at, 3 * interval),
@@ -135,7 +135,7 @@ def _manager_shape(
     locks = []
     for lock in worker._locks.of(manager.identity).values():
         pen.number(series, lock.number)
-        # NO in the first half of the hold is too early.
+        # In the first half of the hold a NO is too early.
         pen.past.append((lock.opened, lock.hold / 2))
         locks.append((lock.needs, lock.want, lock.reserved, lock.hold, lock.state.value))
     return (
