@@ -145,7 +145,7 @@ def test_an_interrupted_run_tells_what_there_is_and_does_not_pass(monkeypatch, c
     assert main(["--seeds", "0:50", "--json"]) == 130
     told = capsys.readouterr()
     assert json.loads(told.out)["schedules"] == 2
-    assert "interrupted; this is what there is so far" in told.err
+    assert "interrupted; these are the results so far" in told.err
 
 
 def test_who_is_told_to_end_does_so_with_all_its_processes():
@@ -161,7 +161,7 @@ def test_who_is_told_to_end_does_so_with_all_its_processes():
 
     assert played.returncode == 143, errors
     assert "violations       0" in told
-    assert "interrupted; this is what there is so far" in errors
+    assert "interrupted; these are the results so far" in errors
     assert "Traceback" not in errors
 
 

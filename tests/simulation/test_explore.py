@@ -176,7 +176,7 @@ def test_a_violation_is_told_in_words_and_can_be_replayed(broken, capsys):
     assert "kill w" in text
     assert "m1: got" in text
     *_, again = text.splitlines()
-    assert again.startswith("again: python -m wmp.testing.explore heirs --replay ")
+    assert again.startswith("replay with: python -m wmp.testing.explore heirs --replay ")
 
     assert main(["heirs", "--replay", again.split()[-1]]) == 1
     text = capsys.readouterr().out
@@ -209,9 +209,9 @@ def test_the_report_is_json(capsys):
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (["--replay", "first,second"], "write their numbers like 3,0,7"),
-        (["--replay", "0,999"], "after 1 moves there is none of number 999: there are "),
-        (["--replay=-1"], "after 0 moves there is none of number -1: there are "),
+        (["--replay", "first,second"], "write numbers, such as 3,0,7"),
+        (["--replay", "0,999"], "after 1 moves there is no move 999: the state has "),
+        (["--replay=-1"], "after 0 moves there is no move -1: the state has "),
         (["--states", "0"], "'0' is not a number of states, at least 1"),
     ],
 )

@@ -341,7 +341,7 @@ def test_arguments_that_cannot_be_are_refused():
 def test_a_handler_cannot_run_its_own_world():
     world = SimulatedWorld(0, ())
     world.worker(lambda payload: world.run())
-    with pytest.raises(JobFailed, match="a handler must not let its own world run"):
+    with pytest.raises(JobFailed, match="a handler must not run its own world"):
         world.submit(b"").result()
 
 

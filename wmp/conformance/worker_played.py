@@ -318,9 +318,9 @@ class PlayedWorker(PlayedPeer):
     def understand(self, received: ReceivedMessage) -> None:
         session = received["session"]
         if session is not None and session <= self._older:
-            raise Broken("WMP-9.7", f"session {session} is that of an older epoch")
+            raise Broken("WMP-9.7", f"session {session} belongs to an older epoch")
         if session is not None and session > self.session:
-            # In a session without numbers the manager keeps the session (WMP-7.5).
+            # The manager keeps a session in which no number was used (WMP-7.5).
             if (self.session or self._forgotten) and session != self._forgotten:
                 self._lose_all()
                 for lock in self._locks.values():

@@ -76,7 +76,7 @@ def a_connection_is_no_identity(talk: ManagerTalk) -> None:
     talk.check(pong["ready"] is None, "one worker has the READY of the other")
     first.move(talk.wire.dial(), hops=())
     pong = first.ask()
-    talk.check(pong["ready"] == 1, "its READY is forgotten with its connection", "WMP-1.8")
+    talk.check(pong["ready"] == 1, "the READY is forgotten with the connection", "WMP-1.8")
 
 
 @case("WMP-3.3")

@@ -102,7 +102,7 @@ def answers_follow_the_latest_route(talk: WorkerTalk) -> None:
     manager.pong()
     talk.settle()
     done = manager.expect(Command.DONE, within=1.0 + talk.wire.grace)
-    talk.check(done.jobs == [(job, 1)], f"DONE is about {done.jobs}")
+    talk.check(done.jobs == [(job, 1)], f"DONE has the jobs {done.jobs}")
     talk.check(done.message.to == manager.path[::-1], f"DONE goes to {done.message.to!r}")
 
 

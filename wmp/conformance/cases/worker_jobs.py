@@ -49,7 +49,7 @@ def results_as_they_are(talk: WorkerTalk) -> None:
         payload = b"\x80" * size
         (job,) = manager.run(payload)
         done = manager.expect(Command.DONE, within=2.0)
-        talk.check(done.jobs == [(job, 1)], f"DONE is about {done.jobs}")
+        talk.check(done.jobs == [(job, 1)], f"DONE has the jobs {done.jobs}")
         talk.check(done.payloads == [payload], f"a result of {size} bytes arrives changed")
         if size > 4096:
             apart = len(done.frames) == 3
@@ -92,7 +92,7 @@ def status(talk: WorkerTalk) -> None:
     if received is None:
         talk.inform("no STATUS for a job of role 'slow'")
         return
-    talk.check(received.jobs == [(job, 1)], f"STATUS is about {received.jobs}")
+    talk.check(received.jobs == [(job, 1)], f"STATUS has the jobs {received.jobs}")
     talk.inform("STATUS for a job of role 'slow'")
 
 
@@ -127,7 +127,7 @@ def cancel_another_attempt(talk: WorkerTalk) -> None:
     done = manager.expect(
         Command.DONE, what="CANCEL of an attempt that is not held must be answered"
     )
-    talk.check(done.jobs == [(job, 2)], f"DONE is about {done.jobs}, expected attempt 2")
+    talk.check(done.jobs == [(job, 2)], f"DONE has the jobs {done.jobs}, expected attempt 2")
     talk.check(done.outcomes == [Outcome.CANCELLED], f"the attempt ends as {done.outcomes}")
     manager.done_of(job, within=1.0 + talk.wire.grace)
 
