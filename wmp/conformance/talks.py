@@ -289,7 +289,7 @@ class DeviceTalk(Talk):
         return below, above
 
     def route(self, above: Neighbor, below: Neighbor) -> tuple[Path, Path]:
-        """Learn (``to`` of messages down, ``to`` of messages up) from the device's hops."""
+        """Give (``to`` of messages down, ``to`` of messages up), as the device writes its hops."""
         self._routes += 1
         label = f"route {self._routes}"
 

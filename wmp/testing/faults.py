@@ -131,7 +131,7 @@ def draw_faults(names: list[str], draw: Random) -> Faults:
 
 
 def _draw_strikes(fault: Fault, until: float, draw: Random) -> list[Strike]:
-    """Draw strikes, used or unused: another kind of fault leaves the other kinds as they are."""
+    """Draw one kind's strikes, even for a world without the kind: all worlds draw alike."""
     return [
         Strike(draw.uniform(0, until), fault, draw.random(), draw.random(), draw.random())
         for _ in range(draw.choice((1, 1, 2, 3)))

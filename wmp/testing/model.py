@@ -323,7 +323,7 @@ class Model(Network):
         """Hold that without further faults everything ends, and new jobs end too.
 
         Args:
-            known: Hashes of states from which everything ends; grows.
+            known: Hashes of states from which everything ends; this method adds more.
 
         Raises:
             Violation: "every job ends", or another.
