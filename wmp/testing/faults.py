@@ -131,7 +131,7 @@ def draw_faults(names: list[str], draw: Random) -> Faults:
 
 
 def _draw_strikes(fault: Fault, until: float, draw: Random) -> list[Strike]:
-    """Draw one kind's strikes, even for a world without the kind: all worlds draw alike."""
+    """Draw a fault's strikes, used or not, so that the draws of other faults stay the same."""
     return [
         Strike(draw.uniform(0, until), fault, draw.random(), draw.random(), draw.random())
         for _ in range(draw.choice((1, 1, 2, 3)))
