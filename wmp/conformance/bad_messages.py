@@ -88,7 +88,7 @@ def bad_heads(good: Message) -> Iterator[Bad]:
     if count < 22:
         more = bytes((0xA0 | (count + 1),)) + own[1:]
         twice = bytes((0xA0 | (count + 2),)) + own[1:]
-        yield bad("WMP-2.2", "a key that is there twice", start + twice + b"\x61x\x01\x61x\x02")
+        yield bad("WMP-2.2", "a duplicate key", start + twice + b"\x61x\x01\x61x\x02")
         nested = start + more + b"\x61x" + 30 * b"\x81" + b"\x01"
         yield bad("WMP-2.2", "nesting deeper than 16", nested)
         indefinite = start + more + b"\x61x" + b"\x5f\x41a\xff"

@@ -61,15 +61,15 @@ PROFILES: Final[tuple[str, ...]] = (
 """The profiles that a testee may declare; every peer has ``core``."""
 
 _PIPES = (
-    "a pipe is full only when high-water marks and the buffers of the system are, whose sizes the "
-    "kit does not know; what a peer says about a connection that is gone is WMP-8.8 and 9.12"
+    "a pipe is full only when the high-water marks and the system's buffers are full, and the kit "
+    "does not know their sizes; a lost connection is tested by WMP-8.8 and 9.12"
 )
 _OPTIONS = "options of its own sockets; nothing on the wire shows them"
-_NO_HANDLERS = "it runs no user code"
-_UNREAD = "it does not read what follows the head (WMP-8.4)"
+_NO_HANDLERS = "managers and devices run no user code"
+_UNREAD = "a device reads no frame behind the head (WMP-8.4)"
 _OWN_AFFAIR = (
-    "whether and when a worker hands back what waits is its own affair; what its manager makes of "
-    "that is WMP-6.11"
+    "a worker decides freely whether and when it hands back waiting jobs; WMP-6.11 tests the "
+    "manager's answer"
 )
 
 UNTESTABLE: Final[Mapping[tuple[str, str], str]] = {
@@ -87,4 +87,4 @@ UNTESTABLE: Final[Mapping[tuple[str, str], str]] = {
     ("worker", "WMP-12.1"): _OPTIONS,
     ("device", "WMP-12.1"): _OPTIONS,
 }
-"""(kind of testee, rule that binds it and has no case) to the reason why none can show it."""
+"""(kind of testee, rule that binds it and has no case) to the reason why no case can show it."""

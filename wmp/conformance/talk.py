@@ -88,7 +88,7 @@ class Player(Protocol):
         """The time of the next call of ``wait``; infinity for none."""
 
     def wait(self) -> None:
-        """Do what is due now."""
+        """Act at the due time."""
 
 
 @define(eq=False)

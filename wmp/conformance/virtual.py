@@ -38,7 +38,7 @@ class Testee(Protocol):
         """The time of the next ``tick``; None for none."""
 
     def tick(self, now: float) -> Sends:
-        """Do what is due now."""
+        """Act at the due time."""
 
 
 @runtime_checkable

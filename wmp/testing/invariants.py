@@ -149,9 +149,9 @@ class History:
         job.attempt, job.holder = attempt, worker
 
     def lost(self, owner: Peer, id: int, attempt: int, *, counts: bool = True) -> None:
-        """Record that a lease ended without a result, for a cause that the manager received.
+        """Record that a lease ended without a result, for a cause that the manager knows.
 
-        ``counts``: whether the loss counts against the retries, unlike a refusal.
+        ``counts``: whether the loss counts against the retries; a refusal does not.
         """
         job = self._job(owner, id)
         if job.attempt == attempt and job.holder is not None:

@@ -126,7 +126,7 @@ def garbage(talk: DeviceTalk) -> None:
             side.raw(*frames)
             error = side.expect(Command.ERROR, rule="WMP-10.2")
             talk.check(
-                not error.message.to, "ERROR as the answer to noise has a receiver", "WMP-10.2"
+                not error.message.to, "ERROR in answer to noise must have no receiver", "WMP-10.2"
             )
 
 
@@ -161,7 +161,7 @@ def nothing_is_evaluated(talk: DeviceTalk) -> None:
 
 @case("WMP-10.2", profile="device")
 def errors_find_their_way(talk: DeviceTalk) -> None:
-    """ERROR goes along the reversed ``from`` when that can be read."""
+    """ERROR follows the reversed ``from`` if ``from`` is readable."""
     below, _ = talk.joined()
     path = (*below.path, b"before", 3, b"\x00\x01")
     below.send(Command.BYE, to=(1, b"somebody"), source=path)

@@ -105,7 +105,7 @@ def no_plain_cbor(talk: ManagerTalk) -> None:
 
 @case("WMP-2.2")
 def longer_forms_are_no_reason_to_die(talk: ManagerTalk) -> None:
-    """Integers that are longer than needed are accepted or refused."""
+    """Integers in a longer form than needed are accepted or refused."""
     worker = talk.met()
     head = bytes(codec.encode(Message(Command.PING, (), worker.path, {}))[0])
     # An epoch in eight bytes: the last item before the empty map.

@@ -60,7 +60,7 @@ def answers_follow_the_latest_route(talk: ManagerTalk) -> None:
     talk.check(pong.connection != old, "PONG goes to the old connection")
     talk.check(pong.message.to == worker.path[::-1], f"PONG goes to {pong.message.to!r}")
     talk.submit()
-    wake = worker.expect(Command.WAKE, what="its READY arrived on another route")
+    wake = worker.expect(Command.WAKE, what="the last READY arrived on another route")
     talk.check(wake.connection != old, "WAKE goes to the old connection")
     talk.check(wake.message.to == worker.path[::-1], f"WAKE goes to {wake.message.to!r}")
 
@@ -137,7 +137,7 @@ def wake_where_it_fits(talk: ManagerTalk) -> None:
 def one_job_wakes_one(talk: ManagerTalk) -> None:
     """A waiting job wakes one worker; after each timeout without GIVE at most twice as many."""
     times = _wakes(talk)
-    talk.check(bool(times), "nobody is woken", "WMP-3.6")
+    talk.check(bool(times), "no worker is woken", "WMP-3.6")
     late = 0.6 * talk.wire.grace  # how late a message may arrive
     for place, at in enumerate(times[1:], 2):
         least = 0.25 * ceil(log2(place)) - late - 1e-6
@@ -207,7 +207,7 @@ def everybody_gets_some(talk: ManagerTalk) -> None:
             if taker is not None:
                 break
             talk.wait(max(0.02, talk.wire.grace / 10))
-        talk.check(taker is not None, "nobody is woken", "WMP-3.6")
+        talk.check(taker is not None, "no worker is woken", "WMP-3.6")
         if taker is None:
             return
         woken[taker.name] += 1

@@ -325,7 +325,7 @@ def cancelled_at_a_worker(talk: ManagerTalk) -> None:
     worker.expect(
         Command.CANCEL,
         where=lambda received: (job.id, job.attempt) in received.jobs,
-        what="its submitter cancelled it",
+        what="the submitter cancelled the job",
     )
     worker.done(job, outcome=Outcome.CANCELLED, payloads=[b""])
     talk.end_of(name, "cancelled")

@@ -167,7 +167,7 @@ def goodbye(talk: ManagerTalk) -> None:
     talk.settle()
     worker.bye()
     jobs = other.taken(lock, rule="WMP-9.11")
-    talk.check(len(jobs) == 1, "its lease is not queued again at once")
+    talk.check(len(jobs) == 1, "the job is not queued again at once")
     other.done(*jobs)
     talk.end_of(name)
     talk.submit()

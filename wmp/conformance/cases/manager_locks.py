@@ -103,7 +103,7 @@ def withdrawn_give(talk: ManagerTalk) -> None:
     worker.give(0, lock=lock)
     worker.expect(Command.NO, lock=lock)
     talk.submit()
-    worker.never(Command.TAKE, during=2.0, what="its lock was withdrawn")
+    worker.never(Command.TAKE, during=2.0, what="the lock was withdrawn")
 
 
 @case("WMP-4.6")
@@ -138,5 +138,5 @@ def open_gives_come_first(talk: ManagerTalk) -> None:
     other.ready(1)
     talk.settle()
     talk.submit()
-    holder.expect(Command.TAKE, lock=lock, what="its GIVE is open")
+    holder.expect(Command.TAKE, lock=lock, what="the GIVE is open")
     other.never(Command.WAKE, during=1.0, what="the job was given to an open GIVE")

@@ -105,7 +105,7 @@ def no_plain_cbor(talk: WorkerTalk) -> None:
 
 @case("WMP-2.2")
 def longer_forms_are_no_reason_to_die(talk: WorkerTalk) -> None:
-    """Integers that are longer than needed are accepted or refused."""
+    """Integers in a longer form than needed are accepted or refused."""
     manager, _ = talk.met(), talk.met()
     pong: dict[int | str, Any] = {Field.EXPIRE: talk.ms(6.0), Field.SESSION: manager.session}
     head = bytes(codec.encode(Message(Command.PONG, manager.to, manager.path, pong))[0])

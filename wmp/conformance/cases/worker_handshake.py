@@ -143,7 +143,7 @@ def one_number_for_one_ready(talk: WorkerTalk) -> None:
     first.inbox.clear()
     first.pong(ready=None)
     again = first.expect(Command.READY, rule="WMP-3.13")
-    talk.check(again["ready"] > one["ready"], f"READY {again['ready']} after READY {one['ready']}")
+    talk.check(again["ready"] > one["ready"], f"the number {again['ready']} follows {one['ready']}")
 
 
 @case("WMP-3.9")
@@ -157,7 +157,7 @@ def woken_without_room(talk: WorkerTalk) -> None:
     if ready.command is Command.READY:
         talk.check(ready["credit"] == 0, f"READY of credit {ready['credit']} without capacity")
         talk.check(bool(ready.message.to), "READY of credit 0 has no receiver")
-    second.lock(2.5 + 6 * talk.wire.grace, what="its WAKE is pending and there is capacity")
+    second.lock(2.5 + 6 * talk.wire.grace, what="a WAKE is pending and there is capacity")
 
 
 @case("WMP-3.9")
@@ -166,7 +166,7 @@ def pending_wake_does_not_age(talk: WorkerTalk) -> None:
     first, second = talk.met(), talk.met()
     fill(talk, first, 8.0)
     second.wake(1)
-    second.lock(8.5 + 6 * talk.wire.grace, what="its WAKE is pending and there is capacity")
+    second.lock(8.5 + 6 * talk.wire.grace, what="a WAKE is pending and there is capacity")
 
 
 @case("WMP-3.10")

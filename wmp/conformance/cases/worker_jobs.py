@@ -115,7 +115,9 @@ def cancel_what_runs(talk: WorkerTalk) -> None:
     manager.done_of(job, None, within=2.0 + talk.wire.grace, rule="WMP-6.10")
     outcome = manager.answered[(manager.identity, manager.epoch), job, 1]
     talk.check(outcome in (Outcome.OK, Outcome.CANCELLED), f"the job ends as {outcome}")
-    manager.never(Command.DONE, again=False, during=2.0, rule="WMP-6.6", what="it is answered")
+    manager.never(
+        Command.DONE, again=False, during=2.0, rule="WMP-6.6", what="the job has its answer"
+    )
 
 
 @case("WMP-6.10")
