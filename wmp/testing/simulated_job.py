@@ -1,7 +1,7 @@
 """A job of a simulated world, as the submitting program sees the job.
 
-That program outlives its manager: it submits jobs again whose manager's process ended before
-there was a result.
+That program outlives its manager. When the manager's process ends, the program submits the jobs
+without a result again, to the next manager.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The program that submits the jobs of a world of handlers, and the story of its jobs.
 
-The program outlives its manager: it submits jobs again whose manager's process ended before there
-was a result.
+The program outlives its manager. When the manager's process ends, the program submits the jobs
+without a result again, to the next manager.
 """
 
 from __future__ import annotations

@@ -413,7 +413,7 @@ def another_owner(talk: ManagerTalk) -> None:
     columns = Columns([job.id], [job.attempt], outcomes=[0], payloads=[b"somebody's"])
     worker.send(Command.DONE, columns, manager=(b"somebody", 1))
     error = worker.expect(Command.ERROR)
-    talk.check(error["code"] == ErrorCode.UNKNOWN, f"ERROR {error['code']!r}")
+    talk.check(error["code"] == ErrorCode.UNKNOWN, f"ERROR {error['code']!r}, expected 'unknown'")
     talk.not_ended(name)
     worker.done(job)
     talk.end_of(name)
@@ -434,7 +434,7 @@ def a_job_never_given_out(talk: ManagerTalk) -> None:
     talk.book.finished.add(job.id)
     worker.send(Command.DONE, columns, manager=worker.testee)
     error = worker.expect(Command.ERROR)
-    talk.check(error["code"] == ErrorCode.UNKNOWN, f"ERROR {error['code']!r}")
+    talk.check(error["code"] == ErrorCode.UNKNOWN, f"ERROR {error['code']!r}, expected 'unknown'")
     end = talk.end_of(name)
     talk.check(end.payload == b"mine", f"the manager reported {end.payload!r}")
 

@@ -95,7 +95,9 @@ def older_epoch(talk: ManagerTalk) -> None:
     for command in (Command.BYE, Command.PING):
         worker.send(command, source=old, session=None, ack=None)
         error = worker.expect(Command.ERROR)
-        talk.check(error["code"] == ErrorCode.SUPERSEDED, f"ERROR {error['code']!r}")
+        talk.check(
+            error["code"] == ErrorCode.SUPERSEDED, f"ERROR {error['code']!r}, expected 'superseded'"
+        )
         about = error["about_peer"]
         talk.check(about is not None and tuple(about) == old, f"ERROR is about {about!r}")
     worker.done(job)

@@ -167,7 +167,9 @@ def older_epoch(talk: WorkerTalk) -> None:
         Command.WAKE, source=source, count=1, role="echo", needs={"slots": 1}, session=9, ack=0
     )
     error = manager.expect(Command.ERROR)
-    talk.check(error["code"] == ErrorCode.SUPERSEDED, f"ERROR {error['code']!r}")
+    talk.check(
+        error["code"] == ErrorCode.SUPERSEDED, f"ERROR {error['code']!r}, expected 'superseded'"
+    )
     about = error["about_peer"]
     talk.check(about is not None and tuple(about) == old, f"ERROR is about {about!r}")
     manager.never(Command.GIVE, where=manager.is_open, what="an older epoch woke the worker")

@@ -232,7 +232,7 @@ def no_for_no_lock(talk: WorkerTalk) -> None:
     manager.clear()
     manager.no(lock.number + 1000)
     error = manager.expect(Command.ERROR, what="that lock was never given")
-    talk.check(error["code"] == ErrorCode.UNKNOWN, f"ERROR {error['code']!r}")
+    talk.check(error["code"] == ErrorCode.UNKNOWN, f"ERROR {error['code']!r}, expected 'unknown'")
 
 
 @case("WMP-4.14")
