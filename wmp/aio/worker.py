@@ -42,6 +42,9 @@ DRAIN_TIMEOUT = 5.0
 _POOL_TIMEOUT = 2.0
 """Seconds that a pool gets to stop."""
 
+_POOL_DESCRIPTORS = 8
+"""File descriptors of a pool; a worker process has three more in this process."""
+
 _SHOWN = 5
 """Jobs that a line of the log names at most."""
 
@@ -211,6 +214,7 @@ class Worker(AsyncServer[WorkerSettings]):
 
         Raises:
             ConfigError: No handlers, or a process pool cannot get at one.
+            TransportError: This process has too few file descriptors left.
             ClosedError: It was closed.
         """
         self._node.check_open()
@@ -218,6 +222,8 @@ class Worker(AsyncServer[WorkerSettings]):
             return
         if not self._handlers:
             raise ConfigError("a worker needs a handler: pass handlers= or use @worker.handler()")
+        processes = self._slots if self._pool_kind == "process" else 0
+        self._node.check_descriptors(_POOL_DESCRIPTORS + 3 * processes)
         self._starting = True
         settings = attrs.evolve(self._settings, roles=tuple(self._handlers))
         pool = open_pool(

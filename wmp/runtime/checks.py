@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Iterable, Mapping
 from math import isfinite
 from typing import Final
 
-from wmp.errors import ConfigError
+from wmp.errors import ConfigError, TransportError
 from wmp.message import Limits
 
 __all__ = [
@@ -15,6 +17,7 @@ __all__ = [
     "SECONDS",
     "check_amounts",
     "check_count",
+    "check_descriptors",
     "check_headers",
     "check_offer",
     "check_role",
@@ -72,6 +75,37 @@ def check_seconds(
             f"{name} is a number of seconds, {least} and at most {most:g}, got {_shown(value)}"
         )
     return value
+
+
+def check_descriptors(what: str, needed: int) -> None:
+    """Check that this process may open so many more files: libzmq aborts when there are none.
+
+    Args:
+        what: The part of the program that needs them, for the error.
+        needed: Descriptors that it opens at most.
+
+    Raises:
+        TransportError: There are fewer.
+    """
+    try:
+        import resource
+    except ImportError:
+        return  # This system has no such limit.
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    if limit == resource.RLIM_INFINITY:
+        return
+    try:
+        # The listing's own descriptor is in it, and free again afterwards.
+        used = sum(int(name) < limit for name in os.listdir("/dev/fd")) - 1
+    except OSError as error:
+        if error.errno != errno.EMFILE:
+            return  # This system does not list them.
+        used = limit
+    if limit - used < needed:
+        raise TransportError(
+            f"{what} needs {needed} file descriptors, and this process has {limit - used} of its "
+            f"{limit} left; close files or other nodes, or raise the limit (ulimit -n)"
+        )
 
 
 def check_text(name: str, value: object, most: int, least: int = 0) -> str:

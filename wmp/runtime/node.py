@@ -17,7 +17,13 @@ import zmq
 from wmp.errors import ClosedError, ConfigError, WMPError
 from wmp.events import Drained
 from wmp.message import Limits
-from wmp.runtime.checks import check_count, check_headers, check_seconds, check_text
+from wmp.runtime.checks import (
+    check_count,
+    check_descriptors,
+    check_headers,
+    check_seconds,
+    check_text,
+)
 from wmp.runtime.driver import Driver, Executors, Machine, Submitters
 from wmp.runtime.inbox import Inbox
 from wmp.runtime.journal import CLOSE, Journal, Recorder, make_journal
@@ -121,6 +127,11 @@ def make_settings(
     return cls(**own, **given)
 
 
+_DESCRIPTORS = 16
+"""File descriptors of a node without its endpoints: its context, journal, wake-up, and some that
+are open for moments."""
+
+
 class Node:
     """Sockets and driver of one machine, from ``start`` to ``stop``.
 
@@ -182,6 +193,15 @@ class Node:
         """Whether the node has let go of its sockets."""
         return self._stopped
 
+    def check_descriptors(self, more: int = 0) -> None:
+        """Check that the descriptors of this node, and some more, may be opened.
+
+        Raises:
+            TransportError: The limit of this process is too low.
+        """
+        needed = _DESCRIPTORS + 2 * len(self.bind) + 4 * len(self.connect) + more
+        check_descriptors(f"a {self.name}", needed)
+
     def check_open(self) -> None:
         """See that it may be started.
 
@@ -209,6 +229,7 @@ class Node:
             ClosedError: The node was closed.
         """
         self.check_open()
+        self.check_descriptors()
         self._ended = asyncio.Event()
         context = self._context = self._shared if self._shared is not None else zmq.Context()
         ports: list[Port] = []

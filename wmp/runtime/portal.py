@@ -13,6 +13,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 from wmp.errors import ClosedError
+from wmp.runtime.checks import check_descriptors
 from wmp.runtime.threads import FailedCall, ThreadEnded, start_thread
 
 __all__ = ["Portal"]
@@ -21,6 +22,9 @@ logger = logging.getLogger("wmp")
 
 _T = TypeVar("_T")
 _Calls = queue.SimpleQueue[tuple[Callable[..., object], Any] | None]
+
+_DESCRIPTORS = 5
+"""File descriptors of an event loop, and some that are open for moments."""
 
 _FAILURES = 3
 """Errors that may come out of the loop before its thread gives up."""
@@ -62,12 +66,14 @@ class Portal:
 
         Raises:
             ClosedError: The portal was closed.
+            TransportError: This process has too few file descriptors left.
         """
         with self._lock:
             if self._closed:
                 raise ClosedError(f"the {self._name} is closed; make a new one")
             if self._loop is not None:
                 return
+            check_descriptors(f"a {self._name}", _DESCRIPTORS)
             loop = self._loop = asyncio.new_event_loop()
             self._pid = os.getpid()
             self._thread = threading.Thread(

@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable, Iterator
 from types import FrameType
 
+from wmp.runtime.checks import check_descriptors
 from wmp.runtime.threads import FailedCall, ThreadEnded, start_thread
 
 __all__ = ["caught_signals", "heard", "on_signals"]
@@ -34,6 +35,7 @@ def caught_signals(act: Callable[[], object], failed: FailedCall | None = None) 
     if threading.current_thread() is not threading.main_thread():
         yield
         return
+    check_descriptors("a program that waits for signals", 2)
     ours, theirs = socket.socketpair()
     with ours, theirs:
         theirs.setblocking(False)

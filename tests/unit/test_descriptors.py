@@ -1,0 +1,88 @@
+"""A process that runs out of file descriptors gets an error and is not ended by libzmq."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("resource", reason="no limit of file descriptors on this system")
+
+ROOT = Path(__file__).parents[2]
+
+PROGRAM = """
+import asyncio, os, resource, sys, wmp, wmp.aio
+
+def make(kind):
+    match kind:
+        case "manager":
+            return wmp.Manager("tcp://127.0.0.1:*", "tcp://localhost:*")
+        case "worker":
+            return wmp.Worker("tcp://127.0.0.1:9", "tcp://localhost:9", handlers=bytes.upper)
+        case "device":
+            return wmp.Device(bind=["tcp://127.0.0.1:*"], connect=["tcp://127.0.0.1:9"])
+        case "process":
+            return wmp.Worker("tcp://127.0.0.1:9", handlers=bytes.upper, pool="process", slots=3)
+        case "aio":
+            return wmp.aio.Manager()
+
+async def run(made):
+    async with made:
+        print("started", flush=True)
+
+def start(made):
+    made.start()
+    print("started", flush=True)
+    made.close()
+
+if __name__ == "__main__":
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    kind, free = sys.argv[1], int(sys.argv[2])
+    made = make(kind)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir("/dev/fd")) - 1 + free, hard))
+    try:
+        asyncio.run(run(made)) if kind == "aio" else start(made)
+    except wmp.TransportError as error:
+        print("refused:", error)
+"""
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("descriptors") / "few.py"
+    path.write_text(PROGRAM)
+    return path
+
+
+@pytest.mark.parametrize("kind", ["manager", "worker", "device", "process", "aio"])
+@pytest.mark.parametrize("free", [0, 4, 8, 14, 20, 30, 80])
+def test_a_node_starts_or_says_how_many_descriptors_there_are(
+    program: Path, kind: str, free: int
+) -> None:
+    if kind == "aio" and free == 0:
+        pytest.skip("asyncio itself cannot make a loop")
+    done = subprocess.run(
+        [sys.executable, program, kind, str(free)],
+        cwd=program.parent,
+        env={"PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stderr
+    if done.stdout.startswith("refused"):
+        assert free < 80
+        found = re.search(
+            r"needs (\d+) file descriptors, and this process has (\d+) of its \d+ left; "
+            r"close files or other nodes, or raise the limit \(ulimit -n\)$",
+            done.stdout,
+        )
+        assert found is not None, done.stdout
+        assert int(found[2]) < int(found[1])
+        assert int(found[2]) <= free
+    else:
+        assert done.stdout == "started\n"
+        assert free > 8
