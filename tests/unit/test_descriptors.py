@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
+import gc
+import os
 import re
 import subprocess
 import sys
+import warnings
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
+import wmp
+import wmp.aio
+from tests.waiting import wait_until
 
 pytest.importorskip("resource", reason="no limit of file descriptors on this system")
 
@@ -86,3 +95,78 @@ def test_a_node_starts_or_says_how_many_descriptors_there_are(
     else:
         assert done.stdout == "started\n"
         assert free > 8
+
+
+def descriptors() -> int:
+    return len(os.listdir("/dev/fd"))
+
+
+def make_worker() -> wmp.Worker:
+    return wmp.Worker("tcp://127.0.0.1:9", handlers=bytes.upper)
+
+
+@pytest.mark.parametrize("make", [wmp.Manager, make_worker])
+def test_a_blocking_node_that_nobody_closed_warns_and_lets_go(
+    make: Callable[[], wmp.Manager | wmp.Worker],
+) -> None:
+    before = descriptors()
+    node = make()
+    node.start()
+    name = type(node).__name__.lower()
+    thread = node._portal._thread
+    assert thread is not None
+    assert descriptors() > before
+    kept = [node]
+    del node
+    with pytest.warns(ResourceWarning, match=f"unclosed {name} .*call close()"):
+        kept.clear()
+    thread.join(30)
+    assert not thread.is_alive()
+    gc.collect()
+    wait_until(lambda: descriptors() <= before)  # libzmq closes its own on its threads
+
+
+def test_an_asyncio_node_that_nobody_closed_warns_and_lets_go() -> None:
+    before = descriptors()
+
+    async def main() -> None:
+        await wmp.aio.Manager().start()
+
+    asyncio.run(main())
+    with pytest.warns(ResourceWarning, match="unclosed manager at tcp://.*call close()"):
+        gc.collect()
+    wait_until(lambda: descriptors() <= before)
+
+
+def test_a_node_that_is_closed_or_was_never_started_does_not_warn() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        node = wmp.Manager()
+        node.start()
+        node.close()
+        del node
+        make_worker()
+        gc.collect()
+
+
+LEFT = """
+import wmp
+manager = wmp.Manager()
+manager.start()
+"""
+
+
+@pytest.mark.parametrize(("flags", "seen"), [(("-W", "always"), True), ((), False)])
+def test_a_node_left_at_the_end_of_the_program_warns_if_python_shows_it(
+    flags: tuple[str, ...], seen: bool
+) -> None:
+    done = subprocess.run(
+        [sys.executable, *flags, "-c", LEFT],
+        env={"PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 0
+    assert ("ResourceWarning: unclosed manager " in done.stderr) is seen
+    assert seen or done.stderr == ""

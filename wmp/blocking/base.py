@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import warnings
 import weakref
 from collections.abc import Callable, Coroutine
 from types import TracebackType
@@ -11,6 +12,7 @@ from typing import Any, Generic, Self, TypeVar
 
 from wmp import aio
 from wmp.errors import ClosedError
+from wmp.message import named
 from wmp.runtime.portal import Portal
 from wmp.runtime.signals import caught_signals
 
@@ -25,12 +27,16 @@ _open: weakref.WeakSet[BlockingNode[Any]] = weakref.WeakSet()
 
 @atexit.register
 def _close_all() -> None:
-    # A node that was not closed ends with the interpreter, at once and silently. Workers go
+    # A node that was not closed ends with the interpreter, at once and with a warning that Python
+    # does not show by default. Workers go
     # first: their goodbye needs the managers. In a forked process the nodes do not run, and
     # _shut checks that.
     for node in sorted(_open, key=lambda node: isinstance(node._inner, aio.Manager)):
         with contextlib.suppress(Exception):
-            node._shut(0.0)
+            try:
+                node._warn_unclosed()
+            finally:
+                node._shut(0.0)
 
 
 class BlockingNode(Generic[_Inner]):
@@ -47,7 +53,27 @@ class BlockingNode(Generic[_Inner]):
     ) -> None:
         self._inner: _Inner = inner
         self._close_inner = close
+        self._name = name
         self._portal = Portal(name, inner._node.inbox.post)
+
+    def __del__(self) -> None:
+        # No portal: the constructor raised. No open one: the node is closed, or was never started.
+        portal: Portal | None = getattr(self, "_portal", None)
+        if portal is not None and portal.opened:
+            try:
+                self._warn_unclosed()
+            finally:
+                portal.leave(self._close_inner)
+
+    def _warn_unclosed(self) -> None:
+        if self._portal.opened:
+            warnings.warn(
+                f"unclosed {self._name} {named(self.identity)}; "
+                "call close(), or use it as a context manager",
+                ResourceWarning,
+                stacklevel=2,
+                source=self,
+            )
 
     def start(self) -> None:
         """Begin to serve; ``with`` and ``run`` do it. Idempotent.

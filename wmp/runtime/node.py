@@ -8,6 +8,7 @@ import os
 import socket
 import threading
 import time
+import warnings
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
@@ -174,9 +175,33 @@ class Node:
         self.on_halt: Callable[[Exception | None], None] | None = None
         self._shared = context
         self._context: Context | None = None
+        self._pid = 0
         self._ended: asyncio.Event | None = None
         self._drained = False
         self._stopped = False
+
+    def __del__(self) -> None:
+        # The loop's readers refer to a node that serves: it is collected after its loop ended.
+        # In a forked process its descriptors are the other process's, too.
+        if getattr(self, "_context", None) is None or self._pid != os.getpid():
+            return
+        self._stopped = True
+        context, self._context = self._context, None
+        try:
+            warnings.warn(
+                f"unclosed {self.name} at {', '.join(self.endpoints or self.connect)}; "
+                "call close(), or use it as a context manager",
+                ResourceWarning,
+                stacklevel=2,
+                source=self,
+            )
+        finally:
+            if self.driver is not None:
+                self.driver.stop(0.0)
+            if self._recorder is not None:
+                self._recorder.stop()
+            if context is not None:
+                self._term(context, 0)
 
     @property
     def running(self) -> bool:
@@ -231,6 +256,7 @@ class Node:
         self.check_open()
         self.check_descriptors()
         self._ended = asyncio.Event()
+        self._pid = os.getpid()
         context = self._context = self._shared if self._shared is not None else zmq.Context()
         ports: list[Port] = []
         gate = None
@@ -261,6 +287,7 @@ class Node:
             if gate is not None:
                 gate.close()
             self._term(context, 0)
+            self._context = None
             raise
         self.driver = Driver(
             machine,

@@ -55,6 +55,8 @@ class Portal:
         self._dismissed = False
         """Whether the callbacks' thread was asked to end."""
         self._pid = 0
+        self._last: asyncio.Task[object] | None = None
+        """The task that closes a node which nobody closed."""
 
     @property
     def opened(self) -> bool:
@@ -206,6 +208,22 @@ class Portal:
             with contextlib.suppress(queue.Empty):
                 while (call := calls.get_nowait()) is not None:
                     _call(*call)
+
+    def leave(self, close: Callable[[float], Coroutine[Any, Any, object]]) -> None:
+        """Have the loop run ``close(0.0)`` and end. It waits for nothing and takes no lock.
+
+        The garbage collector may call it on any thread, in the middle of any call.
+        """
+        loop, self._closed = self._loop, True
+
+        def end() -> None:
+            assert loop is not None
+            self._last = loop.create_task(close(0.0))
+            self._last.add_done_callback(lambda _: loop.stop())
+
+        self.post(end)
+        if self._calls is not None:
+            self._calls.put(None)
 
     def close(self) -> None:
         """Stop the loop, wait for its thread and for the callbacks under way. Idempotent."""
