@@ -82,7 +82,7 @@ def test_the_gate_lets_in_whom_it_knows_and_nobody_else(folder):
             eve = wmp.Security.load("eve.key_secret", server="device.key")
             ada = wmp.Security.load("workers/ada.key_secret", server="device.key")
             with wmp.Worker(endpoint, handlers=shout, security=eve, label="eve"):
-                device.says("the peer refused this node's key")
+                device.says("the allow list refused the key of a peer")
                 with wmp.Worker(endpoint, handlers=shout, security=ada, label="ada"):
                     assert manager.submit(b"hello", timeout=TIMEOUT).result() == b"HELLO"
                     labels = [worker.label for worker in manager.statistics().workers]

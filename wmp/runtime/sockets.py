@@ -283,10 +283,15 @@ def describe(event: int, value: int, *, connects: bool) -> str | None:
     Returns:
         A line for people; None for any other event.
     """
-    if event == zmq.EVENT_HANDSHAKE_FAILED_AUTH:
+    if event == zmq.EVENT_HANDSHAKE_FAILED_AUTH and connects:
         return (
             f"the peer refused this node's key (ZAP status {value}); "
             "add the public key of this node to the peer's allow list"
+        )
+    if event == zmq.EVENT_HANDSHAKE_FAILED_AUTH:
+        return (
+            f"the allow list refused the key of a peer (ZAP status {value}); "
+            "add the public key of that peer if it may connect"
         )
     if event == zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL:
         for code, cause in _PROTOCOL_ERRORS:
