@@ -5,13 +5,14 @@ from __future__ import annotations
 import platform
 import subprocess
 import sys
+from time import monotonic
 
 import pytest
 import zmq
 
 import wmp
 from wmp import codec
-from wmp.message import Command, Field, Message
+from wmp.message import Command, Message
 from wmp.runtime.local_ids import LocalIds
 
 pytestmark = pytest.mark.interop
@@ -96,23 +97,27 @@ def test_without_the_seed_the_attack_would_stop_it():
 def local_ids_seen_above(context: zmq.Context, workers: int) -> list[int]:
     """The numbers by which a device names the connections of workers to a manager."""
     above = context.socket(zmq.ROUTER)
-    above.rcvtimeo = 10_000
+    below = [context.socket(zmq.DEALER) for _ in range(workers)]
     port = above.bind_to_random_port("tcp://127.0.0.1")
-    found = {}
-    with wmp.Device(bind="tcp://127.0.0.1:*", connect=[f"tcp://127.0.0.1:{port}"]) as device:
-        below = [context.socket(zmq.DEALER) for _ in range(workers)]
-        for number, socket in enumerate(below):
-            socket.connect(device.endpoints[0])
-            source = (b"w%d" % number, 1)
-            fields = {Field.READY: 1, Field.CREDIT: 0, Field.ROLES: (), Field.RESOURCES: {}}
-            socket.send_multipart(codec.encode(Message(Command.READY, (), source, fields)))
-        while len(found) < workers:
-            _, *frames = above.recv_multipart()
-            message = codec.decode(frames)
-            if message.command is Command.READY:
-                found[message.sender[0]] = int.from_bytes(message.source[-1], "big")
+    found: dict[bytes, int] = {}
+    until = monotonic() + 30.0
+    try:
+        with wmp.Device(bind="tcp://127.0.0.1:*", connect=[f"tcp://127.0.0.1:{port}"]) as device:
+            for socket in below:
+                socket.connect(device.endpoints[0])
+            while len(found) < workers and monotonic() < until:
+                # The device drops what comes before its own connection is there.
+                for number, socket in enumerate(below):
+                    source = (b"w%d" % number, 1)
+                    socket.send_multipart(codec.encode(Message(Command.PING, (), source)))
+                while above.poll(200):
+                    _, *frames = above.recv_multipart()
+                    message = codec.decode(frames)
+                    found[message.sender[0]] = int.from_bytes(message.source[-1], "big")
+    finally:
         for socket in (*below, above):
             socket.close(linger=0)
+    assert len(found) == workers
     return sorted(found.values())
 
 
