@@ -51,7 +51,7 @@ CASES = [
     ("worker work:shout --resource gpu", r"--resource 'gpu': expected NAME=AMOUNT"),
     ("worker work:shout --resource gpu=1 --resource gpu=2", r"names 'gpu' twice"),
     ("worker work:shout --connect 127.0.0.1:5570", r"expected tcp://HOST:PORT, ipc://PATH"),
-    ("worker work:shout --connect tcp://127.0.0.1:*", r"name the port"),
+    ("worker work:shout --connect tcp://127.0.0.1:*", r"the port is missing"),
     ("worker work:shout --secret no.key_secret", r"there is no no.key_secret; make keys with"),
     ("worker work:shout --server no.key", r"--server goes with --secret"),
     ("worker work:shout --secret a.key_secret", r"--secret lacks its --server FILE: the .key file"),
@@ -66,12 +66,12 @@ CASES = [
     ("map .", r"\. is a folder; name files"),
     (
         "map --bind tcp://0.0.0.0:5570 work.py",
-        r"without security: .*; make keys with `wmp keys NAME` and add --secret NAME.key_secret",
+        r"without keys: .*; make keys with `wmp keys NAME` and add --secret NAME.key_secret",
     ),
     ("map --bind inproc://x work.py", r"inproc reaches only nodes of the same process; use ipc:"),
     ("map --bind ipc://nowhere/x work.py", r"there is no folder nowhere; make it first$"),
     ("map --bind nonsense work.py", r"cannot bind to 'nonsense': expected tcp://HOST:PORT"),
-    ("map --bind tcp://127.0.0.1:99999 work.py", r"a port is at most 65535"),
+    ("map --bind tcp://127.0.0.1:99999 work.py", r"a port is at most 65535; name a smaller one"),
     ("map --need gpu=x work.py", r"--need 'gpu=x': expected NAME=AMOUNT"),
     ("map --timeout 0 work.py", r"timeout is a number of seconds, more than 0"),
     ("map --timeout inf work.py", r"timeout is a number of seconds, .* got inf"),
@@ -128,8 +128,8 @@ def test_one_line(forks, folder, arguments, expected):
 DEVICE_CASES = [
     ("--bogus", r"no such option '--bogus'.*; see wmp-device --help"),
     ("--bind nonsense", r"cannot bind to 'nonsense': expected tcp://HOST:PORT"),
-    ("--connect tcp://127.0.0.1:*", r"name the port"),
-    ("--bind tcp://0.0.0.0:5571", r"without security: .* add --secret NAME.key_secret"),
+    ("--connect tcp://127.0.0.1:*", r"the port is missing"),
+    ("--bind tcp://0.0.0.0:5571", r"without keys: .* add --secret NAME.key_secret"),
     ("--bind ipc://a --connect ipc://a", r"--connect ipc://a is where this device binds"),
     ("--connect inproc://a", r"inproc reaches only nodes of the same process"),
     ("--allowed .", r"--allowed goes with --secret"),
@@ -139,7 +139,7 @@ DEVICE_CASES = [
     ("run", r"missing argument 'FILE'"),
     ("run nowhere.toml", r"cannot read nowhere.toml: no such file"),
     ("check .", r"cannot read \.: is a directory"),
-    ("check broken.toml", r"broken.toml: this is not TOML: .*line 1"),
+    ("check broken.toml", r"broken.toml is not TOML: .*line 1"),
     ("--bind ipc://x run broken.toml", r"flags do not go with run"),
 ]
 
@@ -164,7 +164,7 @@ def test_an_address_in_use(folder):
 
     for line in lines:
         assert manager.endpoints[0] in line
-        assert "address already in use; choose another one or stop the process" in line
+        assert "address already in use; choose another address, or stop the process" in line
 
 
 @pytest.mark.parametrize(

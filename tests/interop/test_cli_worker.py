@@ -107,7 +107,7 @@ def test_every_manager_that_answers_is_told(folder):
         with wmp.Manager("ipc://first", label="the first") as manager:
             worker.says("ready: connected to manager the first")
             manager.submit(b"", timeout=TIMEOUT).result()
-        worker.says("the manager at ipc://first has gone; trying on")
+        worker.says("lost the connection to the manager at ipc://first; retrying")
         with wmp.Manager("ipc://first", label="the second"):
             worker.says("ready: connected to manager the second")
         assert "misrouted" not in worker.stderr

@@ -181,7 +181,7 @@ def test_a_folder_that_cannot_be_is_bad_use(tmp_path, argv):
         running.end_input()
         code = running.ends()
 
-    assert "no journal can be written to" in running.stderr
+    assert "cannot write a journal to" in running.stderr
     assert "Traceback" not in running.stderr
     assert code == 2
 

@@ -113,7 +113,7 @@ def test_run_returns_when_drained_and_close_is_idempotent() -> None:
 
 
 @pytest.mark.parametrize("kind", ["manager", "worker", "device"])
-def test_what_was_closed_is_not_started_again_without_a_word(kind: str) -> None:
+def test_starting_a_closed_node_again_raises_closed_error(kind: str) -> None:
     async def main() -> None:
         node: Any
         async with wmp.aio.Manager() as manager:
@@ -125,10 +125,10 @@ def test_what_was_closed_is_not_started_again_without_a_word(kind: str) -> None:
                 node = wmp.aio.Device(bind="tcp://127.0.0.1:*", connect=manager.endpoints)
             async with node:
                 await node.start()  # while it runs that changes nothing
-            with pytest.raises(wmp.ClosedError, match=f"the {kind} is closed; make a new one"):
+            with pytest.raises(wmp.ClosedError, match=f"the {kind} is closed; make a new {kind}"):
                 await node.__aenter__()
             for again in (node.start,) if kind == "manager" else (node.start, node.run):
-                with pytest.raises(wmp.ClosedError, match="make a new one"):
+                with pytest.raises(wmp.ClosedError, match="make a new"):
                     await again()
 
     asyncio.run(main())

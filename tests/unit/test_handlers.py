@@ -166,7 +166,7 @@ def test_codec_cbor_takes_values_and_refuses_objects() -> None:
     decode = decode_payload("cbor")
     assert decode is not None
     assert decode(encoded) == value
-    with pytest.raises(TypeError, match="result cannot travel"):
+    with pytest.raises(TypeError, match="result cannot be encoded"):
         encode_result("cbor")(object())
     with pytest.raises(DecodeError):
         decode(pack_value([1])[:-1])
@@ -212,7 +212,7 @@ def test_a_report_is_checked_before_it_is_sent() -> None:
     for fraction in (-0.1, 1.1, float("nan")):
         with pytest.raises(ValueError, match="0 to 1"):
             job.report(fraction)
-    with pytest.raises(ValueError, match="given nothing"):
+    with pytest.raises(ValueError, match="has no argument"):
         job.report()
     with pytest.raises(TypeError, match="a number from 0 to 1"):
         job.report("half")  # type: ignore[arg-type]

@@ -58,11 +58,13 @@ class Device(AsyncServer[DeviceSettings]):
         below = (bind,) if isinstance(bind, str) else tuple(bind)
         above = (connect,) if isinstance(connect, str) else tuple(connect)
         if not below or not above:
-            raise ConfigError("a device binds to one endpoint at least and connects to one")
+            raise ConfigError(
+                "a device needs at least one endpoint in bind= and at least one in connect="
+            )
         for endpoint in above:
             if endpoint in below:
                 raise ConfigError(
-                    f"a device that binds to {endpoint} does not connect to it: that is itself"
+                    f"bind and connect both have {endpoint}: a device cannot connect to itself"
                 )
         chosen = make_settings(
             DeviceSettings,
@@ -103,7 +105,7 @@ class Device(AsyncServer[DeviceSettings]):
 
     def interrupt(self) -> None:
         """Do what a signal asks for: end; ``run`` then returns. Call it on the loop."""
-        logger.info("device: ending")
+        logger.info("device: stopping")
         self._node.drain()
 
     async def close(self) -> None:

@@ -50,7 +50,7 @@ class Job:
         self._submissions = submissions
         self._loop = asyncio.get_running_loop()
         self._ended: Any = _PENDING
-        """The result, or the error."""
+        """The job's result, or its error."""
         self._interest: _Interest | None = None
 
     def __repr__(self) -> str:
@@ -173,4 +173,4 @@ def _call(fn: Callable[[Any], object], argument: object) -> None:
     try:
         fn(argument)
     except Exception:  # A user's callback; it must not end up in the loop's handler.
-        logger.exception("a callback failed: %r", fn)
+        logger.exception("a callback raised an error: %r", fn)

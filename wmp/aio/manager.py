@@ -103,7 +103,8 @@ class Manager(AsyncNode[ManagerSettings]):
             policy = balance.by_name(policy, random.Random())
         elif not callable(policy):
             raise ConfigError(
-                f"policy is a name or a function of jobs and offers, got {policy!r} (wmp.balance)"
+                f"policy is {policy!r}; expected a name or a function of jobs and offers "
+                "(see wmp.balance)"
             )
         self.codec = codec
         self.retries = check_count("retries", retries)
@@ -162,8 +163,8 @@ class Manager(AsyncNode[ManagerSettings]):
         self._node.drain()
         if not await self._node.wait_ended(timeout):
             raise TimeoutError(
-                f"{len(self._submissions)} jobs had not ended after {timeout} s; "
-                "wait on, cancel them, or close"
+                f"{len(self._submissions)} jobs have not ended after {timeout} s; "
+                "call drain() again, cancel the jobs, or call close()"
             )
         self._node.raise_error()
 
@@ -190,7 +191,9 @@ class Manager(AsyncNode[ManagerSettings]):
         await self.close(0.0)
 
     def _halted(self, error: Exception | None) -> None:
-        self._submissions.fail(error if error is not None else ClosedError("the manager has ended"))
+        self._submissions.fail(
+            error if error is not None else ClosedError("the manager has stopped")
+        )
 
     # -- jobs -------------------------------------------------------------------------------
 
@@ -332,7 +335,7 @@ class Manager(AsyncNode[ManagerSettings]):
         while True:
             if not driver.running:
                 self._node.raise_error()
-                raise ClosedError("the manager closed while waiting for workers")
+                raise ClosedError("the manager was closed during wait_for_workers()")
             # A worker counts from its READY on: before that it has no roles.
             workers = [row for row in self._machine.statistics().workers if row.roles]
             fit = [row for row in workers if role is None or role in row.roles]
@@ -344,7 +347,9 @@ class Manager(AsyncNode[ManagerSettings]):
                     offered = sorted({offer for row in workers for offer in row.roles})
                     seen += f" offering role {role!r}"
                     seen += f"; {len(workers)} are connected, offering {offered}"
-                raise TimeoutError(f"{seen}; do they connect to {', '.join(self.endpoints)}?")
+                raise TimeoutError(
+                    f"{seen}; check that they connect to {', '.join(self.endpoints)}"
+                )
             left = pause if until is None else min(pause, max(0.0, until - time.monotonic()))
             await asyncio.sleep(left)
             pause = min(2 * pause, 0.05)

@@ -110,7 +110,7 @@ class Worker(AsyncServer[WorkerSettings]):
         **settings: Any,
     ) -> None:
         if not connect:
-            raise ConfigError("a worker connects to one endpoint at least: Worker('tcp://…:…')")
+            raise ConfigError("a worker needs at least one endpoint: Worker('tcp://HOST:PORT')")
         if pool not in KINDS:
             raise ConfigError(f"pool {pool!r}: expected one of {', '.join(KINDS)}")
         self._handlers = as_handlers(handlers)
@@ -161,7 +161,7 @@ class Worker(AsyncServer[WorkerSettings]):
             ConfigError: One is malformed, or the worker has been started.
         """
         if self._machine is not None or self._starting:
-            raise ConfigError("endpoints are added before the worker starts")
+            raise ConfigError("the worker has started: call connect() before the start")
         known = tuple(dict.fromkeys((*self._node.connect, *endpoints)))
         check_endpoints(known, bind=False, security=self._node.security)
         self._node.connect = known
@@ -184,7 +184,7 @@ class Worker(AsyncServer[WorkerSettings]):
 
         def register(function: _HandlerT) -> _HandlerT:
             if self._machine is not None or self._starting:
-                raise ConfigError("handlers are registered before the worker starts")
+                raise ConfigError("the worker has started: register handlers before the start")
             if role in self._handlers:
                 raise ConfigError(f"role {role!r} has a handler already")
             for name, amount in (needs or {}).items():
@@ -286,7 +286,7 @@ class Worker(AsyncServer[WorkerSettings]):
         self._node.serving()
         self._node.drain()
         if not await self._node.wait_ended(timeout):
-            raise TimeoutError(f"jobs were still running after {timeout} s; wait on, or close")
+            raise TimeoutError(f"jobs still run after {timeout} s; call drain() again, or close()")
         self._node.raise_error()
 
     async def close(self, timeout: float = DRAIN_TIMEOUT) -> None:
@@ -328,7 +328,7 @@ class Worker(AsyncServer[WorkerSettings]):
             try:
                 pool.close(_POOL_TIMEOUT)
             except Exception:  # It has ended for everybody else; say why and go on.
-                logger.exception("worker: the pool did not close well")
+                logger.exception("worker: closing the pool failed")
 
         # It waits for its threads and children, which the loop need not.
         await aside(close, "worker-pool-close", _POOL_TIMEOUT + 1.0)
@@ -365,7 +365,7 @@ class Worker(AsyncServer[WorkerSettings]):
         if self._node.draining:
             if self._drain_bound is not None:
                 self._drain_bound.cancel()
-            logger.warning("worker: stopping at once; jobs under way go to other workers")
+            logger.warning("worker: stopping at once; other workers get the running jobs")
             self._node.halted(None)
         else:
             bound = self._drain_timeout
@@ -411,5 +411,5 @@ class Worker(AsyncServer[WorkerSettings]):
 def _resources(slots: int, resources: Mapping[str, int] | None) -> dict[str, int]:
     made = check_amounts("resources", resources or {})
     if "slots" in made:
-        raise ConfigError("slots has an argument of its own: slots=")
+        raise ConfigError("resources must not name slots; use the argument slots=")
     return {"slots": check_count("slots", slots, 1), **made}

@@ -26,10 +26,10 @@ __all__ = [
 ]
 
 SECONDS: Final = 1e9
-"""Longest time that anybody may ask for, some thirty years: its milliseconds fit everywhere."""
+"""Longest time that a setting may have, some thirty years: its milliseconds fit every field."""
 
 OFFER: Final = 8 * 1024
-"""Bytes that names of roles and resources may take of a head; a long route takes as much."""
+"""Bytes of a head for the names of roles and resources; a long route takes as many."""
 
 HEADERS: Final = 1024
 """Bytes that a worker's headers may take in each of its READYs."""
@@ -141,7 +141,7 @@ def check_offer(what: str, names: Iterable[str]) -> None:
     size = sum(len(name.encode("utf-8", "replace")) + 12 for name in names)
     if size > OFFER:
         raise ConfigError(
-            f"{what} take {size} bytes with their names, at most {OFFER} fit a message; "
+            f"{what} take {size} bytes with their names, but at most {OFFER} fit into a message; "
             "use fewer or shorter names"
         )
 

@@ -18,13 +18,13 @@ from wmp.runtime.handlers import RunningJob
 __all__ = ["CommandFailed", "CommandHandler"]
 
 _LOOK: Final = 0.1
-"""Seconds between two looks at the cancelled flag while the command runs."""
+"""Seconds between two checks of the cancelled flag while the command runs."""
 
 _TERMINATE: Final = 1.0
 """Seconds between asking a command to end and killing it."""
 
 _STDERR: Final = 2048
-"""Bytes of stderr that an error tells: its end says what went wrong."""
+"""Bytes of stderr in an error: the end of stderr, which names the cause."""
 
 
 class CommandFailed(Exception):
@@ -62,11 +62,11 @@ class CommandHandler:
         """
         if isinstance(argv, (str, bytes)):
             raise ConfigError(
-                f"command {argv!r} is one text; expected a list of the command and its arguments"
+                f"command is the text {argv!r}; expected a list of the command and its arguments"
             )
         self.argv = tuple(os.fspath(argument) for argument in argv)
         if not self.argv:
-            raise ConfigError("an empty command; expected the command and its arguments")
+            raise ConfigError("the command is empty; expected the command and its arguments")
         if shutil.which(self.argv[0]) is None:
             raise ConfigError(
                 f"command {self.argv[0]!r} was not found or cannot be executed; "
@@ -101,7 +101,7 @@ class CommandHandler:
                 # Before the flag, which goes up then too.
                 if left is not None and left <= 0:
                     raise CommandFailed(
-                        f"{shlex.join(self.argv)}: killed because the job's time ran out",
+                        f"{shlex.join(self.argv)}: killed because the job timed out",
                         -signal.SIGTERM,
                     )
                 if job.cancelled:

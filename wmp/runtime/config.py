@@ -44,7 +44,7 @@ _REMEDY: Final = (
 )
 
 EVERY_INTERFACE: Final = ("*", "0.0.0.0", "[::]")
-"""Hosts that stand for every address of this machine."""
+"""Hosts that mean every address of this machine."""
 
 _ADDRESSES: Final = 'an address such as "tcp://127.0.0.1:5571", or a list of them'
 
@@ -78,7 +78,9 @@ def load_devices(path: str | os.PathLike[str]) -> tuple[DeviceDefinition, ...]:
     top = _Table(path, "", document)
     stray = [key for key in document if key in attrs.fields_dict(DeviceDefinition)]
     if stray:
-        raise ConfigError(f"{path}: {stray[0]} is a key of a device; write [device] above it")
+        raise ConfigError(
+            f"{path}: the key {stray[0]} belongs to a device; write the line [device] above it"
+        )
     top.only(("device",))
     found = document.get("device")
     match found:
@@ -96,7 +98,7 @@ def load_devices(path: str | os.PathLike[str]) -> tuple[DeviceDefinition, ...]:
 
 
 def meets(connect: str, bind: str) -> bool:
-    """Tell whether who connects there would find who is bound here, on the same machine."""
+    """Return whether ``connect`` reaches ``bind`` on this machine."""
     if not connect.startswith("tcp://") or not bind.startswith("tcp://"):
         return connect == bind
     (there, port), (here, own) = (
@@ -120,8 +122,8 @@ def _check_apart(tables: Iterable[_Table], devices: Iterable[DeviceDefinition]) 
             for other, owner in bound.items():
                 if owner is not table and (meets(endpoint, other) or meets(other, endpoint)):
                     raise ConfigError(
-                        f"{table.file}: {table.name}.bind is {endpoint}, where {owner.name} is "
-                        "bound; give each device an address of its own"
+                        f"{table.file}: {table.name}.bind is {endpoint}, an address of "
+                        f"{owner.name}; give each device an address of its own"
                     )
             bound[endpoint] = table
 
@@ -134,10 +136,10 @@ def _read(path: Path) -> dict[str, Any]:
         reason = (error.strerror or str(error)).lower()
         raise ConfigError(f"cannot read {path}: {reason}; expected a TOML file") from error
     except tomllib.TOMLDecodeError as error:
-        said = str(error)
-        raise ConfigError(f"{path}: this is not TOML: {said[:1].lower()}{said[1:]}") from error
+        text = str(error)
+        raise ConfigError(f"{path} is not TOML: {text[:1].lower()}{text[1:]}") from error
     except UnicodeDecodeError as error:
-        raise ConfigError(f"{path}: this is not TOML: it is not UTF-8 text") from error
+        raise ConfigError(f"{path} is not TOML: the file is not UTF-8 text") from error
 
 
 def _device(table: _Table) -> DeviceDefinition:
@@ -173,7 +175,7 @@ def _security(device: _Table) -> Security | None:
         raise table.missing("secret", "the .key_secret file of this device")
     server = table.path("server")
     if server is None:
-        raise table.missing("server", "the .key file of those that the device connects to")
+        raise table.missing("server", "the .key file of the nodes that the device connects to")
     try:
         return Security.load(secret, server=server, allowed=table.path("allowed"))
     except ConfigError as error:

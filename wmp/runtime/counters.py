@@ -28,7 +28,7 @@ _USUAL = frozenset(
         *("repeated READY", "stale result", "superseded result", "undelivered"),
     )
 )
-"""Reasons that every restart, loss and change of route brings about."""
+"""Reasons that follow from every restart, loss and change of route."""
 
 _ALARMING = (ERROR_CODES | {"policy failed"}) - _USUAL
 """Reasons that point at a broken or hostile peer, or at a user's policy that raises. The
@@ -56,7 +56,7 @@ class Counters:
             reason: A short constant.
             detail: The message or the error, for people.
             now: Seconds on the driver's clock.
-            alarming: Whether people should see it; by default decided by the reason.
+            alarming: Whether to log a warning; None decides by the reason.
         """
         self._counts[reason] += 1
         if now < self._next.get(reason, now):
@@ -71,8 +71,10 @@ class Counters:
             return
         more = f" (and {missed} more since the last line)" if missed else ""
         if reason in _USUAL and not alarming:
-            reason = f"passed over, as is usual when peers come and go: {reason}"
-        logger.log(level, "%s: %s: %s%s", self._node, reason, detail or "ignored", more)
+            reason = (
+                f"ignored a message of a peer that restarted or left, no action needed: {reason}"
+            )
+        logger.log(level, "%s: %s: %s%s", self._node, reason, detail or "message ignored", more)
 
 
 def describe_drop(action: Drop) -> str:
@@ -81,7 +83,7 @@ def describe_drop(action: Drop) -> str:
     if action.message is not None:
         parts.append(action.message.command.name)
         if action.message.source:
-            parts.append(f"of {_short(action.message.source[0])}")
+            parts.append(f"from {_short(action.message.source[0])}")
     if action.link is not None:
         parts.append(f"on {_short(action.link)}")
     return " ".join(parts)

@@ -382,7 +382,11 @@ class Driver:
         try:
             actions = self.machine.handle(event, now)
         except Exception as error:  # A defect of a machine; no caller could handle it.
-            logger.exception("%s: defect: handling %s failed", self.name, type(event).__name__)
+            logger.exception(
+                "%s: defect in wmp: handling the event %s failed; please report it",
+                self.name,
+                type(event).__name__,
+            )
             self.counters.count("defect", repr(error), self._now, alarming=True)
             if recorder is not None:
                 recorder.step(event, (Drop("defect", detail=repr(error)),), now)
@@ -419,7 +423,9 @@ class Driver:
             # After Ticked at now, deadline() must be later. A defect must not spin the loop; a
             # turn that took so long that the next deadline has passed is no defect.
             now = self._clock()
-            self.counters.count("late", f"deadline {now - due:.3f} s ago", now, alarming=False)
+            self.counters.count(
+                "late", f"the deadline passed {now - due:.3f} s ago", now, alarming=False
+            )
             due = now + (_STALL if now - due > _STALL else 0.001)
         self._timer = self._loop.call_at(min(due, self._now + LONGEST_WAIT), self._on_timer)
 
@@ -466,7 +472,12 @@ class Driver:
                     assert_never(action)
         except Exception as error:  # A defect of this package; the loop and other jobs go on.
             what = action.message.command.name if isinstance(action, Send) else ""
-            logger.exception("%s: defect: %s %s failed", self.name, type(action).__name__, what)
+            logger.exception(
+                "%s: defect in wmp: performing the action %s %s failed; please report it",
+                self.name,
+                type(action).__name__,
+                what,
+            )
             self.counters.count("defect", repr(error), self._now, alarming=True)
 
     def _halt(self, error: Exception | None) -> None:
@@ -490,7 +501,7 @@ class Driver:
         lost = self._send_queue.forget(link)
         if lost:
             # Streams continue behind the last acknowledged message when the link is open again.
-            self._count("reconnected", f"{lost} messages of the old socket dropped")
+            self._count("reconnected", f"dropped {lost} messages that waited in the old socket")
 
     def _connected(self, link: int) -> None:
         if self._tells:

@@ -47,7 +47,7 @@ BYTES_CODECS: Final = ("", "bytes")
 CODECS: Final = ("bytes", "cbor")
 
 REPORT_INTERVAL: Final = 0.05
-"""Seconds between two reports of one job: a progress bar needs no more, a network no less."""
+"""Seconds between two reports of one job: often enough for a progress bar, and few messages."""
 
 
 @frozen
@@ -149,7 +149,7 @@ class RunningJob:
             TypeError: Not a number, not a text.
         """
         if fraction is None and text is None:
-            raise ValueError("report() was given nothing; expected a fraction, a text or both")
+            raise ValueError("report() has no argument; expected a fraction, a text or both")
         if fraction is not None:
             if not isinstance(fraction, (int, float)):
                 raise TypeError(
@@ -257,7 +257,7 @@ def unknown_codec(codec: str) -> bytes | None:
         return None
     return pack_error(
         "UnknownCodec",
-        f"the payload is encoded as {codec[:80]!r}; this worker knows {', '.join(CODECS)}",
+        f"the payload is encoded as {codec[:80]!r}; this worker decodes {', '.join(CODECS)}",
     )
 
 
@@ -287,9 +287,9 @@ def within_limit(event: Finished, limit: int) -> Finished:
             outcomes[place] = Outcome.ERROR
             payloads[place] = pack_error(
                 "ResultTooLarge",
-                f"the handler's result has {len(payload)} bytes, at most {limit} are sent "
+                f"the handler's result has {len(payload)} bytes; the limit is {limit} "
                 "(Transport.max_frame, and 256 MiB in any case); return less, split the job, or "
-                "put it where the submitter finds it",
+                "store the result elsewhere and return its address",
             )
     return Finished(event.lane, event.ids, outcomes, payloads)
 
@@ -312,7 +312,9 @@ def _encode_cbor(result: Any) -> bytes:
     try:
         return pack_value(result)
     except TypeError as error:
-        raise TypeError(f"the handler's result cannot travel: {error}{_hint(result, '')}") from None
+        raise TypeError(
+            f"the handler's result cannot be encoded: {error}{_hint(result, '')}"
+        ) from None
 
 
 def _hint(result: Any, otherwise: str) -> str:
@@ -331,7 +333,7 @@ def describe_error(error: BaseException) -> bytes:
     try:
         text = str(error)
     except BaseException:  # noqa: BLE001
-        text = "(its text cannot be made: str() of it raised)"
+        text = "(no text: str() of the error raised an error)"
     own = error.__traceback__
     try:
         lines = traceback.format_exception(

@@ -98,8 +98,8 @@ class Journal:
         """Return the error for a file that the system refuses."""
         reason = (error.strerror or str(error)).lower()
         return ConfigError(
-            f"no journal can be written to {self.folder}: {reason}; "
-            "give a folder in which files can be made"
+            f"cannot write a journal to {self.folder}: {reason}; "
+            "name a folder in which files can be created"
         )
 
     def record(
@@ -236,7 +236,7 @@ class Recorder:
         waiting = self._put - self._writer.taken
         if waiting + size > self._journal.buffer:
             self._lose(len(lines), "full buffer")
-            self._writer.complain("the buffer is full, the disk too slow")
+            self._writer.complain("the buffer is full because the disk is too slow")
             return
         if self.lost != self._lost_written:
             lines += self._news(at, wall)
@@ -307,7 +307,7 @@ class _Writer:
             raise self._journal.refusal(error) from error
         self._thread = start_thread(self._run, "wmp-journal", failed=failed)
         if self._thread is None:
-            raise ConfigError("no thread is to be had that could write the journal")
+            raise ConfigError("the thread that writes the journal could not be started")
 
     def wake(self, *, hurry: bool) -> None:
         """There is something in the buffer."""
@@ -332,7 +332,7 @@ class _Writer:
         now = time.monotonic()
         if now >= self._silent_until:
             self._silent_until = now + _COMPLAIN
-            logger.warning("journal %s: lines are lost: %s", self._journal.folder, why)
+            logger.warning("journal %s: lines were lost: %s", self._journal.folder, why)
 
     # -- in the thread
 
@@ -410,7 +410,7 @@ class _Writer:
             os.close(file)
             self._path.rename(self._path.with_name(self._path.name[1:]))
         except OSError as error:
-            self.complain(f"cannot end {self._path}: {error.strerror or error}")
+            self.complain(f"cannot close {self._path}: {error.strerror or error}")
 
 
 def _release() -> str | None:

@@ -58,10 +58,10 @@ def make_identity(identity: bytes | str | None) -> bytes:
     if identity is None:
         return os.urandom(16)
     if not isinstance(given, str | bytes | bytearray):
-        raise ConfigError(f"an identity is bytes or text, got {identity!r}")
+        raise ConfigError(f"an identity is {identity!r}; expected bytes or text")
     made = identity.encode() if isinstance(identity, str) else bytes(identity)
     if not 1 <= len(made) <= Limits.IDENTITY:
-        raise ConfigError(f"an identity has 1 to {Limits.IDENTITY} bytes, this one has {len(made)}")
+        raise ConfigError(f"an identity has {len(made)} bytes; expected 1 to {Limits.IDENTITY}")
     return made
 
 
@@ -97,7 +97,7 @@ _LEAST = {
 _MOST = {"bundle": _COLUMNS, "lane_max": _COLUMNS, "max_hops": Limits.HOPS}
 
 _MAY_BE_ZERO = frozenset(("hold", "jitter", "lane_time", "reply_margin", "window_time"))
-"""Times that may be 0: nothing is waited for. Of all others a node would never rest."""
+"""Times that may be 0, for no wait. With 0 for another time a node would never rest."""
 
 
 def make_settings(
@@ -234,7 +234,7 @@ class Node:
             ClosedError: It was closed.
         """
         if self._stopped:
-            raise ClosedError(f"the {self.name} is closed; make a new one")
+            raise ClosedError(f"the {self.name} is closed; make a new {self.name}")
 
     def start(
         self,

@@ -132,11 +132,15 @@ class NodeSockets:
             elif event == zmq.EVENT_CONNECT_RETRIED:
                 if port.index is not None and not port.connected and not port.warned:
                     port.warned = True
-                    # A device is a manager to those below it.
-                    text = "the manager at %s has gone" if port.met else "nobody answers at %s"
+                    # To the workers below it, a device is a manager.
+                    text = (
+                        "lost the connection to the manager at %s"
+                        if port.met
+                        else "no answer from %s"
+                    )
                     peace = port.met and self._owed is not None and not self._owed(port.index)
                     level = logging.INFO if peace else logging.WARNING
-                    logger.log(level, f"%s: {text}; trying on", self._name, port.name)
+                    logger.log(level, f"%s: {text}; retrying", self._name, port.name)
             else:
                 reason = describe(event, value, connects=port.index is not None)
                 if reason is not None:
@@ -159,7 +163,7 @@ class NodeSockets:
         try:
             port = self._reopen(link)
         except WMPError as error:
-            logger.log(level, "%s: cannot reopen link %d: %s", self._name, link, error)
+            logger.log(level, "%s: cannot reopen link %d, retrying: %s", self._name, link, error)
             self._loop.call_later(_REOPEN, self._open_again, link, old, logging.DEBUG)
             return
         # The same place: warnings about it are not repeated.

@@ -72,7 +72,7 @@ class Portal:
         """
         with self._lock:
             if self._closed:
-                raise ClosedError(f"the {self._name} is closed; make a new one")
+                raise ClosedError(f"the {self._name} is closed; make a new {self._name}")
             if self._loop is not None:
                 return
             check_descriptors(f"a {self._name}", _DESCRIPTORS)
@@ -136,7 +136,7 @@ class Portal:
         try:
             return future.result()
         except concurrent.futures.CancelledError:
-            raise ClosedError(f"the {self._name} closed meanwhile") from None
+            raise ClosedError(f"the {self._name} was closed during this call") from None
         except BaseException:
             future.cancel()
             raise
@@ -150,12 +150,12 @@ class Portal:
         """
         if self._loop is not None and self._pid != os.getpid():
             raise ClosedError(
-                f"the {self._name} runs in the process that this one was forked from; "
-                f"make a {self._name} here"
+                f"the {self._name} runs in the parent process, not in this fork of it; "
+                f"make a {self._name} in this process"
             )
         if threading.current_thread() is self._thread:
             raise RuntimeError(
-                f"a blocking call of the {self._name} on its own event loop would wait for itself; "
+                f"a blocking call of the {self._name} on its own event loop would never return; "
                 "use wmp.aio there, or move the call to another thread"
             )
 
@@ -163,9 +163,7 @@ class Portal:
         try:
             self.check_thread()
             if self._loop is None or self._closed:
-                raise ClosedError(
-                    f"the {self._name} is not open; use it as a context manager, and within it"
-                )
+                raise ClosedError(f"the {self._name} is not open; call it within its `with` block")
         except BaseException:
             coroutine.close()
             raise
@@ -255,4 +253,4 @@ def _call(fn: Callable[[Any], object], argument: object) -> None:
         fn(argument)
     # A user's callback, which may also call sys.exit; the next ones still get their turn.
     except (Exception, SystemExit):
-        logger.exception("a callback failed: %r", fn)
+        logger.exception("a callback raised an error: %r", fn)

@@ -29,7 +29,7 @@ def _key(value: str | bytes) -> bytes:
     key = value.encode("ascii", "replace") if isinstance(value, str) else bytes(value)
     if len(key) != _KEY_LENGTH:
         raise ConfigError(
-            f"a CURVE key has 40 characters of Z85, this one has {len(key)}; "
+            f"a CURVE key has {len(key)} characters; expected 40 characters of Z85; "
             "make a pair with Security.generate()"
         )
     return key
@@ -64,7 +64,7 @@ class Security:
     server_key: bytes | None = field(default=None, converter=_optional_key)
     """Public key of the nodes that this one connects to (workers and devices need it)."""
     allowed: frozenset[bytes] | None = field(default=None, converter=_keys)
-    """Public keys that may connect to this node. None: whoever knows this node's public key."""
+    """Public keys of the nodes that may connect. None: every node that knows our public key."""
 
     def __attrs_post_init__(self) -> None:
         if not zmq.has("curve"):
@@ -72,7 +72,7 @@ class Security:
         try:
             public = zmq.curve_public(self.secret_key)
         except (ValueError, zmq.ZMQError) as error:
-            raise ConfigError(f"the secret key is no CURVE key in Z85: {error}") from error
+            raise ConfigError(f"the secret key is not a CURVE key in Z85: {error}") from error
         if public != self.public_key:
             raise ConfigError(
                 "the public key does not belong to the secret key; "
@@ -117,7 +117,9 @@ class Security:
         """
         for name in (path, server, allowed):
             if name is not None and not os.path.exists(name):
-                raise ConfigError(f"there is no {os.fspath(name)}; make keys with: wmp keys NAME")
+                raise ConfigError(
+                    f"there is no file {os.fspath(name)}; make keys with: wmp keys NAME"
+                )
         try:
             public, secret = zmq.auth.load_certificate(os.fspath(path))
             server_key = zmq.auth.load_certificate(os.fspath(server))[0] if server else None

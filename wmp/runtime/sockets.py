@@ -285,7 +285,7 @@ def describe(event: int, value: int, *, connects: bool) -> str | None:
     """
     if event == zmq.EVENT_HANDSHAKE_FAILED_AUTH and connects:
         return (
-            f"the peer refused this node's key (ZAP status {value}); "
+            f"the peer did not admit the key of this node (ZAP status {value}); "
             "add the public key of this node to the peer's allow list"
         )
     if event == zmq.EVENT_HANDSHAKE_FAILED_AUTH:
@@ -314,8 +314,8 @@ _PROTOCOL_ERRORS: Final = (
     (
         zmq.PROTOCOL_ERROR_ZMTP_CRYPTOGRAPHIC,
         (
-            "a CURVE handshake could not be decrypted; check that the server key of the peer that "
-            "connects is the public key of the node that is bound"
+            "a CURVE handshake could not be decrypted; check that the connecting peer names "
+            "the public key of the bound node as its server key"
         ),
     ),
     (
@@ -362,7 +362,7 @@ def check_endpoints(
                 f"cannot {verb} {endpoint!r}: expected tcp://HOST:PORT, ipc://PATH or inproc://NAME"
             )
         if endpoint in seen and not endpoint.endswith(":*"):
-            raise ConfigError(f"{endpoint} is named twice; name every endpoint once")
+            raise ConfigError(f"{endpoint} is listed twice; list every endpoint once")
         seen.add(endpoint)
         if scheme == "inproc" and not shared:
             raise ConfigError(
@@ -374,11 +374,11 @@ def check_endpoints(
         elif scheme == "ipc" and len(os.fsencode(rest)) > _IPC_PATH:
             raise ConfigError(
                 f"cannot {verb} {endpoint}: the path has more than {_IPC_PATH} bytes; "
-                "choose a shorter one"
+                "choose a shorter path"
             )
         if bind and security is None and not is_local(endpoint):
             raise ConfigError(
-                f"will not bind to {endpoint} without security: anybody on the network could "
+                f"refused to bind to {endpoint} without keys: every host on the network could "
                 f"connect; {remedy}"
             )
 
@@ -391,13 +391,13 @@ def _check_tcp(endpoint: str, verb: str, bind: bool) -> None:
     if port == "*" or int(port) == 0:
         if not bind:
             raise ConfigError(
-                f"cannot connect to {endpoint}: name the port; "
-                "a bound node tells it in its endpoints"
+                f"cannot connect to {endpoint}: the port is missing; "
+                "the endpoints of the bound node show it"
             )
     elif int(port) > 65535:
-        raise ConfigError(f"cannot {verb} {endpoint}: a port is at most 65535")
+        raise ConfigError(f"cannot {verb} {endpoint}: a port is at most 65535; name a smaller one")
     if not bind and match["host"] == "*":
-        raise ConfigError(f"cannot connect to {endpoint}: name the host")
+        raise ConfigError(f"cannot connect to {endpoint}: the host is missing; name the host")
 
 
 @cache
@@ -519,7 +519,8 @@ def _bind(socket: zmq.Socket[bytes], endpoint: str) -> str:
             raise _in_use(endpoint) from error
         if error.errno in (errno.EADDRNOTAVAIL, errno.ENODEV):
             raise ConfigError(
-                f"cannot bind to {endpoint}: this machine has no such address"
+                f"cannot bind to {endpoint}: this machine does not have that address; "
+                "name an address of this machine"
             ) from error
         if error.errno in (errno.EACCES, errno.EPERM):
             raise ConfigError(
@@ -542,7 +543,7 @@ def _bind(socket: zmq.Socket[bytes], endpoint: str) -> str:
 def _in_use(endpoint: str) -> ConfigError:
     return ConfigError(
         f"cannot bind to {endpoint}: address already in use; "
-        "choose another one or stop the process that holds it"
+        "choose another address, or stop the process that uses it"
     )
 
 

@@ -35,7 +35,7 @@ __all__ = ["ANY", "BEGUN", "CONDEMNED", "ENDING", "FILLED", "MARKS", "main"]
 BEGUN: Final = 0
 """Mark: the job that was begun last, 0 before the first of a lane. The child writes it."""
 CONDEMNED: Final = 1
-"""Mark: the job that SIGTERM is meant for, ``ANY`` for whatever runs. The parent writes it."""
+"""Mark: the job that SIGTERM shall end, ``ANY`` for the running job. The parent writes it."""
 ENDING: Final = 2
 """Mark: 1 when the child ends because of SIGTERM."""
 FILLED: Final = 3
@@ -45,7 +45,7 @@ MARKS: Final = 4
 ANY: Final = -1
 
 _GRACE: Final = 1.0
-"""Seconds that a handler has to see its flag after the parent died."""
+"""Seconds after the parent's death in which a handler can see its flag."""
 
 
 def main(

@@ -76,16 +76,16 @@ class ChildProcess:
         self.assignment: Assignment | None = None
         self.mask = 0
         self.retiring = False
-        """Whether it has begun its last job, and another child takes its place."""
+        """Whether the child has begun its last job; another child takes its place."""
         self.kill_at: float | None = None
-        """When to kill it if it has not ended by itself; until then it gets no lane."""
+        """When to kill the child if it has not ended by itself; until then it gets no lane."""
         self._open = True
         self._killed = False
         self._condemned = 0
         self._mark = _CONTEXT.RawArray(ctypes.c_longlong, MARKS)
         memory = _CONTEXT.RawArray(ctypes.c_ubyte, BUFFER_SIZE)
         self.results = ResultBuffer(memory, self._mark, FILLED)
-        """Results that the child has not sent; they outlive its end."""
+        """Results that the child has not sent; the buffer outlives the child."""
         self.backlog: deque[memoryview] = deque()
         """Messages that did not fit into the socket yet."""
         self.recalls: deque[tuple[int, Sequence[int]]] = deque()
@@ -207,11 +207,11 @@ class ChildProcess:
             process.close()
         how = _describe(code)
         if code == -signal.SIGKILL and not self._killed:
-            how += ", perhaps out of memory"
+            how += ", perhaps because the machine had no memory left"
             after = _peak(own=False)
             # The peak of all children that ended; a child's begins with its parent's.
             if after > max(before, _peak(own=True)):
-                how += f" (it had used {after >> 20} MiB)"
+                how += f" (the process had used {after >> 20} MiB)"
         return how
 
 
@@ -238,7 +238,7 @@ def _open_pidfd(pid: int | None) -> int | None:
 
 def _describe(code: int | None) -> str:
     if code is None:
-        return "ended, nobody knows how"
+        return "ended with an unknown exit code"
     if code >= 0:
         return f"ended with exit code {code}"
     try:

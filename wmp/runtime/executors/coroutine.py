@@ -81,7 +81,7 @@ class CoroutineExecutor(LocalExecutor):
                     loop.run_forever()
                 # A task that a handler started may raise these two through the loop.
                 except (SystemExit, KeyboardInterrupt) as error:
-                    _log.warning("a handler's task raised %r through the event loop", error)
+                    _log.warning("a task of a handler raised %r and stopped the event loop", error)
             loop.run_until_complete(loop.shutdown_asyncgens())
         finally:
             asyncio.set_event_loop(None)

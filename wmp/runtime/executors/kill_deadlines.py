@@ -16,10 +16,10 @@ from wmp.runtime.executors.child_process import ChildProcess
 __all__ = ["KILL_AFTER", "KillDeadlines"]
 
 KILL_AFTER: Final = 1.0
-"""Seconds between SIGTERM and SIGKILL: for ``finally`` blocks, not for going on."""
+"""Seconds between SIGTERM and SIGKILL: enough for ``finally`` blocks."""
 
 _AGAIN: Final = 0.1
-"""Seconds until another look at a job that should end by itself as soon as its turn comes."""
+"""Seconds until the next check of a job that should end by itself when its turn comes."""
 
 
 class KillDeadlines:

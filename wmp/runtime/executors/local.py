@@ -116,7 +116,9 @@ class ThreadExecutor(LocalExecutor):
                     self._threads.append(thread)
                 elif not self._threads:
                     self.post(
-                        lost(action.lane, list(action.ids), "no thread could be started for it")
+                        lost(
+                            action.lane, list(action.ids), "no thread could be started for the job"
+                        )
                     )
                     return
         self._queue.put(self.open(action, served))

@@ -68,9 +68,9 @@ class ProcessExecutor:
         self._handlers = b""
         self._lock = Lock()
         self._assignments: dict[int, Assignment] = {}
-        """By the numbers of their lanes."""
+        """Assignments by the number of their lane."""
         self._children_at: dict[int, ChildProcess] = {}
-        """The children at work, by the numbers of their lanes."""
+        """The children that run jobs, by the number of their lane."""
         self._queue: deque[Assignment] = deque()
         """Assignments that wait for a child."""
         self._children: list[ChildProcess] = []
@@ -79,7 +79,7 @@ class ProcessExecutor:
         self._stop_at: float | None = None
         self._term_at = NEVER
         self._asleep_until = 0.0
-        """When the thread wakes next; earlier alarms must wake it."""
+        """When the thread wakes next; an earlier alarm must wake the thread."""
         self._muted = False
         self._selector: ChildSelector | None = None
         self._thread: Thread | None = None
@@ -333,7 +333,11 @@ class ProcessExecutor:
                     self._take_message(child, message)
             # A handler wrote into the socket, say: nothing from this child can be read any more.
             except Exception:  # noqa: BLE001
-                _log.exception("worker process %s speaks nonsense and is killed", child.pid)
+                _log.exception(
+                    "killed worker process %s, which sent an unreadable message; "
+                    "a handler may have written to its socket",
+                    child.pid,
+                )
                 child.kill()
             if not child.is_open():
                 self._selector.remove_socket(child)
@@ -379,7 +383,7 @@ class ProcessExecutor:
                     self._post(event)
                 return
             case ("broken", text):
-                child.problem = f"worker process {child.pid} could not go on: {text}"
+                child.problem = f"worker process {child.pid} failed: {text}"
                 return
             case ("ready",):
                 with self._lock:
@@ -416,16 +420,16 @@ class ProcessExecutor:
         else:
             self._failed(
                 child.problem
-                or f"a worker process {how} before it was ready, "
-                f"its own message is on stderr; {_GUARD}"
+                or f"a worker process {how} before it was ready; "
+                f"stderr shows the message of that process; {_GUARD}"
             )
 
     def _cause(self, child: ChildProcess, how: str) -> str:
         """Return why the job that a child was at is lost."""
         if child.condemned:
             return (
-                f"it went on for {self._deadlines.grace:g} s after its deadline; "
-                f"its worker process {child.pid} was ended"
+                f"the job ran for {self._deadlines.grace:g} s after its deadline; "
+                f"worker process {child.pid} was killed"
             )
         return child.problem or f"worker process {child.pid} {how}"
 

@@ -46,14 +46,22 @@ def make_process_limits(
         if value is not None:
             check_count(name, value, 1)
             if pool != "process":
-                raise ConfigError(f"{name} is about worker processes: use it with pool='process'")
+                raise ConfigError(
+                    f"{name} applies to worker processes only: add pool='process', "
+                    f"or leave {name} out"
+                )
     if memory_per_child is not None and not _can_limit_memory():
-        raise ConfigError("memory_per_child: this system has no limit of a process's memory")
+        raise ConfigError(
+            "memory_per_child: this system cannot limit the memory of a process; "
+            "leave memory_per_child out"
+        )
     grace: object = cancel_grace  # callers are not all type-checked
     if grace is not None and not (
         isinstance(grace, int | float) and not isinstance(grace, bool) and grace >= 0
     ):
-        raise ConfigError(f"cancel_grace is seconds, or None for ever; got {grace!r}")
+        raise ConfigError(
+            f"cancel_grace is a number of seconds, or None for no limit; got {grace!r}"
+        )
     return ProcessLimits(
         max_jobs=max_jobs_per_child, memory=memory_per_child, cancel_grace=cancel_grace
     )

@@ -68,9 +68,9 @@ def pack(payload: object, codec_name: str, limit: int = Limits.PAYLOAD) -> Frame
         )
     if len(data) > limit:
         raise ConfigError(
-            f"a payload of {len(data)} bytes is too large, at most {limit} are sent "
-            "(Transport.max_frame, and 256 MiB in any case); split it into several jobs, or send "
-            "the place where it is to be found"
+            f"a payload of {len(data)} bytes is too large; the limit is {limit} "
+            "(Transport.max_frame, and 256 MiB in any case); split it into several jobs, or "
+            "store the data elsewhere and send its address"
         )
     return data
 
@@ -105,7 +105,9 @@ def result_of(id: int, ended: Frame | Ended, codec_name: str) -> tuple[Any, Exce
     try:
         return value_of(payload, codec_name), None
     except DecodeError as error:
-        broken = JobFailed("DecodeError", f"the result is broken: {error}", job_id=id)
+        broken = JobFailed(
+            "DecodeError", f"the result of the job cannot be decoded: {error}", job_id=id
+        )
         broken.__cause__ = error
         return None, broken
 
@@ -116,7 +118,11 @@ def error_of(id: int, end: End, payload: Frame, attempts: int) -> JobError:
         try:
             type_name, text, remote = codec.unpack_error(payload)
         except DecodeError as error:
-            type_name, text, remote = "Exception", f"the worker's account is broken: {error}", ""
+            type_name, text, remote = (
+                "Exception",
+                f"the worker's error report cannot be decoded: {error}",
+                "",
+            )
         return JobFailed(type_name, text, remote, job_id=id)
     text = bytes(payload).decode("utf-8", "replace")
     if end is End.CANCELLED:
@@ -124,14 +130,14 @@ def error_of(id: int, end: End, payload: Frame, attempts: int) -> JobError:
             text or f"job {id} was cancelled", job_id=id, may_have_started=attempts > 0
         )
     if end is End.TIMEOUT:
-        return JobTimeout(text or f"the time of job {id} ran out", job_id=id)
+        return JobTimeout(text or f"job {id} timed out", job_id=id)
     if end is End.LOST:
         host, _, cause = text.partition("\n")
         return WorkerLost(
-            f"job {id} was given up after {attempts} attempts, the last one at {host}: {cause}",
+            f"job {id} was lost after {attempts} attempts, the last at worker {host}: {cause}",
             job_id=id,
             attempts=attempts,
             cause=cause,
             host=host,
         )
-    raise AssertionError(f"no error of {end}")
+    raise AssertionError(f"there is no error for {end}")

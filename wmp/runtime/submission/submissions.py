@@ -302,9 +302,9 @@ class Submissions:
     def _closed(self, id: int = 0) -> ClosedError:
         cause = self._error
         if not id:
-            what = "the manager takes no more jobs"
+            what = "the manager accepts no more jobs"
         else:
-            what = f"job {id} had not ended"
+            what = f"the manager ended before job {id}"
         error = ClosedError(f"{what}: {cause}" if cause is not None else what)
         if cause is not None and not isinstance(cause, ClosedError):
             error.__cause__ = cause
@@ -318,7 +318,7 @@ def _forked() -> None:
         submissions._lock = threading.Lock()
         submissions._waiting.clear()
         submissions._error = ClosedError(
-            "the manager runs in the process that this one was forked from; make a manager here"
+            "the manager runs in the parent process, not in this fork of it; make a manager here"
         )
 
 
