@@ -37,10 +37,13 @@ CASES = [
     ("worker --slots many work:shout", r"'--slots': 'many' is not a valid integer"),
     ("worker --slots 0 work:shout", r"slots is a whole number of at least 1, got 0"),
     ("worker --pool fiber work:shout", r"'fiber' is not one of 'thread', 'process', 'inline'"),
-    ("worker", r"expected PACKAGE.MODULE:ATTRIBUTE or -- COMMAND"),
-    ("worker work:shout -- wc", r"expected PACKAGE.MODULE:ATTRIBUTE or -- COMMAND"),
+    ("worker", r"expected either PACKAGE.MODULE:ATTRIBUTE or -- COMMAND"),
+    ("worker work:shout -- wc", r"expected either PACKAGE.MODULE:ATTRIBUTE or -- COMMAND"),
     ("worker work", r"'work': expected PACKAGE.MODULE:ATTRIBUTE"),
-    ("worker nowhere:f", r"no module 'nowhere', looked for in .*; go to its folder, or install"),
+    (
+        "worker nowhere:f",
+        r"no module 'nowhere' in .*; change to its folder, or install",
+    ),
     ("worker work:nothing", r"there is no 'nothing' in module 'work'"),
     ("worker work:number", r"work:number is of type int; expected a function, a mapping"),
     ("worker work:too_many", r"takes \(one, two, three\); expected f\(payload\)"),
@@ -53,15 +56,15 @@ CASES = [
     ("worker work:shout --connect 127.0.0.1:5570", r"expected tcp://HOST:PORT, ipc://PATH"),
     ("worker work:shout --connect tcp://127.0.0.1:*", r"the port is missing"),
     ("worker work:shout --secret no.key_secret", r"there is no no.key_secret; make keys with"),
-    ("worker work:shout --server no.key", r"--server goes with --secret"),
-    ("worker work:shout --secret a.key_secret", r"--secret lacks its --server FILE: the .key file"),
+    ("worker work:shout --server no.key", r"--server needs --secret"),
+    ("worker work:shout --secret a.key_secret", r"--secret needs --server FILE: the .key file"),
     ("worker work:shout --connect inproc://x", r"inproc reaches only nodes of the same process"),
     ("worker --role a --role b --role a -- wc", r"--role names 'a' twice"),
-    ("worker work:handlers --role a", r"--role is for one function: work:handlers names roles"),
-    ("worker ready:worker --slots 3", r"--slots does not go with ready:worker"),
+    ("worker work:handlers --role a", r"work:handlers names roles already; leave out --role"),
+    ("worker ready:worker --slots 3", r"--slots cannot change ready:worker"),
     ("worker -- nosuchcommand", r"'nosuchcommand' was not found .*give its path"),
-    ("worker --", r"an empty command"),
-    ("worker --pool process -- wc", r"--pool is for functions"),
+    ("worker --", r"the command is empty"),
+    ("worker --pool process -- wc", r"--pool applies to functions only"),
     ("map nowhere.txt", r"there is no file nowhere.txt"),
     ("map .", r"\. is a folder; name files"),
     (
@@ -130,17 +133,17 @@ DEVICE_CASES = [
     ("--bind nonsense", r"cannot bind to 'nonsense': expected tcp://HOST:PORT"),
     ("--connect tcp://127.0.0.1:*", r"the port is missing"),
     ("--bind tcp://0.0.0.0:5571", r"without keys: .* add --secret NAME.key_secret"),
-    ("--bind ipc://a --connect ipc://a", r"--connect ipc://a is where this device binds"),
+    ("--bind ipc://a --connect ipc://a", r"--connect ipc://a is the address of this device"),
     ("--connect inproc://a", r"inproc reaches only nodes of the same process"),
-    ("--allowed .", r"--allowed goes with --secret"),
-    ("--secret a.key_secret", r"--secret lacks its --server FILE"),
-    ("--secret a.key_secret --connect ipc://a", r"--secret lacks its --server FILE"),
-    ("--max-hops 17", r"--max-hops is from 1 to 16, got 17"),
+    ("--allowed .", r"--allowed needs --secret"),
+    ("--secret a.key_secret", r"--secret needs --server FILE"),
+    ("--secret a.key_secret --connect ipc://a", r"--secret needs --server FILE"),
+    ("--max-hops 17", r"--max-hops is a number from 1 to 16, got 17"),
     ("run", r"missing argument 'FILE'"),
     ("run nowhere.toml", r"cannot read nowhere.toml: no such file"),
     ("check .", r"cannot read \.: is a directory"),
     ("check broken.toml", r"broken.toml is not TOML: .*line 1"),
-    ("--bind ipc://x run broken.toml", r"flags do not go with run"),
+    ("--bind ipc://x run broken.toml", r"run takes no flags before it"),
 ]
 
 
@@ -204,7 +207,7 @@ def test_help_teaches_by_examples(forks, folder):
 def test_help_has_whole_sentences_and_says_what_every_flag_does(forks, folder):
     listed = forks.run(*WMP, "--help", cwd=folder).stdout
     assert "..." not in listed.partition("\nCommands:\n")[2]
-    assert "Python module" in listed
+    assert "Python function" in listed
     for argv in (*((*WMP, name) for name in ("worker", "map", "demo", "keys")), WMP_DEVICE):
         options = forks.run(*argv, "--help", cwd=folder).stdout.partition("\nOptions:\n")[2]
         # What has no text of its own shows nothing, or its default at once.
@@ -234,5 +237,5 @@ def test_keys_are_for_their_owner_and_never_overwritten(folder):
 
     assert secret.stat().st_mode & 0o077 == 0
     assert b"secret-key" not in (folder / "ada.key").read_bytes()
-    assert "is there already" in complaint(run(*WMP, "keys", "ada", cwd=folder))
+    assert "exists already" in complaint(run(*WMP, "keys", "ada", cwd=folder))
     assert secret.read_bytes() == before

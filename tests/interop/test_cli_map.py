@@ -306,7 +306,7 @@ def test_sigterm_cancels_what_is_under_way(folder):
 
         assert mapped.ends() == 143
         assert cancelled.wait(5)
-        assert "terminated; jobs under way were cancelled" in mapped.stderr
+        assert "terminated; running jobs were cancelled" in mapped.stderr
         assert "Traceback" not in mapped.stderr
         worker.close(0)  # nobody is left to take the result
 

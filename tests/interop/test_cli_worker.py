@@ -158,8 +158,8 @@ def test_a_worker_waits_for_managers_as_long_as_it_is_told(folder, argv, where):
     with program("worker", *argv, "--wait", "0.3", *command) as worker:
         assert worker.ends() == 2
         assert worker.stderr.splitlines()[-1] == (
-            f"wmp: no manager has answered{where} for 0.3 s; "
-            "start one there, or wait longer with --wait"
+            f"wmp: no manager answered{where} within 0.3 s; "
+            "start a manager there, or wait longer with --wait"
         )
         assert "Traceback" not in worker.stderr
 
@@ -175,7 +175,7 @@ def test_a_worker_gives_up_no_manager_that_is_there_and_ends_behind_the_last(fol
         manager.close()
 
         assert worker.ends() == 2
-        assert "no manager has answered at ipc://first for 0.3 s" in worker.stderr
+        assert "no manager answered at ipc://first within 0.3 s" in worker.stderr
 
 
 def test_the_time_that_worker_processes_take_to_start_is_no_waiting(manager, folder):

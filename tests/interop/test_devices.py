@@ -168,7 +168,7 @@ def test_what_a_definition_says_is_what_it_means(folder):
         ("", "there is no [device] table; expected at least one"),
         ("device = 1", "device is 1; expected a table [device], or several [[device]]"),
         ("device = []", "device is []; expected a table [device], or several [[device]]"),
-        (GOOD, "bind is a key of a device; write [device] above it"),
+        (GOOD, "the key bind belongs to a device; write the line [device] above it"),
         ("[devise]", "devise is not a known key; did you mean device"),
         (f"[device]\n{GOOD}conect = 1", "device.conect is not a known key; did you mean connect"),
         (f"[device]\n{GOOD}zzz = 1", "device.zzz is not a known key; expected bind, connect,"),
@@ -204,11 +204,11 @@ def test_what_a_definition_says_is_what_it_means(folder):
         ),
         (
             f"[[device]]\n{GOOD}[[device]]\n{GOOD}",
-            "device[1].bind is ipc://a, where device[0] is bound; give each",
+            "device[1].bind is ipc://a, an address of device[0]; give each",
         ),
         (
             '[device]\nbind = "ipc://a"\nconnect = ["ipc://b", "ipc://a"]',
-            "device.connect is ipc://a, where this device is bound; expected the address of",
+            "device.connect is ipc://a, an address of this device; expected the address of",
         ),
         ('[device]\nbind = "x"\nconnect = "ipc://b"', "device.bind: cannot bind to 'x': expected"),
         (
@@ -217,7 +217,7 @@ def test_what_a_definition_says_is_what_it_means(folder):
         ),
         (
             '[device]\nbind = "tcp://0.0.0.0:5571"\nconnect = "ipc://b"',
-            "anybody on the network could connect; make keys with `wmp keys` and name them under",
+            "every host on the network could connect; make keys with `wmp keys` and name them under",
         ),
         ('[device]\nbind = "inproc://a"\nconnect = "ipc://b"', "use ipc://PATH or tcp://"),
     ],

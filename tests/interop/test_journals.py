@@ -139,7 +139,7 @@ print("done")
 """
     with Program(sys.executable, "-c", script, str(tmp_path), env=ENVIRON) as running:
         assert running.ends() == 0
-        assert "lines are lost" in running.stderr
+        assert "lines were lost" in running.stderr
         assert running.stdout == b"done\n"
 
     assert max(path.stat().st_size for path in tmp_path.iterdir()) <= 20_000
@@ -319,7 +319,7 @@ def test_what_is_no_line_is_counted_by_what_is_wrong_with_it(journal):
     code, out, err = run("cat", str(journal))
     assert code == 0
     assert len(out.splitlines()) == json.loads(run("stat", str(journal), "--json")[1])["lines"]
-    assert "passed over what is no line of a journal: not JSON 2" in err
+    assert "skipped lines that are not lines of a journal: not JSON 2" in err
 
 
 def test_a_schema_of_another_version_is_an_error(journal):

@@ -374,7 +374,7 @@ def test_nothing_is_lost_while_everything_is_killed_in_turn(
 
 @pytest.mark.timeout(90)
 @pytest.mark.rule("WMP-9.1", "WMP-9.7", "WMP-9.12")
-@pytest.mark.parametrize("known", [True, False], ids=["the same identity", "a new one"])
+@pytest.mark.parametrize("known", [True, False], ids=["the same identity", "another identity"])
 def test_an_idle_worker_works_within_three_intervals_of_its_managers_return(
     tmp_path: Path, parts: Callable[..., Part], known: bool
 ) -> None:
@@ -476,7 +476,7 @@ def test_who_submitted_a_job_is_told_which_worker_was_lost_and_why(
     assert isinstance(error, wmp.WorkerLost)
     assert isinstance(error, wmp.JobError)
     assert (error.cause, error.host, error.attempts) == ("silence", "pi-4:worker", 1)
-    assert str(error).endswith("given up after 1 attempts, the last one at pi-4:worker: silence")
+    assert str(error).endswith("lost after 1 attempts, the last at worker pi-4:worker: silence")
 
 
 @pytest.mark.timeout(60)

@@ -222,4 +222,4 @@ def test_the_program_replaces_its_children_too(tmp_path: Path) -> None:
         assert all(gone(pid) for pid in set(pids))
     with program("worker", "work:where", "--max-jobs-per-child", "2", cwd=tmp_path) as refused:
         assert refused.ends() == 2
-        assert "max_jobs_per_child is about worker processes" in refused.stderr
+        assert "max_jobs_per_child applies to worker processes only" in refused.stderr

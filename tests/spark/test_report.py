@@ -90,7 +90,7 @@ def test_an_empty_journal_says_so(wmp, tmp_path):
     code, out, _ = wmp("report", tmp_path / "journal", "--out", tmp_path / "out")
 
     assert code == 0
-    assert out.splitlines()[0] == "the journal is empty: there is no line in it"
+    assert out.splitlines()[0] == "the journal is empty: it has no lines"
     assert "The journal is empty" in (tmp_path / "out" / "report.html").read_text()
 
 
@@ -102,7 +102,7 @@ def test_what_could_not_be_read_is_said_and_shown(wmp, tmp_path):
     code, _, err = wmp("report", tmp_path / "journal.jsonl", "--out", tmp_path / "out", "-q")
 
     assert code == 0  # what is wrong may be for want of what is missing
-    assert "wmp: 2 lines could not be read; the report says which" in err
+    assert "wmp: 2 lines could not be read; the report lists them" in err
     page = (tmp_path / "out" / "report.html").read_text()
     assert "<td>garbage</td>" in page
     assert "<td>torn</td>" in page
@@ -117,7 +117,7 @@ def test_what_could_not_be_read_is_said_and_shown(wmp, tmp_path):
         ("old --out out", "wmp: the journal is of a version that is not known: 99 in a.jsonl;"),
         ("old --out file", "wmp: cannot make the directory file: file exists"),
         ("old --out s3://bucket/out", "expected a directory of this machine"),
-        ("old --out out --idle 3", "wmp: --idle is for --follow"),
+        ("old --out out --idle 3", "wmp: --idle needs --follow"),
         ("old", "wmp: missing option '--out'"),
         ("", "wmp: missing argument 'JOURNAL…'"),
     ],

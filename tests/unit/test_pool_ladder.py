@@ -164,7 +164,7 @@ def test_who_goes_on_past_the_deadline_is_ended_with_the_cause(
     pid = pid_of(posts)
     cause = posts.cause(1, 1)
     assert time.monotonic() >= at + 0.1
-    assert cause == f"it went on for 0.1 s after its deadline; its worker process {pid} was ended"
+    assert cause == f"the job ran for 0.1 s after its deadline; worker process {pid} was killed"
     assert posts.results(1, [2]) == [(CANCELLED, b"")]
     assert gone(pid)
 
@@ -336,7 +336,7 @@ def test_a_payload_that_no_process_can_take_in_is_lost_with_the_cause(
 ) -> None:
     pool = opened("process", 1, ProcessLimits(memory=128 << 20), default=end_process)
     pool.run(run(1, [b"x" * (80 << 20)]))
-    assert re.fullmatch(r"worker process \d+ could not go on: MemoryError: ?.*", posts.cause(1, 1))
+    assert re.fullmatch(r"worker process \d+ failed: MemoryError: ?.*", posts.cause(1, 1))
     pool.run(run(2, [b""]))
     assert posts.results(2, [1])[0][0] is OK
 
@@ -362,8 +362,8 @@ def test_the_kernels_kill_tells_how_much_was_used(opened: Opener, posts: Posts) 
     os.kill(pid, signal.SIGKILL)
     cause = posts.cause(1, 1)
     told = re.fullmatch(
-        rf"worker process {pid} was killed by SIGKILL, perhaps out of memory "
-        r"\(it had used (\d+) MiB\)",
+        rf"worker process {pid} was killed by SIGKILL, perhaps because the machine had no "
+        r"memory left \(the process had used (\d+) MiB\)",
         cause,
     )
     assert told is not None, cause

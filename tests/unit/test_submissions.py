@@ -202,7 +202,7 @@ def test_ends_become_the_errors_of_their_names() -> None:
     assert isinstance(lost, WorkerLost)
     assert (lost.attempts, lost.host, lost.cause) == (4, "node-7:812", "silence")
     assert lost.job_id == 3
-    assert str(lost) == "job 3 was given up after 4 attempts, the last one at node-7:812: silence"
+    assert str(lost) == "job 3 was lost after 4 attempts, the last at worker node-7:812: silence"
 
 
 def test_a_key_in_progress_hands_in_nothing_until_it_has_ended(inbox: Inbox) -> None:

@@ -37,12 +37,12 @@ __all__ = ["demo"]
 _PROGRAM: Final = "wmp"
 
 _SEEDS: Final = 1_000_000
-"""Orders of killing that are drawn from when none is asked for."""
+"""Number of seeds to draw from when --seed is not given."""
 
 
 @click.command(
     cls=ProgramCommand,
-    short_help="See it all work, on this machine.",
+    short_help="Run managers, a device and workers on this machine.",
     epilog="""
     wmp demo
     wmp demo --workers 8 --no-kill
@@ -56,16 +56,16 @@ _SEEDS: Final = 1_000_000
     default=4,
     show_default=True,
     metavar="N",
-    help="How many workers, each a process of its own.",
+    help="Number of workers; each is a process.",
 )
-@click.option("--files", type=click.IntRange(1), metavar="N", help="No more than N files.")
-@click.option("--no-kill", is_flag=True, help="Let every worker live.")
-@click.option("--chaos", is_flag=True, help="Kill everything in turn, and start it again.")
+@click.option("--files", type=click.IntRange(1), metavar="N", help="Process at most N files.")
+@click.option("--no-kill", is_flag=True, help="Do not kill a worker.")
+@click.option("--chaos", is_flag=True, help="Kill every process in turn, and restart it.")
 @click.option(
     "--seed",
     type=click.IntRange(0),
     metavar="N",
-    help="With --chaos: the order in which they are killed (default: another one each time).",
+    help="With --chaos: seed of the order of the kills (default: random).",
 )
 @journal_flag
 @click.option(
@@ -73,9 +73,9 @@ _SEEDS: Final = 1_000_000
     metavar="[DIR]",
     is_flag=False,
     flag_value="wmp-report",
-    help="Write a journal, and make a report of it in DIR (wmp-report unless you say another).",
+    help="Write a journal, and a report of the journal to DIR (default: wmp-report).",
 )
-@click.option("-q", "--quiet", is_flag=True, help="Print nothing unless something is wrong.")
+@click.option("-q", "--quiet", is_flag=True, help="Print errors only.")
 @verbose
 @click.pass_context
 def demo(
@@ -89,23 +89,23 @@ def demo(
     report: str | None,
     quiet: bool,
 ) -> int:
-    """See it work: two managers, a device and some workers, all of them processes of this machine.
+    """Run two managers, a device and some workers as processes of this machine.
 
-    They count the words of every source file of Python's standard library, and hash it. Every
-    other worker connects through the device, and one of those is killed with work in its hands.
-    In the end every result is compared with the one computed here: exit code 0 if all are
-    equal, 1 if not.
+    The workers count the words of every source file of Python's standard library, and hash the
+    file. Every second worker connects through the device. The demo kills one of those workers
+    while it runs a job. At the end the demo compares every result with its own: the exit code is
+    0 if all results are equal, else 1.
 
-    With --chaos everything is killed (SIGKILL) in turn, managers and the device as well, and
-    started again under its name; twice, if there are files enough. Jobs that a manager held when it
-    was killed are submitted again.
+    With --chaos the demo kills (SIGKILL) every process in turn, managers and the device as well,
+    and restarts the process under the same name. With enough files this happens twice. The demo
+    submits the jobs again that a killed manager held.
     """
     if chaos and no_kill:
-        raise ConfigError("--chaos kills, --no-kill does not: give one of them")
+        raise ConfigError("--chaos and --no-kill exclude each other; give only one of them")
     if seed is not None and not chaos:
-        raise ConfigError("--seed is for --chaos")
+        raise ConfigError("--seed needs --chaos; add --chaos, or leave out --seed")
     if workers == 1 and not (no_kill or chaos):
-        raise ConfigError("a single worker must not be killed: add --no-kill, or more --workers")
+        raise ConfigError("the demo cannot kill its only worker; add --no-kill, or more --workers")
     if report is not None:
         pipeline()  # a missing extra is reported now, not after the demo
         # One for each demo: a report is of one.
@@ -164,7 +164,7 @@ def _report(show: DemoRunner) -> None:
                 f"killed at {show.killed_at:.0%}" if child is show.victim else "lived",
             )
         )
-    _print_table(("worker", "connected to", "jobs", "jobs/s", "what became of it"), rows)
+    _print_table(("worker", "connected to", "jobs", "jobs/s", "fate"), rows)
     _print_verdict(show)
 
 
@@ -182,9 +182,9 @@ def _report_chaos(show: Chaos) -> None:
                 f"{show.done[label]}" if label.startswith("worker") else "",
             )
         )
-    _print_table(("process", "killed", "back after at most", "submitted again", "jobs done"), rows)
+    _print_table(("process", "killed", "longest absence", "submitted again", "jobs done"), rows)
     if show.spared:
-        print(f"not killed in time, the jobs had ended before: {', '.join(show.spared)}")
+        print(f"not killed, because the jobs ended before: {', '.join(show.spared)}")
     _print_verdict(show)
     print(
         f"{show.killed.total()} processes were killed (SIGKILL) and started again; seed {show.seed}"
@@ -222,12 +222,9 @@ def _print_verdict(show: DemoRunner) -> None:
             f"messages dropped: {_counts(show.dropped)}"
         )
     if show.kill and show.victim is None:
-        print("nobody was killed: the jobs had ended before; give it more files")
+        print("no worker was killed: all jobs ended before; raise --files")
     lost, twice = total - len(show.seen), show.seen.total() - len(show.seen)
-    print(
-        f"{len(show.right)} of {total} results are what was computed here; "
-        f"lost: {lost}, duplicates: {twice}"
-    )
+    print(f"{len(show.right)} of {total} results are correct; lost: {lost}, duplicates: {twice}")
 
 
 def _counts(counts: Counter[str]) -> str:

@@ -17,19 +17,19 @@ from wmp.errors import ConfigError
 __all__ = ["Chaos"]
 
 _LENGTH: Final = 12.0
-"""Seconds that it would take if nobody were killed."""
+"""Seconds that the demo would take without kills."""
 
 _LONGEST: Final = 0.2
-"""Seconds that a job takes longer than it needs, at most."""
+"""Largest number of seconds by which a job is made longer."""
 
 _ROUNDS: Final = 2
-"""How often everybody is killed, if there are jobs enough."""
+"""How often each process is killed, if there are enough jobs."""
 
 _BETWEEN: Final = 3
 """Results between two kills, at least."""
 
 _RETRIES: Final = 100
-"""Workers that one job may cost: more than will be killed."""
+"""Retries of a job: more than the number of kills."""
 
 
 @define(eq=False)
@@ -41,24 +41,24 @@ class Chaos(DemoRunner):
     """
 
     seed: int = 0
-    """Of the order in which they are killed."""
+    """Seed of the order of the kills."""
     killed: Counter[str] = field(factory=Counter)
     """By label."""
     resubmitted: Counter[str] = field(factory=Counter)
     """Jobs that a manager held when it was killed, by label."""
     back: dict[str, float] = field(factory=dict)
-    """The longest that one was away, in seconds, by label."""
+    """Longest absence in seconds, by label."""
     spared: list[str] = field(factory=list)
-    """Nodes still to be killed when all results had come."""
+    """Nodes that were not killed before the last result."""
     _there: dict[str, DemoProcess] = field(factory=dict)
     """Processes that run, by label."""
     _gone_at: dict[str, float] = field(factory=dict)
     _bound: dict[str, str] = field(factory=dict)
-    """Where those that bind can be reached: there they come back."""
+    """Addresses of the nodes that bind; a restarted node binds to the same address."""
     _given: dict[str, set[int]] = field(factory=dict)
-    """Files that a manager has, and whose results have not come."""
+    """Files that a manager has without a result so far."""
     _counting: set[str] = field(factory=set)
-    """Managers that have files, or have yet to say what became of them."""
+    """Managers that have files, or have not reported all results."""
 
     def __attrs_post_init__(self) -> None:
         self.retries = _RETRIES
@@ -81,8 +81,8 @@ class Chaos(DemoRunner):
         rounds = min(_ROUNDS, total // (_BETWEEN * everybody))
         if not rounds:
             raise ConfigError(
-                f"{total} files are too few to kill {everybody} processes in between: "
-                f"give it {_BETWEEN * everybody} --files at least, or fewer --workers"
+                f"{total} files are too few to kill {everybody} processes: "
+                f"set --files to {_BETWEEN * everybody} at least, or lower --workers"
             )
         self._say(f"starting 2 managers, 1 device, {self.count} workers; seed {self.seed}")
         self._bound = {child.label: place for child, place in self._start().items()}

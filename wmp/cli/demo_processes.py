@@ -117,7 +117,10 @@ class DemoProcesses:
                 return child, word
             code = child.process.wait()
             if not child.killed:
-                raise WMPError(f"{child.label} ended by itself, exit code {code}")
+                raise WMPError(
+                    f"{child.label} ended unexpectedly, exit code {code}; "
+                    "--verbose shows its output"
+                )
             return child, {"ended": code}
 
     def close(self) -> None:

@@ -26,19 +26,19 @@ _PING: Final = 0.4
 SLOTS: Final = 2
 
 _WINDOW: Final = 4
-"""Jobs that a worker takes ahead. Left to itself it takes more of jobs as short as these, and
-then a few workers are enough for all of them, which shows less."""
+"""Jobs that a worker takes ahead. By default it takes more jobs as short as these, and a few
+workers take all jobs, which shows less."""
 
 _ANYWHERE: Final = "tcp://127.0.0.1:*"
 
 _STALL: Final = 30.0
-"""Seconds without a word after which something is wrong."""
+"""Seconds without a message after which the demo fails."""
 
 _KILL_AT: Final = 0.3
-"""Part of the results after which a worker is to be killed."""
+"""Share of the results after which a worker is killed."""
 
 _FEW: Final = 200
-"""Below that many files, the worker is killed with its very first job in hand."""
+"""Below that many files, the worker is killed during its first job."""
 
 
 def source_files(limit: int | None = None) -> list[str]:
@@ -51,7 +51,9 @@ def source_files(limit: int | None = None) -> list[str]:
         and path.is_file()
     )
     if not found:
-        raise ConfigError(f"there is no source of the standard library in {home}")
+        raise ConfigError(
+            f"{home} has no source files of the standard library; use a Python that has them"
+        )
     return found[:limit]
 
 
@@ -66,26 +68,26 @@ class DemoRunner:
     kill: bool
     bar: ProgressBar | None
     pause: float = 0.0
-    """Seconds that a job takes longer than it needs."""
+    """Seconds by which a job is made longer."""
     retries: int = 3
     managers: list[DemoProcess] = field(factory=list)
     device: DemoProcess | None = None
     workers: list[DemoProcess] = field(factory=list)
     victim: DemoProcess | None = None
-    """The killed node, and the job that it was at."""
+    """The killed node, and the job that it ran."""
     held: int = 0
     killed_at: float = 0.0
-    """Part of the results that had come by then."""
+    """Share of the results that had come by then."""
     seconds: float = 0.0
     size: int = 0
     """Bytes of the files whose results came."""
     seen: Counter[int] = field(factory=Counter)
     right: set[str] = field(factory=set)
-    """Files of which a result came that is the one computed here."""
+    """Files with a correct result."""
     done: Counter[str] = field(factory=Counter)
     """Jobs by worker."""
     again: int = 0
-    """Jobs whose result is of a second attempt or a later one."""
+    """Jobs whose result came from a second or later attempt."""
     requeued: Counter[str] = field(factory=Counter)
     dropped: Counter[str] = field(factory=Counter)
     wrong: list[str] = field(factory=list)
@@ -134,7 +136,7 @@ class DemoRunner:
                 self.victim, self.held = child, word["holding"]
                 self.killed_at = len(self.seen) / len(self.names)
                 self._say(
-                    f"{child.label} was killed (SIGKILL) with job {self.held} in its hands, "
+                    f"{child.label} was killed (SIGKILL) while it ran job {self.held}, "
                     f"{self.killed_at:.0%} done"
                 )
         while self._unchecked:
@@ -196,7 +198,7 @@ class DemoRunner:
                 self._check()
                 continue
             raise WMPError(
-                f"nothing happened for {_STALL:g} s: {len(self.seen)} of {len(self.names)} "
+                f"no progress for {_STALL:g} s: {len(self.seen)} of {len(self.names)} "
                 "results have come; --verbose shows more"
             )
         return heard
@@ -208,7 +210,7 @@ class DemoRunner:
             self.done[label] += 1
             self.again += attempt > 1
             if self.seen[index] > 1:
-                self.wrong.append(f"{self.names[index]}: a second result came")
+                self.wrong.append(f"{self.names[index]}: received a second result")
             self._unchecked.append((self.names[index], [words, digest]))
         for index, text in word["failed"]:
             self.seen[index] += 1
@@ -225,7 +227,7 @@ class DemoRunner:
         if came == expected:
             self.right.add(name)
         else:
-            self.wrong.append(f"{name}: {came} came, {expected} was expected")
+            self.wrong.append(f"{name}: received {came}, expected {expected}")
 
     def _say(self, text: str) -> None:
         if self.bar is not None:

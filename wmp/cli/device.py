@@ -46,22 +46,28 @@ _PROGRAM: Final = "wmp-device"
     wmp-device check devices/proxy/device.toml
     """,
 )
-@click.option("--bind", metavar="ENDPOINT", multiple=True, help=f"For workers; default {BELOW}.")
+@click.option(
+    "--bind", metavar="ENDPOINT", multiple=True, help=f"Listen here for workers; default {BELOW}."
+)
 @click.option(
     "--connect",
     metavar="ENDPOINT",
     multiple=True,
-    help=f"A manager, or a device above; once for each; default {HOME}.",
+    help=f"Connect to a manager or device; repeat for each; default {HOME}.",
 )
-@click.option("--identity", metavar="TEXT", help="Stable name on the wire; random by default.")
-@click.option("--label", metavar="TEXT", help="What people call it; host and process by default.")
+@click.option(
+    "--identity", metavar="TEXT", help="Name in messages, one for all starts; default: random."
+)
+@click.option(
+    "--label", metavar="TEXT", help="Name in logs and reports; default: host and process."
+)
 @click.option(
     "--max-hops",
     metavar="N",
     type=int,
     default=Limits.HOPS,
     show_default=True,
-    help="How many devices a message may pass.",
+    help="Limit of the devices that a message may pass.",
 )
 @keys(connects=True, binds=True)
 @journal_flag
@@ -80,26 +86,31 @@ def command(
     allowed: str | None,
     journal: str | None,
 ) -> int | None:
-    """Stand between workers and managers: a worker to those above, a manager to those below.
+    """Pass messages on between workers and managers.
 
-    A device keeps nothing about jobs: it may be restarted at any moment, and put behind
-    another one. Ctrl-C or SIGTERM ends it.
+    Workers connect to a device as to a manager. A device keeps no state of jobs: it can be
+    restarted at any moment. A device can connect to another device. Ctrl-C or SIGTERM ends the
+    device.
     """
     if context.invoked_subcommand is not None:
         if any((bind, connect, identity, label, secret, server, allowed, journal)):
             raise click.UsageError(
-                f"flags do not go with {context.invoked_subcommand}: its file says it all", context
+                f"{context.invoked_subcommand} takes no flags before it: put the settings into "
+                "its file",
+                context,
             )
         return None
     if not 1 <= max_hops <= Limits.HOPS:
-        raise click.UsageError(f"--max-hops is from 1 to {Limits.HOPS}, got {max_hops}", context)
+        raise click.UsageError(
+            f"--max-hops is a number from 1 to {Limits.HOPS}, got {max_hops}", context
+        )
     bind, connect = bind or (BELOW,), connect or (HOME,)
     security = security_of(secret, server=server, allowed=allowed)
     check_addresses(security, bind=bind, connect=connect)
     for endpoint in connect:
         if any(meets(endpoint, own) for own in bind):
             raise click.UsageError(
-                f"--connect {endpoint} is where this device binds; name a manager's address",
+                f"--connect {endpoint} is the address of this device; name a manager's address",
                 context,
             )
     definition = DeviceDefinition(
@@ -128,7 +139,7 @@ def _run(file: str) -> int:
 @click.argument("file")
 @verbose
 def _check(file: str) -> int:
-    """Say what `run` would do with FILE, and do nothing."""
+    """Check FILE and print its devices; start nothing."""
     definitions = load_devices(file)
     _make(definitions)
     click.echo(f"{file}: {len(definitions)} device{'s' * (len(definitions) > 1)}")
@@ -138,14 +149,14 @@ def _check(file: str) -> int:
 
 
 def _describe(definition: DeviceDefinition) -> str:
-    """Say in lines for people what a definition does."""
+    """Return lines that describe a definition."""
     security = definition.security
     if security is None:
-        guard = "no keys, so it may be reached from this machine only"
+        guard = "no keys: only this machine can connect"
     elif security.allowed is None:
-        guard = "CURVE, for whoever knows its public key"
+        guard = "CURVE, for every node that knows the public key"
     else:
-        guard = f"CURVE, for those whose keys are listed: {len(security.allowed)}"
+        guard = f"CURVE, for the nodes with a listed key: {len(security.allowed)}"
     return "\n".join(
         (
             f"  {_name(definition)}",

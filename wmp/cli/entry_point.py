@@ -30,19 +30,19 @@ __all__ = [
 ]
 
 FAILED: Final = 1
-"""Exit code: it ran, and something did not end well."""
+"""Exit code: the program ran, and a job or a check failed."""
 
 USAGE: Final = 2
-"""Exit code: a flag, an address or a file is wrong; nothing was done."""
+"""Exit code: a flag, an address or a file is wrong, and the program did nothing."""
 
 SIGNALLED: Final = 128
-"""Exit code after a signal, as shells have it, less the signal's number."""
+"""Exit code after a signal as in shells, without the signal's number."""
 
 INTERRUPTED: Final = 130
-"""Exit code: Ctrl-C, as shells have it."""
+"""Exit code after Ctrl-C, as in shells."""
 
 TERMINATED: Final = SIGNALLED + signal.SIGTERM
-"""Exit code: SIGTERM, as shells have it."""
+"""Exit code after SIGTERM, as in shells."""
 
 _NEEDED: Final = ("click", "rich")
 """Packages that every program needs."""
@@ -92,7 +92,7 @@ def start(
             raise
         complain(
             program,
-            f"the programs need {' and '.join(needed)}, and {missing} is not installed; "
+            f"the programs need {' and '.join(needed)}, but {missing} is not installed; "
             f"run: pip install 'worker-manager-protocol[{extra}]'",
         )
         sys.exit(USAGE)

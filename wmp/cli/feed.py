@@ -27,7 +27,7 @@ _CHUNK: Final = 1 << 16
 
 _STDIN: Final = "-"
 
-_TOO_LARGE: Final = f"is too large for a job, at most {Limits.PAYLOAD} bytes are sent; split it"
+_TOO_LARGE: Final = f"is too large for a job; split it into parts of at most {Limits.PAYLOAD} bytes"
 
 
 @frozen
@@ -46,7 +46,7 @@ class Item:
     name: str
     size: int
     job: Job | None
-    """None: it could not be handed in."""
+    """The job of the input; None when the input could not be submitted."""
     error: str | None = None
 
 

@@ -13,7 +13,7 @@ from typing import Any, Final
 import click
 
 from wmp.cli.entry_point import complain
-from wmp.cli.journal_stats import JournalStats, said
+from wmp.cli.journal_stats import JournalStats, in_words
 from wmp.cli.options import ProgramCommand
 from wmp.cli.progress import ProgressBar
 from wmp.journal.reader import Line, Reader, find_segments, strands
@@ -23,9 +23,9 @@ __all__ = ["journal"]
 
 _PROGRAM: Final = "wmp"
 _MERGED: Final = 256
-"""Epochs of nodes whose journals are open at once, to be put in one order."""
+"""Limit of the node epochs whose journals are open at once, to merge them in one order."""
 _SHOWN: Final = 12
-"""Jobs of a line that are shown."""
+"""Number of the jobs of a line that are shown."""
 _ELSEWHERE: Final = frozenset(
     (
         *("v", "node", "epoch", "n", "step", "at", "wall", "what", "command", "source"),
@@ -39,17 +39,20 @@ _PATHS: Final = click.argument("paths", metavar="PATH…", nargs=-1, required=Tr
 
 
 @click.group(
-    short_help="Read what nodes wrote down.",
+    short_help="Read the journals of nodes.",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 def journal() -> None:
-    """Read journals: what crossed the boundaries of nodes that were given --journal or journal=."""
+    """Read the journals of nodes that ran with --journal or journal=.
+
+    A journal records the messages and decisions of a node.
+    """
 
 
 @journal.command(
     name="cat",
     cls=ProgramCommand,
-    short_help="Print the lines, readable.",
+    short_help="Print the lines of journals.",
     epilog="""
     wmp journal cat journal
     wmp journal cat journal --job 17 --node worker-3
@@ -57,12 +60,24 @@ def journal() -> None:
     """,
 )
 @_PATHS
-@click.option("--node", "nodes", metavar="TEXT", multiple=True, help="Of nodes so called.")
-@click.option("--kind", "kinds", metavar="KIND", multiple=True, help="Of workers, say.")
-@click.option("--command", "commands", metavar="NAME", multiple=True, help="With such messages.")
-@click.option("--what", "whats", metavar="WHAT", multiple=True, help="Such lines: send, run, …")
-@click.option("--job", "jobs", metavar="NUMBER", type=int, multiple=True, help="About such jobs.")
-@click.option("--json", "as_json", is_flag=True, help="Print them as they are.")
+@click.option("--node", "nodes", metavar="TEXT", multiple=True, help="Only nodes of this name.")
+@click.option(
+    "--kind",
+    "kinds",
+    metavar="KIND",
+    multiple=True,
+    help="Only nodes of this kind: manager, worker or device.",
+)
+@click.option(
+    "--command", "commands", metavar="NAME", multiple=True, help="Only lines with this message."
+)
+@click.option(
+    "--what", "whats", metavar="WHAT", multiple=True, help="Only lines of this kind: send, run, …"
+)
+@click.option(
+    "--job", "jobs", metavar="NUMBER", type=int, multiple=True, help="Only lines about this job."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the lines as JSON.")
 def _cat(
     paths: tuple[str, ...],
     nodes: tuple[str, ...],
@@ -72,11 +87,11 @@ def _cat(
     jobs: tuple[int, ...],
     as_json: bool,
 ) -> int:
-    """Print lines of journals, a folder or files of them, by the wall clocks of their nodes.
+    """Print the lines of journals (folders or files) in the order of the wall clocks.
 
-    A filter that is given several times lets through what fits any of them; different ones all
-    have to fit. Nodes are called by the beginning of their identity or label. Segments that are
-    still written, or were when their node was killed, are read as well.
+    A line must match every kind of filter that is given. For a filter that is given several
+    times, the line must match one of the values. TEXT is the beginning of a node's identity or
+    label. Unfinished segments, of running or killed nodes, are read as well.
     """
     for what in whats:
         if what not in LINES:
@@ -98,28 +113,28 @@ def _cat(
             print(json.dumps(line, separators=(",", ":")) if as_json else crew.words(line))
     sys.stdout.flush()
     if not reader.lines:
-        complain(_PROGRAM, "the journal is empty: there is no line in it")
+        complain(_PROGRAM, "the journal is empty: it has no lines")
     elif not shown:
-        complain(_PROGRAM, f"none of {reader.lines} lines fits")
+        complain(_PROGRAM, f"none of the {reader.lines} lines matches the filters")
     if reader.bad:
-        complain(_PROGRAM, f"passed over what is no line of a journal: {said(reader.bad)}")
+        complain(_PROGRAM, f"skipped lines that are not lines of a journal: {in_words(reader.bad)}")
     return 0
 
 
 @journal.command(
     name="stat",
     cls=ProgramCommand,
-    short_help="Say what is in it.",
+    short_help="Print a summary of journals.",
     epilog="""
     wmp journal stat journal
     wmp journal stat journal --json
     """,
 )
 @_PATHS
-@click.option("--json", "as_json", is_flag=True, help="Print it as one JSON object.")
+@click.option("--json", "as_json", is_flag=True, help="Print the summary as one JSON object.")
 @click.option("-q", "--quiet", is_flag=True, help="Show no progress.")
 def _stat(paths: tuple[str, ...], as_json: bool, quiet: bool) -> int:
-    """Say what journals hold: nodes, time, messages, jobs, what was ignored, what is lost."""
+    """Print a summary: nodes, time, messages, jobs, ignored messages, lost lines."""
     segments = find_segments(paths)
     total = sum(_size(segment) for segment in segments)
     totals = JournalStats(len(segments), total)
@@ -149,7 +164,7 @@ def _merged(reader: Reader, segments: Sequence[Path]) -> Iterable[Line]:
     if len(found) > _MERGED:
         complain(
             _PROGRAM,
-            f"{len(found)} nodes are too many for one order; they come one after the other",
+            f"{len(found)} nodes are too many to merge; their lines are printed node after node",
         )
         return (line for segment in segments for line in reader.read(segment))
     return heapq.merge(*(_strand(reader, one) for one in found), key=lambda line: line["wall"])

@@ -12,14 +12,14 @@ from attrs import define, field
 
 from wmp.journal.reader import Line
 
-__all__ = ["JournalStats", "said"]
+__all__ = ["JournalStats", "in_words"]
 
 _NOTED: Final = frozenset(("received", "undelivered", "garbled", "drop"))
-"""Lines whose reason says why something was ignored."""
+"""Kinds of lines whose reason names why something was ignored."""
 
 
-def said(counts: Mapping[str, int]) -> str:
-    """Counts in words, the most frequent first; ``none`` for none."""
+def in_words(counts: Mapping[str, int]) -> str:
+    """Return counts as text, the most frequent first; ``none`` for none."""
     rows = sorted(counts.items(), key=lambda row: (-row[1], row[0]))
     return ", ".join(f"{name} {count}" for name, count in rows) or "none"
 
@@ -38,9 +38,9 @@ class _NodeStats:
     seen: int = 0
     """Highest number of a line."""
     lost: int = 0
-    """Lines that it says it could not write."""
+    """Lines that the node could not write, by its own count."""
     ended: str = ""
-    """``stop``, ``halt``, or empty: it was killed, or writes still."""
+    """``stop``, ``halt``, or empty: the node was killed, or still runs."""
 
 
 @define(eq=False)
@@ -56,13 +56,13 @@ class JournalStats:
     size: int
     bad: Counter[str] = field(factory=Counter, init=False)
     nodes: dict[tuple[Path, str, int], _NodeStats] = field(factory=dict, init=False)
-    """Of which folder, node and epoch: names may be the same in other folders."""
+    """By folder, node and epoch: another folder may have the same names."""
     whats: Counter[str] = field(factory=Counter, init=False)
     sent: Counter[str] = field(factory=Counter, init=False)
     received: Counter[str] = field(factory=Counter, init=False)
     dropped: Counter[str] = field(factory=Counter, init=False)
     noted: Counter[str] = field(factory=Counter, init=False)
-    """Why leases, locks and jobs were over."""
+    """Causes for which leases, locks and jobs ended."""
     submitted: int = field(default=0, init=False)
     ends: Counter[str] = field(factory=Counter, init=False)
 
@@ -102,7 +102,7 @@ class JournalStats:
 
     @property
     def missing(self) -> int:
-        """Lines that are not there: lost by their writers, or in segments that were not given."""
+        """Number of missing lines: lost by their writers, or in segments that were not read."""
         starts = self.whats["start"]
         return sum(node.seen for node in self.nodes.values()) - (self.whats.total() - starts)
 
@@ -144,19 +144,19 @@ class JournalStats:
         count = self.whats.total()
         if not count:
             empty = f"the journal is empty: {self.segments} segments, no lines"
-            return [empty, *([f"no lines      {said(self.bad)}"] if self.bad else [])]
+            return [empty, *([f"unreadable    {in_words(self.bad)}"] if self.bad else [])]
         first = min(node.first for node in self.nodes.values())
         last = max(node.last for node in self.nodes.values())
         return [
             f"segments      {self.segments}, {self.size / 1e6:.1f} MB",
-            f"lines         {count}, missing {self.missing}, no lines: {said(self.bad)}",
+            f"lines         {count}, missing {self.missing}, unreadable: {in_words(self.bad)}",
             f"time          {_when(first)} to {_when(last)}, {(last - first) / 1e6:.3f} s",
-            f"what          {said(self.whats)}",
-            f"sent          {said(self.sent)}",
-            f"received      {said(self.received)}",
-            f"ignored       {said(self.dropped)}",
-            f"by itself     {said(self.noted)}",
-            f"jobs          {self.submitted} submitted; ended: {said(self.ends)}",
+            f"kinds         {in_words(self.whats)}",
+            f"sent          {in_words(self.sent)}",
+            f"received      {in_words(self.received)}",
+            f"ignored       {in_words(self.dropped)}",
+            f"lost, expired {in_words(self.noted)}",
+            f"jobs          {self.submitted} submitted; ended: {in_words(self.ends)}",
             "",
             *self._table(),
         ]

@@ -24,14 +24,14 @@ __all__ = ["keys"]
 )
 @click.argument("name", metavar="NAME")
 def keys(name: str) -> int:
-    """Make a pair of CURVE keys: NAME.key for everybody, NAME.key_secret for this node alone.
+    """Make a pair of CURVE keys: NAME.key to hand out, NAME.key_secret for this node alone.
 
-    With keys a node may listen to the network; see --secret, --server and --allowed.
+    A node with keys may listen to the network; see --secret, --server and --allowed.
     """
     public, secret = Path(f"{name}.key"), Path(f"{name}.key_secret")
     for path in (public, secret):
         if path.exists():
-            raise ConfigError(f"{path} is there already; remove it first, or choose another name")
+            raise ConfigError(f"{path} exists already; remove it first, or choose another name")
     if not public.parent.is_dir():
         raise ConfigError(f"there is no folder {public.parent}; make it first")
     try:
@@ -44,6 +44,6 @@ def keys(name: str) -> int:
         public.chmod(0o644)
     except OSError as error:
         raise ConfigError(f"cannot write {public}: {(error.strerror or '').lower()}") from error
-    click.echo(f"{public} is for those who connect to this node or admit it")
-    click.echo(f"{secret} is for this node alone")
+    click.echo(f"{public} is for the nodes that connect to this node or admit it")
+    click.echo(f"{secret} is for this node alone; keep it secret")
     return 0

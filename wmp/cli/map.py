@@ -1,4 +1,4 @@
-"""``wmp map``: a manager that spreads files or lines over whoever connects."""
+"""``wmp map``: a manager that spreads files or lines over the workers that connect."""
 
 from __future__ import annotations
 
@@ -47,19 +47,19 @@ logger = logging.getLogger("wmp")
 _PROGRAM: Final = "wmp"
 
 _LONELY: Final = 3.0
-"""Seconds without a worker after which a line says so."""
+"""Seconds without a worker after which a line reports that."""
 
 _LOOK: Final = 0.5
-"""Seconds between two looks at the workers, while no result comes."""
+"""Seconds between two checks of the workers while no result comes."""
 
 _TURN: Final = 0.1
-"""Seconds between two looks at the clock while a result is waited for."""
+"""Seconds between two checks of the clock during the wait for a result."""
 
 
 @click.command(
     name="map",
     cls=ProgramCommand,
-    short_help="Spread files, or the lines of stdin, over workers.",
+    short_help="Have workers process files, or the lines of stdin.",
     epilog="""
     wmp map --role wc *.txt                     each file is a job
     wmp map --role resolve --lines hosts.txt    each line of a file is a job
@@ -68,25 +68,32 @@ _TURN: Final = 0.1
     """,
 )
 @click.argument("files", metavar="[FILE]…", nargs=-1)
-@click.option("--bind", metavar="ENDPOINT", multiple=True, help=f"For workers; default {HOME}.")
+@click.option(
+    "--bind", metavar="ENDPOINT", multiple=True, help=f"Listen here for workers; default {HOME}."
+)
 @click.option(
     "--role",
     metavar="ROLE",
     default=DEFAULT_ROLE,
     show_default=True,
-    help="Jobs of which role they are: workers that offer it do them.",
+    help="Role of the jobs; workers that offer the role do the jobs.",
 )
-@click.option("--lines", is_flag=True, help="Jobs are the lines of the files, not the files.")
+@click.option("--lines", is_flag=True, help="Each line of a file is a job, not the file.")
 @click.option("--json", "as_json", is_flag=True, help="Print name, ok and result or error as JSON.")
-@click.option("--need", metavar="NAME=AMOUNT", multiple=True, help="What one job takes.")
-@click.option("--timeout", metavar="SECONDS", type=float, help="For each job.")
+@click.option(
+    "--need",
+    metavar="NAME=AMOUNT",
+    multiple=True,
+    help="Resource that one job takes; repeat for each.",
+)
+@click.option("--timeout", metavar="SECONDS", type=float, help="Time limit of each job.")
 @click.option(
     "--retries",
     metavar="N",
     type=click.IntRange(min=0),
     default=3,
     show_default=True,
-    help="How many dead workers a job survives.",
+    help="A job runs again when its worker dies, at most N times.",
 )
 @click.option(
     "--wait",
@@ -94,7 +101,7 @@ _TURN: Final = 0.1
     type=float,
     default=60.0,
     show_default=True,
-    help="Give up when no worker for the role has been there for so long; 0: never.",
+    help="Give up after so long without a worker for the role; 0: never.",
 )
 @key_flags(connects=False, binds=True)
 @journal_flag
@@ -113,13 +120,12 @@ def map_command(
     allowed: str | None,
     journal: str | None,
 ) -> int:
-    """Have workers do the same with every FILE, or with every line of stdin.
+    """Have workers process every FILE, or every line of stdin.
 
-    Without FILE, the lines of stdin are the jobs; - stands for stdin among files. A line comes to
-    the worker without its newline, a file as it is. The results
-    come to stdout in the order of the inputs, each ended by a newline. What failed is named on
-    stderr, and the exit code is then 1. Ctrl-C and SIGTERM cancel what is under way; the exit
-    code is then 130 or 143.
+    Without FILE, each line of stdin is a job; a FILE named - is stdin. The worker receives a line
+    without its newline, and a file unchanged. Results go to stdout in the order of the inputs,
+    each ended by a newline. Errors of jobs go to stderr, and the exit code is then 1. Ctrl-C and
+    SIGTERM cancel the running jobs; the exit code is then 130 or 143.
     """
     for name in files:
         if name != "-" and not Path(name).exists():
@@ -133,7 +139,7 @@ def map_command(
     security = security_of(secret, allowed=allowed)
     check_addresses(security, bind=bind or (HOME,))
     manager = Manager(*(bind or (HOME,)), retries=retries, security=security, journal=journal)
-    # A bar and what is typed would get into each other's line.
+    # A progress bar and typed input would share a line.
     typed = (not files or "-" in files) and sys.stdin is not None and sys.stdin.isatty()
     total = len(files) if files and not lines else None
     order = {"role": role, "needs": amounts("--need", need) or None, "timeout": timeout}
@@ -148,10 +154,10 @@ def map_command(
             watch = _Watch(manager, bar, role, wait, start)
             failed = _collect(feed, _Printer(as_json, bar), watch)
     except ProgramTerminated:
-        complain(_PROGRAM, "terminated; jobs under way were cancelled")
+        complain(_PROGRAM, "terminated; running jobs were cancelled")
         return TERMINATED
     except KeyboardInterrupt:
-        complain(_PROGRAM, "interrupted; jobs under way were cancelled")
+        complain(_PROGRAM, "interrupted; running jobs were cancelled")
         return INTERRUPTED
     if failed:
         complain(_PROGRAM, f"{failed} of {feed.count} jobs failed")
@@ -170,7 +176,7 @@ def _collect(feed: Feed, printer: _Printer, watch: _Watch) -> int:
                 return failed
             continue
         if item.job is not None and not item.job.done():
-            # Nothing more comes for a while: let whoever reads see what there is.
+            # No result comes for a while: show the reader the results so far.
             printer.flush()
             while not concurrent.futures.wait([item.job], _TURN).done:
                 printer.know(feed.total)
@@ -182,7 +188,7 @@ def _collect(feed: Feed, printer: _Printer, watch: _Watch) -> int:
 
 
 class _Watch:
-    """Says that nobody is there for the role, once each time that it has become so."""
+    """Prints a line when no worker for the role is connected, once for each such time."""
 
     def __init__(
         self, manager: Manager, bar: ProgressBar, role: str, wait: float, start: str
@@ -199,14 +205,14 @@ class _Watch:
         self._said = False
 
     def served(self) -> None:
-        """Learn that somebody did a job."""
+        """Note that a worker did a job."""
         self._since, self._said = None, False
 
     def look(self) -> None:
-        """Look who is there while a job waits.
+        """Check for workers while a job waits.
 
         Raises:
-            ConfigError: Nobody has been there for ``wait`` seconds.
+            ConfigError: No worker was connected for ``wait`` seconds.
         """
         now = time.monotonic()
         if now < self._next:
@@ -224,16 +230,15 @@ class _Watch:
         self._said = True
         where = self._manager.endpoints[0]
         others = sorted({role for worker in workers for role in worker.roles})
-        seen = f" (those that are offer {', '.join(others)})" if others else ""
+        seen = f" (connected workers offer {', '.join(others)})" if others else ""
         start = f"start one: {self._start}"
         if late:
             raise ConfigError(
-                f"no worker for role {self._role!r} has been connected to {where} for "
+                f"no worker for role {self._role!r} connected to {where} within "
                 f"{self._wait:g} s{seen}; {start}, or wait longer with --wait"
             )
         self._bar.complain(
-            f"jobs wait, but no worker for role {self._role!r} is connected to {where}{seen}; "
-            f"{start}"
+            f"waiting: no worker for role {self._role!r} is connected to {where}{seen}; {start}"
         )
 
 
@@ -256,7 +261,7 @@ class _Printer:
                 result = bytes(item.job.result())
             else:
                 error = str(raised)
-                # Where it was raised is for those who asked for everything.
+                # The traceback is for --verbose only.
                 logger.debug("%s: %s", item.name, getattr(raised, "remote_traceback", ""))
         if self._as_json:
             self._bar.print(_as_json(item.name, error, result))

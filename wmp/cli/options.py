@@ -40,7 +40,7 @@ BELOW: Final = "tcp://127.0.0.1:5571"
 """Where devices bind by default."""
 
 VERBOSE: Final = "wmp.verbose"
-"""Key of a click context's ``meta``: whether to say everything."""
+"""Key of a click context's ``meta``: whether ``--verbose`` was given."""
 
 _REMEDY: Final = (
     "make keys with `wmp keys NAME` and add --secret NAME.key_secret, "
@@ -88,7 +88,7 @@ def version(function: _F) -> _F:
         is_eager=True,
         expose_value=False,
         callback=show,
-        help="Say which version this is, and exit.",
+        help="Print the version, and exit.",
     )(function)
 
 
@@ -109,7 +109,7 @@ def verbose(function: _F) -> _F:
         is_flag=True,
         expose_value=False,
         callback=listen,
-        help="Say on stderr everything that happens, ignored messages too.",
+        help="Log all events to stderr, ignored messages too.",
     )(function)
 
 
@@ -128,7 +128,7 @@ def journal(function: _F) -> _F:
     return click.option(
         "--journal",
         metavar="DIR",
-        help="Write down in DIR all that it sends, gets and decides; `wmp journal` reads it.",
+        help="Record all messages and decisions in DIR; `wmp journal` reads them.",
     )(function)
 
 
@@ -140,14 +140,17 @@ def keys(*, connects: bool, binds: bool) -> Callable[[_F], _F]:
             function = click.option(
                 "--allowed",
                 metavar="FOLDER",
-                help="Keys (.key files) of those who may connect; without it, whoever knows ours.",
+                help="Public keys (.key files) of the nodes that may connect; "
+                "default: every node that knows our public key.",
             )(function)
         if connects:
             function = click.option(
-                "--server", metavar="FILE", help="Public CURVE key of those that it connects to."
+                "--server",
+                metavar="FILE",
+                help="Public CURVE key (.key file) of the nodes to connect to.",
             )(function)
         return click.option(
-            "--secret", metavar="FILE", help="Our CURVE keys, a .key_secret file of `wmp keys`."
+            "--secret", metavar="FILE", help="Our CURVE keys: a .key_secret file of `wmp keys`."
         )(function)
 
     return decorate
@@ -164,7 +167,9 @@ def security_of(
     if secret is None:
         for flag, value in (("--server", server), ("--allowed", allowed)):
             if value is not None:
-                raise ConfigError(f"{flag} goes with --secret, which names our own keys")
+                raise ConfigError(
+                    f"{flag} needs --secret FILE, our own keys; make them with `wmp keys NAME`"
+                )
         return None
     return Security.load(secret, server=server, allowed=allowed)
 
@@ -181,7 +186,7 @@ def check_addresses(
     check_endpoints(connect, bind=False, security=security, shared=False)
     if connect and security is not None and security.server_key is None:
         raise ConfigError(
-            f"--secret lacks its --server FILE: the .key file of whom to expect at {connect[0]}"
+            f"--secret needs --server FILE: the .key file of the node at {connect[0]}"
         )
 
 
@@ -209,6 +214,6 @@ def amounts(flag: str, pairs: tuple[str, ...]) -> dict[str, int]:
         if not name or not separator or not (amount.isascii() and amount.isdecimal()):
             raise ConfigError(f"{flag} {pair!r}: expected NAME=AMOUNT, for example gpu=2")
         if name in made:
-            raise ConfigError(f"{flag} names {name!r} twice; name every resource once")
+            raise ConfigError(f"{flag} gives {name!r} twice; give every resource once")
         made[name] = int(amount)
     return made

@@ -19,20 +19,20 @@ __all__ = ["command"]
     cls=ProgramGroup,
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog="""
-    wmp demo                          see it all work, on this machine
+    wmp demo                          run everything once, on this machine
     wmp worker package.module:f       a worker that calls a Python function for each job
     wmp worker --role wc -- wc -w     a worker that runs a Unix command for each job
-    wmp map --role wc *.txt           spread files over whoever connects
-    wmp COMMAND --help                more about one of them
+    wmp map --role wc *.txt           spread files over the workers that connect
+    wmp COMMAND --help                help for one command
     """,
 )
 @version
 def command() -> None:
     """Jobs from many managers to many workers over ZeroMQ, without a broker.
 
-    A manager holds jobs and binds, by default to tcp://127.0.0.1:5570; workers connect to it and
-    do them, with a function of a Python module or a Unix command. The program wmp-device stands
-    between the two.
+    A manager holds jobs and listens, by default on tcp://127.0.0.1:5570. Workers connect to the
+    manager and do the jobs, with a Python function or a Unix command. The program wmp-device
+    passes messages on between managers and workers.
     """
 
 

@@ -50,7 +50,7 @@ _PROGRAM: Final = "wmp"
 
 @click.command(
     cls=ProgramCommand,
-    short_help="Tell from journals what happened, and whether it was right.",
+    short_help="Write a report of journals: what happened, and rule violations.",
     epilog="""
     wmp report journal --out report
     wmp report journal --out report --follow
@@ -58,19 +58,19 @@ _PROGRAM: Final = "wmp"
     """,
 )
 @click.argument("journals", metavar="JOURNAL…", nargs=-1, required=True)
-@click.option("--out", metavar="DIR", required=True, help="Where the tables and report.html go.")
+@click.option("--out", metavar="DIR", required=True, help="Folder for the tables and report.html.")
 @click.option(
-    "--master", metavar="URL", help="Which Spark, as it names them (default: this machine)."
+    "--master", metavar="URL", help="Master URL of the Spark to use (default: this machine)."
 )
-@click.option("--follow", is_flag=True, help="Go on, and report again when there is more.")
+@click.option("--follow", is_flag=True, help="Keep running, and report again when journals grow.")
 @click.option(
     "--idle",
     metavar="SECONDS",
     type=click.FloatRange(0),
-    help="With --follow: end when nothing is added for so long.",
+    help="With --follow: end after so long without new lines.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print what came of it as JSON.")
-@click.option("-q", "--quiet", is_flag=True, help="Show no progress, print only what was found.")
+@click.option("--json", "as_json", is_flag=True, help="Print the outcome as JSON.")
+@click.option("-q", "--quiet", is_flag=True, help="Show no progress, print only the findings.")
 def report(
     journals: tuple[str, ...],
     out: str,
@@ -80,16 +80,16 @@ def report(
     as_json: bool,
     quiet: bool,
 ) -> int:
-    """Read journals, folders or files of them, and write tables (Parquet) and a page to DIR.
+    """Read journals (folders or files), and write tables (Parquet) and a page to DIR.
 
-    The page needs no network and no server: open DIR/report.html. Exit code 1 when something was
-    not right for certain, 2 when JOURNAL is not there or of another version, else 0.
+    The page needs no network and no server: open DIR/report.html. The exit code is 1 if a rule
+    was certainly violated, 2 if JOURNAL does not exist or has another version, else 0.
 
-    With --follow it goes on while journals grow, until Ctrl-C; started again, it goes on where it
-    was.
+    With --follow the report is updated while journals grow, until Ctrl-C. The same command
+    continues the report later.
     """
     if idle is not None and not follow:
-        raise ConfigError("--idle is for --follow")
+        raise ConfigError("--idle needs --follow; add --follow, or leave out --idle")
     if follow:
         return _follow(journals, out, master, idle, as_json, quiet)
     made = make(journals, out, master=master, quiet=quiet)
@@ -139,7 +139,7 @@ def _follow(
         try:
             last = spark.follow(journals, out, made, idle=idle, master=master, progress=_Steps(bar))
         except KeyboardInterrupt:
-            again = f"; the same command goes on from there, {out} has what was reported"
+            again = f"; {out} has the last report, and the same command continues it"
             bar.complain(f"stopped{again if last is not None else ''}")
     if last is None:
         return 0
@@ -149,7 +149,7 @@ def _follow(
 
 
 def _hush() -> None:
-    """Leave out what py4j says of Ctrl-C while Java is asked: tracebacks of its own insides."""
+    """Suppress the tracebacks that py4j logs for Ctrl-C during a call of Java."""
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
     logging.getLogger().addFilter(_is_no_interrupt)
 
@@ -159,7 +159,7 @@ def _is_no_interrupt(record: logging.LogRecord) -> bool:
 
 
 def pipeline() -> Any:
-    """The pipeline; the programs do without it as long as nobody asks.
+    """Import the pipeline; the programs need its packages only when a report is made.
 
     Raises:
         ConfigError: The extra is missing.
@@ -168,7 +168,7 @@ def pipeline() -> Any:
 
 
 class _Steps:
-    """Moves the bar on."""
+    """Advances the progress bar."""
 
     def __init__(self, bar: ProgressBar) -> None:
         self._bar = bar
@@ -181,13 +181,13 @@ class _Steps:
 
 
 def say(made: _Report, *, as_json: bool = False) -> None:
-    """Print what came of it."""
+    """Print the outcome of a report."""
     if as_json:
         print(_as_json(made))
         return
     numbers = made.result.summary
     if not numbers["lines"]:
-        print("the journal is empty: there is no line in it")
+        print("the journal is empty: it has no lines")
     else:
         print(
             f"{numbers['lines']:.0f} lines of {numbers['nodes']:.0f} processes in "
@@ -201,7 +201,7 @@ def say(made: _Report, *, as_json: bool = False) -> None:
         ("nodes missing", "processes left no journal"),
     ):
         if numbers[name]:
-            complain(_PROGRAM, f"{numbers[name]:.0f} {what}; the report says which")
+            complain(_PROGRAM, f"{numbers[name]:.0f} {what}; the report lists them")
     print(f"report: {_near(made.page)}")
 
 
@@ -223,6 +223,6 @@ def _as_json(made: _Report) -> str:
 
 
 def _near(path: Path) -> str:
-    """As somebody here would name it."""
+    """Return the path as named from the current directory."""
     here = Path.cwd()
     return str(path.relative_to(here)) if path.is_relative_to(here) else str(path)

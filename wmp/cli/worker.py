@@ -1,4 +1,4 @@
-"""``wmp worker``: does jobs with a Python function or a Unix command."""
+"""``wmp worker``: a worker that does jobs with a Python function or a Unix command."""
 
 from __future__ import annotations
 
@@ -49,11 +49,11 @@ _OWN: Final = (
     "server",
     "journal",
 )
-"""Flags for a worker made here; a ready-made one brings its own."""
+"""Flags for a worker made here; a wmp.Worker of the user has settings of its own."""
 
 
 class _WorkerCommand(ProgramCommand):
-    """Keeps what follows ``--`` for itself: it is a command line of its own."""
+    """Keeps the arguments after ``--`` apart: they are another command line."""
 
     def parse_args(self, context: click.Context, args: list[str]) -> list[str]:
         if "--" in args:
@@ -79,49 +79,60 @@ class _WorkerCommand(ProgramCommand):
     "--connect",
     metavar="ENDPOINT",
     multiple=True,
-    help=f"A manager or device; once for each; default {HOME}.",
+    help=f"Connect to a manager or device; repeat for each; default {HOME}.",
 )
 @click.option(
     "--role",
     metavar="ROLE",
     multiple=True,
-    help=f"Jobs of which role; once for each; default {DEFAULT_ROLE!r}.",
+    help=f"Role to offer; repeat for each; default {DEFAULT_ROLE!r}.",
 )
-@click.option("--slots", metavar="N", type=int, default=1, show_default=True, help="Jobs at once.")
+@click.option(
+    "--slots",
+    metavar="N",
+    type=int,
+    default=1,
+    show_default=True,
+    help="Number of jobs that run at once.",
+)
 @click.option(
     "--resource",
     metavar="NAME=AMOUNT",
     multiple=True,
-    help="What there is beside slots, for jobs that need it.",
+    help="Resource besides slots, for jobs that need it; repeat for each.",
 )
 @click.option(
     "--pool",
     type=click.Choice(KINDS),
     default="thread",
     show_default=True,
-    help="Where functions run; process for those that compute.",
+    help="Where functions run; choose process for functions that compute.",
 )
 @click.option(
     "--max-jobs-per-child",
     metavar="N",
     type=int,
-    help="Replace a worker process after N jobs; with --pool process.",
+    help="With --pool process: replace a process after N jobs.",
 )
 @click.option(
     "--memory-per-child",
     metavar="MIB",
     type=int,
-    help="How much data a worker process may have; with --pool process.",
+    help="With --pool process: memory limit of each process.",
 )
-@click.option("--identity", metavar="TEXT", help="Stable name on the wire; random by default.")
-@click.option("--label", metavar="TEXT", help="What people call it; host and process by default.")
+@click.option(
+    "--identity", metavar="TEXT", help="Name in messages, one for all starts; default: random."
+)
+@click.option(
+    "--label", metavar="TEXT", help="Name in logs and reports; default: host and process."
+)
 @click.option(
     "--wait",
     metavar="SECONDS",
     type=float,
     default=0.0,
     show_default=True,
-    help="Give up when no manager has been there for so long; 0: never.",
+    help="Give up after so long without a manager; 0: never.",
 )
 @click.option(
     "--drain-timeout",
@@ -129,7 +140,7 @@ class _WorkerCommand(ProgramCommand):
     type=float,
     default=_DRAIN_TIMEOUT,
     show_default=True,
-    help="Time for jobs under way after the first signal; 0: as long as they take.",
+    help="Time to finish jobs after the first signal; 0: no limit.",
 )
 @key_flags(connects=True, binds=False)
 @journal_flag
@@ -153,23 +164,23 @@ def worker(
     server: str | None,
     journal: str | None,
 ) -> int:
-    """Do jobs for every manager that it connects to.
+    """Do jobs for every connected manager.
 
-    PACKAGE.MODULE:ATTRIBUTE is found from the current directory: a function f(payload) or
-    f(payload, job), a mapping from roles to functions, or a wmp.Worker that is ready but not
-    started. A COMMAND gets each payload on stdin; its stdout is the result; when it exits with
-    another code than 0, that is the job's error, with what it wrote to stderr.
+    PACKAGE.MODULE:ATTRIBUTE is imported from the current directory: a function f(payload) or
+    f(payload, job), a mapping from roles to functions, or a wmp.Worker that has not started. A
+    COMMAND receives each payload on stdin; its stdout is the result. An exit code other than 0
+    is an error of the job, with the text on stderr.
 
-    Ctrl-C or SIGTERM: finish what is under way, then exit with 0. A second one, or the end of
-    --drain-timeout, stops at once; jobs under way go to other workers, and the exit code is then
-    130 or 143.
+    Ctrl-C or SIGTERM: finish the jobs of this worker, then exit with 0. A second signal, or the
+    end of --drain-timeout, stops the worker at once; other workers get its jobs, and the exit
+    code is 130 or 143.
     """
     argv: list[str] | None = context.obj
     check_seconds("--wait", wait)
     check_seconds("--drain-timeout", drain_timeout)
     if (target is None) == (argv is None):
         raise click.UsageError(
-            "what is the work? expected PACKAGE.MODULE:ATTRIBUTE or -- COMMAND, one of the two",
+            "expected either PACKAGE.MODULE:ATTRIBUTE or -- COMMAND",
             context,
         )
     handlers: Mapping[str, Handler]
@@ -179,7 +190,7 @@ def worker(
     if argv is not None:
         if pool != "thread":
             raise click.UsageError(
-                "--pool is for functions: a command is a process anyway", context
+                "--pool applies to functions only: a command always runs as a process", context
             )
         handlers = dict.fromkeys(roles, CommandHandler(argv))
     else:
@@ -192,7 +203,7 @@ def worker(
             return _serve(found, connect, wait, drain_timeout)
         if isinstance(found, Mapping):
             if role:
-                raise click.UsageError(f"--role is for one function: {target} names roles", context)
+                raise click.UsageError(f"{target} names roles already; leave out --role", context)
             handlers = found
         elif callable(found):
             handlers = dict.fromkeys(roles, found)
@@ -225,15 +236,15 @@ def worker(
 
 
 def _load(target: str) -> Any:
-    """Import what ``package.module:attribute`` names, from the current directory too.
+    """Import ``package.module:attribute``, from the current directory too.
 
     Raises:
-        ConfigError: There is no such thing, or importing it failed.
+        ConfigError: The module or the attribute does not exist, or the import failed.
     """
     name, separator, attribute = target.partition(":")
     if not name or not separator or not attribute:
         raise ConfigError(f"{target!r}: expected PACKAGE.MODULE:ATTRIBUTE, for example work:count")
-    # As `python -m` has it. Worker processes are given the same path.
+    # As `python -m` does. Worker processes get the same path.
     here = os.getcwd()
     if here not in sys.path and "" not in sys.path:
         sys.path.insert(0, here)
@@ -242,8 +253,8 @@ def _load(target: str) -> Any:
     except ModuleNotFoundError as error:
         if error.name is not None and (name == error.name or name.startswith(f"{error.name}.")):
             raise ConfigError(
-                f"there is no module {error.name!r}, looked for in {here} and among what is "
-                "installed; go to its folder, or install it"
+                f"there is no module {error.name!r} in {here} or among the installed packages; "
+                "change to its folder, or install it"
             ) from error
         raise ConfigError(f"cannot import {name}: {error}") from error
     # A module runs the user's code, which may raise anything.
@@ -260,7 +271,7 @@ def _load(target: str) -> Any:
 
 
 def _where(error: Exception) -> str:
-    """The user's line that raised it; a syntax error names it itself."""
+    """Return the user's line that raised the error; a syntax error names its line itself."""
     last = traceback.extract_tb(error.__traceback__)[-1]
     return "" if isinstance(error, SyntaxError) else f" ({last.filename}:{last.lineno})"
 
@@ -272,7 +283,8 @@ def _refuse_own_flags(context: click.Context, target: str) -> None:
             is click.core.ParameterSource.COMMANDLINE
         ):
             raise click.UsageError(
-                f"--{name} does not go with {target}: it is a worker with settings of its own",
+                f"--{name} cannot change {target}, a worker with settings of its own; "
+                f"leave out --{name}",
                 context,
             )
 
@@ -310,14 +322,14 @@ def _serve(
     if lookout.alone:
         where = f" at {', '.join(connect)}" if connect else ""
         raise ConfigError(
-            f"no manager has answered{where} for {wait:g} s; "
-            "start one there, or wait longer with --wait"
+            f"no manager answered{where} within {wait:g} s; "
+            "start a manager there, or wait longer with --wait"
         )
     if late:
         return SIGNALLED + heard[-1]
     if len(heard) < 2:
         return 0
-    # The second signal stopped it at once: a line says which jobs go to other workers.
+    # A second signal stopped the worker at once; a log line has reported the lost jobs.
     try:
         left = made.statistics()
     except ClosedError:
@@ -332,7 +344,7 @@ async def _run(made: aio.Worker, lookout: _Lookout, drain_timeout: float | None)
 
 
 class _Lookout:
-    """Says which managers answer: from then on there may be jobs. Ends a worker left alone."""
+    """Prints which managers answered; ends a worker that has no manager."""
 
     def __init__(self, made: blocking.Worker | aio.Worker, wait: float) -> None:
         self._made = made
@@ -363,8 +375,8 @@ class _Lookout:
             try:
                 managers = self._made.statistics().managers
             except (ClosedError, RuntimeError):
-                # Not started yet, or over again: then this process ends soon. Or the tables of an
-                # asyncio worker changed while they were looked at.
+                # The worker has not started, or has ended: then this process ends soon. Or the
+                # tables of an asyncio worker changed during the read.
                 managers, seen = (), now
             here = {(manager.identity, manager.epoch): manager for manager in managers}
             if new := [manager for peer, manager in here.items() if peer not in known]:

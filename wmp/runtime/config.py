@@ -150,7 +150,7 @@ def _device(table: _Table) -> DeviceDefinition:
     for endpoint in connect:
         if any(meets(endpoint, own) for own in bind):
             raise ConfigError(
-                f"{table.file}: {table.name}.connect is {endpoint}, where this device is bound; "
+                f"{table.file}: {table.name}.connect is {endpoint}, an address of this device; "
                 "expected the address of a manager, or of another device"
             )
     return DeviceDefinition(
