@@ -1,7 +1,7 @@
 """The words of the specification: commands, fields, paths, columns, messages.
 
-Values only. How they become frames is :mod:`wmp.codec`; what they mean to a peer is
-:mod:`wmp.core`. Section numbers are those of ``specs/wmp.md``.
+This module holds values only. :mod:`wmp.codec` turns them into frames, and :mod:`wmp.core` acts
+on them. Section numbers are those of ``specs/wmp.md``.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ VERSION: Final = 1
 """Version of the protocol, the first number of every head."""
 
 DEFAULT_ROLE: Final = "default"
-"""Role of a job, and of a handler, that names none."""
+"""Role of a job or a handler without a role of its own."""
 
 DEFAULT_NEEDS: Final[tuple[tuple[str, int], ...]] = (("slots", 1),)
-"""What a job takes that names nothing: one slot."""
+"""Needs of a job without needs of its own: one slot."""
 
 Frame = bytes | memoryview
 """One ZeroMQ frame. A large payload stays a memoryview of the received frame."""
@@ -97,7 +97,7 @@ SENT_BY_WORKERS: Final = frozenset(
         Command.ERROR,
     }
 )
-"""What travels upward: a manager receives these, and a device from below."""
+"""Commands that go upward: a manager receives them, and a device receives them from below."""
 
 SENT_BY_MANAGERS: Final = frozenset(
     {
@@ -109,74 +109,74 @@ SENT_BY_MANAGERS: Final = frozenset(
         Command.ERROR,
     }
 )
-"""What travels downward: a worker receives these, and a device from above."""
+"""Commands that go downward: a worker receives them, and a device receives them from above."""
 
 NUMBERED_BY_WORKERS: Final = frozenset({Command.DONE, Command.STATUS})
-"""What a worker numbers in its stream (WMP-7.1)."""
+"""Commands that a worker numbers in its stream (WMP-7.1)."""
 
 NUMBERED_BY_MANAGERS: Final = frozenset({Command.TAKE, Command.NO, Command.CANCEL})
-"""What a manager numbers in its stream (WMP-7.1)."""
+"""Commands that a manager numbers in its stream (WMP-7.1)."""
 
 
 class Outcome(IntEnum):
-    """How a worker says that a job ended (DONE, column ``outcomes``)."""
+    """How an attempt ended at its worker (DONE, column ``outcomes``)."""
 
     OK = 0
     ERROR = 1
     REFUSED = 2
     CANCELLED = 3
     LOST = 4
-    """What ran it died; the attempt is spent, the job is not."""
+    """The process of the job died. The attempt is spent; the job may be tried again."""
 
 
 class Field:
-    """Registered keys of a head's ``fields``. Plain ints: they are looked up per message."""
+    """Registered keys of a head's ``fields``. They are plain ints for fast lookup."""
 
     NUMBER: Final = 0
     """Place of this message in its numbered stream, from 1 (TAKE NO CANCEL, DONE STATUS)."""
     ACK: Final = 1
     """Highest number received in order of the other stream."""
     SESSION: Final = 2
-    """Which numbering of this pair both streams belong to; given by the manager, grows."""
+    """Number of the session of both streams; the manager chooses it, and it grows."""
     AGAIN: Final = 3
-    """True: a gap was seen, go back to ``ACK`` + 1 (PING, PONG)."""
+    """True: the sender saw a gap; send again from ``ACK`` + 1 (PING, PONG)."""
     READY: Final = 4
-    """Sequence number of a READY; in PONG the one remembered."""
+    """Number of a READY; in PONG the number of the remembered READY."""
     CREDIT: Final = 5
-    """Jobs there is room for (READY); what is left of it (PONG)."""
+    """How many jobs the worker may take now (READY); the rest of that credit (PONG)."""
     WINDOW: Final = 6
     """How many of ``CREDIT`` or ``WANT`` would wait at the worker without resources."""
     ROLES: Final = 7
-    """Roles offered: an array of text (READY, GIVE)."""
+    """Roles that the worker offers: an array of text (READY, GIVE)."""
     RESOURCES: Final = 8
-    """What the worker has in all: text to unsigned (READY)."""
+    """All resources of the worker: text to unsigned (READY)."""
     COUNT: Final = 9
     """How many jobs wait for this worker (WAKE)."""
     ROLE: Final = 10
     """Role of the jobs (WAKE, TAKE)."""
     NEEDS: Final = 11
-    """What one job takes: text to unsigned (WAKE, GIVE, TAKE)."""
+    """Resources that one job takes: text to unsigned (WAKE, GIVE, TAKE)."""
     LOCK: Final = 12
-    """The lock's number, growing within the worker's epoch (GIVE, TAKE, NO); in PONG the
-    last one that the manager saw, absent for none."""
+    """Number of the lock, growing within the worker's epoch (GIVE, TAKE, NO); in PONG the
+    highest lock number that the manager received, absent for none."""
     WANT: Final = 13
-    """Up to how many jobs; 0 withdraws the lock (GIVE)."""
+    """Largest number of jobs wanted; 0 withdraws the lock (GIVE)."""
     HOLD: Final = 14
     """Milliseconds the manager may keep the GIVE before it answers (GIVE)."""
     MORE: Final = 15
-    """True: the lock stays open for what is left of ``WANT`` (TAKE)."""
+    """True: the lock stays open for the rest of ``WANT`` (TAKE)."""
     MANAGER: Final = 16
     """Owner of the jobs: ``[identity, epoch]`` (TAKE, DONE, STATUS, CANCEL)."""
     CODEC: Final = 17
-    """How the application encoded the payloads; absent means bytes (TAKE, DONE)."""
+    """Name of the payloads' encoding; absent means bytes (TAKE, DONE)."""
     UNSTARTED: Final = 18
-    """True: hand back what has not begun, let the rest run (CANCEL)."""
+    """True: hand back the jobs that have not begun, let the others run (CANCEL)."""
     EXPIRE: Final = 19
     """Milliseconds of silence after which the manager gives a worker up (PONG)."""
     CODE: Final = 20
-    """Which error: a word of :class:`ErrorCode` (ERROR)."""
+    """Kind of the error: a word of :class:`ErrorCode` (ERROR)."""
     TEXT: Final = 21
-    """What was seen and what was expected, for people (ERROR, BYE)."""
+    """Text for people: the value seen and the value expected (ERROR, BYE)."""
     ABOUT: Final = 22
     """Number of the command that the error is about (ERROR)."""
     ABOUT_NUMBER: Final = 23
@@ -184,9 +184,9 @@ class Field:
     ABOUT_PEER: Final = 24
     """``[identity, epoch]`` that the error is about (ERROR)."""
     LABEL: Final = 25
-    """What people call the sender: host and process (READY, PING, PONG)."""
+    """Name of the sender for people: host and process (READY, PING, PONG)."""
     IDLE: Final = 26
-    """True: no job is held for the receiver (PING)."""
+    """True: the sender holds no job of the receiver (PING)."""
 
 
 class ErrorCode:
@@ -195,23 +195,23 @@ class ErrorCode:
     MALFORMED: Final = "malformed"
     """Not a message: bad CBOR, wrong types, missing fields."""
     VERSION: Final = "version"
-    """Another version of the protocol."""
+    """The message has another version of the protocol."""
     COMMAND: Final = "command"
-    """Unknown command."""
+    """The command is unknown."""
     DIRECTION: Final = "direction"
-    """A command that this kind of node does not receive."""
+    """This kind of node does not receive the command."""
     LIMIT: Final = "limit"
-    """Longer or more than the receiver allows."""
+    """A length or a number is above a limit of the receiver."""
     MISROUTED: Final = "misrouted"
-    """``to`` names somebody else."""
+    """``to`` names another node."""
     SUPERSEDED: Final = "superseded"
     """The peer in ``ABOUT_PEER`` has been replaced by a newer epoch."""
     UNREACHABLE: Final = "unreachable"
     """A device could not pass the message on."""
     LOOP: Final = "loop"
-    """The message came back to a device it had passed, or passed too many."""
+    """The message passed a device twice, or passed too many devices."""
     UNKNOWN: Final = "unknown"
-    """A lock or job that was never given out."""
+    """The lock or job was never given."""
 
 
 FIELD_NAMES: Final[Mapping[int | str, str]] = {
@@ -227,11 +227,11 @@ ERROR_CODES: Final[frozenset[str]] = frozenset(
 class Limits:
     """Upper bounds that every decoder applies; the settings can lower or raise most.
 
-    They are far above what the protocol itself makes and far below what hurts.
+    They are far above the sizes of ordinary messages, and low enough to protect the receiver.
     """
 
     IDENTITY: Final = 255
-    """Bytes of an identity: ZeroMQ's own limit of a routing id."""
+    """Bytes of an identity: ZeroMQ's limit of a routing id."""
     HOPS: Final = 16
     """Devices on a path."""
     HEAD: Final = 16 * 1024
@@ -251,32 +251,32 @@ class Limits:
     LONG_TEXT: Final = 1024
     """Bytes of ``TEXT`` and ``LABEL``."""
     INLINE: Final = 4096
-    """Payloads up to this many bytes travel in the columns, longer ones in a frame each."""
+    """Payloads up to this many bytes go into the columns; each longer payload is a frame."""
     UINT: Final = 2**63 - 1
-    """Largest integer anywhere: every language and Spark have a signed 64-bit type."""
+    """Largest integer in a message: every language and Spark have a signed 64-bit type."""
 
 
 @frozen(cache_hash=True)
 class Kind:
-    """What a job asks of a worker, apart from its payload: jobs of one kind share a TAKE."""
+    """Role, needs and codec of a job; jobs of one kind share a TAKE."""
 
     role: str = DEFAULT_ROLE
     needs: tuple[tuple[str, int], ...] = DEFAULT_NEEDS
-    """Resource to amount, sorted by name; never empty amounts."""
+    """Resource to amount, sorted by name; an amount is never 0."""
     codec: str = ""
     """How the payload is encoded; empty means bytes."""
 
 
 @frozen
 class Columns:
-    """k jobs of one message, a sequence a property, all of length k."""
+    """The jobs of one message: one sequence for each property, all of the same length."""
 
     ids: Sequence[int]
-    """Job numbers of the owning manager."""
+    """Numbers of the jobs at their owner."""
     attempts: Sequence[int]
-    """Which lease of the job, from 1."""
+    """Number of the lease of each job, from 1."""
     left: Sequence[int | None] | None = None
-    """Milliseconds until the job's deadline, None without one (TAKE)."""
+    """Milliseconds until the job's deadline, None for no deadline (TAKE)."""
     outcomes: Sequence[int] | None = None
     """:class:`Outcome` (DONE)."""
     payloads: Sequence[Frame] | None = None
@@ -291,8 +291,8 @@ class Columns:
 class Message:
     """One message between two neighbours.
 
-    ``frames`` are what follows the head unread: set by :func:`wmp.codec.peek` for devices,
-    empty when ``columns`` was decoded.
+    ``frames`` holds the undecoded frames after the head. :func:`wmp.codec.peek` sets them for
+    devices; they are empty when ``columns`` was decoded.
     """
 
     command: Command
@@ -309,7 +309,7 @@ class Message:
 
     @property
     def receiver(self) -> bytes | None:
-        """Identity of the end node that ``to`` ends in, None for a message without one."""
+        """Identity of the end node that ``to`` names last, None for a message without ``to``."""
         return self.to[-1] if self.to else None  # type: ignore[return-value]
 
     @property
@@ -324,7 +324,7 @@ class Message:
 
 
 def named(identity: bytes) -> str:
-    """An identity as people read it: the text that they gave, or hex."""
+    """Return an identity for people: its text if it is printable, else hex."""
     try:
         text = identity.decode()
     except UnicodeDecodeError:

@@ -217,7 +217,7 @@ def test_what_a_definition_says_is_what_it_means(folder):
         ),
         (
             '[device]\nbind = "tcp://0.0.0.0:5571"\nconnect = "ipc://b"',
-            "every host on the network could connect; make keys with `wmp keys` and name them under",
+            "every host on the network could connect; make keys with `wmp keys` and name them",
         ),
         ('[device]\nbind = "inproc://a"\nconnect = "ipc://b"', "use ipc://PATH or tcp://"),
     ],

@@ -53,7 +53,7 @@ class Job:
     ended: int | None = None
     end: str | None = None
     over: int = 0
-    """Leases that were over without a result."""
+    """Leases that ended without a result."""
     executions: int = 0
     holder: tuple[str, int] | None = None
 
@@ -65,9 +65,9 @@ class Lease:
     worker: tuple[str, int]
     lock: int
     cause: str | None = None
-    """Why the job was queued again or given up."""
+    """Why the job was queued again or ended."""
     outcome: str | None = None
-    """What DONE said: the one that was accepted, else the first."""
+    """Outcome in the accepted DONE, else in the first DONE."""
 
 
 @define

@@ -123,5 +123,5 @@ def test_another_version_ends_it_with_a_line(spark, tmp_path):
     journal.mkdir()
     (journal / "a.jsonl").write_text('{"v":99,"node":"a"}\n')
 
-    with pytest.raises(ConfigError, match=r"^the journal is of a version .*: 99 in a\.jsonl; "):
+    with pytest.raises(ConfigError, match=r"^the journal has an unknown version: 99 in a\.jsonl; "):
         follow(journal, tmp_path / "out", lambda made, lines: True, idle=0, spark=spark)

@@ -27,7 +27,7 @@ def test_all_of_it_is_there():
     ]  # fmt: skip
     words = " ".join(tags.words)
     for told in ("1 violation found", "no stale result", "torn", "m2", "silence", "duplicate",
-                 "30.0%", "0.960", "killed, or runs still"):  # fmt: skip
+                 "30.0%", "0.960", "killed, or still running"):  # fmt: skip
         assert told in words, told
 
 

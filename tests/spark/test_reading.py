@@ -139,8 +139,8 @@ def test_another_version_is_an_error_that_names_it(spark, world, tmp_path, hidde
         build(spark, [tmp_path], tmp_path / "tables")
 
     assert str(raised.value) == (
-        "the journal is of a version that is not known: 2 in "
-        "later-1-000001.jsonl; this release reads version 1: use the one that wrote it"
+        "the journal has an unknown version: 2 in "
+        "later-1-000001.jsonl; this release reads version 1: use the release that wrote the journal"
     )
 
 

@@ -41,7 +41,7 @@ def test_a_demo_reports_itself(wmp, tmp_path):
     assert out.splitlines()[-1] == f"report: {tmp_path / 'report' / 'report.html'}"
     page = (tmp_path / "report" / "report.html").read_text()
     assert "No violation found" in page
-    assert "worker 2: killed, or runs still" in page
+    assert "worker 2: killed, or still running" in page
     assert {path.name for path in (tmp_path / "report").iterdir()} >= set(TABLES)
 
 
@@ -114,9 +114,9 @@ def test_what_could_not_be_read_is_said_and_shown(wmp, tmp_path):
     [
         ("nowhere --out out", "wmp: there is no journal at nowhere: no such file or directory"),
         ("nowhere --out out --follow", "there is no journal at nowhere: no such file"),
-        ("old --out out", "wmp: the journal is of a version that is not known: 99 in a.jsonl;"),
-        ("old --out file", "wmp: cannot make the directory file: file exists"),
-        ("old --out s3://bucket/out", "expected a directory of this machine"),
+        ("old --out out", "wmp: the journal has an unknown version: 99 in a.jsonl;"),
+        ("old --out file", "wmp: cannot make the folder file: file exists"),
+        ("old --out s3://bucket/out", "expected a folder of this machine"),
         ("old --out out --idle 3", "wmp: --idle needs --follow"),
         ("old", "wmp: missing option '--out'"),
         ("", "wmp: missing argument 'JOURNAL…'"),

@@ -79,7 +79,7 @@ def test_an_empty_folder_is_an_empty_table(spark, tmp_path):
 def test_a_version_that_is_not_known_is_an_error(spark, tmp_path):
     (tmp_path / "a.jsonl").write_text('{"v":99,"node":"a"}\n')
 
-    with pytest.raises(Exception, match="the journal is of a version that is not known: 99 in a"):
+    with pytest.raises(Exception, match="the journal has an unknown version: 99 in a"):
         spark.read.format("wmp").load(str(tmp_path)).collect()
 
 

@@ -35,13 +35,13 @@ __all__ = [
 ]
 
 VERSION: Final = 1
-"""Of this schema, the first column of every line."""
+"""Version of this schema, the first column of every line."""
 
 SUFFIX: Final = ".jsonl"
-"""How the name of a segment ends; while it is written its name begins with a dot."""
+"""End of a segment's name. The name of an unfinished segment begins with a dot."""
 
 MOST_JOBS: Final = 1 << 24
-"""Jobs that one line can be about."""
+"""Limit of the jobs in one line."""
 
 _MOST: Final = 2**63 - 1
 
@@ -75,7 +75,7 @@ class Column:
     name: str
     type: Type
     on: str
-    """On which lines it stands, in words."""
+    """The lines that have the column, in words."""
     doc: str
     """Its meaning, with its unit."""
 
@@ -89,95 +89,97 @@ COLUMNS: Final[tuple[Column, ...]] = (
     Column("v", _I, "all", "version of the schema"),
     Column("node", _T, "all", "identity of the node that wrote the line"),
     Column("epoch", _I, "all", "epoch of that node"),
-    Column("n", _I, "all", "number of the line, from 1 in an epoch, and 0 of start; one is missing "
-           "for each line that was lost"),
-    Column("step", _I, "all", "number of the event that the node handled: its line and those of "
-           "the actions that came of it have the same; 0 before the first"),
-    Column("at", _I, "all", "µs on the node's monotonic clock; the zero of that clock is any"),
+    Column("n", _I, "all", "number of the line, from 1 in an epoch; 0 for start; each lost line "
+           "leaves out a number"),
+    Column("step", _I, "all", "number of the event that the node handled: the lines of the event "
+           "and of its actions have the same number; 0 before the first event"),
+    Column("at", _I, "all", "µs on the node's monotonic clock, which starts at an arbitrary time"),
     Column("wall", _I, "all", "µs since 1970 by the node's wall clock"),
-    Column("what", _T, "all", "which kind of line"),
+    Column("what", _T, "all", "kind of the line"),
     # -- messages
     Column("command", _T, _MESSAGE, "the command: READY, WAKE, …"),
     Column("link", _T, f"{_MESSAGE}, garbled, connected, reconnect",
-           "this node's connection: `#0` is its first DEALER, else the routing id of its ROUTER"),
+           "the node's connection: `#0` is its first DEALER; others are routing ids of its ROUTER"),
     Column("source", _T, f"{_MESSAGE}, resolve", "identity of the end node that made the message, "
-           "or a device that made an ERROR; of resolve, whose message ended the jobs"),
+           "or a device that made an ERROR; in resolve, the sender of the message that ended "
+           "the jobs"),
     Column("source_epoch", _I, "as source", "epoch of the source"),
-    Column("target", _T, _MESSAGE, "identity of the end node to which it goes; absent for none"),
+    Column("target", _T, _MESSAGE, "identity of the end node that receives the message; absent "
+           "for none"),
     Column("target_epoch", _I, "as target", "epoch of the target"),
-    Column("hops", _I, _MESSAGE, "how many devices it has passed"),
-    Column("via", Type.TEXTS, _MESSAGE, "identities of the devices on its way, those that it has "
-           "passed and those that are to come, in its order; absent for none"),
-    # -- what the head says, by the names of specs/wmp.md
+    Column("hops", _I, _MESSAGE, "number of devices that the message has passed"),
+    Column("via", Type.TEXTS, _MESSAGE, "identities of all devices on the message's route, in the "
+           "order of the route; absent for none"),
+    # -- fields of the head, by their names in specs/wmp.md
     Column("number", _I, "TAKE NO CANCEL DONE STATUS", "place in the numbered stream"),
     Column("ack", _I, "any command", "highest number received in order of the other stream"),
-    Column("session", _I, "any command", "which numbering both belong to"),
-    Column("again", _B, "PING PONG", "a gap was seen"),
-    Column("ready", _I, "READY PONG", "sequence number of a READY"),
-    Column("credit", _I, "READY PONG", "jobs there is room for"),
-    Column("window", _I, "READY GIVE", "how many of credit or want would wait"),
-    Column("roles", Type.TEXTS, "READY GIVE, start", "roles offered"),
-    Column("resources", Type.AMOUNTS, "READY, start", "what the worker has in all"),
+    Column("session", _I, "any command", "number of the session of both streams"),
+    Column("again", _B, "PING PONG", "the sender saw a gap in the stream"),
+    Column("ready", _I, "READY PONG", "number of a READY"),
+    Column("credit", _I, "READY PONG", "how many jobs the worker may take now"),
+    Column("window", _I, "READY GIVE", "how many jobs of credit or want would wait"),
+    Column("roles", Type.TEXTS, "READY GIVE, start", "roles that the worker offers"),
+    Column("resources", Type.AMOUNTS, "READY, start", "all resources of the worker"),
     Column("count", _I, "WAKE", "jobs that wait for this worker"),
     Column("role", _T, "WAKE TAKE, submitted, run", "role of the jobs"),
-    Column("needs", Type.AMOUNTS, "WAKE GIVE TAKE, submitted, run", "what one job takes"),
+    Column("needs", Type.AMOUNTS, "WAKE GIVE TAKE, submitted, run", "resources that one job takes"),
     Column("lock", _I, "GIVE TAKE NO PONG", "number of the lock"),
-    Column("want", _I, "GIVE", "up to how many jobs; 0 withdraws the lock"),
+    Column("want", _I, "GIVE", "largest number of jobs wanted; 0 withdraws the lock"),
     Column("hold", _I, "GIVE", "ms that the manager may keep the GIVE"),
     Column("more", _B, "TAKE", "the lock stays open"),
-    Column("owner", _T, "TAKE DONE STATUS CANCEL, run, note", "identity of the manager whose jobs "
-           "they are (`manager` of the head)"),
+    Column("owner", _T, "TAKE DONE STATUS CANCEL, run, note", "identity of the manager that owns "
+           "the jobs (`manager` of the head)"),
     Column("owner_epoch", _I, "as owner", "epoch of the owner"),
-    Column("codec", _T, "TAKE DONE, submitted, run", "how payloads are encoded; absent for bytes"),
-    Column("unstarted", _B, "CANCEL", "only what has not begun"),
+    Column("codec", _T, "TAKE DONE, submitted, run", "encoding of the payloads; absent for bytes"),
+    Column("unstarted", _B, "CANCEL", "hand back only the jobs that have not begun"),
     Column("expire", _I, "PONG", "ms of silence after which the manager gives a worker up"),
-    Column("code", _T, "ERROR", "which error"),
+    Column("code", _T, "ERROR", "kind of the error"),
     Column("text", _T, "ERROR BYE, drop, garbled, halt, lines with a reason",
-           "what was seen and expected, for people; cut at 200 characters"),
+           "text for people: the value seen and the value expected; cut at 200 characters"),
     Column("about", _T, "ERROR", "the command that the error is about; a number if unknown"),
     Column("about_number", _I, "ERROR", "the number or lock that the error is about"),
     Column("about_peer", _T, "ERROR, note", "identity that the error or note is about"),
     Column("about_epoch", _I, "as about_peer", "epoch of that peer"),
-    Column("label", _T, "READY PING PONG, start", "what people call the node"),
-    Column("idle", _B, "PING", "no job is held for the receiver"),
+    Column("label", _T, "READY PING PONG, start", "name of the node for people"),
+    Column("idle", _B, "PING", "the sender holds no job of the receiver"),
     # -- jobs
-    Column("ids", Type.INTEGERS, _JOBS, "numbers of the jobs, of their owner; of consecutive ones "
-           "only the first, and `last`"),
-    Column("last", _I, _JOBS, "the last of consecutive numbers, of which `ids` has the first; "
-           "absent when `ids` has all"),
+    Column("ids", Type.INTEGERS, _JOBS, "numbers of the jobs at their owner; of consecutive "
+           "numbers only the first, with `last`"),
+    Column("last", _I, _JOBS, "the last of consecutive numbers that begin with the number in "
+           "`ids`; absent when `ids` lists all"),
     Column("attempts", Type.INTEGERS, "TAKE DONE STATUS CANCEL PING, run, resolve, note",
-           "which lease of each job; a single entry stands for all"),
-    Column("left", Type.INTEGERS, "TAKE", "ms until each job's deadline, null without; a single "
-           "entry stands for all; absent when none has one"),
+           "number of the lease of each job; a single entry applies to all jobs"),
+    Column("left", Type.INTEGERS, "TAKE", "ms until each job's deadline, null for no deadline; a "
+           "single entry applies to all jobs; absent when no job has a deadline"),
     Column("outcomes", Type.INTEGERS, "DONE, finished", "0 ok, 1 error, 2 refused, 3 cancelled, "
-           "4 lost; a single entry stands for all"),
+           "4 lost; a single entry applies to all jobs"),
     Column("ends", Type.TEXTS, "resolve", "ok, error, cancelled, timeout, lost: how each job ended "
-           "for its submitter; a single entry stands for all"),
+           "for its submitter; a single entry applies to all jobs"),
     Column("bytes", _I, "TAKE DONE; at a device any command",
-           "bytes of all payloads together; at a device of all that follows the head"),
-    Column("priority", _I, "submitted", "higher goes first"),
+           "bytes of all payloads together; at a device, bytes after the head"),
+    Column("priority", _I, "submitted", "jobs of a higher priority are granted first"),
     Column("timeout", _I, "submitted", "µs in which the jobs must end; absent for no limit"),
-    Column("retries", _I, "submitted", "how many lost leases a job survives"),
+    Column("retries", _I, "submitted", "how many lost leases a job may have and be tried again"),
     Column("lane", _I, "run, recall, interrupt, finished, recalled, reported",
            "number of the lane at the worker"),
     # -- why
     Column("reason", _T, "received, undelivered, garbled, drop, note, halt, lost",
-           "why it was ignored, whole or in part; what note tells; which exception ended the node; "
-           "why lines were lost"),
-    Column("locks", Type.INTEGERS, "note", "numbers of the locks that it is about"),
+           "received, undelivered, garbled, drop: why the message was ignored, whole or in part; "
+           "note: the cause; halt: the error that ended the node; lost: why lines were lost"),
+    Column("locks", Type.INTEGERS, "note", "numbers of the locks that the note is about"),
     # -- of the node and its journal
     Column("kind", _T, "start", "manager, worker or device"),
     Column("host", _T, "start", "name of the machine; absent in a simulation"),
     Column("pid", _I, "start", "number of the process; absent in a simulation"),
-    Column("release", _T, "start", "version of the program that wrote it"),
+    Column("release", _T, "start", "version of the program that wrote the journal"),
     Column("segment", _I, "start", "number of the segment that this line begins, from 1"),
-    Column("endpoints", Type.TEXTS, "start", "addresses that it binds and connects to"),
-    Column("settings", Type.NUMBERS, "start", "the machine's settings that are numbers, by their "
-           "names there; times in s"),
-    Column("lines", _I, "lost, beat, stop", "lines that could not be written: since the line "
-           "before (lost), in all (beat, stop)"),
+    Column("endpoints", Type.TEXTS, "start", "addresses that the node binds and connects to"),
+    Column("settings", Type.NUMBERS, "start", "the machine's settings that are numbers, by name; "
+           "times in s"),
+    Column("lines", _I, "lost, beat, stop", "number of lines that could not be written: since the "
+           "line before (lost), in all (beat, stop)"),
 )  # fmt: skip
-"""All columns, in the order in which people want to see them."""
+"""All columns, in the order of display."""
 
 _HEAD = ("v", "node", "epoch", "n", "step", "at", "wall", "what")
 _WITH_MESSAGE = ("command", "link", "hops")
@@ -213,16 +215,15 @@ LINES: Final[Mapping[str, tuple[str, ...]]] = {
     "lost": ("lines", "reason"),
     "stop": ("lines",),
 }
-"""Kinds of lines, and which columns each has besides those that all have."""
+"""Kinds of lines, and the columns of each kind besides the columns of every line."""
 
 _BY_NAME: Final = {column.name: column for column in COLUMNS}
 
 
 def what_is_wrong(line: Mapping[str, Any]) -> str | None:
-    """Return what makes an object no line of this schema, in short constant words; None if nothing.
+    """Return why an object is not a line of this schema, in short constant words; None for a line.
 
-    Its version is taken as checked. Columns that are not known are passed over, as are kinds of
-    lines that are not known.
+    The caller has checked the version. Unknown columns and unknown kinds of lines are accepted.
     """
     for name in _HEAD:
         if name not in line:

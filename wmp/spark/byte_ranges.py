@@ -135,10 +135,10 @@ def read(span: ByteRange) -> Iterator[bytes]:
 def _open(path: str) -> BinaryIO:
     plain = Path(path)
     dotted = plain.with_name(f".{plain.name}")
-    # A dot goes, and never comes: who sees neither looks once more.
+    # A segment loses its dot once. If neither name exists, look once more.
     for one in (dotted, plain):
         try:
             return one.open("rb")
         except FileNotFoundError:
             continue
-    raise WMPError(f"the segment {path} is gone, before all of it was read")
+    raise WMPError(f"the segment {path} was removed before it was read to the end")

@@ -103,7 +103,7 @@ def double_booking(events: DataFrame, spans: DataFrame) -> DataFrame:
         .where(F.col("taken") > F.coalesce("have", F.lit(0)))
     )
     detail = F.format_string(
-        "%s runs jobs that need %d %s, it has %d",
+        "the jobs that run on %s need %d %s, but it has %d",
         "node", "taken", "resource", F.coalesce("have", F.lit(0).cast("bigint")),
     )  # fmt: skip
     return _found(over, "no double booking", detail, F.col("node"))
@@ -121,7 +121,7 @@ def _streams(events: DataFrame) -> DataFrame:
     )
     last = F.coalesce(F.max("number").over(before), F.lit(0))
     gaps = own.withColumn("last", last).where(F.col("number") > F.col("last") + 1)
-    detail = F.format_string("%s has number %d, %d was the last", "command", "number", "last")
+    detail = F.format_string("%s has number %d after number %d", "command", "number", "last")
     return _found(gaps, "WMP-7.1", detail)
 
 
@@ -137,7 +137,7 @@ def _numbers_of_ready(events: DataFrame) -> DataFrame:
     lower = sent.withColumn("last", F.lag("ready").over(before)).where(
         F.col("ready") < F.col("last")
     )
-    detail = F.format_string("READY has number %d, %d was the last", "ready", "last")
+    detail = F.format_string("READY has number %d after number %d", "ready", "last")
     return _found(lower, "WMP-3.2", detail, F.col("node"))
 
 
@@ -163,7 +163,7 @@ def _credit(events: DataFrame) -> DataFrame:
         .withColumn("used", F.coalesce(F.sum("count").over(since), F.lit(0).cast("bigint")))
     )
     over = offers.where((F.col("command") == "WAKE") & (F.col("used") > F.col("had")))
-    text = "%d jobs were offered to %s, its READY has credit %d"
+    text = "WAKE offered %d jobs to %s, but its READY has credit %d"
     detail = F.format_string(text, "used", "peer", "had")
     return _found(over, "WMP-3.4", detail)
 
@@ -178,8 +178,8 @@ def _newest_epoch(events: DataFrame, processes: DataFrame) -> DataFrame:
     )
     last = events.groupBy(*_PROCESS).agg(F.max("n").alias("n"))
     rows = (
-        stopped.withColumn("why", F.lit(" stopped as replaced, and is the newest"))
-        .unionByName(went_on.withColumn("why", F.lit(" did not stop for its newer epoch")))
+        stopped.withColumn("why", F.lit(" stopped as superseded, but has the newest epoch"))
+        .unionByName(went_on.withColumn("why", F.lit(" did not stop although a newer epoch ran")))
         .join(last, list(_PROCESS))
         .withColumn("at", F.col("last"))
     )

@@ -17,7 +17,7 @@ from wmp.spark.schema import CORRUPT, journal_ddl
 
 __all__ = ["UNKNOWN_VERSION", "bad_lines", "events", "of_jobs", "parse"]
 
-UNKNOWN_VERSION: Final = "the journal is of a version that is not known"
+UNKNOWN_VERSION: Final = "the journal has an unknown version"
 """How the error of a line of another version begins."""
 
 _HEAD: Final = ("node", "epoch", "n", "step", "at", "wall", "what")
@@ -47,7 +47,7 @@ def _is_bad() -> Column:
     version = _line("v")
     says = F.concat(
         F.lit(f"{UNKNOWN_VERSION}: "), version.cast("string"), F.lit(" in "), "file",
-        F.lit(f"; this release reads version {VERSION}: use the one that wrote it"),
+        F.lit(f"; this release reads version {VERSION}: use the release that wrote the journal"),
     )  # fmt: skip
     return (
         F.when(version.isNull(), True)
@@ -118,7 +118,7 @@ def _reason(value: str) -> str:
         return "torn" if torn else "garbage"
     if not isinstance(line, dict):
         return "garbage"
-    return what_is_wrong(line) or "not as the schema has it"
+    return what_is_wrong(line) or "not as in the schema"
 
 
 def of_jobs(lines: DataFrame, *arrays: str) -> DataFrame:

@@ -31,7 +31,7 @@ from wmp.spark.source import JournalSource
 __all__ = ["Made", "follow"]
 
 _KEPT: Final = "_stream"
-"""Where, beside the tables, what was taken in is kept, and how far."""
+"""Folder beside the tables for the lines read so far and the positions in the journals."""
 _LOOK: Final = "2 seconds"
 _BYTES: Final = 64 << 20
 _REST: Final = 2.0
@@ -161,9 +161,9 @@ class _Follower:
             text = str(error)
             if UNKNOWN_VERSION in text:
                 raise ConfigError(text[text.index(UNKNOWN_VERSION) :].splitlines()[0]) from None
-            raise WMPError(f"cannot go on following: {_why(text)}") from error
+            raise WMPError(f"cannot follow the journals any more: {_why(text)}") from error
         if over:
-            raise WMPError("cannot go on following: the stream was stopped")
+            raise WMPError("cannot follow the journals any more: the stream was stopped")
 
     def _has_settled(self) -> bool:
         """Whether it has looked, and has no work."""

@@ -41,7 +41,7 @@ _MOST_LINES: Final = 200
 _ROUNDED: Final = 2
 """µs: times were rounded."""
 _ANY: Final = {End.OK: b"", End.ERROR: b""}
-"""A journal has no results of handlers: all results count as the same."""
+"""Payload of every result: a journal holds no results of handlers."""
 
 
 def histories(job_events: DataFrame, processes: DataFrame) -> DataFrame:
@@ -83,9 +83,9 @@ class _Held:
     state: ExecutionState = ExecutionState.ABSENT
     attempt: int = 0
     due: int = 0
-    """Answers that it owes."""
+    """Number of DONE entries still to be sent."""
     answers: set[tuple[int, int]] = field(factory=set)
-    """(session, number) of its DONEs: equal ones are the same, sent again."""
+    """(session, number) of the DONEs sent: an equal pair is the same DONE, sent again."""
 
 
 @define(eq=False)
@@ -155,7 +155,7 @@ class _Judge:
                 history.answered((node.encode(), epoch), owner, job, attempt, value)
 
     def _at_manager(self, row: Values) -> tuple[str, str] | None:
-        """Move along the table of jobs; what is wrong when it knows no such step."""
+        """Make a step of the table of jobs; return the violation if the table has no such step."""
         event, value = row[8], row[12]
         match event:
             case "granted":
@@ -174,7 +174,7 @@ class _Judge:
                 if end is End.TIMEOUT:
                     return self._step(JobInput.EXPIRE)
                 if self.state is not JobState.ENDED:
-                    return "WMP-6.1", f"told {end.value} while {self.state.name.lower()}"
+                    return "WMP-6.1", f"ended {end.value} while {self.state.name.lower()}"
         return None
 
     def _step(self, what: JobInput) -> tuple[str, str] | None:
@@ -185,7 +185,7 @@ class _Judge:
         return None
 
     def _at_worker(self, row: Values) -> tuple[str, str] | None:
-        """Move along the worker's table of jobs; what is wrong when it knows no such step."""
+        """Make a step of the worker's table; return the violation if it has no such step."""
         (_, node, epoch, _, _, event, attempt, _, _, value, session, number) = row[3:15]
         held = self._held.setdefault((node, epoch), _Held())
         match event:
@@ -222,7 +222,7 @@ class _Judge:
                     outcome = Outcome(value).name.lower()
                     return (
                         "WMP-6.6",
-                        f"attempt {attempt} answered {outcome}, which was asked of nobody",
+                        f"attempt {attempt} answered {outcome}, but no manager waits for it",
                     )
         return None
 

@@ -149,13 +149,15 @@ class _LockHistory:
         give = self.give
         assert give is not None
         if role not in give[10]:
-            self._break("WMP-4.6", f"TAKE of role {role}, GIVE named {', '.join(give[10])}", n, at)
+            self._break(
+                "WMP-4.6", f"TAKE has role {role}, but GIVE named {', '.join(give[10])}", n, at
+            )
         if self.state is LockState.CLOSED:
             self.late += jobs
         self.jobs += jobs
         self.left -= jobs
         if self.left < 0:
-            wanted = f"{self.jobs} jobs came, {give[11]} were wanted"
+            wanted = f"{self.jobs} jobs came, but GIVE wanted {give[11]}"
             self._break("WMP-4.6", wanted, n, at)
         self._step(LockInput.MORE if more else LockInput.TAKE, at)
 
@@ -198,7 +200,7 @@ def _lock_rows(batches: Iterator[pyarrow.RecordBatch]) -> Iterator[pyarrow.Recor
 
 
 def _lock_row(lines: Iterator[Values]) -> Iterator[Values]:
-    """The row of a lock, of the lines about it."""
+    """Make the row of a lock from the lines about it."""
     first = next(lines)
     lock = _LockHistory(first[:3])
     for line in chain([first], lines):

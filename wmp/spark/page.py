@@ -284,7 +284,7 @@ def _nodes(data: ReportData) -> _List:
     for row in sorted(
         data.tables["nodes"], key=lambda r: (r["kind"] or "", r["label"] or r["node"], r["epoch"])
     ):
-        end = row["end"] or "killed, or runs still"
+        end = row["end"] or "killed, or still running"
         error = row["clock_error"]
         rows.append(
             (

@@ -104,7 +104,7 @@ def timeline(data: ReportData) -> Picture | None:
                 shade = 0.08 + 0.92 * share
                 sheet.rect(left, y, right - left, _ROW - 6, "busy", title=title, opacity=shade)
         if node["end"] in (None, "halt"):
-            how = "killed, or runs still" if node["end"] is None else f"halt: {node['reason']}"
+            how = "killed, or still running" if node["end"] is None else f"halt: {node['reason']}"
             sheet.text(min(end + 3, _WIDTH - 14), y + 13, "✕", "cross", "start", f"{name}: {how}")
         for row in found[key]:
             x = scale.at(min(max(row["time"], low), high))

@@ -92,7 +92,7 @@ def check_out(out: str | Path) -> Path:
     """
     if "://" in str(out):
         raise ConfigError(
-            f"cannot write a page to {out}: expected a directory of this machine "
+            f"cannot write a page to {out}: expected a folder of this machine "
             "(wmp.spark.run.build writes tables wherever Spark can)"
         )
     where = Path(out).resolve()
@@ -100,18 +100,18 @@ def check_out(out: str | Path) -> Path:
         where.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
-        raise ConfigError(f"cannot make the directory {out}: {reason}") from error
+        raise ConfigError(f"cannot make the folder {out}: {reason}") from error
     return where
 
 
 @contextmanager
 def alone(where: Path) -> Iterator[None]:
-    """Keep others from writing a report into a directory while this lasts.
+    """Lock a folder against other reports during the block.
 
     Raises:
         ConfigError: Another process writes a report there.
     """
-    if sys.platform == "win32":  # has no such locks: nobody is kept out
+    if sys.platform == "win32":  # Windows has no such locks: other writers are not kept out
         yield
         return
     with open(where / _LOCK, "w", encoding="utf-8") as lock:
@@ -119,8 +119,8 @@ def alone(where: Path) -> Iterator[None]:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise ConfigError(
-                f"another report is being written into {where}; name another directory, or end "
-                "that one first"
+                f"another process writes a report to {where}; name another folder, or wait for "
+                "that report"
             ) from None
         yield  # the system releases the lock of a process that is killed
 

@@ -2,7 +2,7 @@
 
 Times are of type ``timestamp``, on the common clock of all nodes (``nodes.clock``). Durations are
 ``bigint``, in µs; those between two nodes are as exact as ``nodes.clock_error`` says. A process
-is (identity, epoch); a job is (owner, owner_epoch, job). What is not known is null.
+is (identity, epoch); a job is (owner, owner_epoch, job). An unknown value is null.
 
 The columns of ``events`` are those of :mod:`wmp.journal.schema`, which this module reads.
 """
@@ -20,7 +20,7 @@ from wmp.journal.schema import Type
 __all__ = ["CORRUPT", "PHASES", "TABLES", "Table", "TableColumn", "ddl", "journal_ddl"]
 
 CORRUPT: Final = "_corrupt"
-"""Column of a read line that holds it when it is no JSON of the schema."""
+"""Column for the text of a line that is not JSON of the schema."""
 
 
 @frozen
@@ -29,17 +29,17 @@ class TableColumn:
 
     name: str
     type: str
-    """In Spark's words: ``string``, ``bigint``, ``timestamp``, …"""
+    """Name of the type in Spark: ``string``, ``bigint``, ``timestamp``, …"""
     doc: str
 
 
 @frozen
 class Table:
-    """One table: a row for what, and its columns."""
+    """One table: the meaning of a row, and the columns."""
 
     name: str
     row: str
-    """What one row is."""
+    """Meaning of one row."""
     columns: tuple[TableColumn, ...]
 
 
@@ -65,7 +65,7 @@ def _c(name: str, type: str, doc: str) -> TableColumn:
 _JOB: Final = (
     _c("owner", "string", "identity of the manager to which the job was submitted"),
     _c("owner_epoch", "bigint", "its epoch"),
-    _c("job", "bigint", "number of the job there"),
+    _c("job", "bigint", "number of the job at that manager"),
 )
 _WORKER: Final = (
     _c("worker", "string", "identity of the worker"),
@@ -82,7 +82,7 @@ _PROCESS: Final = (
 _SPREAD: Final = (
     _c("count", "bigint", "samples"),
     _c("mean", "double", "µs"),
-    _c("p50", "bigint", "µs: half of them took no longer"),
+    _c("p50", "bigint", "µs: half of the samples are no longer"),
     _c("p90", "bigint", "µs"),
     _c("p95", "bigint", "µs"),
     _c("p99", "bigint", "µs"),
@@ -103,9 +103,9 @@ PHASES: Final[Mapping[str, str]] = {
     "done wait": "finished until DONE sent, at the worker",
     "done trip": "DONE sent until received, across two clocks; of each lease",
     "lease": "TAKE sent until DONE received, at the manager; of each lease",
-    "total": "submitted until its end was told, at the manager; of each job",
+    "total": "submitted until ended, at the manager; of each job",
 }
-"""What is measured, from when to when. Nearly all of it is on one clock."""
+"""Measured phases, with their begin and end. Most phases are measured on one clock."""
 
 TABLES: Final[Mapping[str, Table]] = {
     table.name: table
@@ -120,52 +120,52 @@ TABLES: Final[Mapping[str, Table]] = {
             "bad_lines",
             "one reason in one segment why lines could not be read",
             _c("file", "string", "name of the segment"),
-            _c("reason", "string", "`torn` (the end of a segment), `garbage`, or what is missing"),
+            _c("reason", "string", "`torn` (a segment's end), `garbage`, or the missing column"),
             _c("lines", "bigint", "how many"),
-            _c("example", "string", "the beginning of one of them"),
+            _c("example", "string", "the beginning of one such line"),
         ),
         _table(
             "nodes",
             "one process that wrote a journal",
             *_PROCESS,
             _c("kind", "string", "manager, worker or device"),
-            _c("label", "string", "what people call it"),
+            _c("label", "string", "name of the node for people"),
             _c("host", "string", "name of its machine"),
             _c("pid", "bigint", "number of its process"),
-            _c("release", "string", "version of the program that wrote it"),
+            _c("release", "string", "version of the program that wrote the journal"),
             _c("roles", "array<string>", "roles of a worker"),
             _c("resources", "map<string,bigint>", "resources of a worker"),
-            _c("settings", "map<string,double>", "its settings that are numbers; times in s"),
+            _c("settings", "map<string,double>", "the settings that are numbers; times in s"),
             _c("segments", "bigint", "segments read"),
             _c("lines", "bigint", "lines read"),
-            _c("missing", "bigint", "lines that it numbered and that could not be read"),
+            _c("missing", "bigint", "lines that the node numbered and that could not be read"),
             _c("first", "timestamp", "its first line"),
             _c("last", "timestamp", "its last line"),
             _c("clock", "bigint", "µs: add this to `at` to get µs since 1970 on the common clock"),
-            _c("clock_error", "bigint", "µs by which that may be wrong; null: it stands alone, "
-               "and its own wall clock is believed"),
-            _c("end", "string", "`stop` (in good order), `close` (at once, whatever there was to "
-               "do), `halt` (by an error), or null: it was killed, or runs still"),
-            _c("reason", "string", "which error halted it"),
+            _c("clock_error", "bigint", "µs by which `clock` may be wrong; null: no other clock "
+               "was compared, and the node's own wall clock is used"),
+            _c("end", "string", "`stop` (all work was finished), `close` (at once, with work "
+               "left), `halt` (by an error), or null: the process was killed, or still runs"),
+            _c("reason", "string", "the error that halted the node"),
         ),
         _table(
             "missing_nodes",
-            "one process that others tell of and that left no journal",
+            "one process that other journals name and that left no journal",
             *_PROCESS,
-            _c("messages", "bigint", "lines of others that name it as source or target"),
+            _c("messages", "bigint", "lines of others that name the process as source or target"),
         ),
         _table(
             "links",
             "one message on one connection, seen at both of its ends",
             _c("command", "string", "the command"),
-            _c("source", "string", "identity of the end node that made it"),
+            _c("source", "string", "identity of the end node that made the message"),
             _c("source_epoch", "bigint", "its epoch"),
-            _c("target", "string", "identity of the end node to which it goes"),
+            _c("target", "string", "identity of the end node that receives the message"),
             _c("target_epoch", "bigint", "its epoch"),
-            _c("session", "bigint", "its session, of a numbered one"),
-            _c("number", "bigint", "its place in the stream; lock of a GIVE, number of a READY"),
+            _c("session", "bigint", "session of a numbered message"),
+            _c("number", "bigint", "place in the stream; lock of a GIVE, number of a READY"),
             _c("hops", "bigint", "devices passed before this connection"),
-            _c("via", "array<string>", "devices on its way"),
+            _c("via", "array<string>", "devices on the message's route"),
             _c("sender", "string", "identity of the node at this end"),
             _c("sender_epoch", "bigint", "its epoch"),
             _c("sent_n", "bigint", "its line"),
@@ -176,37 +176,37 @@ TABLES: Final[Mapping[str, Table]] = {
             _c("received_n", "bigint", "its line"),
             _c("received_at", "bigint", "its monotonic clock, µs"),
             _c("received", "timestamp", "when"),
-            _c("trip", "bigint", "µs between the two, clocks corrected"),
+            _c("trip", "bigint", "µs from sent to received, clocks corrected"),
         ),
         _table(
             "offsets",
             "two processes that exchanged messages both ways",
             *_PROCESS,
-            _c("peer", "string", "identity of the other; the greater (identity, epoch)"),
+            _c("peer", "string", "identity of the other process; the greater (identity, epoch)"),
             _c("peer_epoch", "bigint", "its epoch"),
-            _c("forward", "bigint", "µs: the least from node's clock to peer's"),
-            _c("backward", "bigint", "µs: the least from peer's clock to node's"),
+            _c("forward", "bigint", "µs: least difference from the node's clock to the peer's"),
+            _c("backward", "bigint", "µs: least difference from the peer's clock to the node's"),
             _c("messages", "bigint", "messages paired"),
-            _c("offset", "bigint", "µs that the peer's monotonic clock is ahead"),
-            _c("error", "bigint", "µs by which that may be wrong: half of the least round trip"),
+            _c("offset", "bigint", "µs by which the peer's monotonic clock is ahead"),
+            _c("error", "bigint", "µs by which `offset` may be wrong: half the least round trip"),
         ),
         _table(
             "jobs",
             "one job",
             *_JOB,
             _c("role", "string", "its role"),
-            _c("needs", "map<string,bigint>", "what it takes"),
-            _c("priority", "bigint", "higher goes first"),
-            _c("retries", "bigint", "lost leases that it survives"),
-            _c("submitted", "timestamp", "when its manager took it in"),
-            _c("asked", "timestamp", "when its submitter asked that it be cancelled"),
-            _c("ended", "timestamp", "when its submitter was told the end"),
-            _c("end", "string", "ok, error, cancelled, timeout, lost; null: none is known"),
-            _c("state", "string", "where the table of jobs has it: queued, leased, cancelling, "
+            _c("needs", "map<string,bigint>", "resources that the job takes"),
+            _c("priority", "bigint", "jobs of a higher priority are granted first"),
+            _c("retries", "bigint", "lost leases that the job may have and be tried again"),
+            _c("submitted", "timestamp", "when the manager accepted the job"),
+            _c("asked", "timestamp", "when the submitter cancelled the job"),
+            _c("ended", "timestamp", "when the submitter received the end"),
+            _c("end", "string", "ok, error, cancelled, timeout, lost; null: unknown"),
+            _c("state", "string", "state in the table of jobs: queued, leased, cancelling, "
                "ended"),
             _c("attempts", "bigint", "leases granted"),
-            _c("over", "bigint", "leases that were over without a result"),
-            _c("executions", "bigint", "how often it was handed to a lane"),
+            _c("over", "bigint", "leases that ended without a result"),
+            _c("executions", "bigint", "how often the job was handed to a lane"),
             *_WORKER,
             _c("queue_wait", "bigint", "µs from submission to the first TAKE"),
             _c("total", "bigint", "µs from submission to the end"),
@@ -218,19 +218,19 @@ TABLES: Final[Mapping[str, Table]] = {
             _c("attempt", "bigint", "number of the lease, from 1"),
             *_WORKER,
             _c("role", "string", "role of the job"),
-            _c("lock", "bigint", "number of the lock that it fills"),
-            _c("via", "array<string>", "devices on the way of its TAKE"),
+            _c("lock", "bigint", "number of the lock that the lease fills"),
+            _c("via", "array<string>", "devices on the route of the TAKE"),
             _c("granted", "timestamp", "TAKE sent for the first time"),
             _c("received", "timestamp", "TAKE received"),
             _c("started", "timestamp", "handed to a lane"),
             _c("finished", "timestamp", "the handler ended"),
             _c("done", "timestamp", "DONE sent for the first time"),
             _c("accepted", "timestamp", "DONE received"),
-            _c("lost", "timestamp", "its manager counted it as lost"),
+            _c("lost", "timestamp", "when the manager counted the lease as lost"),
             _c("lane", "bigint", "lane at the worker"),
-            _c("outcome", "string", "ok, error, refused, cancelled, lost: what DONE said"),
-            _c("cause", "string", "why the job was queued again or given up: what the manager "
-               "noted, or refused, handed back, lost at the worker, timeout; null: it was not"),
+            _c("outcome", "string", "outcome in DONE: ok, error, refused, cancelled, lost"),
+            _c("cause", "string", "why the job was queued again or ended: the manager's note, "
+               "or refused, handed back, lost at the worker, timeout; null: neither happened"),
             _c("take_trip", "bigint", "µs"),
             _c("lane_wait", "bigint", "µs"),
             _c("handler", "bigint", "µs"),
@@ -244,13 +244,13 @@ TABLES: Final[Mapping[str, Table]] = {
             *_WORKER,
             _c("lane", "bigint", "number of the lane"),
             *_JOB,
-            _c("attempt", "bigint", "lease under which it was handed to the lane"),
+            _c("attempt", "bigint", "lease of the job when it was handed to the lane"),
             _c("role", "string", "its role"),
-            _c("needs", "map<string,bigint>", "what the lane takes"),
-            _c("handed", "timestamp", "when it was handed to the lane"),
-            _c("began", "timestamp", "when the lane came to it: not before the one in front ended"),
-            _c("ended", "timestamp", "when it ended; null: no word of it"),
-            _c("outcome", "string", "ok, error, cancelled, lost, recalled; null: no word of it"),
+            _c("needs", "map<string,bigint>", "resources that the lane takes"),
+            _c("handed", "timestamp", "when the job was handed to the lane"),
+            _c("began", "timestamp", "when the lane began the job, after the job before it ended"),
+            _c("ended", "timestamp", "when the job ended; null: not recorded"),
+            _c("outcome", "string", "ok, error, cancelled, lost, recalled; null: not recorded"),
             _c("handler", "bigint", "µs from began to ended"),
         ),
         _table(
@@ -260,16 +260,16 @@ TABLES: Final[Mapping[str, Table]] = {
             _c("lock", "bigint", "its number"),
             *_MANAGER,
             _c("roles", "array<string>", "roles that GIVE named"),
-            _c("want", "bigint", "jobs that might have come"),
-            _c("hold", "bigint", "ms that the manager might keep it"),
+            _c("want", "bigint", "largest number of jobs that GIVE wanted"),
+            _c("hold", "bigint", "ms that the manager might keep the GIVE"),
             _c("given", "timestamp", "GIVE sent"),
             _c("answered", "timestamp", "the first TAKE or NO received"),
-            _c("closed", "timestamp", "when nothing was kept free any more"),
-            _c("state", "string", "where the table of locks has it at the end"),
+            _c("closed", "timestamp", "when the lock kept nothing free any more"),
+            _c("state", "string", "last state in the table of locks"),
             _c("answer", "string", "TAKE, NO, timeout, forget; null: none yet"),
             _c("withdrawn", "boolean", "GIVE with want 0 was sent"),
             _c("jobs", "bigint", "jobs that came"),
-            _c("late", "bigint", "jobs that came after it was closed"),
+            _c("late", "bigint", "jobs that came after the lock was closed"),
         ),
         _table(
             "wakes",
@@ -279,22 +279,22 @@ TABLES: Final[Mapping[str, Table]] = {
             _c("role", "string", "role of the jobs that wait"),
             _c("count", "bigint", "how many"),
             _c("received", "timestamp", "when"),
-            _c("answer", "string", "the next that the worker sent there: GIVE, READY; null: none"),
+            _c("answer", "string", "the worker's next message there: GIVE, READY; null: none"),
             _c("lock", "bigint", "lock of that GIVE"),
-            _c("jobs", "bigint", "jobs that came of it"),
-            _c("wasted", "boolean", "no job came of it"),
+            _c("jobs", "bigint", "jobs that came for that GIVE"),
+            _c("wasted", "boolean", "whether no job came"),
         ),
         _table(
             "conversations",
             "one handshake, from READY to DONE",
             *_WORKER,
             *_MANAGER,
-            _c("lock", "bigint", "number of its lock"),
-            _c("ready", "timestamp", "the last READY sent there before the WAKE"),
-            _c("woken", "timestamp", "the WAKE that it answers; null: it was a held GIVE"),
+            _c("lock", "bigint", "number of the lock"),
+            _c("ready", "timestamp", "the last READY sent to the manager before the WAKE"),
+            _c("woken", "timestamp", "the WAKE that the GIVE answers; null: a held GIVE"),
             _c("given", "timestamp", "GIVE sent"),
             _c("answered", "timestamp", "TAKE or NO received"),
-            _c("done", "timestamp", "the last DONE of its jobs sent"),
+            _c("done", "timestamp", "the last DONE of the jobs sent"),
             _c("answer", "string", "TAKE, NO, timeout, forget; null: none yet"),
             _c("jobs", "bigint", "jobs that came"),
             _c("device", "string", "the device next to the worker; null: there was none"),
@@ -304,15 +304,15 @@ TABLES: Final[Mapping[str, Table]] = {
             "one violation of a rule or an invariant",
             _c("violation", "string", "its key"),
             _c("name", "string", "name of the invariant, or number of the rule"),
-            _c("says", "string", "what that says"),
-            _c("detail", "string", "what was seen"),
-            _c("certain", "boolean", "false: journals have gaps, which may explain it"),
+            _c("says", "string", "text of the rule or invariant"),
+            _c("detail", "string", "what was observed"),
+            _c("certain", "boolean", "false: gaps in the journals may explain the violation"),
             *_PROCESS,
             *_JOB,
             _c("attempt", "bigint", "of the job"),
             *_WORKER,
             _c("lock", "bigint", "number of the lock"),
-            _c("time", "timestamp", "when it was seen"),
+            _c("time", "timestamp", "when the violation was observed"),
             _c("events", "array<struct<node:string,epoch:bigint,n:bigint>>", "its lines"),
         ),
         _table(
@@ -325,8 +325,8 @@ TABLES: Final[Mapping[str, Table]] = {
             _c("time", "timestamp", "when"),
             _c("what", "string", "kind of line"),
             _c("command", "string", "the command"),
-            _c("source", "string", "who made the message"),
-            _c("target", "string", "to whom it goes"),
+            _c("source", "string", "identity of the node that made the message"),
+            _c("target", "string", "identity of the node that receives the message"),
             _c("ids", "array<bigint>", "jobs"),
             _c("attempts", "array<bigint>", "their leases"),
             _c("text", "string", "the rest, for people"),
@@ -344,7 +344,7 @@ TABLES: Final[Mapping[str, Table]] = {
         ),
         _table(
             "latency",
-            "one phase of one part of the whole",
+            "one phase of one group of samples",
             _c("phase", "string", "which"),
             _c("by", "string", "all, role, manager, worker, device or hour"),
             _c("key", "string", "which role, …; empty for all"),
@@ -365,21 +365,21 @@ TABLES: Final[Mapping[str, Table]] = {
             *_WORKER,
             _c("resource", "string", "slots, …"),
             _c("time", "timestamp", "begin of the stretch"),
-            _c("length", "bigint", "µs of it in which the worker lived"),
-            _c("have", "bigint", "how much of it the worker has"),
+            _c("length", "bigint", "µs of the stretch in which the worker ran"),
+            _c("have", "bigint", "amount that the worker has"),
             _c("busy", "bigint", "µs × amount that lanes took"),
             _c("share", "double", "busy / (length × have)"),
         ),
         _table(
             "fairness",
-            "one party among those who share",
+            "one party that shares with others",
             _c("by", "string", "`workers of a manager` or `managers of a worker`"),
             *_PROCESS,
             _c("measure", "string", "jobs, or handler (µs)"),
             _c("parties", "bigint", "how many share"),
-            _c("least", "bigint", "what the least got"),
-            _c("most", "bigint", "what the most got"),
-            _c("max_min", "double", "most / least; null when the least got nothing"),
+            _c("least", "bigint", "smallest share"),
+            _c("most", "bigint", "largest share"),
+            _c("max_min", "double", "most / least; null when least is 0"),
             _c("jain", "double", "Jain's index: 1 is even, 1/parties is all to one"),
         ),
         _table(
@@ -395,7 +395,7 @@ TABLES: Final[Mapping[str, Table]] = {
         ),
         _table(
             "requeues",
-            "one cause for which leases were over without a result",
+            "one cause for which leases ended without a result",
             _c("cause", "string", "as attempts.cause"),
             _c("role", "string", "role of the jobs"),
             *_WORKER,
@@ -418,18 +418,18 @@ TABLES: Final[Mapping[str, Table]] = {
         ),
         _table(
             "summary",
-            "one number about the whole",
+            "one number about all journals",
             _c("name", "string", "what"),
             _c("value", "double", "how much"),
             _c("doc", "string", "what it counts, with its unit"),
         ),
     )
 }  # fmt: skip
-"""All tables by name, in the order in which they are made."""
+"""All tables by name, in the order of their making."""
 
 
 def ddl(table: str) -> str:
-    """The schema of a table in Spark's words."""
+    """The schema of a table in Spark's syntax."""
     return ", ".join(f"`{column.name}` {column.type}" for column in TABLES[table].columns)
 
 

@@ -22,27 +22,27 @@ from wmp.spark.java import ensure_java
 __all__ = ["CONFS", "start_session"]
 
 _USUAL: Final = {"Invocation": 5000, "MinInvocation": 600, "Compile": 15_000, "BackEdge": 40_000}
-"""How often code must have run before Java compiles it for the second time, at its best."""
+"""Java's default thresholds: how often code must run before Java compiles it a second time."""
 _LATER: Final = 25
-"""By so much more often here: most of what Spark generates works for a second or two, and to
-compile all of it twice was a third of what a report of a million lines computed."""
+"""Factor of those thresholds in a report. Most generated code runs for a second or two only.
+Compiling all of it twice took a third of the CPU time of a report of a million lines."""
 
 CONFS: Final[Mapping[str, str]] = {
-    # No port that nobody asked for.
+    # Open no port for a user interface.
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.log.level": "ERROR",
-    # A table says the same wherever it was made.
+    # A table is the same on every machine.
     "spark.sql.session.timeZone": "UTC",
     "spark.driver.memory": "2g",
-    # What counts is when all is done, not how long a pause is: less than half of G1's work.
+    # The total time counts, not the length of a pause: less than half of G1's work.
     "spark.driver.extraJavaOptions": " ".join(
         ["-XX:+UseParallelGC"]
         + [f"-XX:Tier4{what}Threshold={_LATER * usual}" for what, usual in _USUAL.items()]
     ),
     # A journal is read in pieces that a core works a second or two on.
     "spark.sql.files.maxPartitionBytes": "32m",
-    # What was compiled for a report serves for the next; 100, the default, are less than one.
+    # The next report uses the compiled code again; one report has more than the default of 100.
     "spark.sql.codegen.cache.maxEntries": "2000",
 }
 """The settings of a session that this module starts; ``confs`` overrides them."""
@@ -58,10 +58,10 @@ def start_session(
     """Start a Spark session, or take the one that runs in this process already.
 
     Args:
-        master: Where: ``local[2]``, ``spark://host:7077``, …; None for what
-            ``spark-submit`` or the environment says, and else all cores of this machine.
-        confs: Spark's own settings; they win over ``CONFS``.
-        name: What the application is called.
+        master: Master URL: ``local[2]``, ``spark://host:7077``, …; None for the URL of
+            ``spark-submit`` or the environment, and else all cores of this machine.
+        confs: Spark's own settings; they override ``CONFS``.
+        name: Name of the application.
         quiet: Hide the stderr of Java from the user. The error of a failed start has its last line.
 
     Raises:
@@ -81,13 +81,13 @@ def start_session(
     settings = {**CONFS, **(_partitions(master) if local else {}), **(confs or {})}
     for key, value in settings.items():
         builder = builder.config(key, value)
-    with _hidden(quiet) as said, _own_interrupt():
+    with _hidden(quiet) as stderr, _own_interrupt():
         try:
             return builder.getOrCreate()
         except Exception as error:
             if isinstance(error, (ConfigError, KeyboardInterrupt)):
                 raise
-            raise WMPError(_why(error, said)) from error
+            raise WMPError(_why(error, stderr)) from error
 
 
 def _partitions(master: str | None) -> dict[str, str]:
@@ -97,25 +97,25 @@ def _partitions(master: str | None) -> dict[str, str]:
     return {"spark.sql.shuffle.partitions": str(2 * count)}
 
 
-def _why(error: Exception, said: IO[bytes] | None) -> str:
-    """What went wrong, in a line."""
+def _why(error: Exception, stderr: IO[bytes] | None) -> str:
+    """Return the cause of a failed start, in one line."""
     home = os.environ.get("JAVA_HOME", "not set")
     text = f"Spark did not start ({type(error).__name__}: {str(error).splitlines()[0]})"
     last = b""
-    if said is not None:
-        said.seek(0)
-        lines = [line for line in said.read().splitlines() if line.strip()]
+    if stderr is not None:
+        stderr.seek(0)
+        lines = [line for line in stderr.read().splitlines() if line.strip()]
         last = next((line for line in lines if b"rror" in line or b"xception" in line), b"")
-    told = f"; Java said: {last.decode(errors='replace').strip()}" if last else ""
-    return f"{text}{told}; it needs Java 17 or 21, JAVA_HOME is {home}"
+    java = f"; the error of Java is: {last.decode(errors='replace').strip()}" if last else ""
+    return f"{text}{java}; Spark needs Java 17 or 21, JAVA_HOME is {home}"
 
 
 @contextmanager
 def _own_interrupt() -> Iterator[None]:
-    """Keep the handler of Ctrl-C that there is.
+    """Keep the present handler of Ctrl-C.
 
-    Spark puts in one that asks Java to stop, in the middle of whatever is being asked of it: an
-    answer that nobody can read, and a screen of tracebacks.
+    Spark installs a handler that calls Java, even during another call of Java. Such a call fails
+    and prints a screen of tracebacks.
     """
     handler = signal.getsignal(signal.SIGINT)
     try:
@@ -127,19 +127,19 @@ def _own_interrupt() -> Iterator[None]:
 
 @contextmanager
 def _hidden(quiet: bool) -> Iterator[IO[bytes] | None]:
-    """Send what is written to stderr, by this process and what it starts, to a file meanwhile.
+    """Redirect stderr of this process and its children to a file during the block.
 
-    Java keeps the file for as long as it runs, so its later words go there too.
+    Java writes to that file for as long as it runs.
     """
     if not quiet:
         yield None
         return
     sys.stderr.flush()
     kept = os.dup(2)
-    with tempfile.TemporaryFile() as said:
-        os.dup2(said.fileno(), 2)
+    with tempfile.TemporaryFile() as stderr:
+        os.dup2(stderr.fileno(), 2)
         try:
-            yield said
+            yield stderr
         finally:
             os.dup2(kept, 2)
             os.close(kept)

@@ -90,7 +90,7 @@ class JournalSource(DataSource):  # type: ignore[misc]
 
 
 class _Asked:
-    """What the options say.
+    """Parse the options.
 
     Raises:
         ConfigError: One is not known, or lacks what it needs.
@@ -107,7 +107,7 @@ class _Asked:
         if "path" in given:
             self.paths.append(given["path"])
         if not self.paths:
-            raise ConfigError('which journal? expected a folder, as in load("journal")')
+            raise ConfigError('the path is missing; expected a folder, as in load("journal")')
         self.paths = [path.removeprefix("file://") for path in self.paths]
         self.node = given.get("node")
         word = given.get("lines", "false").lower()
@@ -145,7 +145,7 @@ class _Asked:
         if isinstance(version, int) and version != VERSION:
             raise ConfigError(
                 f"{UNKNOWN_VERSION}: {version} in {name}; this release reads version {VERSION}: "
-                "use the one that wrote it"
+                "use the release that wrote the journal"
             )
         if version is None or what_is_wrong(line) is not None:
             return None
@@ -181,7 +181,7 @@ def _batch(rows: list[Mapping[str, Any]], file: pyarrow.Array) -> pyarrow.Record
 
 
 class _Part(InputPartition):  # type: ignore[misc]
-    """What one task reads."""
+    """The part of a journal that one task reads."""
 
     def __init__(self, span: byte_ranges.ByteRange | None) -> None:
         self.span = span
@@ -216,7 +216,7 @@ class _Stream(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ign
         return {}
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """What ``maxBytes`` says."""
+        """Return the value of ``maxBytes``."""
         limit = self._asked.limit
         return ReadAllAvailable() if limit is None else ReadMaxBytes(limit)
 

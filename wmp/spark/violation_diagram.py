@@ -18,9 +18,9 @@ __all__ = ["violation_diagram"]
 
 _SPACING: Final = 250
 _MARGIN: Final = 300
-"""Room for text beside the last lifeline."""
+"""Space for text beside the last lifeline."""
 _MOST: Final = 6
-"""Lifelines; what other processes did is in the lines of those that they talked with."""
+"""Limit of the lifelines; other processes appear in the lines of their peers only."""
 _JOINED: Final = re.compile(r"\b(?:number|session|ready|lock)=\S+")
 
 
@@ -79,7 +79,7 @@ def violation_diagram(
 def _lifelines(
     lanes: Sequence[tuple[str, int]], nodes: Mapping[tuple[str, int], Row]
 ) -> list[Lifeline]:
-    """The lifelines; processes of the same name are told apart by their epochs."""
+    """Return the lifelines; the epoch distinguishes processes of the same name."""
     names = {lane: name_of(lane[0], (nodes.get(lane) or {}).get("label")) for lane in lanes}
     same = Counter(names.values())
     return [

@@ -1,4 +1,4 @@
-"""What was broken, by name, with its story."""
+"""The table of violations, and the story of each violation."""
 
 from __future__ import annotations
 
@@ -30,23 +30,23 @@ FINDINGS: Final[Mapping[str, str]] = {
         )
     },
     "WMP-3.2": "every READY with new content has a greater number than the one before",
-    "WMP-3.4": "WAKE asks for no more jobs than there is remembered credit",
+    "WMP-3.4": "a WAKE asks for no more jobs than the remembered credit",
     "WMP-4.1": "a lock number is greater than every earlier one of its epoch",
-    "WMP-4.6": "a TAKE has no more jobs than are left of what GIVE wanted, of the roles it named",
-    "WMP-4.13": "what answers a GIVE names a lock that was given",
+    "WMP-4.6": "a TAKE has a role of the GIVE and no more jobs than the GIVE still wants",
+    "WMP-4.13": "a TAKE or NO names a lock that was given",
     "WMP-6.1": "a job moves along the table of jobs of its manager",
     "WMP-6.6": "every job taken is answered by exactly one DONE entry",
     "WMP-7.1": "the numbers of a stream start at 1 in a session and grow by 1",
 }
-"""Name of each finding to what the invariant or rule says."""
+"""Name of each finding to the text of its invariant or rule."""
 
 
 def violations(found: DataFrame, nodes: DataFrame) -> DataFrame:
     """The table ``violations``.
 
     Args:
-        found: What :mod:`histories <wmp.spark.histories>`, :mod:`locks <wmp.spark.locks>` and
-            :mod:`checks <wmp.spark.checks>` found.
+        found: The rows of :mod:`histories <wmp.spark.histories>`, :mod:`locks <wmp.spark.locks>`
+            and :mod:`checks <wmp.spark.checks>`.
         nodes: The table of that name.
     """
     broken = found.where(F.col("kind") == "violation")
