@@ -1,4 +1,4 @@
-"""What every test may rely on: Hypothesis' profiles and a context that notices leaks."""
+"""Fixtures of all tests: Hypothesis' profiles and a context that reports leaks."""
 
 from __future__ import annotations
 

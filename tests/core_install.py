@@ -11,7 +11,7 @@ import tempfile
 from importlib.metadata import distributions
 
 EXPECTED = {"attrs", "cbor2", "pyzmq", "worker-manager-protocol"}
-# What `venv` and `virtualenv` put there by themselves.
+# Packages that `venv` and `virtualenv` install themselves.
 SEEDED = {"pip", "setuptools", "wheel"}
 
 

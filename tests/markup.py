@@ -1,4 +1,4 @@
-"""What is markup in a page, and text that must never become markup."""
+"""The markup of a page, and a text that must never become markup."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from html.parser import HTMLParser
 
 HOSTILE = "</title><script>alert(1)</script> \"x' onload='alert(2)' &amp; --> \x00\x1b\udfff"
 SHOWN = re.sub("[\x00\x1b\udfff]", "\ufffd", HOSTILE)
-"""What a page shows of it: HTML and XML cannot hold its last three characters."""
+"""The text as a page shows it: HTML and XML cannot hold its last three characters."""
 HARMLESS = re.sub(r"[^\w ]", lambda sign: "abcdefghijk"[ord(sign[0]) % 11], HOSTILE)
 """As long, with the same spaces: a page of it has the same elements."""
 

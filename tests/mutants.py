@@ -357,9 +357,9 @@ def timed(folder: Path) -> Iterator[float]:
     """Run each stage without a mutant; yields how long a mutant may take, in seconds."""
     for name, command in stages(MUTATED[0]):
         begin = time.monotonic()
-        passed, told = run(command, folder, None)
+        passed, output = run(command, folder, None)
         if not passed:
-            sys.exit(f"without a mutant: {name} does not pass: {told}")
+            sys.exit(f"without a mutant: {name} does not pass: {output}")
         took = time.monotonic() - begin
         say(f"without a mutant: {name} takes {took:.0f} s")
         yield 30 + 4 * took

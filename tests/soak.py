@@ -49,7 +49,7 @@ WANTED = {
     "kills": 500,
     "peers": 100_000,
 }
-"""What a whole run comes to at least."""
+"""The least counts of a whole run."""
 
 WORLDS: dict[str, tuple[ModelPlan, Exploration]] = {
     **{name: (plan, Exploration()) for name, plan in PLANS.items() if name != "small"},

@@ -1,4 +1,4 @@
-"""What a manager guards itself with, each as a function that switches it off in a test.
+"""The safeguards of a manager: each function switches one safeguard off in a test.
 
 A switch replaces a method for as long as the test lasts; the machines know nothing of it. It
 takes away one safeguard and leaves everything else as it is.
@@ -150,7 +150,7 @@ def goodbye(patch: Patch) -> None:
 
 
 def echo_after_goodbye(patch: Patch) -> None:
-    """A late message of a worker that said goodbye brings it back."""
+    """A late message of a worker that sent BYE makes the worker known again."""
     patch.setattr("wmp.core.manager.machine._is_late", lambda message: False)
 
 
@@ -195,7 +195,7 @@ def resend_by_manager(patch: Patch) -> None:
 
 
 def again_to_manager(patch: Patch) -> None:
-    """WMP-7.3: ``again`` of a worker is not heard."""
+    """WMP-7.3: ``again`` of a worker is ignored."""
     ping = ManagerMachine._ping
 
     def deaf(self: ManagerMachine, worker: Any, message: Any, now: float) -> None:
@@ -329,7 +329,7 @@ def give_bounds(patch: Patch) -> None:
 
 
 def refusal_memory(patch: Patch) -> None:
-    """WMP-6.5: a job is given again at once to who has just refused it."""
+    """WMP-6.5: a refused job is given again at once to the same worker."""
     patch.setattr(JobRecord, "passes_over", lambda self, identity, session, reports: False)
 
 

@@ -1,7 +1,7 @@
 """Safeguards that heal the same loss, each in the shortest story that needs one of them.
 
-With both, or either alone, the story ends well; with neither it does not. Worlds rarely have
-just this story to tell, so it is told here without a seed.
+With both, or either alone, the story ends well; with neither it does not. Worlds rarely
+produce this story, so a test without a seed plays it.
 """
 
 from __future__ import annotations

@@ -162,7 +162,7 @@ RULES: list[tuple[Switch, Callable[..., None], dict[str, Any]]] = [
     (worker_side.loop_check, device.test_a_message_that_was_here_before_is_dropped, {}),
     (worker_side.hop_limit, device.test_sixteen_devices_are_the_limit, {}),
 ]
-"""What is off, the rule test that must fail then, and its parameters."""
+"""The switch, the rule test that must fail with it, and the parameters of the test."""
 
 
 MISSED = (AssertionError, ValueError, IndexError)

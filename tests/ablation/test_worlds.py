@@ -49,7 +49,7 @@ WORLDS: list[tuple[Switch, set[str], tuple[int, ...]]] = [
     (worker_side.superseded, {NEWEST, MEET}, (19, 31, 29)),
     (worker_side.silent_link, {MEET, NEWEST}, (29, 31, 24, 69)),
 ]
-"""What is off, the invariants that may break then, and worlds in which one does."""
+"""The switch, the invariants that may break with it, and seeds of worlds in which one breaks."""
 
 DEPTH: list[tuple[tuple[Switch, ...], set[str], tuple[int, ...]]] = [
     ((manager_side.reconciliation, worker_side.stream_order), {ENDS}, (331, 509, 544)),
@@ -67,7 +67,7 @@ DEPTH: list[tuple[tuple[Switch, ...], set[str], tuple[int, ...]]] = [
         (147, 103),
     ),
 ]
-"""What heals what the other lets through: one alone may be off in these worlds, not all."""
+"""Safeguards that repair the same fault: in these worlds one may be off, but not all."""
 
 SEEDS = sorted({seed for *_, seeds in [*WORLDS, *DEPTH] for seed in seeds})
 

@@ -1,4 +1,4 @@
-"""What a worker, a device and the numbered streams guard themselves with, each as a switch.
+"""The safeguards of a worker, a device and the numbered streams, each as a switch.
 
 A switch replaces a method for as long as the test lasts; the machines know nothing of it. It
 takes away one safeguard and leaves everything else as it is.
@@ -135,7 +135,7 @@ def pending_wake(patch: Patch) -> None:
 
 
 def turns(patch: Patch) -> None:
-    """WMP-3.10: a freed place goes to whoever was served last."""
+    """WMP-3.10: a freed place goes to the manager that was served last."""
     patch.setattr("wmp.core.worker.capacity._turn", lambda manager: (-manager.served, 0.0))
 
 
@@ -238,7 +238,7 @@ def newer_epoch(patch: Patch) -> None:
 
 
 def superseded(patch: Patch) -> None:
-    """WMP-9.6: nobody is told that it was replaced."""
+    """WMP-9.6: a superseded peer receives no ERROR."""
     patch.setattr("wmp.core.protocol.error_replies.refusal", lambda *rest: [])
 
 
@@ -294,7 +294,7 @@ def resend_by_worker(patch: Patch) -> None:
 
 
 def again_to_worker(patch: Patch) -> None:
-    """WMP-7.3: ``again`` of a manager is not heard."""
+    """WMP-7.3: ``again`` of a manager is ignored."""
     received = WorkerMachine._received
 
     def deaf(self: WorkerMachine, link: Any, message: Any, now: float) -> None:

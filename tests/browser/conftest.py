@@ -50,7 +50,7 @@ class Browser:
     """Where it may write."""
 
     def dom(self, page: Path) -> str:
-        """What the page has become after its scripts have run, as HTML."""
+        """Return the HTML of the page after its scripts have run."""
         return self._run("--dump-dom", page.resolve().as_uri())
 
     def ask(self, page: Path, expression: str) -> Any:
@@ -75,7 +75,7 @@ class Browser:
         return answer.get("value")
 
     def picture(self, page: Path, png: Path, width: int = 1200, height: int = 900) -> Path:
-        """What it looks like; returns ``png``."""
+        """Take a screenshot of the page; return ``png``."""
         png.unlink(missing_ok=True)
         self._run(f"--window-size={width},{height}", f"--screenshot={png}", page.resolve().as_uri())
         assert png.is_file(), f"{self.program} made no picture of {page}"

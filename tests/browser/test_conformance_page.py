@@ -1,4 +1,4 @@
-"""The page of the conformance kit, as people see it."""
+"""The page of the conformance kit in a browser."""
 
 from __future__ import annotations
 

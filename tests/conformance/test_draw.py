@@ -1,4 +1,4 @@
-"""What is drawn and breaks a rule is made short, however little time there is."""
+"""A drawn conversation that breaks a rule is shortened, even in little time."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ def run(
 
 
 def run_here(*words: str) -> object:
-    """The exit code, of what needs no process of its own."""
+    """Run the program in this process; return its exit code."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sys, "argv", ["wmp-conformance", *words])
         with pytest.raises(SystemExit) as ended:

@@ -1,7 +1,7 @@
 """Broken peers: this project's machines, each bent in one plausible way.
 
-An animal is a good testee behind a bend: a function that changes what it hears, what it says,
-or the frames it writes; or a switch that takes a safeguard out of the machine itself.
+An animal is a good testee behind a bend. A bend is a function that changes received messages,
+sent messages or written frames, or a switch that removes a safeguard of the machine.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ class Bend:
     now: float = 0.0
 
     def wait_for(self, link: Link, message: Message) -> Message | None:
-        """What the machine is told of a message that arrived; None for nothing."""
+        """Return the received message for the machine; None to drop it."""
         return message
 
     def says(self, link: Link, message: Message) -> Message | Sequence[Message] | None:
-        """What is sent of what the machine says."""
+        """Return the messages to send in place of the machine's message."""
         return message
 
     def goes(self, link: Link, message: Message) -> Link:
@@ -44,7 +44,7 @@ class Bend:
         return link
 
     def writes(self, frames: Sequence[Frame]) -> Sequence[Frame]:
-        """The frames of what is said."""
+        """Return the frames to write in place of the right frames."""
         return frames
 
     def reads(self, frames: Sequence[Frame]) -> Sequence[Frame] | None:
@@ -52,15 +52,15 @@ class Bend:
         return frames
 
     def ends(self, ends: list[JobEnd]) -> list[JobEnd]:
-        """What the submitter is told."""
+        """Return the ends that the submitter receives."""
         return ends
 
     def job(self, job: SubmittedJob) -> SubmittedJob:
-        """What the submitter hands in."""
+        """Return the job to submit in place of the submitter's job."""
         return job
 
     def learns(self) -> bool:
-        """Whether it is told that a message could not be sent."""
+        """Return whether the machine learns that a message could not be sent."""
         return True
 
     def sleeps(self, testee: Any) -> bool:
@@ -155,12 +155,12 @@ class Animal:
 
     name: str
     rule: str
-    """What it breaks."""
+    """The rule that the animal breaks."""
     testee: str
     bend: type[Bend] = Bend
     switch: Callable[[Patch], None] | None = None
     make: Callable[[Terms], Any] | None = None
-    """What is bent, instead of the good one."""
+    """Maker of the testee to bend, in place of the good testee."""
 
 
 ZOO: list[Animal] = []

@@ -108,7 +108,7 @@ class NamesNoReceiver(Bend):
 
 
 class ActsOnWhatIsForOthers(Bend):
-    """Whatever the ``to``, it is taken for its own."""
+    """Accepts a message with any ``to`` as its own."""
 
     def __attrs_post_init__(self) -> None:
         self.me: Any = None
@@ -163,7 +163,7 @@ class NeverSaysError(Bend):
 
 
 class AnswersErrors(Bend):
-    """What nobody may say here stands for ERROR, so that the machine answers it with ERROR."""
+    """Replaces a received ERROR by a forbidden command, so that the machine answers with ERROR."""
 
     def wait_for(self, link: Link, message: Message) -> Message:
         if message.command is not C.ERROR:
@@ -202,7 +202,7 @@ FORMS: tuple[tuple[str, type[Bend]], ...] = (
     ("WMP-2.10", HasAnotherCodeForLimits),
     ("WMP-12.3", IgnoresTags),
 )
-"""What is written and read, for ends."""
+"""Faults in the frames that end nodes write and read."""
 
 ERRORS: tuple[tuple[str, type[Bend]], ...] = (
     ("WMP-10.1", StopsAtNoise),
@@ -211,4 +211,4 @@ ERRORS: tuple[tuple[str, type[Bend]], ...] = (
     ("WMP-10.3", AnswersErrors),
     ("WMP-10.4", HasOneCodeForEverything),
 )
-"""What is answered, by everybody."""
+"""Faults in the ERROR replies of all roles."""

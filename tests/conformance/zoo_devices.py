@@ -34,7 +34,7 @@ bent(D, "WMP-8.1")(_UpToOne)
 
 @bent(D, "WMP-1.5")
 class TakesConnectionsForWorkers(Bend):
-    """Whoever speaks first on a connection is who speaks there."""
+    """Takes the first sender on a connection for the sender of all its messages."""
 
     def __attrs_post_init__(self) -> None:
         self.first: dict[Link, Any] = {}

@@ -58,7 +58,7 @@ class SaysEverythingOnItsFirstLink(Bend):
 
 @bent(W, "WMP-1.5")
 class AnswersByTheFirstRoute(Bend):
-    """A manager is whom it met first on that route, whatever it hears later."""
+    """Takes the first manager on a route for the manager of all later messages."""
 
     def __attrs_post_init__(self) -> None:
         self.first: dict[Any, Any] = {}

@@ -1,12 +1,12 @@
 """The processes that real faults happen to: submitting managers, devices and workers.
 
-Each is told what to do in lines of JSON on stdin, tells what happened in lines of JSON on
-stdout, and ends when stdin does. A worker also keeps a log, a line for each job that it begins,
-written before the work: what was begun is known even of those that were killed.
+Each process reads orders from stdin and writes events to stdout, both as lines of JSON, and ends
+when stdin ends. A worker also keeps a log with a line for each job, written before the job
+begins. The log of a killed worker names its begun jobs.
 
-A submitting manager is watched from inside as the simulated ones are: everything that its
-machine is told and does goes to a history, which knows what must never happen. That it is the
-same history is the point: worlds of virtual time and real processes keep the same promises.
+A submitting manager is observed from inside, as in the simulation: all events and actions of its
+machine go to a history, which checks the invariants. Worlds of virtual time and real processes
+use the same history, so both keep the same promises.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def say(**words: Any) -> None:
 
 
 def digest(payload: Frame) -> str:
-    """What the handler makes of a payload."""
+    """Return the handler's result for a payload."""
     return hashlib.sha256(payload).hexdigest()[:16]
 
 
@@ -210,7 +210,7 @@ async def manage(config: dict[str, Any]) -> None:
 
 
 class Pinging:
-    """A worker machine whose PINGs are told."""
+    """A worker machine that reports its PINGs."""
 
     def __init__(self, machine: Any) -> None:
         self._machine = machine

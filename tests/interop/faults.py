@@ -62,7 +62,7 @@ class Part:
         assert self.process.stdout is not None
         for line in self.process.stdout:
             if not line.endswith(b"\n"):
-                break  # killed in the middle of a word: nobody was told
+                break  # killed in the middle of a line: the line does not count
             words = json.loads(line)
             if self._hear is not None and "done" in words:
                 self._hear(words)
@@ -104,7 +104,7 @@ class Part:
         return self.process is not None and self.process.poll() is None
 
     def complaints(self) -> str:
-        """What all processes of the folder wrote to stderr, its end."""
+        """Return the end of the stderr of all processes of the folder."""
         return (self.folder / "stderr").read_text(errors="replace")[-4000:]
 
     def signal(self, number: signal.Signals) -> None:
@@ -113,7 +113,7 @@ class Part:
         self.process.send_signal(number)
 
     def kill(self) -> None:
-        """SIGKILL, and hear what it had said until then; nothing when it does not run."""
+        """Kill the process with SIGKILL and read its last output; do nothing if it does not run."""
         if self.process is None or self._thread is None:
             return
         assert self.process.stdin is not None

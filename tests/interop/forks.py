@@ -1,7 +1,7 @@
 """Programs that end at once, each a process of its own, without the half second of a start.
 
-One process has imported all that the programs need, and forks for each run. Only for what is said
-before anything runs: a process that is to work is started as a shell starts it (``programs.py``).
+One process has imported all modules of the programs, and forks for each run. This serves only to
+test output before any work: ``programs.py`` starts a working process as a shell does.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tests.interop.programs import ENVIRON, TIMEOUT, WMP, WMP_DEVICE
 
 
 class Ended(NamedTuple):
-    """What became of one run."""
+    """The outcome of one run."""
 
     returncode: int
     stdout: str

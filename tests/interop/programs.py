@@ -75,12 +75,12 @@ class Program:
 
     @property
     def stdout(self) -> bytes:
-        """What it has written so far."""
+        """Output of the program so far."""
         return b"".join(self._lines["stdout"])
 
     @property
     def stderr(self) -> str:
-        """What it has written so far."""
+        """Errors and log lines of the program so far."""
         return b"".join(self._lines["stderr"]).decode()
 
     def says(self, text: str, *, on: str = "stderr") -> str:
@@ -93,17 +93,17 @@ class Program:
                         return line.decode().rstrip("\n")
                 left = until - time.monotonic()
                 ended = not any(thread.is_alive() for thread in self._threads)
-                assert left > 0, f"{text!r} was not said in time: {self._lines}"
-                assert not ended, f"{text!r} was never said: {self._lines}"
+                assert left > 0, f"{text!r} was not printed in time: {self._lines}"
+                assert not ended, f"{text!r} was never printed: {self._lines}"
                 self._heard.wait(min(left, 0.5))
 
     def says_times(self, text: str, times: int) -> None:
-        """Wait until ``text`` was said so often on stderr."""
+        """Wait until stderr has ``text`` so many times."""
         until = time.monotonic() + TIMEOUT
         with self._heard:
             while self.stderr.count(text) < times:
                 left = until - time.monotonic()
-                assert left > 0, f"{text!r} was not said in time: {self._lines}"
+                assert left > 0, f"{text!r} was not printed in time: {self._lines}"
                 self._heard.wait(left)
 
     def feed(self, data: bytes) -> None:

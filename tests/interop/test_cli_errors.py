@@ -1,4 +1,4 @@
-"""What is wrong is said in one line, with exit code 2 and without a traceback."""
+"""A wrong use is reported in one line, with exit code 2 and without a traceback."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def run(*argv, cwd, env=None):
 
 
 def complaint(found, program="wmp"):
-    """Return the only line of stderr; check that it is the only thing that was said."""
+    """Return the only line of stderr; check that there is no other output."""
     assert (found.returncode, found.stdout) == (2, ""), found.stderr
     lines = found.stderr.splitlines()
     assert len(lines) == 1, found.stderr
@@ -210,7 +210,7 @@ def test_help_has_whole_sentences_and_says_what_every_flag_does(forks, folder):
     assert "Python function" in listed
     for argv in (*((*WMP, name) for name in ("worker", "map", "demo", "keys")), WMP_DEVICE):
         options = forks.run(*argv, "--help", cwd=folder).stdout.partition("\nOptions:\n")[2]
-        # What has no text of its own shows nothing, or its default at once.
+        # A flag without a help text shows nothing, or only its default.
         assert not re.findall(r"^  -.*[A-Z=]+(?:  +\[default:.*)?$", options, re.MULTILINE), options
 
 

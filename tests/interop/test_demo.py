@@ -143,7 +143,7 @@ def test_everything_is_killed_in_turn_and_nothing_is_lost():
         assert said.count(f"  {label} is back after") == 2, said
     rows = re.findall(r"^(manager \w|device|worker \d)  +2 +\d+\.\d s( +\d+)?", said, re.MULTILINE)
     assert [label for label, _ in rows] == everybody, said
-    # What the managers held was submitted again.
+    # The jobs that the managers held were submitted again.
     assert sum(int(jobs) for label, jobs in rows if label.startswith("manager")) > 0
     assert rows[3][1].strip() == "48"
     assert "48 of 48 results are correct; lost: 0, duplicates: 0\n" in said

@@ -213,7 +213,7 @@ def test_jobs_are_refused_in_a_forked_child_with_the_reason() -> None:
 
 
 class Recorder:
-    """A machine that remembers what it was told, by the names of the events."""
+    """A machine that records the names of its events."""
 
     def __init__(self, machine: Any) -> None:
         self.machine = machine

@@ -14,7 +14,7 @@ pytestmark = pytest.mark.interop
 
 FOLDER = ROOT / "examples"
 
-# What each must print; an example without an entry is a failure.
+# The output of each example; an example without an entry fails.
 SAYS = {
     "cancel_and_status.py": (
         r"more than half of it is done: step \d+ of 20",

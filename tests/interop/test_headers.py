@@ -1,4 +1,4 @@
-"""What a worker's application says of the worker reaches the policies of its managers."""
+"""The headers of a worker's application reach the policies of its managers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One job's way stays short: the bounds are for whoever follows it through the files."""
+"""The path of one job through the files stays short, so that a reader can follow it."""
 
 from __future__ import annotations
 

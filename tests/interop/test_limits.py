@@ -1,4 +1,4 @@
-"""What is too large or makes no sense is refused at once, and whatever else goes on."""
+"""An input that is too large or wrong is refused at once, and all other jobs go on."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ pytestmark = pytest.mark.interop
 
 
 class Program:
-    """A process of ours, its lines of stdout, and what it said on stderr."""
+    """A process of this project, the lines of its stdout, and its stderr."""
 
     def __init__(self, *command: object, cwd: Path = ROOT) -> None:
         pipe = subprocess.PIPE
@@ -160,7 +160,7 @@ def handlers(tmp_path: Path) -> Path:
 
 
 def value(it: Any) -> Any:
-    """What JSON of the vectors stands for."""
+    """Return the value that JSON of the vectors means."""
     if isinstance(it, dict):
         if "hex" in it:
             return bytes.fromhex(it["hex"])

@@ -71,7 +71,7 @@ def test_a_device_copies_the_head_alone(world: World) -> None:
 
 
 def test_small_columns_are_copied_by_a_device_too(world: World) -> None:
-    """By reference they would keep the whole of what libzmq received them into."""
+    """A reference would keep the whole receive buffer of libzmq in memory."""
     world.peers[0].send_multipart([b"head", b"c" * 200])
     world.wait()
 

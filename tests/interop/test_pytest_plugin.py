@@ -71,7 +71,7 @@ def run(pytester, monkeypatch):
 
 
 def outcomes(result):
-    """What pytest counted, without warnings."""
+    """Return pytest's counts, without warnings."""
     counted = result.parseoutcomes()
     return {name: counted.get(name, 0) for name in ("passed", "failed", "skipped", "errors")}
 

@@ -65,7 +65,7 @@ def ipc(name: str) -> str:
 
 
 def manager_config(*names: str) -> dict[str, Any]:
-    """What a part that hosts these managers is told."""
+    """Return the configuration of a part that hosts these managers."""
     return {
         "managers": [
             {
@@ -307,7 +307,7 @@ class Storm:
             made, attempt, who = text.split()
             job = (str(generation), str(index), owner, str(id))
             attempts[int(attempt)] += 1
-            # Made of this very input, by who has begun this attempt, and no later one was begun.
+            # The result belongs to this input and this attempt, and no later attempt had begun.
             if (
                 made != digest(f"{generation} {index}".encode())
                 or who not in executions.get((*job, attempt), ())
@@ -434,7 +434,7 @@ def test_the_job_of_a_killed_worker_runs_elsewhere_within_expire_and_a_second(
 
 
 def lost_in_blocking_code(begin: Callable[[wmp.Manager], None], end: Callable[[], None]) -> Any:
-    """What the submitter of a job gets whose worker was killed."""
+    """Return the error of a job whose worker was killed."""
     with wmp.Manager(identity="m", **MANAGER_OPTIONS) as manager:
         begin(manager)
         job = manager.submit("1 7", role="hang", retries=0)
@@ -523,7 +523,7 @@ def test_thousands_of_peers_that_come_and_go_leave_the_machine_flat(peers: int) 
         for number in range(most):
             name = b"%d" % (batch * most + number)
             worker = ScriptedWorker(machine, identity=name, link=name, now=now)
-            # Some ask for work too, hold it open, and are heard of again.
+            # Some workers also send a held GIVE, and another message later.
             worker.ready()
             if number % 3 == 0:
                 worker.give(hold=5.0)
@@ -601,5 +601,5 @@ def test_thousands_of_real_peers_that_come_and_go_leave_the_process_flat(
     record_property("peers", json.dumps(most * len(marks)))
     record_property("descriptors", json.dumps(opened))
     record_property("blocks of memory", json.dumps([marks[0], marks[-1]]))
-    # What is left are the epochs of those that are gone, ten thousand at most.
+    # Only the epochs of gone workers remain, ten thousand at most.
     assert marks[-1] - marks[0] < 4 * min(count, 10_000) + 6_000

@@ -55,7 +55,7 @@ def counted(count: int, pulled: list[int]) -> Iterator[bytes]:
 
 
 class Gate:
-    """A handler that says when it has begun and ends when it is told."""
+    """A handler that reports its begin and ends on a signal of the test."""
 
     def __init__(self) -> None:
         self.begun = threading.Semaphore(0)

@@ -20,7 +20,7 @@ WAIT = 20
 
 
 class World:
-    """A ROUTER with tiny pipes over inproc, and peers that read when they are told."""
+    """A ROUTER with tiny pipes over inproc, and peers that read on a call of the test."""
 
     def __init__(self, context: Any, *, parks: bool, parked: int = 50) -> None:
         self.context = context

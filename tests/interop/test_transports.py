@@ -169,7 +169,7 @@ def test_a_manager_that_was_there_has_gone(caplog: pytest.LogCaptureFixture) -> 
             wait_until(lambda: not worker.statistics().unacknowledged, "all is acknowledged")
             manager.close()
             assert heard.wait(WAIT)
-            # It is said once, however often the socket is replaced meanwhile.
+            # The line is logged once, even if the socket is replaced many times.
             dealers = worker._inner._node.driver._sockets.dealers
             first = dealers[0]
             known = {first}
@@ -223,7 +223,7 @@ def test_files_of_ipc_go_with_who_bound_them(
     monkeypatch.chdir(tmp_path)
     with wmp.Manager("ipc://one", "ipc://two", f"ipc://{tmp_path / 'three'}"):
         assert sorted(os.listdir()) == ["one", "three", "two"]
-        # Whoever took the path away keeps it.
+        # Another process replaced the path; the manager leaves it alone.
         os.unlink("two")
         Path("two").touch()
         monkeypatch.chdir("/")

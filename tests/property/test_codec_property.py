@@ -79,8 +79,8 @@ def test_whatever_comes_is_a_message_or_a_decode_error(frames: list[bytes]) -> N
             assert error.code in CODES
             assert "\n" not in str(error)
         else:
-            # Whatever was taken can be said again and means the same. (NaN is not equal to
-            # itself, its bytes are.)
+            # A decoded message can be encoded again and means the same. (NaN is not equal to
+            # itself, but its bytes are.)
             assert encode(read(encode(message))) == encode(message)
 
 

@@ -39,7 +39,7 @@ NUMBERS = {
 
 
 def identity_of(name: str) -> bytes:
-    """What a name stands for: names are read back, so no two identities have the same."""
+    """Return the identity of a name: no two identities have the same name."""
     return bytes.fromhex(name[2:]) if name.startswith("0x") else name.encode()
 
 

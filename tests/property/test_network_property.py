@@ -1,7 +1,7 @@
 """Two managers, two workers and a device behind an adversarial network.
 
-Whatever the schedule: nothing is double booked, nothing ends twice, no result is wrong;
-and once the faults stop, everything that was submitted ends.
+With every schedule no resource is double booked, no job ends twice and no result is wrong. After
+the last fault every submitted job ends.
 """
 
 from __future__ import annotations
@@ -177,6 +177,6 @@ def test_no_manager_starves(managers, hold, seconds, window):
         network.finish(name, lane)
 
     bound = 2 * managers * max(window // 4, 1)
-    # Who comes first may fill the whole window: those places were free, not freed.
+    # The first manager may fill the whole window: those places were free, not freed.
     for start in range(window, len(served) - bound):
         assert set(served[start : start + bound]) == set(names), (start, served)

@@ -37,7 +37,7 @@ OWNERS = st.sampled_from([None, None, None, (b"far", 1)])
 
 
 class Books:
-    """What one manager's session may still expect of the worker."""
+    """The answers that one manager's session may still expect of the worker."""
 
     def __init__(self, key):
         self.key = key
@@ -136,7 +136,7 @@ class Adversary(RuleBasedStateMachine):
         return actions
 
     def held_of(self, identity):
-        """What the worker itself has not answered, (owner, id) to attempt."""
+        """The jobs that the worker has not answered, as (owner, id) to attempt."""
         return {
             (held.owner, job): attempt
             for held in self.worker._executions.held(identity)
@@ -483,7 +483,7 @@ class Adversary(RuleBasedStateMachine):
             assert +books.due == due
 
     def teardown(self):
-        """Whatever happened: it drains, and everything is answered before it says goodbye."""
+        """After any history the worker drains, and answers every job before BYE."""
         if not hasattr(self, "worker"):
             return
         for link in (0, 1):

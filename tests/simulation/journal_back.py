@@ -1,6 +1,6 @@
-"""Lines of a journal back into what they were made of: events and actions, without payloads.
+"""Turns lines of a journal back into events and actions, without payloads.
 
-What is lost on the way there and back is what a reader of journals cannot know.
+A reader of journals cannot know the parts that are lost in both conversions.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _FIELDS = {
 
 
 def identity_of(name: str) -> bytes:
-    """What a name stands for."""
+    """Return the identity of a name."""
     return bytes.fromhex(name[2:]) if name.startswith("0x") else name.encode()
 
 

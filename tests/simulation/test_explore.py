@@ -361,7 +361,7 @@ def compared(name: str, bounds: dict[str, object], most: int) -> tuple[int, list
 @pytest.mark.parametrize("most", [10, pytest.param(150, marks=deep)])
 @pytest.mark.parametrize(("name", "bounds"), ALIKE)
 def test_states_with_equal_snapshots_have_equal_futures(name, bounds, most):
-    """What makes it right to go on from only one of them."""
+    """This property allows the search to continue from only one of the states."""
     count, wrong = compared(name, bounds, most)
     assert wrong == []
     assert count >= 10

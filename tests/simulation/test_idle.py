@@ -25,7 +25,7 @@ def idle(hold: float, managers: int = 1) -> tuple[Counter[str], Counter[Command]
     network.add("w", WorkerMachine(settings, managers), names)
     network.connect("w")
     network.settle()
-    # What the first minute may do at the start (finding each other) is not idling.
+    # The peers find each other at the start; this is not idling.
     network.run(until=30.0)
     network.ticks.clear()
     network.sent.clear()
@@ -43,7 +43,7 @@ def test_an_idle_worker_wakes_for_its_pings_and_its_backoff_only(managers):
     assert set(sent) <= {Command.PING, Command.PONG, Command.READY}
     # Each link is looked at once in three intervals: is everything behind it silent?
     assert ticks["w"] <= 60 * managers + 60 / 3 * managers + 3
-    # A manager looks once an `expire` whether its worker has been heard.
+    # A manager checks once per `expire` whether a message of its worker arrived.
     assert all(ticks[f"m{index}"] <= 60 / 5 + 1 for index in range(managers))
 
 

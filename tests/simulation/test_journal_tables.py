@@ -63,7 +63,7 @@ class Watched:
         told = {
             (owner, job): row for owner, jobs in mirror.jobs.items() for job, row in jobs.items()
         }
-        # An answer for which there was no way is told when it is sent.
+        # An answer without a route is journaled when it is sent.
         unsent = {
             (manager.peer, job)
             for manager in managers

@@ -22,11 +22,11 @@ from wmp.testing.world import World
 SEEDS = range(0, 120, 4)
 
 FACTS = ("limited", "asked", "granted", "lost", "answered", "resolved")
-"""What a observer tells a history of its own accord; the world tells it the rest."""
+"""Facts that an observer reports to a history; the world reports the others."""
 
 
 class Noted(History):
-    """A history that notes what it is told, by whom it is about."""
+    """A history that records the reported facts, by the peer that they concern."""
 
     def __init__(self, *, passes: bool) -> None:
         super().__init__()
@@ -52,7 +52,7 @@ for name in FACTS:
 
 
 def play(seed: int, folder: Path) -> tuple[World, Noted]:
-    """A world with journals, and the facts that its own observer told."""
+    """Run a world with journals; return the world and the facts of its own observer."""
     noted = Noted(passes=True)
     world = World(seed=seed, journals=Journals(folder), history=noted)
     report = world.play()

@@ -1,4 +1,4 @@
-"""What worlds have found, as the shortest conversation that shows it, and the seed that did."""
+"""Faults that worlds found: each as its shortest conversation, with the seed of the world."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_timers_of_one_worker_that_ring_in_one_tick():
 
 
 def forgotten_session(ack: int) -> tuple[WorkerMachine, ScriptedManager]:
-    """A worker that took and did a job, and then heard nothing for longer than ``expire``."""
+    """A worker that did a job and then received nothing for longer than ``expire``."""
     worker, manager = idle_worker(hold=0.0)
     manager.meet()
     give = sent(manager.wake(), Command.GIVE)[0]
@@ -145,7 +145,7 @@ def test_a_lost_wake_is_noticed_under_the_traffic_of_held_gives():
             readies += sent(manager.pong(credit=0), Command.READY)
     assert pinged, "nothing asks what the manager remembers"
     assert pinged[0] <= 3.5
-    assert readies, "the manager is not told that there is room"
+    assert readies, "the worker does not report its capacity to the manager"
     assert readies[0].fields[Field.CREDIT] == 1
 
 
@@ -154,9 +154,7 @@ def test_a_lost_wake_is_noticed_although_more_credit_is_remembered_than_there_is
     """The window has shrunk since READY; the manager waits for an answer to its WAKE."""
     worker, manager = idle_worker(hold=0.0)
     manager.meet()
-    worker._links.managers[
-        b"m1"
-    ].announced = 16  # as if there had been a window when READY was said
+    worker._links.managers[b"m1"].announced = 16  # as if READY had been sent with a window
     actions = manager.pong(credit=15)  # one was asked for, by a WAKE that never came
     (ready,) = sent(actions, Command.READY)
     assert ready.fields[Field.CREDIT] == 1

@@ -316,7 +316,7 @@ def test_one_may_go_on_after_the_end():
         assert world.submit(b"more").result() == b"MORE"
 
 
-# -- what is wrong is said
+# -- a violation is reported
 
 
 def test_arguments_that_cannot_be_are_refused():
@@ -450,7 +450,7 @@ def test_what_cannot_be_simulated_is_refused():
     "seed",
     [
         pytest.param(6915, id="messages are held up for longer than all else takes"),
-        pytest.param(10664, id="the last that is heard of a worker is an error"),
+        pytest.param(10664, id="the last message of a worker is an error"),
     ],
 )
 def test_worlds_that_were_accused_wrongly(seed):

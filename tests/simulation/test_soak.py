@@ -1,4 +1,4 @@
-"""The long run, made short: its pieces add up, what is broken is told, wrong usage is refused."""
+"""A short run of the soak test: counts add up, faults are reported, wrong usage is refused."""
 
 from __future__ import annotations
 

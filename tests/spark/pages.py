@@ -13,7 +13,7 @@ EVIL = "<img src=x onerror=document.title='taken'>"
 
 
 def row(table: str, **values: Any) -> Mapping[str, Any]:
-    """A row in which all that is not said is null."""
+    """A row in which every column without a given value is null."""
     columns = [column.name for column in TABLES[table].columns]
     assert set(values) <= set(columns), set(values) - set(columns)
     return {name: values.get(name) for name in columns}

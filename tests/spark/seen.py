@@ -1,4 +1,4 @@
-"""What machines have and do, step by step: what a pipeline must find in their journals.
+"""The state and actions of machines, step by step, which a pipeline must find in their journals.
 
 Nothing here reads a journal. That a lease or lock is over shows in the machine's own tables, which
 are compared before and after each step; why, in the event and the actions of that step.
@@ -222,7 +222,7 @@ class Seen:
                 self.lanes[*me, event.lane, id].outcome = "recalled"
         for action in actions:
             if isinstance(action, Note):
-                # What is lost with a session is lost before a message of the next is heeded.
+                # The worker forgets a session before it acts on a message of the next session.
                 for number in action.locks:
                     lock = self.locks[*me, number]
                     lock.state, lock.closed = "closed", at

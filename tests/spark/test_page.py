@@ -1,4 +1,4 @@
-"""The page: what it shows, of what was written down by hand. Without a session."""
+"""The page of handwritten rows, without a Spark session."""
 
 from __future__ import annotations
 

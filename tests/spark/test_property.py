@@ -1,5 +1,5 @@
-"""Whatever happens to small fleets: rebuilt from their journals, jobs, leases, locks and lanes are
-what the machines themselves had and did, and nothing is found to be wrong."""
+"""Small fleets with any history: the jobs, leases, locks and lanes rebuilt from the journals equal
+those of the machines, and no violation is found."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ KNOWN = [
     # The worker starts again, and again: a lease is lost and granted anew, the other is spent.
     [submit(2, retries=1), FLOW, ("restart", "w1"), FLOW, ("restart", "w1"), FLOW,
      ("restart", "w2"), FLOW, ("restart", "w2"), ("settle",)],
-    # What runs the job dies.
+    # The process of the job dies.
     [submit(2, retries=1), FLOW, *[("finish", 0, Outcome.LOST), FLOW] * 3],
     # The worker is silent for so long that it is given up, and its result comes after that.
     [submit(2, retries=2), FLOW, ("silence", "w1", 7.0), ("silence", "w2", 7.0),
@@ -98,11 +98,11 @@ KNOWN = [
     [submit(1), GIVE],
     [submit(1), FLOW, ("restart", "m1"), FLOW, ("finish", 0, OK), submit(1), ("settle",)],
 ]  # fmt: skip
-"""What drawing seldom hits."""
+"""Stories that are seldom drawn."""
 
 
 def what_happens(folder, stories):
-    """What the machines had and did."""
+    """Return the state and actions of the machines."""
     seen = Seen()
     for number, story in enumerate(stories):
         fleet = Fleet(number=number, journals=Journals(folder), seen=seen)
@@ -174,7 +174,7 @@ def _tables(jobs, attempts, locks, lanes, counted):
 
 
 def differences(had, found):
-    """What is not the same: table, key, what the machines had, what was rebuilt."""
+    """Yield the differences: table, key, value of the machines, rebuilt value."""
     for key, job in had.jobs.items():
         if job.end in ("cancelled", "timeout") and key in found.jobs:
             found.jobs[key].lost = job.lost  # no record says what was lost at the end or after

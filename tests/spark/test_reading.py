@@ -45,7 +45,7 @@ def damaged(spark, world, tmp_path_factory):
     gone = workers[-1]
     del parts[gone]
     for name, lines in parts.items():
-        # Whoever was killed left a file with a dot.
+        # A killed process left a file with a dot.
         save(journal / f".{name}-000001.jsonl", lines)
     # One is there twice, the finished one in another folder.
     twice = managers[0]

@@ -1,4 +1,4 @@
-"""`wmp report` and `wmp demo --report`: exit codes, what is said, what is left in the folder."""
+"""`wmp report` and `wmp demo --report`: exit codes, output, files in the folder."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def test_what_could_not_be_read_is_said_and_shown(wmp, tmp_path):
 
     code, _, err = wmp("report", tmp_path / "journal.jsonl", "--out", tmp_path / "out", "-q")
 
-    assert code == 0  # what is wrong may be for want of what is missing
+    assert code == 0  # missing lines may explain the violation
     assert "wmp: 2 lines could not be read; the report lists them" in err
     page = (tmp_path / "out" / "report.html").read_text()
     assert "<td>garbage</td>" in page

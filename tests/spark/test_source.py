@@ -25,7 +25,7 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture(scope="module", autouse=True)
 def registered(spark):
-    """Found by name from an installed package; a tree is told of."""
+    """Register the source: Spark finds it by name only in an installed package."""
     spark.dataSource.register(JournalSource)
 
 
@@ -155,7 +155,7 @@ def test_a_stream_goes_on_where_its_checkpoint_says(spark, world, tmp_path):
 
 @pytest.mark.deep
 def test_an_installed_package_is_found_by_name(world, tmp_path):
-    """A wheel, as users get it, in a Spark of its own that is told nothing."""
+    """A wheel, as users get it, in another Spark without registration."""
     tree = tmp_path / "tree"  # building writes into it
     tree.mkdir()
     for name in ("wmp", "pyspark_wmp"):

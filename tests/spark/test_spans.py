@@ -12,7 +12,7 @@ from wmp.spark.byte_ranges import ByteRange, advance, find, pieces, read
 
 
 def texts(folder, start, end):
-    """What is between two positions, by segment."""
+    """Return the lines between two positions, by segment."""
     found = find([folder])
     return {
         name: [line for s in pieces(found[name][0], start.get(name, 0), at, 7) for line in read(s)]
@@ -46,7 +46,7 @@ def test_a_segment_that_gets_its_name_is_the_same(tmp_path):
     end = advance(start, find([tmp_path]), None)
 
     assert texts(tmp_path, start, end) == {"a-1-000001.jsonl": [b"two"]}
-    # Who found it under the other name can read it nevertheless.
+    # A reader with the other name of the segment can read it too.
     assert advance(start, {n: (p, 8) for n, (p, _) in before.items()}, None) == end
 
 

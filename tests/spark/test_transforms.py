@@ -60,7 +60,7 @@ def test_one_entry_stands_for_all(spark):
 
 
 def test_a_lane_does_one_job_after_the_other(spark):
-    """Two that are told together share the time since its last word."""
+    """Two jobs that end in one event share the time since the lane's last event."""
     found = executions(
         read(
             spark,

@@ -1,4 +1,4 @@
-"""What the pipeline makes of the journals of worlds is what happened in them, to the last job.
+"""The tables made from the journals of worlds match the worlds, for every job.
 
 Worlds know what happened: a history of each job, and the machines' own tables at the end. The
 journals of all worlds make one journal, so that Spark is asked once.
@@ -58,7 +58,7 @@ def tables(spark, sound, broken, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def found(tables):
-    """The names of what was found, by world, and how often each is certain."""
+    """The names of the violations found, by world, and how often each is certain."""
     names: dict[str, set[str]] = {}
     for row in tables.read("violations").collect():
         assert row.certain, row
@@ -188,7 +188,7 @@ def test_locks_are_in_the_states_that_their_workers_have_them_in(spark, sound, t
 
 
 def test_executions_are_those_that_worlds_counted(sound, tables):
-    """A lane may be told to stop before it comes to a job: fewer may begin than are handed in."""
+    """A lane may be stopped before it begins a job: fewer jobs may begin than were handed in."""
     counted = {
         f"{one.name}.{name.rstrip('+')}": 0 for one in sound for name in one.world.topology.workers
     }

@@ -23,7 +23,7 @@ class Played:
     """A world that was played."""
 
     name: str
-    """What every identity in its journal begins with."""
+    """First characters of every identity in the journal of the world."""
     violation: Violation | None
     lines: list[str]
     world: World

@@ -1,6 +1,6 @@
-"""What the tests of pools share: a taker of events, a maker of lanes, and handlers.
+"""Helpers of the tests of pools: a collector of events, a maker of lanes, and handlers.
 
-Handlers stand at the top of a module, so that worker processes find them.
+Handlers are functions at the top of a module, so that worker processes find them.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Policies, and how jobs are spread over those whom a policy chose."""
+"""Policies, and how jobs are spread over the workers that a policy chose."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ def test_spread_is_complete_and_even(count, rooms):
     shares = spread(count, rooms)
     assert sum(shares) == min(count, sum(rooms))
     assert all(0 <= share <= room for share, room in zip(shares, rooms, strict=True))
-    # Whoever got less than another by more than one is full.
+    # A worker that got over one job less than another worker is full.
     for share, room in zip(shares, rooms, strict=True):
         assert share == room or share >= max(shares) - 1
     # Nobody gets more than another before it that has room: the order is the policy's.
@@ -141,7 +141,7 @@ def test_spread_is_complete_and_even(count, rooms):
 
 
 def offers_to(manager_policy_saw, **fields):
-    """What a policy is shown of a worker with these READY fields, and the worker."""
+    """Return the offers that a policy sees for a worker with these READY fields, and the worker."""
     manager = ManagerMachine(ManagerSettings(identity=b"m", epoch=1), manager_policy_saw)
     worker = ScriptedWorker(manager, resources={"slots": 4})
     worker.ready(4)

@@ -76,7 +76,7 @@ def test_every_program_starts_beside_the_package():
 
 def test_the_version_is_the_installed_one(installed):
     code = "import wmp; print(wmp.__version__)"
-    # What the environment has installed is hidden: only this folder is looked at.
+    # The packages of the environment are hidden: Python searches only this folder.
     code = f"import importlib.metadata, sys; sys.path[1:1] = [{str(installed)!r}]; {code}"
     info = installed / "worker_manager_protocol-7.8.9.dist-info"
     info.mkdir()

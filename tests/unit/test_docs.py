@@ -1,4 +1,4 @@
-"""What the documents say about the project is so: links, commands, the map of the house."""
+"""The documents are right about the project: links, commands, the map of the code."""
 
 from __future__ import annotations
 

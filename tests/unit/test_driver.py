@@ -14,7 +14,7 @@ from wmp.runtime.sockets import Transport
 
 
 class Machine:
-    """Wants to be ticked at once whenever it was told of something."""
+    """A machine whose deadline is at once after every event."""
 
     def __init__(self) -> None:
         self.due: float | None = None

@@ -1,4 +1,4 @@
-"""Inputs of ``wmp map``: lines, cut out of what is read piece by piece."""
+"""Inputs of ``wmp map``: lines, cut out of the chunks that are read."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def test_lines_are_those_of_the_file_wherever_it_is_cut(
 
     seen = list(inputs([str(path)], lines=True))
 
-    # What stands behind the last newline is a line too, unless it is nothing.
+    # Text after the last newline is a line too, unless it is empty.
     expected = lines if ended or not lines or lines[-1] else lines[:-1]
     if ended and not lines:
         expected = [b""]

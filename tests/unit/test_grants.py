@@ -49,7 +49,7 @@ def answer(worker, ids, outcomes=None, attempts=None):
 
 
 def ends(actions):
-    """(id, end, attempts) of what was resolved."""
+    """Return (id, end, attempts) of the resolved jobs."""
     return [
         (id, end.value, attempts)
         for action in actions

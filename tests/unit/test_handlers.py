@@ -1,4 +1,4 @@
-"""What counts as a handler, what it is given, and what becomes of its answers and errors."""
+"""Which callables are handlers, their arguments, and their results and errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a manager says of itself must hold, and its breach must be seen."""
+"""The invariants of a manager hold, and a violation is detected."""
 
 from __future__ import annotations
 

@@ -352,7 +352,9 @@ def echo(payload: bytes) -> bytes:
     return payload
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="ru_maxrss is told otherwise elsewhere")
+@pytest.mark.skipif(
+    sys.platform != "linux", reason="other systems report ru_maxrss in another unit"
+)
 def test_the_kernels_kill_tells_how_much_was_used(opened: Opener, posts: Posts) -> None:
     peaks = [resource.getrusage(who).ru_maxrss for who in WHO]
     amount = (max(peaks) >> 10) + 100  # more than anybody before it, or nobody could tell

@@ -445,7 +445,7 @@ def test_close_does_not_hang_on_a_stuck_handler_and_posts_nothing_after(
 
     async def stuck_async(payload: bytes, job: RunningJob) -> None:
         job.report(text="here")
-        gate.wait(60)  # blocks its loop, as it should not
+        gate.wait(60)  # wrongly blocks its event loop
 
     pool = opened("thread", 1, default=stuck, other=stuck_async)
     pool.run(run(1, [b"", b""]))

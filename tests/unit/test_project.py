@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "wmp"
 
 SANS_IO = ("core", "codec", "message", "events", "actions", "balance")
-"""What runs without sockets, clocks and threads, as setup.cfg's contracts have it."""
+"""Modules without sockets, clocks and threads, as in the contracts of setup.cfg."""
 
 MAX_LINES = 700
 

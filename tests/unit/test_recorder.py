@@ -1,4 +1,4 @@
-"""What a node's journal does to its files, and what becomes of it when they fail."""
+"""The files of a node's journal, and the effect of write errors."""
 
 from __future__ import annotations
 
@@ -154,7 +154,7 @@ def test_a_full_disk_costs_lines_which_are_counted_and_nothing_else(tmp_path, ca
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
 def test_a_segment_that_cannot_be_begun_is_tried_again(tmp_path):
-    """A file without its first line says nothing of who wrote it: there is none."""
+    """No file is left without its first line, which names the writer."""
 
     class Narrow(Journal):
         def open(self, path: Path) -> int:

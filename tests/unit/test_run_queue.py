@@ -1,4 +1,4 @@
-"""Who starts next, with how many on a lane."""
+"""Which jobs start next, and how many on one lane."""
 
 from __future__ import annotations
 

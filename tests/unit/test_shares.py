@@ -24,9 +24,9 @@ def test_a_large_window_leaves_the_others_their_share(manager):
     assert [len(take.columns.ids) for take in sent(actions)] == [50]
 
     (take,) = sent(other.give(500, window=499), Command.TAKE)
-    assert len(take.columns.ids) == 25  # half of what waits
+    assert len(take.columns.ids) == 25  # half of the waiting jobs
 
-    # As it finishes it gets its next share, until nothing waits.
+    # The worker gets its next share when it finishes, until no job waits.
     (take,) = sent(quick.done(range(1, 46)), Command.TAKE)
     assert len(take.columns.ids) == 8  # five are left there, and 13 is half of 25
     quick.done([*range(46, 51), *take.columns.ids])

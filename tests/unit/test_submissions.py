@@ -18,7 +18,7 @@ TERMS = JobTerms(Kind(), 0, None, 3)
 
 
 class Keeper:
-    """An owner that remembers what it was told."""
+    """An owner that records its notifications."""
 
     def __init__(self) -> None:
         self.ids: list[int] = []
@@ -41,7 +41,7 @@ class Keeper:
 
 
 class Inbox(list[Any]):
-    """What was posted; ``taken`` is what the driver would see."""
+    """The posted items; ``taken`` returns them as the driver would get them."""
 
     def taken(self) -> list[Any]:
         entries = [one.seal() if isinstance(one, OpenSubmission) else one for one in self]

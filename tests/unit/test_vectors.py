@@ -56,10 +56,10 @@ def test_a_valid_message_is_read_and_made_again(vector):
 
 @pytest.mark.parametrize("vector", load("conversations.json"))
 def test_every_step_of_a_conversation_is_a_message(vector):
-    said = [step for step in vector["steps"] if "frames" in step]
+    sent = [step for step in vector["steps"] if "frames" in step]
 
-    assert {vector["peer"]} < {step["by"] for step in said} | {step["to"] for step in said}
-    for step in said:
+    assert {vector["peer"]} < {step["by"] for step in sent} | {step["to"] for step in sent}
+    for step in sent:
         frames = frames_of(step)
         message = peek(frames) if vector["peer"] == "device" else decode(frames)
         assert build_vectors.readable_message(message) == step["message"]
@@ -94,7 +94,7 @@ def test_there_are_vectors_of_everything():
 
 
 def test_invalid_vectors_have_one_fault_each():
-    # What the vectors are made from is itself a message: only the change makes it invalid.
+    # The base of each vector is a valid message: only the change makes it invalid.
     for frames in (
         invalid_messages.wake(),
         invalid_messages.take(),

@@ -395,4 +395,4 @@ def test_there_is_at_most_one_ready_on_a_link_in_a_step():
         manager.pong(credit=0)
     for run in takes:
         (ready,) = sent(finish(worker, run), Command.READY)
-        assert ready.to == ()  # several lack it: everybody hears it
+        assert ready.to == ()  # several managers lack this READY: it goes to all

@@ -220,7 +220,7 @@ def test_cancel_of_a_job_that_runs_interrupts_it_and_reports_what_it_reaches(wor
     interrupts = [x for x in actions if isinstance(x, Interrupt)]
     assert interrupts == [Interrupt(a.lane, [1]), Interrupt(b.lane, [2])]
     assert not dones(actions)
-    assert not [x for x in manager.cancel(1) if isinstance(x, Interrupt)]  # told already
+    assert not [x for x in manager.cancel(1) if isinstance(x, Interrupt)]  # interrupted already
     assert dones(finish(worker, a, outcome=Outcome.CANCELLED)) == [[(1, 1, Outcome.CANCELLED)]]
     assert dones(finish(worker, b)) == [[(2, 1, Outcome.OK)]]
 

@@ -119,7 +119,7 @@ def test_a_ping_lists_all_jobs_held_for_the_manager(worker, manager):
     finish(worker, one)
     pings = [m for _, actions in until(worker, 1.0) for m in sent(actions, Command.PING) if m.to]
     (ping,) = pings
-    # 1 is answered, but nobody said that the answer came.
+    # Job 1 is answered, but the manager has not acknowledged the answer.
     assert sorted(zip(ping.columns.ids, ping.columns.attempts, strict=True)) == [(1, 4), (2, 4)]
 
     manager.now, manager.received = 1.0, 1

@@ -418,7 +418,7 @@ def test_credit_is_kept_up_beside_held_gives_once_an_interval():
     manager.wake()  # the held GIVE covers it: answered by credit 0
     assert manager.credit == 0
     (run,) = runs(manager.take(1))
-    give = one(finish(worker, run), Command.GIVE)  # for the WAKE; no credit is said so soon
+    give = one(finish(worker, run), Command.GIVE)  # answers the WAKE; READY is not due yet
     manager.now = 1.5
 
     held, ready = sent(manager.no(give.fields[Field.LOCK]))

@@ -1,4 +1,4 @@
-"""What the tests of the worker machine share: makers of workers, and readers of their actions."""
+"""Helpers of the tests of the worker machine: makers of workers, readers of their actions."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from wmp.testing.scripted_manager import ScriptedManager
 
 
 def make(links: int = 1, **options: Any) -> WorkerMachine:
-    """A worker that neither holds GIVEs nor takes more than it runs, unless told otherwise."""
+    """A worker that by default holds no GIVE and takes no more jobs than it runs."""
     options = {"hold": 0.0, "window": 0, **options}
     return WorkerMachine(WorkerSettings(identity=b"w", epoch=5, **options), links)
 
@@ -43,7 +43,7 @@ def finish(
     outcome: Outcome = Outcome.OK,
     payload: Frame = b"result",
 ) -> list[WorkerAction]:
-    """Jobs of a lane have ended; all of them unless told which."""
+    """End the given jobs of a lane; by default all."""
     ids = run.ids if ids is None else ids
     count = len(ids)
     return worker.handle(Finished(run.lane, ids, [outcome] * count, [payload] * count), now)
