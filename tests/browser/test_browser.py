@@ -39,7 +39,7 @@ def elsewhere() -> Iterator[tuple[str, list[str]]]:
         thread.join()
 
 
-def test_a_page_is_shown_and_says_what_it_is(
+def test_a_page_is_rendered_and_its_scripts_run(
     browser: Browser, tmp_path: Path, elsewhere: tuple[str, list[str]]
 ) -> None:
     address, asked = elsewhere
@@ -53,7 +53,9 @@ def test_a_page_is_shown_and_says_what_it_is(
     assert asked == []
 
 
-def test_what_cannot_be_asked_is_told(browser: Browser, tmp_path: Path) -> None:
+def test_a_failing_question_to_a_page_raises_its_javascript_error(
+    browser: Browser, tmp_path: Path
+) -> None:
     page = tmp_path / "page.html"
     page.write_text("<!doctype html><p>nothing</p>")
 

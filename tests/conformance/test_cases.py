@@ -62,7 +62,7 @@ class Twice(OurManager):
         return ends * 2 if self.told == 3 else ends
 
 
-def test_what_scripts_do_not_see_is_drawn_and_made_short() -> None:
+def test_a_fault_beyond_the_scripts_is_found_by_drawing_and_shortened() -> None:
     found = draw(
         "manager",
         lambda case: VirtualWire(Twice.of(terms_of(case))),
@@ -125,7 +125,7 @@ def test_rules_are_those_of_the_specification() -> None:
     assert {case.profile for case in EVERY} <= set(PROFILES)
 
 
-def test_a_case_says_what_it_is_about() -> None:
+def test_every_case_has_a_sentence_about_it_and_a_rule_of_its_testee() -> None:
     for case in EVERY:
         assert case.about.endswith("."), case.id
         assert any(RULES[rule].binds(case.testee) for rule in case.rules), case.id
@@ -151,7 +151,7 @@ def test_a_failure_is_a_conversation_that_can_be_read() -> None:
     assert caught.value.result.verdict is Verdict.FAILED
 
 
-def test_what_is_not_spoken_is_not_asked() -> None:
+def test_cases_of_missing_profiles_are_not_selected() -> None:
     profiles = ("core",)
     asked = {case.profile for case in cases_for("worker", profiles)}
 
@@ -178,7 +178,7 @@ def test_the_core_asks_for_no_error(testee: str) -> None:
 
 @pytest.mark.parametrize("testee", ["manager", "worker"])
 @pytest.mark.parametrize("bend", [ActsOnWhatIsForOthers, ActsOnAnyVersion, StopsAtNoise])
-def test_the_core_sees_what_does_harm(testee: str, bend: type[Bend]) -> None:
+def test_the_core_profile_finds_harmful_faults(testee: str, bend: type[Bend]) -> None:
     core = cases_for(testee, ["core"], ["WMP-10.1"])
     found = [result.verdict for result in run_all(bent(testee, bend), core)]
 
@@ -186,7 +186,7 @@ def test_the_core_sees_what_does_harm(testee: str, bend: type[Bend]) -> None:
 
 
 @pytest.mark.parametrize("testee", ["manager", "worker"])
-def test_what_is_drawn_needs_more_than_the_core(testee: str) -> None:
+def test_drawn_conversations_need_more_than_the_core_profile(testee: str) -> None:
     case = drawn_case(testee, ())
     result = unspoken(case, ("core", "liveness"))
 
@@ -199,7 +199,7 @@ def test_what_is_drawn_needs_more_than_the_core(testee: str) -> None:
 
 
 @pytest.mark.parametrize("testee", TESTEES)
-def test_who_leaves_nothing_out_is_asked_everything(testee: str) -> None:
+def test_a_peer_with_all_profiles_gets_all_cases(testee: str) -> None:
     profiles = spoken(testee, (), ())
 
     assert "core" in profiles
@@ -207,7 +207,7 @@ def test_who_leaves_nothing_out_is_asked_everything(testee: str) -> None:
         assert unspoken(case, profiles) is None, case.id
 
 
-def test_a_testee_that_raises_is_told_so() -> None:
+def test_a_testee_that_raises_fails_with_the_text_of_the_error() -> None:
     class Fragile(OurWorker):
         def receive(self, *arguments: Any) -> Any:
             raise ZeroDivisionError("oh")
@@ -219,7 +219,7 @@ def test_a_testee_that_raises_is_told_so() -> None:
     assert "ZeroDivisionError: oh" in result.text
 
 
-def test_terms_are_what_a_case_needs() -> None:
+def test_terms_match_the_needs_of_a_case() -> None:
     seen: list[Terms] = []
 
     def make(terms: Terms) -> OurWorker:

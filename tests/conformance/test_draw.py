@@ -43,7 +43,7 @@ def test_without_time_it_stays_as_it_was_found() -> None:
     assert len(found.script) > 1
 
 
-def test_what_does_not_fail_more_slowly_has_not_failed() -> None:
+def test_a_failure_counts_only_if_it_repeats_at_a_slower_pace() -> None:
     def good(case: Case) -> VirtualWire:
         return VirtualWire(OurWorker.of(terms_of(case)))
 

@@ -63,7 +63,7 @@ def play(request: pytest.FixtureRequest) -> Iterator[Play]:
 
 @pytest.mark.usefixtures("play")  # the cases are played meanwhile
 @pytest.mark.parametrize("kind", LIVE)
-def test_what_is_drawn_is_played_over_sockets_too(kind: str) -> None:
+def test_drawn_conversations_are_played_over_sockets_too(kind: str) -> None:
     found = draw(kind, LIVE[kind].wire, examples=20 if FULL else 2, most=12, number=5)
 
     assert found.verdict is Verdict.OK, Nonconforming(found)
@@ -76,7 +76,7 @@ def test_this_project_conforms(case: Case, play: Play) -> None:
     assert result.verdict in (Verdict.OK, Verdict.INFORMATIONAL), Nonconforming(result)
 
 
-def test_what_runs_a_job_may_die() -> None:
+def test_the_process_of_a_job_may_die() -> None:
     command = LIVE["worker"].command
     result = Live("worker", f"{command} --die", unit=UNIT).play(CASES[DIES])
 
@@ -106,7 +106,7 @@ def test_a_testee_that_ends_badly_is_unclean() -> None:
     assert "status 3" in result.text
 
 
-def test_what_fails_is_played_more_slowly_where_the_testee_can_be_told() -> None:
+def test_a_slower_replay_needs_a_testee_with_a_unit_option() -> None:
     assert Live("worker", "./mine {endpoint} {unit}", unit=200).slower.unit == 600
     assert Live("worker", "./mine {endpoint} {unit}", unit=900).slower.unit == 1000
     assert Live("worker", None, "tcp://127.0.0.1:1", unit=200).slower.unit == 200

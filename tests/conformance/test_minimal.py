@@ -92,7 +92,7 @@ def play(
 
 @pytest.mark.usefixtures("play")  # the cases are played meanwhile
 @pytest.mark.parametrize("name", COMMANDS)
-def test_whatever_is_said_to_a_minimal_peer(name: str, tmp_path: Path) -> None:
+def test_drawn_conversations_find_no_fault_in_a_minimal_peer(name: str, tmp_path: Path) -> None:
     peer = live(name, tmp_path)
     examples = 20 if FULL else 2
     found = draw(

@@ -49,7 +49,7 @@ def test_a_broken_rule_is_a_failure_with_its_conversation(run: Any) -> None:
     )
 
 
-def test_what_is_not_spoken_is_skipped(run: Any) -> None:
+def test_cases_of_missing_profiles_are_skipped(run: Any) -> None:
     words = ("--wmp-role", "worker", "--wmp-command", GOOD, "--wmp-rule", "WMP-5.1")
     result = run(*words, "--wmp-without", "held-give", "-rs")
 
@@ -60,7 +60,7 @@ def test_what_is_not_spoken_is_skipped(run: Any) -> None:
     )
 
 
-def test_who_does_not_say_which_peer_is_told(run: Any) -> None:
+def test_a_missing_role_is_reported(run: Any) -> None:
     result = run("-rs")
 
     assert result.ret == 0
@@ -98,7 +98,7 @@ def test_the_plugin_is_an_entry_point() -> None:
     assert "wmp-conformance = wmp.conformance.plugin" in points
 
 
-def test_who_does_not_use_it_does_not_pay_for_it(
+def test_the_plugin_loads_nothing_until_it_is_used(
     pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PYTHONPATH", str(ROOT))

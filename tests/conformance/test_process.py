@@ -50,7 +50,7 @@ def test_a_command_that_is_none_is_refused(command: str) -> None:
         fill(command, {})
 
 
-def test_a_program_that_is_not_there_is_told() -> None:
+def test_a_missing_program_is_named_in_the_error() -> None:
     with pytest.raises(OSError, match="no-such-program"):
         PeerProcess(["/no-such-program"])
 
@@ -74,7 +74,7 @@ def test_the_end_by_sigterm_is_a_good_end() -> None:
 
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="looks into /proc")
-def test_who_does_not_end_is_killed_with_all_it_started() -> None:
+def test_a_peer_that_does_not_end_is_killed_with_its_children() -> None:
     stubborn = (
         "import signal, subprocess, sys\n"
         "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
@@ -102,7 +102,7 @@ def ended(pid: int) -> bool:
         return True
 
 
-def test_a_bad_end_is_told_and_so_is_what_it_said() -> None:
+def test_a_failed_end_reports_the_status_and_the_output() -> None:
     process = python("import sys; print('oh dear', file=sys.stderr); sys.exit(7)")
 
     assert process.wait_ended(30)

@@ -82,7 +82,7 @@ def test_a_worker_that_conforms(tmp_path: Path) -> None:
     assert "conforms in part" in (tmp_path / "o.svg").read_text()
 
 
-def test_a_rule_that_is_broken_is_told_and_played_again(tmp_path: Path) -> None:
+def test_a_broken_rule_is_reported_with_a_command_to_play_it_again(tmp_path: Path) -> None:
     files = ("--json", "found.json", "--junit", "found.xml", "--html", "found.html")
     done = run("worker", "--command", BAD, "--rule", "WMP-4.10", *QUICK, *files, cwd=tmp_path)
 
@@ -132,7 +132,7 @@ def test_a_conversation_that_was_drawn_is_played_again(tmp_path: Path) -> None:
     )
 
 
-def test_who_does_not_do_the_simplest_thing_is_told_so_at_once(tmp_path: Path) -> None:
+def test_a_peer_that_fails_the_first_case_is_reported_at_once(tmp_path: Path) -> None:
     command = f"{sys.executable} -c 'raise SystemExit(\"no such library\")' {{endpoint}}"
     done = run("worker", "--command", command, "--json", "o.json", cwd=tmp_path)
 
@@ -150,7 +150,7 @@ def test_who_does_not_do_the_simplest_thing_is_told_so_at_once(tmp_path: Path) -
     assert "in o.json the worker did not start, so nothing was played" in again.stderr
 
 
-def test_what_it_does_not_speak_is_unimplemented(tmp_path: Path) -> None:
+def test_cases_of_missing_profiles_are_unimplemented(tmp_path: Path) -> None:
     words = ("--command", GOOD, "--without", "held-give", "--rule", "WMP-5.1", "--json", "o.json")
     done = run("worker", *words, cwd=tmp_path)
 
@@ -223,7 +223,7 @@ USAGE = [
 
 
 @pytest.mark.parametrize(("words", "text"), USAGE, ids=lambda value: str(value)[:40])
-def test_what_is_wrong_is_said_in_one_line(
+def test_wrong_usage_is_reported_in_one_line(
     words: str,
     text: str,
     tmp_path: Path,
@@ -245,7 +245,7 @@ def test_what_is_wrong_is_said_in_one_line(
 
 @pytest.mark.parametrize("package", ["click", "rich", "hypothesis", "jinja2"])
 @pytest.mark.parametrize("along", ["", "markupsafe"])
-def test_without_the_extra_one_line_says_what_to_install(
+def test_without_the_extra_one_line_names_the_package_to_install(
     package: str, along: str, tmp_path: Path
 ) -> None:
     code = f"""

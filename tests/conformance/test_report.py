@@ -110,7 +110,7 @@ def test_unclean_and_informational_are_of_the_first_rule_alone() -> None:
         assert (found["WMP-4.10"][0], found["WMP-4.9"][0]) == (verdict, Verdict.OK)
 
 
-def test_who_conforms() -> None:
+def test_which_verdicts_conform() -> None:
     assert report(entry(), entry(verdict=Verdict.UNIMPLEMENTED)).conforms
     assert not report(entry(verdict=Verdict.FAILED)).conforms
     assert not report(entry(verdict=Verdict.UNCLEAN)).conforms
@@ -154,7 +154,7 @@ def test_junit_has_a_case_for_each_and_nothing_that_is_no_xml() -> None:
     assert skipped[0].tag == "skipped"
 
 
-def test_a_badge_says_it_in_two_words() -> None:
+def test_a_badge_shows_the_outcome_in_two_words() -> None:
     assert report(entry()).outcome == "conforms"
     assert report(entry(), whole=False).outcome == "conforms in part"
     assert report(FAILED).outcome == "1 rule broken"
@@ -238,7 +238,7 @@ def test_a_page_needs_nothing_and_shows_all() -> None:
     assert "… 600 bytes" in text
 
 
-def test_sections_are_called_what_the_specification_calls_them() -> None:
+def test_sections_have_the_titles_of_the_specification() -> None:
     spec = (ROOT / "specs" / "wmp.md").read_text()
     everyone = [ConformanceReport(kind, kind) for kind in ("manager", "worker", "device")]
     shown = re.findall(r'scope="colgroup">(\d+)\. ([^<]+)<', page(everyone))
@@ -247,7 +247,7 @@ def test_sections_are_called_what_the_specification_calls_them() -> None:
     assert [f"{n}. {name}" for n, name in shown if f"\n## {n}. {name}\n" not in spec] == []
 
 
-def test_what_is_kept_of_a_result() -> None:
+def test_an_entry_keeps_verdict_and_lines_of_a_result() -> None:
     animal = next(a for a in ZOO if a.testee == "worker" and a.rule == "WMP-4.9")
 
     def make(terms: Any) -> Bent:

@@ -77,7 +77,7 @@ def test_figures_are_verified_and_written_by_name(tmp_path, groups):
             assert name in found.stdout
 
 
-def test_what_was_measured_is_shown_again_without_measuring(tmp_path):
+def test_saved_figures_are_shown_again_without_measuring(tmp_path):
     path, rows = tmp_path / "figures.json", tmp_path / "figures.md"
     figure = {"median": 3000.0, "minimum": 1.0, "maximum": 4000.0, "unit": "jobs/s"}
     told = {"map_100": figure | {"ratio": 3.0, "ratio_minimum": 2.0, "ratio_maximum": 4.0}}
@@ -90,7 +90,7 @@ def test_what_was_measured_is_shown_again_without_measuring(tmp_path):
     assert "skipped: none" in found.stdout
 
 
-def test_what_is_no_file_of_figures_is_said(tmp_path):
+def test_a_file_without_figures_is_reported(tmp_path):
     path = tmp_path / "figures.json"
     path.write_text("[]")
     found = run("--from", str(path))
@@ -153,7 +153,7 @@ def test_a_target_names_figures_that_can_be_there():
         assert times > 0
 
 
-def test_an_unknown_group_says_which_there_are():
+def test_an_unknown_group_is_reported_with_the_known_groups():
     found = run("--only", "map,nonsense")
 
     assert found.returncode == 2
@@ -178,7 +178,7 @@ def test_a_bad_result_ends_the_run(spoil):
         through(spoil, payloads)
 
 
-def test_a_wait_counts_only_while_somebody_is_idle():
+def test_a_wait_counts_only_while_a_worker_is_idle():
     # One worker is busy from 0 to 4, the other from 0 to 1 and from 3 to 4.
     busy = {1: [(0.0, 4.0)], 2: [(0.0, 1.0), (3.0, 4.0)]}
 
@@ -194,7 +194,7 @@ def test_gaps_end_when_no_job_waits():
     assert sorted(idle_gaps(0.0, busy)) == pytest.approx([0.5, 2.0, 2.0])
 
 
-def test_labor_takes_as_long_as_it_is_told():
+def test_labor_takes_the_requested_time():
     pid, start, end = struct.unpack("!Qdd", labor(struct.pack("!d", 0.01)))
 
     assert pid > 0

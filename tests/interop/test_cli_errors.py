@@ -174,7 +174,9 @@ def test_an_address_in_use(folder):
     ("program", "function", "missing"),
     [("wmp", "wmp", "click"), ("wmp", "wmp", "rich"), ("wmp-device", "device", "click")],
 )
-def test_without_the_extra_it_is_said_what_to_install(folder, program, function, missing):
+def test_without_the_extra_the_error_names_the_package_to_install(
+    folder, program, function, missing
+):
     code = (
         f"import sys; sys.modules[{missing!r}] = None; sys.argv = [{program!r}, '--help']; "
         f"import wmp_programs; wmp_programs.{function}()"
@@ -204,7 +206,7 @@ def test_help_teaches_by_examples(forks, folder):
         assert all(name in example for example in examples)
 
 
-def test_help_has_whole_sentences_and_says_what_every_flag_does(forks, folder):
+def test_help_has_whole_sentences_and_a_text_for_every_flag(forks, folder):
     listed = forks.run(*WMP, "--help", cwd=folder).stdout
     assert "..." not in listed.partition("\nCommands:\n")[2]
     assert "Python function" in listed

@@ -83,7 +83,7 @@ def test_lines_of_files_are_named_by_their_number(folder, worker):
         assert "Traceback" not in mapped.stderr
 
 
-def test_json_says_name_and_end_of_each(folder, worker):
+def test_json_has_the_name_and_end_of_each_input(folder, worker):
     (folder / "good").write_bytes(b"fine")
     (folder / "bytes").write_bytes(b"\xff")
     (folder / "bad").write_bytes(b"bad")
@@ -115,7 +115,7 @@ def test_a_time_limit_is_for_each_job(folder):
         assert mapped.stderr.count("wmp: stdin:") == 2
 
 
-def test_nobody_there_is_said_once_and_ctrl_c_cancels(folder):
+def test_a_missing_worker_is_reported_once_and_ctrl_c_cancels(folder):
     with (
         wmp.Worker("ipc://here", handlers={"whisper": work}),
         program(*spread()) as mapped,
@@ -133,7 +133,7 @@ def test_nobody_there_is_said_once_and_ctrl_c_cancels(folder):
         assert "Traceback" not in mapped.stderr
 
 
-def test_nobody_there_for_too_long_is_wrong_usage(folder):
+def test_a_missing_worker_ends_the_program_after_the_wait(folder):
     with program(*spread("--wait", "0.5")) as mapped:
         mapped.feed(b"one\n")
         assert mapped.ends() == 2
@@ -142,7 +142,7 @@ def test_nobody_there_for_too_long_is_wrong_usage(folder):
         assert "Traceback" not in mapped.stderr
 
 
-def test_who_needs_keys_to_come_is_told_so(folder):
+def test_the_hint_for_a_worker_names_the_flags_for_keys(folder):
     with program("keys", "here") as made:
         assert made.ends() == 0
     secured = spread("--secret", "here.key_secret", "--wait", "0.5")
@@ -169,7 +169,7 @@ def test_the_start_that_is_suggested_names_a_host_that_a_worker_can_reach(folder
         assert address == socket.gethostname()
 
 
-def test_nobody_there_is_said_again_when_the_only_worker_has_left(folder):
+def test_a_missing_worker_is_reported_again_when_the_only_worker_leaves(folder):
     with program(*spread()) as mapped:
         for word in (b"one", b"two"):
             with wmp.Worker("ipc://here", handlers={"shout": work}):
@@ -183,7 +183,7 @@ def test_nobody_there_is_said_again_when_the_only_worker_has_left(folder):
         assert mapped.stderr.count("no worker for role") == 2
 
 
-def test_a_port_chosen_by_the_system_is_told(folder):
+def test_a_port_chosen_by_the_system_is_printed(folder):
     with program("map", "--bind", "tcp://127.0.0.1:*") as mapped:
         endpoint = mapped.says("bound to").rpartition(" ")[2]
         with wmp.Worker(endpoint, handlers=work):
@@ -194,7 +194,7 @@ def test_a_port_chosen_by_the_system_is_told(folder):
             assert mapped.stdout == b"HELLO\n"
 
 
-def test_who_reads_only_the_head_is_no_defect(worker):
+def test_a_reader_that_closes_the_pipe_early_causes_no_traceback(worker):
     ours, theirs = os.pipe()
     process = subprocess.Popen(
         [*WMP, *spread()],
@@ -269,7 +269,7 @@ def test_how_much_there_is_is_shown_when_stdin_has_ended(worker):
     assert b"/8" in seen
 
 
-def test_what_is_logged_goes_above_the_bar(worker):
+def test_log_lines_appear_above_the_progress_bar(worker):
     seen = on_a_terminal(*spread("--verbose"), lines=b"bad\nslow\n", code=1)
     (line,) = [line for line in seen.split(b"\n") if b"wmp: stdin:1: Traceback" in line]
 
@@ -284,7 +284,7 @@ def test_there_is_no_bar_where_lines_are_typed(worker):
     assert b"\x1b[" not in seen
 
 
-def test_sigterm_cancels_what_is_under_way(folder):
+def test_sigterm_cancels_the_running_jobs(folder):
     cancelled = threading.Event()
     begun = threading.Event()
 

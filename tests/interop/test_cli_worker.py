@@ -66,7 +66,7 @@ def test_a_command_does_jobs_and_drains_at_sigterm(manager):
         assert "Traceback" not in worker.stderr
 
 
-def test_a_command_that_fails_tells_its_exit_code_and_stderr(manager):
+def test_a_failed_command_reports_its_exit_code_and_stderr(manager):
     argv = ("worker", "--connect", "ipc://first", "--", "sh", "-c", "echo oh no >&2; exit 3")
     with program(*argv), pytest.raises(wmp.JobFailed, match=r"exit code 3: oh no$"):
         manager.submit(b"", timeout=TIMEOUT).result()
@@ -102,7 +102,7 @@ def test_a_function_and_a_command_may_have_several_roles(manager):
             assert manager.submit(b"abc", role=role, timeout=TIMEOUT).result().strip() == b"cba"
 
 
-def test_every_manager_that_answers_is_told(folder):
+def test_every_manager_that_answers_is_reported(folder):
     with program("worker", "work:shout", "--connect", "ipc://first") as worker:
         with wmp.Manager("ipc://first", label="the first") as manager:
             worker.says("ready: connected to manager the first")
@@ -153,7 +153,7 @@ def test_a_ready_made_worker_gets_more_endpoints(manager):
         (("work:ready_aio",), ""),
     ],
 )
-def test_a_worker_waits_for_managers_as_long_as_it_is_told(folder, argv, where):
+def test_a_worker_gives_up_after_the_wait_without_a_manager(folder, argv, where):
     command = () if argv[0].startswith("work:") else ("--", "rev")
     with program("worker", *argv, "--wait", "0.3", *command) as worker:
         assert worker.ends() == 2
@@ -194,7 +194,7 @@ def test_the_time_that_worker_processes_take_to_start_is_no_waiting(manager, fol
         assert worker.ends() == 0
 
 
-def test_what_is_under_way_is_finished_at_sigterm(manager, folder):
+def test_running_jobs_are_finished_at_sigterm(manager, folder):
     with program("worker", "work:handlers", "--connect", "ipc://first") as worker:
         job = manager.submit(str(folder).encode(), role="wait")
         wait_until((folder / "begun").exists)

@@ -47,13 +47,13 @@ def test_every_file_of_the_standard_library_is_counted_once_and_right(files):
     assert sum(int(jobs) for _, _, jobs in rows) == len(names)
 
 
-def test_few_files_will_do_and_quiet_says_nothing():
+def test_few_files_suffice_and_quiet_prints_nothing():
     with program("demo", "--files", "40", "--workers", "2", "--quiet") as demo:
         assert demo.ends() == 0
         assert (demo.stdout, demo.stderr) == (b"", "")
 
 
-def test_nobody_need_die():
+def test_no_kill_kills_no_worker():
     with program("demo", "--files", "40", "--workers", "1", "--no-kill") as demo:
         assert demo.ends() == 0
         assert b"requeued: 0" in demo.stdout
@@ -110,7 +110,7 @@ def test_its_processes_do_not_outlive_it_even_when_it_is_killed():
 
 
 @needs_proc
-def test_a_process_that_dies_by_itself_is_said():
+def test_the_unexpected_end_of_a_process_is_reported():
     with program("demo", "--workers", "2") as demo:
         demo.says("files for 2 workers", on="stdout")
         first, *others = sorted(children(demo.process.pid))
@@ -150,7 +150,7 @@ def test_everything_is_killed_in_turn_and_nothing_is_lost():
     assert said.endswith("8 processes were killed (SIGKILL) and started again; seed 5\n")
 
 
-def test_chaos_finds_what_is_wrong_and_what_comes_twice(monkeypatch, capfd):
+def test_chaos_reports_wrong_results_and_duplicates(monkeypatch, capfd):
     names = demo_runner.source_files(12)
     wrong = Path(names[7]).read_bytes()
 

@@ -71,7 +71,7 @@ def make_keys(folder: Path, *names: str) -> None:
         Path(secret).chmod(0o600)  # a key that others can read is refused
 
 
-def test_the_gate_lets_in_whom_it_knows_and_nobody_else(folder):
+def test_the_gate_admits_only_listed_keys(folder):
     make_keys(folder, "device", "manager", "workers/ada", "eve", "devices/unused")
     shutil.copy("device.key", "devices")
     keys = wmp.Security.load("manager.key_secret", allowed="devices")
@@ -114,7 +114,7 @@ def test_devices_in_a_row(folder):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_check_says_what_it_would_do_and_opens_nothing(name, folder):
+def test_check_prints_the_definition_and_opens_nothing(name, folder):
     shutil.copy(FOLDER / name / "device.toml", folder)
     make_keys(folder, "device", "manager", "workers/ada")
     before = sorted(os.listdir(folder))
@@ -149,7 +149,7 @@ def test_its_folder_is_complete(name):
 GOOD = 'bind = "ipc://a"\nconnect = ["ipc://b", "ipc://c"]\n'
 
 
-def test_what_a_definition_says_is_what_it_means(folder):
+def test_a_definition_is_read_into_its_fields(folder):
     Path("d.toml").write_text(
         f'[device]\n{GOOD}identity = "me"\nlabel = "us"\nmax_hops = 3\n'
         "[device.transport]\nhigh_water_mark = 5\nlinger = 1\n"
@@ -222,7 +222,7 @@ def test_what_a_definition_says_is_what_it_means(folder):
         ('[device]\nbind = "inproc://a"\nconnect = "ipc://b"', "use ipc://PATH or tcp://"),
     ],
 )
-def test_what_is_wrong_is_named_with_file_and_key(folder, text, expected):
+def test_an_error_in_a_definition_names_file_and_key(folder, text, expected):
     Path("d.toml").write_text(text)
     with pytest.raises(ConfigError) as raised:
         load_devices("d.toml")
@@ -245,5 +245,5 @@ def test_what_is_wrong_is_named_with_file_and_key(folder, text, expected):
         ("ipc://a", "tcp://127.0.0.1:1", False),
     ],
 )
-def test_who_would_find_whom(connect, bind, expected):
+def test_which_addresses_reach_which_bindings(connect, bind, expected):
     assert meets(connect, bind) is expected

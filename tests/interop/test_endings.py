@@ -250,7 +250,7 @@ def test_a_node_that_was_held_up_listens_before_it_looks_at_the_clock() -> None:
     assert "Received" in seen[: seen.index("Ticked")], seen
 
 
-def test_a_worker_that_is_closed_at_once_says_goodbye() -> None:
+def test_a_worker_that_is_closed_at_once_sends_bye() -> None:
     go = threading.Event()
     begun = threading.Event()
 

@@ -42,7 +42,7 @@ SAYS = {
 
 
 @pytest.mark.parametrize("name", sorted(path.name for path in FOLDER.glob("*.py")))
-def test_it_runs_and_says_what_it_is_meant_to(name, tmp_path):
+def test_an_example_runs_and_prints_the_expected_lines(name, tmp_path):
     found = subprocess.run(
         [sys.executable, "-W", "error", FOLDER / name],
         capture_output=True,

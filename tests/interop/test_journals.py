@@ -99,7 +99,7 @@ def test_lines_that_are_lost_are_in_the_statistics_and_jobs_do_not_notice(tmp_pa
     assert lines[-1]["n"] - len(lines) + 1 <= lines[-1]["lines"] + 1
 
 
-def test_without_a_journal_nothing_is_written_and_nobody_is_there_to_write(tmp_path, monkeypatch):
+def test_without_a_journal_there_is_no_file_and_no_writer_thread(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     import threading
 
@@ -108,7 +108,7 @@ def test_without_a_journal_nothing_is_written_and_nobody_is_there_to_write(tmp_p
     assert not list(tmp_path.iterdir())
 
 
-def test_who_is_killed_leaves_lines_of_which_the_last_may_be_torn(tmp_path):
+def test_a_killed_process_leaves_lines_and_only_the_last_may_be_torn(tmp_path):
     folder = tmp_path / "journal"
     with wmp.Manager() as manager:
         argv = ("worker", "--connect", *manager.endpoints, "--journal", str(folder))
@@ -297,7 +297,7 @@ def test_stat_adds_up(journal):
     assert "30 submitted; ended: ok 30" in out
 
 
-def test_what_is_no_line_is_counted_by_what_is_wrong_with_it(journal):
+def test_unreadable_lines_are_counted_by_their_defect(journal):
     segment = max(journal.iterdir())
     whole = segment.read_bytes()
     deep = b"[" * 100_000
@@ -332,7 +332,7 @@ def test_a_schema_of_another_version_is_an_error(journal):
         assert "is of schema 2, this program reads schema 1" in err
 
 
-def test_an_empty_journal_says_so_and_no_journal_is_bad_use(tmp_path):
+def test_an_empty_journal_is_reported_and_a_missing_one_is_wrong_usage(tmp_path):
     (tmp_path / "m-1-000001.jsonl").touch()
 
     code, out, _ = run("stat", str(tmp_path))

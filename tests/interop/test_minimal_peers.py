@@ -186,7 +186,7 @@ def frames_of(vector: dict[str, Any]) -> list[bytes]:
 
 
 @pytest.mark.parametrize("vector", vectors("valid") + vectors("tolerated"))
-def test_the_minimal_codec_takes_what_is_valid(vector: dict[str, Any]) -> None:
+def test_the_minimal_codec_decodes_valid_messages(vector: dict[str, Any]) -> None:
     wanted, got = message_of(vector), wire.decode(frames_of(vector))
     wanted.fields = {key: item for key, item in wanted.fields.items() if key in wire.FIELDS}
     wanted.columns = {key: x for key, x in wanted.columns.items() if key in wire.ENTRIES}
@@ -199,7 +199,7 @@ def test_the_minimal_codec_makes_the_same_bytes(vector: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("vector", vectors("invalid"))
-def test_the_minimal_codec_refuses_what_is_not(vector: dict[str, Any]) -> None:
+def test_the_minimal_codec_refuses_invalid_messages(vector: dict[str, Any]) -> None:
     with pytest.raises(wire.Refused) as refused:
         wire.decode(frames_of(vector))
     assert refused.value.code == vector["error"]
@@ -406,7 +406,7 @@ def refusals(peer: zmq.Socket[bytes], route: list[bytes]) -> None:
         assert answer.to == value(vector["from"])[::-1], vector["name"]
 
 
-def test_the_minimal_manager_survives_what_is_malformed(
+def test_the_minimal_manager_survives_malformed_messages(
     endpoint: str, context: zmq.Context[zmq.Socket[bytes]]
 ) -> None:
     with minimal("manager", endpoint) as manager, context.socket(zmq.DEALER) as stranger:
@@ -417,7 +417,7 @@ def test_the_minimal_manager_survives_what_is_malformed(
 
 
 @pytest.mark.parametrize("language", ["python", "javascript"])
-def test_the_minimal_workers_survive_what_is_malformed(
+def test_the_minimal_workers_survive_malformed_messages(
     language: str, request: pytest.FixtureRequest, context: zmq.Context[zmq.Socket[bytes]]
 ) -> None:
     with context.socket(zmq.ROUTER) as stranger:

@@ -49,7 +49,7 @@ def world(context: Any) -> Iterator[World]:
     world.close()
 
 
-def test_an_end_node_copies_what_it_takes_apart_and_no_payload(world: World) -> None:
+def test_an_end_node_copies_head_and_columns_but_no_payload(world: World) -> None:
     world.peers[0].send_multipart([b"head", COLUMNS, PAYLOAD])
     world.wait()
 
@@ -78,7 +78,7 @@ def test_small_columns_are_copied_by_a_device_too(world: World) -> None:
     assert [type(frame) for frame in world.port.receive(heads=True)] == [bytes, bytes, bytes]
 
 
-def test_what_was_received_is_passed_on_to_everybody_unchanged(world: World) -> None:
+def test_a_received_frame_can_be_sent_to_all_peers_unchanged(world: World) -> None:
     world.peers[0].send_multipart([b"head", COLUMNS])
     world.wait()
     columns = world.port.receive(heads=True)[2]
@@ -91,7 +91,7 @@ def test_what_was_received_is_passed_on_to_everybody_unchanged(world: World) -> 
     assert columns == COLUMNS, "it is still there"
 
 
-def test_a_part_of_what_was_received_is_sent_as_that_part(world: World) -> None:
+def test_a_slice_of_a_received_frame_is_sent_as_that_slice(world: World) -> None:
     world.peers[0].send_multipart([b"head", b"whole" * 1000])
     world.wait()
     whole = world.port.receive(heads=True)[2]

@@ -118,7 +118,7 @@ def test_seeds_are_chosen_by_option(run):
         assert f"argument --wmp-seed: '{wrong}' is not a seed or a range of seeds; write" in said
 
 
-def test_a_test_that_fails_without_faults_is_told_so(run):
+def test_a_failure_without_faults_is_reported_as_a_fault_of_the_test(run):
     result = run("""
         import wmp.testing
 
@@ -184,7 +184,7 @@ def test_the_fixture_will_do_and_so_will_unittest(run):
     assert outcomes(result) == {"passed": 3, "failed": 0, "skipped": 0, "errors": 0}
 
 
-def test_who_does_not_use_it_does_not_pay_for_it(run):
+def test_the_plugin_loads_nothing_until_it_is_used(run):
     result = run("""
         import sys
 

@@ -85,7 +85,7 @@ def test_the_guide_has_code_that_stands_alone():
 
 
 @pytest.mark.parametrize(("code", "expected"), ALONE)
-def test_what_stands_alone_runs(code, expected):
+def test_each_self_contained_example_runs(code, expected):
     found = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=40, env=ENVIRON
     )

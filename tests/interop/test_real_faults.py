@@ -409,7 +409,7 @@ def test_an_idle_worker_works_within_three_intervals_of_its_managers_return(
 
 @pytest.mark.timeout(60)
 @pytest.mark.rule("WMP-9.3")
-def test_the_job_of_a_killed_worker_runs_elsewhere_within_expire_and_a_second(
+def test_another_worker_runs_the_job_of_a_killed_worker_within_expire_and_a_second(
     tmp_path: Path, parts: Callable[..., Part]
 ) -> None:
     rows: dict[int, str] = {}
@@ -459,7 +459,7 @@ def lost_in_asyncio(begin: Callable[[wmp.aio.Manager], None], end: Callable[[], 
 @pytest.mark.timeout(60)
 @pytest.mark.rule("WMP-6.15", "WMP-9.3")
 @pytest.mark.parametrize("submit", [lost_in_blocking_code, lost_in_asyncio])
-def test_who_submitted_a_job_is_told_which_worker_was_lost_and_why(
+def test_the_error_of_a_lost_job_names_the_worker_and_the_cause(
     tmp_path: Path, parts: Callable[..., Part], submit: Callable[..., Any]
 ) -> None:
     worker = parts("worker")

@@ -158,7 +158,7 @@ def test_map_is_lazy_ordered_and_can_be_left_in_asyncio() -> None:
     asyncio.run(asyncio.wait_for(main(), WAIT))
 
 
-def test_map_raises_what_its_input_raises_after_the_results_before_it() -> None:
+def test_map_raises_the_error_of_its_input_after_the_earlier_results() -> None:
     def broken() -> Iterator[bytes]:
         yield b"a"
         yield b"b"
@@ -249,7 +249,7 @@ def test_roles_find_their_handlers() -> None:
         assert manager.submit(b"Ab", role="down").result(WAIT) == b"ab"
 
 
-def test_a_role_that_nobody_has_waits_until_somebody_comes() -> None:
+def test_a_job_waits_until_a_worker_offers_its_role() -> None:
     with pair() as manager:
         job = manager.submit(b"a", role="rare")
         with pytest.raises(TimeoutError, match=r"role 'rare'; 1 are connected.*default"):
@@ -283,7 +283,7 @@ def test_higher_priorities_go_first() -> None:
     assert order == [b"9", b"5", b"5", b"0", b"-5"]
 
 
-def test_cancelling_what_waits_and_what_runs() -> None:
+def test_waiting_and_running_jobs_can_be_cancelled() -> None:
     gate = Gate()
     with pair(gate) as manager:
         running = manager.submit(b"running")
@@ -503,7 +503,7 @@ def held_up(payload: bytes) -> bytes:
 
 @pytest.mark.rule("WMP-6.18")
 @pytest.mark.parametrize("pool", ["thread", "process"])
-def test_what_waits_behind_a_slow_job_is_done_by_another_worker(pool: Any, tmp_path: Any) -> None:
+def test_jobs_behind_a_slow_job_are_done_by_another_worker(pool: Any, tmp_path: Any) -> None:
     go = tmp_path / "go"
     with (
         pair(held_up, pool=pool) as manager,
@@ -562,7 +562,7 @@ def test_a_worker_waits_for_a_manager_that_starts_later(tmp_path: Any) -> None:
         assert manager.submit(b"a").result(WAIT) == b"A"
 
 
-def test_blocking_calls_on_the_loop_of_the_node_say_so() -> None:
+def test_blocking_calls_on_the_loop_of_the_node_raise_an_error() -> None:
     caught: list[BaseException] = []
     with wmp.Manager() as manager:
 
@@ -582,7 +582,7 @@ def test_blocking_calls_on_the_loop_of_the_node_say_so() -> None:
     assert "wmp.aio" in str(caught[0])
 
 
-def test_statistics_say_what_happened() -> None:
+def test_statistics_count_queued_leased_and_done_jobs() -> None:
     with pair() as manager:
         list(manager.map([b"a"] * 10))
         statistics = manager.statistics()

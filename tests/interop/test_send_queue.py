@@ -140,7 +140,7 @@ def test_a_peer_that_is_gone_is_undelivered_at_once(context: Any) -> None:
     asyncio.run(main())
 
 
-def test_what_is_parked_for_a_peer_that_goes_is_undelivered(context: Any) -> None:
+def test_messages_parked_for_a_leaving_peer_are_undelivered(context: Any) -> None:
     async def main() -> None:
         world = World(context, parks=True)
         try:

@@ -344,7 +344,7 @@ with wmp.Manager(max_jobs=1) as manager:
 
 
 @pytest.mark.parametrize("what", ["result", "map", "submit", "workers", "drain"])
-def test_ctrl_c_ends_whatever_waits(what: str) -> None:
+def test_ctrl_c_ends_every_waiting_call(what: str) -> None:
     with program(INTERRUPTED, what) as waiting:
         assert waiting.stdout is not None
         assert waiting.stdout.readline() == "waiting\n"

@@ -133,7 +133,7 @@ def test_binding_to_the_network_needs_keys() -> None:
         wmp.Manager("tcp://*:*")
 
 
-def test_nobody_there_is_said_once_and_tried_on(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_missing_manager_is_logged_once_and_retried(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "wmp")
     with socket.socket() as reserved:
         reserved.bind(("127.0.0.1", 0))
@@ -217,7 +217,7 @@ def test_a_manager_that_goes_with_a_job_under_way_is_a_warning(tmp_path: Path) -
         manager.kill()
 
 
-def test_files_of_ipc_go_with_who_bound_them(
+def test_a_node_removes_only_its_own_ipc_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -257,7 +257,7 @@ def secured(*allowed: wmp.Security, server: wmp.Security | None = None) -> wmp.S
 
 
 @pytest.mark.rule("WMP-12.1")
-def test_curve_admits_who_is_on_the_allow_list() -> None:
+def test_curve_admits_peers_on_the_allow_list_only() -> None:
     server = secured()
     friend, stranger = secured(server=server), secured(server=server)
     guarded = wmp.Security(
@@ -274,7 +274,7 @@ def test_curve_admits_who_is_on_the_allow_list() -> None:
         assert manager.statistics().dropped["not allowed"] >= 1
 
 
-def test_curve_keeps_out_who_speaks_without_it() -> None:
+def test_curve_keeps_out_peers_without_keys() -> None:
     server = secured()
     mine = secured(server=server)
     with (

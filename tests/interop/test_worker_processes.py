@@ -89,7 +89,7 @@ def test_a_job_whose_process_is_killed_is_tried_again() -> None:
 
 
 @pytest.mark.rule("WMP-6.15")
-def test_a_poison_job_is_lost_with_cause_worker_and_attempts_and_harms_nobody() -> None:
+def test_a_poison_job_is_lost_with_its_cause_and_harms_no_other_job() -> None:
     with pair(retries=2) as (manager, worker):
         poison = manager.submit(b"%d 99" % signal.SIGSEGV, role="die")
         # Around it, on the same worker, everything goes on.

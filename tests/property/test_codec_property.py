@@ -25,7 +25,7 @@ CODES = {ErrorCode.MALFORMED, ErrorCode.VERSION, ErrorCode.COMMAND, ErrorCode.LI
 
 @given(messages())
 @pytest.mark.rule("WMP-2.2", "WMP-2.3", "WMP-2.8", "WMP-2.9")
-def test_what_is_encoded_comes_back(message: Message) -> None:
+def test_an_encoded_message_decodes_to_itself(message: Message) -> None:
     frames = encode(message)
 
     assert decode(frames) == message
@@ -67,7 +67,7 @@ def test_every_frame_of_cbor_is_deterministic(message: Message) -> None:
 
 @given(broken_frames())
 @pytest.mark.rule("WMP-2.4", "WMP-12.3")
-def test_whatever_comes_is_a_message_or_a_decode_error(frames: list[bytes]) -> None:
+def test_any_frames_are_a_message_or_a_decode_error(frames: list[bytes]) -> None:
     for read in (decode, peek):
         message, error = None, None
         try:
@@ -86,7 +86,7 @@ def test_whatever_comes_is_a_message_or_a_decode_error(frames: list[bytes]) -> N
 
 @given(messages())
 @pytest.mark.rule("WMP-2.3", "WMP-8.4")
-def test_a_device_passes_on_what_it_does_not_read(message: Message) -> None:
+def test_a_device_passes_on_undecoded_frames_unchanged(message: Message) -> None:
     frames = [memoryview(frame) for frame in encode(message)]
     seen = peek(frames)
     passed = Message(

@@ -54,7 +54,7 @@ def test_a_name_stands_for_one_identity(identity):
 
 
 @given(messages())
-def test_every_message_makes_a_line_that_says_what_it_says(message: Message):
+def test_every_message_makes_a_line_with_all_its_fields(message: Message):
     (text,) = JournalFormatter(JournalHeader(kind="manager", identity=b"m", epoch=1)).step(
         Received(b"r", message), (), 1, 2
     )
@@ -87,7 +87,7 @@ def test_every_message_makes_a_line_that_says_what_it_says(message: Message):
 
 
 @given(st.lists(messages(), max_size=8))
-def test_what_is_remembered_of_one_message_is_not_told_of_another(several):
+def test_cached_parts_of_one_message_do_not_appear_in_another(several):
     """Parts of lines are kept: a formatter that has written much says what a new one says."""
     old = JournalFormatter(JournalHeader(kind="manager", identity=b"m", epoch=1))
     for message in several:

@@ -50,7 +50,7 @@ def test_worlds_keep_every_invariant_under_every_fault(seeds):
     assert set(tally.ends) == {"ok", "error", "cancelled", "timeout", "lost"}
 
 
-def test_the_program_tells_what_it_did():
+def test_the_program_prints_its_counts():
     done = run("--seeds", "0:30")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "schedules        30" in done.stdout
@@ -70,7 +70,7 @@ def test_json_from_two_processes_is_that_of_one():
     assert set(told["faults"]) == {fault.value for fault in Fault}
 
 
-def test_trace_tells_every_step_of_a_seed():
+def test_trace_prints_every_step_of_a_seed():
     done = run("--seeds", "17", "--trace")
     assert done.returncode == 0
     report = world.simulate(17, keep=None)
@@ -108,7 +108,7 @@ def forgetful(monkeypatch):
 
 
 @pytest.mark.usefixtures("forgetful")
-def test_a_violation_is_told_with_its_seed_its_steps_and_how_to_see_it_again(capsys):
+def test_a_violation_is_reported_with_seed_steps_and_a_command_to_repeat_it(capsys):
     assert main(["--seeds", "5"]) == 1
     told = capsys.readouterr().out
     assert "seed 5 broke “one end a job”" in told
@@ -140,7 +140,7 @@ def interrupt_after(monkeypatch, count):
     monkeypatch.setattr(campaign, "simulate", play)
 
 
-def test_an_interrupted_run_tells_what_there_is_and_does_not_pass(monkeypatch, capsys):
+def test_an_interrupted_run_reports_its_counts_and_does_not_pass(monkeypatch, capsys):
     interrupt_after(monkeypatch, 2)
     assert main(["--seeds", "0:50", "--json"]) == 130
     told = capsys.readouterr()
@@ -148,7 +148,7 @@ def test_an_interrupted_run_tells_what_there_is_and_does_not_pass(monkeypatch, c
     assert "interrupted; these are the results so far" in told.err
 
 
-def test_who_is_told_to_end_does_so_with_all_its_processes():
+def test_sigterm_ends_the_program_with_all_its_processes():
     command = [sys.executable, "-m", "wmp.testing", "--seeds", "0:1000000", "--jobs", "2"]
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True

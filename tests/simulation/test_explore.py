@@ -142,7 +142,7 @@ def test_a_manager_that_accepts_a_stale_attempt_is_found(monkeypatch):
     assert explored.violation.name == "no stale result"
 
 
-def test_a_manager_that_grants_what_was_cancelled_is_found(monkeypatch):
+def test_a_manager_that_grants_a_cancelled_job_is_found(monkeypatch):
     cancel = Scheduler.cancel
 
     def keep(self, ids, now):
@@ -167,7 +167,7 @@ def broken(monkeypatch):
     monkeypatch.setattr(Scheduler, "lose_leases", lambda self, worker, jobs, cause, now: None)
 
 
-def test_a_violation_is_told_in_words_and_can_be_replayed(broken, capsys):
+def test_a_violation_is_described_and_can_be_replayed(broken, capsys):
     assert main(["heirs"]) == 1
     text = capsys.readouterr().out
     assert "every job ends: job 1 of m1:1 did not end" in text
@@ -215,14 +215,14 @@ def test_the_report_is_json(capsys):
         (["--states", "0"], "'0' is not a number of states, at least 1"),
     ],
 )
-def test_wrong_usage_is_told(arguments, told, capsys):
+def test_wrong_usage_is_reported(arguments, told, capsys):
     with pytest.raises(SystemExit) as ended:
         main(["tiny", *arguments])
     assert ended.value.code == 2
     assert told in capsys.readouterr().err
 
 
-def test_an_interrupted_search_says_so_and_does_not_pass(monkeypatch, capsys):
+def test_an_interrupted_search_is_reported_and_does_not_pass(monkeypatch, capsys):
     moves = Model.moves
 
     def interrupted(self):

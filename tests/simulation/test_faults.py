@@ -166,7 +166,7 @@ def test_a_doctored_history_is_found_out(name, doctored):
     assert found.value.name == name
 
 
-def test_what_is_allowed_is_not_found_fault_with():
+def test_allowed_histories_break_no_invariant():
     told = ended()
     told.finish()
     told = history(attempts=3)
@@ -308,7 +308,7 @@ def test_each_message_fault_hits_alone_and_nothing_is_broken_by_it(fault):
     assert hits > 10
 
 
-def test_a_killed_node_hears_nothing_until_it_starts_again():
+def test_a_killed_node_receives_nothing_until_it_restarts():
     world = quiet()
     world.open()
     simulation, network = world.simulation, world.simulation.network
@@ -338,7 +338,7 @@ def test_a_paused_node_gets_everything_afterwards_in_order():
     assert [event.ids for event in steps if isinstance(event, Submitted)] == [[1], [2]]
 
 
-def test_a_half_open_link_loses_what_is_sent_and_tells_nobody():
+def test_a_half_open_link_loses_messages_without_a_notice():
     world = quiet()
     world.open()
     simulation, network = world.simulation, world.simulation.network
@@ -377,7 +377,7 @@ def at_work(task: Task) -> tuple[World, str, LinkQueue]:
 LONG = Task(b"long", 60.0, fails=False, heeds=False)
 
 
-def test_what_runs_a_job_dies_and_the_job_is_tried_again():
+def test_a_job_is_tried_again_after_its_process_died():
     world, name, lane = at_work(LONG)
     simulation, network = world.simulation, world.simulation.network
     assert list(lane.run.attempts) == [1]
@@ -388,7 +388,7 @@ def test_what_runs_a_job_dies_and_the_job_is_tried_again():
     assert network.alive(name)
 
 
-def test_a_handler_that_hangs_is_ended_when_nobody_wants_its_result():
+def test_a_hanging_handler_is_ended_when_its_result_is_not_wanted():
     for ask, left in ((True, 0.5), (False, 10.5)):
         world, name, lane = at_work(LONG)
         simulation, network = world.simulation, world.simulation.network
@@ -403,7 +403,7 @@ def test_a_handler_that_hangs_is_ended_when_nobody_wants_its_result():
         simulation.history.finish()
 
 
-def test_of_two_of_one_identity_the_older_stops_and_says_why():
+def test_the_older_of_two_nodes_of_one_identity_stops_as_superseded():
     stopped = 0
     for seed in range(60):
         if World(seed=seed).topology.double is None:

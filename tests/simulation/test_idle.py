@@ -58,7 +58,7 @@ def test_a_held_give_costs_two_messages_a_hold():
     assert ticks["m0"] <= 2 * 60 / 4.5 + 60 / 5 + 3
 
 
-def test_jobs_that_nobody_can_do_wake_nobody():
+def test_jobs_without_a_suitable_worker_cause_no_wake():
     network = Network()
     network.add("m", ManagerMachine(ManagerSettings(identity=b"m", epoch=1), least_recently_used))
     network.add("w", WorkerMachine(WorkerSettings(identity=b"w", epoch=1, hold=0.0), 1), ["m"])

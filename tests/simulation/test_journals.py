@@ -71,7 +71,7 @@ def read(folder: Path) -> dict[tuple[str, Peer], list[Line]]:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_a_witness_of_the_journals_tells_what_a_witness_of_the_world_told(seed, tmp_path):
+def test_an_observer_of_the_journals_reports_the_facts_of_the_world(seed, tmp_path):
     _, live = play(seed, tmp_path)
 
     later = Noted(passes=False)
@@ -123,7 +123,7 @@ def test_journals_do_not_change_a_world(tmp_path):
     assert with_them.digest == World(seed=17).play().digest
 
 
-def test_whoever_is_killed_does_not_stop_in_good_order(tmp_path):
+def test_the_journal_of_a_killed_node_has_no_stop(tmp_path):
     ends = set()
     for seed in range(8):
         play(seed, tmp_path / str(seed))

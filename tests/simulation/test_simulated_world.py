@@ -92,7 +92,7 @@ def calls_of(faults, handler):
         yield world, list(world.map(ORDERS))
 
 
-def test_who_catches_everything_is_killed_nevertheless():
+def test_a_handler_that_catches_everything_is_killed_nevertheless():
     caught = Counter()
 
     def stubborn(payload):
@@ -126,7 +126,7 @@ def test_a_killed_coroutine_runs_again():
     assert steps["begun"] > steps["done"] > 60 * len(ORDERS)
 
 
-def test_what_a_factory_makes_dies_with_its_process():
+def test_the_handler_of_a_factory_dies_with_its_process():
     def paid_twice(by):
         twice = False
         for seed in range(40):
@@ -202,7 +202,7 @@ def test_time_left_is_simulated_time():
     assert 950.0 < left[1] < 985.0
 
 
-def test_what_a_handler_raises_comes_back():
+def test_an_error_of_a_handler_reaches_the_submitter():
     def handle(payload):
         raise {b"value": ValueError, b"exit": SystemExit}[payload]("no")
 
@@ -214,7 +214,7 @@ def test_what_a_handler_raises_comes_back():
         assert f"calls the handler, attempt 1: it raises {type_name}: no\n" in world.account()
 
 
-def test_what_ends_the_test_ends_it_from_a_handler_too():
+def test_an_interrupt_in_a_handler_ends_the_test():
     def handle(payload):
         raise KeyboardInterrupt
 
@@ -345,7 +345,7 @@ def test_a_handler_cannot_run_its_own_world():
         world.submit(b"").result()
 
 
-def test_faults_are_found_by_name_and_by_word():
+def test_faults_are_found_by_name_and_by_part_of_the_name():
     assert parse_faults(None) == frozenset(Fault)
     assert parse_faults("kill worker") == parse_faults([Fault.KILL_WORKER])
     assert parse_faults(["kill", "drop"]) == {
@@ -356,7 +356,7 @@ def test_faults_are_found_by_name_and_by_word():
     }
 
 
-def test_a_promise_that_the_library_breaks_is_said_to_be_its_own_defect():
+def test_a_broken_invariant_is_reported_as_a_defect_of_wmp():
     world = SimulatedWorld(0, ())
     text = world.account(Violation("executions", "twice"))
     assert "is a promise of wmp itself: this is its defect" in text
@@ -396,7 +396,7 @@ def test_a_fuse_burns_line_by_line_and_spares_libraries():
 # -- the decorator, without pytest
 
 
-def test_a_decorated_test_plays_its_worlds_and_says_which_one_failed():
+def test_a_decorated_test_plays_its_worlds_and_names_the_failed_one():
     played = []
 
     @simulate(seeds=[4, 7, 9], faults=["drop"])
@@ -429,7 +429,7 @@ def test_the_first_world_has_no_faults():
     assert found == [False, True, True, True]
 
 
-def test_what_cannot_be_simulated_is_refused():
+def test_tests_that_cannot_be_simulated_are_refused():
     with pytest.raises(ConfigError, match="has no parameter 'world'"):
         simulate(lambda: None)
 

@@ -46,7 +46,7 @@ def test_pieces_add_up(
     assert f"heirs  states {pieces['in all']['states']:,}," in told
 
 
-def test_what_is_broken_is_told_and_makes_the_exit_status(
+def test_a_violation_is_reported_and_sets_the_exit_status(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(History, "waits", lambda self: ["job 1 of nobody"])
@@ -56,7 +56,7 @@ def test_what_is_broken_is_told_and_makes_the_exit_status(
     assert told.out.splitlines()[-1] == "python -m wmp.testing --seeds 3 --trace"
 
 
-def test_a_piece_that_is_out_of_time_says_how_far_it_came(
+def test_a_piece_that_runs_out_of_time_reports_its_progress(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert run("schedules", "--seeds", "5:5000", "--minutes", "0.001", "--json") == 0
@@ -73,7 +73,7 @@ def test_a_piece_that_is_out_of_time_says_how_far_it_came(
 @pytest.mark.parametrize(
     "arguments", [["everything"], ["schedules", "--seeds", "x"], ["states", "--worlds", "none"]]
 )
-def test_wrong_usage_is_told(arguments: list[str]) -> None:
+def test_wrong_usage_is_reported(arguments: list[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         run(*arguments)
     assert ended.value.code == 2

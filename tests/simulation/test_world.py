@@ -64,7 +64,7 @@ def test_one_stream_does_not_disturb_another(monkeypatch):
 
 
 @pytest.mark.parametrize("seed", range(0, 200, 10))
-def test_every_manager_has_a_worker_that_can_do_what_it_is_asked(seed):
+def test_every_manager_has_a_worker_for_each_of_its_jobs(seed):
     topology = draw_topology(Random(f"{seed}:topology"))
     workload = draw_workload(topology, 5.0, Random(f"{seed}:workload"))
     for name in topology.managers:

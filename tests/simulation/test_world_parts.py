@@ -32,7 +32,7 @@ def test_an_agenda_calls_in_the_order_of_time_and_then_of_asking():
     assert agenda.first == inf
 
 
-def test_what_is_due_already_is_due_now():
+def test_an_alarm_in_the_past_is_due_now():
     network, called = Network(now=5.0), []
     agenda = Agenda(network)
     agenda.at(5.0, called.append, "first")

@@ -75,7 +75,7 @@ def kill_in_the_middle(journal: Path, out: Path, batches: int) -> None:
 
 
 @pytest.mark.deep
-def test_killed_and_started_again_it_has_what_there_is(spark, tmp_path):
+def test_following_continues_after_a_kill_without_gaps(spark, tmp_path):
     world = tmp_path / "world"
     World(seed=8, journals=Journals(world)).play()
     contents = [(path.name.removeprefix("."), path.read_bytes()) for path in world.iterdir()]

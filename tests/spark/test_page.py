@@ -31,7 +31,7 @@ def test_all_of_it_is_there():
         assert told in words, told
 
 
-def test_what_nodes_call_themselves_is_text():
+def test_labels_of_nodes_are_shown_as_text_only():
     text = page(example_report())
 
     assert "<img" not in text
@@ -122,7 +122,7 @@ def test_much_of_anything_is_bounded():
     assert "960 more are in the table <code>violations</code>" in text.replace("\n", "")
 
 
-def test_a_message_is_an_arrow_from_who_sent_it_to_who_got_it():
+def test_a_message_is_an_arrow_from_sender_to_receiver():
     one = example_report()
     nodes = {(n["node"], n["epoch"]): n for n in one.tables["nodes"]}
 

@@ -68,7 +68,7 @@ def rows(project: Path, table: str) -> list[dict[str, object]]:
     return pyarrow.dataset.dataset(where, format="parquet").to_table().to_pylist()
 
 
-def test_a_second_run_takes_in_what_came_since(tmp_path):
+def test_a_second_run_reads_the_new_lines(tmp_path):
     world, journal = tmp_path / "world", tmp_path / "journal"
     World(seed=8, journals=Journals(world)).play()
     contents = {path.name.removeprefix("."): path.read_bytes() for path in world.iterdir()}

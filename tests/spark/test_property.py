@@ -193,7 +193,7 @@ def differences(had, found):
 )
 @example(stories=KNOWN)
 @given(stories=STORIES)
-def test_what_is_rebuilt_is_what_the_machines_had(spark, tmp_path_factory, stories):
+def test_the_rebuilt_state_equals_that_of_the_machines(spark, tmp_path_factory, stories):
     folder = tmp_path_factory.mktemp("stories")
     had = what_happens(folder, stories)
     found, broken = what_is_rebuilt(spark, folder)

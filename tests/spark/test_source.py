@@ -47,7 +47,7 @@ def lines_of(folder):
     )
 
 
-def test_what_is_read_is_the_table_events(spark, journal):
+def test_the_source_reads_the_table_events(spark, journal):
     torn = sorted(journal.iterdir())[0]
     with torn.open("a") as file:
         file.write('garbage\n{"v":1}\n{"v":1,"node":"torn')
@@ -92,7 +92,7 @@ def test_a_version_that_is_not_known_is_an_error(spark, tmp_path):
         ({"node": "a", "lines": "true"}, "node goes without lines"),
     ],
 )
-def test_options_that_make_no_sense_are_said(spark, tmp_path, options, told):
+def test_wrong_options_are_reported(spark, tmp_path, options, told):
     with pytest.raises(Exception, match=told):
         spark.read.format("wmp").options(**options).load(str(tmp_path)).collect()
 
@@ -107,7 +107,7 @@ def test_a_number_of_more_than_64_bits_costs_its_line_alone(spark, tmp_path):
     assert sorted(row.n for row in rows) == [1, 2, 4]
 
 
-def test_a_stream_goes_on_where_its_checkpoint_says(spark, world, tmp_path):
+def test_a_stream_continues_at_its_checkpoint(spark, world, tmp_path):
     """In small batches, over restarts, while segments grow, get their names, and others come."""
     journal = tmp_path / "journal"
     journal.mkdir()

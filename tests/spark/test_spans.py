@@ -77,7 +77,7 @@ def test_of_two_that_are_called_the_same_the_finished_one_counts(tmp_path):
     assert find([tmp_path]) == {"a.jsonl": (str(tmp_path / "y" / "a.jsonl"), 4)}
 
 
-def test_what_is_not_there_is_said(tmp_path):
+def test_missing_journals_and_segments_are_reported(tmp_path):
     with pytest.raises(ConfigError, match=r"there is no journal at .*nowhere"):
         find([tmp_path / "nowhere"])
     with pytest.raises(WMPError, match=r"a\.jsonl was removed before it was read"):

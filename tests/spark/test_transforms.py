@@ -219,7 +219,7 @@ def test_schemas_in_the_words_of_both():
     )
 
 
-def test_findings_say_what_invariants_say():
+def test_findings_are_named_after_invariants():
     assert {name for name in FINDINGS if not name.startswith("WMP-")} < set(INVARIANTS)
 
 
@@ -233,7 +233,7 @@ def rows_of(heading: str) -> list[list[str]]:
     return [[cell.strip() for cell in text.strip("|").split("|")] for text in lines]
 
 
-def test_the_specification_names_what_there_is():
+def test_the_specification_names_the_tables_findings_and_phases():
     tables = [name for row in rows_of("## 1. Tables") for name in re.findall(r"`(\w+)`", row[0])]
     findings = [row[0] for row in rows_of("## 3. Findings") if row[0] != "name"]
     phases = [p for row in rows_of("## 4. Phases") for p in row[0].split(", ") if p != "phase"]

@@ -125,7 +125,7 @@ def expected_jobs(worlds):
                 yield owner, epoch, id, end, job.attempt, job.over
 
 
-def test_jobs_end_as_their_submitters_were_told(spark, sound, tables):
+def test_jobs_end_as_their_submitters_saw(spark, sound, tables):
     columns = "owner string, owner_epoch bigint, job bigint, end string, attempts bigint"
     rows = [row[:5] for row in expected_jobs(sound)]
     names = [row[0] for row in rows]
@@ -228,13 +228,13 @@ def test_clocks_are_put_right(sound, tables):
     assert checked > 20
 
 
-def test_tables_are_as_the_schema_says(tables):
+def test_tables_have_the_columns_of_the_schema(tables):
     for table in TABLES.values():
         columns = [(name, kind) for name, kind in tables.read(table.name).dtypes]
         assert columns == [(c.name, c.type) for c in table.columns], table.name
 
 
-def test_measures_are_of_what_happened(tables):
+def test_measures_of_different_tables_agree(tables):
     """Sums over different tables agree."""
     jobs, attempts = tables.read("jobs"), tables.read("attempts")
     latency = tables.read("latency")

@@ -49,7 +49,7 @@ def test_any_asks_as_few_as_can_take_all():
 
 
 @pytest.mark.parametrize("far_room", [1, 4, 15])
-def test_the_choice_of_ones_own_policy_stands_whatever_room_others_have(far_room):
+def test_the_order_of_a_policy_stands_for_any_capacity_of_other_workers(far_room):
     def near_first(jobs, offers):
         return sorted(offers, key=lambda offer: offer.identity != b"near")
 
@@ -60,7 +60,7 @@ def test_the_choice_of_ones_own_policy_stands_whatever_room_others_have(far_room
     assert [take.receiver for take in takes] == [b"near"]
 
 
-def test_least_recently_used_asks_who_waited_longest():
+def test_least_recently_used_asks_the_longest_unserved_worker_first():
     offers = [Fake(b"a", served=9), Fake(b"b", served=0), Fake(b"c", served=4)]
     assert names(balance.least_recently_used(JOB, offers)) == [b"b", b"c", b"a"]
 

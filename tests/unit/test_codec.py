@@ -188,7 +188,7 @@ def test_only_discovery_and_errors_have_an_empty_to(command):
 
 
 @pytest.mark.rule("WMP-10.4")
-def test_an_unknown_command_or_version_is_told_with_its_sender():
+def test_an_unknown_command_or_version_is_reported_with_its_sender():
     error = refused([head(13, {})], "command")
     assert (error.command, error.source) == (13, FROM_MANAGER)
     error = refused(wake(version=2), "version")
@@ -240,7 +240,7 @@ def test_equal_values_travel_as_one():
 
 
 @pytest.mark.rule("WMP-2.8")
-def test_what_is_equal_in_python_only_does_not_travel_as_one():
+def test_values_that_are_equal_only_in_python_stay_different():
     columns = Columns([1, 2], [1, 1], fractions=[0.0, -0.0])
     frames = encode(Message(Command.STATUS, TO_WORKER, FROM_MANAGER, DONE, columns))
 
@@ -302,7 +302,7 @@ def test_there_are_as_many_payload_frames_as_nulls(frames):
 
 
 @pytest.mark.rule("WMP-2.9")
-def test_a_payload_is_bytes_whatever_view_it_is():
+def test_a_payload_of_any_view_is_sent_as_bytes():
     numbers = memoryview(struct.pack("4d", 1, 2, 3, 4)).cast("d")
     every_other = memoryview(b"a-b-c-")[::2]
     large = memoryview(bytearray(8 * 1024)).cast("d")
@@ -432,7 +432,7 @@ def test_a_large_frame_with_an_unknown_column_is_taken():
 
 
 @pytest.mark.rule("WMP-12.3")
-def test_a_tag_is_refused_before_what_is_in_it_is_read():
+def test_a_tag_is_refused_before_its_content_is_decoded():
     # Two to this power would take minutes, if it ended at all.
     bigfloat = Raw(b"\xc5\x82\x1b\x00\x00\x00\xff\xff\xff\xff\xff\x01")
 
@@ -490,7 +490,7 @@ Point = namedtuple("Point", "x y")
         ([{1: None, b"k": 2.5}, True], [{1: None, b"k": 2.5}, True]),
     ],
 )
-def test_a_value_travels_as_what_it_derives_from(value, seen):
+def test_a_value_of_a_derived_type_is_encoded_as_its_base_type(value, seen):
     assert unpack_value(pack_value(value)) == seen
 
 
@@ -510,7 +510,7 @@ def test_a_value_travels_as_what_it_derives_from(value, seen):
         ("\ud800", "surrogates"),
     ],
 )
-def test_what_cannot_travel_is_named(value, named):
+def test_a_value_that_cannot_be_encoded_is_named(value, named):
     with pytest.raises(TypeError, match=named):
         pack_value(value)
 
@@ -552,7 +552,7 @@ def test_a_long_error_loses_its_middle():
 
 
 @pytest.mark.parametrize("payload", [b"", b"\xff", b"\x01", cbor(["a", "b"]), cbor(["a", 1, "c"])])
-def test_a_garbled_error_says_so(payload):
+def test_a_garbled_error_is_reported_as_unreadable(payload):
     name, text, traceback = unpack_error(payload)
 
     assert (name, traceback) == ("UnreadableError", "")

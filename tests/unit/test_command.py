@@ -56,7 +56,7 @@ def test_a_command_that_does_not_read_its_input_is_no_error(host: Host) -> None:
     assert CommandHandler(["true"])(b"x" * (1 << 20), make_job(host)) == b""
 
 
-def test_a_non_zero_exit_tells_command_code_and_the_end_of_stderr(host: Host) -> None:
+def test_a_non_zero_exit_reports_command_code_and_the_end_of_stderr(host: Host) -> None:
     script = "import sys; sys.stderr.write('x' * 5000 + 'the end'); sys.exit(3)"
     with pytest.raises(CommandFailed, match="exit code 3") as caught:
         CommandHandler([sys.executable, "-c", script])(b"", make_job(host))
@@ -73,7 +73,7 @@ def test_a_signal_is_named(host: Host) -> None:
         CommandHandler(["sh", "-c", "kill -9 $$"])(b"", make_job(host))
 
 
-def test_what_cannot_be_run_is_a_config_error() -> None:
+def test_a_command_that_cannot_run_is_a_config_error() -> None:
     with pytest.raises(ConfigError, match="'no-such-command-anywhere' was not found"):
         CommandHandler(["no-such-command-anywhere"])
     with pytest.raises(ConfigError, match="the command is empty"):
@@ -107,7 +107,7 @@ def test_the_deadline_kills_it(host: Host) -> None:
         CommandHandler(["sleep", "600"])(b"", make_job(host, left=0.2))
 
 
-def test_many_run_at_once_and_one_that_fails_disturbs_nobody(host: Host) -> None:
+def test_many_commands_run_at_once_and_a_failure_disturbs_no_other(host: Host) -> None:
     barrier = threading.Barrier(16)
 
     def one(number: int) -> bytes:

@@ -140,7 +140,7 @@ def test_a_device_holds_nothing(device):
 
 
 @pytest.mark.rule("WMP-8.8", "WMP-1.6")
-def test_what_cannot_be_passed_on_is_reported_to_its_sender(device):
+def test_an_undeliverable_message_is_reported_to_its_sender(device):
     (send,) = arrive(device, 2, from_manager(Command.TAKE, fields={Field.NUMBER: 9}))
 
     actions = device.handle(Undelivered(send.link, send.message), 0.0)
@@ -194,7 +194,7 @@ def test_an_error_to_the_neighbour_ends_here(device):
     assert sent(arrive(device, 0, message)) == []
 
 
-def test_nobody_stops_a_device_by_a_message(device):
+def test_no_message_stops_a_device(device):
     fields = {Field.CODE: ErrorCode.SUPERSEDED, Field.ABOUT_PEER: ME}
     for link in (0, BELOW):
         arrive(device, link, Message(Command.ERROR, (), (b"m", 7), fields))

@@ -129,7 +129,7 @@ def test_a_program_names_the_package_that_hides_ours(installed, tmp_path):
     assert REMEDY in found.stderr
 
 
-def test_a_program_says_that_the_package_was_removed_with_the_other(installed):
+def test_a_program_reports_that_the_package_was_removed_with_the_other(installed):
     (installed / "wmp/__init__.py").unlink()
     # -S: this project may be installed in the environment of the tests.
     found = python("import wmp_programs; wmp_programs.wmp()", installed, flags="-S")

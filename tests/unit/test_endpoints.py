@@ -30,7 +30,9 @@ from wmp.runtime.sockets import check_endpoints
         ("tcp://localhost.example:5555", False),
     ],
 )
-def test_local_is_what_only_this_machine_reaches(endpoint: str, expected: bool) -> None:
+def test_an_endpoint_is_local_if_only_this_machine_reaches_it(
+    endpoint: str, expected: bool
+) -> None:
     assert is_local(endpoint) is expected
 
 
@@ -57,7 +59,7 @@ def test_the_network_needs_security() -> None:
     ],
 )
 @pytest.mark.parametrize("bind", [True, False])
-def test_malformed_endpoints_are_told_what_is_expected(
+def test_the_error_of_a_malformed_endpoint_names_the_expected_form(
     endpoint: str, text: str, bind: bool
 ) -> None:
     with pytest.raises(ConfigError, match=text):

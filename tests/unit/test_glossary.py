@@ -46,7 +46,7 @@ def test_a_class_name_stands_once_in_the_tree():
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row[0])
-def test_what_the_glossary_names_exists(row):
+def test_every_name_of_the_glossary_exists(row):
     assert len(row) == 4, row
     files = {path.name for path in FILES}
     for name in names_in_code(row):

@@ -79,7 +79,7 @@ def test_a_result_is_taken_once_however_often_it_comes(manager, worker):
 
 
 @pytest.mark.rule("WMP-6.2")
-def test_nobody_ends_what_another_one_holds(manager, worker):
+def test_a_worker_cannot_end_the_jobs_of_another_worker(manager, worker):
     leased(manager, worker)
     other = ScriptedWorker(manager, b"w2", link=b"l2")
     other.ready(1)
@@ -96,7 +96,7 @@ def test_another_attempt_ends_nothing(manager, worker):
 
 
 @pytest.mark.rule("WMP-6.5")
-def test_what_is_refused_waits_again_and_the_others_end(manager, worker):
+def test_refused_jobs_wait_again_and_the_others_end(manager, worker):
     leased(manager, worker)
     assert len(ends(answer(worker, [1, 2, 3], [OK, REFUSED, OK]))) == 2
     assert manager.statistics().queued == 1
@@ -118,7 +118,7 @@ def test_all_that_had_not_ended_is_lost_with_its_worker_oldest_first(manager, wo
 
 
 @pytest.mark.rule("WMP-9.13")
-def test_a_list_of_what_is_held_costs_only_what_is_not_in_it(manager, worker):
+def test_a_list_of_held_jobs_loses_only_the_leases_that_are_not_in_it(manager, worker):
     leased(manager, worker)
     worker.ping(held=[(id, 1) for id in range(1, 6)])
     assert grants(manager) == [5]

@@ -47,6 +47,6 @@ def test_it_names_every_invariant_and_no_other():
     assert set(re.findall(r'(?<!=)"([a-z ]+)"', promised)) == set(INVARIANTS)
 
 
-def test_it_says_how_many_kinds_of_faults_there_are():
+def test_the_page_has_the_number_of_kinds_of_faults():
     assert "the twenty kinds" in PAGE
     assert len(Fault) == 20

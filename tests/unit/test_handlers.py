@@ -95,7 +95,7 @@ class AsyncCallable:
         (Callable().coroutine, False, True),
     ],
 )
-def test_what_a_handler_takes_is_told_by_its_signature(
+def test_the_arguments_of_a_handler_follow_from_its_signature(
     handler: Any, takes_job: bool, is_async: bool
 ) -> None:
     served = serve("role", handler)
@@ -103,7 +103,9 @@ def test_what_a_handler_takes_is_told_by_its_signature(
 
 
 @pytest.mark.parametrize("handler", [three, nothing, keyword, only_keywords])
-def test_a_handler_with_another_signature_is_named_with_what_is_expected(handler: Any) -> None:
+def test_the_error_of_a_wrong_signature_names_the_handler_and_the_expected_form(
+    handler: Any,
+) -> None:
     with pytest.raises(ConfigError, match=r"expected f\(payload\) or f\(payload, job\)") as caught:
         serve("resize", handler)
     assert handler.__name__ in str(caught.value)
@@ -111,7 +113,7 @@ def test_a_handler_with_another_signature_is_named_with_what_is_expected(handler
     assert "\n" not in str(caught.value)
 
 
-def test_what_cannot_be_called_is_no_handler() -> None:
+def test_an_object_that_cannot_be_called_is_not_a_handler() -> None:
     with pytest.raises(ConfigError, match="a bytes; expected a callable"):
         serve("resize", b"function")  # type: ignore[arg-type]
 
@@ -139,16 +141,14 @@ def test_a_bare_callable_serves_the_default_role() -> None:
         (memoryview(b"abcd")[::2], b"ac"),
     ],
 )
-def test_codec_bytes_takes_what_is_bytes_text_or_nothing(
-    codec: str, result: Any, payload: bytes
-) -> None:
+def test_codec_bytes_accepts_bytes_text_and_none(codec: str, result: Any, payload: bytes) -> None:
     encoded = encode_result(codec)(result)
     assert (type(encoded), encoded) == (bytes, payload)
     assert decode_payload(codec) is None
 
 
 @pytest.mark.parametrize("result", [1, 1.5, [b"x"], {"a": 1}, object()])
-def test_codec_bytes_says_what_it_got_and_what_it_takes(result: Any) -> None:
+def test_codec_bytes_reports_the_type_it_got_and_the_types_it_takes(result: Any) -> None:
     with pytest.raises(TypeError, match="expected bytes, str or None") as caught:
         encode_result("")(result)
     assert type(result).__name__ in str(caught.value)
@@ -172,7 +172,7 @@ def test_codec_cbor_takes_values_and_refuses_objects() -> None:
         decode(pack_value([1])[:-1])
 
 
-def test_an_unknown_codec_is_an_error_that_says_which_there_are() -> None:
+def test_an_unknown_codec_is_an_error_with_the_known_codecs() -> None:
     assert [unknown_codec(name) for name in ("", "bytes", "cbor")] == [None] * 3
     payload = unknown_codec("protobuf")
     assert payload is not None
@@ -221,7 +221,7 @@ def test_a_report_is_checked_before_it_is_sent() -> None:
     assert host.heard == [(0, None), (1, None), (0.5, None), (1, None), (None, "é" * 512)]
 
 
-def test_a_running_job_says_who_it_is_and_what_is_wanted_of_it() -> None:
+def test_a_running_job_has_its_identity_deadline_and_cancelled_flag() -> None:
     host = Host()
     job = RunningJob(host, 7, 2, b"m", "role", None)
     assert (job.id, job.attempt, job.manager, job.role) == (7, 2, b"m", "role")

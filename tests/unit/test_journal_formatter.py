@@ -108,7 +108,7 @@ def lines(formatter: JournalFormatter, event: object, *actions: object) -> list[
         (range(7, 15, 2), [7, 9, 11, 13], None),
     ],
 )
-def test_of_consecutive_jobs_the_first_and_the_last_are_told(formatter, ids, told, last):
+def test_consecutive_jobs_are_written_as_first_and_last(formatter, ids, told, last):
     (line,) = lines(formatter, Cancelled(ids))
 
     assert (line["ids"], line.get("last")) == (told, last)
@@ -147,7 +147,7 @@ def test_lines_are_numbered_and_those_of_a_step_have_its_number(formatter):
     }
 
 
-def test_a_message_tells_its_head_its_way_and_the_columns_of_its_jobs(formatter):
+def test_the_line_of_a_message_has_its_head_route_and_columns(formatter):
     line, _ = lines(formatter, Received(b"\x00r", DONE), Halt())
 
     for name in ("v", "node", "epoch", "n", "step", "at", "wall"):
@@ -173,13 +173,13 @@ def test_a_message_tells_its_head_its_way_and_the_columns_of_its_jobs(formatter)
     }
 
 
-def test_every_field_of_a_head_is_told():
+def test_every_field_of_a_head_is_written():
     known = {value for name, value in vars(Field).items() if name.isupper()}
 
     assert known == TOLD
 
 
-def test_a_device_tells_the_way_that_is_behind_and_ahead(formatter):
+def test_a_device_writes_the_whole_route_of_a_message(formatter):
     to = (b"l", 3, b"second", 0, 9, b"first", 5, b"m")
     message = Message(Command.BYE, to, (b"w", 7, b"zeroth", 1, b"r"), frames=(b"12", b"345"))
 
@@ -189,7 +189,7 @@ def test_a_device_tells_the_way_that_is_behind_and_ahead(formatter):
     assert (line["target"], line["target_epoch"], line["hops"], line["bytes"]) == ("m", 5, 1, 5)
 
 
-def test_why_a_message_was_ignored_is_told_on_its_own_line_once(formatter):
+def test_the_reason_of_an_ignored_message_is_written_once_on_its_line(formatter):
     first, second = lines(
         formatter,
         Received(b"r", DONE),
@@ -201,7 +201,7 @@ def test_why_a_message_was_ignored_is_told_on_its_own_line_once(formatter):
     assert (second["what"], second["reason"], second["number"]) == ("drop", "stale", 4)
 
 
-def test_what_another_message_was_ignored_for_is_not_told_on_it(formatter):
+def test_the_reason_of_another_message_is_not_written_on_a_line(formatter):
     other = Message(Command.BYE, (), (b"x", 1))
 
     line, drop = lines(formatter, Received(b"r", DONE), Drop("gap", b"r", other))
@@ -210,7 +210,7 @@ def test_what_another_message_was_ignored_for_is_not_told_on_it(formatter):
     assert drop["command"] == "BYE"
 
 
-def test_the_end_of_jobs_says_whose_message_it_was(formatter):
+def test_the_end_of_jobs_names_the_sender_of_the_message(formatter):
     resolve = Resolve((1, 2), (End.OK, End.OK), (b"a", b"b"), (1, 2))
 
     by_message = lines(formatter, Received(b"r", DONE), resolve)[1]
@@ -248,7 +248,7 @@ def test_text_for_people_is_cut_and_names_are_not(formatter):
     assert (len(line["role"]), len(line["text"])) == (255, 200)
 
 
-def test_an_error_about_a_command_that_nobody_knows_is_told(formatter):
+def test_an_error_about_an_unknown_command_is_written(formatter):
     fields = {Field.CODE: "command", Field.ABOUT: 77, Field.ABOUT_PEER: (b"\xff", 3)}
 
     line, _ = lines(formatter, Received(0, Message(Command.ERROR, (), PEER, fields)), Halt())
@@ -264,7 +264,7 @@ def test_an_error_about_a_command_that_nobody_knows_is_told(formatter):
         (DeviceSettings(identity=b"x", epoch=3, upstreams=2), "device"),
     ],
 )
-def test_a_segment_begins_with_who_writes_it(settings, kind):
+def test_a_segment_begins_with_a_line_about_its_writer(settings, kind):
     header = JournalHeader.of(settings, host="h", pid=9, endpoints=("tcp://127.0.0.1:1",))
 
     line = json.loads(header.start(4, 1, 2))

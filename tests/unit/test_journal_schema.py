@@ -36,7 +36,7 @@ def test_names_of_columns_are_unique_and_those_that_lines_must_have_exist():
     assert {name for columns in LINES.values() for name in columns} <= set(names)
 
 
-def test_its_page_is_what_the_schema_says():
+def test_the_page_of_the_journal_follows_the_schema():
     assert build_journal.page() == build_journal.PAGE.read_text("utf-8")
 
 
@@ -65,7 +65,7 @@ def test_its_page_is_what_the_schema_says():
         ({"what": "ticked", "settings": {"ping": [1]}}, "settings is not numbers"),
     ],
 )
-def test_what_is_wrong_with_a_line_is_said(more, wrong):
+def test_the_defect_of_a_line_is_named(more, wrong):
     assert what_is_wrong({**HEAD, **more}) == wrong
 
 

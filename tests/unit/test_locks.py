@@ -28,7 +28,7 @@ def test_a_step_follows_the_table(pair, target):
 
 
 @pytest.mark.parametrize("pair", IGNORED)
-def test_what_is_ignored_changes_nothing(pair):
+def test_ignored_inputs_change_nothing(pair):
     it = lock(pair[0])
     assert not it.step(pair[1])
     assert it.state is pair[0]
@@ -47,5 +47,5 @@ def test_no_lock_leads_back_to_its_beginning():
     assert not [pair for pair in TRANSITIONS if pair[0] is LockState.CLOSED]
 
 
-def test_what_is_not_reserved_is_promised_in_the_window():
+def test_places_without_resources_are_promised_in_the_window():
     assert lock().windowed == 1

@@ -361,7 +361,7 @@ def test_a_job_whose_retries_are_used_up_is_lost_with_a_reason(manager):
 
 
 @pytest.mark.rule("WMP-6.4", "WMP-6.15")
-def test_what_is_lost_at_its_worker_is_tried_again_and_then_lost_with_the_cause(manager, worker):
+def test_a_job_lost_at_its_worker_is_tried_again_and_then_lost_with_the_cause(manager, worker):
     lease(manager, worker, b"poison", retries=1)
     lease(manager, worker, b"other")
     worker.give(1, hold=5.0)
@@ -379,7 +379,7 @@ def test_what_is_lost_at_its_worker_is_tried_again_and_then_lost_with_the_cause(
 
 
 @pytest.mark.rule("WMP-6.12", "WMP-6.15")
-def test_what_is_lost_while_it_is_cancelled_is_cancelled(manager, worker):
+def test_a_job_that_is_lost_during_its_cancelling_ends_cancelled(manager, worker):
     lease(manager, worker, b"a")
     manager.handle(Cancelled([1]), 0.0)
 
@@ -390,7 +390,7 @@ def test_what_is_lost_while_it_is_cancelled_is_cancelled(manager, worker):
 
 @pytest.mark.rule("WMP-6.13")
 @pytest.mark.parametrize("outcome", [Outcome.LOST, Outcome.CANCELLED])
-def test_what_comes_back_keeps_its_order(manager, worker, outcome):
+def test_jobs_that_are_queued_again_keep_their_order(manager, worker, outcome):
     lease(manager, worker, b"a", b"b", b"c")
     submit(manager, b"d")
 
@@ -401,7 +401,7 @@ def test_what_comes_back_keeps_its_order(manager, worker, outcome):
 
 
 @pytest.mark.rule("WMP-6.5")
-def test_a_refusal_costs_no_retry_and_waits_for_another_word_of_the_worker(manager, worker):
+def test_a_refusal_costs_no_retry_and_waits_for_the_next_report_of_the_worker(manager, worker):
     submit(manager, b"job", retries=1)
     (take,) = sent(worker.give(3, hold=5.0), Command.TAKE)
     assert take.fields[Field.MORE] is True  # the lock stays open
@@ -545,7 +545,7 @@ def test_jobs_that_ended_while_they_waited_leave_nothing_behind(manager):
 
 
 @pytest.mark.rule("WMP-6.5")
-def test_who_refuses_again_and_again_is_asked_ever_less_often(manager, worker):
+def test_a_worker_that_keeps_refusing_is_asked_less_and_less_often(manager, worker):
     submit(manager, b"job")
     given = []
     for number in range(1, 70):
@@ -558,7 +558,7 @@ def test_who_refuses_again_and_again_is_asked_ever_less_often(manager, worker):
 
 
 @pytest.mark.rule("WMP-6.5")
-def test_who_refused_and_has_nothing_new_to_say_is_asked_again_at_its_ping(manager, worker):
+def test_a_worker_that_refused_is_asked_again_at_its_ping(manager, worker):
     """Its room is what PONG says: neither READY nor GIVE will come."""
     submit(manager, b"job")
     worker.ready(2)

@@ -73,7 +73,7 @@ def test_a_routing_id_is_no_identity(manager):
 
 
 @pytest.mark.rule("WMP-2.7")
-def test_a_message_for_somebody_else_is_misrouted(manager, worker):
+def test_a_message_for_another_node_is_misrouted(manager, worker):
     worker.ready(1)
     before = state(manager)
     ping = worker.message(Command.PING, {})
@@ -96,7 +96,7 @@ def test_a_message_for_an_older_epoch_of_this_manager_is_superseded(manager, wor
 
 
 @pytest.mark.rule("WMP-2.7", "WMP-9.6")
-def test_a_result_for_the_manager_before_is_superseded_counted_and_told_to_nobody(manager, worker):
+def test_a_result_for_an_earlier_epoch_of_the_manager_is_superseded_and_counted(manager, worker):
     submit(manager, b"a")
     worker.give(1)
     before = state(manager)
@@ -150,7 +150,7 @@ def test_only_the_next_number_is_accepted(manager, worker):
 
 
 @pytest.mark.rule("WMP-7.3")
-def test_what_is_not_acknowledged_is_sent_again_when_asked_and_when_old(manager, worker):
+def test_unacknowledged_messages_are_sent_again_on_request_and_when_old(manager, worker):
     submit(manager, b"a", b"b")
     worker.give(1)
     worker.give(1)
@@ -166,7 +166,7 @@ def test_what_is_not_acknowledged_is_sent_again_when_asked_and_when_old(manager,
     assert sent(manager.handle(Ticked(), 6.0), Command.TAKE) == []
 
 
-def test_who_acknowledged_everything_rings_no_alarm(manager, worker):
+def test_no_resend_is_due_when_everything_is_acknowledged(manager, worker):
     submit(manager, b"a")
     worker.give(1)
     assert manager.deadline() == manager.settings.resend
@@ -236,7 +236,7 @@ def test_many_result_bytes_are_acknowledged_without_waiting_for_a_ping(manager, 
 
 
 @pytest.mark.rule("WMP-9.2")
-def test_ping_is_answered_by_what_is_remembered(manager, worker):
+def test_pong_reports_the_remembered_ready_and_lock(manager, worker):
     (pong,) = sent(worker.ping(to=False))
     assert pong.fields == {
         Field.EXPIRE: 6000,
@@ -412,9 +412,7 @@ def test_bye_gives_the_leases_back_at_once(manager, worker):
 
 
 @pytest.mark.rule("WMP-6.17", "WMP-9.11")
-def test_nothing_is_sent_again_to_who_says_goodbye_and_what_never_left_costs_no_retry(
-    manager, worker
-):
+def test_bye_ends_resending_and_an_unsent_take_costs_no_retry(manager, worker):
     manager.handle(Submitted([1], [b"a"], Kind(), retries=0), 0.0)
     (take,) = sent(worker.give(1), Command.TAKE)
     manager.handle(Undelivered(worker.link, take), 0.0)
@@ -585,7 +583,7 @@ def test_an_error_with_an_unknown_code_is_counted(manager, worker):
     assert manager.statistics().dropped == {"ERROR": 1}
 
 
-def test_what_one_worker_can_make_a_manager_keep_is_bounded(manager, worker):
+def test_the_memory_that_one_worker_takes_at_a_manager_is_bounded(manager, worker):
     for _ in range(100):
         worker.give(1, hold=3600.0)
     assert len(manager._workers[b"w1"].gives) == 64
@@ -608,7 +606,7 @@ def test_what_one_worker_can_make_a_manager_keep_is_bounded(manager, worker):
     assert len(manager._workers[b"w1"].stream.kept) <= 4097
 
 
-def test_closing_says_goodbye_at_once(manager, worker):
+def test_closing_answers_open_gives_with_no_at_once(manager, worker):
     submit(manager, b"a")
     worker.give(2, hold=5.0)
     actions = manager.handle(Closed(), 0.0)
@@ -643,7 +641,7 @@ def test_draining_finishes_the_jobs_releases_the_locks_and_stops(manager, worker
     assert manager.statistics().ended == {End.OK: 1}
 
 
-def test_a_manager_that_stops_acknowledges_what_it_received(manager, worker):
+def test_a_stopping_manager_acknowledges_the_received_results(manager, worker):
     submit(manager, b"a")
     worker.give(1)
     manager.handle(Drained(), 0.0)

@@ -87,7 +87,7 @@ def test_inputs_are_pulled_up_to_the_bound_and_no_further() -> None:
     assert len(world.jobs()) == 10
 
 
-def test_results_come_in_order_whatever_order_they_end_in() -> None:
+def test_results_come_in_the_order_of_inputs_for_any_order_of_ends() -> None:
     world = World()
     pipeline = world.pipeline([b"a", b"b", b"c"])
     fill(pipeline)
@@ -153,7 +153,7 @@ def test_a_failure_is_raised_in_its_place() -> None:
         pipeline.take()
 
 
-def test_what_the_inputs_raise_is_raised_in_its_place() -> None:
+def test_an_error_of_the_inputs_is_raised_at_its_place() -> None:
     def broken() -> Iterator[bytes]:
         yield b"a"
         raise ZeroDivisionError("in the inputs")
@@ -180,7 +180,7 @@ def test_an_input_that_is_no_payload_is_raised_in_its_place() -> None:
         pipeline.finished  # noqa: B018
 
 
-def test_abandoning_cancels_what_has_not_ended_and_keeps_nothing() -> None:
+def test_abandoning_a_map_cancels_its_open_jobs_and_keeps_nothing() -> None:
     world = World()
     pipeline = world.pipeline([b"a", b"b", b"c"])
     fill(pipeline)
@@ -220,7 +220,7 @@ def test_a_broken_cbor_result_fails_its_own_job() -> None:
         pipeline.take()
 
 
-def test_what_fits_is_handed_in_and_the_rest_when_there_is_room() -> None:
+def test_inputs_that_fit_are_submitted_and_the_others_later() -> None:
     world = World(limit=4)
     pipeline = world.pipeline([b"a", b"b", b"c", b"d"])
     other = world.pipeline([b"x", b"y", b"z"])
@@ -294,7 +294,7 @@ def test_inputs_that_are_there_and_inputs_that_come_are_handed_in_alike(kind: An
 
 
 @pytest.mark.parametrize("kind", [list, tuple, iter])
-def test_a_payload_above_the_limit_is_told_in_its_place(kind: Any) -> None:
+def test_a_payload_above_the_limit_is_an_error_at_its_place(kind: Any) -> None:
     world = World()
     pipeline = world.pipeline(kind([b"a", b"bbbbb", b"c"]), limit=4)
     fill(pipeline)
@@ -313,7 +313,7 @@ def test_an_empty_list_is_finished_at_once() -> None:
     assert world.jobs() == {}
 
 
-def test_results_that_ended_well_and_others_are_told_apart() -> None:
+def test_results_and_errors_come_at_their_places() -> None:
     world = World()
     pipeline = world.pipeline([b"a", b"b", b"c"])
     fill(pipeline)
@@ -341,7 +341,7 @@ def test_large_results_are_copied_when_their_turn_comes_and_not_before() -> None
     assert pipeline.take() == [bytes(small)] * 75, "in_flight // 4, as one look takes at most"
 
 
-def test_a_step_says_what_to_wait_for() -> None:
+def test_a_step_returns_results_or_the_thing_to_wait_for() -> None:
     world = World(limit=2)
     pipeline = world.pipeline([b"a", b"b", b"c"], in_flight=2)
 

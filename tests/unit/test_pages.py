@@ -43,7 +43,7 @@ def test_no_template_takes_text_for_markup() -> None:
     assert not [name for name, text in texts.items() if re.search(r"\bsafe\b|autoescape", text)]
 
 
-def test_what_a_template_lacks_is_an_error() -> None:
+def test_a_missing_value_of_a_template_is_an_error() -> None:
     with pytest.raises(UndefinedError):
         render("badge.svg", left="a", right="b")
 
@@ -78,7 +78,7 @@ def test_a_message_is_an_arrow_and_an_event_a_dot() -> None:
     assert len([text for text in drawn.iter("text") if text.get("class") == "remark"]) > 1
 
 
-def test_what_is_too_long_is_whole_in_its_tooltip() -> None:
+def test_a_shortened_text_is_whole_in_its_tooltip() -> None:
     diagram = SequenceDiagram([Lifeline("a"), Lifeline("b")], spacing=200, margin=100)
     diagram.message(0, 0, [(1, 0)], "x" * 100)
     drawn = ElementTree.fromstring(diagram.svg("a talk"))

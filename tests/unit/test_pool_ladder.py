@@ -105,7 +105,7 @@ def pid_of(posts: Posts) -> int:
 
 
 @pytest.mark.rule("WMP-6.10", "WMP-6.16")
-def test_who_ignores_flag_and_sigterm_is_killed_and_nobody_else(
+def test_only_the_job_that_ignores_flag_and_sigterm_is_killed(
     opened: Opener, posts: Posts, tmp_path: Path
 ) -> None:
     os.mkfifo(fifo := tmp_path / "fifo")
@@ -155,7 +155,7 @@ def test_a_result_in_the_face_of_sigterm_counts_and_its_process_is_replaced(
 
 
 @pytest.mark.rule("WMP-6.16")
-def test_who_goes_on_past_the_deadline_is_ended_with_the_cause(
+def test_a_job_that_runs_past_its_deadline_is_killed_and_lost_with_the_cause(
     opened: Opener, posts: Posts
 ) -> None:
     pool = opened("process", 1, SOON, default=forever)
@@ -188,7 +188,7 @@ def test_a_stopped_process_is_killed(opened: Opener, posts: Posts) -> None:
     assert gone(pid)
 
 
-def test_without_a_grace_nobody_is_ended(opened: Opener, posts: Posts, tmp_path: Path) -> None:
+def test_without_a_grace_no_process_is_killed(opened: Opener, posts: Posts, tmp_path: Path) -> None:
     os.mkfifo(fifo := tmp_path / "fifo")
     pool = opened("process", 1, ProcessLimits(cancel_grace=None), default=until_open)
     pool.run(run(1, [os.fsencode(fifo)], deadlines=[time.monotonic() + 0.1]))
@@ -223,7 +223,7 @@ def test_sigterm_for_a_job_that_has_just_ended_hits_no_other(
     assert posts.results(2, [1]) == [(OK, b"%d" % pid)]
 
 
-def test_what_has_not_begun_is_nobodys_reason_to_end_a_process(
+def test_interrupting_a_job_that_has_not_begun_kills_no_process(
     opened: Opener, posts: Posts, tmp_path: Path
 ) -> None:
     os.mkfifo(fifo := tmp_path / "fifo")
@@ -250,7 +250,7 @@ def test_everything_is_interrupted_when_there_is_no_time_left(opened: Opener, po
         assert posts.results(lane, [1, 2]) == [(CANCELLED, b"")] * 2
 
 
-def test_close_lets_a_handler_tidy_up_and_leaves_nobody(posts: Posts, tmp_path: Path) -> None:
+def test_close_lets_a_handler_tidy_up_and_leaves_no_process(posts: Posts, tmp_path: Path) -> None:
     note = tmp_path / "note"
     pool = open_pool("process", {"default": tidy, "other": stubborn}, 2, posts)
     pool.start()
@@ -307,7 +307,7 @@ def test_a_successor_is_there_before_its_predecessor_leaves(
     assert int(other[1]) != pid
 
 
-def test_who_cannot_leave_is_killed(
+def test_a_retired_process_that_cannot_end_is_killed(
     opened: Opener, posts: Posts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(process, "_LEAVE", 0.1)
@@ -355,7 +355,7 @@ def echo(payload: bytes) -> bytes:
 @pytest.mark.skipif(
     sys.platform != "linux", reason="other systems report ru_maxrss in another unit"
 )
-def test_the_kernels_kill_tells_how_much_was_used(opened: Opener, posts: Posts) -> None:
+def test_a_kill_by_the_kernel_reports_the_used_memory(opened: Opener, posts: Posts) -> None:
     peaks = [resource.getrusage(who).ru_maxrss for who in WHO]
     amount = (max(peaks) >> 10) + 100  # more than anybody before it, or nobody could tell
     pool = opened("process", 1, hold=allocate)

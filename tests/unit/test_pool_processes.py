@@ -58,7 +58,7 @@ def test_a_killed_child_costs_its_job_an_attempt_and_nothing_else(
     assert posts.results(2, [1]) == [(OK, b"undisturbed")]
 
 
-def test_a_child_that_exits_is_told_with_its_code_and_replaced_every_time(
+def test_a_child_that_exits_is_reported_with_its_code_and_replaced(
     opened: Opener, posts: Posts
 ) -> None:
     pool = opened("process", default=end_process)
@@ -82,7 +82,7 @@ def log_run(payload: bytes) -> bytes:
 
 @pytest.mark.rule("WMP-6.14")
 @pytest.mark.parametrize("size", [1, 20_000, 100_000], ids=["small", "some", "large"])
-def test_what_had_ended_when_the_child_died_is_not_run_again(
+def test_jobs_that_ended_before_the_child_died_do_not_run_again(
     opened: Opener, posts: Posts, tmp_path: Path, size: int
 ) -> None:
     log = tmp_path / "log"
@@ -293,7 +293,7 @@ def test_handlers_typed_into_an_interpreter_are_a_config_error() -> None:
 
 
 @pytest.mark.interop
-def test_a_program_without_a_guard_is_told_about_it(tmp_path: Path) -> None:
+def test_a_program_without_a_main_guard_is_an_error_that_names_the_guard(tmp_path: Path) -> None:
     process = script(SCRIPT + "main()\n", "shout", path=tmp_path / "program.py")
     stdout, stderr = process.communicate(timeout=50)
     assert process.returncode == 2, stderr

@@ -160,7 +160,7 @@ def test_a_job_whose_deadline_has_passed_is_not_begun(
 
 
 @pytest.mark.parametrize("kind", ["thread", "process"])
-def test_recall_takes_exactly_what_has_not_begun(
+def test_recall_takes_back_exactly_the_jobs_that_have_not_begun(
     kind: str, opened: Opener, posts: Posts, tmp_path: Path
 ) -> None:
     os.mkfifo(fifo := tmp_path / "fifo")
@@ -198,7 +198,7 @@ def test_recall_of_jobs_of_async_handlers(opened: Opener, posts: Posts) -> None:
 
 
 @pytest.mark.parametrize("kind", ["thread", "process"])
-def test_whatever_is_recalled_or_interrupted_meanwhile_every_job_ends_once(
+def test_every_job_ends_once_under_recalls_and_interrupts(
     kind: str, opened: Opener, posts: Posts
 ) -> None:
     seed = 20
@@ -225,7 +225,7 @@ def test_whatever_is_recalled_or_interrupted_meanwhile_every_job_ends_once(
 
 @pytest.mark.rule("WMP-6.10")
 @pytest.mark.parametrize("kind", ["thread", "process"])
-def test_interrupt_ends_what_has_not_begun_and_flags_what_has(
+def test_interrupt_ends_waiting_jobs_and_flags_running_ones(
     kind: str, opened: Opener, posts: Posts
 ) -> None:
     pool = opened(kind, default=until_cancelled)
@@ -468,7 +468,9 @@ def test_close_does_not_hang_on_a_stuck_handler_and_posts_nothing_after(
 
 
 @pytest.mark.parametrize("kind", ["thread", "process"])
-def test_close_flags_what_runs_and_waits_for_it(kind: str, opened: Opener, posts: Posts) -> None:
+def test_close_flags_running_jobs_and_waits_for_them(
+    kind: str, opened: Opener, posts: Posts
+) -> None:
     async def wait_for_cancel(payload: bytes, job: RunningJob) -> bytes:
         job.report(text="here")
         await asyncio.get_running_loop().create_future()
@@ -488,7 +490,7 @@ def test_close_flags_what_runs_and_waits_for_it(kind: str, opened: Opener, posts
 # -- opening --------------------------------------------------------------------------------
 
 
-def test_opening_says_what_is_wrong(posts: Posts) -> None:
+def test_opening_a_pool_reports_wrong_arguments(posts: Posts) -> None:
     with pytest.raises(ConfigError, match="'fork': expected one of thread, process, inline"):
         open_pool("fork", {"default": upper}, 1, posts)
     with pytest.raises(ConfigError, match="slots is 0"):

@@ -107,7 +107,7 @@ def test_the_tree_of_errors_is_drawn_as_it_is():
         assert builtins == brackets - {"abstract"}, name
 
 
-def test_errors_say_what_they_are_for():
+def test_every_error_class_has_a_docstring():
     for name in errors.__all__:
         assert inspect.getdoc(getattr(errors, name)), name
 

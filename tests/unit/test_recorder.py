@@ -85,7 +85,7 @@ def test_lines_are_in_the_file_while_the_node_runs(tmp_path):
     record(Journal(tmp_path, flush=0.0), Cancelled((1,)), look)
 
 
-def test_segments_are_ended_by_size_and_each_begins_with_who_writes(tmp_path):
+def test_segments_end_by_size_and_each_begins_with_a_line_about_its_writer(tmp_path):
     def look(recorder: Recorder) -> None:
         size = len(segments_in(tmp_path))
         recorder.step(Cancelled((1,)), (), 1.0)
@@ -181,7 +181,7 @@ def test_a_segment_that_cannot_be_begun_is_tried_again(tmp_path):
     assert all(path.stat().st_size for path in tmp_path.iterdir())
 
 
-def test_what_was_written_of_lines_when_the_disk_got_full_is_taken_back(tmp_path, monkeypatch):
+def test_partly_written_lines_are_removed_when_the_disk_is_full(tmp_path, monkeypatch):
     """Else the next line would stand behind half of another one."""
     write, calls = os.write, []
 
@@ -207,7 +207,7 @@ def test_what_was_written_of_lines_when_the_disk_got_full_is_taken_back(tmp_path
     assert [line["what"] for line in read(tmp_path)] == ["start", "stop", "lost"]
 
 
-def test_a_disk_that_takes_nothing_stalls_nobody(tmp_path):
+def test_a_blocked_disk_does_not_stall_the_node(tmp_path):
     """The writer hangs in a pipe that nobody reads; the node goes on, and ends."""
 
     class Pipe(Journal):
@@ -244,7 +244,7 @@ def test_a_defect_of_the_journal_does_not_reach_the_node(tmp_path):
     assert [line["ids"] for line in read(tmp_path) if "ids" in line][-1] == [1]
 
 
-def test_time_that_goes_on_is_told(tmp_path):
+def test_an_idle_journal_writes_beats(tmp_path):
     async def run() -> None:
         recorder = Journal(tmp_path, beat=0.01, flush=0.0).record(
             SETTINGS, (), asyncio.get_running_loop()

@@ -25,7 +25,7 @@ def test_the_scarcest_limits():
     assert resources.capacity(needs_of({"slots": 9})) == 0
 
 
-def test_what_is_taken_is_not_free():
+def test_taken_resources_are_not_free():
     resources = Resources.of({"slots": 8})
     needs = needs_of({"slots": 3})
     resources.take(needs, 2)
@@ -51,7 +51,7 @@ def test_jobs_that_need_nothing_have_a_bound_too():
     assert resources.fits(()) == 0
 
 
-def test_setting_aside_keeps_what_there_is_and_never_more():
+def test_setting_aside_takes_at_most_the_free_resources():
     resources = Resources.of({"slots": 2, "gpu": 1})
     spare = resources.spare()
     spare.set_aside(needs_of({"slots": 1, "gpu": 4, "tpu": 1}))
@@ -60,7 +60,7 @@ def test_setting_aside_keeps_what_there_is_and_never_more():
 
 
 @given(NEEDS, NEEDS)
-def test_within_is_said_amount_by_amount(needs, limit):
+def test_within_compares_each_amount(needs, limit):
     amounts = dict(limit)
     assert within(needs, limit) == all(n <= amounts.get(name, 0) for name, n in needs)
 

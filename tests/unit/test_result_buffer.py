@@ -13,7 +13,7 @@ def make(size: int = 100) -> tuple[ResultBuffer, list[int], bytearray]:
     return ResultBuffer(memory, mark, FILLED), mark, memory
 
 
-def test_what_was_put_there_is_found_in_order_until_it_is_cleared() -> None:
+def test_results_are_read_in_order_until_the_buffer_is_cleared() -> None:
     buffer, mark, memory = make()
     highest = 2**63 - 1
     assert buffer.put(7, Outcome.OK, b"")
@@ -27,7 +27,7 @@ def test_what_was_put_there_is_found_in_order_until_it_is_cleared() -> None:
     assert other.results() == ([8], [Outcome.CANCELLED], [b"x"])
 
 
-def test_what_finds_no_room_is_refused_and_nothing_is_harmed() -> None:
+def test_a_result_that_does_not_fit_is_refused_without_harm() -> None:
     buffer, _, _ = make(40)
     assert buffer.put(1, Outcome.OK, b"1234")
     assert not buffer.put(2, Outcome.OK, b"x" * 11)
@@ -35,7 +35,7 @@ def test_what_finds_no_room_is_refused_and_nothing_is_harmed() -> None:
     assert buffer.results() == ([1, 3], [Outcome.OK] * 2, [b"1234", b"x" * 10])
 
 
-def test_what_makes_no_sense_is_no_result() -> None:
+def test_a_broken_entry_is_not_a_result() -> None:
     buffer, mark, memory = make()
     buffer.put(1, Outcome.OK, b"good")
     behind = mark[FILLED]

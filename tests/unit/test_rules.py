@@ -215,7 +215,7 @@ def test_a_marker_that_holds_nothing_is_an_error(source, tmp_path):
         collect(tmp_path, tmp_path)
 
 
-def test_check_says_when_the_list_is_stale(tmp_path, monkeypatch, capsys, held):
+def test_check_fails_when_the_list_is_stale(tmp_path, monkeypatch, capsys, held):
     monkeypatch.setattr(build_rules, "RULES", tmp_path / "rules.toml")
     monkeypatch.setattr(build_rules, "collect", lambda tests: held)
 

@@ -62,7 +62,7 @@ def test_a_line_that_does_not_fit_keeps_its_resources_from_those_behind(queue, h
     assert started(queue) == [[2]]
 
 
-def test_what_is_left_for_others_is_what_nobody_waits_for(queue, held):
+def test_resources_that_a_waiting_job_needs_are_not_left_for_others(queue, held):
     park(queue, held, 1)
     park(queue, held, 2, kind=BIG)
     _, _, spare = queue.start(0.0)
@@ -120,7 +120,7 @@ def test_taken_jobs_are_removed_from_their_lines_only(queue, held):
     assert {lane.held for lane in queue.running.values()} == {other}
 
 
-def test_forgetting_a_manager_drops_what_waits_and_marks_what_runs(queue, held):
+def test_forgetting_a_manager_drops_waiting_jobs_and_marks_running_ones(queue, held):
     park(queue, held, 1, 2, 3)
     queue.start(0.0)
     assert [lane.number for lane in queue.forget(b"m")] == [1, 2]
@@ -134,7 +134,7 @@ def test_forgetting_a_manager_drops_what_waits_and_marks_what_runs(queue, held):
     ("mean", "places", "window"),
     [(None, 1, 0), (0.03, 8, 0), (0.02, 1, 1), (0.01, 4, 8), (0.0, 1, 1024), (1e-9, 9, 1024)],
 )
-def test_the_window_is_what_keeps_the_places_busy_for_its_time(mean, places, window):
+def test_the_window_keeps_the_places_busy_for_window_time(mean, places, window):
     settings = WorkerSettings(identity=b"w", epoch=1, window_time=0.02, window_max=1024)
     throughput = Throughput(settings, places)
     if mean is not None:

@@ -64,7 +64,7 @@ def test_of_a_worker(name: str, value: Any) -> None:
         wmp.Worker(WORKER, handlers=bytes.upper, **{name: value})
 
 
-def test_what_may_be_none_or_zero() -> None:
+def test_settings_that_may_be_none_or_zero() -> None:
     wmp.Worker(WORKER, handlers=bytes.upper, window=None, hold=0, jitter=0, lane_time=0)
     wmp.Worker(WORKER, handlers=bytes.upper, window=0, label="x" * 1024)
     wmp.Manager(reply_margin=0, expire=1)

@@ -33,7 +33,7 @@ def test_a_large_window_leaves_the_others_their_share(manager):
     assert manager.statistics().queued < 17
 
 
-def test_a_few_more_wait_here_for_who_has_many_and_go_when_it_has_fewer(manager, worker):
+def test_a_few_jobs_stay_at_the_manager_until_the_worker_has_fewer(manager, worker):
     worker.give(500, hold=5.0, window=499)
     worker.note(submit(manager, *[b"x"] * 100))
 
@@ -48,7 +48,7 @@ def test_a_few_more_wait_here_for_who_has_many_and_go_when_it_has_fewer(manager,
     assert list(take.columns.ids) == [125]  # four are left there
 
 
-def test_what_was_held_back_goes_when_those_that_waited_there_are_lost(manager, worker):
+def test_jobs_held_back_are_granted_when_the_waiting_leases_are_lost(manager, worker):
     worker.give(500, hold=5.0, window=499)
     jobs = Submitted(range(1, 101), [b"x"] * 100, Kind(), retries=0)
     worker.note(manager.handle(jobs, 0.0))
@@ -91,7 +91,7 @@ def test_a_job_of_another_kind_is_not_held_back_by_those_that_never_end(manager,
     assert take.fields[Field.ROLE] == "rare"
 
 
-def test_who_is_alone_fills_its_window(manager, worker):
+def test_a_lone_worker_fills_its_window(manager, worker):
     worker.give(500, hold=5.0, window=499)
     (take,) = sent(submit(manager, *[b"x"] * 100), Command.TAKE)
     assert len(take.columns.ids) == 100

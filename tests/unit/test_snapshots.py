@@ -233,7 +233,7 @@ WITHOUT_EFFECT = {
 
 
 @pytest.mark.parametrize("name", ["m1", "m2", "w1", "w2"])
-def test_whatever_is_not_left_out_on_purpose_makes_a_difference(name):
+def test_every_field_changes_the_snapshot_unless_it_is_listed(name):
     """Change one field after the other: the snapshot must see it."""
     net = rich()
     machine = net.nodes[name]
@@ -261,7 +261,7 @@ def test_whatever_is_not_left_out_on_purpose_makes_a_difference(name):
     assert snapshot(machine, net.now) == before
 
 
-def test_what_is_left_out_exists():
+def test_every_field_on_the_list_of_exceptions_exists():
     names = set()
     for module in pkgutil.walk_packages(wmp.core.__path__, "wmp.core."):
         for item in vars(importlib.import_module(module.name)).values():
@@ -306,7 +306,7 @@ def test_locks_sessions_and_streams_count_from_where_they_are():
     assert sent[1] < sent[2]
 
 
-def test_what_time_brings_makes_a_difference():
+def test_the_time_until_deadlines_changes_the_snapshot():
     net = rich()
     for name in ("m1", "w1"):
         machine = net.nodes[name]

@@ -28,7 +28,7 @@ def whats(events: list) -> list[str]:
     return [event.what for event in events]
 
 
-def test_both_ends_tell_one_job_from_submission_to_its_end():
+def test_manager_and_worker_have_the_story_of_a_job_to_its_end():
     net = network()
     net.connect("w1")
     net.submit("m", [b"one"])
@@ -52,7 +52,7 @@ def started(net: Network) -> None:
             net.deliver(pipe)
 
 
-def test_a_lost_lease_is_told_with_its_cause():
+def test_the_story_has_a_lost_lease_with_its_cause():
     net = network()
     net.connect("w1")
     net.submit("m", [b"one"])
@@ -98,7 +98,7 @@ def test_a_long_story_keeps_its_beginning_and_its_end():
 
 
 @pytest.mark.parametrize("owner", [b"m1", b"m2"])
-def test_jobs_of_one_number_are_told_apart_by_their_owners(owner):
+def test_stories_of_equal_job_numbers_are_kept_by_owner(owner):
     net = Network()
     for name in ("m1", "m2"):
         settings = ManagerSettings(identity=name.encode(), epoch=1)

@@ -94,7 +94,7 @@ def test_other_orders_and_cancellations_end_a_gathering(inbox: Inbox) -> None:
     assert [event.priority for event in events if isinstance(event, Submitted)] == [0, 5, 0, 0]
 
 
-def test_a_full_ledger_adds_nothing_of_what_does_not_fit(inbox: Inbox) -> None:
+def test_jobs_that_do_not_all_fit_are_not_added_at_all(inbox: Inbox) -> None:
     submissions, keeper = Submissions(inbox.append, 2), Keeper()
     submissions.add(keeper, [b"a"], TERMS)
 
@@ -106,7 +106,7 @@ def test_a_full_ledger_adds_nothing_of_what_does_not_fit(inbox: Inbox) -> None:
     assert len(submissions) == 1
 
 
-def test_who_waits_for_room_is_woken_once_for_each_place(inbox: Inbox) -> None:
+def test_one_waiting_submitter_is_woken_for_each_free_place(inbox: Inbox) -> None:
     submissions, keeper = Submissions(inbox.append, 2), Keeper()
     submissions.add(keeper, [b"a", b"b"], TERMS)
     woken: list[str] = []

@@ -30,7 +30,7 @@ def test_a_thread_is_a_daemon_with_a_name_and_none_where_there_is_none() -> None
     assert heard == [2]
 
 
-def test_what_blocks_is_done_aside_and_here_where_there_is_no_aside() -> None:
+def test_blocking_calls_run_on_a_thread_or_here_if_none_can_start() -> None:
     where: list[threading.Thread] = []
     never = threading.Event()
 

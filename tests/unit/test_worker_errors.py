@@ -106,7 +106,7 @@ def test_keys_that_are_not_known_are_ignored(worker, manager):
 
 @pytest.mark.rule("WMP-10.4")
 @pytest.mark.parametrize("command", WRONG_WAY)
-def test_what_only_workers_say_is_answered_direction(worker, manager, command):
+def test_a_command_of_workers_is_answered_with_direction(worker, manager, command):
     error = refused(worker, manager.message(command, {Field.NUMBER: 7}))
     assert error[Field.CODE] == "direction"
     assert (error[Field.ABOUT], error[Field.ABOUT_NUMBER]) == (command, 7)
@@ -184,7 +184,7 @@ def test_an_expire_of_nothing_does_not_make_the_worker_spin(worker, manager):
     assert worker.deadline() >= 0.01
 
 
-def test_every_drop_says_why(worker, manager):
+def test_every_drop_has_a_detail(worker, manager):
     strange = Message(Command.WAKE, (1, b"x"), (b"m1", 1), {})
     (drop, _) = worker.handle(Received(0, strange), 0.0)
     assert (drop.link, drop.message, drop.detail) == (

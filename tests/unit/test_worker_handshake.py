@@ -51,7 +51,7 @@ def test_a_manager_is_known_by_its_identity_not_by_its_connection():
 
 
 @pytest.mark.rule("WMP-1.6")
-def test_an_undelivered_message_concerns_nobody_else():
+def test_an_undelivered_message_affects_no_other_manager():
     from wmp.events import Undelivered
 
     worker = make(2)
@@ -249,7 +249,7 @@ def test_a_job_that_needs_much_is_not_starved_by_small_ones():
     assert (give.receiver, give.fields[Field.NEEDS]) == (b"m2", {"slots": 2})
 
 
-def test_what_a_waiting_job_does_not_need_is_not_kept_from_others():
+def test_a_waiting_job_reserves_only_the_resources_that_it_needs():
     worker = make(resources={"slots": 2, "gpu": 1})
     small, large = met(worker), met(worker, identity=b"m2")
     gpu = {"slots": 1, "gpu": 1}

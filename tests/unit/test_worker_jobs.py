@@ -101,7 +101,7 @@ def test_a_lane_may_report_in_parts(fast):
     assert worker.statistics().free == {"slots": 1}
 
 
-def test_what_a_lane_reports_twice_is_dropped(fast):
+def test_a_second_report_of_a_lane_is_dropped(fast):
     worker, manager = fast
     (run,) = runs(give(manager, b"1", b"2"))
     finish(worker, run, [2])
@@ -182,7 +182,7 @@ def test_progress_of_a_job_that_is_not_held_is_dropped(worker, manager):
     assert drop.reason == "unknown lane"
 
 
-def test_progress_is_dropped_when_nobody_acknowledges_it(worker, manager):
+def test_progress_is_dropped_while_too_much_is_unacknowledged(worker, manager):
     (run,) = runs(give(manager))
     for _ in range(1024):
         worker.handle(Reported(run.lane, 1, None, "x" * 5000), 0.0)
@@ -212,7 +212,7 @@ def test_cancel_of_a_job_that_waits_takes_it_out(worker, manager, unstarted):
 
 
 @pytest.mark.rule("WMP-6.10")
-def test_cancel_of_a_job_that_runs_interrupts_it_and_reports_what_it_reaches(worker, manager):
+def test_cancel_interrupts_a_running_job_and_its_outcome_is_reported(worker, manager):
     a, b = runs(give(manager, b"1", b"2"))
 
     actions = manager.cancel(1, 2)
@@ -226,7 +226,7 @@ def test_cancel_of_a_job_that_runs_interrupts_it_and_reports_what_it_reaches(wor
 
 
 @pytest.mark.rule("WMP-6.10")
-def test_cancel_of_what_has_not_begun_leaves_alone_what_has(fast):
+def test_cancel_unstarted_leaves_running_jobs_alone(fast):
     worker, manager = fast
     (run,) = runs(give(manager, *jobs(6)))
 

@@ -45,7 +45,7 @@ def test_a_silent_manager_is_pinged_every_interval(worker, manager):
 
 
 @pytest.mark.rule("WMP-9.1")
-def test_a_manager_that_hears_us_but_says_nothing_is_pinged(worker, manager):
+def test_a_silent_manager_is_pinged_although_messages_are_sent_to_it(worker, manager):
     """Something was sent each 0.4 s, so only the other direction is silent."""
     for tenth in range(4, 13, 4):
         manager_cancel = worker.handle(Connected(0), tenth / 10)
@@ -55,7 +55,7 @@ def test_a_manager_that_hears_us_but_says_nothing_is_pinged(worker, manager):
 
 
 @pytest.mark.rule("WMP-9.1")
-def test_a_manager_that_talks_is_pinged_when_it_hears_nothing(worker, manager):
+def test_a_talking_manager_is_pinged_when_nothing_is_sent_to_it(worker, manager):
     times = []
     for tenth in range(1, 25):
         manager.now = tenth / 10
@@ -102,7 +102,7 @@ def test_a_device_is_asked_now_and_then_for_managers_it_has_got_since(worker):
 
 
 @pytest.mark.rule("WMP-9.1")
-def test_an_idle_worker_wakes_only_for_what_it_declares(worker, manager):
+def test_an_idle_worker_has_timers_only_for_ping_ready_and_links(worker, manager):
     """PING each second; the link's timer, each three; READY, each 32."""
     ticks = 0
     for now, actions in until(worker, 100.0):
@@ -129,7 +129,7 @@ def test_a_ping_lists_all_jobs_held_for_the_manager(worker, manager):
 
 
 @pytest.mark.rule("WMP-9.9")
-def test_no_list_is_sent_when_it_could_not_say_whose_the_jobs_are(worker, manager):
+def test_ping_has_no_job_list_when_another_manager_owns_jobs(worker, manager):
     manager.owner = (b"far", 1)
     give(manager)
     (ping,) = [m for _, acts in until(worker, 1.0) for m in sent(acts, Command.PING) if m.to]
@@ -179,7 +179,7 @@ def test_a_link_behind_which_all_is_silent_is_replaced_with_backoff(worker, mana
 
 
 @pytest.mark.rule("WMP-9.4")
-def test_a_word_ends_the_backoff(worker, manager):
+def test_a_message_ends_the_backoff(worker, manager):
     for now, actions in until(worker, 60.0):
         if [a for a in actions if isinstance(a, Reconnect)]:
             last = now
@@ -205,7 +205,7 @@ def test_a_replaced_link_starts_again_with_ready_and_ping(worker, manager):
 
 
 @pytest.mark.rule("WMP-9.4")
-def test_any_word_on_a_link_keeps_it(worker):
+def test_any_message_on_a_link_keeps_the_link(worker):
     worker.handle(Connected(0), 0.0)
     stranger = ScriptedManager(worker, b"d")
     for now, actions in until(worker, 20.0):
@@ -245,7 +245,7 @@ def test_liveness_goes_on_while_a_job_runs(worker, manager):
 
 
 @pytest.mark.rule("WMP-9.6")
-def test_a_manager_of_an_older_epoch_is_told_and_not_heard(worker):
+def test_a_manager_of_an_older_epoch_gets_superseded_and_is_ignored(worker):
     worker.handle(Connected(0), 0.0)
     ScriptedManager(worker, epoch=2).pong()
     old = ScriptedManager(worker, epoch=1)
@@ -400,7 +400,7 @@ def test_misrouted_about_a_manager_ends_its_locks_and_route_and_keeps_its_jobs(w
 
 
 @pytest.mark.rule("WMP-9.12")
-def test_what_was_not_delivered_is_sent_again_when_the_link_is_back(worker, manager):
+def test_an_undelivered_message_is_sent_again_when_the_link_is_back(worker, manager):
     (run,) = runs(give(manager))
     (done,) = sent(finish(worker, run), Command.DONE)
     (drop,) = worker.handle(Undelivered(0, done), 0.0)
@@ -416,7 +416,7 @@ def test_what_was_not_delivered_is_sent_again_when_the_link_is_back(worker, mana
 
 
 @pytest.mark.rule("WMP-9.10")
-def test_an_idle_worker_says_goodbye_to_every_manager(worker, manager):
+def test_a_draining_idle_worker_sends_bye_to_every_manager(worker, manager):
     other = ScriptedManager(worker, b"m2")
     other.meet()
     actions = worker.handle(Drained(), 0.0)
@@ -427,7 +427,7 @@ def test_an_idle_worker_says_goodbye_to_every_manager(worker, manager):
 
 
 @pytest.mark.rule("WMP-9.10")
-def test_what_has_not_begun_is_handed_back_and_what_runs_is_finished():
+def test_a_draining_worker_hands_back_waiting_jobs_and_finishes_running_ones():
     worker = make(window=2, resources={"slots": 1})
     manager = met(worker)
     (run,) = runs(give(manager, b"1", b"2", b"3"))
@@ -449,7 +449,7 @@ def test_what_has_not_begun_is_handed_back_and_what_runs_is_finished():
 
 
 @pytest.mark.rule("WMP-9.10")
-def test_nobody_is_waited_for_who_is_silent(worker, manager):
+def test_a_draining_worker_does_not_wait_for_a_silent_manager(worker, manager):
     (run,) = runs(give(manager))
     worker.handle(Drained(), 0.0)
     finish(worker, run)

@@ -14,7 +14,7 @@ from wmp.testing.scripted_manager import ScriptedManager
 
 
 @pytest.mark.rule("WMP-4.1")
-def test_started_jobs_never_exceed_the_resources_whatever_comes():
+def test_started_jobs_never_exceed_the_resources():
     worker = make(resources={"slots": 2}, window=4)
     manager = met(worker)
     manager.wake(6)
@@ -115,7 +115,7 @@ def test_a_take_with_more_leaves_the_rest_locked():
 
 
 @pytest.mark.rule("WMP-4.10")
-def test_a_no_releases_what_is_left():
+def test_a_no_releases_the_rest_of_the_lock():
     worker = make(resources={"slots": 2})
     manager = met(worker)
     manager.wake(2)
@@ -146,7 +146,7 @@ def test_a_lock_without_answer_is_released_5_s_after_its_hold(hold):
 
 
 @pytest.mark.rule("WMP-4.11", "WMP-3.5")
-def test_a_manager_that_did_not_answer_is_told_that_it_need_not_wait_for_the_give():
+def test_a_manager_that_did_not_answer_a_give_gets_a_new_ready():
     """It remembers as much as there is room: nothing else would tell it."""
     worker = make(resources={"slots": 2}, lock_timeout=5.0)
     first, second = met(worker), met(worker, identity=b"m2")
@@ -190,7 +190,7 @@ def test_a_take_whose_lock_is_gone_is_refused_without_room_each_job_of_it():
 
 
 @pytest.mark.rule("WMP-4.12")
-def test_what_a_take_brings_beyond_its_lock_runs_only_if_there_is_room():
+def test_jobs_of_a_take_beyond_its_lock_run_only_if_they_fit():
     worker = make(resources={"slots": 3})
     first, second = met(worker), met(worker, identity=b"m2")
     first.wake()
@@ -427,13 +427,13 @@ def test_credit_is_kept_up_beside_held_gives_once_an_interval():
     assert ready.fields[Field.CREDIT] == 1
 
 
-def test_a_ready_of_a_worker_without_slots_counts_what_is_scarcest():
+def test_ready_of_a_worker_without_slots_counts_the_scarcest_resource():
     worker = make(resources={"gpu": 2, "memory": 64})
     ready = one(worker.handle(Connected(0), 0.0), Command.READY)
     assert ready.fields[Field.CREDIT] == 2
 
 
-def test_an_event_that_changes_nothing_says_nothing():
+def test_an_event_that_changes_nothing_causes_no_action():
     worker = make(resources={"slots": 2})
     manager = met(worker)
     manager.pong()

@@ -44,7 +44,7 @@ def at(worker, end):
     return [action for _, actions in until(worker, end) for action in actions]
 
 
-def test_what_has_waited_too_long_is_handed_back_and_the_window_closes():
+def test_jobs_that_waited_too_long_are_handed_back_and_the_window_closes():
     worker, manager = quick()
     (run,) = taken(manager, 10)
     assert list(run.ids) == [2]
@@ -58,7 +58,7 @@ def test_what_has_waited_too_long_is_handed_back_and_the_window_closes():
     worker.check_invariants()
 
 
-def test_what_comes_while_nothing_can_start_is_looked_after():
+def test_jobs_that_arrive_while_none_can_start_are_handed_back_in_time():
     worker, manager = quick()
     taken(manager, 1)
     manager.now = 1.0
@@ -82,7 +82,7 @@ def test_the_window_opens_again_once_a_job_has_ended():
     assert ready.fields[Field.CREDIT] > 1
 
 
-def test_what_its_lane_has_not_begun_is_recalled_and_handed_back():
+def test_jobs_that_their_lane_has_not_begun_are_recalled_and_handed_back():
     worker, manager = quick(lane_max=512)
     (run,) = taken(manager, 10)
     assert list(run.ids) == list(range(2, 12))
@@ -97,7 +97,7 @@ def test_what_its_lane_has_not_begun_is_recalled_and_handed_back():
     assert [list(done.columns.ids) for done in ended] == [[2]]
 
 
-def test_who_ends_jobs_keeps_those_that_wait():
+def test_a_worker_that_ends_jobs_keeps_the_waiting_ones():
     worker, manager = quick(lane_max=512)
     (run,) = taken(manager, 10)
     for place, id in enumerate(run.ids[:-1], 1):
@@ -116,7 +116,7 @@ def test_those_that_another_lane_will_come_to_are_kept():
     assert list(slow.ids) == [2]
 
 
-def test_those_that_need_what_the_slow_one_has_are_handed_back_beside_others():
+def test_jobs_that_need_the_resource_of_a_slow_job_are_handed_back():
     worker, manager = quick(resources={"slots": 1, "gpu": 1})
     gpu = {"gpu": 1}
     taken(manager, 3, needs=gpu)
@@ -145,7 +145,7 @@ def test_a_held_give_is_taken_back_before_the_jobs_are_handed_back():
     assert len(handed_back(actions)) == 9
 
 
-def test_who_was_told_how_many_are_to_wait_lets_them_wait():
+def test_a_worker_with_a_fixed_window_lets_its_jobs_wait():
     worker, manager = quick(window=9)
     taken(manager, 10)
     assert handed_back(at(worker, 3.0)) == []

@@ -89,7 +89,7 @@ def test_acks_ride_on_every_message_with_a_receiver(worker, manager):
 
 
 @pytest.mark.rule("WMP-7.2")
-def test_an_ack_says_received_although_the_message_was_refused(worker, manager):
+def test_an_ack_covers_a_message_that_was_refused(worker, manager):
     manager.no(99)
     (ping,) = sent(worker.handle(Ticked(), 1.0), Command.PING)
     assert ping.fields[Field.ACK] == 1
@@ -134,7 +134,7 @@ def test_a_new_route_gets_all_that_is_not_acknowledged():
 
 
 @pytest.mark.rule("WMP-7.3")
-def test_what_is_older_than_3_s_is_sent_again(worker, manager):
+def test_a_result_unacknowledged_for_3_s_is_sent_again(worker, manager):
     (run,) = runs(give(manager))
     finish(worker, run, now=0.5)
     resent = []
@@ -208,7 +208,7 @@ def test_a_newer_session_may_begin_with_its_first_take(worker, manager):
 
 
 @pytest.mark.rule("WMP-7.8")
-def test_a_worker_that_knows_no_session_says_so_when_it_hears_a_later_number(worker):
+def test_a_worker_without_a_session_pings_without_a_session_at_a_later_number(worker):
     worker.handle(Connected(0), 0.0)
     manager = ScriptedManager(worker, session=4)
 
