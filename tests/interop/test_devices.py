@@ -184,7 +184,7 @@ def test_a_definition_is_read_into_its_fields(folder):
         (f"[device]\n{GOOD}[device.security]", "device.security.secret is missing; expected"),
         (
             f"[device]\n{GOOD}[device.security]\nsecret = 'a'\nserver = 'b'",
-            "device.security: there is no a; make keys with: wmp keys NAME",
+            "device.security: there is no file a; make keys with: wmp keys NAME",
         ),
         (
             f"[device]\n{GOOD}[device.transport]\nlinger = 'x'",

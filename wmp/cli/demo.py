@@ -73,7 +73,7 @@ _SEEDS: Final = 1_000_000
     metavar="[DIR]",
     is_flag=False,
     flag_value="wmp-report",
-    help="Write a journal, and a report of the journal to DIR (default: wmp-report).",
+    help="Write a journal and its report to DIR (default: wmp-report).",
 )
 @click.option("-q", "--quiet", is_flag=True, help="Print errors only.")
 @verbose

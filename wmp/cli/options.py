@@ -214,6 +214,6 @@ def amounts(flag: str, pairs: tuple[str, ...]) -> dict[str, int]:
         if not name or not separator or not (amount.isascii() and amount.isdecimal()):
             raise ConfigError(f"{flag} {pair!r}: expected NAME=AMOUNT, for example gpu=2")
         if name in made:
-            raise ConfigError(f"{flag} gives {name!r} twice; give every resource once")
+            raise ConfigError(f"{flag} gives {name!r} twice; name each resource once")
         made[name] = int(amount)
     return made
