@@ -234,9 +234,7 @@ def test_draining_ends_when_its_time_is_over(manager, folder, made, number):
         worker.signal(number)
         line = worker.says("draining; waiting for at most 0.5 s for 1 jobs: ")
         assert f"job {job.id} (role 'wait') of " in line
-        assert f"job {job.id} (role 'wait')" in worker.says(
-            "the time for draining, 0.5 s, was over"
-        )
+        assert f"job {job.id} (role 'wait')" in worker.says("the drain timeout of 0.5 s ended")
         assert worker.ends() == 128 + number
         assert "Traceback" not in worker.stderr
     (folder / "go").touch()

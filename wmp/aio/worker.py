@@ -152,7 +152,7 @@ class Worker(AsyncServer[WorkerSettings]):
         self._drain_timeout: float | None = None
         self._drain_bound: asyncio.TimerHandle | None = None
         self._late = ""
-        """Which jobs were under way when the time for draining was over."""
+        """The jobs that were left at the end of the drain timeout, in words."""
 
     def connect(self, *endpoints: str) -> None:
         """Add endpoints of managers or devices, before the start; known ones are passed over.
@@ -372,7 +372,7 @@ class Worker(AsyncServer[WorkerSettings]):
             limit = "" if bound is None else f" for at most {bound:g} s"
             jobs = self._under_way()
             what = f"; waiting{limit} for {jobs}" if jobs else ""
-            logger.info("worker: draining%s; the same signal again stops at once", what)
+            logger.info("worker: draining%s; a second signal stops the worker at once", what)
             self._node.drain()
             self._bound_drain()
 
@@ -383,12 +383,12 @@ class Worker(AsyncServer[WorkerSettings]):
             self._drain_bound = loop.call_later(self._drain_timeout, self._end_drain)
 
     def _end_drain(self) -> None:
-        """Stop although jobs are under way: the time for draining is over."""
+        """Stop at the end of the drain timeout, although jobs are left."""
         if not self._node.running:
             return
         jobs = self._under_way() or "answers that no manager has acknowledged"
-        self._late = f"the time for draining, {self._drain_timeout:g} s, was over with {jobs}"
-        logger.warning("worker: %s; stopping, jobs under way go to other workers", self._late)
+        self._late = f"the drain timeout of {self._drain_timeout:g} s ended with {jobs}"
+        logger.warning("worker: %s; stopping, other workers get the jobs", self._late)
         self._node.halted(None)
 
     def _under_way(self) -> str:

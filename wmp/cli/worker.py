@@ -295,13 +295,13 @@ def _serve(
     wait: float,
     drain_timeout: float,
 ) -> int:
-    """Serve until a signal ends it, or nobody answers; return the exit code.
+    """Serve until a signal arrives or no manager answers; return the exit code.
 
     Args:
         made: The worker.
-        connect: Where it looks for managers, as far as flags say it.
-        wait: Seconds without a manager after which it gives up; 0 for never.
-        drain_timeout: Seconds for jobs under way after the first signal; 0 for any time.
+        connect: The addresses that flags name.
+        wait: Seconds without a manager after which the worker gives up; 0 for never.
+        drain_timeout: Seconds to finish jobs after the first signal; 0 for no limit.
 
     Raises:
         ConfigError: No manager has been there for ``wait`` seconds.
@@ -350,12 +350,12 @@ class _Lookout:
         self._made = made
         self._wait = wait
         self.alone = False
-        """Whether it ended the worker because no manager was there."""
+        """Whether the worker was ended because no manager answered."""
         self.failure: ThreadEnded | None = None
         """The unexpected end of the thread, which ends the worker too."""
 
     def start(self, end: Callable[[], None]) -> None:
-        """Begin to look; ``end`` drains the worker, and may be called on another thread."""
+        """Start to watch; ``end`` drains the worker, and may be called on another thread."""
 
         def failed(ended: ThreadEnded) -> None:
             self.failure = ended
@@ -364,7 +364,9 @@ class _Lookout:
 
         # A daemon: a worker that ends before it met a manager does not wait for this thread.
         if start_thread(self._look, "wmp-lookout", end, failed=failed) is None:
-            raise TransportError("no thread can be started to watch for managers; end others")
+            raise TransportError(
+                "cannot start the thread that watches for managers; end other threads or processes"
+            )
 
     def _look(self, end: Callable[[], None]) -> None:
         pause = 0.02
