@@ -143,7 +143,7 @@ def goodbye(patch: Patch) -> None:
     forget = ManagerMachine._forget
 
     def deaf(self: ManagerMachine, worker: Any, cause: str, now: float) -> None:
-        if cause != "the worker said goodbye":
+        if cause != "the worker sent BYE":
             forget(self, worker, cause, now)
 
     patch.setattr(ManagerMachine, "_forget", deaf)

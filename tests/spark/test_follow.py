@@ -42,7 +42,7 @@ def rows(where: Path, table: str) -> Counter[str]:
 def test_one_report_at_a_time_is_written_into_a_directory(make, tmp_path):
     journal, out = tmp_path / "journal", tmp_path / "out"
     journal.mkdir()
-    with alone(check_out(out)), pytest.raises(ConfigError, match="another report is being written"):
+    with alone(check_out(out)), pytest.raises(ConfigError, match="another process writes a report"):
         make(journal, out)
     with alone(check_out(out)):
         pass  # it was let go of

@@ -109,7 +109,7 @@ def test_all_that_had_not_ended_is_lost_with_its_worker_oldest_first(manager, wo
     leased(manager, worker)
     answer(worker, [2])
     worker.bye()
-    assert manager.statistics().requeued == {"the worker said goodbye": 4}
+    assert manager.statistics().requeued == {"the worker sent BYE": 4}
 
     other = ScriptedWorker(manager, b"w2", link=b"l2")
     (take,) = sent(other.give(9), Command.TAKE)

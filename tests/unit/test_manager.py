@@ -356,7 +356,7 @@ def test_a_job_whose_retries_are_used_up_is_lost_with_a_reason(manager):
         worker.give(1)
         ends = resolved(worker.bye())
 
-    assert ends == [(1, End.LOST, b"7732\nthe worker said goodbye")]
+    assert ends == [(1, End.LOST, b"7732\nthe worker sent BYE")]
     assert manager.statistics().leased == 0
 
 
@@ -622,7 +622,7 @@ def test_a_cancelled_job_never_granted_ends_once(manager):
 
 
 def test_a_payload_for_each_job_is_asked_for(manager):
-    with pytest.raises(LocalProtocolError, match="2 jobs submitted with 1 payloads"):
+    with pytest.raises(LocalProtocolError, match="2 jobs were submitted with 1 payloads"):
         manager.handle(Submitted([1, 2], [b"x"], Kind()), 0.0)
     assert manager.statistics().queued == 0
 

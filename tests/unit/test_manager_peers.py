@@ -282,7 +282,7 @@ def test_an_error_is_no_sign_of_life(manager, worker):
 
 
 @pytest.mark.rule("WMP-7.5", "WMP-9.11")
-@pytest.mark.parametrize("left", [True, False], ids=["said goodbye", "was silent"])
+@pytest.mark.parametrize("left", [True, False], ids=["sent BYE", "was silent"])
 @pytest.mark.parametrize("back", ["ready", "ping"])
 def test_a_worker_that_was_forgotten_comes_back_by_ready_or_ping_in_a_new_session(
     manager, worker, left, back
@@ -357,7 +357,7 @@ def test_a_newer_epoch_replaces_the_older(manager):
     )
     (take,) = sent(new.give(1), Command.TAKE)
     assert (take.fields[Field.NUMBER], list(take.columns.attempts)) == (1, [2])
-    assert manager.statistics().requeued == {"the worker started again": 1}
+    assert manager.statistics().requeued == {"the worker restarted": 1}
 
 
 @pytest.mark.rule("WMP-9.8")
@@ -384,7 +384,7 @@ def test_a_job_missing_from_the_held_list_is_lost_when_its_take_was_received(man
 
     worker.ping(held=[(77, 1)], ack=2)
     assert manager.statistics().queued == 2
-    assert manager.statistics().requeued == {"the worker does not hold it": 2}
+    assert manager.statistics().requeued == {"the worker does not hold the job": 2}
 
 
 @pytest.mark.rule("WMP-9.13")
@@ -515,7 +515,7 @@ def test_an_idle_worker_holds_nothing(manager, worker):
     worker.give(1)
     fields = {Field.IDLE: True, Field.ACK: 1, Field.SESSION: worker.session}
     worker.send(worker.message(Command.PING, fields))
-    assert manager.statistics().requeued == {"the worker does not hold it": 1}
+    assert manager.statistics().requeued == {"the worker does not hold the job": 1}
 
 
 # -- §10 errors

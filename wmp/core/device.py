@@ -36,7 +36,7 @@ _DISCOVERY = frozenset({Command.READY, Command.PING})
 
 @frozen
 class DeviceStatistics:
-    """What a device passed on and dropped; a snapshot."""
+    """Counts of the messages that a device passed on or dropped; a snapshot."""
 
     forwarded: Mapping[str, int]
     """Messages sent on, by command."""
@@ -142,11 +142,11 @@ class DeviceMachine:
         return [Send(local, self._passed(message, link, to[3:]))]
 
     def _undelivered(self, link: Link, message: Message) -> list[DeviceAction]:
-        """Report what could not be passed on to its sender (WMP-8.8)."""
+        """Report an undelivered message to its sender (WMP-8.8)."""
         drop = self._drop("undelivered", link, message)
         if not message.to or message.command is Command.ERROR:
             return [drop]
-        # The message is as it would have left: its last hop is ours and says where it came from.
+        # The message has our hop already: the last item of that hop is the link it came from.
         came_from = message.source[-1]
         received = evolve(message, source=message.source[:-3])
         text = "no connection, or its pipe is full"

@@ -1,4 +1,4 @@
-"""What must hold of a manager between any two events: for tests, off in production."""
+"""The invariants of a manager between any two events: for tests, off in production."""
 
 from __future__ import annotations
 

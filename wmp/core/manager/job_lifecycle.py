@@ -1,8 +1,8 @@
 """One job at its manager: its lifecycle as tables, and the record that is kept of it.
 
 Theory: a job is the manager's from submission to its end (WMP-6.1). In between it is
-queued or leased, any number of times; a lease is known by the job's attempt number, so
-that whatever comes from an older lease can be told and refused (WMP-6.2). A job whose
+queued or leased, any number of times. A lease is known by the job's attempt number, so
+that messages of an older lease are recognised and refused (WMP-6.2). A job whose
 cancellation was asked for while leased waits in ``CANCELLING`` for the worker's definite
 answer and is never granted again (WMP-6.12).
 
@@ -35,7 +35,7 @@ class JobState(IntEnum):
 
 
 class JobInput(IntEnum):
-    """What can happen to a job."""
+    """The inputs of a job's table."""
 
     GRANT = 0
     """It goes into a TAKE."""

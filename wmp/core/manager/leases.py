@@ -3,8 +3,8 @@
 Theory of operation. Most jobs are leased once and end with a result; of those nothing is kept
 a job but where it stands. A *grant* is what one TAKE took out of one batch: all of its jobs are
 leased for the first time, by one worker. Results come for many of them at once and are settled
-at once. Whatever else happens to one of them (it is cancelled, refused, lost, its time passes)
-turns the whole grant into records, once, and from there on each job goes by the table of
+at once. Any other event of one of its jobs (cancelled, refused, lost, timed out) turns the whole
+grant into records, once. From then on each job follows the table of
 :mod:`wmp.core.manager.job_lifecycle`.
 """
 
@@ -223,7 +223,7 @@ class Leases:
         return [job for _, job in sorted(worker.leases.items())]
 
     def missing(self, worker: RemoteWorker, take: int, held: Container[int]) -> list[JobRecord]:
-        """The records of what ``worker`` was given up to a TAKE and does not hold, oldest first."""
+        """Records of jobs granted to ``worker`` up to a TAKE and not in ``held``, oldest first."""
         for grant in tuple(worker.grants.values()):
             if grant.take <= take and not all(id in held for id in self.open(grant)):
                 self._break(grant)

@@ -185,7 +185,7 @@ class ManagerMachine:
             case Command.PING:
                 self._ping(worker, message, now)
             case Command.BYE:
-                self._forget(worker, "the worker said goodbye", now)
+                self._forget(worker, "the worker sent BYE", now)
 
     def _worker(self, link: Link, message: Message, now: float) -> RemoteWorker | None:
         """The sender of a message, with its newest route; None when the message is refused."""
@@ -200,7 +200,7 @@ class ManagerMachine:
                 self._outbound.drop("after goodbye", link, message)
             return None
         if worker is not None and epoch > worker.epoch:
-            self._forget(worker, "the worker started again", now)
+            self._forget(worker, "the worker restarted", now)
             worker = None
         if worker is None:
             if message.command is Command.BYE:
@@ -272,7 +272,9 @@ class ManagerMachine:
             ack = fields.get(Field.ACK, 0)
             missing = self._scheduler.leases.missing(worker, ack, held)
             if missing:
-                self._scheduler.lose_leases(worker, missing, "the worker does not hold it", now)
+                self._scheduler.lose_leases(
+                    worker, missing, "the worker does not hold the job", now
+                )
         if fields.get(Field.AGAIN) and fields.get(Field.SESSION) == worker.stream.session:
             self._outbound.replay(worker, now)
         if message.to:

@@ -1,4 +1,4 @@
-"""What a balancing policy is given and gives back. The built-in ones are in ``wmp.balance``."""
+"""Input and output of a balancing policy. ``wmp.balance`` has the built-in policies."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["Jobs", "Offer", "Policy", "in_order"]
 
 @frozen
 class Jobs:
-    """What waits: ``count`` jobs of one kind."""
+    """Waiting jobs: ``count`` jobs of one kind."""
 
     role: str
     needs: Mapping[str, int]
@@ -32,8 +32,8 @@ class Offer:
     resources: Mapping[str, int]
     """All that it has."""
     headers: Mapping[str, Any]
-    """What the worker's application says of it (``headers=`` of a worker): the fields of its
-    newest READY that have text keys."""
+    """Headers of the worker's application (``headers=`` of a worker): the fields of its newest
+    READY that have text keys."""
     room: int
     """Jobs it would take now."""
     spare: int

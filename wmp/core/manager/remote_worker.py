@@ -1,4 +1,4 @@
-"""What a manager remembers of one worker: route, READY, open GIVEs, leases, numbering.
+"""The memory of a manager about one worker: route, READY, open GIVEs, leases, numbering.
 
 Kept per identity (WMP-1.8), for one epoch and one session. The route is that of the newest
 message.
@@ -92,7 +92,7 @@ class RemoteWorker:
     """When it was last woken or given jobs, as a count of such events; 0 for never."""
     done: int = 0
     offer_cache: Offer | None = None
-    """What a policy is shown; None once anything in it has changed."""
+    """The offer for policies; None after a change of its content."""
 
     def offer(self) -> Offer:
         """The worker as a policy is shown it."""
@@ -102,7 +102,7 @@ class RemoteWorker:
         return offer
 
     def fresh_offer(self) -> Offer:
-        """An offer made of what is remembered now."""
+        """Make an offer of the present state."""
         room, waiting = self.credit, self.window
         for give in self.gives.values():
             room += give.want
@@ -144,7 +144,7 @@ class RemoteWorker:
 
     @property
     def mark(self) -> tuple[bytes, int, int]:
-        """What a refusal is remembered against (WMP-6.5)."""
+        """The mark that a refused job remembers: identity, session, reports (WMP-6.5)."""
         return self.identity, self.stream.session, self.room_reports
 
 

@@ -73,8 +73,8 @@ class Requeue:
         """Void one lease (WMP-6.4, 6.15, 6.17); returns the queue in which the job waits, if any.
 
         Args:
-            text: What a submitter is shown when the job ends by this.
-            cause: What is counted when the job is queued again.
+            text: Cause for the submitter, if the job ends.
+            cause: Cause to count, if the job is queued again.
         """
         job.lost += worker.stream.left(job.take)
         cancelling = job.state is JobState.CANCELLING

@@ -64,8 +64,8 @@ class Scheduler:
     def submit(self, event: Submitted, now: float) -> None:
         """Queue k new jobs and offer them."""
         if len(event.ids) != len(event.payloads):
-            text = f"{len(event.ids)} jobs submitted with {len(event.payloads)} payloads"
-            raise LocalProtocolError(f"{text}; hand in one for each")
+            text = f"{len(event.ids)} jobs were submitted with {len(event.payloads)} payloads"
+            raise LocalProtocolError(f"{text}; submit one payload for each job")
         if not event.ids:
             return
         queue = self.queues.get(event.kind)
@@ -103,14 +103,14 @@ class Scheduler:
         job.step(JobInput.EXPIRE)
         if was is JobState.QUEUED:
             self._leave_queue(job)
-            self.leases.end(job, End.TIMEOUT, b"its time passed while it waited for a worker")
+            self.leases.end(job, End.TIMEOUT, b"timed out before a worker took the job")
         elif job.holder is not None:
             worker = self.leases.workers[job.holder]
             if was is JobState.LEASED:
                 self._send_cancel(worker, [job], now)
             self.leases.release(worker, job)
             where = worker.label or worker.identity.hex()
-            self.leases.end(job, End.TIMEOUT, f"its time passed at worker {where}".encode())
+            self.leases.end(job, End.TIMEOUT, f"timed out at worker {where}".encode())
 
     # -- the jobs that have not ended
 
@@ -258,7 +258,7 @@ class Scheduler:
     # -- offering
 
     def offer(self, queue: Queue, now: float) -> None:
-        """Serve open GIVEs with what waits in ``queue``, then wake others for the rest."""
+        """Serve open GIVEs with the jobs of ``queue``, then wake other workers for the rest."""
         if queue.waiting:
             for worker, share in self.selection.to_serve(queue):
                 for give in worker.gives_for(queue):

@@ -1,4 +1,4 @@
-"""What a manager holds and did, for people and programs: snapshots that change nothing."""
+"""Statistics of a manager for people and programs: snapshots that change nothing."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class WorkerRow:
 
 @frozen
 class ManagerStatistics:
-    """What a manager holds and did; a snapshot."""
+    """Jobs, workers and counts of a manager; a snapshot."""
 
     queued: int
     leased: int

@@ -1,8 +1,8 @@
 """WorkerSelection: which workers are woken for jobs that wait, and whose open GIVEs are served.
 
-Workers are grouped by what they offer (roles and resources). A fleet has few such profiles and
-many workers, so finding candidates for a job costs by the profiles that exist and the
-candidates asked for, not by the workers that wait. A policy of the user puts them in order.
+Workers are grouped by profile: their roles and resources. A fleet has few profiles and many
+workers. The search for candidates takes time for the profiles and the wanted candidates, not
+for the waiting workers. A policy of the user orders the candidates.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _LEAST = 8
 """Jobs that may always wait at a worker, within its window: fewer cost a message each."""
 
 _PART = 4
-"""What part of the jobs that wait at a worker another message to it must bring."""
+"""Divisor: another message to a worker must bring this part of the jobs that wait there."""
 
 _ALL = 1 << 62
 

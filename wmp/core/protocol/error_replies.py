@@ -23,10 +23,10 @@ def refusal(
     Args:
         me: (identity, epoch) of the node that answers.
         link: Where the message came from, and the answer goes.
-        message: What is refused.
+        message: The refused message.
         code: A word of :class:`~wmp.message.ErrorCode`.
-        text: What was seen and what was expected.
-        peer: Whom the error is about, when that is not the message as such.
+        text: The value seen and the value expected.
+        peer: The peer that the error is about, if it is not about the message as such.
     """
     if message.command is Command.ERROR:
         return []
@@ -42,13 +42,13 @@ def garbled(me: Peer, link: Link, error: DecodeError) -> list[Send]:
 
 
 def about(message: Message) -> Peer | None:
-    """Whom a received ERROR is about, None when it does not say."""
+    """Return the peer that a received ERROR is about, None if the ERROR names none."""
     peer = message.fields.get(Field.ABOUT_PEER)
     return None if peer is None else (peer[0], peer[1])
 
 
 def whom(message: Message) -> Peer | None:
-    """Whom a message was meant for, None when it does not say."""
+    """Return the peer that ``to`` names, None if ``to`` names none."""
     match message.to:
         case (*_, int(epoch), bytes(identity)):
             return identity, epoch

@@ -1,4 +1,4 @@
-"""What a manager or a worker sends: addressed, stamped, and kept while it is numbered.
+"""Outbound messages of a manager or a worker: addressed, stamped, and kept if numbered.
 
 Numbered messages (spec §7) are kept in the stream of their receiver and sent again from there.
 A message that may not be acted on is dropped, counted, and answered with ERROR (spec §10).
@@ -98,7 +98,7 @@ class Outbound(Generic[_Receiver, _Action]):
         """Refuse a message to another node, or to an earlier epoch of this one (WMP-9.6).
 
         Args:
-            node: What this node is: ``manager`` or ``worker``.
+            node: Kind of this node: ``manager`` or ``worker``.
         """
         identity, epoch = self.me
         match message.to:

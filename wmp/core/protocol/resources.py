@@ -28,7 +28,7 @@ def within(needs: Needs, limit: Needs) -> bool:
 
 @define(eq=False)
 class Resources:
-    """What there is in all and what of it is free.
+    """The total amounts of resources, and the free part.
 
     Besides the named amounts every job takes one *place*, of which there are as many as a
     message may have jobs. Without it, jobs that need nothing would have no bound at all.
@@ -101,7 +101,7 @@ class Resources:
 
     @property
     def used(self) -> dict[str, int]:
-        """What is locked or in use, by name."""
+        """Amounts that are locked or in use, by name."""
         return {name: amount - self.free[name] for name, amount in self.total.items()}
 
     def check(self) -> None:

@@ -1,4 +1,4 @@
-"""What can be set on a machine. All times are seconds."""
+"""The settings of the machines. All times are seconds."""
 
 from __future__ import annotations
 
@@ -50,16 +50,16 @@ class WorkerSettings:
     label: str = ""
     roles: tuple[str, ...] = (DEFAULT_ROLE,)
     headers: Mapping[str, Any] = field(factory=dict)
-    """What the application says of this worker to the policies of managers, in every READY."""
+    """Headers of the application for the policies of managers, sent in every READY."""
     resources: Mapping[str, int] = field(factory=lambda: {"slots": 1})
-    """What there is in all; started jobs never exceed it."""
+    """All resources of the worker; started jobs never exceed them."""
     window: int | None = None
     """Jobs taken beyond resources. None: as many as ``window_time`` of work, 0 when slow."""
     window_time: float = 0.02
     window_max: int = 4096
     patience: float = 0.25
-    """How long jobs may wait here while none of those before them ends. What has waited longer is
-    handed back, at most once in this time; not where ``window`` says how many are to wait."""
+    """How long jobs may wait here while no job before them ends. Jobs that waited longer are
+    handed back, at most once in this time. With a fixed ``window`` no job is handed back."""
     lane_time: float = 0.005
     """Jobs are started in bundles that take about this long together."""
     lane_max: int = 512

@@ -1,8 +1,8 @@
 """The story of a job: what happened to one job at one machine, as a list of events.
 
-A story is a function of what crosses a machine's boundary: the events that the machine takes and
-the actions that it returns. Nothing inside the machines writes it, so it cannot forget a case,
-and it costs nothing while no story is kept.
+A story is computed from the events that a machine takes and the actions that it returns. No code
+inside the machines writes a story, so no case can be forgotten, and a machine without stories
+has no cost.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class StoryEvent:
     at: float
     """Seconds on the clock of the machine's ``now``."""
     what: str
-    """What happened, in a past participle: ``submitted``, ``TAKE sent``, ``ended``."""
+    """Name of the event, with a past participle: ``submitted``, ``TAKE sent``, ``ended``."""
     peer: Peer | None = None
     """(identity, epoch) of the other end of a message; None when there was no message."""
     attempt: int = 0
@@ -75,7 +75,7 @@ class Stories:
     Args:
         most: Jobs whose stories are kept; the oldest story makes room for a new one.
         me: (identity, epoch) of the machine, if it is a manager; None at a worker, whose jobs
-            are told apart by the manager that owns them.
+            are kept by the manager that owns them.
     """
 
     most: int

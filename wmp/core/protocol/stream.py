@@ -1,8 +1,8 @@
 """Numbered streams: both directions of one (manager, worker) pair in one session (spec §7).
 
-What leaves is numbered, kept until it is acknowledged and sent again from there; what
-arrives is accepted strictly in order. Who resends when, and over which route, is the
-machine's business.
+Sent messages are numbered, kept until they are acknowledged, and sent again from the stream.
+Received messages are accepted strictly in order. The machine decides when to resend, and over
+which route.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ __all__ = ["Arrival", "Kept", "Stream"]
 
 
 class Arrival(Enum):
-    """What a number means to the receiver (WMP-7.1)."""
+    """Meaning of a received number (WMP-7.1)."""
 
     NEXT = "next"
     DUPLICATE = "duplicate"
@@ -41,7 +41,7 @@ class Kept:
     size: int
     """Payload bytes."""
     sends: int = 0
-    """How often it was sent: 0, 1, or 2 for more. What did not leave the first time counts as 0."""
+    """How often the message was sent: 0, 1, or 2 for more. An undelivered first try counts as 0."""
 
 
 @define(eq=False)

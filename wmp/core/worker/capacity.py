@@ -54,7 +54,7 @@ class Capacity:
         self._woke = manager
         if role not in settings.roles or not self.executions.resources.capacity(needs):
             # Such jobs would wait for ever. An older WAKE, which can be served, stays.
-            detail = f"jobs of role {role!r} with needs {dict(needs)} can never run here"
+            detail = f"this worker can never run jobs of role {role!r} with needs {dict(needs)}"
             self.outbound.drop("wake in vain", link, message, detail)
             return
         if self.executions.draining:

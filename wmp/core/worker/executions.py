@@ -161,7 +161,7 @@ class Executions:
         if len(set(ids)) != len(ids) or (held and not held.attempts.keys().isdisjoint(ids)):
             rows = (held or HeldJobs(identity, owner)).new_rows(ids, attempts)
             if len(rows) < len(ids):
-                text = f"{len(ids) - len(rows)} of {len(ids)}"
+                text = f"{len(ids) - len(rows)} of {len(ids)} jobs"
                 self.outbound.drop("job held already", link, message, text)
             ids, attempts = [ids[row] for row in rows], [attempts[row] for row in rows]
             payloads = [payloads[row] for row in rows]
@@ -270,7 +270,9 @@ class Executions:
         manager = self.outbound.links.managers[held.manager]
         assert manager.stream is not None
         if len(manager.stream.kept) >= _STATUS_KEPT:
-            self.outbound.drop("too much status", detail="the manager acknowledges too slowly")
+            self.outbound.drop(
+                "too much status", detail="the manager has not acknowledged earlier messages"
+            )
             return
         text = event.text
         if text is not None:
@@ -389,7 +391,7 @@ class Executions:
         """The lane, and those of ``ids`` that have not ended there; the others are dropped."""
         lane = self._queue.running.get(number)
         if lane is None:
-            self.outbound.drop("unknown lane", detail=f"lane {number} has no jobs left")
+            self.outbound.drop("unknown lane", detail=f"lane {number} has no open jobs")
             return None, ()
         if len(ids) == len(lane.ids) and list(ids) == list(lane.ids):
             return lane, ids  # the usual case
@@ -397,7 +399,9 @@ class Executions:
         if len(each) == len(ids) and each.keys() <= lane.ids.keys():
             return (lane, ids) if ids else (None, ())
         known = [job for job in each if job in lane.ids]
-        self.outbound.drop("unknown job", detail=f"{len(ids) - len(known)} not on lane {number}")
+        self.outbound.drop(
+            "unknown job", detail=f"{len(ids) - len(known)} jobs are not on lane {number}"
+        )
         return (lane, known) if known else (None, ())
 
     def _end(
@@ -411,7 +415,7 @@ class Executions:
         """Jobs of a lane ended: answer them."""
         self._queue.end(lane, ids)
         if lane.lost:
-            text = f"{len(ids)} jobs of a lost session"
+            text = f"results of {len(ids)} jobs of a lost session"
             self.outbound.drop("superseded result", detail=text)
             return
         held = lane.held
