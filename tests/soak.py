@@ -208,7 +208,7 @@ def totals(pieces: Sequence[Figures]) -> Figures:
 
 
 def reached(found: Figures) -> dict[str, int]:
-    """Of each figure that a whole run wants: what it has come to."""
+    """Return the value of each figure that a whole run needs."""
     faults = found.get("schedules", {}).get("faults", {})
     worlds = found.get("states", {}).get("worlds", {})
     return {

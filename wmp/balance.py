@@ -73,7 +73,7 @@ def most_free(jobs: Jobs, offers: Sequence[Offer]) -> Sequence[Offer]:
 
 
 def by_role(policies: Mapping[str, Policy], default: Policy = least_recently_used) -> Policy:
-    """Another policy for each role."""
+    """Make a policy that uses the policy of each job's role."""
 
     def choose(jobs: Jobs, offers: Sequence[Offer]) -> Sequence[Offer]:
         return policies.get(jobs.role, default)(jobs, offers)

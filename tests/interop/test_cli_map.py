@@ -273,7 +273,7 @@ def test_log_lines_appear_above_the_progress_bar(worker):
     seen = on_a_terminal(*spread("--verbose"), lines=b"bad\nslow\n", code=1)
     (line,) = [line for line in seen.split(b"\n") if b"wmp: stdin:1: Traceback" in line]
 
-    # The line of the bar is wiped before.
+    # The progress bar is erased first.
     assert b"/2" not in line.rpartition(b"\x1b[2K")[2]
 
 

@@ -265,7 +265,7 @@ def test_a_signal_while_handlers_are_imported_is_not_forgotten(folder):
     )
     argv = ("worker", "slow:shout", "--connect", "ipc://first", "--pool", "process")
     with program(*argv) as worker:
-        wait_until((folder / "begun").exists)  # the process of the pool imports it
+        wait_until((folder / "begun").exists)  # the process of the pool imports the module
         worker.signal(signal.SIGTERM)
         worker.says("draining")
         (folder / "go").touch()

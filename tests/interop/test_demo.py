@@ -61,7 +61,7 @@ def test_no_kill_kills_no_worker():
 
 
 def test_a_wrong_result_is_found(monkeypatch, capfd):
-    """The demo can fail: one result that is not the one computed here."""
+    """The demo fails if one result differs from its own."""
     names = demo_runner.source_files(10)
     wrong = Path(names[7]).read_bytes()
 

@@ -1,4 +1,4 @@
-"""The last moments of a node: nobody is left waiting, nothing is left open or turning."""
+"""The end of a node: no caller is left waiting, no socket open, no thread running."""
 
 from __future__ import annotations
 

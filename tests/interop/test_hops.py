@@ -19,7 +19,7 @@ pytestmark = pytest.mark.interop
 
 
 def test_a_job_passes_few_files_and_functions():
-    # A process of its own: coverage and debuggers use the same hook as the script.
+    # A separate process, because coverage and debuggers use the same hook as the script.
     run = subprocess.run(
         [sys.executable, "-m", "benchmarks.hops", "--json"],
         cwd=ROOT,

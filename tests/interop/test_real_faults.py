@@ -390,7 +390,7 @@ def test_an_idle_worker_works_within_three_intervals_of_its_managers_return(
         wait_until(lambda: manager.ask()["workers"] == [["w"]], "the worker is there, idle")
         manager.kill()
         if not known:
-            # Nor may the worker wait until it gives the old one up.
+            # The worker must not wait for the end of the old manager's `expire` either.
             config["managers"][0]["options"] |= {"identity": f"m{index}", "expire": 60.0}
         back = manager.start(**config)["at"]
         manager.tell(manager=0, submit=[index], role="work")
@@ -544,7 +544,7 @@ def test_thousands_of_peers_that_come_and_go_leave_the_machine_flat(peers: int) 
         if batch % 40 == 39:
             gc.collect()
             marks.append(sys.getallocatedblocks())
-    # Epochs of those that are gone are remembered, ten thousand of them.
+    # The manager remembers the epochs of ten thousand gone workers.
     assert len(machine._gone) == min(peers, 10_000)
     print(f"blocks of memory after each 20,000 peers: {marks}")
     assert not marks or marks[-1] - marks[0] < 2_000, marks

@@ -358,7 +358,7 @@ def test_ctrl_c_ends_every_waiting_call(what: str) -> None:
 
 
 def test_a_signal_that_another_thread_receives_ends_the_node() -> None:
-    """Python's own handlers would wait until the main thread comes back, which it does not."""
+    """Python's own signal handlers run on the main thread only, which is blocked here."""
     script = textwrap.dedent("""
         import signal, sys, threading, wmp
 

@@ -1,4 +1,4 @@
-"""The same over tcp, ipc and inproc; what cannot be bound or connected; CURVE."""
+"""Jobs over tcp, ipc and inproc; errors of bind and connect; CURVE."""
 
 from __future__ import annotations
 
@@ -282,7 +282,7 @@ def test_curve_keeps_out_peers_without_keys() -> None:
         Peer(manager.endpoints[0]) as plain,
         wmp.Worker(*manager.endpoints, handlers=bytes.upper, security=mine),
     ):
-        # libzmq takes nothing from it any more once its handshake was refused.
+        # After a refused handshake libzmq accepts nothing from the peer.
         plain.socket.sndtimeo = 100
         with contextlib.suppress(zmq.Again):
             plain.ready(credit=100)

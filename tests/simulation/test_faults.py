@@ -261,7 +261,7 @@ def test_a_machine_that_raises_is_a_crash(monkeypatch):
 
 
 def test_an_older_process_that_does_not_stop_is_found(monkeypatch):
-    """Nobody tells the older of two that it is superseded."""
+    """The older of two processes receives no ERROR superseded."""
     monkeypatch.setattr("wmp.core.protocol.error_replies.refusal", lambda *rest: [])
     seed = next(s for s in range(100) if World(seed=s).topology.double in ("w1", "w2"))
     strike = Strike(1.0, Fault.IDENTITY_COLLISION, 0.5, 0.5, 0.5)

@@ -1,4 +1,4 @@
-"""From the lines alone, a worker's locks and jobs can be followed from step to step."""
+"""A reader can follow a worker's locks and jobs from step to step by the lines alone."""
 
 from __future__ import annotations
 

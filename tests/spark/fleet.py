@@ -23,9 +23,9 @@ MANAGERS, WORKERS = ("m1", "m2"), ("w1", "w2")
 
 @define(eq=False)
 class Fleet(Network):
-    """m1 and m2; w1 is connected to both, w2 to a device that is: with journals.
+    """Managers m1 and m2, a worker w1 at both, and a worker w2 behind a device; all with journals.
 
-    Identities end in the fleet's number, so that many can be in one journal.
+    Identities end in the fleet's number, so that one journal can hold many fleets.
     """
 
     number: int = 0

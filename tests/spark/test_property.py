@@ -65,7 +65,7 @@ def submit(count=1, *, timeout=None, retries=0):
 
 GIVE, TAKE, DONE = (("until", c, "stay") for c in (Command.GIVE, Command.TAKE, Command.DONE))
 KNOWN = [
-    # A TAKE comes when its lock has timed out, and runs all the same.
+    # A TAKE comes after its lock timed out; its jobs run nevertheless.
     [submit(3), TAKE, ("wait", 2.5), FLOW, ("settle",)],
     [submit(4), GIVE, ("flow", 4), TAKE, ("wait", 2.5), FLOW, ("settle",)],
     # The worker starts again, and again: a lease is lost and granted anew, the other is spent.
@@ -79,7 +79,7 @@ KNOWN = [
     # The time of a job is over while its result is on its way, and while it waits.
     [submit(4, timeout=0.5), FLOW, ("finish", 0, OK), DONE, ("wait", 2.5), ("settle",)],
     [submit(1, timeout=0.5), FLOW, ("wait", 0.6), ("settle",)],
-    # Answered twice: what ran it died, and then it is not held any more.
+    # The job is answered twice: its process died, and later the worker no longer holds the job.
     [submit(2, timeout=0.5), FLOW, ("finish", 0, Outcome.LOST), DONE, ("wait", 0.6), ("settle",)],
     # Cancelled while queued, while it runs, when its result is on its way, and after its end.
     [submit(4), ("cancel", 3), FLOW, ("cancel", 0), FLOW, ("finish", 0, OK), ("settle",),
@@ -108,7 +108,7 @@ def what_happens(folder, stories):
         fleet = Fleet(number=number, journals=Journals(folder), seen=seen)
         for step in story:
             fleet.step(*step)
-        # As if all were killed now: jobs and locks need not have come to an end.
+        # All nodes count as killed now: jobs and locks may be open.
         fleet.journals.close(lambda name: False)
     return seen
 

@@ -554,7 +554,7 @@ def test_a_worker_that_keeps_refusing_is_asked_less_and_less_often(manager, work
             attempt = takes[0].columns.attempts[0]
             worker.done([1], outcome=Outcome.REFUSED, attempt=attempt)
     assert given == [1, 2, 4, 8, 16, 32, 64]
-    assert not sent(worker.ready(1), Command.WAKE)  # there is nothing for it yet
+    assert not sent(worker.ready(1), Command.WAKE)  # no job may go to this worker yet
 
 
 @pytest.mark.rule("WMP-6.5")

@@ -64,7 +64,7 @@ def test_a_job_whose_process_died_is_answered_lost_with_the_cause(fast):
     assert (done.columns.ids, done.columns.outcomes) == (run.ids[:1], [Outcome.LOST])
     assert done.columns.payloads == [b"killed"]
 
-    # Those behind it are still the lane's, and it ends them.
+    # The lane still has the later jobs, and ends them.
     (rest,) = dones(finish(worker, run, run.ids[1:]))
     assert [outcome for _, _, outcome in rest] == [Outcome.OK, Outcome.OK]
 

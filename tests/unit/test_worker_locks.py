@@ -446,7 +446,7 @@ def test_a_give_that_was_lost_is_found_by_the_next_pong():
     worker = make(hold=5.0)
     manager = met(worker)
     assert worker.statistics().locks == 1
-    manager.pong(lock=None)  # an answer from before the GIVE: there was no PING since
+    manager.pong(lock=None)  # this PONG answers a PING that was sent before the GIVE
     assert worker.statistics().locks == 1
 
     manager.now = 1.0
@@ -454,7 +454,7 @@ def test_a_give_that_was_lost_is_found_by_the_next_pong():
     actions = manager.pong(lock=None)
 
     assert reasons(actions) == ["GIVE was lost"]
-    again = one(actions, Command.GIVE)  # the place is free, and offered again
+    again = one(actions, Command.GIVE)  # the freed place is offered again
     assert fields(again, Field.LOCK, Field.WANT) == (2, 1)
 
 

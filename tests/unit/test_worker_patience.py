@@ -40,7 +40,7 @@ def handed_back(actions):
 
 
 def at(worker, end):
-    """All that it does at its alarms until then."""
+    """Return the worker's actions at all its deadlines until ``end``."""
     return [action for _, actions in until(worker, end) for action in actions]
 
 

@@ -1,4 +1,4 @@
-"""``wmp demo``: the whole of it at work on this machine, and what is killed in the middle."""
+"""``wmp demo``: managers, a device and workers on this machine, with a kill in the middle."""
 
 from __future__ import annotations
 

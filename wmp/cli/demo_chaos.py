@@ -1,4 +1,4 @@
-"""The course of ``wmp demo --chaos``: everything is killed in turn, and nothing is lost."""
+"""The course of ``wmp demo --chaos``: every process is killed in turn, and no job is lost."""
 
 from __future__ import annotations
 

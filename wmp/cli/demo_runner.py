@@ -94,10 +94,10 @@ class DemoRunner:
     _unchecked: deque[tuple[str, list[Any]]] = field(factory=deque)
 
     def run(self) -> None:
-        """Start everybody, spread the files, kill one, wait for all results.
+        """Start all processes, spread the files, kill one worker, wait for all results.
 
         Raises:
-            WMPError: A process died by itself, or nothing happened for too long.
+            WMPError: A process ended unexpectedly, or there was no progress for too long.
         """
         self._say(f"starting 2 managers, 1 device, {self.count} workers")
         self._start()

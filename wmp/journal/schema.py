@@ -77,7 +77,7 @@ class Column:
     on: str
     """The lines that have the column, in words."""
     doc: str
-    """Its meaning, with its unit."""
+    """Meaning of the column, with its unit."""
 
 
 _I, _T, _B = Type.INTEGER, Type.TEXT, Type.TRUTH

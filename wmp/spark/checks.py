@@ -112,7 +112,7 @@ def double_booking(events: DataFrame, spans: DataFrame) -> DataFrame:
 def _streams(events: DataFrame) -> DataFrame:
     """Numbers start at 1 in a session and grow by 1 (WMP-7.1)."""
     sent = events.where((F.col("what") == "send") & F.col("number").isNotNull())
-    # A device passes numbers on and has no stream: it has not made the message.
+    # A device passes on the numbers of other nodes and has no stream of its own.
     own = sent.where((F.col("source") == F.col("node")) & (F.col("source_epoch") == F.col("epoch")))
     before = (
         Window.partitionBy(*_PROCESS, "target", "target_epoch", "session")

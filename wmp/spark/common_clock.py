@@ -16,7 +16,7 @@ def on_common_clock(
     """Turn µs of monotonic clocks into timestamps.
 
     Args:
-        frame: With processes in columns ``x`` and ``x_epoch``.
+        frame: A frame with processes in columns ``x`` and ``x_epoch``.
         nodes: The table of that name.
         times: For each ``x`` which columns are on its clock. Where there is no journal of ``x``
             there is no time either.

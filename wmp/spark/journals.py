@@ -81,10 +81,10 @@ def read_lines(spark: SparkSession, segments: Sequence[str]) -> DataFrame:
 
 
 def _lines_of(batches: Iterator[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
-    """Runs at a worker: the lines of files, a batch at a time."""
+    """Read the lines of files in batches; runs at a worker of Spark."""
     for batch in batches:
         for path in batch.column(0).to_pylist():
-            # The dot goes when it is finished; it is the same segment.
+            # A finished segment loses the dot of its name.
             name, lines = path.rpartition("/")[2].removeprefix("."), []
             with open(path, "rb") as file:
                 for line in file:

@@ -54,7 +54,7 @@ class _List:
 
     @property
     def more(self) -> int:
-        """How many rows are left out."""
+        """Number of the rows that are not shown."""
         return max(len(self.all_rows) - _MOST, 0)
 
 

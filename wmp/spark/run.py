@@ -99,7 +99,7 @@ class PipelineResult:
 
     tables: Tables
     violations: int
-    """Certain ones."""
+    """Number of the certain violations."""
     uncertain: int
     """Those that gaps in the journals may explain."""
     summary: dict[str, float]
@@ -130,7 +130,7 @@ def build(
 def build_from(
     spark: SparkSession, lines: DataFrame, out: str | Path, *, progress: Progress | None = None
 ) -> PipelineResult:
-    """As :func:`build`, of lines as :func:`wmp.spark.journals.read_lines` has them."""
+    """Do as :func:`build`, from lines of :func:`wmp.spark.journals.read_lines`."""
     aside = ThreadPoolExecutor(1, "wmp-aside")
     run = _Run(Tables(spark, str(out)), progress, aside)
     try:

@@ -1,4 +1,4 @@
-"""Spark, started so that it works: interpreter, Java, addresses, and no noise.
+"""Starts Spark with the right interpreter, Java and addresses, and without noise.
 
 A session that somebody else started serves as well: no function of the pipeline asks for one.
 """

@@ -77,7 +77,7 @@ class JournalSource(DataSource):  # type: ignore[misc]
         return "wmp"
 
     def schema(self) -> str:
-        """Of the table ``events``, or of lines."""
+        """Return the schema of the table ``events``, or of plain lines."""
         return LINES if _Asked(self.options).lines else ddl("events")
 
     def reader(self, schema: StructType) -> DataSourceReader:
@@ -200,7 +200,7 @@ class _JournalRows(DataSourceReader):  # type: ignore[misc]
         return parts or [_Part(None)]
 
     def read(self, partition: InputPartition) -> Iterator[pyarrow.RecordBatch]:
-        """Runs at a worker."""
+        """Read one part of a journal; runs at a worker of Spark."""
         assert isinstance(partition, _Part)
         return iter(()) if partition.span is None else self._asked.read(partition.span)
 
@@ -246,7 +246,7 @@ class _Stream(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ign
         ]  # fmt: skip
 
     def read(self, partition: InputPartition) -> Iterator[pyarrow.RecordBatch]:
-        """Runs at a worker."""
+        """Read one part of a journal; runs at a worker of Spark."""
         assert isinstance(partition, _Part)
         assert partition.span is not None
         return self._asked.read(partition.span)

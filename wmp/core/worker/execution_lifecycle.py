@@ -79,8 +79,8 @@ TRANSITIONS: Final[Mapping[tuple[ExecutionState, ExecutionInput], ExecutionState
 """The state that follows from each state by each input."""
 
 _NOT_HELD = "not held: answered cancelled at once"
-_NOT_BEGUN = "no lane has it"
-_BEGUN = "a lane has it: only its handler can end it"
+_NOT_BEGUN = "no lane has the job"
+_BEGUN = "a lane has the job: only its handler can end the job"
 
 IGNORED: Final[Mapping[tuple[ExecutionState, ExecutionInput], str]] = {
     (_S.ABSENT, _I.START): "nothing to start",

@@ -84,7 +84,7 @@ TRANSITIONS: Final[Mapping[tuple[LockState, LockInput], LockState]] = {
 """The state that follows from each state by each input."""
 
 _LATE_TAKE = "late: the jobs run if there is room and are refused if not"
-_GIVEN = "numbers only grow: a GIVE never uses one again"
+_GIVEN = "lock numbers only grow: no GIVE uses a number again"
 
 IGNORED: Final[Mapping[tuple[LockState, LockInput], str]] = {
     # A TAKE is a lease whatever became of the lock: it is never simply dropped (WMP-4.12).
