@@ -33,7 +33,7 @@ def test_a_result_that_is_too_large_fails_its_job_alone(pool: str) -> None:
     ):
         jobs = [manager.submit(str(size)) for size in (5, TOO_MUCH, Limits.COLUMNS, 7)]
 
-        with pytest.raises(wmp.JobFailed, match=f"ResultTooLarge.*{TOO_MUCH} bytes.*at most"):
+        with pytest.raises(wmp.JobFailed, match=f"ResultTooLarge.*{TOO_MUCH} bytes.*the limit is"):
             jobs[1].result(WAIT)
         assert [len(jobs[place].result(WAIT)) for place in (0, 2, 3)] == [5, Limits.COLUMNS, 7]
         assert manager.statistics().requeued == {}
