@@ -241,7 +241,7 @@ class Finder(ast.NodeVisitor):
 
 
 def mutants(only: Sequence[str] = MUTATED) -> list[Mutant]:
-    """All there are, file by file."""
+    """Return all mutants, file by file."""
     found = []
     for place in only:
         path = ROOT / place
@@ -277,7 +277,7 @@ SLOW = ("test_command", "test_docs", "test_pool", "test_project", "test_rules", 
 
 
 def stages(path: str) -> list[tuple[str, list[str]]]:
-    """Name and command of each for a mutant of this file: what is quick and near comes first."""
+    """Return name and command of each stage for a mutant of this file, quick tests first."""
     pytest = [sys.executable, "-m", "pytest", "-x", "-q", "-n0", "-p", "no:cacheprovider"]
     worlds = [sys.executable, "-m", "wmp.testing", "--seeds"]
     package = path.rpartition("/")[0].replace("/", ".")

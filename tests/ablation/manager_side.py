@@ -114,7 +114,7 @@ def older_epoch(patch: Patch) -> None:
 
 
 def newer_epoch(patch: Patch) -> None:
-    """WMP-9.7: a newer epoch takes over what was remembered of the older."""
+    """WMP-9.7: a newer epoch inherits the state of the older epoch."""
     heard = ManagerMachine._worker
 
     def inherit(self: ManagerMachine, link: Any, message: Any, now: float) -> Any:
@@ -229,7 +229,7 @@ def hold_end(patch: Patch) -> None:
 
 
 def wake_bound(patch: Patch) -> None:
-    """WMP-3.5: jobs that wait wake everybody who has credit, at once."""
+    """WMP-3.5: waiting jobs wake all workers with credit at once."""
     to_wake = WorkerSelection.to_wake
     patch.setattr(
         WorkerSelection, "to_wake", lambda self, queue, count: to_wake(self, queue, 1 << 20)

@@ -285,7 +285,7 @@ def replay_by_worker(patch: Patch) -> None:
 
 
 def resend_by_worker(patch: Patch) -> None:
-    """WMP-7.3: age alone sends nothing again."""
+    """WMP-7.3: an old unacknowledged message is not sent again."""
 
     def wait(self: WorkerOutbound, manager: Any, now: float) -> None:
         self.timers.set(ResendTimer(manager.identity), now + 1e9)

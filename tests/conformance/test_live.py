@@ -1,4 +1,4 @@
-"""The kit over sockets: this project's programs as testees, each a process of its own.
+"""The kit over sockets: this project's programs as testees, each in a separate process.
 
 A few cases of each kind here; all of them with ``WMP_CONFORMANCE=full`` (``tox -e conformance``).
 """

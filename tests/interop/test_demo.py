@@ -36,7 +36,7 @@ def test_every_file_of_the_standard_library_is_counted_once_and_right(files):
     assert f"{len(names)} files for 4 workers" in said
     assert re.search(r"worker 2 was killed \(SIGKILL\) while it ran job \d+", said)
     assert f"{len(names)} of {len(names)} results are correct; lost: 0, duplicates: 0" in said
-    # It held leases when it died, and they were given to others.
+    # The worker held leases when it died, and other workers got those jobs.
     found = re.search(r"requeued: (\d+) \(.*silence", said)
     assert found, said
     requeued = int(found[1])

@@ -72,7 +72,7 @@ class Program:
         self.process.stdin.flush()
 
     def line(self) -> str:
-        """The next one that is no receipt."""
+        """Return the next line that is not a receipt."""
         while (line := self.lines.get(timeout=PATIENCE)).startswith("submitted "):
             pass
         return line

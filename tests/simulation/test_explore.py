@@ -235,7 +235,7 @@ def test_an_interrupted_search_is_reported_and_does_not_pass(monkeypatch, capsys
     assert capsys.readouterr().err.startswith("interrupted")
 
 
-# -- that it can be trusted
+# -- the explorer can be trusted
 
 
 def test_the_order_of_hashes_does_not_matter():

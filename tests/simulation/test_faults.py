@@ -182,7 +182,7 @@ def test_allowed_histories_break_no_invariant():
     told.resolved(M, 1, End.LOST, b"", 2, None)
     told = history()
     told.asked(M, 1)
-    told.asked(M, 99)  # of an older epoch, say
+    told.asked(M, 99)  # for example, of an older epoch
     told.resolved(M, 1, End.CANCELLED, b"", 1, A)
     told = history()
     told.died(M)  # jobs end with their manager's process

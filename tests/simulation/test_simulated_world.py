@@ -22,7 +22,7 @@ def upper(payload):
     return payload.upper()
 
 
-# -- what worlds do to handlers
+# -- effects of worlds on handlers
 
 
 def test_without_faults_a_handler_is_called_once_a_job():

@@ -16,7 +16,7 @@ from wmp.spark.run import build
 from wmp.spark.session import start_session
 
 KILL_AT = "violations"
-"""The step with the most Python in it."""
+"""The step that runs the most Python."""
 
 
 def executors(driver: int) -> list[int]:

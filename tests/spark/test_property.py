@@ -177,7 +177,7 @@ def differences(had, found):
     """Yield the differences: table, key, value of the machines, rebuilt value."""
     for key, job in had.jobs.items():
         if job.end in ("cancelled", "timeout") and key in found.jobs:
-            found.jobs[key].lost = job.lost  # no record says what was lost at the end or after
+            found.jobs[key].lost = job.lost  # no record shows the losses at the end or later
     return [
         (name, key, getattr(had, name).get(key), getattr(found, name).get(key))
         for name in ("jobs", "leases", "locks", "lanes")

@@ -214,7 +214,7 @@ def test_clocks_are_put_right(sound, tables):
         ends = [who.partition(".")[2] for who in (row.node, row.peer)]
         skew = [world.faults.skew.get(name, (0.0, 1.0)) for name in ends]
         if any(rate != 1.0 for _, rate in skew) and skew[0] != skew[1]:
-            continue  # the rate is not corrected
+            continue  # the rates of the clocks are not corrected
         if any(
             f"{name}+" in world.topology.uplinks or f"{name}+" in world.topology.managers
             for name in ends

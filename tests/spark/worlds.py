@@ -1,4 +1,4 @@
-"""Journals of simulated worlds, and what is known of them from elsewhere."""
+"""Journals of simulated worlds, and the facts that the worlds themselves recorded."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The driver's clock: a deadline that comes up is met, whatever went before it."""
+"""The driver's clock: a deadline is met after any earlier event."""
 
 from __future__ import annotations
 

@@ -233,4 +233,4 @@ def test_a_running_job_has_its_identity_deadline_and_cancelled_flag() -> None:
     assert late.deadline is not None
     assert late.deadline < 0
     assert late.cancelled
-    assert 8 in host.cancelled  # so that its JobCancelled counts
+    assert 8 in host.cancelled  # so that JobCancelled of the handler counts

@@ -1,4 +1,4 @@
-"""Local ids: one-to-one, unlike what libzmq would name next, and bounded."""
+"""Local ids: one-to-one, not predictable from libzmq's ids, and bounded."""
 
 from __future__ import annotations
 

@@ -370,7 +370,7 @@ def test_a_job_lost_at_its_worker_is_tried_again_and_then_lost_with_the_cause(ma
     assert (take.columns.ids, take.columns.attempts) == ([1], [2])
     assert manager.statistics().requeued == {"lost at the worker": 1}
 
-    # Two in one message: the second names no lease any more.
+    # One message has two outcomes of the job: the second names no lease any more.
     ends = worker.done([1, 1], [b"killed again", b"x"], outcome=Outcome.LOST, attempt=2)
     (resolve,) = [action for action in ends if isinstance(action, Resolve)]
     assert (resolve.ids, resolve.ends, resolve.attempts) == ((1,), (End.LOST,), (2,))

@@ -131,7 +131,7 @@ def test_only_the_next_number_is_accepted(manager, worker):
     worker.give(3)
 
     worker.done([1])
-    worker.done([2], number=1)  # a duplicate, whatever it says
+    worker.done([2], number=1)  # a duplicate READY, with any content
     assert manager.statistics().leased == 2
 
     (pong,) = sent(worker.done([3], number=3))

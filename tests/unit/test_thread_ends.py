@@ -124,7 +124,7 @@ def test_a_worker_stops_with_the_error_of_its_thread_and_jobs_go_to_others(
         worker.close()
         breaker.broken.clear()
         monkeypatch.setattr(where, function, unbroken)
-        # The worker said goodbye: the manager need not wait for its silence.
+        # The worker sent BYE: the manager need not wait for `expire`.
         with wmp.Worker(*manager.endpoints, handlers=handler):
             assert job.result(WAIT) == b"a"
 

@@ -243,7 +243,7 @@ def test_a_job_that_needs_much_is_not_starved_by_small_ones():
     large.wake(needs={"slots": 2})
     small.wake()
 
-    assert not sent(finish(worker, a), Command.GIVE)  # the free slot is kept aside
+    assert not sent(finish(worker, a), Command.GIVE)  # the free slot is reserved
     give = one(finish(worker, b), Command.GIVE)
 
     assert (give.receiver, give.fields[Field.NEEDS]) == (b"m2", {"slots": 2})

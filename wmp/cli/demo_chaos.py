@@ -140,7 +140,7 @@ class Chaos(DemoRunner):
             self.dropped.update(word["dropped"])
             self._counting.discard(label)
         elif "ended" in word:
-            # All its messages have been read.
+            # All messages of the killed process have been read.
             bind = {"bind": self._bound[label]} if label in self._bound else {}
             self.children.again(child, **bind)
         elif "bound" in word or "started" in word:

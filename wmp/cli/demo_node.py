@@ -124,7 +124,7 @@ def _bound(make: Callable[[], _Node]) -> _Node:
 
 
 def _spread(manager: Manager, files: list[tuple[int, str]]) -> None:
-    """Hand in files and pass the results on, as they come."""
+    """Submit files and pass on the results as they come."""
     ended: SimpleQueue[tuple[int, Job]] = SimpleQueue()
 
     def note(index: int, job: Job) -> None:

@@ -59,7 +59,7 @@ def source_files(limit: int | None = None) -> list[str]:
 
 @define(eq=False)
 class DemoRunner:
-    """The course of a demo, and what came of it."""
+    """The course of a demo, and its outcome."""
 
     children: DemoProcesses
     names: Sequence[str]

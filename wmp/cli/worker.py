@@ -389,7 +389,7 @@ class _Lookout:
                 seen = now
             elif now - seen >= self._wait:
                 self.alone = True
-                with contextlib.suppress(TimeoutError, WMPError):  # It ends, or has ended.
+                with contextlib.suppress(TimeoutError, WMPError):  # The worker ends, or has ended.
                     end()
                 return
             time.sleep(min(pause, max(0.0, seen + self._wait - now)))

@@ -175,13 +175,13 @@ def _check_uints(column: list[Any], count: int, lowest: int, name: str) -> None:
         # True and False pass for 1 and 0 above: where those are, look at the types.
         if least > 1 or (least >= lowest and set(map(type, column)) == {int}):
             return
-    raise Wrong(f"{name} holds what is not an integer from {lowest} to 2**63 - 1")
+    raise Wrong(f"{name} has an entry that is not an integer from {lowest} to 2**63 - 1")
 
 
 def _check_types(column: list[Any], types: frozenset[type], name: str) -> None:
     if not types.issuperset(map(type, column)):
         names = " or ".join(sorted(KINDS[kind] for kind in types))
-        raise Wrong(f"{name} holds what is not {names}")
+        raise Wrong(f"{name} has an entry that is not {names}")
 
 
 def _check_unknown_column(key: int | str, column: Any) -> None:

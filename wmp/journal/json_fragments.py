@@ -128,13 +128,13 @@ _NAMES: Final[Mapping[int, str]] = {
     Field.LABEL: "label",
     Field.IDLE: "idle",
 }
-"""Fields that make a column of their own."""
+"""Fields that make one column."""
 
 _PEERS: Final[Mapping[int, tuple[str, str]]] = {
     Field.MANAGER: ("owner", "owner_epoch"),
     Field.ABOUT_PEER: ("about_peer", "about_epoch"),
 }
-"""Fields that make two: of an identity and of an epoch."""
+"""Fields that make two columns: an identity and an epoch."""
 
 TOLD: Final = _NAMES.keys() | _PEERS.keys()
 """Keys of the fields that lines hold; applications' own are left out."""

@@ -106,7 +106,7 @@ class Reader:
         """Yield the lines of one segment.
 
         Raises:
-            ConfigError: It cannot be read, or its schema is of a version that is not known.
+            ConfigError: The segment cannot be read, or its schema has an unknown version.
         """
         said = done = 0
         for text, ended in _split(segment):

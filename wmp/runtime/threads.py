@@ -52,7 +52,7 @@ def start_thread(
     def run() -> None:
         try:
             target(*args)
-        # Whatever it is: nothing else on this thread would handle it.
+        # Every error counts: no other code on this thread would handle it.
         except BaseException as error:
             if failed is None:
                 logger.exception("the thread %s ended", name)

@@ -32,7 +32,7 @@ def checks(events: DataFrame, spans: DataFrame, processes: DataFrame) -> DataFra
 
 
 def _found(rows: DataFrame, name: str, detail: Column, worker: Column | None = None) -> DataFrame:
-    """Rows with node, epoch, n and at become violations of that name."""
+    """Turn rows with node, epoch, n and at into violations of that name."""
     none = F.lit(None)
     return rows.select(
         F.lit("violation").alias("kind"),

@@ -163,7 +163,7 @@ def _observe(observer: Observer, settings: ManagerSettings, row: tuple[Any, ...]
             observer.manager_did(settings, None, (Send(0, message),), at)
         else:
             observer.manager_did(settings, Undelivered(0, message), (), at)
-    elif mine is not False:  # None: it is for all
+    elif mine is not False:  # None: the message is for all
         message = Message(known, me[::-1] if mine else (), peer, fields, columns)
         observer.manager_did(settings, Received(0, message), (), at)
 

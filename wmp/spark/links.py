@@ -38,7 +38,7 @@ def pairs(events: DataFrame) -> DataFrame:
         "hops",
         (F.coalesce("want", F.lit(-1)) == 0).alias("again"),  # the withdrawal of a lock
         "what", "n", "at",
-        # All that is aggregated is a number: Spark sorts to aggregate anything else.
+        # Only numbers are aggregated: Spark must sort to aggregate other types.
         process_hash().alias("process"), _way().alias("way"),
     )  # fmt: skip
     ways = events.where(F.size("via") > 0).select(_way().alias("way"), "via").distinct()

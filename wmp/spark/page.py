@@ -1,4 +1,4 @@
-"""The report of the pipeline: one page that needs nothing beside itself."""
+"""The report of the pipeline: one page that needs no other file."""
 
 from __future__ import annotations
 

@@ -20,9 +20,9 @@ from wmp.spark.schema import PHASES
 __all__ = ["MOST_ROLES", "MOST_ROWS", "Picture", "activity", "curves", "phases", "timeline"]
 
 MOST_ROWS: Final = 48
-"""Processes that are drawn."""
+"""Limit of the processes in a picture."""
 MOST_ROLES: Final = 24
-"""Roles that are drawn."""
+"""Limit of the roles in a picture."""
 
 _WIDTH: Final = 1100
 _LEFT: Final = 170

@@ -192,7 +192,7 @@ class _JournalRows(DataSourceReader):  # type: ignore[misc]
         self._asked = asked
 
     def partitions(self) -> list[_Part]:
-        """A part of a segment each; one that is empty if there is none at all."""
+        """Return a partition for each part of a segment; an empty one if there is no segment."""
         found = byte_ranges.find(self._asked.paths).values()
         parts = [
             _Part(s) for path, size in found for s in byte_ranges.pieces(path, 0, size, _PIECE)
@@ -209,7 +209,7 @@ class _Stream(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ign
     def __init__(self, asked: _Asked) -> None:
         self._asked = asked
         self._last: dict[str, tuple[str, int]] | None = None
-        """With the trigger ``availableNow``, what there was when it began."""
+        """With the trigger ``availableNow``: the end positions at the begin of the query."""
 
     def initialOffset(self) -> dict[str, int]:
         """Nothing is read yet."""

@@ -96,7 +96,7 @@ def violations(found: DataFrame, nodes: DataFrame) -> DataFrame:
 def violation_events(violations: DataFrame, events: DataFrame, nodes: DataFrame) -> DataFrame:
     """The table ``violation_events``: the lines of each, in the order of time.
 
-    Lines of one node keep their order, whatever clocks say.
+    Lines of one node keep their order even if the clocks disagree.
     """
     wanted = violations.select("violation", F.explode("events").alias("line")).select(
         "violation", "line.node", "line.epoch", "line.n"

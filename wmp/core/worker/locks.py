@@ -91,12 +91,12 @@ IGNORED: Final[Mapping[tuple[LockState, LockInput], str]] = {
     (_S.UNUSED, _I.TAKE): _LATE_TAKE,
     (_S.UNUSED, _I.MORE): _LATE_TAKE,
     (_S.UNUSED, _I.NO): "unknown lock",  # answered ERROR unknown (WMP-4.13)
-    (_S.UNUSED, _I.TIMEOUT): "no timer is set for it",
+    (_S.UNUSED, _I.TIMEOUT): "no timer is set for the lock",
     (_S.UNUSED, _I.WITHDRAW): "nothing to withdraw",
     (_S.UNUSED, _I.FORGET): "nothing to forget",
     (_S.OPEN, _I.GIVE): _GIVEN,
     (_S.OPEN, _I.HOLD): _GIVEN,
-    (_S.OPEN, _I.WITHDRAW): "it is answered at once anyway",
+    (_S.OPEN, _I.WITHDRAW): "the GIVE is answered at once anyway",
     (_S.HELD, _I.GIVE): _GIVEN,
     (_S.HELD, _I.HOLD): _GIVEN,
     (_S.WITHDRAWN, _I.GIVE): _GIVEN,
@@ -107,7 +107,7 @@ IGNORED: Final[Mapping[tuple[LockState, LockInput], str]] = {
     (_S.CLOSED, _I.TAKE): _LATE_TAKE,
     (_S.CLOSED, _I.MORE): _LATE_TAKE,
     (_S.CLOSED, _I.NO): "lock already released",  # counted, not answered (WMP-4.13)
-    (_S.CLOSED, _I.TIMEOUT): "its timer is gone",
+    (_S.CLOSED, _I.TIMEOUT): "the timer of the lock is gone",
     (_S.CLOSED, _I.WITHDRAW): "nothing left to withdraw",
     (_S.CLOSED, _I.FORGET): "nothing left to forget",
 }
