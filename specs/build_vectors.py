@@ -25,7 +25,7 @@ from invalid_messages import invalid, tolerated
 from valid_messages import valid
 
 from wmp.codec import decode, encode
-from wmp.codec.tables import COLUMN_NAMES
+from wmp.codec.message_tables import COLUMN_NAMES
 from wmp.conformance.case import Case
 from wmp.conformance.transcript import TranscriptLine
 from wmp.errors import DecodeError

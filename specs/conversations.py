@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 from wmp.conformance import cases
 from wmp.conformance.case import CASES, Case, Verdict
-from wmp.conformance.own_machines import OurDevice, OurManager, OurWorker
+from wmp.conformance.library_testees import OurDevice, OurManager, OurWorker
 from wmp.conformance.play import play, terms_of
 from wmp.conformance.transcript import TranscriptLine
 from wmp.conformance.virtual import Testee, VirtualWire

@@ -23,7 +23,7 @@ from valid_messages import (
     TO_WORKER,
 )
 
-from wmp.codec.tables import COLUMN_NAMES
+from wmp.codec.message_tables import COLUMN_NAMES
 from wmp.message import FIELD_NAMES, Command
 
 

@@ -14,7 +14,7 @@ from attrs import evolve
 
 from wmp import codec
 from wmp.actions import Send
-from wmp.codec.strict import CodecLimits
+from wmp.codec.cbor import CodecLimits
 from wmp.core.device import DeviceMachine
 from wmp.core.protocol.resources import Resources
 from wmp.core.protocol.stream import Arrival, Stream

@@ -12,7 +12,7 @@ from tests.browser.conftest import Browser
 from tests.conformance import zoo_workers  # noqa: F401 - it fills the zoo
 from tests.conformance.zoo import ZOO, Bent
 from wmp.conformance.check import cases_for, run_all
-from wmp.conformance.own_machines import OurManager, OurWorker
+from wmp.conformance.library_testees import OurManager, OurWorker
 from wmp.conformance.page import page
 from wmp.conformance.report import ConformanceReport, entry_of
 

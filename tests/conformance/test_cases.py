@@ -21,8 +21,8 @@ from wmp.conformance import (
 from wmp.conformance.case import Case
 from wmp.conformance.check import cases_for, run_all
 from wmp.conformance.draw import SPEAKS, draw, play_moves
+from wmp.conformance.library_testees import OurDevice, OurManager, OurWorker
 from wmp.conformance.moves import drawn_case
-from wmp.conformance.own_machines import OurDevice, OurManager, OurWorker
 from wmp.conformance.play import terms_of
 from wmp.conformance.rules import PROFILES, RULES, UNTESTABLE
 from wmp.conformance.run import unspoken

@@ -9,7 +9,7 @@ import pytest
 
 from wmp.conformance.case import Case, Verdict
 from wmp.conformance.draw import draw
-from wmp.conformance.own_machines import OurWorker
+from wmp.conformance.library_testees import OurWorker
 from wmp.conformance.play import terms_of
 from wmp.conformance.virtual import VirtualWire
 from wmp.message import Command

@@ -21,7 +21,7 @@ from tests.conformance.zoo import ZOO, Bent
 from tests.interop.programs import ENVIRON, ROOT, Program
 from wmp.conformance.case import Verdict
 from wmp.conformance.check import cases_for, run_all
-from wmp.conformance.own_machines import OurWorker
+from wmp.conformance.library_testees import OurWorker
 from wmp.conformance.report import ConformanceReport, ReportEntry, entry_of
 from wmp.conformance.rules import PROFILES
 from wmp_programs import conformance as main

@@ -17,7 +17,7 @@ from wmp.conformance.case import Verdict
 from wmp.conformance.check import cases_for, run_all
 from wmp.conformance.diagram import sequence_diagram
 from wmp.conformance.junit import junit
-from wmp.conformance.own_machines import OurWorker
+from wmp.conformance.library_testees import OurWorker
 from wmp.conformance.page import badge, page
 from wmp.conformance.report import ConformanceReport, ReportEntry, entry_of, read
 from wmp.conformance.rules import RULES

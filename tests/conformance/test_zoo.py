@@ -10,7 +10,7 @@ from tests.conformance import zoo_devices, zoo_managers, zoo_workers  # noqa: F4
 from tests.conformance.zoo import ZOO, Animal, Bent
 from wmp.conformance.case import Verdict
 from wmp.conformance.check import cases_for, run_all
-from wmp.conformance.own_machines import OurDevice, OurManager, OurWorker
+from wmp.conformance.library_testees import OurDevice, OurManager, OurWorker
 from wmp.conformance.wire import Terms
 
 GOOD: dict[str, Any] = {

@@ -10,7 +10,7 @@ from tests.ablation import manager_side, worker_side
 from tests.conformance.zoo import Bend, Link, bent, changed, columned, made, switched
 from tests.conformance.zoo_common import ERRORS, FORMS
 from wmp import balance
-from wmp.conformance.own_machines import OurManager
+from wmp.conformance.library_testees import OurManager
 from wmp.conformance.wire import JobEnd, SubmittedJob
 from wmp.core.manager.machine import ManagerMachine
 from wmp.core.protocol.settings import ManagerSettings

@@ -10,7 +10,7 @@ from attrs import evolve
 from tests.ablation import worker_side
 from tests.conformance.zoo import Bend, Link, Patch, bent, changed, columned, made, switched
 from tests.conformance.zoo_common import ERRORS, FORMS
-from wmp.conformance.own_machines import ROLES, OurWorker
+from wmp.conformance.library_testees import ROLES, OurWorker
 from wmp.conformance.wire import Terms
 from wmp.core.protocol.settings import WorkerSettings
 from wmp.core.worker.capacity import Capacity

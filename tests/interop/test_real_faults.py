@@ -35,8 +35,8 @@ from wmp.core.manager.machine import ManagerMachine as Machine
 from wmp.core.protocol.settings import ManagerSettings
 from wmp.events import Ticked
 from wmp.message import Command, Field, Message
+from wmp.testing.memory_bounds import sizes
 from wmp.testing.scripted import ScriptedWorker
-from wmp.testing.tables import sizes
 
 pytestmark = [
     pytest.mark.interop,

@@ -16,8 +16,8 @@ from wmp.events import Submitted
 from wmp.message import Kind, Outcome
 from wmp.testing.faults import MESSAGE_FAULTS, STRIKES, Fault, Faults, Strike
 from wmp.testing.invariants import INVARIANTS, History, Violation
+from wmp.testing.memory_bounds import check_tables
 from wmp.testing.network import LinkQueue
-from wmp.testing.tables import check_tables
 from wmp.testing.workload import SubmitBatch, Task
 from wmp.testing.world import World
 

@@ -42,7 +42,7 @@ from wmp.codec import (
     unpack_value,
 )
 from wmp.codec.columns import _WHOLE
-from wmp.codec.tables import REQUIRED, WITH_COLUMNS, WITHOUT_TO
+from wmp.codec.message_tables import REQUIRED, WITH_COLUMNS, WITHOUT_TO
 from wmp.errors import DecodeError, LocalProtocolError
 from wmp.message import Columns, Command, Field, Limits, Message, Outcome
 

@@ -39,7 +39,7 @@ from wmp.runtime.executors import (
     ProcessLimits,
     make_process_limits,
     open_pool,
-    process,
+    process_executor,
 )
 from wmp.runtime.executors.assignment import NEVER
 from wmp.runtime.handlers import RunningJob
@@ -195,7 +195,7 @@ def test_without_a_grace_no_process_is_killed(opened: Opener, posts: Posts, tmp_
     pid = pid_of(posts)
     pool.interrupt(Interrupt(1, [1]))
     executor = pool._plain
-    assert isinstance(executor, process.ProcessExecutor)
+    assert isinstance(executor, process_executor.ProcessExecutor)
     wait_until(lambda: executor._assignments[1].alarm == NEVER)
     assert executor._time_to_sleep(time.monotonic()) is None
     fifo.write_bytes(b"in the end")
@@ -212,7 +212,7 @@ def test_sigterm_for_a_job_that_has_just_ended_hits_no_other(
     pool.run(run(1, [os.fsencode(fifo), b""]))
     pid = pid_of(posts)
     executor = pool._plain
-    assert isinstance(executor, process.ProcessExecutor)
+    assert isinstance(executor, process_executor.ProcessExecutor)
     (child,) = executor._children
     with executor._lock:
         child.condemn(99, time.monotonic() + 0.05)
@@ -267,7 +267,7 @@ def test_close_lets_a_handler_tidy_up_and_leaves_no_process(posts: Posts, tmp_pa
 
 def children_of(pool: Pool) -> list[int]:
     executor = pool._plain
-    assert isinstance(executor, process.ProcessExecutor)
+    assert isinstance(executor, process_executor.ProcessExecutor)
     return [child.pid for child in executor._children if child.pid is not None]
 
 
@@ -310,7 +310,7 @@ def test_a_successor_is_there_before_its_predecessor_leaves(
 def test_a_retired_process_that_cannot_end_is_killed(
     opened: Opener, posts: Posts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(process, "_LEAVE", 0.1)
+    monkeypatch.setattr(process_executor, "_LEAVE", 0.1)
     pool = opened("process", 1, ProcessLimits(max_jobs=1), default=leave_a_thread)
     pool.run(run(1, [b""] * 3))
     pids = [int(pid) for _, pid in posts.results(1, [1, 2, 3])]

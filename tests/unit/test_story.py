@@ -6,8 +6,8 @@ import pytest
 
 from wmp.balance import least_recently_used
 from wmp.core.manager.machine import ManagerMachine
+from wmp.core.protocol.job_story import MOST_EVENTS, Stories
 from wmp.core.protocol.settings import ManagerSettings, WorkerSettings
-from wmp.core.protocol.story import MOST_EVENTS, Stories
 from wmp.core.worker.machine import WorkerMachine
 from wmp.events import Cancelled, Reported, Submitted
 from wmp.message import Kind

@@ -17,7 +17,7 @@ import wmp
 from tests.waiting import gone
 from wmp.cli import feed
 from wmp.runtime import journal, portal
-from wmp.runtime.executors import coroutine, lane, local, process
+from wmp.runtime.executors import coroutine_executor, lane, local_executors, process_executor
 from wmp.runtime.handlers import RunningJob
 
 pytestmark = pytest.mark.timeout(90)
@@ -86,11 +86,11 @@ def run_until_error(worker: wmp.Worker) -> Callable[[], BaseException]:
 
 
 WORKER_THREADS = {
-    "wmp-processes": ("process", process.ProcessExecutor, "_time_to_sleep"),
-    "wmp-handlers-0": ("thread", local, "run_lane"),
+    "wmp-processes": ("process", process_executor.ProcessExecutor, "_time_to_sleep"),
+    "wmp-handlers-0": ("thread", local_executors, "run_lane"),
     "wmp-reporter": ("thread", lane.Reporter, "_run"),
-    "wmp-coroutines": ("async", coroutine.CoroutineExecutor, "_serve"),
-    "the task of lane 1": ("async", coroutine, "run_lane_async"),
+    "wmp-coroutines": ("async", coroutine_executor.CoroutineExecutor, "_serve"),
+    "the task of lane 1": ("async", coroutine_executor, "run_lane_async"),
     "wmp-journal": ("journal", journal._Writer, "_write_some"),
 }
 
@@ -129,21 +129,21 @@ def test_a_worker_stops_with_the_error_of_its_thread_and_jobs_go_to_others(
             assert job.result(WAIT) == b"a"
 
 
-def end_loop(executor: coroutine.CoroutineExecutor) -> None:
+def end_loop(executor: coroutine_executor.CoroutineExecutor) -> None:
     assert executor._loop is not None
     executor._loop.close()
     raise MemoryError(DEFECT)
 
 
 def test_children_end_with_the_thread_that_watches_them(breaker: Breaker) -> None:
-    breaker.patch(process.ProcessExecutor, "_time_to_sleep")
+    breaker.patch(process_executor.ProcessExecutor, "_time_to_sleep")
     with wmp.Manager() as manager:
         worker = wmp.Worker(*manager.endpoints, handlers=report, pool="process", slots=2)
         ended = run_until_error(worker)
         manager.wait_for_workers(timeout=WAIT)
         assert worker._inner._pool is not None
         executor = worker._inner._pool._plain
-        assert isinstance(executor, process.ProcessExecutor)
+        assert isinstance(executor, process_executor.ProcessExecutor)
         pids = [child.pid for child in executor._children]
         assert pids
         breaker.broken.set()
@@ -189,7 +189,7 @@ def test_a_callback_that_exits_leaves_the_next_ones_their_turn(
         manager.submit(b"b").add_done_callback(lambda job: called.set())
         assert called.wait(WAIT)
         assert manager.submit(b"c").result(WAIT) == b"c"
-    assert "a callback failed" in caplog.text
+    assert "a callback raised an error" in caplog.text
 
 
 @pytest.mark.parametrize("how", ["raises", "stops", "turn"])

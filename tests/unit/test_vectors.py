@@ -13,7 +13,7 @@ import invalid_messages
 import pytest
 
 from wmp.codec import decode, encode, peek
-from wmp.codec.tables import COLUMN_NAMES
+from wmp.codec.message_tables import COLUMN_NAMES
 from wmp.errors import DecodeError
 from wmp.message import FIELD_NAMES, Command, Message
 

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Sequence
 from os import PathLike
 
-from wmp.aio.base import AsyncServer
+from wmp.aio.node import AsyncServer
 from wmp.core.device import DeviceMachine as Machine
 from wmp.core.device import DeviceStatistics
 from wmp.core.protocol.settings import DeviceSettings

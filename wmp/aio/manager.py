@@ -10,8 +10,8 @@ from os import PathLike
 from typing import Any, Protocol, TypeVar
 
 from wmp import balance
-from wmp.aio.base import AsyncNode
 from wmp.aio.job import Job
+from wmp.aio.node import AsyncNode
 from wmp.core.manager.machine import ManagerMachine as Machine
 from wmp.core.manager.policy import Policy
 from wmp.core.manager.statistics import ManagerStatistics

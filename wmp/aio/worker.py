@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import attrs
 
-from wmp.aio.base import AsyncServer
+from wmp.aio.node import AsyncServer
 from wmp.core.protocol.settings import WorkerSettings
 from wmp.core.worker.machine import WorkerMachine as Machine
 from wmp.core.worker.machine import WorkerStatistics

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from os import PathLike
 
 from wmp import aio
-from wmp.blocking.base import BlockingServer
+from wmp.blocking.node import BlockingServer
 from wmp.core.device import DeviceStatistics
 from wmp.message import Limits
 from wmp.runtime.journal import Journal

@@ -10,8 +10,8 @@ from typing import Any
 
 from wmp import aio
 from wmp.aio.manager import CLOSE_TIMEOUT, IN_FLIGHT
-from wmp.blocking.base import BlockingNode
 from wmp.blocking.job import Job
+from wmp.blocking.node import BlockingNode
 from wmp.core.manager.policy import Policy
 from wmp.core.manager.statistics import ManagerStatistics
 from wmp.errors import QueueFull

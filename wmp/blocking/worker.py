@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from wmp import aio
 from wmp.aio.worker import DRAIN_TIMEOUT
-from wmp.blocking.base import BlockingServer
+from wmp.blocking.node import BlockingServer
 from wmp.core.worker.machine import WorkerStatistics
 from wmp.message import DEFAULT_ROLE
 from wmp.runtime.executors import CANCEL_GRACE

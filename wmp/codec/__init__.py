@@ -20,9 +20,9 @@ a large one is decoded column by column, each only after its length has been rea
 one-byte items would become a gigabyte of objects.
 """
 
+from wmp.codec.cbor import CodecLimits
 from wmp.codec.decoding import decode, peek
 from wmp.codec.encoding import encode
-from wmp.codec.strict import CodecLimits
 from wmp.codec.values import pack_error, pack_value, unpack_error, unpack_value
 
 __all__ = [

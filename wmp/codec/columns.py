@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from io import BytesIO
 from typing import Any, Final
 
-from wmp.codec.strict import KINDS, UINT_MAX, CodecLimits, Wrong, check_plain, kind_of, load
-from wmp.codec.tables import (
+from wmp.codec.cbor import KINDS, UINT_MAX, CodecLimits, Wrong, check_plain, kind_of, load
+from wmp.codec.message_tables import (
     ATTEMPTS,
     COLUMN_NAMES,
     FRACTIONS,

@@ -6,8 +6,7 @@ from collections.abc import Callable, Sequence
 from io import BytesIO
 from typing import Any, Final
 
-from wmp.codec.columns import check_frames, decode_columns
-from wmp.codec.strict import (
+from wmp.codec.cbor import (
     DEFAULTS,
     DEPTH,
     UINT_MAX,
@@ -17,7 +16,8 @@ from wmp.codec.strict import (
     kind_of,
     load,
 )
-from wmp.codec.tables import LOWEST, PREFIXES, REQUIRED, REQUIRED_OPEN_GIVE, WITHOUT_TO
+from wmp.codec.columns import check_frames, decode_columns
+from wmp.codec.message_tables import LOWEST, PREFIXES, REQUIRED, REQUIRED_OPEN_GIVE, WITHOUT_TO
 from wmp.errors import DecodeError
 from wmp.message import VERSION, Command, ErrorCode, Field, Frame, Message, Path
 

@@ -10,8 +10,8 @@ from typing import Any, Final
 
 import cbor2
 
-from wmp.codec.strict import UINT_MAX, base_type
-from wmp.codec.tables import PREFIXES
+from wmp.codec.cbor import UINT_MAX, base_type
+from wmp.codec.message_tables import PREFIXES
 from wmp.errors import LocalProtocolError
 from wmp.message import Columns, Frame, Limits, Message, Path
 

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import cbor2
 
-from wmp.codec.strict import Wrong, check_plain, kind_of, load
+from wmp.codec.cbor import Wrong, check_plain, kind_of, load
 from wmp.errors import DecodeError
 from wmp.message import Frame
 

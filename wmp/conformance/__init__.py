@@ -9,7 +9,7 @@ that breaks a rule.
 
 In Python, :func:`check_manager`, :func:`check_worker`, :func:`check_device` and
 :func:`check_codec` hold an implementation against all cases;
-:mod:`wmp.conformance.own_machines` is an example of an adapter. Needs the extra ``conformance``.
+:mod:`wmp.conformance.library_testees` is an example of an adapter. Needs the extra ``conformance``.
 """
 
 from __future__ import annotations

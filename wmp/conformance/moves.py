@@ -16,9 +16,9 @@ from attrs import define, field
 from wmp import codec
 from wmp.conformance.bad_messages import bad_heads
 from wmp.conformance.case import Case
-from wmp.conformance.manager_played import PlayedManager
-from wmp.conformance.talks import DeviceTalk, ManagerTalk, Neighbor, WorkerTalk
-from wmp.conformance.worker_played import Held, PlayedWorker
+from wmp.conformance.conversations import DeviceTalk, ManagerTalk, Neighbor, WorkerTalk
+from wmp.conformance.played_manager import PlayedManager
+from wmp.conformance.played_worker import Held, PlayedWorker
 from wmp.message import Columns, Command, ErrorCode, Field, Message
 
 __all__ = ["MOVES", "Move", "drawn_case"]

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 
 from wmp.conformance.case import Broken, Case, CaseResult, Unimplemented, Verdict
+from wmp.conformance.conversations import DeviceTalk, ManagerTalk, WorkerTalk
 from wmp.conformance.talk import Talk
-from wmp.conformance.talks import DeviceTalk, ManagerTalk, WorkerTalk
 from wmp.conformance.wire import Terms, Wire
 
 __all__ = ["TALKS", "judge", "play", "terms_of"]

@@ -12,13 +12,13 @@ from attrs import define, evolve, field, frozen
 
 from wmp.conformance.case import CASES, Case, CaseResult, Unimplemented, Verdict
 from wmp.conformance.check import cases_for
+from wmp.conformance.conversations import DeviceTalk
 from wmp.conformance.draw import SPEAKS, draw, play_moves
 from wmp.conformance.moves import Move, drawn_case
 from wmp.conformance.play import play
 from wmp.conformance.report import ReportEntry, entry_of
 from wmp.conformance.rules import PROFILES
 from wmp.conformance.sockets import Live, SocketWire
-from wmp.conformance.talks import DeviceTalk
 from wmp.conformance.wire import Wire
 
 __all__ = ["KitRun", "RunPlan", "begins", "drawn_id", "known", "unspoken"]

@@ -17,9 +17,9 @@ from wmp.testing.agenda import NodeClocks
 from wmp.testing.fleet import Fleet
 from wmp.testing.invariants import Violation
 from wmp.testing.journals import Journals
+from wmp.testing.memory_bounds import check_tables
 from wmp.testing.network import Action, Network
 from wmp.testing.observer import Observer
-from wmp.testing.tables import check_tables
 from wmp.testing.trace import Trace
 
 __all__ = ["WorldChecks"]

@@ -9,7 +9,7 @@ from attrs import evolve
 from wmp import codec
 from wmp.conformance.bad_messages import bad_heads, too_much
 from wmp.conformance.case import case
-from wmp.conformance.talks import DeviceTalk
+from wmp.conformance.conversations import DeviceTalk
 from wmp.message import Command, ErrorCode, Field, Message
 
 __all__ = [

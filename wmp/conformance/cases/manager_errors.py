@@ -19,8 +19,8 @@ from wmp.conformance.bad_messages import (
     too_much,
 )
 from wmp.conformance.case import case
-from wmp.conformance.talks import ManagerTalk
-from wmp.conformance.worker_played import PlayedWorker
+from wmp.conformance.conversations import ManagerTalk
+from wmp.conformance.played_worker import PlayedWorker
 from wmp.errors import DecodeError
 from wmp.message import Columns, Command, ErrorCode, Field, Message
 

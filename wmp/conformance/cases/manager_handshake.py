@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import ceil, log2
 
 from wmp.conformance.case import case
-from wmp.conformance.talks import ManagerTalk
+from wmp.conformance.conversations import ManagerTalk
 from wmp.message import Command
 
 __all__ = [

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from wmp.conformance.case import case
-from wmp.conformance.talks import ManagerTalk
+from wmp.conformance.conversations import ManagerTalk
 from wmp.message import Command
 
 __all__ = [

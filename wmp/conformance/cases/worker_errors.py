@@ -19,8 +19,8 @@ from wmp.conformance.bad_messages import (
 )
 from wmp.conformance.case import case
 from wmp.conformance.cases.worker_handshake import slowly
-from wmp.conformance.manager_played import PlayedManager
-from wmp.conformance.talks import WorkerTalk
+from wmp.conformance.conversations import WorkerTalk
+from wmp.conformance.played_manager import PlayedManager
 from wmp.message import Columns, Command, ErrorCode, Field, Message
 
 __all__ = [

@@ -5,8 +5,8 @@ from __future__ import annotations
 import itertools
 
 from wmp.conformance.case import case
-from wmp.conformance.manager_played import PlayedManager
-from wmp.conformance.talks import WorkerTalk
+from wmp.conformance.conversations import WorkerTalk
+from wmp.conformance.played_manager import PlayedManager
 from wmp.message import Command
 
 __all__ = [

@@ -5,7 +5,7 @@ from __future__ import annotations
 from wmp import codec
 from wmp.conformance.case import case
 from wmp.conformance.cases.worker_handshake import slowly
-from wmp.conformance.talks import WorkerTalk
+from wmp.conformance.conversations import WorkerTalk
 from wmp.errors import DecodeError
 from wmp.message import Command, Outcome
 

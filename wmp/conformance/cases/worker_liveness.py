@@ -6,8 +6,8 @@ import itertools
 
 from wmp.conformance.case import case
 from wmp.conformance.cases.worker_handshake import fill, slowly
-from wmp.conformance.manager_played import PlayedManager
-from wmp.conformance.talks import WorkerTalk
+from wmp.conformance.conversations import WorkerTalk
+from wmp.conformance.played_manager import PlayedManager
 from wmp.message import Command, ErrorCode
 
 __all__ = [

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from wmp.conformance.case import case
 from wmp.conformance.cases.worker_handshake import fill, slowly
-from wmp.conformance.manager_played import OfferedLock, PlayedManager
-from wmp.conformance.talks import WorkerTalk
+from wmp.conformance.conversations import WorkerTalk
+from wmp.conformance.played_manager import OfferedLock, PlayedManager
 from wmp.message import Command, ErrorCode, Outcome
 
 __all__ = [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from wmp.conformance.case import case
 from wmp.conformance.cases.worker_handshake import slowly
-from wmp.conformance.talks import WorkerTalk
+from wmp.conformance.conversations import WorkerTalk
 from wmp.message import Command
 
 __all__ = [

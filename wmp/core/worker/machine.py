@@ -22,9 +22,9 @@ from attrs import define, field
 
 from wmp.actions import Halt, WorkerAction
 from wmp.core.protocol import error_replies
+from wmp.core.protocol.job_story import Stories, StoryEvent
 from wmp.core.protocol.resources import Resources, needs_of
 from wmp.core.protocol.settings import WorkerSettings
-from wmp.core.protocol.story import Stories, StoryEvent
 from wmp.core.protocol.stream import Arrival
 from wmp.core.protocol.timers import ResendTimer
 from wmp.core.worker.capacity import Capacity

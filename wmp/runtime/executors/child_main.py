@@ -23,7 +23,7 @@ from wmp.actions import Interrupt, Recall, Run
 from wmp.events import Finished, Recalled, Reported
 from wmp.message import Kind
 from wmp.runtime.executors.lane import Lane, PoolEvent, Terminated, run_lane
-from wmp.runtime.executors.local import LocalExecutor
+from wmp.runtime.executors.local_executors import LocalExecutor
 from wmp.runtime.executors.pipe import pack, receive
 from wmp.runtime.executors.process_limits import ProcessLimits
 from wmp.runtime.executors.result_buffer import ResultBuffer

@@ -11,10 +11,10 @@ from wmp.codec import pack_error
 from wmp.errors import ConfigError
 from wmp.events import Finished, Recalled
 from wmp.message import Limits, Outcome
-from wmp.runtime.executors.coroutine import CoroutineExecutor
+from wmp.runtime.executors.coroutine_executor import CoroutineExecutor
 from wmp.runtime.executors.lane import PostEvent
-from wmp.runtime.executors.local import InlineExecutor, ThreadExecutor
-from wmp.runtime.executors.process import ProcessExecutor
+from wmp.runtime.executors.local_executors import InlineExecutor, ThreadExecutor
+from wmp.runtime.executors.process_executor import ProcessExecutor
 from wmp.runtime.executors.process_limits import ProcessLimits
 from wmp.runtime.handlers import Handler, Served, serve, unknown_codec, within_limit
 from wmp.runtime.threads import LONGEST_WAIT

@@ -15,7 +15,7 @@ from wmp.actions import Interrupt, Run
 from wmp.errors import TransportError
 from wmp.message import Limits
 from wmp.runtime.executors.lane import Lane, PostEvent, run_lane_async
-from wmp.runtime.executors.local import LocalExecutor
+from wmp.runtime.executors.local_executors import LocalExecutor
 from wmp.runtime.handlers import Served
 from wmp.runtime.threads import ThreadEnded, start_thread
 

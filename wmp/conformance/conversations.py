@@ -11,10 +11,10 @@ from attrs import define, field
 from wmp import codec
 from wmp.conformance.case import Broken
 from wmp.conformance.frame_check import check_head
-from wmp.conformance.manager_played import PlayedManager, WorkerBook
+from wmp.conformance.played_manager import PlayedManager, WorkerBook
+from wmp.conformance.played_worker import ManagerBook, PlayedWorker
 from wmp.conformance.talk import ReceivedMessage, Talk
 from wmp.conformance.wire import EPOCH, Connection
-from wmp.conformance.worker_played import ManagerBook, PlayedWorker
 from wmp.errors import DecodeError
 from wmp.message import Columns, Command, Field, Frame, Message, Path
 
