@@ -196,7 +196,7 @@ def test_chaos_can_be_interrupted_and_leaves_nothing():
             ["--chaos", "--no-kill"],
             "--chaos and --no-kill exclude each other; give only one of them",
         ),
-        (["--seed", "3"], "--seed needs --chaos"),
+        (["--seed", "3"], "--seed needs --chaos; add --chaos, or leave out --seed"),
         (
             ["--chaos", "--files", "20"],
             (
