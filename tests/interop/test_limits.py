@@ -36,7 +36,8 @@ def test_a_result_that_is_too_large_fails_its_job_alone(pool: str) -> None:
         with pytest.raises(wmp.JobFailed, match=f"ResultTooLarge.*{TOO_MUCH} bytes.*the limit is"):
             jobs[1].result(WAIT)
         assert [len(jobs[place].result(WAIT)) for place in (0, 2, 3)] == [5, Limits.COLUMNS, 7]
-        assert manager.statistics().requeued == {}
+        # A slow process may let jobs wait so long that the worker hands them back (WMP-6.18).
+        assert manager.statistics().requeued.keys() <= {"handed back"}
 
 
 def test_a_payload_that_is_too_large_is_refused_before_it_is_sent() -> None:
