@@ -83,6 +83,9 @@ CHOSEN = [
 def play(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Play]:
+    # The cases are played by several threads, and the factory makes its folder at the first use.
+    tmp_path_factory.getbasetemp()
+
     def play(name: str, case: Case) -> CaseResult:
         return live(name, tmp_path_factory.mktemp(name)).play(case)
 

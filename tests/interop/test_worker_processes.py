@@ -81,10 +81,12 @@ def test_a_job_whose_process_is_killed_is_tried_again() -> None:
     with pair() as (manager, _):
         jobs = [manager.submit(b"%d 2" % signal.SIGKILL, role="die") for _ in range(4)]
         results = [job.result(WAIT) for job in jobs]
-        assert results == [b"survived in attempt 3"] * 4
+        attempts = [int(result.removeprefix(b"survived in attempt ")) for result in results]
+        assert min(attempts) >= 3
         requeued = manager.statistics().requeued
         # A process takes a while to come back: what waits for it may be handed back meanwhile.
-        assert requeued["lost at the worker"] + requeued.get("handed back", 0) == 8
+        again = requeued["lost at the worker"] + requeued.get("handed back", 0)
+        assert again == sum(attempt - 1 for attempt in attempts)
         assert requeued["lost at the worker"] > 0
 
 
