@@ -23,6 +23,7 @@ from wmp.actions import (
     Send,
     WorkerAction,
 )
+from wmp.core.protocol.error_replies import whom
 from wmp.events import (
     Cancelled,
     Finished,
@@ -122,7 +123,7 @@ class Stories:
             case Received(message=message):
                 self._message(now, message, "received from", message.sender)
             case Undelivered(message=message):
-                self._message(now, message, "not delivered to", _receiver(message))
+                self._message(now, message, "not delivered to", whom(message))
             case Finished(lane=lane, ids=ids, outcomes=outcomes):
                 details = [Outcome(outcome).name.lower() for outcome in outcomes]
                 self._add(now, self._owner(lane, ended=len(ids)), ids, "finished", details=details)
@@ -137,7 +138,7 @@ class Stories:
     def _action(self, now: float, action: ManagerAction | WorkerAction) -> None:
         match action:
             case Send(message=message):
-                self._message(now, message, "sent to", _receiver(message))
+                self._message(now, message, "sent to", whom(message))
             case Note(reason=reason, peer=peer, owner=owner, ids=ids, attempts=attempts):
                 self._add(now, owner, ids, f"lease lost ({reason})", peer, attempts)
             case Resolve(ids=ids, ends=ends, attempts=attempts):
@@ -203,13 +204,6 @@ class Stories:
             del events[MOST_EVENTS // 2]
             self._omitted[key] = self._omitted.get(key, 0) + 1
         return events
-
-
-def _receiver(message: Message) -> Peer | None:
-    match message.to:
-        case (*_, int(epoch), bytes(identity)):
-            return identity, epoch
-    return None
 
 
 def _progress(fraction: float | None, text: str | None) -> str:
