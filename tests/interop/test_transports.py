@@ -20,6 +20,7 @@ from tests.interop.faults import Part
 from tests.interop.peers import Peer
 from tests.waiting import wait_until
 from wmp.message import Command
+from wmp.runtime.sockets import dealer
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -131,6 +132,19 @@ def test_an_address_that_cannot_be_bound_is_one_clear_line(endpoint: str, text: 
 def test_binding_to_the_network_needs_keys() -> None:
     with pytest.raises(wmp.ConfigError, match=r"Security\.generate"):
         wmp.Manager("tcp://*:*")
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "longest"),
+    [("tcp://127.0.0.1:9", 100), ("ipc:///tmp/wmp-nobody", 100), ("tcp://192.0.2.1:9", 1000)],
+)
+def test_an_address_of_this_machine_is_tried_again_sooner(
+    context: zmq.Context[zmq.Socket[bytes]], endpoint: str, longest: int
+) -> None:
+    port = dealer(context, 0, endpoint, transport=wmp.Transport(), security=None)
+    assert port.socket.reconnect_ivl == 50
+    assert port.socket.reconnect_ivl_max == longest
+    port.close(0)
 
 
 def test_a_missing_manager_is_logged_once_and_retried(caplog: pytest.LogCaptureFixture) -> None:

@@ -68,8 +68,11 @@ class Transport:
     """How long a closed node tries to get its last messages out."""
     heartbeat: float = 2.0
     """Interval of a DEALER's ZMTP heartbeats: they find dead hosts below WMP's own liveness."""
-    reconnect: float = 0.1
-    reconnect_max: float = 1.0
+    reconnect: float = 0.05
+    """How long a DEALER waits before it tries again to connect; the wait doubles each time."""
+    reconnect_max: float | None = None
+    """The longest such wait. None stands for 0.1 s where the address is of this machine, so that a
+    worker that waits for its manager does not keep the manager waiting, and for 1 s elsewhere."""
     handshake: float = 10.0
     """Time a connecting peer has for ZMTP's greeting, before which it costs a descriptor."""
     parked: int = 1000
@@ -83,8 +86,10 @@ class Transport:
         check_count("max_frame", self.max_frame, Limits.COLUMNS, Limits.UINT)
         check_count("parked", self.parked)
         check_count("parked_bytes", self.parked_bytes)
-        for name in ("linger", "reconnect", "reconnect_max", "handshake"):
+        for name in ("linger", "reconnect", "handshake"):
             check_seconds(name, getattr(self, name), most=_INT // 1000)
+        if self.reconnect_max is not None:
+            check_seconds("reconnect_max", self.reconnect_max, most=_INT // 1000)
         # libzmq keeps three times this in 16 bits of a tenth of a second.
         check_seconds("heartbeat", self.heartbeat, most=2000)
 
@@ -470,7 +475,10 @@ def dealer(
         # the peer closes, a manager's last words among it. That nothing is queued without a
         # connection (a READY of ten minutes ago helps nobody) the send queue sees to.
         socket.reconnect_ivl = int(transport.reconnect * 1000)
-        socket.reconnect_ivl_max = int(transport.reconnect_max * 1000)
+        longest = transport.reconnect_max
+        if longest is None:
+            longest = 0.1 if is_local(endpoint) else 1.0
+        socket.reconnect_ivl_max = int(longest * 1000)
         # A ROUTER with keys speaks CURVE on ipc as well; inproc has no security.
         if security is not None and not endpoint.startswith("inproc://"):
             security.join(socket)
