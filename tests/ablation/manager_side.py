@@ -20,8 +20,7 @@ from wmp.core.manager.requeue import Requeue
 from wmp.core.manager.scheduler import Scheduler
 from wmp.core.manager.timers import ExpiryTimer, HoldTimer
 from wmp.core.manager.worker_selection import WorkerSelection
-from wmp.core.protocol.outbound import Outbound
-from wmp.core.protocol.stream import Stream
+from wmp.core.protocol.outbound import Outbound, Stream
 from wmp.core.protocol.timers import ResendTimer
 from wmp.message import Command, Field, Outcome
 

@@ -16,8 +16,8 @@ from wmp import codec
 from wmp.actions import Send
 from wmp.codec.cbor import CodecLimits
 from wmp.core.device import DeviceMachine
+from wmp.core.protocol.outbound import Arrival, Stream
 from wmp.core.protocol.resources import Resources
-from wmp.core.protocol.stream import Arrival, Stream
 from wmp.core.protocol.timers import ResendTimer
 from wmp.core.worker.capacity import Capacity
 from wmp.core.worker.credit import Credit
@@ -306,7 +306,7 @@ def again_to_worker(patch: Patch) -> None:
 
 def silent_link(patch: Patch) -> None:
     """WMP-9.4: a link is not replaced, however silent it is."""
-    patch.setattr("wmp.core.worker.links.LinkState.silent_at", lambda self, *rest: float("inf"))
+    patch.setattr("wmp.core.worker.outbound.LinkState.silent_at", lambda self, *rest: float("inf"))
 
 
 # -- devices

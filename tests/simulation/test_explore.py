@@ -14,9 +14,9 @@ from attrs import evolve
 from wmp.core.manager import machine as manager_module
 from wmp.core.manager.machine import ManagerMachine
 from wmp.core.manager.scheduler import Scheduler
+from wmp.core.protocol.outbound import Arrival, Stream
 from wmp.core.protocol.resources import Resources
 from wmp.core.protocol.settings import ManagerSettings
-from wmp.core.protocol.stream import Arrival, Stream
 from wmp.core.worker.locks import Locks
 from wmp.message import Field
 from wmp.testing.counterexample import replay

@@ -6,8 +6,8 @@ import pytest
 
 from wmp.core.protocol.resources import Resources
 from wmp.core.protocol.settings import WorkerSettings
-from wmp.core.worker.execution_lifecycle import ExecutionInput, HeldJobs
-from wmp.core.worker.run_queue import RunQueue, Throughput
+from wmp.core.worker.execution_lifecycle import ExecutionInput
+from wmp.core.worker.run_queue import HeldJobs, RunQueue, Throughput
 from wmp.message import Kind
 
 OWNER = (b"m", 1)

@@ -16,11 +16,10 @@ from hypothesis import strategies as st
 import wmp.core
 from wmp.balance import least_recently_used
 from wmp.core.device import DeviceMachine
-from wmp.core.manager.batches import Batch
 from wmp.core.manager.machine import ManagerMachine
-from wmp.core.manager.queues import Queue
+from wmp.core.manager.queues import Batch, Queue
+from wmp.core.protocol.outbound import Kept
 from wmp.core.protocol.settings import DeviceSettings, ManagerSettings, WorkerSettings
-from wmp.core.protocol.stream import Kept
 from wmp.core.worker.machine import WorkerMachine
 from wmp.events import Received, Ticked
 from wmp.message import Command, Field, Kind, Message

@@ -7,7 +7,7 @@ from typing import Final
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from wmp.core.protocol.stream import Arrival
+from wmp.core.protocol.outbound import Arrival
 from wmp.message import ERROR_CODES
 from wmp.spark.events import of_jobs
 

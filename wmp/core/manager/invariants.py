@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 
-from wmp.core.manager.batches import Grant
 from wmp.core.manager.job_lifecycle import JobRecord, JobState
-from wmp.core.manager.queues import Queue, Queues
+from wmp.core.manager.queues import Grant, Queue, Queues
 from wmp.core.manager.remote_worker import RemoteWorker
 from wmp.core.manager.scheduler import Scheduler
 from wmp.core.manager.timers import ExpiryTimer, HoldTimer, ManagerTimers, WakeTimer

@@ -19,8 +19,8 @@ from typing import Final
 from attrs import define, field
 
 from wmp.actions import End, Resolve
-from wmp.core.manager.batches import GRANTED, Grant, Part
 from wmp.core.manager.job_lifecycle import TRANSITIONS, JobInput, JobRecord, JobState
+from wmp.core.manager.queues import GRANTED, Grant, Part
 from wmp.core.manager.remote_worker import ManagerOutbound, RemoteWorker
 from wmp.core.manager.timers import ManagerTimers
 from wmp.message import Columns, Frame, Outcome

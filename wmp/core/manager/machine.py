@@ -32,9 +32,8 @@ from wmp.core.manager.timers import (
 from wmp.core.manager.worker_selection import WorkerSelection
 from wmp.core.protocol import error_replies
 from wmp.core.protocol.job_story import Stories, StoryEvent
-from wmp.core.protocol.outbound import Outbound
+from wmp.core.protocol.outbound import Arrival, Outbound, Stream
 from wmp.core.protocol.settings import ManagerSettings
-from wmp.core.protocol.stream import Arrival, Stream
 from wmp.core.protocol.timers import ResendTimer, Timers
 from wmp.errors import LocalProtocolError, Superseded
 from wmp.events import (

@@ -12,12 +12,10 @@ from typing import Any, TypeAlias
 from attrs import define, field
 
 from wmp.actions import ManagerAction
-from wmp.core.manager.batches import Grant
 from wmp.core.manager.job_lifecycle import JobRecord
 from wmp.core.manager.policy import Offer
-from wmp.core.manager.queues import Queue
-from wmp.core.protocol.outbound import Outbound
-from wmp.core.protocol.stream import Stream
+from wmp.core.manager.queues import Grant, Queue
+from wmp.core.protocol.outbound import Outbound, Stream
 from wmp.message import Kind, Link, Path
 
 __all__ = ["Give", "ManagerOutbound", "RemoteWorker", "capacity", "fits"]

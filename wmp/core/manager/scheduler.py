@@ -14,10 +14,9 @@ from typing import Any
 from attrs import define, field
 
 from wmp.actions import End, Notify
-from wmp.core.manager.batches import Part
 from wmp.core.manager.job_lifecycle import JobInput, JobRecord, JobState
 from wmp.core.manager.leases import Leases
-from wmp.core.manager.queues import Queue, Queues
+from wmp.core.manager.queues import Part, Queue, Queues
 from wmp.core.manager.remote_worker import Give, ManagerOutbound, RemoteWorker, fits
 from wmp.core.manager.requeue import Requeue
 from wmp.core.manager.timers import HoldTimer, ManagerTimers, WakeTimer

@@ -13,9 +13,8 @@ from attrs import define, field
 
 from wmp.core.protocol.resources import Needs, Resources
 from wmp.core.worker.executions import Executions
-from wmp.core.worker.links import BACKOFF, LinkState, jitter
 from wmp.core.worker.locks import Locks
-from wmp.core.worker.outbound import WorkerOutbound
+from wmp.core.worker.outbound import BACKOFF, LinkState, WorkerOutbound, jitter
 from wmp.core.worker.remote_manager import RemoteManager
 from wmp.core.worker.timers import ReadyTimer
 from wmp.message import Command, Field, Message

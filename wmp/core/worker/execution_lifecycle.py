@@ -1,16 +1,12 @@
-"""Jobs that a worker holds, in columns: attempts and states by id (spec §6)."""
+"""The life of a job at a worker, as a table of states and inputs (spec §6)."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from enum import IntEnum
 from typing import Final
 
-from attrs import define, field
-
-from wmp.message import Peer
-
-__all__ = ["IGNORED", "TRANSITIONS", "ExecutionInput", "ExecutionState", "HeldJobs"]
+__all__ = ["IGNORED", "TRANSITIONS", "ExecutionInput", "ExecutionState"]
 
 
 class ExecutionState(IntEnum):
@@ -107,67 +103,3 @@ IGNORED: Final[Mapping[tuple[ExecutionState, ExecutionInput], str]] = {
     (_S.INTERRUPTED, _I.HAND_BACK): _BEGUN,
 }
 """Every other pair, and why it changes nothing."""
-
-
-@define(eq=False)
-class HeldJobs:
-    """The jobs of one owner that came from one manager.
-
-    Invariant: ``attempts`` and ``states`` have the same keys, and no state is ABSENT.
-    """
-
-    manager: bytes
-    """Identity of the manager that sent the jobs and gets their answers."""
-    owner: Peer
-    attempts: dict[int, int] = field(factory=dict)
-    states: dict[int, ExecutionState] = field(factory=dict)
-
-    def __len__(self) -> int:
-        return len(self.attempts)
-
-    def state(self, job: int) -> ExecutionState:
-        """Where a job is."""
-        return self.states.get(job, ExecutionState.ABSENT)
-
-    def new_rows(self, ids: Sequence[int], attempts: Sequence[int]) -> list[int]:
-        """Rows of jobs that are not held; of jobs that are held, the higher attempt counts."""
-        rows: dict[int, int] = {}
-        for row, (job, attempt) in enumerate(zip(ids, attempts, strict=True)):
-            if job in self.attempts:
-                # WMP-4.14: a job that is held already answers for the newer lease too.
-                newer = attempt > self.attempts[job]
-                if newer and self.step(job, ExecutionInput.TAKE) is not None:
-                    self.attempts[job] = attempt
-            elif job not in rows or attempt > attempts[rows[job]]:
-                rows[job] = row
-        return sorted(rows.values())
-
-    def add(self, ids: Sequence[int], attempts: Iterable[int]) -> None:
-        """Hold jobs that were absent."""
-        parked = TRANSITIONS[ExecutionState.ABSENT, ExecutionInput.TAKE]
-        self.attempts.update(zip(ids, attempts, strict=True))
-        self.states.update(dict.fromkeys(ids, parked))
-
-    def start(self, ids: Sequence[int]) -> list[int]:
-        """Parked jobs go to a lane; returns their attempts."""
-        self.states.update(
-            dict.fromkeys(ids, TRANSITIONS[ExecutionState.PARKED, ExecutionInput.START])
-        )
-        return list(map(self.attempts.__getitem__, ids))
-
-    def step(self, job: int, what: ExecutionInput) -> ExecutionState | None:
-        """Move one job as the table says; its new state, or None when ``what`` is ignored."""
-        state = TRANSITIONS.get((self.state(job), what))
-        if state is None or state is ExecutionState.ABSENT:
-            return state
-        self.states[job] = state
-        return state
-
-    def remove(self, ids: Sequence[int], what: ExecutionInput) -> list[int]:
-        """Jobs end by ``what``; returns their attempts.
-
-        The table is asked once for each state among them, not once for each job.
-        """
-        for state in set(map(self.states.pop, ids)):
-            assert TRANSITIONS[state, what] is ExecutionState.ABSENT
-        return list(map(self.attempts.pop, ids))

@@ -14,10 +14,10 @@ from attrs import define, field
 
 from wmp.actions import Interrupt, Note, Recall, Run
 from wmp.core.protocol.resources import Needs, Resources
-from wmp.core.worker.execution_lifecycle import ExecutionInput, ExecutionState, HeldJobs
+from wmp.core.worker.execution_lifecycle import ExecutionInput, ExecutionState
 from wmp.core.worker.outbound import WorkerOutbound
 from wmp.core.worker.remote_manager import RemoteManager
-from wmp.core.worker.run_queue import RunningLane, RunQueue, Throughput
+from wmp.core.worker.run_queue import HeldJobs, RunningLane, RunQueue, Throughput
 from wmp.core.worker.timers import PatienceTimer
 from wmp.events import Finished, Recalled, Reported
 from wmp.message import (

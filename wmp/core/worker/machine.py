@@ -23,17 +23,16 @@ from attrs import define, field
 from wmp.actions import Halt, WorkerAction
 from wmp.core.protocol import error_replies
 from wmp.core.protocol.job_story import Stories, StoryEvent
+from wmp.core.protocol.outbound import Arrival
 from wmp.core.protocol.resources import Resources, needs_of
 from wmp.core.protocol.settings import WorkerSettings
-from wmp.core.protocol.stream import Arrival
 from wmp.core.protocol.timers import ResendTimer
 from wmp.core.worker.capacity import Capacity
 from wmp.core.worker.credit import Credit
 from wmp.core.worker.executions import Executions
 from wmp.core.worker.invariants import check_worker
-from wmp.core.worker.links import Links, LinkState
 from wmp.core.worker.locks import Locks
-from wmp.core.worker.outbound import WorkerOutbound
+from wmp.core.worker.outbound import Links, LinkState, WorkerOutbound
 from wmp.core.worker.remote_manager import RemoteManager
 from wmp.core.worker.run_queue import RunningLane
 from wmp.core.worker.sessions import Sessions

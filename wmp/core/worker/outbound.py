@@ -1,8 +1,13 @@
-"""Messages of a worker: over which link they leave, PING, and messages to all behind a link."""
+"""A worker's links, the managers behind them, and the messages that leave over them.
+
+Here stands when a manager is pinged, when a link is given up, and over which link a message to
+one manager or to all behind a link leaves.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+import zlib
+from typing import Any, Final
 
 from attrs import define, field
 
@@ -10,11 +15,118 @@ from wmp.actions import Send, WorkerAction
 from wmp.core.protocol.outbound import Outbound
 from wmp.core.protocol.settings import WorkerSettings
 from wmp.core.protocol.timers import Timers
-from wmp.core.worker.links import Links, LinkState
 from wmp.core.worker.remote_manager import RemoteManager
 from wmp.message import Columns, Command, Field, Link, Message
 
-__all__ = ["WorkerOutbound"]
+__all__ = ["BACKOFF", "LinkState", "Links", "WorkerOutbound", "jitter"]
+
+BACKOFF: Final = 1.0
+"""Seconds: where every backoff starts before it doubles."""
+
+
+def jitter(identity: bytes, number: int, share: float) -> float:
+    """A factor above 1 - ``share`` and up to 1, spread over workers and numbers.
+
+    The core draws no random numbers. A checksum spreads a fleet as well, and can be replayed.
+    """
+    seed = zlib.crc32(number.to_bytes(8, "big"), zlib.crc32(identity))
+    return 1.0 - share * seed / 2**32
+
+
+@define(eq=False)
+class LinkState:
+    """One DEALER: whether it is connected, and when something came over it."""
+
+    index: int
+    connected: bool = False
+    received_at: float = 0.0
+    """When anything came over the link last; connecting counts, and replacing the socket."""
+    pinged_at: float = 0.0
+    """When PING without ``to`` was sent over the link last."""
+    pings: int = 0
+    doubted: tuple[bytes, ...] = ()
+    """Managers that were the other end of the link when it was made anew: another manager may
+    answer there now (WMP-9.12)."""
+    replaced: int = 0
+    """How often in a row the socket was replaced and nothing came since."""
+
+    def receive(self, now: float) -> None:
+        """Something came over the link."""
+        self.received_at = now
+        self.replaced = 0
+
+    def silent_at(self, interval: float, silence: int, most: float) -> float:
+        """When the socket must be replaced unless something comes: after ``silence`` intervals
+        the first time, then with a backoff on top that doubles up to ``most``."""
+        due = self.received_at + silence * interval
+        if self.replaced:
+            due += min(most, BACKOFF * 2.0 ** min(self.replaced - 1, 30))
+        return due
+
+
+@define(eq=False)
+class Links:
+    """The links and the managers of one worker."""
+
+    settings: WorkerSettings
+    states: list[LinkState]
+    managers: dict[bytes, RemoteManager] = field(factory=dict)
+    """By identity."""
+
+    # -- where managers are
+
+    def reachable(self, manager: RemoteManager) -> bool:
+        """Whether a message to the manager can leave now."""
+        return manager.path is not None and self.states[manager.link].connected
+
+    def behind(self, link: LinkState) -> list[RemoteManager]:
+        """Managers whose route is over ``link``."""
+        index = link.index
+        return [m for m in self.managers.values() if m.link == index and m.path is not None]
+
+    # -- liveness
+
+    def interval(self, manager: RemoteManager) -> float:
+        """Seconds between messages to the manager at most (WMP-9.1)."""
+        # A floor, so that no setting and no peer can make a timer that never moves on.
+        return max(0.01, min(self.settings.ping, manager.expire / 3))
+
+    def ping_due(self, manager: RemoteManager) -> float:
+        """When PING is due: one interval after the last message in the direction that is silent
+        longer (WMP-9.1).
+
+        And every third interval whatever is sent: only PONG shows that a WAKE or READY was lost
+        (WMP-3.13), and held GIVEs alone are traffic enough to put PING off for ever.
+        """
+        interval = self.interval(manager)
+        received = max(manager.received_at, manager.pinged_at)
+        return min(min(manager.sent_at, received) + interval, manager.pinged_at + 3 * interval)
+
+    def silent_at(self, link: LinkState) -> float:
+        """When the socket of ``link`` must be replaced unless something comes (WMP-9.4)."""
+        settings = self.settings
+        interval = self._shortest(self.behind(link))
+        return link.silent_at(interval, max(1, settings.silence), settings.reconnect_backoff_max)
+
+    def discovery_due(self, link: LinkState) -> float:
+        """When to look for managers behind ``link``."""
+        settings, behind = self.settings, self.behind(link)
+        interval = self._shortest(behind)
+        if not behind:
+            return link.pinged_at + interval * jitter(
+                settings.identity, link.pings, settings.jitter
+            )
+        # A device may have got a further manager. While the others keep the link busy, that
+        # manager would never receive a message of this worker.
+        devices = any(m.path is not None and len(m.path) > 2 for m in behind)
+        return link.pinged_at + 3 * interval if devices else float("inf")
+
+    def due(self, link: LinkState) -> float:
+        """When ``link`` must be looked at again."""
+        return min(self.silent_at(link), self.discovery_due(link))
+
+    def _shortest(self, managers: list[RemoteManager]) -> float:
+        return min(map(self.interval, managers), default=max(0.01, self.settings.ping))
 
 
 @define(eq=False)

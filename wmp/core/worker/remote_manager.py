@@ -11,8 +11,8 @@ from math import inf
 
 from attrs import define
 
+from wmp.core.protocol.outbound import Stream
 from wmp.core.protocol.resources import Needs
-from wmp.core.protocol.stream import Stream
 from wmp.message import Path, Peer
 
 __all__ = ["EXPIRE", "PendingWake", "RemoteManager", "SessionEntry"]

@@ -9,12 +9,11 @@ from typing import assert_never
 from attrs import define, field
 
 from wmp.actions import Reconnect
-from wmp.core.protocol.stream import Stream
+from wmp.core.protocol.outbound import Stream
 from wmp.core.worker.credit import Credit
 from wmp.core.worker.executions import Executions
-from wmp.core.worker.links import Links, LinkState
 from wmp.core.worker.locks import Locks
-from wmp.core.worker.outbound import WorkerOutbound
+from wmp.core.worker.outbound import Links, LinkState, WorkerOutbound
 from wmp.core.worker.remote_manager import RemoteManager, SessionEntry
 from wmp.core.worker.timers import LinkTimer, PingTimer
 from wmp.message import Command, ErrorCode, Field, Limits, Message

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from attrs import define, field, frozen
 
-from wmp.core.protocol.stream import Stream
+from wmp.core.protocol.outbound import Stream
 from wmp.core.protocol.timers import Timers
 from wmp.message import (
     SENT_BY_MANAGERS,

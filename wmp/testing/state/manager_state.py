@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Hashable
 from typing import TYPE_CHECKING, Final
 
-from wmp.core.manager.batches import Grant
 from wmp.core.manager.job_lifecycle import JobRecord, JobState, Refusal
 from wmp.core.manager.leases import Leases
-from wmp.core.manager.queues import Queue
+from wmp.core.manager.queues import Grant, Queue
 from wmp.core.manager.remote_worker import RemoteWorker
 from wmp.core.manager.worker_selection import WorkerSelection
 from wmp.message import Peer
