@@ -1,4 +1,4 @@
-"""The glossary names what exists, and no class or module bears a name that was replaced."""
+"""The glossary names what exists, and pages and code contain no word that was replaced."""
 
 from __future__ import annotations
 
@@ -17,6 +17,13 @@ ROWS = [
     if line.startswith("| ") and not line.startswith("| word |")
 ]
 FILES = sorted((ROOT / "wmp").rglob("*.py"))
+PAGES = sorted(
+    page
+    for pattern in ("specs/**/*.md", "docs/**/*.md", "**/README.md")
+    for page in ROOT.glob(pattern)
+    if page.name != "glossary.md"
+    and not any(part.startswith(".") for part in page.relative_to(ROOT).parts)
+)
 
 SHARED = {"Device", "Job", "Manager", "Worker"}
 """Names of the public API, which :mod:`wmp.aio` and :mod:`wmp.blocking` share on purpose."""
@@ -58,9 +65,30 @@ def test_a_word_is_defined_once():
     assert [word for word, count in words.items() if count > 1] == []
 
 
+def replaced() -> dict[str, str]:
+    """Each word that neither pages nor names of the code contain, with the word for it."""
+    return {word: row[0] for row in ROWS for word in row[3].split(", ") if word and "`" not in word}
+
+
 @pytest.mark.parametrize("row", [row for row in ROWS if row[3]], ids=lambda row: row[0])
 def test_a_replaced_word_names_no_class_and_no_module(row):
     kept = {word.lower() for word in (row[0] for row in ROWS)}
     names = {name.lower().strip("_") for name in classes()} | {path.stem for path in FILES}
-    for word in row[3].split(", "):
+    for word in row[3].replace("`", "").split(", "):
         assert word in kept or word not in names, f"{word} is called {row[0]}"
+
+
+def prose(text: str) -> str:
+    """A page without the code spans: they quote commands, options and keys."""
+    return re.sub(r"`[^`\n]+`", "", text)
+
+
+def test_no_page_contains_a_replaced_word():
+    pattern = re.compile(rf"\b({'|'.join(replaced())})\b", re.IGNORECASE)
+    found = [
+        f"{page.relative_to(ROOT)}:{number}: {match[0]} is called {replaced()[match[0].lower()]}"
+        for page in PAGES
+        for number, line in enumerate(page.read_text(encoding="utf-8").splitlines(), 1)
+        for match in pattern.finditer(prose(line))
+    ]
+    assert found == []

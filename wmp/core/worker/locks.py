@@ -1,4 +1,4 @@
-"""A lock: the room that a worker keeps for the manager to which it sent GIVE (spec §4, §5).
+"""A lock: the resources that a worker keeps for the manager to which it sent GIVE (spec §4, §5).
 
 Locks are opened, time out, are withdrawn and are closed here. Whether there is anything to offer
 is decided in :mod:`wmp.core.worker.capacity`.
@@ -83,7 +83,7 @@ TRANSITIONS: Final[Mapping[tuple[LockState, LockInput], LockState]] = {
 }
 """The state that follows from each state by each input."""
 
-_LATE_TAKE = "late: the jobs run if there is room and are refused if not"
+_LATE_TAKE = "late: the jobs run if there is capacity and are refused if not"
 _GIVEN = "lock numbers only grow: no GIVE uses a number again"
 
 IGNORED: Final[Mapping[tuple[LockState, LockInput], str]] = {
