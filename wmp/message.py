@@ -35,6 +35,7 @@ __all__ = [
     "Path",
     "Peer",
     "named",
+    "printable",
 ]
 
 VERSION: Final = 1
@@ -321,6 +322,19 @@ class Message:
     def hops(self) -> int:
         """How many devices the message has passed."""
         return (len(self.source) - 2) // 3
+
+
+def printable(text: str, keep: str = "") -> str:
+    """Return a peer's text for people: what a terminal would act on stands there as an escape.
+
+    Args:
+        text: A label, the text of an ERROR, an exception's text.
+        keep: Characters that stay although they are not printable, such as a line's end.
+    """
+    if text.isprintable():
+        return text
+    shown = [c if c.isprintable() or c in keep else ascii(c)[1:-1] for c in text]
+    return "".join(shown)
 
 
 def named(identity: bytes) -> str:

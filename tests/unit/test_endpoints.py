@@ -124,6 +124,13 @@ def test_drops_after_a_restart_are_logged_without_a_warning(
     assert tally.counts()["misrouted"] == 1
 
 
+def test_a_log_line_has_no_control_characters_of_a_peer(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.WARNING, "wmp")
+    Counters("manager").count("malformed", "the peer's \x1b[31mtext\r\n", now=0.0)
+
+    assert caplog.messages == ["manager: malformed: the peer's \\x1b[31mtext\\r\\n"]
+
+
 def test_every_drop_is_counted_and_few_are_logged(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING, "wmp")
     tally = Counters("manager")

@@ -583,45 +583,12 @@ def test_an_error_with_an_unknown_code_is_counted(manager, worker):
     assert manager.statistics().dropped == {"ERROR": 1}
 
 
-def test_the_memory_that_one_worker_takes_at_a_manager_is_bounded(manager, worker):
-    for _ in range(100):
-        worker.give(1, hold=3600.0)
-    assert len(manager._workers[b"w1"].gives) == 64
-    assert max(give.until for give in manager._workers[b"w1"].gives.values()) <= 60.0
-
-    worker.received = 0
-    for _ in range(6000):  # each would be answered NO, and that kept
-        worker.send(
-            worker.message(
-                Command.GIVE,
-                {
-                    Field.LOCK: worker.lock + 1,
-                    Field.WANT: 1,
-                    Field.ROLES: ["default"],
-                    Field.NEEDS: {"slots": 1},
-                },
-            )
-        )
-        worker.lock += 1
-    assert len(manager._workers[b"w1"].stream.kept) <= 4097
-
-
 def test_closing_answers_open_gives_with_no_at_once(manager, worker):
     submit(manager, b"a")
     worker.give(2, hold=5.0)
     actions = manager.handle(Closed(), 0.0)
     assert [m.command for m in sent(actions)] == [Command.NO]
     assert actions[-1] == Halt(None)
-
-
-def test_the_number_of_workers_is_bounded():
-    manager = ManagerMachine(
-        ManagerSettings(identity=b"m", epoch=1, max_workers=2), least_recently_used
-    )
-    answers = [
-        errors(ScriptedWorker(manager, b"w%d" % i, link=b"%d" % i).ready(1)) for i in range(3)
-    ]
-    assert answers == [[], [], [ErrorCode.LIMIT]]
 
 
 # -- the end

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from wmp import codec
 from wmp.actions import End, Notify, Resolve
 from wmp.errors import ClosedError, JobCancelled, JobTimeout, QueueFull, WorkerLost
 from wmp.events import Cancelled, Submitted
@@ -203,6 +204,14 @@ def test_ends_become_the_errors_of_their_names() -> None:
     assert (lost.attempts, lost.host, lost.cause) == (4, "node-7:812", "silence")
     assert lost.job_id == 3
     assert str(lost) == "job 3 was lost after 4 attempts, the last at worker node-7:812: silence"
+
+
+def test_the_text_of_a_workers_exception_keeps_its_lines_and_no_control_characters() -> None:
+    payload = codec.pack_error("E\x1b[1m", "one\n\ttwo\x07", "Traceback\n  \x9b2J")
+    failed = error_of(3, End.ERROR, payload, 1)
+
+    assert str(failed) == "E\\x1b[1m: one\n\ttwo\\x07"
+    assert failed.__notes__ == ["at the worker:\nTraceback\n  \\x9b2J"]
 
 
 def test_a_key_in_progress_hands_in_nothing_until_it_has_ended(inbox: Inbox) -> None:

@@ -151,6 +151,30 @@ def test_a_manager_that_is_silent_for_its_expire_is_given_up(worker, manager):
     worker.check_invariants()
 
 
+@pytest.mark.rule("WMP-9.15")
+@pytest.mark.parametrize("expire", [0.0, 0.001, 0.3])
+def test_a_manager_with_a_short_expire_receives_few_messages(worker, manager, expire):
+    manager.pong(expire=expire)
+    messages = 0
+    for now, actions in until(worker, 3.0):
+        manager.now = now
+        manager.note(actions)
+        messages += len(sent(actions))
+        manager.pong(expire=expire)
+    assert worker.statistics().managers != ()
+    # A PING each tenth of a second, and few READYs and GIVEs.
+    assert 30 <= messages <= 90
+
+
+@pytest.mark.rule("WMP-9.15")
+def test_the_least_expire_is_a_setting():
+    worker = make(least_expire=1.2)
+    manager = met(worker)
+    manager.pong(expire=0.0)
+    times = [now for now, acts in until(worker, 1.0) for _ in sent(acts, Command.PING)]
+    assert times == pytest.approx([0.4, 0.8])
+
+
 @pytest.mark.rule("WMP-9.14")
 def test_an_error_of_a_manager_is_no_sign_of_life(worker, manager):
     for now, _ in until(worker, 6.0):

@@ -15,7 +15,7 @@ from wmp.core.protocol.settings import WorkerSettings
 from wmp.core.worker.machine import WorkerMachine as Machine
 from wmp.core.worker.machine import WorkerStatistics
 from wmp.errors import ClosedError, ConfigError
-from wmp.message import DEFAULT_ROLE, Limits, named
+from wmp.message import DEFAULT_ROLE, Limits, named, printable
 from wmp.runtime.checks import check_amounts, check_count, check_offer, check_seconds
 from wmp.runtime.executors import (
     CANCEL_GRACE,
@@ -398,7 +398,9 @@ class Worker(AsyncServer[WorkerSettings]):
         counts = self._machine.statistics()
         if not counts.held:
             return ""
-        labels = {row.identity: row.label or named(row.identity) for row in counts.managers}
+        labels = {
+            row.identity: printable(row.label) or named(row.identity) for row in counts.managers
+        }
         jobs = [
             f"job {id} (role {lane.kind.role!r}) of {labels.get(lane.held.manager, 'a manager')}"
             for lane in self._machine.lanes

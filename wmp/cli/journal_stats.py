@@ -11,6 +11,7 @@ from typing import Any, Final
 from attrs import define, field
 
 from wmp.journal.reader import Line
+from wmp.message import printable
 
 __all__ = ["JournalStats", "in_words"]
 
@@ -170,7 +171,7 @@ class JournalStats:
                 node.kind,
                 name if len(name) <= 34 else f"{name[:33]}…",
                 str(epoch),
-                node.label,
+                printable(node.label),
                 str(node.lines),
                 str(node.lost),
                 f"{(node.last - node.first) / 1e6:.3f}",

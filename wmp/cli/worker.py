@@ -21,7 +21,7 @@ from wmp.cli.options import HOME, ProgramCommand, amounts, check_addresses, secu
 from wmp.cli.options import journal as journal_flag
 from wmp.cli.options import keys as key_flags
 from wmp.errors import ClosedError, ConfigError, TransportError, WMPError
-from wmp.message import DEFAULT_ROLE, named
+from wmp.message import DEFAULT_ROLE, named, printable
 from wmp.runtime.checks import check_seconds
 from wmp.runtime.command import CommandHandler
 from wmp.runtime.executors import KINDS
@@ -382,7 +382,9 @@ class _Lookout:
                 managers, seen = (), now
             here = {(manager.identity, manager.epoch): manager for manager in managers}
             if new := [manager for peer, manager in here.items() if peer not in known]:
-                names = ", ".join(manager.label or named(manager.identity) for manager in new)
+                names = ", ".join(
+                    printable(manager.label) or named(manager.identity) for manager in new
+                )
                 complain(_PROGRAM, f"ready: connected to manager {names}")
             known = set(here)
             if known:

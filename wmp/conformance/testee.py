@@ -28,6 +28,7 @@ __all__ = ["die", "echo", "fail", "main", "slow"]
 _MANAGER = ("expire", "wake_timeout", "resend", "reply_margin")
 _WORKER = (
     "ping",
+    "least_expire",
     "hold",
     "lock_timeout",
     "resend",

@@ -11,7 +11,7 @@ import logging
 from collections import Counter
 
 from wmp.actions import Drop
-from wmp.message import ERROR_CODES, ErrorCode
+from wmp.message import ERROR_CODES, ErrorCode, printable
 
 __all__ = ["Counters", "describe_drop"]
 
@@ -74,7 +74,8 @@ class Counters:
             reason = (
                 f"ignored a message of a peer that restarted or left, no action needed: {reason}"
             )
-        logger.log(level, "%s: %s: %s%s", self._node, reason, detail or "message ignored", more)
+        text = printable(detail) or "message ignored"
+        logger.log(level, "%s: %s: %s%s", self._node, reason, text, more)
 
 
 def describe_drop(action: Drop) -> str:

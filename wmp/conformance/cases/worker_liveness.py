@@ -17,6 +17,7 @@ __all__ = [
     "goodbye_after_work",
     "held_jobs",
     "interval_of_a_manager",
+    "least_expire",
     "looking_for_managers",
     "misrouted",
     "newer_epoch",
@@ -65,6 +66,20 @@ def interval_of_a_manager(talk: WorkerTalk) -> None:
     longest = max(_gaps(talk, manager, 4.0))
     most = 0.5 + talk.wire.grace + _LATE
     talk.check(longest <= most, f"no message for {longest:.2f} units, with `expire` 1.5")
+
+
+@case("WMP-9.15")
+def least_expire(talk: WorkerTalk) -> None:
+    """A manager with ``expire`` 0 receives few messages all the same."""
+    manager = talk.met()
+    manager.expire = 0.0
+    manager.pong()
+    talk.settle()
+    manager.inbox.clear()
+    talk.wait(1.0)
+    # Ten PINGs, and as many READYs and GIVEs at the most.
+    count = len(manager.inbox)
+    talk.check(count <= 40, f"{count} messages in one unit, with `expire` 0")
 
 
 @case("WMP-9.1")

@@ -16,7 +16,7 @@ from wmp.core.manager.job_lifecycle import JobRecord
 from wmp.core.manager.policy import Offer
 from wmp.core.manager.queues import Grant, Queue
 from wmp.core.protocol.outbound import Outbound, Stream
-from wmp.message import Kind, Link, Path
+from wmp.message import Kind, Link, Path, printable
 
 __all__ = ["Give", "ManagerOutbound", "RemoteWorker", "capacity", "fits"]
 
@@ -91,6 +91,11 @@ class RemoteWorker:
     done: int = 0
     offer_cache: Offer | None = None
     """The offer for policies; None after a change of its content."""
+
+    @property
+    def name(self) -> str:
+        """The worker for people: its label, or its identity in hex."""
+        return printable(self.label) or self.identity.hex()
 
     def offer(self) -> Offer:
         """The worker as a policy is shown it."""

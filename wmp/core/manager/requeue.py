@@ -17,7 +17,7 @@ from wmp.core.manager.job_lifecycle import JobInput, JobRecord, JobState
 from wmp.core.manager.leases import Leases, Returned
 from wmp.core.manager.queues import Queue, Queues
 from wmp.core.manager.remote_worker import ManagerOutbound, RemoteWorker
-from wmp.message import Frame, Limits, Outcome
+from wmp.message import Frame, Limits, Outcome, printable
 
 __all__ = ["Requeue"]
 
@@ -83,8 +83,7 @@ class Requeue:
         if not queues and cancelling:
             self.leases.end(job, End.CANCELLED, b"")
         elif not queues:
-            where = (worker.label or worker.identity.hex()).replace("\n", " ")
-            self.leases.end(job, End.LOST, f"{where}\n{text}".encode())
+            self.leases.end(job, End.LOST, f"{worker.name}\n{text}".encode())
         return queues
 
     def _step(self, job: JobRecord, what: JobInput, cause: str) -> list[Queue]:
@@ -99,4 +98,4 @@ class Requeue:
 
 
 def _text(payload: Frame) -> str:
-    return bytes(payload[: Limits.LONG_TEXT]).decode(errors="replace")
+    return printable(bytes(payload[: Limits.LONG_TEXT]).decode(errors="replace"), keep="\n")

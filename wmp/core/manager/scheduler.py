@@ -108,8 +108,7 @@ class Scheduler:
             if was is JobState.LEASED:
                 self._send_cancel(worker, [job], now)
             self.leases.release(worker, job)
-            where = worker.label or worker.identity.hex()
-            self.leases.end(job, End.TIMEOUT, f"timed out at worker {where}".encode())
+            self.leases.end(job, End.TIMEOUT, f"timed out at worker {worker.name}".encode())
 
     # -- the jobs that have not ended
 

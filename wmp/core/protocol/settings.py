@@ -69,6 +69,8 @@ class WorkerSettings:
     """From the end of ``hold`` until a lock is released without an answer."""
     ping: float = 1.0
     """Interval of liveness; lowered to a third of a manager's ``expire``."""
+    least_expire: float = 0.3
+    """A lower ``expire`` of a manager counts as this one, and makes no shorter interval."""
     silence: int = 3
     """Intervals without a word from anybody after which a link is replaced."""
     jitter: float = 0.25

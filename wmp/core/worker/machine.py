@@ -271,8 +271,8 @@ class WorkerMachine:
         """PONG shows what the manager remembers: repair the difference (WMP-3.13, 5.5)."""
         fields, links = message.fields, self._links
         before = links.interval(manager)
-        # Never so short that nothing could come in time.
-        manager.expire = max(0.05, fields[Field.EXPIRE] / 1000)
+        # WMP-9.15: no manager makes this worker send without pause.
+        manager.expire = max(self.settings.least_expire, fields[Field.EXPIRE] / 1000)
         manager.label = fields.get(Field.LABEL, manager.label)
         if links.interval(manager) < before:
             due = manager.received_at + links.interval(manager)

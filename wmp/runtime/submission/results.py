@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from attrs import frozen
 
@@ -17,9 +17,12 @@ from wmp.errors import (
     JobTimeout,
     WorkerLost,
 )
-from wmp.message import Frame, Limits
+from wmp.message import Frame, Limits, printable
 
 __all__ = ["Ended", "Status", "error_of", "pack", "result_of", "value_of"]
+
+_LAYOUT: Final = "\n\t"
+"""The control characters that stay in the text of a worker's exception."""
 
 
 @frozen
@@ -123,7 +126,8 @@ def error_of(id: int, end: End, payload: Frame, attempts: int) -> JobError:
                 f"the worker's error report cannot be decoded: {error}",
                 "",
             )
-        return JobFailed(type_name, text, remote, job_id=id)
+        text, remote = printable(text, _LAYOUT), printable(remote, _LAYOUT)
+        return JobFailed(printable(type_name), text, remote, job_id=id)
     text = bytes(payload).decode("utf-8", "replace")
     if end is End.CANCELLED:
         return JobCancelled(

@@ -1,0 +1,77 @@
+"""What one peer can make a manager keep or show is bounded."""
+
+from __future__ import annotations
+
+import pytest
+
+from wmp.actions import Resolve
+from wmp.balance import least_recently_used
+from wmp.core.manager.machine import ManagerMachine
+from wmp.core.protocol.settings import ManagerSettings
+from wmp.events import Submitted
+from wmp.message import Command, ErrorCode, Field, Kind, Outcome
+from wmp.testing.scripted import ScriptedWorker, sent
+
+
+@pytest.fixture
+def manager():
+    return make()
+
+
+@pytest.fixture
+def worker(manager):
+    return ScriptedWorker(manager)
+
+
+def make(**settings):
+    chosen = ManagerSettings(identity=b"m", epoch=7, **settings)
+    return ManagerMachine(chosen, least_recently_used)
+
+
+def errors(actions):
+    return [message.fields[Field.CODE] for message in sent(actions, Command.ERROR)]
+
+
+def test_the_memory_that_one_worker_takes_at_a_manager_is_bounded(manager, worker):
+    for _ in range(100):
+        worker.give(1, hold=3600.0)
+    assert len(manager._workers[b"w1"].gives) == 64
+    assert max(give.until for give in manager._workers[b"w1"].gives.values()) <= 60.0
+
+    worker.received = 0
+    for _ in range(6000):  # each would be answered NO, and that kept
+        worker.send(
+            worker.message(
+                Command.GIVE,
+                {
+                    Field.LOCK: worker.lock + 1,
+                    Field.WANT: 1,
+                    Field.ROLES: ["default"],
+                    Field.NEEDS: {"slots": 1},
+                },
+            )
+        )
+        worker.lock += 1
+    assert len(manager._workers[b"w1"].stream.kept) <= 4097
+
+
+def test_the_number_of_workers_is_bounded():
+    manager = make(max_workers=2)
+    answers = [
+        errors(ScriptedWorker(manager, b"w%d" % i, link=b"%d" % i).ready(1)) for i in range(3)
+    ]
+    assert answers == [[], [], [ErrorCode.LIMIT]]
+
+
+@pytest.mark.parametrize("outcome", [None, Outcome.LOST], ids=["left", "answered lost"])
+def test_the_error_of_a_lost_job_has_no_control_characters_of_its_worker(manager, worker, outcome):
+    worker.ready(1, label="\x1b[2Jpi\n:7\u202e")
+    manager.handle(Submitted([1], [b"a"], Kind(), retries=0), 0.0)
+    worker.give(1)
+
+    actions = worker.bye() if outcome is None else worker.done([1], [b"\x1b]0;x"], outcome=outcome)
+
+    (ended,) = (action for action in actions if isinstance(action, Resolve))
+    text = bytes(ended.payloads[0]).decode()
+    assert text.startswith("\\x1b[2Jpi\\n:7\\u202e\n")
+    assert all(line.isprintable() for line in text.split("\n"))
