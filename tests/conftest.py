@@ -1,4 +1,4 @@
-"""Fixtures of all tests: Hypothesis' profiles and a context that reports leaks."""
+"""Fixtures of all tests: Hypothesis' profiles, and a context that detects leaks."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ import pytest
 import zmq
 from hypothesis import HealthCheck, settings
 
-# A shell that runs this in the background lets it, and every program that a test starts, ignore
-# Ctrl-C, and nohup lets it ignore SIGHUP; a signal that is handled here is not ignored there.
+# A shell that runs pytest in the background makes it and every program that it starts ignore
+# Ctrl-C, and nohup makes them ignore SIGHUP. A program does not inherit "ignored" for a signal that
+# is handled here.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
@@ -21,13 +22,13 @@ if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
-    """A process for each core that this one may use, and one more, since many tests wait."""
+    """Return one process for each usable core, and one more, since many tests wait."""
     usable = getattr(os, "sched_getaffinity", None)
     cores = len(usable(0)) if usable else os.cpu_count() or 1
     return min(cores + 1, 9)
 
 
-# A slow machine is not a bug: pytest's own timeout catches what hangs.
+# A slow machine is not an error: pytest's own timeout ends tests that hang.
 settings.register_profile("dev", deadline=None, print_blob=True, max_examples=40)
 settings.register_profile(
     "ci",
@@ -43,13 +44,13 @@ settings.load_profile(
 
 
 class TrackedContext(zmq.Context[zmq.Socket[bytes]]):
-    """A context that remembers every socket made from it."""
+    """A context that remembers all its sockets."""
 
     made: list[zmq.Socket[bytes]]
 
     def __init__(self) -> None:
         super().__init__()
-        # Past the class's own __setattr__, which takes names for socket options.
+        # The class's own __setattr__ would take the name for a socket option.
         self.__dict__["made"] = []
 
     def socket(self, *args: Any, **kwargs: Any) -> Any:
@@ -60,10 +61,10 @@ class TrackedContext(zmq.Context[zmq.Socket[bytes]]):
 
 @pytest.fixture
 def context() -> Iterator[TrackedContext]:
-    """A ZeroMQ context to share; fails the test that leaves a socket of it open.
+    """A ZeroMQ context to share; a test that leaves one of its sockets open fails.
 
-    A context or socket made elsewhere and not closed is a ResourceWarning, which pytest
-    turns into a failure too.
+    A context or socket that is made elsewhere and not closed is a ResourceWarning, which pytest
+    also turns into a failure.
     """
     context = TrackedContext()
     yield context

@@ -1,7 +1,7 @@
-"""Prove that the core install is enough: run with the Python of an environment without extras.
+"""Test the core install with the Python of an environment without extras.
 
-It has attrs, cbor2, pyzmq and ``worker-manager-protocol`` itself, nothing else. Both APIs import.
-Jobs go from a manager to a worker and back over a real socket, with journals that can be read.
+The environment has attrs, cbor2, pyzmq and ``worker-manager-protocol``, and nothing else. Both APIs
+import. Jobs go from a manager to a worker and back over a real socket, with readable journals.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The markup of a page, and a text that must never become markup."""
+"""The elements of a page, and a text that must never become markup."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ HOSTILE = "</title><script>alert(1)</script> \"x' onload='alert(2)' &amp; --> \x
 SHOWN = re.sub("[\x00\x1b\udfff]", "\ufffd", HOSTILE)
 """The text as a page shows it: HTML and XML cannot hold its last three characters."""
 HARMLESS = re.sub(r"[^\w ]", lambda sign: "abcdefghijk"[ord(sign[0]) % 11], HOSTILE)
-"""As long, with the same spaces: a page of it has the same elements."""
+"""A harmless text of the same length and with the same spaces: its page has the same elements."""
 
 _VOID = ("meta", "br", "input")
 
 
 class Tags(HTMLParser):
-    """Which elements there are, and that each is closed."""
+    """Collects the elements of a page, and checks that each is closed."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -28,7 +28,7 @@ class Tags(HTMLParser):
 
     @property
     def structure(self) -> list[tuple[str, list[str]]]:
-        """Each element with the names of its attributes."""
+        """Return each element with the names of its attributes."""
         return [(tag, list(given)) for tag, given in self.seen]
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:

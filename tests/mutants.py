@@ -1,19 +1,21 @@
 """Random mutants of the core: ``python tests/mutants.py``, or ``tox -e mutants``.
 
-No test of pytest's. A mutant is the source with one small fault: a comparison turned round, a
-number one off, a condition negated, a statement left out, two arguments or branches exchanged, a
-call replaced by its argument. A mutant is killed when a test fails or takes too long. A mutant that
-survives is printed as a diff: either a test is missing, or the mutant behaves as the original.
-Mutants of the second sort are listed in ``mutants.toml`` with the reason, and are not drawn again.
+pytest does not collect this file. A mutant is the source with one small fault: a reversed
+comparison, a number that is one off, a negated condition, an omitted statement, two exchanged
+arguments or branches, or a call replaced by its argument. A mutant is killed when a test fails or
+takes too long. A mutant that survives is printed as a diff: either a test is missing, or the mutant
+behaves as the original. Mutants of the second sort are listed in ``mutants.toml`` with the reason,
+and are not drawn again.
 
     python tests/mutants.py --count 30 --seed 7
     python tests/mutants.py --only wmp/core/manager --jobs 2
     python tests/mutants.py --mutant wmp/codec/limits.py:41:7:compare   # one mutant again
 
-Each mutant is tried in a copy of the tree: unit tests of the core first, then worlds, properties
-and ablations, up to the first failure.
+Each mutant is tried in a copy of the tree. The unit tests of the core run first, then worlds,
+property tests and ablations, up to the first failure.
 
-Exit status: 0 nothing survived, 1 something did, 2 wrong usage, or the tests fail without a mutant.
+Exit status: 0 no mutant survived, 1 a mutant survived, 2 wrong usage, or a test fails without a
+mutant.
 """
 
 from __future__ import annotations
@@ -43,7 +45,7 @@ MUTATED = ("wmp/core", "wmp/codec")
 COPIED = ("devices", "examples", "pyspark_wmp", "specs", "tests", "wmp")
 WORLDS = 600
 
-# -- what may be changed ---------------------------------------------------------------------
+# -- places to change -------------------------------------------------------------------------
 
 COMPARISONS: dict[type[ast.cmpop], type[ast.cmpop]] = {
     ast.Lt: ast.LtE,
@@ -119,7 +121,7 @@ class Finder(ast.NodeVisitor):
     def _replace(self, operator: str, node: ast.expr, new: ast.expr) -> None:
         self._add(operator, node, f"({ast.unparse(new)})")
 
-    # Left alone: what is not run (annotations), what runs once (imports, decorators), docstrings.
+    # These get no mutants: annotations, imports, decorators and docstrings.
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> None:
         for default in [*node.args.defaults, *filter(None, node.args.kw_defaults)]:
@@ -250,11 +252,11 @@ def mutants(only: Sequence[str] = MUTATED) -> list[Mutant]:
     return found
 
 
-# -- survivors that were judged --------------------------------------------------------------
+# -- judged survivors ------------------------------------------------------------------------
 
 
 def changed_lines(diff: Sequence[str]) -> tuple[list[str], list[str]]:
-    """The lines that a diff takes out and puts in, without their indentation."""
+    """Return the lines that a diff removes and adds, without their indentation."""
     body = diff[2:]
     return tuple(
         [line[1:].strip() for line in body if line.startswith(sign) and line[1:].strip()]
@@ -263,17 +265,17 @@ def changed_lines(diff: Sequence[str]) -> tuple[list[str], list[str]]:
 
 
 def judged() -> list[tuple[str, list[str], list[str]]]:
-    """Mutants that behave as the original: file, lines before, lines after."""
+    """Return the mutants that behave as the original: file, lines before, lines after."""
     rows = tomllib.loads(JUDGED.read_text(encoding="utf-8")).get("equivalent", [])
     for row in rows:
         assert row["because"], f"{row} gives no reason"
     return [(row["file"], row["before"].split("\n"), row["after"].split("\n")) for row in rows]
 
 
-# -- how a mutant is tried -------------------------------------------------------------------
+# -- trying a mutant -------------------------------------------------------------------------
 
 SLOW = ("test_command", "test_docs", "test_pool", "test_project", "test_rules", "test_threads")
-"""Unit tests that start processes or read the project: none of them can see the core."""
+"""Unit tests that start processes or read the project: no fault of the core changes the result."""
 
 
 def stages(path: str) -> list[tuple[str, list[str]]]:
@@ -298,7 +300,7 @@ def stages(path: str) -> list[tuple[str, list[str]]]:
 
 
 def copied(folder: Path) -> None:
-    """Lay a copy of the tree into a folder."""
+    """Copy the tree into a folder; return the copy."""
     for name in COPIED:
         ignored = shutil.ignore_patterns("__pycache__", "node_modules", ".*")
         shutil.copytree(ROOT / name, folder / name, ignore=ignored)
@@ -308,12 +310,13 @@ def copied(folder: Path) -> None:
 
 
 def run(command: Sequence[str], folder: Path, timeout: float | None) -> tuple[bool, str]:
-    """Whether a command passes within so many seconds; and its last lines, or "too slow"."""
+    """Run a command; return whether it passes in time, and its last lines or "too slow"."""
     environ = {
         **{name: value for name, value in os.environ.items() if name != "PYTEST_ADDOPTS"},
         "CI": "1",
         "PYTHONPATH": str(folder),
-        # The source of a mutant may be as long as the original's and as old: no byte code is kept.
+        # A mutant's source may have the size and age of the original, so Python must not cache byte
+        # code.
         "PYTHONDONTWRITEBYTECODE": "1",
     }
     with subprocess.Popen(
@@ -339,7 +342,7 @@ def run(command: Sequence[str], folder: Path, timeout: float | None) -> tuple[bo
 
 
 def tried(mutant: Mutant, folder: Path, limits: Sequence[float]) -> tuple[str, str]:
-    """The stage that kills a mutant, empty for none; and what that stage saw."""
+    """Return the stage that kills a mutant, empty for none, and the output of that stage."""
     file = folder / mutant.path
     source = file.read_bytes()
     file.write_bytes(mutant.applied(source))
@@ -354,7 +357,7 @@ def tried(mutant: Mutant, folder: Path, limits: Sequence[float]) -> tuple[str, s
 
 
 def timed(folder: Path) -> Iterator[float]:
-    """Run each stage without a mutant; yields how long a mutant may take, in seconds."""
+    """Run each stage without a mutant; yield the seconds that a mutant may take in it."""
     for name, command in stages(MUTATED[0]):
         begin = time.monotonic()
         passed, output = run(command, folder, None)
@@ -373,12 +376,12 @@ def say(text: str) -> None:
 
 
 def drawn(options: argparse.Namespace) -> list[Mutant]:
-    """The mutants to try, none of which is known to be equivalent."""
+    """Return the mutants to try; none of them is known to be equivalent to the original."""
     every = mutants(options.only or MUTATED)
     if options.mutant:
         return [mutant for mutant in every if mutant.name in options.mutant]
     known = judged()
-    # Operators in equal parts: most places of all are numbers and arguments.
+    # Each operator gets an equal part, since most places in the source are numbers and arguments.
     draw, kinds = random.Random(options.seed), {}
     for mutant in every:
         kinds.setdefault(mutant.operator.rstrip("-"), []).append(mutant)
@@ -397,7 +400,7 @@ def drawn(options: argparse.Namespace) -> list[Mutant]:
 
 
 def parser() -> argparse.ArgumentParser:
-    """The flags."""
+    """Return the parser of the command line."""
     made = argparse.ArgumentParser(
         prog="python tests/mutants.py",
         description="Try random mutants of the core, print those that no test notices.",

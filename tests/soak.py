@@ -1,13 +1,13 @@
-"""The long run: ``python tests/soak.py``, or ``tox -e soak``. No test of pytest's.
+"""The long run: ``python tests/soak.py``, or ``tox -e soak``. pytest does not collect this file.
 
-Four parts, any of which may be run alone: ``tox -e soak -- schedules``. A long run can be split:
-each piece adds its figures to those in ``--into FILE``, and ``report`` prints what they come to.
+The run has four parts; each can run alone: ``tox -e soak -- schedules``. A long run can be split:
+each piece appends its figures to the file of ``--into``, and ``report`` prints the totals.
 
     python tests/soak.py schedules --seeds 0:50000 --into soak.jsonl
     python tests/soak.py schedules --seeds 50000:100000 --into soak.jsonl
     python tests/soak.py report --into soak.jsonl
 
-Exit status: 0 nothing was broken, 1 something was, 2 wrong usage, 130 interrupted.
+Exit status: 0 no violation, 1 a violation, 2 wrong usage, 130 interrupted.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ WANTED = {
     "kills": 500,
     "peers": 100_000,
 }
-"""The least counts of a whole run."""
+"""The figures that a whole run must reach."""
 
 WORLDS: dict[str, tuple[ModelPlan, Exploration]] = {
     **{name: (plan, Exploration()) for name, plan in PLANS.items() if name != "small"},
@@ -62,7 +62,7 @@ WORLDS: dict[str, tuple[ModelPlan, Exploration]] = {
     },
     "small": (PLANS["small"], Exploration(states=150_000, order=SearchOrder.MIXED)),
 }
-"""Worlds of the explorer; those without a number of states are searched until nothing is left."""
+"""Worlds of the explorer; a world without a number of states is searched completely."""
 
 FAULTS = "tests/interop/test_real_faults.py"
 KILLS = f"{FAULTS}::test_nothing_is_lost_while_everything_is_killed_in_turn"
@@ -70,7 +70,7 @@ PEERS = f"{FAULTS}::test_thousands_of_real_peers_that_come_and_go_leave_the_proc
 
 
 def say(text: str) -> None:
-    """Tell how it goes; figures go to stdout."""
+    """Print progress to stderr; figures go to stdout."""
     print(text, file=sys.stderr, flush=True)
 
 
@@ -129,7 +129,7 @@ def states(options: argparse.Namespace) -> Figures:
 
 
 def _tested(test: str, **environment: object) -> Figures:
-    """Run one deep test of pytest's; returns the figures that it recorded."""
+    """Run one deep test with pytest; return the figures that the test recorded."""
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report.xml"
         command = [
@@ -162,7 +162,7 @@ def kills(options: argparse.Namespace) -> Figures:
 
 
 def peers(options: argparse.Namespace) -> Figures:
-    """Let real peers come and go over ipc."""
+    """Connect and remove thousands of real peers over ipc."""
     return _tested(PEERS, WMP_REAL_PEERS=options.peers)
 
 
@@ -173,11 +173,11 @@ PARTS: dict[str, Callable[[argparse.Namespace], Figures]] = {
     "peers": peers,
 }
 
-# -- what they come to -----------------------------------------------------------------------
+# -- totals ----------------------------------------------------------------------------------
 
 
 def added(one: Any, other: Any) -> Any:
-    """Two figures of the same name, put together."""
+    """Add two figures of the same name."""
     if isinstance(one, dict):
         return {
             key: added(one[key], other[key])
@@ -191,13 +191,13 @@ def added(one: Any, other: Any) -> Any:
 
 
 def totals(pieces: Sequence[Figures]) -> Figures:
-    """All pieces together, a part each."""
+    """Return the totals of all pieces, part by part."""
     found: Figures = {}
     for piece in pieces:
         figures = {key: value for key, value in piece.items() if key != "part"}
         part = piece["part"]
         if part in found:
-            # A world that was searched twice has no more states for that.
+            # Two complete searches of one world find the same states: they do not add up.
             worlds = {**found[part].get("worlds", {}), **figures.get("worlds", {})}
             found[part] = added(found[part], figures)
             if worlds:
@@ -221,7 +221,7 @@ def reached(found: Figures) -> dict[str, int]:
 
 
 def tell_all(found: Figures) -> None:
-    """Print the figures for people."""
+    """Print the figures as text."""
     for part, figures in found.items():
         print(part)
         for name, value in figures.items():
@@ -274,7 +274,7 @@ def _count(text: str) -> int:
 
 
 def parser() -> argparse.ArgumentParser:
-    """The flags."""
+    """Return the parser of the command line."""
     made = argparse.ArgumentParser(
         prog="python tests/soak.py",
         description="Run the long tests, print their figures.",
@@ -301,7 +301,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def commit() -> str:
-    """Of what is run; empty when that is no clone."""
+    """Return the commit of the running code; empty outside a clone."""
     done = subprocess.run(
         ["git", "describe", "--always", "--dirty"],
         cwd=ROOT,

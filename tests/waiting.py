@@ -1,4 +1,4 @@
-"""Wait for a condition, and look at processes, without a sleep that makes an order."""
+"""Wait for a condition and look up processes, without sleeps that replace synchronisation."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 
 def wait_until(holds: Callable[[], bool], what: str = "the condition", timeout: float = 40) -> None:
-    """Look until a condition holds; the test fails, and names the condition, when it never does."""
+    """Check until a condition holds. If it never does, the test fails and names the condition."""
     until = time.monotonic() + timeout
     while not holds():
         assert time.monotonic() < until, f"{what}: not within {timeout} s"
@@ -17,7 +17,7 @@ def wait_until(holds: Callable[[], bool], what: str = "the condition", timeout: 
 
 
 def gone(pid: int) -> bool:
-    """Whether a process has ended and its parent has read the exit code: a zombie is not gone."""
+    """Return whether a process has ended and its parent has read the exit code (no zombie)."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
@@ -26,7 +26,7 @@ def gone(pid: int) -> bool:
 
 
 def runs(pid: int) -> bool:
-    """Whether a process is there and has not ended: a zombie does not run."""
+    """Return whether a process exists and has not ended: a zombie does not run."""
     try:
         state, _ = _state(Path(f"/proc/{pid}/stat"))
     except OSError:
@@ -35,7 +35,7 @@ def runs(pid: int) -> bool:
 
 
 def children(pid: int) -> set[int]:
-    """Processes whose parent is ``pid``, and that have not ended."""
+    """Return the processes whose parent is ``pid`` and that have not ended."""
     found = set()
     for path in Path("/proc").glob("[0-9]*/stat"):
         try:
@@ -48,6 +48,6 @@ def children(pid: int) -> set[int]:
 
 
 def _state(path: Path) -> tuple[str, int]:
-    # pid (name) state ppid …; the name may have spaces and brackets.
+    # The fields are: pid (name) state ppid …; the name may have spaces and brackets.
     state, parent = path.read_text().rpartition(")")[2].split()[:2]
     return state, int(parent)

@@ -1,7 +1,7 @@
-"""The safeguards of a manager: each function switches one safeguard off in a test.
+"""Switches of a manager's safeguards: each function switches off one safeguard in a test.
 
-A switch replaces a method for as long as the test lasts; the machines know nothing of it. It
-takes away one safeguard and leaves everything else as it is.
+A switch replaces a method while the test runs; the machines have no code for switches. A switch
+removes one safeguard and leaves everything else as it is.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Patch = pytest.MonkeyPatch
 
 
 def ready_dedupe(patch: Patch) -> None:
-    """WMP-3.3: every READY replaces what is remembered, also a repeated or older one."""
+    """WMP-3.3: every READY replaces the remembered READY, also a repeated or older READY."""
     ready = Scheduler.ready
 
     def believe(self: Scheduler, worker: Any, link: Any, message: Any, now: float) -> None:
@@ -39,7 +39,7 @@ def ready_dedupe(patch: Patch) -> None:
 
 
 def fencing(patch: Patch) -> None:
-    """WMP-6.2: the attempt of a result is not held against the lease's."""
+    """WMP-6.2: the attempt of a result is not compared with the attempt of the lease."""
     done = Scheduler.done
 
     def believe(self: Scheduler, worker: Any, columns: Any, now: float) -> int:
@@ -53,7 +53,7 @@ def fencing(patch: Patch) -> None:
 
 
 def session_of_results(patch: Patch) -> None:
-    """WMP-7.7: a numbered message of another session counts as one of the current."""
+    """WMP-7.7: a numbered message of another session counts as a message of the current session."""
     numbered = ManagerMachine._numbered
 
     def accept(self: ManagerMachine, worker: Any, link: Any, message: Any, now: float) -> None:
@@ -64,21 +64,21 @@ def session_of_results(patch: Patch) -> None:
 
 
 def _unchecked(patch: Patch) -> None:
-    """Leave the manager's tables unchecked: a world must notice what they lead to."""
+    """Skip the checks of the manager's tables, so that only the world can notice the fault."""
     patch.setattr(ManagerMachine, "check_invariants", lambda self: None)
 
 
 def new_session(patch: Patch) -> None:
-    """WMP-7.5: a worker that has forgotten the manager is kept in the old session."""
+    """WMP-7.5: the old session continues with a worker that has forgotten the manager."""
     patch.setattr(ManagerMachine, "_new_session", lambda self, worker, now: None)
 
 
 def leases_of_the_old_session(patch: Patch) -> None:
-    """WMP-7.5: a new session is opened, the leases of the old one stay."""
+    """WMP-7.5: a new session is opened, and the leases of the old session stay."""
     opened = ManagerMachine._new_session
 
     def keep(self: ManagerMachine, worker: Any, now: float) -> None:
-        self._scheduler.leases.of(worker)  # each has a record of its own now
+        self._scheduler.leases.of(worker)  # each worker has a record of its own now
         leases, worker.leases = worker.leases, {}
         opened(self, worker, now)
         worker.leases = leases
@@ -88,7 +88,7 @@ def leases_of_the_old_session(patch: Patch) -> None:
 
 
 def expiry(patch: Patch) -> None:
-    """WMP-9.3: no worker is ever given up for its silence."""
+    """WMP-9.3: no worker expires, however long it is silent."""
 
     def wait(self: ManagerMachine, worker: Any, now: float) -> None:
         self._timers.set(ExpiryTimer(worker.identity), now + self.settings.expire)
@@ -97,7 +97,7 @@ def expiry(patch: Patch) -> None:
 
 
 def older_epoch(patch: Patch) -> None:
-    """WMP-9.6: a message of an epoch that was replaced is acted on."""
+    """WMP-9.6: a message of a replaced epoch is acted on."""
     heard = ManagerMachine._worker
 
     def believe(self: ManagerMachine, link: Any, message: Any, now: float) -> Any:
@@ -127,7 +127,7 @@ def newer_epoch(patch: Patch) -> None:
 
 
 def reconciliation(patch: Patch) -> None:
-    """WMP-9.13: what a PING lists is not held against the leases."""
+    """WMP-9.13: the list of jobs in a PING is not compared with the leases."""
     ping = ManagerMachine._ping
 
     def unread(self: ManagerMachine, worker: Any, message: Any, now: float) -> None:
@@ -138,7 +138,7 @@ def reconciliation(patch: Patch) -> None:
 
 
 def goodbye(patch: Patch) -> None:
-    """WMP-9.11: BYE is not acted on."""
+    """WMP-9.11: BYE is ignored."""
     forget = ManagerMachine._forget
 
     def deaf(self: ManagerMachine, worker: Any, cause: str, now: float) -> None:
@@ -154,13 +154,13 @@ def echo_after_goodbye(patch: Patch) -> None:
 
 
 def lost_leases(patch: Patch) -> None:
-    """WMP-6.4: a lease that is lost is not queued again."""
+    """WMP-6.4: a job whose lease is lost is not queued again."""
     patch.setattr(Scheduler, "lose_leases", lambda self, worker, jobs, cause, now: None)
     _unchecked(patch)
 
 
 def replay_by_manager(patch: Patch) -> None:
-    """WMP-7.3: a new route of a worker does not get what is not acknowledged."""
+    """WMP-7.3: unacknowledged messages are not sent again over a worker's new route."""
     heard, replay = ManagerMachine._worker, Outbound.replay
     routing = False
 
@@ -181,7 +181,7 @@ def replay_by_manager(patch: Patch) -> None:
 
 
 def resend_by_manager(patch: Patch) -> None:
-    """WMP-7.3: age alone sends nothing again."""
+    """WMP-7.3: an unacknowledged message is never sent again because of its age."""
     check = Outbound.check_resend
 
     def wait(self: Outbound[Any, Any], peer: Any, now: float) -> None:
@@ -194,7 +194,7 @@ def resend_by_manager(patch: Patch) -> None:
 
 
 def again_to_manager(patch: Patch) -> None:
-    """WMP-7.3: ``again`` of a worker is ignored."""
+    """WMP-7.3: a worker's ``again`` is ignored."""
     ping = ManagerMachine._ping
 
     def deaf(self: ManagerMachine, worker: Any, message: Any, now: float) -> None:
@@ -217,7 +217,7 @@ def lock_dedupe(patch: Patch) -> None:
 
 
 def hold_end(patch: Patch) -> None:
-    """WMP-4.4: what is left of a held GIVE is never answered."""
+    """WMP-4.4: the rest of a held GIVE is never answered."""
     rang = ManagerMachine._rang
 
     def forget(self: ManagerMachine, timer: Any, now: float) -> None:
@@ -236,7 +236,7 @@ def wake_bound(patch: Patch) -> None:
 
 
 def wake_timeout(patch: Patch) -> None:
-    """WMP-3.5: nobody else is asked when no GIVE comes."""
+    """WMP-3.5: no other worker is woken when no GIVE arrives."""
     patch.setattr(Scheduler, "widen", lambda self, queue, now: None)
 
 
@@ -247,7 +247,7 @@ def cancelling(patch: Patch) -> None:
 
 
 def ended_in_the_queue(patch: Patch) -> None:
-    """WMP-6.12: a job that was cancelled while it waited is given when its turn comes."""
+    """WMP-6.12: a job that was cancelled while it was queued is granted all the same."""
 
     def stay(self: Queue, job: JobRecord) -> None:
         job.state = JobState.QUEUED
@@ -256,7 +256,7 @@ def ended_in_the_queue(patch: Patch) -> None:
 
 
 def retries(patch: Patch) -> None:
-    """WMP-6.4: no job is ever given up."""
+    """WMP-6.4: a job may lose any number of leases."""
     lose = Requeue._lose
 
     def patient(self: Requeue, worker: Any, job: JobRecord, *texts: str) -> Any:
@@ -268,7 +268,7 @@ def retries(patch: Patch) -> None:
 
 
 def impatience(patch: Patch) -> None:
-    """WMP-6.15: a job is given up one lost lease too early."""
+    """WMP-6.15: a job ends as lost one lost lease too early."""
     lose = Requeue._lose
 
     def give_up(self: Requeue, worker: Any, job: JobRecord, *texts: str) -> Any:
@@ -279,7 +279,7 @@ def impatience(patch: Patch) -> None:
 
 
 def lost_at_the_worker(patch: Patch) -> None:
-    """WMP-6.15: that what ran a job died does not count against its retries."""
+    """WMP-6.15: the outcome `lost` (a dead worker process) does not count against the retries."""
     done = Scheduler.done
 
     def forgive(self: Scheduler, worker: Any, columns: Any, now: float) -> int:
@@ -295,17 +295,17 @@ def lost_at_the_worker(patch: Patch) -> None:
 
 
 def handing_back(patch: Patch) -> None:
-    """WMP-6.11: a job that its worker hands back counts as cancelled."""
+    """WMP-6.11: a job that its worker hands back ends as cancelled."""
     patch.setitem(job_lifecycle.TRANSITIONS, (JobState.LEASED, JobInput.RETURN), JobState.ENDED)
 
 
 def takes_that_never_left(patch: Patch) -> None:
-    """WMP-6.17: a lease counts although its TAKE never left."""
+    """WMP-6.17: a lease counts although its TAKE was never sent."""
     patch.setattr(Stream, "left", lambda self, number: True)
 
 
 def refusals_are_free(patch: Patch) -> None:
-    """WMP-6.5: who refuses a job loses its lease."""
+    """WMP-6.5: a refusal counts as a lost lease."""
     refuse = JobRecord.refuse
 
     def spend(self: JobRecord, identity: bytes, session: int, reports: int) -> None:
@@ -316,24 +316,24 @@ def refusals_are_free(patch: Patch) -> None:
 
 
 def fair_share(patch: Patch) -> None:
-    """One worker's window may take all that waits."""
+    """The window of one worker may take all waiting jobs."""
     patch.setattr(worker_selection, "_fair", lambda waiting, profiles: worker_selection._ALL)
 
 
 def give_bounds(patch: Patch) -> None:
-    """One worker may have any number of GIVEs open, for ever, and acknowledge nothing."""
+    """One worker may keep any number of GIVEs open and acknowledge nothing."""
     patch.setattr(scheduler, "_MOST_GIVES", 1 << 40)
     patch.setattr(scheduler, "_MOST_KEPT", 1 << 40)
     patch.setattr(scheduler, "_MOST_HOLD", 1e9)
 
 
 def refusal_memory(patch: Patch) -> None:
-    """WMP-6.5: a refused job is given again at once to the same worker."""
+    """WMP-6.5: a refused job is granted again at once to the worker that refused it."""
     patch.setattr(JobRecord, "passes_over", lambda self, identity, session, reports: False)
 
 
 def refusal_backoff(patch: Patch) -> None:
-    """WMP-6.5: who refuses a job again and again is asked at its every next word."""
+    """WMP-6.5: a worker that keeps refusing a job is asked again at each of its messages."""
     patch.setattr(job_lifecycle, "_MOST_PATIENCE", 1)
 
 

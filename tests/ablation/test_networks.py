@@ -1,7 +1,7 @@
-"""Safeguards that heal the same loss, each in the shortest story that needs one of them.
+"""Pairs of safeguards that repair the same loss, each in the shortest story that needs one of them.
 
-With both, or either alone, the story ends well; with neither it does not. Worlds rarely
-produce this story, so a test without a seed plays it.
+With both safeguards, or with either alone, the story ends well; with neither it does not. Random
+worlds rarely produce these stories, so each story is written down as a test without a seed.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Switch = Callable[[pytest.MonkeyPatch], None]
 
 
 def fleet(managers: int, workers: int) -> Network:
-    """Managers m1, m2, …, and workers w1, w2, … of one place that know all of them."""
+    """Managers m1, m2, … and workers w1, w2, …; a worker has one place and knows all managers."""
     network = Network()
     names = [f"m{index + 1}" for index in range(managers)]
     for name in names:
@@ -42,7 +42,7 @@ def fleet(managers: int, workers: int) -> Network:
 
 
 def started(network: Network) -> str:
-    """Let messages pass until a job runs; says where."""
+    """Deliver messages until a job runs; return where it runs."""
     while not (lanes := list(network.running())):
         for pipe in network.busy():
             network.deliver(pipe)
@@ -50,7 +50,7 @@ def started(network: Network) -> str:
 
 
 def dies() -> bool:
-    """The worker of a job dies without a word, and never comes back."""
+    """The worker of a job is killed and never comes back."""
     network = fleet(1, 2)
     network.submit("m1", [b"job"])
     name = started(network)
@@ -61,7 +61,7 @@ def dies() -> bool:
 
 
 def resigns() -> bool:
-    """The worker of a job is closed in the middle of it."""
+    """The worker of a job is closed while the job runs."""
     network = fleet(1, 2)
     network.submit("m1", [b"job"])
     name = started(network)
@@ -71,7 +71,7 @@ def resigns() -> bool:
 
 
 def give_is_lost() -> bool:
-    """The GIVE of the only place is lost, and another manager has a job too."""
+    """The GIVE for the only place is lost, and another manager has a job too."""
     network = fleet(2, 1)
     network.submit("m1", [b"job"])
     network.submit("m2", [b"job"])
@@ -86,7 +86,7 @@ def give_is_lost() -> bool:
 
 
 def stays_in_a_ring() -> bool:
-    """Two devices are each other's upstream, and a worker below one of them says READY."""
+    """Two devices are each other's upstream, and a worker below one of them sends READY."""
     network = Network()
     for name, other in (("d1", "d2"), ("d2", "d1")):
         network.add(
@@ -105,13 +105,13 @@ def stays_in_a_ring() -> bool:
 
 
 def result_is_late() -> bool:
-    """A result of a lost lease arrives when the same worker has the job again."""
+    """The result of a lost lease arrives when the same worker has the job again."""
     manager = ManagerMachine(ManagerSettings(identity=b"m", epoch=1), least_recently_used)
     worker = ScriptedWorker(manager)
     manager.handle(Submitted([1], [b"job"], Kind()), 0.0)
     worker.give()
     old = worker.session
-    worker.ping(session=0)  # it has forgotten the manager: the lease is lost
+    worker.ping(session=0)  # the worker has forgotten the manager: the lease is lost
     worker.give()
     late = worker.done([1], attempt=1, number=1, session=old)
     return not any(isinstance(action, Resolve) for action in late)
@@ -124,7 +124,7 @@ STORIES: list[tuple[Callable[[], bool], tuple[Switch, ...]]] = [
     (stays_in_a_ring, (worker_side.loop_check, worker_side.hop_limit, worker_side.path_limit)),
     (result_is_late, (manager_side.fencing, manager_side.session_of_results)),
 ]
-"""A story, and the safeguards of which it needs one."""
+"""A story, and the safeguards of which the story needs one."""
 
 
 def well(story: Callable[[], bool], *switches: Switch) -> bool:

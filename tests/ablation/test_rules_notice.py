@@ -1,7 +1,7 @@
-"""Safeguards that worlds do not miss, because others heal what comes of it: rule tests do.
+"""Safeguards that random worlds do not miss, because other safeguards repair the damage.
 
-Some only save messages or keep peers apart that mean harm; a healed world looks the same. So
-the test that holds the rule is run without the safeguard, and must fail.
+Some of them only save messages; others protect against hostile peers. A world without such a
+safeguard ends well. So the test of the rule runs without the safeguard, and must fail.
 """
 
 from __future__ import annotations
@@ -166,15 +166,15 @@ RULES: list[tuple[Switch, Callable[..., None], dict[str, Any]]] = [
     (worker_side.loop_check, device.test_a_message_that_was_here_before_is_dropped, {}),
     (worker_side.hop_limit, device.test_sixteen_devices_are_the_limit, {}),
 ]
-"""The switch, the rule test that must fail with it, and the parameters of the test."""
+"""The switch, the test of the rule (must fail with the switch), and the test's parameters."""
 
 
 MISSED = (AssertionError, ValueError, IndexError)
-"""How a test fails: also where it unpacks one message and there is none, or another."""
+"""How a test fails. A ValueError counts: the test unpacks one message and there is none."""
 
 
 def play(test: Callable[..., None], parameters: dict[str, Any]) -> None:
-    """Run a test with its parameters, and machines in place of its fixtures."""
+    """Run a test with its parameters, and give it machines in place of its fixtures."""
     module = sys.modules[test.__module__]
     known: dict[str, Any] = dict(parameters)
     if module in (jobs, peers, shares):

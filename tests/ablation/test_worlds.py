@@ -1,8 +1,8 @@
-"""Each safeguard off in its turn: worlds notice, and name the invariant that it keeps.
+"""Each safeguard is switched off: some world notices, and names an invariant of the safeguard.
 
-The seeds were searched for, and others do as well: which worlds notice may change with every
-message that a machine sends more or less. So each safeguard has a few, of which one must notice.
-When none does any more, look for others before you believe that the safeguard is needless.
+A search found the seeds. Every change of the messages that a machine sends may change which worlds
+notice. So each safeguard has a few seeds, and one of them must notice. When none of them notices
+any more, search for other seeds before you conclude that the safeguard is needless.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ DEPTH: list[tuple[tuple[Switch, ...], set[str], tuple[int, ...]]] = [
         (147, 103),
     ),
 ]
-"""Safeguards that repair the same fault: in these worlds one may be off, but not all."""
+"""Safeguards that repair the same fault: these worlds can miss one of them, but not all."""
 
 SEEDS = sorted({seed for *_, seeds in [*WORLDS, *DEPTH] for seed in seeds})
 
@@ -80,7 +80,7 @@ def name(value: object) -> str:
 
 
 def broken(seed: int, *switches: Switch) -> str:
-    """The invariant that the world of a seed breaks without these safeguards; empty for none."""
+    """Return the invariant that a seed's world breaks without these safeguards; empty for none."""
     with pytest.MonkeyPatch.context() as patch:
         for switch in switches:
             switch(patch)
@@ -109,7 +109,7 @@ def test_worlds_notice_that_a_safeguard_is_off(switch, invariants, seeds):
     ("switches", "invariants", "seeds"), DEPTH, ids=[name(row[0]) for row in DEPTH]
 )
 def test_worlds_need_one_of_several_safeguards(switches, invariants, seeds):
-    """Defence in depth: without one of them all is well, without all of them it is not."""
+    """Worlds end well without one of the safeguards, and break without all of them."""
     found = {}
     for seed in seeds:
         found[seed] = broken(seed, *switches), [broken(seed, switch) for switch in switches]

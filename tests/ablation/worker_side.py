@@ -1,7 +1,7 @@
-"""The safeguards of a worker, a device and the numbered streams, each as a switch.
+"""Switches of the safeguards of a worker, a device and the numbered streams.
 
-A switch replaces a method for as long as the test lasts; the machines know nothing of it. It
-takes away one safeguard and leaves everything else as it is.
+A switch replaces a method while the test runs; the machines have no code for switches. A switch
+removes one safeguard and leaves everything else as it is.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ from wmp.message import Field
 
 Patch = pytest.MonkeyPatch
 
-# -- numbered streams, of both ends
+# -- numbered streams, at both ends
 
 
 def stream_dedupe(patch: Patch) -> None:
-    """WMP-7.1: what was received already is accepted again."""
+    """WMP-7.1: a message that was received before is accepted again."""
     arrive = Stream.arrive
 
     def believe(self: Stream, number: int) -> Arrival:
@@ -46,7 +46,7 @@ def stream_dedupe(patch: Patch) -> None:
 
 
 def stream_order(patch: Patch) -> None:
-    """WMP-7.1: what comes behind a gap is accepted, and the gap with it."""
+    """WMP-7.1: a message behind a gap is accepted, and the missing messages count as received."""
     arrive = Stream.arrive
 
     def believe(self: Stream, number: int) -> Arrival:
@@ -57,7 +57,7 @@ def stream_order(patch: Patch) -> None:
 
 
 def ack_bound(patch: Patch) -> None:
-    """WMP-7.4: an ack for a number that was never sent is believed."""
+    """WMP-7.4: an ack for a number that was never sent is accepted."""
 
     def believe(self: Stream, number: int) -> bool:
         while self.kept and self.kept[0].number <= number:
@@ -68,11 +68,11 @@ def ack_bound(patch: Patch) -> None:
     patch.setattr(Stream, "acknowledge", believe)
 
 
-# -- locks and room
+# -- locks and capacity
 
 
 def lock_timeout(patch: Patch) -> None:
-    """WMP-4.11: a lock without an answer stays."""
+    """WMP-4.11: a lock without an answer never times out."""
 
     def wait(self: Locks, manager: Any, number: int) -> bool:
         self.outbound.timers.set(LockTimer(manager.identity, number), 1e9)
@@ -82,7 +82,7 @@ def lock_timeout(patch: Patch) -> None:
 
 
 def resources_check(patch: Patch) -> None:
-    """WMP-4.1: nobody looks whether what a job needs is free."""
+    """WMP-4.1: the free resources are not checked."""
     patch.setattr(Resources, "fits", Resources.capacity)
     patch.setattr(Resources, "take", lambda self, needs, count=1: None)
     patch.setattr(Resources, "release", lambda self, needs, count=1: None)
@@ -90,18 +90,18 @@ def resources_check(patch: Patch) -> None:
 
 
 def late_take(patch: Patch) -> None:
-    """WMP-4.12: a TAKE whose lock is gone waits here although there is no room."""
+    """WMP-4.12: the jobs of a TAKE whose lock is gone wait here although there is no capacity."""
     of = Credit.of
     patch.setattr(Credit, "of", lambda self, needs, spare: of(self, needs, spare) + 1)
 
 
 def lost_give(patch: Patch) -> None:
-    """WMP-5.5: PONG does not tell that a GIVE was lost."""
+    """WMP-5.5: the worker does not see from PONG that a GIVE was lost."""
     patch.setattr(Locks, "compare", lambda self, manager, message: False)
 
 
 def ready_by_pong(patch: Patch) -> None:
-    """WMP-3.13: PONG does not tell that READY or WAKE was lost."""
+    """WMP-3.13: the worker does not see from PONG that READY or WAKE was lost."""
     compare = Credit.compare
 
     def unread(self: Credit, manager: Any, message: Any) -> None:
@@ -124,7 +124,7 @@ def ready_backoff(patch: Patch) -> None:
 
 
 def pending_wake(patch: Patch) -> None:
-    """WMP-3.9: a WAKE that comes while there is no room is forgotten."""
+    """WMP-3.9: a WAKE that arrives while there is no capacity is forgotten."""
     answer = Capacity._answer_woke
 
     def forget(self: Capacity, woke: Any, now: float) -> None:
@@ -140,7 +140,7 @@ def turns(patch: Patch) -> None:
 
 
 def byte_limit(patch: Patch) -> None:
-    """WMP-7.9: results that nobody acknowledges are kept without a limit."""
+    """WMP-7.9: unacknowledged results are kept without a limit."""
     patch.setattr(Credit, "closed", property(lambda self: self.executions.draining))
 
 
@@ -148,7 +148,7 @@ def byte_limit(patch: Patch) -> None:
 
 
 def held_already(patch: Patch) -> None:
-    """WMP-4.14: a job that is held already is taken a second time."""
+    """WMP-4.14: a job that the worker already holds is accepted a second time."""
     take = Executions.take
 
     def forget(self: Executions, manager: Any, link: int, message: Any, *rest: Any) -> None:
@@ -166,7 +166,7 @@ def held_already(patch: Patch) -> None:
 
 
 def old_session(patch: Patch) -> None:
-    """WMP-7.6: a newer session is entered, nothing of the old one is lost."""
+    """WMP-7.6: a newer session begins, and the jobs and locks of the old session stay."""
 
     patch.setattr(Sessions, "lose", lambda self, manager: None)
 
@@ -183,7 +183,7 @@ def message_of_old_session(patch: Patch) -> None:
 
 
 def forgotten_session(patch: Patch) -> None:
-    """WMP-7.8: a session that was forgotten is entered again."""
+    """WMP-7.8: a forgotten session begins again."""
     enter = RemoteManager.enter
 
     def believe(self: RemoteManager, session: Any, *, begins: bool) -> SessionEntry:
@@ -195,7 +195,7 @@ def forgotten_session(patch: Patch) -> None:
 
 
 def forgotten_number(patch: Patch) -> None:
-    """WMP-7.8: which session was forgotten is not remembered."""
+    """WMP-7.8: the worker does not remember which session it has forgotten."""
     enter = RemoteManager.enter
 
     def believe(self: RemoteManager, session: Any, *, begins: bool) -> SessionEntry:
@@ -206,7 +206,7 @@ def forgotten_number(patch: Patch) -> None:
 
 
 def older_epoch(patch: Patch) -> None:
-    """WMP-9.6: a manager's message of an epoch that was replaced is acted on."""
+    """WMP-9.6: a manager's message of a replaced epoch is acted on."""
     meet = Sessions.meet
 
     def believe(self: Sessions, link: Any, message: Any, now: float) -> Any:
@@ -223,7 +223,7 @@ def older_epoch(patch: Patch) -> None:
 
 
 def newer_epoch(patch: Patch) -> None:
-    """WMP-9.7: a manager's newer epoch takes over what was remembered of the older."""
+    """WMP-9.7: a manager's newer epoch inherits the state of the older epoch."""
     meet = Sessions.meet
 
     def inherit(self: Sessions, link: Any, message: Any, now: float) -> Any:
@@ -243,7 +243,7 @@ def superseded(patch: Patch) -> None:
 
 
 def expiry(patch: Patch) -> None:
-    """WMP-9.14: a silent manager is never given up."""
+    """WMP-9.14: a manager never expires, however long it is silent."""
     check = Sessions.check_manager
 
     def wait(self: Sessions, manager: Any, now: float) -> bool:
@@ -254,7 +254,7 @@ def expiry(patch: Patch) -> None:
 
 
 def replay_by_worker(patch: Patch) -> None:
-    """WMP-7.3: a new route to a manager does not get what is not acknowledged."""
+    """WMP-7.3: unacknowledged messages are not sent again over a new route to a manager."""
     received, connected = WorkerMachine._received, WorkerMachine._connected
     replay = WorkerOutbound.replay
     routing = False
@@ -285,7 +285,7 @@ def replay_by_worker(patch: Patch) -> None:
 
 
 def resend_by_worker(patch: Patch) -> None:
-    """WMP-7.3: an old unacknowledged message is not sent again."""
+    """WMP-7.3: an unacknowledged message is never sent again because of its age."""
 
     def wait(self: WorkerOutbound, manager: Any, now: float) -> None:
         self.timers.set(ResendTimer(manager.identity), now + 1e9)
@@ -294,7 +294,7 @@ def resend_by_worker(patch: Patch) -> None:
 
 
 def again_to_worker(patch: Patch) -> None:
-    """WMP-7.3: ``again`` of a manager is ignored."""
+    """WMP-7.3: a manager's ``again`` is ignored."""
     received = WorkerMachine._received
 
     def deaf(self: WorkerMachine, link: Any, message: Any, now: float) -> None:
@@ -305,7 +305,7 @@ def again_to_worker(patch: Patch) -> None:
 
 
 def silent_link(patch: Patch) -> None:
-    """WMP-9.4: a link is not replaced, however silent it is."""
+    """WMP-9.4: a link is not replaced, however long it is silent."""
     patch.setattr("wmp.core.worker.outbound.LinkState.silent_at", lambda self, *rest: float("inf"))
 
 
@@ -313,7 +313,7 @@ def silent_link(patch: Patch) -> None:
 
 
 def loop_check(patch: Patch) -> None:
-    """WMP-8.5: a device does not know its own hop again."""
+    """WMP-8.5: a device does not recognise its own hop."""
     received = DeviceMachine._received
 
     def blind(self: DeviceMachine, link: Any, message: Any) -> list[Any]:
@@ -333,7 +333,7 @@ def loop_check(patch: Patch) -> None:
 
 
 def hop_limit(patch: Patch) -> None:
-    """WMP-8.5: a device does not count the devices that a message has passed."""
+    """WMP-8.5: a device does not count the hops of a message."""
     received = DeviceMachine._received
 
     def count(self: DeviceMachine, link: Any, message: Any) -> list[Any]:
@@ -347,6 +347,6 @@ def hop_limit(patch: Patch) -> None:
 
 
 def path_limit(patch: Patch) -> None:
-    """WMP-2.10: the decoder of a device takes paths of any length."""
+    """WMP-2.10: the decoder of a device accepts paths of any length."""
     long = functools.partial(codec.peek, limits=evolve(CodecLimits(), hops=1 << 40))
     patch.setattr(codec, "peek", long)

@@ -1,4 +1,4 @@
-"""A browser for tests: headless Chromium that opens a page, looks at it and says what it sees."""
+"""A browser for tests: headless Chromium opens a page and returns its content."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from attrs import frozen
 REQUIRED = os.environ.get("WMP_REQUIRE_BROWSER", "") not in ("", "0")
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
 HERE = Path(__file__).parent
-PATIENCE = 90  # seconds that nothing takes
+PATIENCE = 90  # a bound for hangs, in seconds
 FLAGS = (
     "--headless",
-    "--no-sandbox",  # it is given our own pages alone, and root has no sandbox
+    "--no-sandbox",  # the browser opens only pages of this project, and root has no sandbox
     "--disable-gpu",
     "--disable-dev-shm-usage",
     "--disable-quic",
@@ -34,7 +34,7 @@ FLAGS = (
     "--disable-sync",
     "--metrics-recording-only",
     "--hide-scrollbars",
-    # Nothing on any network: what a page does not bring along, it does not get.
+    # No access to any network: the page must bring along everything that it needs.
     "--host-resolver-rules=MAP * ~NOTFOUND",
     "--proxy-server=127.0.0.1:9",
 )
@@ -43,20 +43,21 @@ _ANSWER = re.compile(r'<html[^>]* data-answer="([^"]*)"')
 
 @frozen
 class Browser:
-    """Opens a page, as often as it is asked to, each time anew."""
+    """Opens pages; each time in a new process of the browser."""
 
     program: str
     folder: Path
-    """Where it may write."""
+    """Folder of the browser's files."""
 
     def dom(self, page: Path) -> str:
         """Return the HTML of the page after its scripts have run."""
         return self._run("--dump-dom", page.resolve().as_uri())
 
     def ask(self, page: Path, expression: str) -> Any:
-        """The value of an expression of JavaScript in the page, once it is loaded.
+        """Return the value of an expression of JavaScript in the loaded page.
 
-        It must be possible as JSON; its last word may be a function's call: ``(() => { … })()``.
+        JSON must be able to hold the value. A block of statements is written as a function and its
+        call: ``(() => { … })()``.
         """
         script = (
             "<script>(() => { let answer;"
@@ -89,7 +90,7 @@ class Browser:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             env={**os.environ, "HOME": str(self.folder)},
-            start_new_session=True,  # it has children, and they end with it
+            start_new_session=True,  # the browser's child processes end with it
         )
         try:
             seen, said = process.communicate(timeout=PATIENCE)
@@ -104,7 +105,7 @@ class Browser:
 
 
 def find() -> str | None:
-    """The program, or None; ``WMP_BROWSER`` names another."""
+    """Return the path of the program, or None; ``WMP_BROWSER`` names another."""
     named = os.environ.get("WMP_BROWSER")
     for name in (named,) if named else NAMES:
         if program := shutil.which(name):

@@ -20,7 +20,7 @@ PAGE = """<!doctype html><html><head><title>A page</title></head><body style="ba
 
 @pytest.fixture
 def elsewhere() -> Iterator[tuple[str, list[str]]]:
-    """(address of a server, what was asked of it)."""
+    """Yield the address of a server and the list of requests that it received."""
     asked: list[str] = []
 
     class Handler(http.server.BaseHTTPRequestHandler):

@@ -21,7 +21,7 @@ RULE = "WMP-4.9"
 
 @pytest.fixture
 def matrix(tmp_path: Path) -> Path:
-    """The page of a good manager and of a worker that breaks a rule."""
+    """Make the page for a good manager and a worker that breaks a rule."""
     animal = next(a for a in ZOO if a.testee == "worker" and a.rule == RULE)
 
     def make(terms: Any) -> Bent:
@@ -103,4 +103,5 @@ def test_rows_can_be_sifted(browser: Browser, matrix: Path) -> None:
 def test_it_has_a_look(browser: Browser, matrix: Path, tmp_path: Path) -> None:
     png = browser.picture(matrix, tmp_path / "matrix.png")
 
-    assert len(png.read_bytes()) > 20_000  # an empty page has a tenth of this
+    # A screenshot of an empty page has a tenth of these bytes.
+    assert len(png.read_bytes()) > 20_000

@@ -1,4 +1,4 @@
-"""The report of the pipeline, as a browser shows it."""
+"""The page of the pipeline's report in a browser."""
 
 from __future__ import annotations
 
@@ -43,11 +43,12 @@ def made(tmp_path):
 def test_a_browser_shows_all_of_it(browser, made):
     seen = browser.ask(made, SEEN)
 
-    assert seen["title"] == "wmp report"  # and not what a node would have it be
+    assert seen["title"] == "wmp report"  # not the title that the hostile node name tries to set
     assert EVIL in seen["words"]
     assert seen["images"] == 0
     assert seen["verdict"] == "1 violation found"
-    assert seen["colour"] in ("rgb(220, 38, 38)", "rgb(248, 113, 113)")  # red, by day and by night
+    # Red, in the light or the dark scheme.
+    assert seen["colour"] in ("rgb(220, 38, 38)", "rgb(248, 113, 113)")
     assert len(seen["pictures"]) >= 7
     assert all(wide and high for wide, high in seen["pictures"])
     assert seen["rows"] == ["m", "d", f"{EVIL[:21]}…", "w1"]
@@ -62,5 +63,5 @@ def test_it_fits_its_window(browser, made):
 def test_it_is_not_an_empty_sheet(browser, made, tmp_path):
     picture = browser.picture(made, tmp_path / "report.png")
 
-    # One colour would be a few kilobytes.
+    # A picture of one colour has a few kilobytes.
     assert picture.stat().st_size > 40_000

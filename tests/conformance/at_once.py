@@ -1,4 +1,4 @@
-"""A case over sockets waits most of its time: those that tests ask for are played together."""
+"""Plays the cases of a module's tests at the same time: a case mostly waits for timers."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ Play = Callable[..., CaseResult]
 
 @contextmanager
 def played(request: pytest.FixtureRequest, play: Play, *names: str) -> Iterator[Play]:
-    """Begin what the tests of a module ask for that have just these parameters.
+    """Start all plays that the tests of a module need, if their parameters are just these.
 
-    Yields what returns the result for one of them, and raises what ``play`` raised.
+    Yield a function that returns the result of one play, or raises the error of ``play``.
     """
     alone = request.node.get_closest_marker("xdist_group") is not None
     if "PYTEST_XDIST_WORKER" in os.environ and not alone:
-        yield play  # each process would begin the tests of all
+        yield play  # each xdist process would start the plays of all tests
         return
     params = [
         item.callspec.params

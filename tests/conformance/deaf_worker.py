@@ -1,7 +1,7 @@
-"""A worker for the kit to find fault with: it takes no NO, so that its locks stay (WMP-4.10).
+"""A worker with a fault for the kit to find: it ignores NO, so that its locks stay (WMP-4.10).
 
-Takes the arguments of ``python -m wmp.conformance.testee worker``; what is written into the file
-PIDS is the number of its process.
+The arguments are those of ``python -m wmp.conformance.testee worker``. The worker writes the number
+of its process into the file PIDS.
 """
 
 import os

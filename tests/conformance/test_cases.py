@@ -1,4 +1,4 @@
-"""The kit's cases: this project's machines pass them all, and every rule has one."""
+"""The kit's cases: this project's machines pass all cases, and every rule has a case."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_a_whole_kind_is_checked_at_once() -> None:
 
 
 class Twice(OurManager):
-    """Tells the end of its third job twice: what few scripts see."""
+    """Reports the end of its third job twice, which few scripts notice."""
 
     told = 0
 
@@ -105,7 +105,7 @@ def test_the_rules_of_the_kit_are_up_to_date() -> None:
 def test_every_rule_has_a_case_of_its_profile(testee: str) -> None:
     cases = {(rule, case.profile) for case in cases_for(testee) for rule in case.rules}
     profiles = {r.id: r.profile for r in RULES.values() if r.binds(testee)}
-    if testee == "device":  # which speaks that one
+    if testee == "device":  # all rules of a device have the profile `device`
         profiles = dict.fromkeys(profiles, "device")
     bare = [
         one for one in profiles.items() if one not in cases and (testee, one[0]) not in UNTESTABLE
@@ -132,7 +132,7 @@ def test_every_case_has_a_sentence_about_it_and_a_rule_of_its_testee() -> None:
 
 
 class Forgetful(OurManager):
-    """Tells its submitters that all is well, and nothing else."""
+    """Reports success to its submitters and does nothing else."""
 
     def ends(self) -> list[JobEnd]:
         return [JobEnd(end.name, "ok", b"") for end in OurManager.ends(self)]

@@ -1,4 +1,4 @@
-"""The kit's check of codecs: this project's passes, and broken ones are caught by their rule."""
+"""The kit's check of codecs: this project's codec passes, and broken codecs fail by their rule."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def forgets(name: str) -> Callable[[Sequence[bytes]], Plain]:
 
 
 def lenient(word: str) -> Callable[[Sequence[bytes]], Plain]:
-    """Takes what is refused for a reason that has this word."""
+    """Accepts messages that were refused with a reason that contains this word."""
 
     def take(frames: Sequence[bytes]) -> Plain:
         try:

@@ -1,6 +1,7 @@
-"""The smallest peers (examples/minimal/) speak the core, share no code with ours, and stay small.
+"""The minimal peers (examples/minimal/) pass the core cases, share no code with wmp, are small.
 
-A few cases of each here; all of the core with ``WMP_CONFORMANCE=full`` (``tox -e conformance``).
+A few cases of each peer run here; all core cases with ``WMP_CONFORMANCE=full`` (``tox -e
+conformance``).
 """
 
 from __future__ import annotations
@@ -65,7 +66,7 @@ def test_the_smallest_peers_keep_the_core(case: Case, play: Play) -> None:
     result = play(case)
 
     assert result.verdict not in (Verdict.FAILED, Verdict.NON_STRICT), Nonconforming(result)
-    # it has one place: only cases of several may be left out
+    # the worker has one place: only cases that need several may be left out
     assert result.verdict is not Verdict.UNIMPLEMENTED or case.slots > 1, result.text
 
 
@@ -105,7 +106,7 @@ def endpoint() -> str:
 
 @contextmanager
 def running(*words: object, cwd: Path | None = None) -> Iterator[subprocess.Popen[str]]:
-    """A process, which gets SIGTERM at the end."""
+    """Start a process; send it SIGTERM at the end."""
     pipe = subprocess.PIPE
     command = [str(word) for word in words]
     with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, cwd=cwd) as process:

@@ -1,4 +1,4 @@
-"""A drawn conversation that breaks a rule is shortened, even in little time."""
+"""A drawn conversation that breaks a rule is shortened, even when there is little time."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from wmp.message import Command
 
 
 class Fragile(OurWorker):
-    """Does not survive CANCEL."""
+    """Raises an error at CANCEL."""
 
     def handle(self, event: Any, now: float) -> Any:
         if getattr(getattr(event, "message", None), "command", None) is Command.CANCEL:

@@ -1,6 +1,6 @@
 """The kit over sockets: this project's programs as testees, each in a separate process.
 
-A few cases of each kind here; all of them with ``WMP_CONFORMANCE=full`` (``tox -e conformance``).
+A few cases of each kind run here; all cases with ``WMP_CONFORMANCE=full`` (``tox -e conformance``).
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def play(request: pytest.FixtureRequest) -> Iterator[Play]:
         yield play
 
 
-@pytest.mark.usefixtures("play")  # the cases are played meanwhile
+@pytest.mark.usefixtures("play")  # the cases run at the same time as this test
 @pytest.mark.parametrize("kind", LIVE)
 def test_drawn_conversations_are_played_over_sockets_too(kind: str) -> None:
     found = draw(kind, LIVE[kind].wire, examples=20 if FULL else 2, most=12, number=5)

@@ -1,7 +1,7 @@
-"""Peers that were written from the specification alone keep the core of it, as the kit sees it.
+"""Peers that were written from the specification alone pass the kit's core cases.
 
-A few cases of each here; all of them, of every profile, with ``WMP_CONFORMANCE=full``
-(``tox -e conformance``).
+A few cases of each peer run here; all cases of every profile with ``WMP_CONFORMANCE=full`` (``tox
+-e conformance``).
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def kind_of(name: str) -> str:
 
 
 def live(name: str, folder: Path) -> Live:
-    """How to reach one; the one for Node.js needs the package that it needs."""
+    """Return how the kit reaches a peer; the peer for Node.js is skipped without its package."""
     if name != "node":
         return Live(name, COMMANDS[name], unit=UNIT)
     if not shutil.which("node"):
@@ -83,7 +83,7 @@ CHOSEN = [
 def play(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Play]:
-    # The cases are played by several threads, and the factory makes its folder at the first use.
+    # Several threads play the cases, and the factory makes its folder at the first use.
     tmp_path_factory.getbasetemp()
 
     def play(name: str, case: Case) -> CaseResult:
@@ -93,7 +93,7 @@ def play(
         yield begun
 
 
-@pytest.mark.usefixtures("play")  # the cases are played meanwhile
+@pytest.mark.usefixtures("play")  # the cases run at the same time as this test
 @pytest.mark.parametrize("name", COMMANDS)
 def test_drawn_conversations_find_no_fault_in_a_minimal_peer(name: str, tmp_path: Path) -> None:
     peer = live(name, tmp_path)

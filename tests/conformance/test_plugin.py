@@ -14,13 +14,13 @@ pytest_plugins = "pytester"
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(240)]
 
 ROOT = Path(__file__).resolve().parents[2]
-# By its module, so that it is the plugin of this source also where another one is installed.
+# By the module's name, so that the plugin of this source tree runs even if another is installed.
 PLUGIN = ("-p", "no:wmp-conformance", "-p", "wmp.conformance.plugin", "-p", "no:cacheprovider")
 
 
 @pytest.fixture
 def run(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Run pytest in a process of its own, on the kit."""
+    """Run pytest on the kit in a separate process."""
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
 
     def run(*options: str) -> pytest.RunResult:

@@ -1,4 +1,4 @@
-"""A testee as a process: what is replaced in its command, its lines, its end."""
+"""A testee as a process: the placeholders in its command, its output lines and its end."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def python(program: str, *arguments: str) -> PeerProcess:
 
 
 def hear(process: PeerProcess) -> list[str]:
-    """Its next lines."""
+    """Return its next lines."""
     lines: list[str] = []
     while not lines:
         assert select.select([process.output], [], [], 30)[0], "it says nothing"
@@ -91,11 +91,11 @@ def test_a_peer_that_does_not_end_is_killed_with_its_children() -> None:
 
     assert "did not end within 0.1 s" in complaint
     while not ended(child):
-        os.sched_yield()  # it was killed, and may not have had its turn to die yet
+        os.sched_yield()  # the child was killed, but may not have been scheduled since
 
 
 def ended(pid: int) -> bool:
-    """Whether a process has ended: one that nobody has taken leave of yet has, too."""
+    """Return whether a process has ended; a zombie counts as ended."""
     try:
         return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2][1] == "Z"
     except OSError:

@@ -1,4 +1,4 @@
-"""The program ``wmp-conformance``, as somebody with a worker in any language runs it."""
+"""The program ``wmp-conformance``, used as by the author of a worker in another language."""
 
 from __future__ import annotations
 
@@ -271,7 +271,7 @@ def test_without_the_extra_one_line_names_the_package_to_install(
 
 
 def alive(pid: int) -> bool:
-    """Whether a process is there and has not ended."""
+    """Return whether a process exists and has not ended."""
     try:
         return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text()
     except OSError:
@@ -287,7 +287,7 @@ def test_no_process_is_left_when_it_is_interrupted(
     words = ("worker", "--command", GOOD, "--unit", "1000", "--at-once", "3", "--json", "o.json")
     with Program(*KIT, *words, cwd=tmp_path, env={"PIDS": str(pids)}) as kit:
         until = time.monotonic() + PATIENCE
-        # The first one has shown that it works; then three run at once.
+        # The first run shows that the program works; then three programs run at once.
         while not pids.exists() or len(pids.read_text().splitlines()) < 4:
             assert time.monotonic() < until, kit.stderr
             assert kit.process.poll() is None, kit.stderr

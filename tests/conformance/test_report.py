@@ -1,4 +1,4 @@
-"""Reports: what is kept of a run, as JSON, JUnit XML, a page, a diagram and a badge."""
+"""Reports of a run: JSON, JUnit XML, a page, a diagram and a badge."""
 
 from __future__ import annotations
 
@@ -97,9 +97,10 @@ def test_the_worst_verdict_counts_for_a_rule() -> None:
     ).rules()
 
     assert found["WMP-4.10"][0] is Verdict.FAILED
-    assert found["WMP-4.9"][0] is Verdict.OK  # a case that failed for another says nothing
+    # A case that failed for another rule gives no verdict on this rule.
+    assert found["WMP-4.9"][0] is Verdict.OK
     assert found["WMP-3.1"] == (None, "not looked at")
-    assert "WMP-9.2" not in found  # binds a manager
+    assert "WMP-9.2" not in found  # this rule binds a manager
     assert found["WMP-1.7"][0] is None
     assert "options of its own sockets" in found["WMP-1.7"][1]
 
@@ -172,7 +173,7 @@ def test_a_badge_takes_no_text_for_markup() -> None:
 
 
 def told(text: str) -> ConformanceReport:
-    """A report in which a testee, another's file and a command line say one thing everywhere."""
+    """Make a report that has the same text in every field that takes text from outside."""
     talk = (
         ReportedLine(0.0, "", "#", text),
         ReportedLine(0.5, text, ">", text, (ReportedFrame(1, text),)),
@@ -208,7 +209,7 @@ def test_a_diagram_has_a_line_for_each_peer_and_an_arrow_for_each_message() -> N
     texts = [element.text for element in drawn.iter() if element.tag.endswith("text")]
 
     assert [t for t in texts if t in ("worker", "m1", "m2", "?")] == ["worker", "m1", "m2", "?"]
-    assert text.count("<path ") == 4  # one message reaches two
+    assert text.count("<path ") == 4  # one message has two receivers
     assert "✗ and so <on>" in texts
     assert len(max((str(t) for t in texts), key=len)) < 100
     assert ElementTree.fromstring(sequence_diagram((), "worker", broken="at once")) is not None

@@ -1,4 +1,4 @@
-"""Every broken peer is caught by the rule that it breaks, and every rule catches one."""
+"""The rule that each broken peer breaks fails in the kit, and every rule has a broken peer."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ GOOD: dict[str, Any] = {
 
 
 def caught(animal: Animal) -> list[tuple[tuple[str, ...], str, str]]:
-    """(rules, case, text) of each case about the animal's rule that it fails."""
+    """Return (rules, case, text) of each failed case about the animal's rule."""
 
     def make(terms: Terms) -> Bent:
         good = (animal.make or GOOD[animal.testee])(terms)

@@ -1,7 +1,7 @@
-"""Broken peers: this project's machines, each bent in one plausible way.
+"""Broken peers: this project's machines, each with one plausible fault.
 
-An animal is a good testee behind a bend. A bend is a function that changes received messages,
-sent messages or written frames, or a switch that removes a safeguard of the machine.
+An animal is a good testee with a bend. A bend is a function that changes received messages, sent
+messages or written frames, or a switch that removes a safeguard of the machine.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Link = int | bytes
 
 @define(eq=False)
 class Bend:
-    """Nothing is bent here; an animal replaces one of these methods."""
+    """The base of all bends: it changes nothing, and an animal overrides one of these methods."""
 
     terms: Terms = field(factory=Terms)
     now: float = 0.0
@@ -40,7 +40,7 @@ class Bend:
         return message
 
     def goes(self, link: Link, message: Message) -> Link:
-        """Over which link it is sent."""
+        """Return the link over which the message is sent."""
         return link
 
     def writes(self, frames: Sequence[Frame]) -> Sequence[Frame]:
@@ -48,7 +48,7 @@ class Bend:
         return frames
 
     def reads(self, frames: Sequence[Frame]) -> Sequence[Frame] | None:
-        """The frames that arrived; None for nothing."""
+        """Return the frames to read in place of the frames that arrived; None for nothing."""
         return frames
 
     def ends(self, ends: list[JobEnd]) -> list[JobEnd]:
@@ -64,13 +64,13 @@ class Bend:
         return True
 
     def sleeps(self, testee: Any) -> bool:
-        """Whether its timers rest."""
+        """Return whether the machine's timers never ring."""
         return False
 
 
 @define(eq=False)
 class Bent:
-    """A testee behind a bend."""
+    """A testee with a bend."""
 
     testee: Any
     bend: Bend
@@ -151,7 +151,7 @@ class Bent:
 
 @frozen
 class Animal:
-    """One broken peer."""
+    """A broken peer."""
 
     name: str
     rule: str
@@ -183,7 +183,7 @@ def switched(testee: str, rule: str, switch: Callable[[Patch], None], name: str 
 
 
 def made(testee: str, rule: str, name: str, make: Callable[[Terms], Any]) -> None:
-    """Put a machine with settings that no machine should have into the zoo."""
+    """Put a machine with forbidden settings into the zoo."""
     ZOO.append(Animal(name, rule, testee, make=make))
 
 
@@ -192,7 +192,7 @@ def _words(name: str) -> str:
 
 
 def changed(message: Message, **fields: Any) -> Message:
-    """A message with other fields, by name; None takes one away."""
+    """Return a message with changed fields, given by name; None removes a field."""
     from wmp.message import Field
 
     keys = dict(message.fields)
@@ -205,6 +205,6 @@ def changed(message: Message, **fields: Any) -> Message:
 
 
 def columned(message: Message, **columns: Any) -> Message:
-    """A message with other columns."""
+    """Return a message with changed columns."""
     assert message.columns is not None
     return evolve(message, columns=evolve(message.columns, **columns))

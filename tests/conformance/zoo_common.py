@@ -1,4 +1,4 @@
-"""Bends that fit a manager, a worker and a device alike: what is written, refused, answered."""
+"""Bends for managers, workers and devices alike: faults in writing, refusing and answering."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class SortsItsKeysTheWrongWay(Bend):
 
 
 class Ignores(Bend):
-    """Ignores what is wrong instead of answering."""
+    """Ignores wrong messages instead of answering them."""
 
     codes: tuple[str, ...] = (ErrorCode.MALFORMED,)
     word = ""
@@ -134,7 +134,7 @@ class WritesAPayloadFrameTooMany(Bend):
 
 
 class WritesLargePayloadsInsideTheColumns(Bend):
-    """A SHOULD: the verdict is NON-STRICT."""
+    """Breaks a SHOULD: the verdict is NON-STRICT."""
 
     def writes(self, frames: Sequence[Frame]) -> Sequence[Frame]:
         if len(frames) != 3:

@@ -1,4 +1,4 @@
-"""Devices that are broken, each in one way."""
+"""Broken devices, each with one fault."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ C = Command
 DEVICE = (b"device", 3000)
 
 for rule, bend in (*FORMS, *ERRORS):
-    # Columns and payloads are not read by a device, and every receiver is somebody else.
+    # A device does not read columns and payloads, and is the final receiver of no message.
     if rule not in ("WMP-2.3", "WMP-2.7", "WMP-2.8", "WMP-2.9"):
         bent(D, rule)(bend)
 
@@ -34,7 +34,7 @@ bent(D, "WMP-8.1")(_UpToOne)
 
 @bent(D, "WMP-1.5")
 class TakesConnectionsForWorkers(Bend):
-    """Takes the first sender on a connection for the sender of all its messages."""
+    """Takes the first sender on a connection for the sender of all later messages."""
 
     def __attrs_post_init__(self) -> None:
         self.first: dict[Link, Any] = {}
@@ -75,7 +75,7 @@ class LeavesNoHop(Bend):
 
 
 class _ForgesItsLocalId(Bend):
-    """The local id is what the message's last hop claims."""
+    """Takes the local id from the message's last hop."""
 
     def __attrs_post_init__(self) -> None:
         self.claimed: Any = None
@@ -144,7 +144,7 @@ class PassesOnlyResultsOfJobsThatItSaw(Bend):
 
 @bent(D, "WMP-8.9")
 class DoesNotLookAtSides(Bend):
-    """A local id of the wrong side is taken for one of the right side."""
+    """Accepts a local id of the wrong side."""
 
     def says(self, link: Link, message: Message) -> Message | None:
         wrong = message.fields.get(Field.CODE) == ErrorCode.MISROUTED

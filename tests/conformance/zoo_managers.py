@@ -1,4 +1,4 @@
-"""Managers that are broken, each in one way."""
+"""Broken managers, each with one fault."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ M = "manager"
 C = Command
 
 
-# -- who and where
+# -- identities and routes
 
 
 @bent(M, "WMP-1.1")
@@ -115,7 +115,7 @@ switched(M, "WMP-3.5", manager_side.wake_timeout, "wakes nobody else when no GIV
 
 @bent(M, "WMP-3.6")
 class ForgetsJobsThatWaitedBefore(Bend):
-    """READY while jobs wait is not looked at."""
+    """Ignores a READY that arrives while jobs wait."""
 
     def says(self, link: Link, message: Message) -> Message | None:
         return None if message.command is C.WAKE else message

@@ -1,4 +1,4 @@
-"""Workers that are broken, each in one way."""
+"""Broken workers, each with one fault."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def worker(terms: Terms, **settings: Any) -> OurWorker:
     return OurWorker(machine=WorkerMachine(chosen, terms.endpoints))
 
 
-# -- who and where
+# -- identities and routes
 
 
 @bent(W, "WMP-1.1")
@@ -58,7 +58,7 @@ class SaysEverythingOnItsFirstLink(Bend):
 
 @bent(W, "WMP-1.5")
 class AnswersByTheFirstRoute(Bend):
-    """Takes the first manager on a route for the manager of all later messages."""
+    """Takes the first manager on a route for the sender of all later messages."""
 
     def __attrs_post_init__(self) -> None:
         self.first: dict[Any, Any] = {}
@@ -167,7 +167,7 @@ class BeginsLocksAtOneAgain(Bend):
 
 
 def lock_by_number(patch: Patch) -> None:
-    """WMP-4.8: a lock is looked up by its number alone."""
+    """WMP-4.8: a lock is found by its number alone, without its manager."""
     no = Locks.no
 
     def anybodys(self: Locks, manager: Any, link: int, message: Any, now: float) -> None:
@@ -181,7 +181,7 @@ def lock_by_number(patch: Patch) -> None:
 
 
 def owner_of_jobs(patch: Patch) -> None:
-    """WMP-4.8: a job is its number, whoever owns it."""
+    """WMP-4.8: a job is found by its number alone, without its owner."""
     take = WorkerMachine._take
 
     def own(self: WorkerMachine, manager: Any, link: Any, message: Any, now: float) -> None:
@@ -192,7 +192,7 @@ def owner_of_jobs(patch: Patch) -> None:
 
 
 def no_release(patch: Patch) -> None:
-    """WMP-4.10: NO is noted, and the lock stays."""
+    """WMP-4.10: the worker notes NO and keeps the lock."""
     patch.setattr(Locks, "no", lambda self, manager, link, message, now: None)
 
 
@@ -217,7 +217,7 @@ switched(W, "WMP-4.11", worker_side.lock_timeout, "never unlocks")
 
 
 def drops_late_takes(patch: Patch) -> None:
-    """WMP-4.12: a TAKE whose lock is gone is not looked at."""
+    """WMP-4.12: a TAKE whose lock is gone is ignored."""
     take = WorkerMachine._take
 
     def strict(self: WorkerMachine, manager: Any, link: Any, message: Any, now: float) -> None:
@@ -268,7 +268,7 @@ class FailsJobsOfUnknownRoles(Bend):
 
 
 def holds_whatever_waits(patch: Patch) -> None:
-    """WMP-5.2: a freed place goes into a held GIVE, whoever else was woken."""
+    """WMP-5.2: a freed place goes into a held GIVE although another manager sent WAKE."""
 
     def serve(self: Capacity, spare: Any, now: float) -> list[Any]:
         usual, settings = self.executions.usual, self.outbound.settings
@@ -281,7 +281,7 @@ def holds_whatever_waits(patch: Patch) -> None:
 
 
 def never_withdraws(patch: Patch) -> None:
-    """WMP-5.4: held GIVEs stay open whoever shows up."""
+    """WMP-5.4: held GIVEs stay open when another manager sends WAKE."""
     patch.setattr(Locks, "withdraw", lambda self, manager, now: None)
 
 
@@ -322,7 +322,7 @@ switched(W, "WMP-6.10", no_cancel, "is deaf to CANCEL")
 
 @bent(W, "WMP-6.10")
 class CancelsWhatHasBegun(Bend):
-    """``unstarted`` is not read."""
+    """Ignores ``unstarted``."""
 
     def wait_for(self, link: Link, message: Message) -> Message:
         return changed(message, unstarted=None) if message.command is C.CANCEL else message

@@ -11,6 +11,6 @@ from tests.interop.forks import Forks
 
 @pytest.fixture(scope="session")
 def forks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Forks]:
-    """Runs of the programs that end at once."""
+    """A process that forks for each run of a program that ends at once."""
     with Forks(tmp_path_factory.mktemp("forks")) as forks:
         yield forks

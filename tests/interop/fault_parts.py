@@ -1,12 +1,12 @@
-"""The processes that real faults happen to: submitting managers, devices and workers.
+"""The processes of the tests with real faults: submitting managers, devices and workers.
 
-Each process reads orders from stdin and writes events to stdout, both as lines of JSON, and ends
-when stdin ends. A worker also keeps a log with a line for each job, written before the job
-begins. The log of a killed worker names its begun jobs.
+Each process reads orders from stdin and writes events to stdout, both as lines of JSON. It ends
+when stdin ends. A worker also keeps a log with a line for each job, written before the job begins.
+So the log of a killed worker names its begun jobs.
 
-A submitting manager is observed from inside, as in the simulation: all events and actions of its
-machine go to a history, which checks the invariants. Worlds of virtual time and real processes
-use the same history, so both keep the same promises.
+A submitting manager is observed as in the simulation: all events and actions of its machine go to a
+history, which checks the invariants. Virtual worlds and real processes use the same history, so
+both are held to the same promises.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _WORK = 0.002
 
 
 def say(**words: Any) -> None:
-    """Tell the parent; a line is one write, so that a kill leaves whole lines or a cut last one."""
+    """Report to the parent in one write: a kill leaves whole lines, or a torn last line."""
     line = memoryview(json.dumps(words).encode() + b"\n")
     while line:
         line = line[os.write(1, line) :]
@@ -60,7 +60,7 @@ def _log() -> int:
 
 
 def _begin(payload: bytes, job: RunningJob) -> str:
-    """Log that this attempt begins here; return who does it."""
+    """Log that this attempt begins here; return the name of this process."""
     who = f"{os.environ[_LABEL]}:{os.getpid()}"
     line = f"{payload.decode()} {job.manager.decode()} {job.id} {job.attempt} {who}"
     os.write(_log(), f"{line} {time.monotonic()}\n".encode())
@@ -68,14 +68,14 @@ def _begin(payload: bytes, job: RunningJob) -> str:
 
 
 def work(payload: bytes, job: RunningJob) -> str:
-    """A short job: its result says which attempt made it."""
+    """Do a short job; the result names the attempt that made it."""
     who = _begin(payload, job)
     time.sleep(_WORK)
     return f"{digest(payload)} {job.attempt} {who}"
 
 
 def hang(payload: bytes, job: RunningJob) -> str:
-    """Hang until killed in the first attempt, and be quick in any other."""
+    """Hang until killed in the first attempt, and be quick in any later attempt."""
     who = _begin(payload, job)
     if job.attempt == 1:
         threading.Event().wait()
@@ -90,11 +90,11 @@ def gate(payload: bytes, job: RunningJob) -> str:
     return f"{digest(payload)} {job.attempt} {who}"
 
 
-# -- parts -----------------------------------------------------------------------------------
+# -- the processes ---------------------------------------------------------------------------
 
 
 class Watched:
-    """A manager machine that is watched; the driver takes it for the machine."""
+    """A manager machine whose events and actions go to a history."""
 
     def __init__(self, machine: Any, history: History) -> None:
         self._machine = machine
@@ -109,7 +109,7 @@ class Watched:
         return getattr(self._machine, name)
 
     def handle(self, event: Any, now: float) -> Sequence[Any]:
-        """Pass on, and see what becomes of it."""
+        """Handle the event, and report it and its actions to the history."""
         actions: Sequence[Any] = self._machine.handle(event, now)
         if isinstance(event, Received) and event.message.command is Command.DONE:
             self.heard += 1
@@ -127,7 +127,7 @@ class Watched:
         return actions
 
     def _plain(self, action: Any) -> Any:
-        """Take the attempt out of results: the history wants to know them beforehand."""
+        """Remove the attempt from results: the history must know each result beforehand."""
         if not isinstance(action, Resolve):
             return action
         plain: list[Frame] = []
@@ -146,7 +146,7 @@ class Watched:
 
 
 async def _orders(obey: Callable[[dict[str, Any]], None]) -> None:
-    """Obey the parent until it has nothing more to say."""
+    """Yield the parent's orders until stdin ends."""
     loop = asyncio.get_running_loop()
     ended = asyncio.Event()
 
@@ -160,7 +160,7 @@ async def _orders(obey: Callable[[dict[str, Any]], None]) -> None:
 
 
 async def manage(config: dict[str, Any]) -> None:
-    """Host managers and be their submitter: inputs come from the parent, results go there."""
+    """Run managers and submit to them: inputs come from the parent, results go to the parent."""
     history = History()
     managers = [aio.Manager(*one["bind"], **one["options"]) for one in config["managers"]]
     watched = [Watched(manager._machine, history) for manager in managers]
@@ -220,7 +220,7 @@ class Pinging:
         return getattr(self._machine, name)
 
     def handle(self, event: Any, now: float) -> Sequence[Any]:
-        """Pass on, and note when PING was sent."""
+        """Handle the event, and note when PING was sent."""
         actions: Sequence[Any] = self._machine.handle(event, now)
         for one in actions:
             if isinstance(one, Send) and one.message.command is Command.PING:
@@ -229,7 +229,7 @@ class Pinging:
 
 
 async def serve(config: dict[str, Any]) -> None:
-    """Work."""
+    """Run a worker."""
     os.environ[_LOG], os.environ[_LABEL] = config["log"], config["options"]["label"]
     worker = aio.Worker(
         *config["connect"], handlers={"work": work, "hang": hang, "gate": gate}, **config["options"]
@@ -254,7 +254,7 @@ async def serve(config: dict[str, Any]) -> None:
 
 
 async def pass_on(config: dict[str, Any]) -> None:
-    """Be a device."""
+    """Run a device."""
     async with aio.Device(**config["options"]):
         say(started=os.getpid())
         await _orders(lambda order: None)
@@ -264,7 +264,7 @@ _PARTS = {"manager": manage, "worker": serve, "device": pass_on}
 
 
 def main() -> None:
-    """Play the part that the first line names."""
+    """Run the part that the first line of stdin names."""
     config = json.loads(sys.stdin.buffer.readline())
     asyncio.run(_PARTS[config["part"]](config))
 

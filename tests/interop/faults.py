@@ -1,4 +1,4 @@
-"""Real processes to kill, stop and start again, and a link of TCP to cut."""
+"""Real processes to kill, stop and start again, and TCP links to cut."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from typing import Any
 from tests.interop.programs import ENVIRON, ROOT
 
 WAIT = 40.0
-"""Seconds after which what a test waits for counts as never."""
+"""Seconds after which a wait has failed."""
 
 Words = dict[str, Any]
 
 
 class Part:
-    """One process of :mod:`tests.interop.fault_parts`, by the name under which it lives on."""
+    """A process of :mod:`tests.interop.fault_parts`; a process that starts again keeps the name."""
 
     def __init__(self, part: str, folder: Path, hear: Callable[[Words], None] | None = None):
         self.part = part
@@ -39,7 +39,7 @@ class Part:
         self._asked = 0
 
     def start(self, **config: Any) -> Words:
-        """Start it, for the first time or again, and wait until it is there."""
+        """Start the process, or start it again, and wait until it is ready."""
         assert self.process is None
         self.generation += 1
         self._said.clear()
@@ -72,14 +72,14 @@ class Part:
                 self._heard.notify_all()
 
     def tell(self, **words: Any) -> None:
-        """Say something to it."""
+        """Send an order."""
         assert self.process is not None
         assert self.process.stdin is not None
         self.process.stdin.write(json.dumps(words).encode() + b"\n")
         self.process.stdin.flush()
 
     def ask(self) -> Words:
-        """Ask how it is."""
+        """Ask for the process's state."""
         self._asked += 1
         asked = self._asked
         self.tell(ask=asked)
@@ -100,7 +100,7 @@ class Part:
 
     @property
     def alive(self) -> bool:
-        """Whether the process runs."""
+        """Return whether the process runs."""
         return self.process is not None and self.process.poll() is None
 
     def complaints(self) -> str:
@@ -108,7 +108,7 @@ class Part:
         return (self.folder / "stderr").read_text(errors="replace")[-4000:]
 
     def signal(self, number: signal.Signals) -> None:
-        """Send it a signal."""
+        """Send the process a signal."""
         assert self.process is not None
         self.process.send_signal(number)
 
@@ -129,9 +129,9 @@ class Part:
 
 
 class Wire:
-    """A TCP link between peers that do not know of it, and what happens to links.
+    """A TCP link that can be cut; the peers at its ends do not notice it.
 
-    Those who connect to ``endpoint`` come out at ``target``, which may move.
+    Connections to ``endpoint`` are passed on to ``target``, which may change.
     """
 
     def __init__(self) -> None:
@@ -176,7 +176,7 @@ class Wire:
             for flow in self._flows:
                 flow.end()
             await asyncio.sleep(0)
-        # The transports close on the turns after that.
+        # The transports close in the next turns of the loop.
         for _ in range(3):
             await asyncio.sleep(0)
 
@@ -188,7 +188,7 @@ class Wire:
             flow.above = await asyncio.open_connection(host, int(port))
             await flow.run()
         except OSError:
-            pass  # nobody there, or cut
+            pass  # no peer at the target, or the link was cut
         finally:
             flow.end()
             self._flows.discard(flow)
@@ -197,16 +197,16 @@ class Wire:
         self._loop.call_soon_threadsafe(lambda: [do(flow) for flow in tuple(self._flows)])
 
     def cut(self) -> None:
-        """Reset all connections; new ones may come."""
+        """Reset all connections; new connections are accepted."""
         self._each(_Flow.end)
 
     def half_close(self) -> None:
-        """Close all connections towards those below; those above notice nothing."""
+        """Close the connections on the side of the connecting peers only."""
         self._each(_Flow.half_close)
 
     @contextlib.contextmanager
     def stalled(self) -> Iterator[None]:
-        """Let nothing through, in either direction: connections stay, and new ones come."""
+        """Pass no bytes in either direction: connections stay open, and new ones are accepted."""
         self._loop.call_soon_threadsafe(self._flowing.clear)
         try:
             yield
@@ -215,7 +215,7 @@ class Wire:
 
 
 class _Flow:
-    """Two connections, one after the other."""
+    """Two connections whose bytes are passed to each other."""
 
     def __init__(self, below: Any, flowing: asyncio.Event) -> None:
         self.below = below
@@ -224,7 +224,7 @@ class _Flow:
         self._deaf = False
 
     async def run(self) -> None:
-        """Pass bytes, and ends, on until both sides have ended."""
+        """Pass bytes and ends until both sides have ended."""
         await asyncio.gather(
             self._pump(self.below[0], self.above[1]), self._pump(self.above[0], self.below[1])
         )
@@ -241,18 +241,18 @@ class _Flow:
                 writer.write_eof()
 
     def half_close(self) -> None:
-        """Say goodbye below, and nothing above."""
+        """Close the connecting peer's side only."""
         self._deaf = True
         with contextlib.suppress(OSError):
             self.below[1].write_eof()
 
     def end(self) -> None:
-        """Reset both."""
+        """Reset both connections."""
         for side in (self.below, self.above):
             if side is not None:
                 side[1].transport.abort()
 
 
 def descriptors() -> int:
-    """How many file descriptors this process has open."""
+    """Return the number of open file descriptors of this process."""
     return len(os.listdir("/proc/self/fd"))

@@ -1,7 +1,8 @@
-"""Programs that end at once, each a process of its own, without the half second of a start.
+"""Runs of programs that end at once, each in a separate process, without the half second of a
+start.
 
-One process has imported all modules of the programs, and forks for each run. This serves only to
-test output before any work: ``programs.py`` starts a working process as a shell does.
+One process has imported all modules of the programs, and forks for each run. Only tests of the
+output before any work use it: ``programs.py`` starts working processes as a shell does.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ class Ended(NamedTuple):
 
 
 class Forks:
-    """The process that forks; ended with the ``with`` block."""
+    """The process that forks; it ends with the ``with`` block."""
 
     def __init__(self, folder: Path) -> None:
         self._said = {name: folder / name for name in ("stdout", "stderr")}
@@ -61,7 +62,7 @@ class Forks:
 
 
 def serve(out: str, err: str) -> None:
-    """Fork for each line of stdin; write the exit code of each when it has ended."""
+    """Fork for each line of stdin; write the exit code of each child when the child has ended."""
     import wmp_programs
     from wmp.cli import device, program  # noqa: F401 - so that no fork has to
 
@@ -75,7 +76,7 @@ def serve(out: str, err: str) -> None:
         for number, path, flags in ((0, os.devnull, os.O_RDONLY), (1, out, new), (2, err, new)):
             os.dup2(os.open(path, flags), number)
         sys.argv = [name, *arguments]
-        sys.path[0] = folder  # as `python -m` does
+        sys.path[0] = folder  # python -m sets it in the same way
         getattr(wmp_programs, name)()
 
 

@@ -1,4 +1,4 @@
-"""Peers written by hand on bare sockets: what a stranger to this code base would send."""
+"""Peers written by hand on bare sockets: they send any message, right or wrong."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TIMEOUT = 10_000
 
 
 class Peer:
-    """One DEALER, connected to a manager or a device."""
+    """A DEALER, connected to a manager or a device."""
 
     def __init__(self, endpoint: str, identity: bytes = b"stranger") -> None:
         self.context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
@@ -50,7 +50,7 @@ class Peer:
         )
 
     def ready(self, credit: int = 1, number: int = 1, role: str = "default") -> None:
-        """Say that there is room."""
+        """Send READY with free capacity."""
         self.send(
             Command.READY,
             {
@@ -62,7 +62,7 @@ class Peer:
         )
 
     def receive(self, *wanted: Command) -> Message:
-        """Return the next message, or the next of these commands."""
+        """Return the next message, or the next message with one of these commands."""
         while True:
             if not self.socket.poll(TIMEOUT):
                 raise TimeoutError(f"no {wanted or 'message'} within {TIMEOUT} ms")
@@ -71,7 +71,7 @@ class Peer:
                 return message
 
     def work_once(self, result: bytes) -> Message:
-        """Do one job by the plain handshake of five messages; return its TAKE."""
+        """Do one job by the plain handshake of five messages; return the TAKE."""
         self.ready()
         wake = self.receive(Command.WAKE)
         self.send(
@@ -106,7 +106,7 @@ class Peer:
 
 
 def garbage() -> list[list[bytes]]:
-    """Messages that are none, each wrong in a way of its own."""
+    """Invalid messages, each with a different fault."""
     good = codec.encode(Message(Command.PING, (), (b"x", EPOCH), {Field.LABEL: "a stranger"}, None))
     head = bytes(good[0])
     return [

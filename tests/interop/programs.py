@@ -1,4 +1,4 @@
-"""The programs as a shell starts them: real processes, their output line by line."""
+"""The programs as a shell starts them: real processes, and their output line by line."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from types import TracebackType
 
 ROOT = Path(__file__).resolve().parents[2]
 
-# From anywhere, also when wmp is not installed.
+# The modules are found from any folder, also when wmp is not installed.
 ENVIRON = {**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "100"}
 
 WMP = (sys.executable, "-m", "wmp")
@@ -24,7 +24,7 @@ TIMEOUT = 30.0
 
 
 class Program:
-    """One process; killed at the end of the ``with`` block if it still runs."""
+    """A process; it is killed at the end of the ``with`` block if it still runs."""
 
     def __init__(
         self, *argv: str, cwd: Path | None = None, env: Mapping[str, str] | None = None
@@ -98,7 +98,7 @@ class Program:
                 self._heard.wait(min(left, 0.5))
 
     def says_times(self, text: str, times: int) -> None:
-        """Wait until stderr has ``text`` so many times."""
+        """Wait until stderr contains ``text`` this many times."""
         until = time.monotonic() + TIMEOUT
         with self._heard:
             while self.stderr.count(text) < times:
@@ -107,22 +107,22 @@ class Program:
                 self._heard.wait(left)
 
     def feed(self, data: bytes) -> None:
-        """Write to its stdin."""
+        """Write to the process's stdin."""
         assert self.process.stdin is not None
         self.process.stdin.write(data)
         self.process.stdin.flush()
 
     def end_input(self) -> None:
-        """Close its stdin."""
+        """Close the process's stdin."""
         assert self.process.stdin is not None
         self.process.stdin.close()
 
     def signal(self, number: signal.Signals) -> None:
-        """Send it a signal."""
+        """Send the process a signal."""
         self.process.send_signal(number)
 
     def ends(self) -> int:
-        """Wait for its end, and return the exit code."""
+        """Wait until the process ends, and return the exit code."""
         code = self.process.wait(TIMEOUT)
         for thread in self._threads:
             thread.join(TIMEOUT)

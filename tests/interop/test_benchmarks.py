@@ -1,4 +1,4 @@
-"""The benchmarks run, verify what they measure, and write what they say. No time is asserted."""
+"""The benchmarks run, check their results, and write their figures. No time is asserted."""
 
 from __future__ import annotations
 
@@ -188,7 +188,7 @@ def test_a_wait_counts_only_while_a_worker_is_idle():
 
 
 def test_gaps_end_when_no_job_waits():
-    # Nothing waits after the last job has begun, at 3.
+    # No job waits after the last job has begun, at 3.
     busy = {1: [(0.5, 1.0)], 2: [(0.0, 1.0), (3.0, 4.0)]}
 
     assert sorted(idle_gaps(0.0, busy)) == pytest.approx([0.5, 2.0, 2.0])

@@ -29,7 +29,7 @@ WORK = """
     handlers = {"shout": shout}
 """
 
-# arguments of `wmp`, and what the line must say: what was seen, what is expected, what to do
+# arguments of `wmp`, and words of the line: the fault, the expected value, the remedy
 CASES = [
     ("bogus", r"no such command 'bogus'; see wmp --help"),
     ("--bogus", r"no such option '--bogus'; see wmp --help"),
@@ -212,7 +212,7 @@ def test_help_has_whole_sentences_and_a_text_for_every_flag(forks, folder):
     assert "Python function" in listed
     for argv in (*((*WMP, name) for name in ("worker", "map", "demo", "keys")), WMP_DEVICE):
         options = forks.run(*argv, "--help", cwd=folder).stdout.partition("\nOptions:\n")[2]
-        # A flag without a help text shows nothing, or only its default.
+        # The help shows nothing for a flag without a help text, or only the default.
         assert not re.findall(r"^  -.*[A-Z=]+(?:  +\[default:.*)?$", options, re.MULTILINE), options
 
 

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.interop
 
 
 def work(payload: bytes) -> bytes:
-    """Shout; what says "slow" takes longer than what comes after it."""
+    """Return the line in upper case; a line with "slow" takes longer than the lines after it."""
     if b"slow" in payload:
         time.sleep(0.2)
     if b"bad" in payload:
@@ -61,7 +61,7 @@ def test_results_of_files_come_in_their_order_each_with_a_newline(folder, worker
 def test_lines_of_stdin_come_back_while_more_may_come(worker):
     with program(*spread()) as mapped:
         for line in ("first", "second"):
-            # The next line is written when the result of the one before was read.
+            # The next line is written when the result of the previous line was read.
             mapped.feed(f"{line}\n".encode())
             assert mapped.says(line.upper(), on="stdout") == line.upper()
         mapped.feed(b"\nlast without newline")
@@ -219,7 +219,7 @@ def test_a_reader_that_closes_the_pipe_early_causes_no_traceback(worker):
 
 
 def on_a_terminal(*argv, lines=None, typed=None, code=0):
-    """Run on a terminal of 80 columns; return what it shows. Stdin is a pipe, or typed there."""
+    """Run on a terminal of 80 columns; return the output. Stdin is a pipe, or the keyboard."""
     ours, theirs = pty.openpty()
     process = subprocess.Popen(
         [*WMP, *argv],
@@ -240,7 +240,7 @@ def on_a_terminal(*argv, lines=None, typed=None, code=0):
         while select.select([ours], [], [], max(0.0, until - time.monotonic()))[0]:
             try:
                 chunk = os.read(ours, 65536)
-            except OSError:  # how Linux says that the other side has gone
+            except OSError:  # Linux reports in this way that the other side has gone
                 chunk = b""
             if not chunk:
                 break
@@ -308,7 +308,7 @@ def test_sigterm_cancels_the_running_jobs(folder):
         assert cancelled.wait(5)
         assert "terminated; running jobs were cancelled" in mapped.stderr
         assert "Traceback" not in mapped.stderr
-        worker.close(0)  # nobody is left to take the result
+        worker.close(0)  # no manager is left to take the result
 
 
 def test_a_file_that_is_too_large_fails_alone(folder, worker):

@@ -42,9 +42,9 @@ TIMEOUT = 20
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    """A folder with a module ``work``, which is also where ipc names begin."""
+    """A folder with a module ``work``; the working directory, where ipc names begin."""
     (tmp_path / "work.py").write_text(textwrap.dedent(WORK))
-    # The names of ipc sockets are short and relative to it.
+    # The names of ipc sockets are short and relative to the folder.
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -216,7 +216,7 @@ def test_a_second_signal_stops_at_once(manager, folder, second):
         worker.signal(second)
         worker.says("stopping at once")
 
-        # A job was thrown away: this is no good end.
+        # The worker dropped a job, so the exit code is not 0.
         assert worker.ends() == 128 + second
     manager.close(0)
 

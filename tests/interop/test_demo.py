@@ -1,4 +1,4 @@
-"""The main job on real input: `wmp demo`, its comparison, and that nothing is left over."""
+"""`wmp demo` with real input: the jobs, the comparison of the results, and no leftovers."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_every_file_of_the_standard_library_is_counted_once_and_right(files):
     assert f"{len(names)} files for 4 workers" in said
     assert re.search(r"worker 2 was killed \(SIGKILL\) while it ran job \d+", said)
     assert f"{len(names)} of {len(names)} results are correct; lost: 0, duplicates: 0" in said
-    # The worker held leases when it died, and other workers got those jobs.
+    # The worker held leases when it was killed, and other workers got those jobs.
     found = re.search(r"requeued: (\d+) \(.*silence", said)
     assert found, said
     requeued = int(found[1])
@@ -61,7 +61,7 @@ def test_no_kill_kills_no_worker():
 
 
 def test_a_wrong_result_is_found(monkeypatch, capfd):
-    """The demo fails if one result differs from its own."""
+    """The demo fails if one result differs from the demo's own result."""
     names = demo_runner.source_files(10)
     wrong = Path(names[7]).read_bytes()
 
@@ -114,7 +114,7 @@ def test_the_unexpected_end_of_a_process_is_reported():
     with program("demo", "--workers", "2") as demo:
         demo.says("files for 2 workers", on="stdout")
         first, *others = sorted(children(demo.process.pid))
-        # The first is a manager: its jobs end with it, and so does the demo.
+        # The first process is a manager: its jobs end with it, and so does the demo.
         os.kill(first, signal.SIGKILL)
 
         assert demo.ends() == 1
@@ -137,7 +137,7 @@ def test_everything_is_killed_in_turn_and_nothing_is_lost():
 
     assert (code, demo.stderr) == (0, ""), said
     everybody = ["manager A", "manager B", "device", "worker 1"]
-    # Each of them died twice and came back twice.
+    # Each process was killed twice and started again twice.
     for label in everybody:
         assert said.count(f"%  {label} was killed (SIGKILL)") == 2, said
         assert said.count(f"  {label} is back after") == 2, said
@@ -158,7 +158,7 @@ def test_chaos_reports_wrong_results_and_duplicates(monkeypatch, capfd):
         return [-1, "nothing"] if data == wrong else real(data)
 
     def give(course, manager, files):
-        give_one(course, manager, files | {0})  # both managers have it now
+        give_one(course, manager, files | {0})  # both managers have the file now
 
     real, give_one = demo_runner.count, demo_chaos.Chaos._give
     monkeypatch.setattr(demo_runner, "count", count)

@@ -1,4 +1,4 @@
-"""Every definition under ``devices/`` is started and passes jobs on; wrong ones are refused."""
+"""Each definition under ``devices/`` starts and passes jobs on; wrong definitions are refused."""
 
 from __future__ import annotations
 
@@ -31,10 +31,11 @@ def shout(payload: bytes) -> bytes:
 
 
 def moved(name: str, folder: Path, manager: str) -> Path:
-    """Copy a definition to addresses that nobody else has."""
+    """Copy a definition, and replace its addresses by unused addresses."""
     text = (FOLDER / name / "device.toml").read_text(encoding="utf-8")
     text = text.replace("tcp://127.0.0.1:5570", manager)
-    # Others listen to a port that the system chooses; those within a chain know each other.
+    # The last device of a chain binds a port that the system chooses; the addresses between the
+    # devices become ipc names.
     text = text.replace("tcp://0.0.0.0:5571", "tcp://127.0.0.1:*")
     text = re.sub(r"tcp://127\.0\.0\.1:(55[78]\d)", r"ipc://\1", text)
     path = folder / "device.toml"

@@ -1,4 +1,4 @@
-"""The end of a node: no caller is left waiting, no socket open, no thread running."""
+"""The end of a node: no caller waits for ever, no socket stays open, no thread keeps running."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_a_drained_manager_rests_until_it_is_closed() -> None:
     with wmp.Manager() as manager, wmp.Worker(*manager.endpoints, handlers=bytes.upper, ping=0.1):
         assert manager.submit(b"a").result(WAIT) == b"A"
         manager.drain(WAIT)
-        # The worker goes on asking, and nobody reads it.
+        # The worker keeps sending PING, and the drained manager does not read it.
         begun, cpu = time.monotonic(), time.process_time()
         wait_until(lambda: time.monotonic() - begun > 1.0)
         assert time.process_time() - cpu < 0.5
@@ -238,7 +238,8 @@ def test_a_node_that_was_held_up_listens_before_it_looks_at_the_clock() -> None:
                 await manager.wait_for_workers(timeout=WAIT)
                 driver = manager._node.serving()
                 recorder = driver.machine = Recorder(driver.machine)
-                manager._node.inbox.schedule()  # a turn is on its way that saw no message yet
+                # A turn that began before this has seen no message yet.
+                manager._node.inbox.schedule()
                 time.sleep(1.2)
                 await asyncio.sleep(0.1)
                 return recorder.seen

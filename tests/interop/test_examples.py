@@ -1,4 +1,4 @@
-"""Every example runs as it stands, by itself, and says what it is meant to say."""
+"""Every example runs unchanged, and prints the expected output."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ pytestmark = pytest.mark.interop
 
 FOLDER = ROOT / "examples"
 
-# The output of each example; an example without an entry fails.
+# The expected output of each example; an example without an entry fails.
 SAYS = {
     "cancel_and_status.py": (
         r"more than half of it is done: step \d+ of 20",

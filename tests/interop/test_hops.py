@@ -1,4 +1,4 @@
-"""The path of one job through the files stays short, so that a reader can follow it."""
+"""The path of one job passes through few files, so that a reader can follow it."""
 
 from __future__ import annotations
 

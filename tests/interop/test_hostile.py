@@ -1,4 +1,4 @@
-"""Strangers on every socket: a node counts what they send, answers, and serves on."""
+"""Invalid peers on every socket: a node counts and answers their messages, and continues."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_a_device_survives_garbage_from_both_sides() -> None:
                 for frames in garbage():
                     peer.raw(*frames)
                     assert peer.receive().command is Command.ERROR
-                # Discovery shows the upper side what the device's connection is called.
+                # Discovery shows the id that the device gives to the connection.
                 peer.send(Command.PING, {})
                 link = above.recv_multipart()[0]
                 for frames in garbage():

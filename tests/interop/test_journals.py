@@ -1,4 +1,4 @@
-"""Journals of real nodes: complete on both sides, readable after a crash, and no burden."""
+"""Journals of real nodes: complete on both sides, readable after a crash, and cheap."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ TIMEOUT = 20
 
 
 def read(folder: Path) -> dict[str, list[Line]]:
-    """The lines of each kind of node."""
+    """Return the lines of each kind of node."""
     reader, found = Reader(), defaultdict(list)
     for strand in strands(find_segments([folder])):
         lines = [line for segment in strand for line in reader.read(segment)]
@@ -128,7 +128,7 @@ def test_a_killed_process_leaves_lines_and_only_the_last_may_be_torn(tmp_path):
 
 
 def test_a_node_whose_files_may_not_grow_goes_on(tmp_path):
-    """A real limit of the system, with real files."""
+    """The system's limit for the size of a file is reached, with real files."""
     script = """
 import resource, sys, wmp
 resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))

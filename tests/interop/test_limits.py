@@ -1,4 +1,4 @@
-"""An input that is too large or wrong is refused at once, and all other jobs go on."""
+"""An input that is too large or invalid is refused at once, and all other jobs continue."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.timeout(60)
 WAIT = 20
 
 SMALL = wmp.Transport(max_frame=Limits.COLUMNS)
-"""The smallest limit there may be, so that the tests are quick."""
+"""The smallest valid limit, so that the tests are quick."""
 
 TOO_MUCH = Limits.COLUMNS + 1
 
@@ -59,7 +59,7 @@ def test_a_payload_that_is_too_large_is_refused_before_it_is_sent() -> None:
 
 
 def test_many_small_jobs_at_the_bounds_of_one_message_get_through() -> None:
-    # The longest payloads that share a frame, as many as one message may carry.
+    # The longest payloads that share a frame, and as many as a message may carry.
     count, bundle = 2048, Limits.COLUMNS // Limits.INLINE // 2
     with (
         wmp.Manager(transport=SMALL, bundle=bundle, bundle_bytes=Limits.COLUMNS) as manager,

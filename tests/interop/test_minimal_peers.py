@@ -1,4 +1,4 @@
-"""Peers from the specification alone (examples/independent/), by themselves and with ours."""
+"""Peers from the specification alone (examples/independent/), with each other and with wmp."""
 
 import importlib.util
 import json
@@ -20,12 +20,12 @@ import zmq
 
 ROOT = Path(__file__).parent.parent.parent
 EXAMPLES, VECTORS = ROOT / "examples" / "independent", ROOT / "specs" / "vectors"
-PATIENCE = 40  # seconds that nothing takes
+PATIENCE = 40  # a bound for hangs, in seconds
 JOBS = 2000
 
 
 def load(path: Path) -> ModuleType:
-    """A module that is in no package."""
+    """Load a module that is in no package."""
     found = importlib.util.spec_from_file_location(f"minimal_{path.stem}", path)
     assert found
     assert found.loader
@@ -72,13 +72,13 @@ class Program:
         self.process.stdin.flush()
 
     def line(self) -> str:
-        """Return the next line that is not a receipt."""
+        """Return the next line that does not begin with "submitted"."""
         while (line := self.lines.get(timeout=PATIENCE)).startswith("submitted "):
             pass
         return line
 
     def ends(self, number: int) -> dict[str, str]:
-        """So many lines `ended NAME …`, by name: each once."""
+        """Return this many lines `ended NAME …` by name; each name comes once."""
         found: dict[str, str] = {}
         while len(found) < number:
             word, name, end = self.line().split(" ", 2)
@@ -140,7 +140,7 @@ def endpoint() -> str:
         return f"tcp://127.0.0.1:{free.getsockname()[1]}"
 
 
-another = endpoint  # a second one
+another = endpoint  # a second peer on the same address
 
 
 @pytest.fixture
@@ -160,7 +160,7 @@ def handlers(tmp_path: Path) -> Path:
 
 
 def value(it: Any) -> Any:
-    """Return the value that JSON of the vectors means."""
+    """Return the value that the JSON of the vectors stands for."""
     if isinstance(it, dict):
         if "hex" in it:
             return bytes.fromhex(it["hex"])
@@ -211,7 +211,7 @@ def test_the_minimal_codec_refuses_invalid_messages(vector: dict[str, Any]) -> N
 
 
 def do_every_kind(manager: Program) -> None:
-    """Thousands of jobs, one that fails, one that is cancelled, large ones and an empty one."""
+    """Do thousands of jobs, a job that fails, a cancelled job, large jobs and an empty job."""
     large = b"large".hex() * 20_000
     manager.tell(*(f"submit e{n} echo {n:08x}" for n in range(JOBS)))
     manager.tell("submit f fail 00", "submit empty echo -", "submit s slow 313030")
@@ -307,7 +307,7 @@ def test_our_map_and_the_worker_for_node_through_a_device(
         assert worker.complaints == []
 
 
-# --- a side that dies ---
+# --- a peer that is killed ---
 
 
 @pytest.mark.parametrize("whose", ["minimal", "ours"])
@@ -388,11 +388,11 @@ def test_the_older_of_two_with_one_identity_stops(endpoint: str) -> None:
     assert [line for line in older.complaints if "was started again" in line]
 
 
-# --- what cannot be understood ---
+# --- invalid messages ---
 
 
 def refusals(peer: zmq.Socket[bytes], route: list[bytes]) -> None:
-    """Every invalid message is answered by its ERROR, except an ERROR."""
+    """Every invalid message is answered by the right ERROR; an invalid ERROR is not answered."""
     for vector in (parameter.values[0] for parameter in vectors("invalid")):
         if not vector["frames"] or vector["command"] == wire.ERROR:
             continue

@@ -1,4 +1,4 @@
-"""A socket's port: what it copies of a message, and what it passes on as it came."""
+"""A socket's port: the frames that it copies, and the frames that it passes on uncopied."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ COLUMNS, PAYLOAD = b"c" * 9000, b"p" * 50_000
 
 
 class World:
-    """A ROUTER's port and two peers of it."""
+    """The port of a ROUTER, and two peers."""
 
     def __init__(self, context: Any) -> None:
         self.port: Port = router(

@@ -1,4 +1,4 @@
-"""The pytest plugin as users have it: real runs of pytest."""
+"""The pytest plugin for users' tests: real runs of pytest."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.interop
 
 ROOT = Path(__file__).resolve().parents[2]
 
-# By its module, so that it is the plugin of this source also where another one is installed.
+# By the module's name, so that the plugin of this source tree runs even if another is installed.
 PLUGIN = ("-p", "no:wmp", "-p", "wmp.testing.plugin", "-p", "no:cacheprovider")
 
 HANDLERS = """
@@ -60,7 +60,7 @@ def test_careful(world):
 
 @pytest.fixture
 def run(pytester, monkeypatch):
-    """Run pytest in a process of its own, on a file."""
+    """Run pytest on a file in a separate process."""
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
 
     def run(source, *options):
@@ -71,7 +71,7 @@ def run(pytester, monkeypatch):
 
 
 def outcomes(result):
-    """Return pytest's counts, without warnings."""
+    """Return pytest's counts without warnings."""
     counted = result.parseoutcomes()
     return {name: counted.get(name, 0) for name in ("passed", "failed", "skipped", "errors")}
 
@@ -99,7 +99,7 @@ def test_a_handler_that_must_not_run_twice_is_found_and_played_again(run):
     again = f"pytest test_orders.py::test_careless --wmp-seed {seed}"
     assert f"play it again: {again}\n" in said
 
-    # The one command does.
+    # The printed command plays only this world.
     result = run(HANDLERS, *again.split()[1:], "--wmp-trace")
     assert outcomes(result) == {"passed": 0, "failed": 1, "skipped": 0, "errors": 0}
     one = said[said.index(" calls of handlers") : said.index("the last steps:")]

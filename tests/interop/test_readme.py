@@ -1,4 +1,4 @@
-"""The code of the README and of the guide runs as it stands, and prints what the page shows."""
+"""The code of the README and of the guide runs unchanged, and prints the output on the page."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ README = ROOT / "README.md"
 GUIDE = ROOT / "docs" / "guide.md"
 FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
-# The files run from a folder of their own, also when wmp is not installed.
+# The files run from another folder, also when wmp is not installed.
 ENVIRON = {**os.environ, "PYTHONPATH": str(ROOT)}
 
 BLOCKS: list[tuple[str, str]] = FENCE.findall(README.read_text(encoding="utf-8"))
@@ -40,7 +40,7 @@ ALONE = [
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
-    # Not tmp_path: the name of an ipc socket must be short.
+    # Not tmp_path, since the name of an ipc socket must be short.
     with tempfile.TemporaryDirectory(prefix="wmp-") as name:
         yield Path(name)
 
@@ -54,7 +54,7 @@ def test_a_manager_and_a_worker_fit_on_a_screen():
 
 def test_the_first_screen_runs(folder):
     for name, code in FILES.items():
-        # The same code on an address that nobody else can have.
+        # The code runs with an unused address.
         (folder / name).write_text(code.replace("tcp://127.0.0.1:5570", f"ipc://{folder}/s"))
     expected = next(code for language, code in BLOCKS if language == "text")
 
@@ -72,7 +72,7 @@ def test_the_first_screen_runs(folder):
         assert (manager.stdout, manager.stderr) == (expected, "")
         worker.send_signal(signal.SIGTERM)
         _, complaint = worker.communicate(timeout=15)
-        # It says that nobody answers before the manager is there.
+        # The worker reports that no manager answers before the manager starts.
         lines = [line for line in complaint.splitlines() if b"; retrying" not in line]
         assert (worker.returncode, lines) == (0, [])
     finally:

@@ -1,7 +1,7 @@
-"""Nothing is lost while real processes are killed, stopped and started again, and links cut.
+"""No job is lost while real processes are killed, stopped and started again, and links are cut.
 
-More of it than by default: ``WMP_REAL_KILLS=500 WMP_REAL_PEERS=100000``; ``WMP_SEED`` replays
-an order of faults (when exactly each strikes is the machine's affair).
+``WMP_REAL_KILLS=500 WMP_REAL_PEERS=100000`` makes a longer run. ``WMP_SEED`` repeats an order of
+faults; the exact moment of each fault differs from run to run.
 """
 
 from __future__ import annotations
@@ -49,23 +49,23 @@ SEED = int(os.environ.get("WMP_SEED", "0")) or random.SystemRandom().randrange(1
 
 EXPIRE, PING, JITTER = 1.5, 0.3, 0.25
 FED = 300
-"""Jobs handed in before each fault; half of them end before the next one."""
+"""Jobs submitted before each fault; half of them end before the next fault."""
 
 HOSTS = {"one": ("a",), "two": ("b", "c")}
-"""Submitting processes, and the managers that each hosts."""
+"""Submitting processes, and the managers of each."""
 WORKERS = ("direct", "behind", "wired", "pooled")
-"""Connected to the managers, to the device, by wires, and to the device with child processes."""
+"""Connected: to the managers, to the device, by wires, and to the device with child processes."""
 MANAGER_OPTIONS = {"expire": EXPIRE, "resend": 1.0}
 WORKER_OPTIONS = {"ping": PING, "resend": 1.0, "slots": 2}
 
 
 def ipc(name: str) -> str:
-    """An address in the folder in which all parts of a test run."""
+    """Return an address in the folder in which all parts of a test run."""
     return f"ipc://{name}"
 
 
 def manager_config(*names: str) -> dict[str, Any]:
-    """Return the configuration of a part that hosts these managers."""
+    """Return the configuration of a part that runs these managers."""
     return {
         "managers": [
             {
@@ -78,14 +78,14 @@ def manager_config(*names: str) -> dict[str, Any]:
 
 
 def begun(folder: Path) -> list[tuple[str, ...]]:
-    """Jobs that were begun: generation, index, manager, id, attempt, who, when."""
+    """Return the begun jobs: generation, index, manager, id, attempt, process, time."""
     text = (folder / "log").read_text() if (folder / "log").exists() else ""
     return [tuple(line.split()) for line in text.splitlines()]
 
 
 @pytest.fixture
 def parts(tmp_path: Path) -> Iterator[Callable[..., Part]]:
-    """Make parts; none outlives the test, stopped ones neither."""
+    """A maker of parts; it kills all parts at the end, stopped parts as well."""
     made: list[Part] = []
 
     def make(kind: str, hear: Callable[[Words], None] | None = None) -> Part:
@@ -98,7 +98,7 @@ def parts(tmp_path: Path) -> Iterator[Callable[..., Part]]:
 
 
 class Storm:
-    """All parts, what was handed in, and what came back."""
+    """All parts, the submitted jobs, and their results."""
 
     def __init__(self, folder: Path, make: Callable[..., Part], wires: dict[str, Wire]) -> None:
         self.folder = folder
@@ -118,7 +118,7 @@ class Storm:
         self.hosts: dict[str, Part] = {}
         for name in HOSTS:
             self.hosts[name] = host = make("manager")
-            # By a function of its own: the results of a generation belong to it.
+            # In a separate function, which keeps the generation of these results.
             host._hear = lambda words, host=host: self._done(host.generation, words["done"])
         self.device = make("device")
         self.workers = {name: make("worker") for name in WORKERS}
@@ -133,7 +133,7 @@ class Storm:
             self.start_worker(name)
 
     def start_host(self, name: str) -> None:
-        """Start a submitting process; what has no result yet is handed in, again if need be."""
+        """Start a submitting process; jobs without a result are submitted again."""
         bound = self.hosts[name].start(**manager_config(*HOSTS[name]))["bound"]
         for manager, endpoints in zip(HOSTS[name], bound, strict=True):
             if manager in self.wires:
@@ -163,7 +163,7 @@ class Storm:
         self.hosts[host].tell(manager=number, submit=indices, role="work")
 
     def feed(self, count: int = FED) -> None:
-        """Hand in more, a third to each manager."""
+        """Submit more jobs, a third of them to each manager."""
         for manager in "abc":
             indices = list(range(self.count, self.count + count // 3))
             self.count += len(indices)
@@ -177,13 +177,13 @@ class Storm:
 
     @property
     def left(self) -> int:
-        """Inputs without a result."""
+        """Return the number of inputs without a result."""
         return self.count - len(self.rows)
 
     # -- faults
 
     def strike(self, what: str) -> None:
-        """Do one fault while jobs are under way."""
+        """Perform one fault while jobs run."""
         for come_back in self.late:
             come_back()
         self.late.clear()
@@ -194,7 +194,7 @@ class Storm:
         wait_until(lambda: self.left <= FED // 2, f"jobs end after {what}")
 
     def wait_busy(self, holds: Callable[[], bool], what: str) -> None:
-        """Wait, and see that there is work meanwhile."""
+        """Wait, and submit jobs meanwhile."""
 
         def look() -> bool:
             if self.left < FED // 2:
@@ -219,17 +219,18 @@ class Storm:
         else:
             self.workers[name].kill()
             if self.random.random() < 0.5:
-                self.start_worker(name)  # a newer epoch: its leases are lost at once
+                self.start_worker(name)  # the newer epoch ends its leases at once
             else:
-                self.late.append(lambda: self.start_worker(name))  # or by its silence
+                # Or the manager notices by its silence.
+                self.late.append(lambda: self.start_worker(name))
 
     def lanes(self, pid: int) -> set[int]:
-        """Children of the pool that have begun a job: the others are Python's own."""
+        """Return the pool's children that have begun a job; other children belong to Python."""
         known = {who.split(":")[1] for *_, who, _ in begun(self.folder)[-2000:]}
         return {child for child in children(pid) if str(child) in known}
 
     def _stop(self, name: str) -> None:
-        """Stop a process for longer than it takes to be given up, then let it go on."""
+        """Stop a process until its peers have given it up, then let it continue."""
         part = {**self.hosts, **self.workers, "device": self.device}[name]
         part.signal(signal.SIGSTOP)
         try:
@@ -257,13 +258,13 @@ class Storm:
             self.wait_busy(lambda: "wired" not in self.known(host, number), "given up")
 
     def known(self, host: str, number: int) -> set[str]:
-        """Labels of the workers that a manager knows."""
+        """Return the labels of the workers that a manager knows."""
         return set(self.hosts[host].ask()["workers"][number])
 
     # -- the end
 
     def look(self, host: Part) -> Words:
-        """Take down what a submitting process has seen."""
+        """Record the state of a submitting process."""
         words = host.ask()
         self.broken += words["broken"]
         for requeued, dropped in zip(words["requeued"], words["dropped"], strict=True):
@@ -272,7 +273,7 @@ class Storm:
         return words
 
     def finish(self) -> None:
-        """Let all jobs end."""
+        """Wait until all jobs have ended."""
         for come_back in self.late:
             come_back()
         self.late.clear()
@@ -283,7 +284,7 @@ class Storm:
             assert not words["waits"], words
 
     def check(self) -> Words:
-        """Hold results and what was begun against each other; return the counts."""
+        """Compare the results with the log of begun jobs; return the counts."""
         assert not self.broken, self.broken[:5]
         executions: dict[tuple[str, ...], list[str]] = {}
         newest: Counter[tuple[str, ...]] = Counter()
@@ -324,7 +325,7 @@ class Storm:
 
 
 def plan(kills: int, draw: random.Random) -> list[str]:
-    """Everything in turn: so many kills, and other faults in between."""
+    """Return a list of faults: kills of each process in turn, and other faults in between."""
     victims = (*WORKERS, "device", "child", *HOSTS)
     faults = [f"kill {victims[number % len(victims)]}" for number in range(kills)]
     others = ("stop direct", "stop device", "stop two", "stall a", "half a", "half b", "cut b")
@@ -362,7 +363,7 @@ def test_nothing_is_lost_while_everything_is_killed_in_turn(
         assert storm.struck["kill"] >= kills
         for part in (*storm.hosts.values(), *storm.workers.values(), storm.device):
             part.kill()
-    # Children of workers that were killed do not stay behind.
+    # Children of killed workers end too.
     pids = {int(who.split(":")[1]) for *_, who, _ in begun(tmp_path)}
     wait_until(lambda: all(map(gone, pids)), "all processes have ended")
     print(f"{time.monotonic() - began:.1f} s; {dict(storm.struck)}; {counts}")
@@ -390,14 +391,14 @@ def test_an_idle_worker_works_within_three_intervals_of_its_managers_return(
         wait_until(lambda: manager.ask()["workers"] == [["w"]], "the worker is there, idle")
         manager.kill()
         if not known:
-            # The worker must not wait for the end of the old manager's `expire` either.
+            # The worker must not wait either until the old manager's `expire` is over.
             config["managers"][0]["options"] |= {"identity": f"m{index}", "expire": 60.0}
         back = manager.start(**config)["at"]
         manager.tell(manager=0, submit=[index], role="work")
         wait_until(lambda index=index: index in rows, "the job is done")
         works = float(begun(tmp_path)[-1][-1])
-        # Intervals by the worker's own count: on a slow machine they are longer. PINGs that
-        # come sooner are no heartbeats but questions: a new connection brings some about.
+        # The worker's own clock counts the intervals, which are longer on a slow machine. A PING
+        # that comes sooner is no heartbeat: the worker sends such PINGs on a new connection.
         beats, last = 0, back
         for at in worker.ask()["pinged"]:
             if last + (1 - JITTER) * PING <= at < works:
@@ -498,7 +499,7 @@ def test_a_result_that_was_on_its_way_for_too_long_is_not_taken(
             wait_until(lambda: far.ask()["running"] == 0, "the result is in the wire")
             near.start(connect=[ipc("m")], options={**WORKER_OPTIONS, "label": "near"}, log=log)
             wait_until(lambda: len(begun(tmp_path)) == 2, "it has begun elsewhere")
-        # Now it comes, while another has the lease.
+        # The late result arrives while another worker has the lease.
         wait_until(lambda: manager.ask()["heard"] == [1], "the late result arrives")
         assert manager.ask()["left"] == [1]
         assert rows == {}
@@ -532,11 +533,12 @@ def test_thousands_of_peers_that_come_and_go_leave_the_machine_flat(peers: int) 
         assert len(machine._workers) == most
         for worker in workers[::2]:
             worker.bye()
-        # The others just vanish.
+        # The other workers vanish without BYE.
         now += EXPIRE
         machine.handle(Ticked(), now)
         table = sizes(machine)
-        # Dead entries of the heap of timers stay until they surface: bounded, not none.
+        # Cancelled timers stay in the heap until they are due, so their number is bounded but not
+        # zero.
         assert table.pop("heap") <= 64 + 4 * most
         assert table == {key: size for key, size in nothing.items() if key != "heap"}
         now += 10.0
@@ -544,7 +546,7 @@ def test_thousands_of_peers_that_come_and_go_leave_the_machine_flat(peers: int) 
         if batch % 40 == 39:
             gc.collect()
             marks.append(sys.getallocatedblocks())
-    # The manager remembers the epochs of ten thousand gone workers.
+    # The manager remembers the epochs of ten thousand workers that have gone.
     assert len(machine._gone) == min(peers, 10_000)
     print(f"blocks of memory after each 20,000 peers: {marks}")
     assert not marks or marks[-1] - marks[0] < 2_000, marks
@@ -565,7 +567,7 @@ def test_thousands_of_real_peers_that_come_and_go_leave_the_process_flat(
         nothing = sizes(machine)
         with zmq.Context() as context:
             context.max_sockets = 2 * most
-            # ZeroMQ keeps descriptors of its own: count when it has come and gone once.
+            # ZeroMQ keeps descriptors open: count after a first connection has come and gone.
             for batch in range(count // most + 1):
                 peers = [context.socket(zmq.DEALER) for _ in range(most)]
                 for number, peer in enumerate(peers):
@@ -579,7 +581,7 @@ def test_thousands_of_real_peers_that_come_and_go_leave_the_process_flat(
                     }
                     me = (b"%d %d" % (batch, number), 1)
                     peer.send_multipart(codec.encode(Message(Command.READY, (), me, ready, None)))
-                # The first may have expired by then; each has had a session.
+                # The first worker may have expired by then; each worker has had a session.
                 known = most * (batch + 1)
                 wait_until(lambda known=known: machine._sessions == known, "all are known", 20)
                 for number, peer in enumerate(peers):
@@ -601,5 +603,5 @@ def test_thousands_of_real_peers_that_come_and_go_leave_the_process_flat(
     record_property("peers", json.dumps(most * len(marks)))
     record_property("descriptors", json.dumps(opened))
     record_property("blocks of memory", json.dumps([marks[0], marks[-1]]))
-    # Only the epochs of gone workers remain, ten thousand at most.
+    # Only the epochs of workers that have gone remain, ten thousand at most.
     assert marks[-1] - marks[0] < 4 * min(count, 10_000) + 6_000

@@ -1,4 +1,4 @@
-"""A peer that claims the routing ids of connections to come cannot stop a node."""
+"""A peer that claims the routing ids of later connections cannot stop a node."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ settled([connect() for _ in range(4)])
 
 
 def survives(seeding: str) -> bool:
-    """Whether a manager is alive after the attack."""
+    """Return whether a manager still works after the attack."""
     manager = subprocess.Popen(
         [sys.executable, "-c", MANAGER, seeding],
         stdin=subprocess.PIPE,
@@ -95,7 +95,7 @@ def test_without_the_seed_the_attack_would_stop_it():
 
 
 def local_ids_seen_above(context: zmq.Context, workers: int) -> list[int]:
-    """The numbers by which a device names the connections of workers to a manager."""
+    """Return the numbers by which a device names the workers' connections to a manager."""
     above = context.socket(zmq.ROUTER)
     below = [context.socket(zmq.DEALER) for _ in range(workers)]
     port = above.bind_to_random_port("tcp://127.0.0.1")
@@ -106,7 +106,7 @@ def local_ids_seen_above(context: zmq.Context, workers: int) -> list[int]:
             for socket in below:
                 socket.connect(device.endpoints[0])
             while len(found) < workers and monotonic() < until:
-                # The device drops what comes before its own connection is there.
+                # The device drops messages until its own connection is established.
                 for number, socket in enumerate(below):
                     source = (b"w%d" % number, 1)
                     socket.send_multipart(codec.encode(Message(Command.PING, (), source)))

@@ -27,7 +27,7 @@ WAIT = 20
 def pair(
     handlers: Any = bytes.upper, *, slots: int = 1, pool: str = "thread", **manager: Any
 ) -> Iterator[wmp.Manager]:
-    """A manager, and a worker that it knows."""
+    """A manager and a worker; the manager knows the worker."""
     with (
         wmp.Manager(**manager) as made,
         wmp.Worker(*made.endpoints, handlers=handlers, slots=slots, pool=pool),
@@ -40,7 +40,7 @@ def pair(
 async def async_pair(
     handlers: Any = bytes.upper, *, slots: int = 1, **manager: Any
 ) -> AsyncIterator[wmp.aio.Manager]:
-    """The same for asyncio."""
+    """The same with the asyncio API."""
     async with (
         wmp.aio.Manager(**manager) as made,
         wmp.aio.Worker(*made.endpoints, handlers=handlers, slots=slots),
@@ -55,7 +55,7 @@ def counted(count: int, pulled: list[int]) -> Iterator[bytes]:
 
 
 class Gate:
-    """A handler that reports its begin and ends on a signal of the test."""
+    """A handler that reports its begin and ends when the test sets an event."""
 
     def __init__(self) -> None:
         self.begun = threading.Semaphore(0)
@@ -493,7 +493,7 @@ def test_a_second_worker_joins_and_shares() -> None:
 
 
 def held_up(payload: bytes) -> bytes:
-    """Give it back; one that names a file waits until that is there."""
+    """Return the payload; if the payload names a file, wait until the file exists."""
     until = time.monotonic() + WAIT
     while payload != b"quick" and not Path(os.fsdecode(payload)).exists():
         assert time.monotonic() < until, "what waits behind it was not done elsewhere"
@@ -510,7 +510,8 @@ def test_jobs_behind_a_slow_job_are_done_by_another_worker(pool: Any, tmp_path: 
         wmp.Worker(*manager.endpoints, handlers=held_up, pool=pool),
     ):
         manager.wait_for_workers(2, timeout=WAIT)
-        for _ in manager.map([b"quick"] * 2000):  # both are given many at once from now on
+        # From now on the manager gives both workers many jobs at once.
+        for _ in manager.map([b"quick"] * 2000):
             pass
         slow = manager.submit(os.fsencode(go))
         quick = [manager.submit(b"quick") for _ in range(2000)]

@@ -1,4 +1,4 @@
-"""Pipes that are full: nothing blocks, order is kept, others are not affected."""
+"""Full pipes: no node blocks, order is kept, and other peers are not affected."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ WAIT = 20
 
 
 class World:
-    """A ROUTER with tiny pipes over inproc, and peers that read on a call of the test."""
+    """A ROUTER with tiny pipes over inproc, and peers that read when the test calls."""
 
     def __init__(self, context: Any, *, parks: bool, parked: int = 50) -> None:
         self.context = context
@@ -149,7 +149,7 @@ def test_messages_parked_for_a_leaving_peer_are_undelivered(context: Any) -> Non
                 world.outbox.send(link, message(number))
             assert world.undelivered == []
             slow.close()
-            # A ROUTER learns that a peer has gone by reading, as the driver always does.
+            # A ROUTER notices by reading that a peer has gone, as the driver always does.
             await until(lambda: not world.port.readable() and len(world.undelivered) > 0)
             numbers = [int(m.fields[Field.LABEL]) for _, m in world.undelivered]
             assert numbers == list(range(numbers[0], 30))

@@ -1,4 +1,4 @@
-"""Ending: bounded, idempotent, in any state, by call, by signal, by the end of the program."""
+"""The end of a node: bounded, idempotent, in any state, by call, by signal and by program end."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_a_signal_drains_a_worker(text: str, number: signal.Signals) -> None:
     with wmp.Manager() as manager, program(text, manager.endpoints[0]) as worker:
         manager.wait_for_workers(timeout=WAIT)
         job = manager.submit("0.3")
-        # Only what has begun is finished; the rest would be handed back.
+        # Only a job that has begun is finished; a waiting job would be handed back.
         assert worker.stdout is not None
         assert worker.stdout.readline() == "begun\n"
         worker.send_signal(number)
@@ -84,7 +84,8 @@ def test_a_second_signal_stops_at_once(text: str) -> None:
         assert worker.stdout is not None
         assert worker.stdout.readline() == "begun\n"
         worker.send_signal(signal.SIGTERM)
-        # A worker that drains has no room any more. Two signals at once would be one.
+        # A draining worker reports credit 0. Two signals at the same time would count as one
+        # signal.
         until = time.monotonic() + WAIT
         while manager.statistics().workers[0].credit and time.monotonic() < until:
             time.sleep(0.001)
@@ -124,7 +125,7 @@ def test_starting_a_closed_node_again_raises_closed_error(kind: str) -> None:
             else:
                 node = wmp.aio.Device(bind="tcp://127.0.0.1:*", connect=manager.endpoints)
             async with node:
-                await node.start()  # while it runs that changes nothing
+                await node.start()  # no effect on a running node
             with pytest.raises(wmp.ClosedError, match=f"the {kind} is closed; make a new {kind}"):
                 await node.__aenter__()
             for again in (node.start,) if kind == "manager" else (node.start, node.run):
@@ -348,7 +349,7 @@ def test_ctrl_c_ends_every_waiting_call(what: str) -> None:
     with program(INTERRUPTED, what) as waiting:
         assert waiting.stdout is not None
         assert waiting.stdout.readline() == "waiting\n"
-        # There is no sign of having begun to wait: ask until it answers.
+        # The call gives no sign that it waits, so the test waits a moment.
         until = time.monotonic() + WAIT
         time.sleep(0.1)
         os.kill(waiting.pid, signal.SIGINT)
@@ -358,7 +359,7 @@ def test_ctrl_c_ends_every_waiting_call(what: str) -> None:
 
 
 def test_a_signal_that_another_thread_receives_ends_the_node() -> None:
-    """Python's own signal handlers run on the main thread only, which is blocked here."""
+    """Python's own signal handlers run on the main thread only, which blocks in this test."""
     script = textwrap.dedent("""
         import signal, sys, threading, wmp
 

@@ -29,7 +29,7 @@ WAIT = 20
 
 @contextlib.contextmanager
 def listener() -> Iterator[int]:
-    """Somebody else's port."""
+    """A port that another socket has bound."""
     with socket.socket() as other:
         other.bind(("127.0.0.1", 0))
         other.listen()
@@ -198,7 +198,7 @@ def test_a_manager_that_was_there_has_gone(caplog: pytest.LogCaptureFixture) -> 
             worker.close()
 
     assert not any("no answer from" in record.getMessage() for record in caplog.records)
-    # It has ended in peace: everything was answered.
+    # The worker has ended without an error: every message was answered.
     assert {record.levelno for record in caplog.records} == {logging.INFO}
     assert sum("lost the connection" in record.getMessage() for record in caplog.records) == 1
 
@@ -237,7 +237,7 @@ def test_a_node_removes_only_its_own_ipc_files(
     monkeypatch.chdir(tmp_path)
     with wmp.Manager("ipc://one", "ipc://two", f"ipc://{tmp_path / 'three'}"):
         assert sorted(os.listdir()) == ["one", "three", "two"]
-        # Another process replaced the path; the manager leaves it alone.
+        # Another process has replaced the file; the manager leaves the new file alone.
         os.unlink("two")
         Path("two").touch()
         monkeypatch.chdir("/")
@@ -296,7 +296,7 @@ def test_curve_keeps_out_peers_without_keys() -> None:
         Peer(manager.endpoints[0]) as plain,
         wmp.Worker(*manager.endpoints, handlers=bytes.upper, security=mine),
     ):
-        # After a refused handshake libzmq accepts nothing from the peer.
+        # After a refused handshake libzmq accepts no further bytes from the peer.
         plain.socket.sndtimeo = 100
         with contextlib.suppress(zmq.Again):
             plain.ready(credit=100)
@@ -379,7 +379,7 @@ def test_sockets_have_limits_and_heartbeats(context: Any) -> None:
             assert 0 < one.get(zmq.SNDHWM) < 100_000
             assert 0 < one.get(zmq.RCVHWM) < 100_000
             assert one.get(zmq.MAXMSGSIZE) > 0
-            # A ROUTER's own would cost it more the more connections it has.
+            # A ROUTER sends no heartbeats, since each connection would add to their cost.
             asks = one.type == zmq.DEALER
             assert (one.get(zmq.HEARTBEAT_IVL) > 0) is asks
             assert (one.get(zmq.HEARTBEAT_TTL) > 0) is asks

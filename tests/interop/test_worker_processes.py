@@ -1,4 +1,4 @@
-"""Jobs whose worker process dies or hangs, from the submitter's side: real kills, real sockets."""
+"""Jobs whose worker process is killed or hangs, as the submitter sees them, with real sockets."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ WAIT = 30
 
 
 def die(payload: bytes, job: RunningJob) -> bytes:
-    """Die by the payload's signal, in the first attempts that it names."""
+    """Kill this process with the payload's signal, in as many attempts as the payload says."""
     number, attempts = payload.split()
     if job.attempt <= int(attempts):
         os.kill(os.getpid(), int(number))
@@ -41,7 +41,7 @@ def where(payload: bytes) -> bytes:
 
 
 def hang(payload: bytes, job: RunningJob) -> bytes:
-    """Say where, the first time, and hang: neither flag nor SIGTERM helps."""
+    """Write the process's number in the first attempt, and hang: neither flag nor SIGTERM helps."""
     if os.path.exists(payload):
         return b"%d" % os.getpid()
     Path(payload.decode()).write_text(str(os.getpid()))
@@ -58,7 +58,7 @@ HANDLERS = {"die": die, "where": where, "hang": hang}
 
 @contextlib.contextmanager
 def pair(slots: int = 2, retries: int = 3, expire: float = 6.0, **worker: Any) -> Iterator[Any]:
-    """A manager and a worker with worker processes."""
+    """A manager, and a worker with worker processes."""
     with wmp.Manager(retries=retries, expire=expire) as manager:
         made = wmp.Worker(
             *manager.endpoints, handlers=HANDLERS, slots=slots, pool="process", label="w", **worker
@@ -84,7 +84,7 @@ def test_a_job_whose_process_is_killed_is_tried_again() -> None:
         attempts = [int(result.removeprefix(b"survived in attempt ")) for result in results]
         assert min(attempts) >= 3
         requeued = manager.statistics().requeued
-        # A process takes a while to come back: what waits for it may be handed back meanwhile.
+        # A new process needs some time to start: jobs that wait for it may be handed back.
         again = requeued["lost at the worker"] + requeued.get("handed back", 0)
         assert again == sum(attempt - 1 for attempt in attempts)
         assert requeued["lost at the worker"] > 0
@@ -94,12 +94,12 @@ def test_a_job_whose_process_is_killed_is_tried_again() -> None:
 def test_a_poison_job_is_lost_with_its_cause_and_harms_no_other_job() -> None:
     with pair(retries=2) as (manager, worker):
         poison = manager.submit(b"%d 99" % signal.SIGSEGV, role="die")
-        # Around it, on the same worker, everything goes on.
+        # The other jobs of the same worker go on.
         assert len(list(manager.map([b""] * 200, role="where", timeout=WAIT))) == 200
 
         error = poison.exception(WAIT)
         assert isinstance(error, wmp.WorkerLost)
-        # While a process comes back, a job that waits for it may be handed back: that lease costs
+        # While a new process starts, a job that waits for it may be handed back. That lease costs
         # no retry, and counts as an attempt.
         handed_back = manager.statistics().requeued.get("handed back", 0)
         assert 3 <= error.attempts <= 3 + handed_back
@@ -161,7 +161,7 @@ def test_a_drain_that_takes_too_long_hands_the_job_back(tmp_path: Path) -> None:
         with wmp.Worker(*manager.endpoints, **arguments):
             began = time.monotonic()
             first.close(0.1)
-            # Not lost (retries are 0), and not when the worker expires.
+            # The job is not lost (retries are 0), and need not wait until the worker expires.
             assert int(job.result(WAIT)) != pid
             assert time.monotonic() - began < 20
         assert gone(pid)

@@ -1,4 +1,4 @@
-"""The codec against everything Hypothesis can think of."""
+"""The codec with random messages and random bytes."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_equal_messages_are_equal_bytes(message: Message, order: object) -> None
 
 
 def deterministic(value: object) -> bytes:
-    """Encode by the letter of RFC 8949 section 4.2.1, slowly and on cbor2's account."""
+    """Encode as RFC 8949 section 4.2.1 defines it; slow, and independent of cbor2's own option."""
     if isinstance(value, dict):
         pairs = sorted((deterministic(key), deterministic(item)) for key, item in value.items())
         start = bytearray(dumps([0] * len(pairs))[: len(dumps([0] * len(pairs))) - len(pairs)])
@@ -79,8 +79,8 @@ def test_any_frames_are_a_message_or_a_decode_error(frames: list[bytes]) -> None
             assert error.code in CODES
             assert "\n" not in str(error)
         else:
-            # A decoded message can be encoded again and means the same. (NaN is not equal to
-            # itself, but its bytes are.)
+            # A decoded message can be encoded again with the same meaning. (NaN differs from
+            # itself, so bytes are compared.)
             assert encode(read(encode(message))) == encode(message)
 
 

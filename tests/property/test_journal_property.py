@@ -1,4 +1,4 @@
-"""Journals take whatever can be on the wire: every message makes a line of the schema."""
+"""Journals with random messages: every valid message makes a line of the schema."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ NUMBERS = {
 
 
 def identity_of(name: str) -> bytes:
-    """Return the identity of a name: no two identities have the same name."""
+    """Return the identity that a name stands for: no two identities have the same name."""
     return bytes.fromhex(name[2:]) if name.startswith("0x") else name.encode()
 
 
 def spread(values: list, count: int) -> list:
-    """A column as it was."""
+    """Return a column with one entry for each job."""
     return values * count if len(values) == 1 else values
 
 
@@ -88,7 +88,7 @@ def test_every_message_makes_a_line_with_all_its_fields(message: Message):
 
 @given(st.lists(messages(), max_size=8))
 def test_cached_parts_of_one_message_do_not_appear_in_another(several):
-    """Parts of lines are kept: a formatter that has written much says what a new one says."""
+    """A formatter with a full cache and a new formatter write the same lines."""
     old = JournalFormatter(JournalHeader(kind="manager", identity=b"m", epoch=1))
     for message in several:
         new = JournalFormatter(old.header, lines=old.lines, steps=old.steps)

@@ -1,7 +1,7 @@
-"""Two managers, two workers and a device behind an adversarial network.
+"""Two managers, two workers and a device in a hostile network.
 
-With every schedule no resource is double booked, no job ends twice and no result is wrong. After
-the last fault every submitted job ends.
+With every schedule no resource is booked twice, no job ends twice and no result is wrong. After the
+last fault every submitted job ends.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def worker(name: str, links: int, epoch: int = 1, **options: object) -> WorkerMa
 
 
 def booked(network: Network) -> dict[str, Counter[str]]:
-    """Resources that the started jobs of each worker take, as the network sees them."""
+    """Return the resources of the running jobs of each worker, by the network's own record."""
     taken: dict[str, Counter[str]] = {}
     for name, lane in network.running():
         taken.setdefault(name, Counter()).update(dict(lane.run.kind.needs))
@@ -47,7 +47,7 @@ def booked(network: Network) -> dict[str, Counter[str]]:
 
 
 class Adversary(RuleBasedStateMachine):
-    """m1 and m2; w1 is connected to both, w2 to a device that is connected to both."""
+    """Random faults: w1 is connected to m1 and m2, and w2 to a device that is connected to both."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -123,7 +123,7 @@ class Adversary(RuleBasedStateMachine):
         assert self.network.twice == []
 
     def teardown(self):
-        """Once faults stop, everything ends within a bounded time, with the right result."""
+        """After the last fault every job ends in bounded time with the right result."""
         network = self.network
         network.run(network.now + 60.0)
         assert sorted(self.submitted) == sorted(network.results)
@@ -149,7 +149,7 @@ TestAdversary.pytestmark = [
 def test_no_manager_starves(managers, hold, seconds, window):
     """With M managers that always have work, each is served in any 2 M freed places.
 
-    Of a window, a quarter counts as a place.
+    A quarter of a window counts as one place.
     """
     network = Network()
     names = [f"m{index}" for index in range(managers)]
@@ -177,6 +177,7 @@ def test_no_manager_starves(managers, hold, seconds, window):
         network.finish(name, lane)
 
     bound = 2 * managers * max(window // 4, 1)
-    # The first manager may fill the whole window: those places were free, not freed.
+    # The first manager may fill the whole window, since the window's places were free from the
+    # start.
     for start in range(window, len(served) - bound):
         assert set(served[start : start + bound]) == set(names), (start, served)

@@ -1,4 +1,4 @@
-"""A worker between two managers that say anything at any time, in order or not."""
+"""A worker between two managers that send any message at any time, in order or out of order."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ OWNERS = st.sampled_from([None, None, None, (b"far", 1)])
 
 
 class Books:
-    """The answers that one manager's session may still expect of the worker."""
+    """The answers that one session of a manager still expects from the worker."""
 
     def __init__(self, key):
         self.key = key
@@ -48,7 +48,7 @@ class Books:
 
 
 class Adversary(RuleBasedStateMachine):
-    """Rules are what managers and lanes do; every action of the worker is checked."""
+    """Random managers and lanes (rules of this class); every action of the worker is checked."""
 
     @initialize(
         window=st.sampled_from([None, 0, 2, 5]),
@@ -87,7 +87,7 @@ class Adversary(RuleBasedStateMachine):
     # -- plumbing
 
     def happen(self, event, taken=None):
-        """Give the worker an event and check everything that it does about it."""
+        """Give the worker an event and check every action that follows."""
         if isinstance(event, Connected):
             self.connected.add(event.link)
         actions = self.worker.handle(event, self.now)
@@ -98,12 +98,12 @@ class Adversary(RuleBasedStateMachine):
         return actions
 
     def say(self, manager, what, *args, **kwargs):
-        """Let a manager speak; ``manager.send`` is bent so that we see the message."""
+        """Let a manager send; the patched ``manager.send`` shows the test the message."""
         manager.now = self.now
         said = []
 
         class Tap:
-            """Stands in for the worker."""
+            """Replaces the worker, so that its events pass through the checks."""
 
             settings = self.worker.settings
 
@@ -136,7 +136,7 @@ class Adversary(RuleBasedStateMachine):
         return actions
 
     def held_of(self, identity):
-        """The jobs that the worker has not answered, as (owner, id) to attempt."""
+        """Return the worker's unanswered jobs as (owner, id) to attempt."""
         return {
             (held.owner, job): attempt
             for held in self.worker._executions.held(identity)
@@ -150,7 +150,7 @@ class Adversary(RuleBasedStateMachine):
         return remote.epoch, remote.stream.session, remote.stream.received
 
     def books_of(self, identity):
-        """The books of the session that the worker is in now; those of others are closed."""
+        """Return the books of the worker's current session, and close those of older sessions."""
         stream = self.stream_of(identity)
         key = None if stream is None else stream[:2]
         books = self.books.get(identity)
@@ -158,10 +158,10 @@ class Adversary(RuleBasedStateMachine):
             books = self.books[identity] = Books(key)
             for manager in self.managers:
                 if manager.identity == identity:
-                    manager.received = 0  # nobody acknowledges what was never sent
+                    manager.received = 0  # a manager never acknowledges a message that was not sent
         return books
 
-    # -- what must hold of everything that the worker does
+    # -- claims about every action of the worker
 
     def check(self, actions, accepted):
         closed = dict(self.books)
@@ -173,7 +173,7 @@ class Adversary(RuleBasedStateMachine):
         for action in actions:
             match action:
                 case Send(link, message):
-                    # An ERROR answers what has just come over the link.
+                    # An ERROR answers the message that has just arrived over the link.
                     answers = message.command is Command.ERROR
                     assert answers or link in self.connected, f"link {link} is not connected"
                     self.check_message(message, closed)
@@ -208,7 +208,8 @@ class Adversary(RuleBasedStateMachine):
             case Command.DONE | Command.STATUS:
                 books = self.books_of(message.receiver)
                 if books.key is None or books.key[1] != fields[Field.SESSION]:
-                    # Sent by one timer, and the session lost by the next of the same tick.
+                    # One timer sent the message, and the next timer of the same tick ended the
+                    # session.
                     books = closed[message.receiver]
                 assert fields[Field.SESSION] == books.key[1]
                 if fields[Field.NUMBER] > books.answered:
@@ -232,14 +233,14 @@ class Adversary(RuleBasedStateMachine):
         for job, attempt in zip(message.columns.ids, message.columns.attempts, strict=True):
             held = before.get((owner, job))
             if message.command is Command.CANCEL and held == attempt:
-                continue  # what becomes of it is its one answer
+                continue  # the job's own outcome is its one answer
             if message.command is Command.TAKE and held is not None:
-                # The higher attempt counts, and is answered instead.
+                # The job gets the higher attempt, and is answered with that attempt only.
                 books.due[owner, job, held] -= 1
                 attempt = max(attempt, held)
             books.due[owner, job, attempt] += 1
 
-    # -- what managers say
+    # -- messages of managers
 
     @rule(who=WHO, count=st.integers(1, 6), role=ROLES, needs=NEEDS)
     def wake(self, who, count, role, needs):
@@ -326,7 +327,7 @@ class Adversary(RuleBasedStateMachine):
 
     @rule(who=WHO, ahead=st.sampled_from([-1, 0, 2]), session=st.sampled_from([0, 0, -1]))
     def out_of_order(self, who, ahead, session):
-        """A duplicate, a gap, an old session; the numbering itself goes on where it was."""
+        """Send a duplicate, a gap or an old session's message; the manager's numbering stays."""
         manager = self.managers[who]
         number = manager.number
         changes = {"number": max(1, number + ahead), "session": max(1, manager.session + session)}
@@ -337,7 +338,7 @@ class Adversary(RuleBasedStateMachine):
 
     @rule(who=WHO)
     def replay(self, who):
-        """The manager goes back to what it knows to be received."""
+        """Let the manager send everything again that it does not know to be received."""
         stream = self.stream_of(self.managers[who].identity)
         if stream is not None and stream[:2] == (
             self.managers[who].epoch,
@@ -347,7 +348,7 @@ class Adversary(RuleBasedStateMachine):
 
     @rule(who=WHO, epoch=st.booleans())
     def begin_anew(self, who, epoch):
-        """A new session, perhaps because the manager is a new one."""
+        """Open a new session; the manager may have been started again before that."""
         manager = self.managers[who]
         manager.epoch += epoch
         manager.session += 1
@@ -366,7 +367,7 @@ class Adversary(RuleBasedStateMachine):
 
     @rule(who=WHO)
     def move(self, who):
-        """The manager speaks over the other link from now on."""
+        """Let the manager use the other link from now on."""
         manager = self.managers[who]
         manager.link = 1 - manager.link
         manager.hops = () if manager.hops else (b"d", 1, manager.link)
@@ -386,7 +387,7 @@ class Adversary(RuleBasedStateMachine):
     def garbled(self, link, source, command):
         self.happen(Garbled(link, DecodeError("bad", source=source, command=command)))
 
-    # -- what happens around it
+    # -- other events
 
     @rule(link=WHO)
     def connect(self, link):
@@ -452,7 +453,7 @@ class Adversary(RuleBasedStateMachine):
             raise AssertionError("the worker spins")
         self.now = until
 
-    # -- what must hold between any two events
+    # -- claims that hold between any two events
 
     @invariant()
     def nothing_is_double_booked(self):
@@ -473,7 +474,7 @@ class Adversary(RuleBasedStateMachine):
             due = Counter(
                 (*job, attempt) for job, attempt in self.held_of(manager.identity).items()
             )
-            # Answers that wait for a way are on their way too.
+            # Answers that wait for a route count as sent.
             remote = self.worker._links.managers.get(manager.identity)
             for kept in remote.stream.kept if remote is not None and remote.stream else ():
                 if kept.command is Command.DONE and kept.number > books.answered:
@@ -483,7 +484,7 @@ class Adversary(RuleBasedStateMachine):
             assert +books.due == due
 
     def teardown(self):
-        """After any history the worker drains, and answers every job before BYE."""
+        """After any history the worker drains, and answers every job before it sends BYE."""
         if not hasattr(self, "worker"):
             return
         for link in (0, 1):

@@ -1,6 +1,6 @@
-"""Turns lines of a journal back into events and actions, without payloads.
+"""Turns lines of a journal back into events and actions without payloads.
 
-A reader of journals cannot know the parts that are lost in both conversions.
+The parts that both conversions lose are unknown to any reader of the journal.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ _FIELDS = {
 
 
 def identity_of(name: str) -> bytes:
-    """Return the identity of a name."""
+    """Return the identity that a name stands for."""
     return bytes.fromhex(name[2:]) if name.startswith("0x") else name.encode()
 
 
 def peer_of(line: Line, name: str) -> Peer:
-    """(identity, epoch) of two columns."""
+    """Return (identity, epoch) of two columns."""
     return identity_of(line[name]), line[f"{name}_epoch"]
 
 
 def steps(lines: Iterable[Line]) -> Iterator[tuple[float, object, list[object]]]:
-    """(now, event, actions) of each step of one epoch of a node, in order."""
+    """Return (now, event, actions) of each step of one epoch of a node, in order."""
     numbered = sorted((line for line in lines if line["n"]), key=lambda line: line["n"])
     for number, group in groupby(numbered, key=lambda line: line["step"]):
         first, *rest = group
@@ -86,13 +86,13 @@ def _action(line: Line) -> object:
 
 
 def spread(line: Line, name: str) -> list[Any]:
-    """A column, as many entries as there are jobs."""
+    """Return a column with as many entries as there are jobs."""
     values: list[Any] = line[name]
     return values * len(line["ids"]) if len(values) == 1 else values
 
 
 def message_of(line: Line) -> Message:
-    """The message of a line."""
+    """Return the message of a line."""
     fields: dict[int | str, Any] = {
         key: line[name] for name, key in _FIELDS.items() if name in line
     }

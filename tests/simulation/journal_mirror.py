@@ -1,4 +1,4 @@
-"""A worker's locks and jobs, rebuilt from the lines of its journal by the machines' own tables."""
+"""A worker's locks and jobs, rebuilt from its journal's lines with the machines' own tables."""
 
 from __future__ import annotations
 
@@ -19,25 +19,25 @@ __all__ = ["Mirror"]
 _OUT_OF_ORDER: Final = frozenset(
     ("duplicate", "gap", "ahead", "old session", "unknown session", "misrouted", "superseded")
 )
-"""Why a numbered message is not acted on."""
+"""Reasons for which a numbered message is not acted on."""
 
 
 @define(eq=False)
 class Mirror:
     """One epoch of a worker.
 
-    Every step must be one that a table knows; which of its inputs were passed over, it counts.
+    Every step must be in a table. ``passed`` lists the inputs that a table ignores.
     """
 
     locks: dict[tuple[Peer, int], tuple[LockState, int]] = field(factory=dict)
-    """(manager, number) of each lock that is not closed: its state, and how many may come."""
+    """State and open places of each lock that is not closed, by (manager, number)."""
     jobs: dict[Peer, dict[int, tuple[ExecutionState, int]]] = field(factory=dict)
     """(state, attempt) of each job held, by owner and number."""
     lanes: dict[int, tuple[Peer, set[int]]] = field(factory=dict)
     passed: list[str] = field(factory=list)
 
     def step(self, lines: Sequence[Line]) -> None:
-        """Take the lines of one step in."""
+        """Apply the lines of one step."""
         for line in lines:
             what = line["what"]
             if what == "send" and line["command"] in ("GIVE", "DONE"):
@@ -114,7 +114,7 @@ class Mirror:
                 self._job(owner, job, what)
 
     def _done(self, line: Line) -> None:
-        """Jobs that nobody ran are over by their answer: refused, expired, handed back."""
+        """End the jobs that have ended without running: refused, expired or handed back."""
         jobs = self.jobs.get(peer_of(line, "owner"), {})
         rows = zip(line["ids"], spread(line, "attempts"), spread(line, "outcomes"), strict=True)
         for job, attempt, outcome in rows:

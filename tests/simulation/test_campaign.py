@@ -1,4 +1,4 @@
-"""The campaign: many worlds keep every invariant, every fault kind strikes, the program tells."""
+"""The campaign: many worlds keep every invariant, and every kind of fault occurs."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_wrong_numbers_of_processes_are_wrong_usage(jobs):
 
 @pytest.fixture
 def forgetful(monkeypatch):
-    """A history to which every second end comes twice."""
+    """A history that receives every second end twice."""
     resolved = History.resolved
 
     def twice(self, owner, id, *rest):
@@ -130,7 +130,7 @@ def test_a_violation_in_json(capsys):
 
 
 def interrupt_after(monkeypatch, count):
-    """Have Ctrl-C come when so many worlds were played."""
+    """Raise Ctrl-C when this many worlds were played."""
 
     def play(seed, **how):
         if seed == count:
@@ -154,7 +154,7 @@ def test_sigterm_ends_the_program_with_all_its_processes():
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as played:
         assert played.stderr is not None
-        first = played.stderr.readline()  # its processes play by then
+        first = played.stderr.readline()  # the program's child processes play by then
         assert "worlds" in first, first
         played.terminate()
         told, errors = played.communicate(timeout=50)
@@ -172,7 +172,7 @@ def test_a_violation_seen_before_the_interruption_counts(monkeypatch, capsys):
 
 
 def test_violations_travel_between_processes():
-    """Where several processes play, one of them has to tell."""
+    """A violation reaches the main process from the process that played the world."""
     violation = pickle.loads(pickle.dumps(Violation("executions", "seen twice")))
     assert (violation.name, violation.detail) == ("executions", "seen twice")
     assert str(violation) == "executions: seen twice"

@@ -1,4 +1,4 @@
-"""Every interleaving of small worlds keeps the invariants; what breaks them is found."""
+"""Every order of events in small worlds keeps the invariants; planted faults are found."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_many_states_of_every_world_keep_the_invariants(name, states, order):
     assert (explored.leaves > states / 1_000) == (order is SearchOrder.MIXED)
 
 
-# -- what it finds
+# -- what the explorer finds
 
 
 def found(plan: ModelPlan, order: SearchOrder = SearchOrder.BREADTH) -> Explored:
@@ -85,7 +85,7 @@ def test_a_lock_that_is_never_released_is_found(monkeypatch):
     remove = Locks._remove
 
     def leak(self, manager, lock):
-        lock.reserved = 0  # its resources are gone for ever
+        lock.reserved = 0  # its resources are never free again
         remove(self, manager, lock)
 
     monkeypatch.setattr(Locks, "_remove", leak)
@@ -159,7 +159,7 @@ def test_a_manager_that_grants_a_cancelled_job_is_found(monkeypatch):
     assert explored.violation.name in ("cancelled stays cancelled", "one end a job")
 
 
-# -- how it tells
+# -- what the explorer reports
 
 
 @pytest.fixture
@@ -268,7 +268,7 @@ def test_every_order_sees_the_same_states(order):
 
 
 def test_copies_go_their_own_ways():
-    """Every move on a copy leaves the original as it was, and does what it does on a new world."""
+    """A move on a copy leaves the original unchanged, and has the same effect as on a new world."""
     plan = PLANS["cancel"]
     model, way = Model(plan=plan), []
     for turn in range(25):
@@ -309,7 +309,7 @@ def test_a_script_may_submit_and_cancel():
 
 
 def futures(model: Model) -> list[int]:
-    """Hashes of the states one move away."""
+    """Return the hashes of the states that are one move away."""
     found = []
     for move in model.moves():
         after = model.copy()
@@ -319,7 +319,7 @@ def futures(model: Model) -> list[int]:
 
 
 def as_it_is(model: Model) -> object:
-    """Numbers and times that a snapshot does not have as they are."""
+    """Return the numbers and times that a snapshot normalises."""
     outlines = [outline_of(node) for node in model.nodes.values()]
     return [(o.numbers, o.times, o.past, o.ahead) for o in outlines]
 
@@ -334,8 +334,10 @@ ALIKE = [
 
 
 def compared(name: str, bounds: dict[str, object], most: int) -> tuple[int, list[str]]:
-    """How many states were met, of ``most``, that look different and have an equal snapshot;
-    and where the futures of two such states differ."""
+    """Compare states that look different and have equal snapshots, until ``most`` are compared.
+
+    Return the number of such states, and the differences between the futures of two such states.
+    """
     plan = evolve(PLANS[name], **bounds)
     draw = Random(name)
     first = Model(plan=plan)
@@ -368,7 +370,7 @@ def test_states_with_equal_snapshots_have_equal_futures(name, bounds, most):
 
 
 def test_snapshots_that_do_not_see_numbers_are_noticed(monkeypatch):
-    """Of streams: what was sent, what arrived, what is to be acknowledged."""
+    """A patch omits the numbers of streams from snapshots: sent, received, to be acknowledged."""
     places = canonical._places
 
     def fewer(series, numbers):

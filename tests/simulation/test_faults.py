@@ -1,4 +1,4 @@
-"""Invariants can be broken, each by a doctored history; each fault does what its name says."""
+"""A doctored history breaks each invariant; each fault has the effect that its name says."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ A, B = (b"a", 1), (b"b", 1)
 
 
 def history(*, attempts: int = 1, retries: int = 3) -> History:
-    """Job 1 of M, leased to A, again if ``attempts`` are more."""
+    """A history of job 1 of M: leased to A, and leased again if ``attempts`` are more."""
     told = History()
     told.accepted(M, 1, {End.OK: b"did it"}, retries)
     for attempt in range(1, attempts + 1):
@@ -182,7 +182,7 @@ def test_allowed_histories_break_no_invariant():
     told.resolved(M, 1, End.LOST, b"", 2, None)
     told = history()
     told.asked(M, 1)
-    told.asked(M, 99)  # for example, of an older epoch
+    told.asked(M, 99)  # for example, with an older epoch
     told.resolved(M, 1, End.CANCELLED, b"", 1, A)
     told = history()
     told.died(M)  # jobs end with their manager's process
@@ -190,14 +190,14 @@ def test_allowed_histories_break_no_invariant():
 
 
 def quiet(seed: int = 2, **faults: object) -> World:
-    """A world in which only the faults named happen."""
+    """Return a world with the named faults only."""
     world = World(seed=seed)
     world.faults = Faults(until=3.0, **faults)
     return world
 
 
 def test_a_worker_that_takes_nothing_never_meets_its_jobs(monkeypatch):
-    """And a world finds out: "they meet", or at the latest "every job ends"."""
+    """A world finds the fault as well: "they meet", or at the latest "every job ends"."""
     handle = WorkerMachine.handle
 
     def deaf(self, event, now):
@@ -261,7 +261,7 @@ def test_a_machine_that_raises_is_a_crash(monkeypatch):
 
 
 def test_an_older_process_that_does_not_stop_is_found(monkeypatch):
-    """The older of two processes receives no ERROR superseded."""
+    """The older of two processes receives no ERROR `superseded`."""
     monkeypatch.setattr("wmp.core.protocol.error_replies.refusal", lambda *rest: [])
     seed = next(s for s in range(100) if World(seed=s).topology.double in ("w1", "w2"))
     strike = Strike(1.0, Fault.IDENTITY_COLLISION, 0.5, 0.5, 0.5)
@@ -355,14 +355,14 @@ def test_a_half_open_link_loses_messages_without_a_notice():
     simulation.run(1.5 + 0.9 * world.topology.timers.ping)
     assert (name, link) in connections.stale
     assert network.nodes[far[0]] is before
-    # Only the worker finds out, and only by silence.
+    # Only the worker notices, and only by the silence.
     simulation.run(simulation.now + 8 * world.topology.timers.ping + world.topology.timers.backoff)
     assert far not in network.pipes
     assert (name, link) in network.pipes
 
 
 def at_work(task: Task) -> tuple[World, str, LinkQueue]:
-    """A world without faults in which one job runs, and where."""
+    """Return a world without faults in which one job runs, and the worker of the job."""
     world = quiet()
     world.workload = type(world.workload)((), (), ())
     world.open()

@@ -1,4 +1,4 @@
-"""Nothing to do costs next to nothing: nodes wake for their declared timers only."""
+"""An idle node wakes for its declared timers only, and costs next to nothing."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from wmp.testing.network import Network
 
 
 def idle(hold: float, managers: int = 1) -> tuple[Counter[str], Counter[Command]]:
-    """A minute of an idle worker; wake-ups by node, and messages sent by command."""
+    """Return the wake-ups of each node and the messages of each command in an idle minute."""
     network = Network()
     names = [f"m{index}" for index in range(managers)]
     for name in names:
@@ -25,7 +25,7 @@ def idle(hold: float, managers: int = 1) -> tuple[Counter[str], Counter[Command]
     network.add("w", WorkerMachine(settings, managers), names)
     network.connect("w")
     network.settle()
-    # The peers find each other at the start; this is not idling.
+    # The peers find each other at the start, which is not counted.
     network.run(until=30.0)
     network.ticks.clear()
     network.sent.clear()
@@ -37,11 +37,12 @@ def idle(hold: float, managers: int = 1) -> tuple[Counter[str], Counter[Command]
 def test_an_idle_worker_wakes_for_its_pings_and_its_backoff_only(managers):
     ticks, sent = idle(hold=0.0, managers=managers)
 
-    # One PING a second and manager; READY repeated every 24 to 32 s on each link.
+    # One PING a second for each manager; READY is repeated every 24 to 32 s on each link.
     assert sent[Command.PING] == sent[Command.PONG] == pytest.approx(60 * managers, abs=managers)
     assert sent[Command.READY] <= 3 * managers
     assert set(sent) <= {Command.PING, Command.PONG, Command.READY}
-    # Each link is looked at once in three intervals: is everything behind it silent?
+    # Each link has a timer of three intervals, which looks whether all managers behind it are
+    # silent.
     assert ticks["w"] <= 60 * managers + 60 / 3 * managers + 3
     # A manager checks once per `expire` whether a message of its worker arrived.
     assert all(ticks[f"m{index}"] <= 60 / 5 + 1 for index in range(managers))
@@ -50,7 +51,7 @@ def test_an_idle_worker_wakes_for_its_pings_and_its_backoff_only(managers):
 def test_a_held_give_costs_two_messages_a_hold():
     ticks, sent = idle(hold=5.0)
 
-    # The manager answers NO half a second before the hold ends, the worker asks again.
+    # The manager answers NO half a second before the hold ends, and the worker sends GIVE again.
     assert sent[Command.GIVE] == sent[Command.NO] == pytest.approx(60 / 4.5, abs=2)
     assert set(sent) <= {Command.PING, Command.PONG, Command.READY, Command.GIVE, Command.NO}
     assert ticks["w"] <= 60 + 60 / 3 + 60 / 4.5 + 3

@@ -1,4 +1,4 @@
-"""A reader can follow a worker's locks and jobs from step to step by the lines alone."""
+"""A reader can follow a worker's locks and jobs from step to step by the lines of the journal."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SEEDS = range(0, 100, 4)
 
 @define(eq=False)
 class Watched:
-    """A world in which each worker is held against what its lines say of it, step by step."""
+    """A world that compares each worker with the lines of its journal, step by step."""
 
     seed: int
     world: World = field(init=False)
@@ -63,7 +63,7 @@ class Watched:
         told = {
             (owner, job): row for owner, jobs in mirror.jobs.items() for job, row in jobs.items()
         }
-        # An answer without a route is journaled when it is sent.
+        # An answer without a route is in the journal when it is sent.
         unsent = {
             (manager.peer, job)
             for manager in managers

@@ -1,4 +1,4 @@
-"""A world's journals say all that its observer saw: nothing that the invariants need is missing."""
+"""A world's journals contain every fact that the invariants need."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from wmp.testing.world import World
 SEEDS = range(0, 120, 4)
 
 FACTS = ("limited", "asked", "granted", "lost", "answered", "resolved")
-"""Facts that an observer reports to a history; the world reports the others."""
+"""Facts that an observer reports to a history; the world reports the other facts."""
 
 
 class Noted(History):
@@ -52,7 +52,7 @@ for name in FACTS:
 
 
 def play(seed: int, folder: Path) -> tuple[World, Noted]:
-    """Run a world with journals; return the world and the facts of its own observer."""
+    """Run a world with journals; return the world and the facts that its observer reported."""
     noted = Noted(passes=True)
     world = World(seed=seed, journals=Journals(folder), history=noted)
     report = world.play()
@@ -61,7 +61,7 @@ def play(seed: int, folder: Path) -> tuple[World, Noted]:
 
 
 def read(folder: Path) -> dict[tuple[str, Peer], list[Line]]:
-    """The lines of each epoch of each node."""
+    """Return the lines of each epoch of each node."""
     reader, found = Reader(), {}
     for strand in strands(find_segments([folder])):
         lines = [line for segment in strand for line in reader.read(segment)]
@@ -83,14 +83,14 @@ def test_an_observer_of_the_journals_reports_the_facts_of_the_world(seed, tmp_pa
             settings = ManagerSettings(identity=me[0], epoch=me[1], expire=expire)
             for now, event, actions in steps(lines):
                 submitted += len(event.ids) if isinstance(event, Submitted) else 0
-                # A deadline may be a µs earlier, rounded.
+                # Rounding may make a deadline a µs earlier.
                 observer.manager_did(settings, event, actions, now + 2e-6)
         elif kind == "worker":
             for _, _, actions in steps(lines):
                 observer.worker_did(me, actions)
 
     def about(facts: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
-        # Times are rounded to the µs in a journal.
+        # A journal rounds times to the µs.
         return [
             tuple(pytest.approx(one, abs=1e-5) if isinstance(one, float) else one for one in fact)
             for fact in facts

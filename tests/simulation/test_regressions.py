@@ -1,4 +1,4 @@
-"""Faults that worlds found: each as its shortest conversation, with the seed of the world."""
+"""Faults that worlds found: the shortest conversation for each, with the seed of the world."""
 
 from __future__ import annotations
 
@@ -58,13 +58,13 @@ def pings(actions: Any) -> list[dict[int | str, Any]]:
 
 @pytest.mark.rule("WMP-9.3", "WMP-5.3")
 def test_timers_of_one_worker_that_ring_in_one_tick():
-    """The worker expires, and its held GIVE and its unacknowledged TAKE are due as well."""
+    """The worker expires while its held GIVE and its unacknowledged TAKE are due too."""
     settings = ManagerSettings(identity=b"m1", epoch=1)
     manager = ManagerMachine(settings, least_recently_used)
     worker = ScriptedWorker(manager)
     manager.handle(Submitted([1], [b"job"], Kind()), 0.0)
     worker.give(want=3, hold=60.0)
-    # The host slept: everything is due at once.
+    # The host slept: all timers are due at once.
     manager.handle(Ticked(), 1000.0)
     assert manager.statistics().workers == ()
     assert manager.statistics().queued == 1
@@ -88,9 +88,9 @@ def forgotten_session(ack: int) -> tuple[WorkerMachine, ScriptedManager]:
 @pytest.mark.rule("WMP-7.8")
 @pytest.mark.parametrize("ack", [0, 1])
 def test_a_session_that_was_forgotten_is_not_entered_again(ack):
-    """The worker's PING that admits to knowing no session is lost; the PONG answers another."""
+    """The PING that reports no session is lost, and the PONG answers another PING."""
     worker, manager = forgotten_session(ack)
-    assert Field.SESSION not in pings(manager.pong())[0]  # it is lost
+    assert Field.SESSION not in pings(manager.pong())[0]  # this PING is lost
     manager.now += 0.5
     manager.pong()  # the answer to a PING without `to`
     (row,) = worker.statistics().managers
@@ -99,7 +99,7 @@ def test_a_session_that_was_forgotten_is_not_entered_again(ack):
     again = pings(worker.handle(Ticked(), manager.now))
     assert again
     assert Field.SESSION not in again[0]
-    # The manager opens another, as it must, and the two go on from 1.
+    # The manager opens another session, as it must, and both sides begin at 1.
     manager.session, manager.number, manager.received = 2, 0, 0
     manager.pong()
     assert worker.statistics().managers[0].session == 2
@@ -117,7 +117,7 @@ def test_a_forgotten_session_is_not_entered_at_a_late_number_1():
 
 @pytest.mark.rule("WMP-7.8")
 def test_a_session_in_which_nothing_was_numbered_is_entered_again():
-    """Both sides still begin at 1; another session would cost a lease on its way."""
+    """Both streams are still at 1; a new session would cost a lease that is on its way."""
     worker, manager = idle_worker(hold=0.0)
     manager.meet()
     for at in range(1, 40):
@@ -130,14 +130,14 @@ def test_a_session_in_which_nothing_was_numbered_is_entered_again():
 
 @pytest.mark.rule("WMP-3.13", "WMP-9.1")
 def test_a_lost_wake_is_noticed_under_the_traffic_of_held_gives():
-    """The manager spent the credit on a WAKE that was lost, for jobs no held GIVE can bring."""
+    """The manager spent the credit on a lost WAKE, for jobs that no held GIVE can bring."""
     worker, manager = idle_worker(hold=1.0, resources={"slots": 1, "gpu": 1})
     manager.meet()
     pinged, readies, answered = [], [], 0
     for step in range(1, 81):
         manager.now = step / 20
         actions = worker.handle(Ticked(), manager.now)
-        if step % 12 == 0 and manager.last_lock > answered:  # each held GIVE brings NO
+        if step % 12 == 0 and manager.last_lock > answered:  # each held GIVE is answered by NO
             answered = manager.last_lock
             actions += manager.no(answered)
         if pings(actions):
@@ -155,7 +155,7 @@ def test_a_lost_wake_is_noticed_although_more_credit_is_remembered_than_there_is
     worker, manager = idle_worker(hold=0.0)
     manager.meet()
     worker._links.managers[b"m1"].announced = 16  # as if READY had been sent with a window
-    actions = manager.pong(credit=15)  # one was asked for, by a WAKE that never came
+    actions = manager.pong(credit=15)  # the manager spent one credit on a WAKE that was lost
     (ready,) = sent(actions, Command.READY)
     assert ready.fields[Field.CREDIT] == 1
     assert not sent(manager.pong(), Command.READY), "once is enough"

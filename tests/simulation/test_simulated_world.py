@@ -1,4 +1,4 @@
-"""Users' handlers in simulated worlds: what is called how often, what is killed where."""
+"""Users' handlers in simulated worlds: the number of calls, killed processes, and results."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_a_handler_is_ended_between_any_two_of_its_lines():
 
 
 def calls_of(faults, handler):
-    """How often a handler of two steps came to each, over many worlds."""
+    """Return how often a handler of two steps reached each step, over many worlds."""
     for seed in range(60):
         world = SimulatedWorld(seed, faults)
         world.worker(handler)
@@ -106,7 +106,7 @@ def test_a_handler_that_catches_everything_is_killed_nevertheless():
         assert results == ORDERS
         assert world.jobs[0].runs >= 1
     assert caught["caught"]
-    # As many as were needed, and those that were killed.
+    # Each job has a call that returned; killed calls come on top.
     assert caught["tried"] + caught["caught"] >= 60 * len(ORDERS)
 
 
@@ -154,7 +154,7 @@ def test_the_handler_of_a_factory_dies_with_its_process():
 
 
 def test_a_handler_that_outlives_its_job_is_waited_for():
-    """The worker is cut off, its job done elsewhere; the first handler does its work after all."""
+    """The worker is cut off, and its job is done elsewhere; the first handler runs to its end."""
     late = 0
     for seed in range(60):
         world = SimulatedWorld(seed, ["two-way partition"])
@@ -166,7 +166,7 @@ def test_a_handler_that_outlives_its_job_is_waited_for():
     assert late
 
 
-# -- what handlers see
+# -- what a handler can see
 
 
 def test_a_handler_is_given_its_job():
@@ -255,7 +255,7 @@ def test_a_worker_of_the_library_is_taken_as_it_is():
         world.submit(b"hey", role="shout", needs={"gpu": 3}).result()
 
 
-# -- what submitters see
+# -- what a submitter can see
 
 
 def test_cancelling_ends_in_a_definite_answer():
@@ -362,7 +362,7 @@ def test_a_broken_invariant_is_reported_as_a_defect_of_wmp():
     assert "is a promise of wmp itself: this is its defect" in text
 
 
-# -- the fuse
+# -- the fuse: it ends a handler after a number of lines
 
 
 def test_a_fuse_burns_line_by_line_and_spares_libraries():
@@ -443,7 +443,7 @@ def test_tests_that_cannot_be_simulated_are_refused():
         simulate(seeds=[])
 
 
-# -- worlds in which the observers were wrong once: they accused the machines
+# -- worlds in which the observer once reported a violation although the machines were right
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,7 @@ def test_pieces_add_up(
     into = ("--into", str(tmp_path / "figures.jsonl"))
     assert run("schedules", "--seeds", "0:6", *into) == 0
     assert run("schedules", "--seeds", "6:12", *into) == 0
-    for _ in range(2):  # its states are the same ones the second time
+    for _ in range(2):  # a second search finds the same states
         assert run("states", "--worlds", "heirs", *into) == 0
     capsys.readouterr()
 

@@ -1,4 +1,4 @@
-"""One seed, one world: the same in every process, and its streams do not disturb each other."""
+"""One seed makes the same world in every process, and its random streams are independent."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SEEDS = [1, 2, 3, 5, 8, 13]
 
 
 def digests(hash_seed: str) -> str:
-    """The traces' hashes of some worlds, from a fresh process."""
+    """Return the hashes of the traces of some worlds, played in a new process."""
     program = (
         "from wmp.testing.world import simulate;"
         f"print(' '.join(simulate(seed).digest for seed in {SEEDS}))"
@@ -48,7 +48,7 @@ def test_telling_everything_changes_nothing():
 
 
 def test_one_stream_does_not_disturb_another(monkeypatch):
-    """A draw more for the faults leaves topology, workload and latencies as they were."""
+    """One more draw for the faults leaves topology, workload and latencies unchanged."""
 
     def draw_more(names: list[str], draw: Random) -> Faults:
         draw.random()
@@ -59,7 +59,7 @@ def test_one_stream_does_not_disturb_another(monkeypatch):
     after = World(seed=7)
     assert after.faults != before.faults
     assert after.topology == before.topology
-    # The workload is drawn over the time that the faults take: the same but for the scale.
+    # The time of the faults sets the times of the jobs, so only the scale of the workload differs.
     assert [b.tasks for b in after.workload.batches] == [b.tasks for b in before.workload.batches]
 
 
@@ -99,7 +99,7 @@ def test_without_faults_a_world_does_each_job_once():
         assert not sum(report.faults.values())
         assert report.steps < BUDGET / 5
         assert set(report.ends) <= {"ok", "error", "cancelled", "timeout"}
-        # Ended by their submitters or deadlines apart, each job was begun exactly once.
+        # Each job was begun exactly once, except jobs that their submitter or deadline ended.
         assert report.ends.get("ok", 0) + report.ends.get("error", 0) <= report.begun <= report.jobs
 
 

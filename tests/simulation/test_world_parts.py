@@ -1,4 +1,4 @@
-"""The parts of a simulated world, each alone."""
+"""The parts of a simulated world, each by itself."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_a_clock_never_goes_back():
 
 @pytest.fixture
 def connections():
-    """The connections of two devices, of which one is below the other."""
+    """Return the connections of two devices; one device is below the other."""
     network = Network()
     for name, upstreams in (("above", ()), ("w", ("above",))):
         settings = DeviceSettings(identity=name.encode(), epoch=1, upstreams=max(1, len(upstreams)))
@@ -98,7 +98,8 @@ def test_nothing_passes_a_connection_with_a_fault(connections, wrong):
     assert on_its_way(connections) == 0
 
     connections.mend()
-    assert on_its_way(connections) == (0 if wrong == "stale" else 1)  # only a new one helps there
+    # Only a new connection helps there.
+    assert on_its_way(connections) == (0 if wrong == "stale" else 1)
 
 
 def test_a_message_that_is_dropped_is_counted(connections):
