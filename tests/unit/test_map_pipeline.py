@@ -31,7 +31,7 @@ class World:
         self.wakes = self.clears = 0
 
     def pipeline(
-        self, payloads: Iterable[Any], in_flight: int = 100, codec: str = "bytes", **bounds: int
+        self, payloads: Iterable[Any], in_flight: int = 100, codec: str = "bytes", **bounds: Any
     ) -> MapPipeline:
         terms = JobTerms(Kind(codec="" if codec == "bytes" else codec), 0, None, 3)
         return MapPipeline(
@@ -178,6 +178,65 @@ def test_an_input_that_is_no_payload_is_raised_in_its_place() -> None:
     pipeline.take()
     with pytest.raises(TypeError, match="got int"):
         pipeline.finished  # noqa: B018
+
+
+def taken(world: World, pipeline: MapPipeline) -> list[Any]:
+    """All results of a pipeline whose jobs the world ends well as soon as it has them."""
+    values: list[Any] = []
+    while (step := pipeline.step()) is not None:
+        if not isinstance(step, MapWait):
+            values += step
+        elif jobs := world.jobs():
+            world.end(jobs)
+    return values
+
+
+def test_a_lenient_map_yields_the_errors_of_jobs_at_their_places() -> None:
+    world = World()
+    pipeline = world.pipeline([b"a", b"b", b"c"], lenient=True)
+    fill(pipeline)
+    first, second, third = world.jobs()
+    world.end([second], End.LOST, b"w1\ngone")
+    world.end([first, third])
+
+    one, error, three = taken(world, pipeline)
+
+    assert (one, three) == (b"1", b"3")
+    assert isinstance(error, WorkerLost)
+
+
+@pytest.mark.parametrize("kind", [list, iter])
+def test_a_lenient_map_goes_on_behind_an_input_that_is_no_payload(kind: Any) -> None:
+    world = World()
+    pipeline = world.pipeline(kind([5, b"a", 6, 7, b"b", 8]), lenient=True)
+
+    values = taken(world, pipeline)
+
+    assert [value for value in values if isinstance(value, bytes)] == [b"1", b"2"]
+    assert [type(value) for value in values] == [
+        TypeError,
+        bytes,
+        TypeError,
+        TypeError,
+        bytes,
+        TypeError,
+    ]
+
+
+def test_a_lenient_map_raises_the_error_of_the_inputs_and_of_a_closed_manager() -> None:
+    def broken() -> Iterator[bytes]:
+        yield b"a"
+        raise ZeroDivisionError("in the inputs")
+
+    world = World()
+    with pytest.raises(ZeroDivisionError, match="in the inputs"):
+        taken(world, world.pipeline(broken(), lenient=True))
+    closed = world.pipeline([b"a"], lenient=True)
+    fill(closed)
+    world.submissions.fail(ClosedError("the manager is closed"))
+
+    with pytest.raises(ClosedError, match="before job"):
+        closed.take()
 
 
 def test_abandoning_a_map_cancels_its_open_jobs_and_keeps_nothing() -> None:

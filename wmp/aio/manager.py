@@ -269,6 +269,7 @@ class Manager(AsyncNode[ManagerSettings]):
         timeout: float | None = None,
         retries: int | None = None,
         in_flight: int = IN_FLIGHT,
+        return_exceptions: bool = False,
     ) -> AsyncIterator[Any]:
         """Yield the result of every payload, in their order.
 
@@ -283,13 +284,17 @@ class Manager(AsyncNode[ManagerSettings]):
             timeout: As for :meth:`submit`, of each job from when it is handed in.
             retries: As for :meth:`submit`.
             in_flight: Inputs pulled whose results were not taken yet, at most.
+            return_exceptions: Yield the error of a job at its place, as
+                ``asyncio.gather`` does, and go on. The error of an input that is no payload is
+                yielded too. An error of ``payloads`` itself and ``ClosedError`` are raised.
 
         Raises:
-            JobError: At the place of the first job that did not end well.
+            JobError: At the place of the first job that did not end well, unless
+                ``return_exceptions`` is true.
         """
         terms = self._terms(role, needs, priority, timeout, retries)
         signal = asyncio.Event()
-        pipeline = self._pipeline(payloads, terms, in_flight, signal)
+        pipeline = self._pipeline(payloads, terms, in_flight, signal, return_exceptions)
         try:
             while (step := pipeline.step()) is not None:
                 match step:
@@ -425,6 +430,7 @@ class Manager(AsyncNode[ManagerSettings]):
         terms: JobTerms,
         in_flight: int,
         signal: MapSignal,
+        return_exceptions: bool,
     ) -> MapPipeline:
         return MapPipeline(
             self._submissions,
@@ -434,6 +440,7 @@ class Manager(AsyncNode[ManagerSettings]):
             in_flight=check_count("in_flight", in_flight, 1),
             signal=signal,
             limit=self._payload_limit,
+            lenient=return_exceptions,
         )
 
     async def _wait_for_room(self) -> None:

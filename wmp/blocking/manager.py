@@ -143,11 +143,12 @@ class Manager(BlockingNode[aio.Manager]):
         timeout: float | None = None,
         retries: int | None = None,
         in_flight: int = IN_FLIGHT,
+        return_exceptions: bool = False,
     ) -> Iterator[Any]:
         """Yield the result of every payload, in their order. See :meth:`wmp.aio.Manager.map`."""
         terms = self._inner._terms(role, needs, priority, timeout, retries)
         signal = threading.Event()
-        pipeline = self._inner._pipeline(payloads, terms, in_flight, signal)
+        pipeline = self._inner._pipeline(payloads, terms, in_flight, signal, return_exceptions)
         try:
             while (step := pipeline.step()) is not None:
                 match step:

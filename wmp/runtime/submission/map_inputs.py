@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate
 from typing import Any, Final
 
+from wmp.errors import ConfigError
 from wmp.message import Frame
 from wmp.runtime.submission.results import pack
 
@@ -27,11 +28,15 @@ class MapInputs:
             taken by the slice.
         codec: ``"bytes"`` or ``"cbor"``.
         limit: Largest number of bytes of one payload.
+        lenient: Whether the inputs behind one that is no payload are pulled too.
     """
 
-    def __init__(self, payloads: Iterable[Any], codec: str, limit: int) -> None:
+    def __init__(
+        self, payloads: Iterable[Any], codec: str, limit: int, *, lenient: bool = False
+    ) -> None:
         self._codec = codec
         self._limit = limit
+        self._lenient = lenient
         self._there: Sequence[Any] = ()
         self._place = 0
         self._coming: Iterator[Any] = iter(())
@@ -43,6 +48,9 @@ class MapInputs:
         """Whether no input follows, because the last was pulled or one raised an error."""
         self.error: BaseException | None = None
         """Error that the inputs raised; it belongs behind the last input."""
+        self.unfit: Exception | None = None
+        """Error of an input that is no payload; it belongs behind the inputs pulled so far, and
+        more may follow. Whoever takes the error sets None."""
 
     def pull(self, count: int, size: int) -> list[Frame]:
         """Return the next inputs: up to ``count``, and until they have ``size`` bytes together.
@@ -77,7 +85,10 @@ class MapInputs:
                 chunk += some[:fit]
                 some = ()
         for payload in some:
-            data = pack(payload, self._codec, self._limit)
+            data = self._pack(payload)
+            if data is None:
+                self._place += 1
+                break
             chunk.append(data)
             size -= len(data)
             if size <= 0:
@@ -87,16 +98,28 @@ class MapInputs:
             self.close()
 
     def _iterate(self, chunk: list[Frame], count: int, size: int) -> None:
-        codec, limit = self._codec, self._limit
-        plain = codec == "bytes"
+        limit, plain = self._limit, self._codec == "bytes"
         until = time.monotonic() + _PULL
         for payload in self._coming:
             if plain and type(payload) is bytes and len(payload) <= limit:
                 data: Frame = payload
             else:
-                data = pack(payload, codec, limit)
+                packed = self._pack(payload)
+                if packed is None:
+                    return
+                data = packed
             chunk.append(data)
             size -= len(data)
             if len(chunk) >= count or size <= 0 or time.monotonic() >= until:
                 return
         self.close()
+
+    def _pack(self, payload: Any) -> Frame | None:
+        """Make a payload of an input; None when its error is in ``unfit``."""
+        try:
+            return pack(payload, self._codec, self._limit)
+        except (TypeError, ConfigError) as error:
+            if not self._lenient:
+                raise
+            self.unfit = error
+            return None

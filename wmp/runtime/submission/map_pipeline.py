@@ -72,6 +72,8 @@ class MapPipeline:
         limit: Largest number of bytes of one payload.
         max_bytes: Largest number of bytes of payloads submitted and not yet taken; one job may
             exceed it alone, and so may the last of the jobs submitted at once.
+        lenient: Whether an error of a job, or of an input that is no payload, stands among the
+            results instead of being raised.
     """
 
     def __init__(
@@ -85,13 +87,17 @@ class MapPipeline:
         signal: MapSignal,
         limit: int = Limits.PAYLOAD,
         max_bytes: int = _BYTES,
+        lenient: bool = False,
     ) -> None:
         self._submissions = submissions
         self._max_bytes = max_bytes
         self._bytes = 0
         self._parts: deque[tuple[int, int]] = deque()
         """Last job and bytes of each chunk: cheaper than a size for each job."""
-        self._inputs = MapInputs(payloads, codec, limit)
+        self._inputs = MapInputs(payloads, codec, limit, lenient=lenient)
+        self._lenient = lenient
+        self._unfit = 0
+        """How many inputs were no payloads. Their places have negative numbers."""
         self._terms = terms
         self._codec = codec
         self._in_flight = in_flight
@@ -117,7 +123,7 @@ class MapPipeline:
             The next results in order, or what to wait for, or None after the last result.
 
         Raises:
-            JobError: The next job did not end well.
+            JobError: The next job did not end well; not with ``lenient``.
             ClosedError: The manager closed before it ended.
             Exception: The inputs raised it, and all results before it were returned.
         """
@@ -141,6 +147,9 @@ class MapPipeline:
         """Pull one chunk of inputs and submit it; return whether another could follow at once."""
         if self._chunk:
             return self._submit_chunk()
+        if self._inputs.unfit is not None:
+            self._keep_unfit(self._inputs.unfit)
+            self._inputs.unfit = None
         if self._inputs.ended:
             return False
         free = min(self._in_flight - self._count, self._submissions.room, _CHUNK)
@@ -151,7 +160,14 @@ class MapPipeline:
         if self._count and room <= 0:
             return False
         self._chunk = self._inputs.pull(free, room)
-        return self._submit_chunk()
+        return self._submit_chunk() or self._inputs.unfit is not None
+
+    def _keep_unfit(self, error: Exception) -> None:
+        """Give an input that is no payload its place among the results."""
+        self._unfit += 1
+        number = -self._unfit
+        self._ended[number] = number, error, b"", 0
+        self._given(number, 1)
 
     def _submit_chunk(self) -> bool:
         if not self._chunk:
@@ -181,12 +197,18 @@ class MapPipeline:
     @property
     def starved(self) -> bool:
         """Whether no result can come before the manager has room again."""
-        return not self._count and (bool(self._chunk) or not self._inputs.ended)
+        return not self._count and self._open
+
+    @property
+    def _open(self) -> bool:
+        """Whether inputs are still to be submitted."""
+        inputs = self._inputs
+        return bool(self._chunk) or inputs.unfit is not None or not inputs.ended
 
     @property
     def finished(self) -> bool:
         """Whether every result was taken; raises the inputs' error behind the last result."""
-        if self._count or self._chunk or not self._inputs.ended:
+        if self._count or self._open:
             return False
         if self._inputs.error is not None:
             raise self._inputs.error
@@ -201,7 +223,7 @@ class MapPipeline:
         """Return results that are there, next in order; perhaps not all of them, perhaps none.
 
         Raises:
-            JobError: The next job did not end well.
+            JobError: The next job did not end well; not with ``lenient``.
             ClosedError: The manager closed before it ended.
         """
         most = min(_BURST, self._top_up)
@@ -219,7 +241,9 @@ class MapPipeline:
             for id, ended in zip(ids, found, strict=False):
                 value, error = result_of(id, ended, self._codec)
                 if error is not None:
-                    break
+                    if not self._lenient or isinstance(error, ClosedError):
+                        break
+                    value, error = error, None
                 values.append(value)
                 copied += len(ended[2] if isinstance(ended, tuple) else ended)
                 if copied >= _COPIED:
