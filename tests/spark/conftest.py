@@ -1,4 +1,4 @@
-"""One Spark session for all tests here; without the extra they are skipped, or fail in CI."""
+"""One Spark session for all tests here. Without the extra they are skipped, or fail in CI."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MISSING = [n for n in ("pyspark", "pandas", "pyarrow") if importlib.util.find_sp
 HERE = Path(__file__).parent
 
 CONFS = {
-    # C1 alone starts in half of the time, and nothing here runs long enough to gain by more.
+    # The compiler C1 alone halves the start, and no test runs long enough to gain by C2.
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC "
     "-XX:ReservedCodeCacheSize=160m",
     "spark.driver.memory": "1g",
@@ -24,7 +24,7 @@ CONFS = {
 
 
 class Absent(pytest.Module):
-    """Tests that cannot be: why."""
+    """Tests that cannot run, with the reason."""
 
     def collect(self):
         reason = f"{' and '.join(MISSING)} not installed; run: pip install -e '.[test,spark]'"
@@ -43,12 +43,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if HERE in item.path.parents:
             item.add_marker(pytest.mark.spark)
-            item.add_marker(pytest.mark.timeout(900))  # a fixture may be all of a pipeline
+            item.add_marker(pytest.mark.timeout(900))  # a fixture may run a whole pipeline
 
 
 @pytest.hookimpl(hookwrapper=True)
 def pytest_runtest_makereport(item: pytest.Item, call: object) -> Iterator[None]:
-    """Where Spark is required, nothing here may be skipped."""
+    """Turn a skip into a failure where Spark is required."""
     outcome = yield
     report = outcome.get_result()  # type: ignore[attr-defined]
     if (

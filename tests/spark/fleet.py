@@ -1,4 +1,4 @@
-"""A small fleet in virtual time, to which the steps of a story happen."""
+"""A small fleet in virtual time that runs the steps of a story."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Fleet(Network):
             return DeviceMachine(DeviceSettings(**who, upstreams=2))
         if name in MANAGERS:
             return ManagerMachine(ManagerSettings(**who), least_recently_used)
-        # Locks last shorter than leases, so that jobs come late and are not lost for it.
+        # Locks time out before leases, so that jobs arrive late without a lost lease.
         what = {"roles": ROLES, "resources": RESOURCES[name], "hold": 1.0, "lock_timeout": 1.0}
         return WorkerMachine(WorkerSettings(**who, **what), len(self.uplinks.get(name, ())) or 2)
 
@@ -58,10 +58,10 @@ class Fleet(Network):
         self.journals.step(name, self.nodes[name].settings, event, actions, self.now)
         self.seen.step(self.nodes[name], event, actions, self.now)
 
-    # -- steps; one for which there is nothing is passed over
+    # -- steps; a step without a target does nothing
 
     def step(self, what, *how):
-        """One step of a story."""
+        """Run one step of a story."""
         self.now += 1e-4
         getattr(self, f"do_{what}")(*how)
 
@@ -73,13 +73,12 @@ class Fleet(Network):
         self.settle()
 
     def do_flow(self, count):
-        """Messages arrive, and nobody has done any work meanwhile."""
+        """Deliver messages while all handlers keep running."""
         for _ in range(count):
             self.do_move(0, "deliver")
 
     def do_until(self, command, how):
-        """Messages arrive until the next on some pipe is of that command, to which something
-        happens; or none is left."""
+        """Deliver messages until this command comes next on some pipe, and do ``how`` to it."""
         for _ in range(60):
             for pipe in self.busy():
                 if codec.peek(self.pipes[pipe][0]).command is command:
@@ -115,7 +114,7 @@ class Fleet(Network):
             self.connect(name)
 
     def do_silence(self, name, seconds):
-        """A process stands still for a while: nothing reaches it, and it does nothing."""
+        """Stop a process for a while: no message reaches it, and none of its timers rings."""
         self.down.add(name)
         self.do_wait(seconds)
         self.down.clear()

@@ -1,6 +1,6 @@
-"""A program: the pipeline on two executors, of which one is killed while it works.
+"""A program that runs the pipeline on two executors and kills one of them meanwhile.
 
-Usage: ``python on_a_cluster.py JOURNAL OUT``. Prints how many executors were killed.
+Usage: ``python on_a_cluster.py JOURNAL OUT``. The output is the number of killed executors.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from wmp.spark.run import build
 from wmp.spark.session import start_session
 
 KILL_AT = "violations"
-"""The step that runs the most Python."""
+"""The step that runs the most Python code."""
 
 
 def executors(driver: int) -> list[int]:
-    """Executor processes that this driver has started."""
+    """Return the executor processes that this driver has started."""
     found = []
     for entry in os.listdir("/proc"):
         if entry.isdecimal():
@@ -51,7 +51,7 @@ def main() -> int:
     killed: list[int] = []
 
     def kill() -> None:
-        """Once tasks run on both executors, one of them ends."""
+        """Kill one executor as soon as tasks run on both."""
         status = context.statusTracker()
         while not killed:
             stages = [status.getStageInfo(stage) for stage in status.getActiveStageIds()]

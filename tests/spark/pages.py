@@ -1,4 +1,4 @@
-"""Something to show, written down by hand."""
+"""A report of handwritten rows."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def row(table: str, **values: Any) -> Mapping[str, Any]:
 
 
 def node(name: str, kind: str, last: int, **values: Any) -> Mapping[str, Any]:
-    """A process that lived from the beginning until ``last`` ms."""
+    """Return a process that lived from the beginning until ``last`` ms."""
     return row(
         "nodes", node=name, epoch=1, kind=kind, label=name, segments=1, lines=9, missing=0,
         first=BEGIN, last=BEGIN + last * 1000, clock=0, clock_error=0, **values,
@@ -28,7 +28,7 @@ def node(name: str, kind: str, last: int, **values: Any) -> Mapping[str, Any]:
 
 
 def story(n: int, who: str, what: str, command: str | None = None, **values: Any) -> Any:
-    """A line of a story; the first is at the beginning, each later one a ms later."""
+    """Return a line of a story; the first is at the beginning, each later one a ms later."""
     return row(
         "violation_events", violation="v1", place=n, node=who, epoch=1, n=n,
         time=BEGIN + n * 1000, what=what, command=command, **values,
@@ -36,7 +36,7 @@ def story(n: int, who: str, what: str, command: str | None = None, **values: Any
 
 
 def example_report(**tables: list[Mapping[str, Any]]) -> ReportData:
-    """A manager, a device, two workers of which one was killed, two roles, one violation."""
+    """Return a report: a manager, a device, two workers (one killed), two roles, one violation."""
     take = {"source": "m", "target": "w1", "ids": [7], "attempts": [1], "text": "number=1"}
     some: dict[str, list[Mapping[str, Any]]] = {
         "nodes": [

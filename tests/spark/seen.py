@@ -1,7 +1,7 @@
-"""The state and actions of machines, step by step, which a pipeline must find in their journals.
+"""The state and actions of machines, step by step: a pipeline must rebuild them from the journals.
 
-Nothing here reads a journal. That a lease or lock is over shows in the machine's own tables, which
-are compared before and after each step; why, in the event and the actions of that step.
+This module reads no journal. It compares the machine's own tables before and after each step: a
+lease or lock that is gone is over. The step's event and actions give the reason.
 """
 
 from __future__ import annotations
@@ -30,25 +30,25 @@ CAUSES = {
 
 
 def named(peer):
-    """(identity, epoch) of a machine, as journals have it."""
+    """Return (identity, epoch) of a machine in a journal's spelling."""
     return peer[0].decode(), peer[1]
 
 
 def microseconds(now):
-    """A time as journals have it."""
+    """Return a time in a journal's unit."""
     return round(now * 1e6)
 
 
 @define
 class Job:
-    """One job: of each that a manager took in."""
+    """A job of a manager."""
 
     retries: int
     submitted: int
     state: str = "queued"
     attempts: int = 0
     lost: int = 0
-    """Leases lost that count, up to the last step before its end."""
+    """Lost leases that count, up to the last step before the job's end."""
     asked: bool = False
     ended: int | None = None
     end: str | None = None
@@ -60,19 +60,19 @@ class Job:
 
 @define
 class Lease:
-    """One lease of a job, at its manager."""
+    """A lease of a job at its manager."""
 
     worker: tuple[str, int]
     lock: int
     cause: str | None = None
-    """Why the job was queued again or ended."""
+    """The reason why the job was queued again or ended."""
     outcome: str | None = None
-    """Outcome in the accepted DONE, else in the first DONE."""
+    """The outcome in the accepted DONE, or else in the first DONE."""
 
 
 @define
 class Lock:
-    """One lock of a worker."""
+    """A lock of a worker."""
 
     manager: tuple[str, int]
     want: int
@@ -88,7 +88,7 @@ class Lock:
 
 @define
 class Lane:
-    """One job in one lane of a worker."""
+    """A job in a lane of a worker."""
 
     owner: tuple[str, int]
     attempt: int
@@ -97,7 +97,7 @@ class Lane:
 
 @define(eq=False)
 class Seen:
-    """Of all nodes of any number of fleets; keys begin with (identity, epoch) of the node."""
+    """The records of all nodes of several fleets; keys begin with the node's (identity, epoch)."""
 
     jobs: dict[tuple[str, int, int], Job] = field(factory=dict)
     leases: dict[tuple[str, int, int, int], Lease] = field(factory=dict)
@@ -108,10 +108,10 @@ class Seen:
     _arrived: defaultdict[tuple[str, int], dict[bytes, tuple[int, int]]] = field(
         factory=lambda: defaultdict(dict)
     )
-    """By worker: as :meth:`_received` after the last step."""
+    """By worker: the value of :meth:`_received` after the last step."""
 
     def step(self, node, event, actions, now):
-        """A machine has handled an event."""
+        """Record that a machine has handled an event."""
         if isinstance(node, ManagerMachine):
             self._manager(node, event, actions, microseconds(now))
         elif isinstance(node, WorkerMachine):
@@ -163,7 +163,7 @@ class Seen:
 
     @staticmethod
     def _granted(actions):
-        """The lock that each new lease fills."""
+        """Return the lock that each new lease fills."""
         return {
             (id, attempt): action.message.fields[Field.LOCK]
             for action in actions
@@ -174,7 +174,7 @@ class Seen:
         }
 
     def _over(self, me, id, attempt, event, actions, end):
-        """A lease is gone from the table: why."""
+        """Record why a lease is gone from the table."""
         lease = self.leases[*me, id, attempt]
         lease.cause = next(
             (
@@ -234,7 +234,7 @@ class Seen:
 
     @staticmethod
     def _received(node):
-        """By manager: session and highest number received in order."""
+        """Return session and highest number received in order, by manager."""
         return {
             identity: (manager.stream.session, manager.stream.received)
             for identity, manager in node._links.managers.items()
@@ -260,7 +260,7 @@ class Seen:
                 lease.outcome = Outcome(outcome).name.lower()
 
     def _answered(self, me, node, event):
-        """A TAKE or NO that is the next of its stream counts; others do not."""
+        """Record a TAKE or NO that is the next message of its stream, and no other message."""
         if not isinstance(event, Received):
             return
         message = event.message

@@ -1,4 +1,4 @@
-"""The benchmark of the pipeline runs, and counts what Spark did. No time is asserted."""
+"""The benchmark of the pipeline runs, and counts Spark's work. No time is asserted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Two real executors, one of them killed while it works: the same tables as on one machine."""
+"""Two real executors, one of them killed meanwhile, make the tables that one machine makes."""
 
 from __future__ import annotations
 

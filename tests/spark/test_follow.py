@@ -1,4 +1,4 @@
-"""A report that follows: killed and started again, it has what one of the whole journal has."""
+"""A report that follows a journal and is killed meanwhile equals a report of the whole journal."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from wmp.testing.world import World
 
 
 def rows(where: Path, table: str) -> Counter[str]:
-    """A table, whatever the order of its rows, and of the entries of maps."""
+    """Return a table without the order of its rows and of the entries of maps."""
     whole = pyarrow.dataset.dataset(where / table, format="parquet").to_table()
     return Counter(
         repr([sorted(v) if c.startswith("map") else v for c, v in zip(columns, row, strict=True)])
@@ -45,11 +45,11 @@ def test_one_report_at_a_time_is_written_into_a_directory(make, tmp_path):
     with alone(check_out(out)), pytest.raises(ConfigError, match="another process writes a report"):
         make(journal, out)
     with alone(check_out(out)):
-        pass  # it was let go of
+        pass  # the file was removed
 
 
 def kill_in_the_middle(journal: Path, out: Path, batches: int) -> None:
-    """Follow with another process, in small batches, and kill it once so many are committed."""
+    """Follow in small batches with another process, and kill it once this many are committed."""
     script = f"""
         from wmp.spark import follow, following
         from wmp.spark.session import start_session
@@ -61,7 +61,7 @@ def kill_in_the_middle(journal: Path, out: Path, batches: int) -> None:
     process = subprocess.Popen(
         [sys.executable, "-c", textwrap.dedent(script)],
         env={**os.environ, "PYTHONPATH": os.pathsep.join(map(str, sys.path))},
-        start_new_session=True,  # Java has to go too
+        start_new_session=True,  # the kill must reach Java too
         stderr=subprocess.PIPE,
     )
     committed = out / "_stream" / "lines" / "_spark_metadata" / str(batches - 1)

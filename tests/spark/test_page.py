@@ -39,7 +39,7 @@ def test_labels_of_nodes_are_shown_as_text_only():
 
 
 def hostile(text: str) -> ReportData:
-    """A report in which every text of a journal is this one."""
+    """A report in which every text from a journal is this text."""
     some = example_report()
 
     def told(table: str) -> list[Mapping[str, Any]]:
@@ -100,7 +100,7 @@ def test_an_empty_journal_shows_no_pictures():
 
 
 def test_much_of_anything_is_bounded():
-    """A thousand processes, roles and violations: a page that a browser can open."""
+    """A thousand processes, roles and violations make a page that a browser can open."""
     many = range(1000)
     worst = [{**example_report().tables["violations"][0], "violation": f"v{n}"} for n in range(40)]
     large = evolve(
@@ -133,4 +133,4 @@ def test_a_message_is_an_arrow_from_sender_to_receiver():
     (arrow,) = re.findall(r'<line x1="([\d.]+)" y1="[\d.]+" x2="([\d.]+)"[^>]*class="arrow"', svg)
     assert arrow[0] == manager
     assert 0 < float(worker) - float(arrow[1]) < 10
-    assert svg.count('class="highlight"') == 1  # the line in which it showed
+    assert svg.count('class="highlight"') == 1  # the line with the violation

@@ -1,4 +1,4 @@
-"""The declared pipeline of examples/pipelines, run by Spark's own program, and again for more."""
+"""The declared pipeline of examples/pipelines: Spark's own program runs it twice."""
 
 from __future__ import annotations
 

@@ -68,32 +68,32 @@ KNOWN = [
     # A TAKE comes after its lock timed out; its jobs run nevertheless.
     [submit(3), TAKE, ("wait", 2.5), FLOW, ("settle",)],
     [submit(4), GIVE, ("flow", 4), TAKE, ("wait", 2.5), FLOW, ("settle",)],
-    # The worker starts again, and again: a lease is lost and granted anew, the other is spent.
+    # The worker starts twice again: a lease is lost and granted again, and the next lease too.
     [submit(2, retries=1), FLOW, ("restart", "w1"), FLOW, ("restart", "w1"), FLOW,
      ("restart", "w2"), FLOW, ("restart", "w2"), ("settle",)],
     # The process of the job dies.
     [submit(2, retries=1), FLOW, *[("finish", 0, Outcome.LOST), FLOW] * 3],
-    # The worker is silent for so long that it is given up, and its result comes after that.
+    # The worker is silent until it has expired, and its result comes after that.
     [submit(2, retries=2), FLOW, ("silence", "w1", 7.0), ("silence", "w2", 7.0),
      ("finish", 0, OK), ("wait", 0.3), FLOW, ("wait", 2.5), ("settle",)],
-    # The time of a job is over while its result is on its way, and while it waits.
+    # The time of a job is over while its result is on its way, and while the job waits.
     [submit(4, timeout=0.5), FLOW, ("finish", 0, OK), DONE, ("wait", 2.5), ("settle",)],
     [submit(1, timeout=0.5), FLOW, ("wait", 0.6), ("settle",)],
     # The job is answered twice: its process died, and later the worker no longer holds the job.
     [submit(2, timeout=0.5), FLOW, ("finish", 0, Outcome.LOST), DONE, ("wait", 0.6), ("settle",)],
-    # Cancelled while queued, while it runs, when its result is on its way, and after its end.
+    # The job is cancelled while queued, while it runs, when its result is on its way, and later.
     [submit(4), ("cancel", 3), FLOW, ("cancel", 0), FLOW, ("finish", 0, OK), ("settle",),
      ("cancel", 1), ("settle",)],
     [submit(1), FLOW, ("finish", 0, OK), DONE, ("cancel", 0), ("settle",)],
     [submit(2, retries=2), FLOW, ("cancel", 0), ("restart", "w1"), ("restart", "w2"), ("settle",)],
-    # Twice the same, out of order, lost, or not even sent.
+    # Messages are repeated, out of order, lost, or not even sent.
     [submit(3), ("until", Command.TAKE, "repeat"), FLOW, ("finish", 0, OK),
      ("until", Command.DONE, "repeat"), ("settle",), ("wait", 2.5), ("settle",)],
     [submit(3), ("until", Command.TAKE, "drop"), FLOW, ("wait", 2.5), FLOW, ("wait", 2.5),
      ("settle",)],
     [submit(1), ("until", Command.TAKE, "refuse"), FLOW, ("wait", 0.3), ("restart", "w1"),
      ("restart", "w2"), ("settle",)],
-    # All is left open: a lock, a lease, a job that waits.
+    # The end leaves a lock, a lease and a waiting job open.
     [submit(4), FLOW],
     [submit(1), GIVE],
     [submit(1), FLOW, ("restart", "m1"), FLOW, ("finish", 0, OK), submit(1), ("settle",)],
@@ -114,7 +114,7 @@ def what_happens(folder, stories):
 
 
 def what_is_rebuilt(spark, folder):
-    """The same, as the pipeline has it of the journals; and the violations that it finds."""
+    """Return the same from the journals, and the violations that the pipeline finds."""
     text = [
         (path.name, line)
         for path in sorted(folder.iterdir())
@@ -145,7 +145,7 @@ def what_is_rebuilt(spark, folder):
 
 
 def _tables(jobs, attempts, locks, lanes, counted):
-    """Rows as :class:`Seen`."""
+    """Return rows as :class:`Seen`."""
     seen = Seen()
     for row in jobs:
         holder = (row.worker, row.worker_epoch) if row.worker is not None else None
@@ -187,7 +187,8 @@ def differences(had, found):
 
 
 @settings(
-    max_examples=3,  # each of 24 stories: what takes time is that Spark plans, once for all
+    # Each example has 24 stories: Spark's planning takes the time, once for all stories.
+    max_examples=3,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )

@@ -1,4 +1,4 @@
-"""Journals as they are found: torn, mixed with garbage, in pieces, of other versions, or none."""
+"""Damaged journals: torn, mixed with garbage, in pieces, of other versions, or empty."""
 
 from __future__ import annotations
 
@@ -34,23 +34,23 @@ def by_process(lines):
 
 @pytest.fixture(scope="module")
 def damaged(spark, world, tmp_path_factory):
-    """A journal with all that can be wrong with one that can still be read; what it makes."""
+    """A journal with every fault with which a journal can still be read, and its events."""
     folder = tmp_path_factory.mktemp("damaged")
     journal = folder / "journal"
     (journal / "deeper").mkdir(parents=True)
     parts = by_process(world.lines)
     workers = sorted(name for name in parts if ".w" in name)
     managers = sorted(name for name in parts if ".m" in name)
-    # A worker whose journal is gone.
+    # The journal of one worker is missing.
     gone = workers[-1]
     del parts[gone]
     for name, lines in parts.items():
-        # A killed process left a file with a dot.
+        # A killed process leaves a file with a dot.
         save(journal / f".{name}-000001.jsonl", lines)
-    # One is there twice, the finished one in another folder.
+    # One journal is there twice; its finished copy is in another folder.
     twice = managers[0]
     save(journal / "deeper" / f"{twice}-000001.jsonl", parts[twice])
-    # One lost a line in the middle, and its end is torn.
+    # One journal lost a line in the middle, and its end is torn.
     hurt = workers[0]
     lines = [line for line in parts[hurt] if json.loads(line)["n"] != 5]
     torn = lines[-1][: len(lines[-1]) // 2]
@@ -84,7 +84,8 @@ def test_bad_lines_are_counted_by_reason(damaged):
         ("strange-1-000001.jsonl", "n is not integer"): 1,
         ("strange-1-000001.jsonl", "no at"): 1,
         ("strange-1-000001.jsonl", "run without lane"): 1,
-        (f"{known['hurt']}-000001.jsonl", "torn"): 1,  # its dot is no part of its name
+        # The dot is no part of the file's name in reports.
+        (f"{known['hurt']}-000001.jsonl", "torn"): 1,
     }
     assert result.summary["bad lines"] == 7
 
@@ -168,7 +169,7 @@ def test_segments_are_those_that_are_finished_or_longer(tmp_path):
 
 
 def test_how_a_journal_was_cut_makes_no_difference(spark, world, tmp_path):
-    """One segment or many, dotted or not, in any order: the same events."""
+    """One segment or many, with or without a dot, in any order: the events are the same."""
     (tmp_path / "one").mkdir()
     save(tmp_path / "one" / "all-1-000001.jsonl", world.lines)
     (tmp_path / "many").mkdir()
@@ -195,7 +196,7 @@ def test_lines_of_the_schema_alone_are_good(spark, world, tmp_path):
 
 @pytest.mark.parametrize("broken", ["fairness", "drops"])
 def test_an_error_in_the_second_thread_is_raised_too(spark, tmp_path, monkeypatch, broken):
-    """One of the two is made in a second thread, which is over in any case."""
+    """One of the two tables is made in a second thread, and the thread has ended in any case."""
     where = {"fairness": utilisation, "drops": processes}[broken]
 
     def fail(*_: object) -> None:

@@ -19,7 +19,7 @@ from wmp_programs import wmp as main
 
 @pytest.fixture
 def wmp(spark, monkeypatch, capfd):
-    """Run the program in this process: it finds the session that is here."""
+    """Run the program in this process, where it finds the running Spark session."""
 
     def run(*words: object) -> tuple[int, str, str]:
         monkeypatch.setattr(sys, "argv", ["wmp", *map(str, words)])
@@ -66,7 +66,7 @@ def test_a_violation_is_exit_code_1_and_json_has_the_count(wmp, tmp_path):
 @pytest.mark.deep
 @pytest.mark.timeout(300)
 def test_ctrl_c_ends_the_report_without_a_traceback(tmp_path):
-    """The signal goes to all processes, as from a terminal, while Java makes tables."""
+    """The signal goes to all processes, as from a terminal, while Java writes tables."""
     journal = write([play(0, tmp_path / "worlds")], tmp_path / "journal")
     out = tmp_path / "out"
     command = [sys.executable, "-m", "wmp", "report", str(journal), "--out", str(out)]

@@ -1,4 +1,4 @@
-"""Spark starts: with its own Java when there is none, and says in a line what is missing."""
+"""Spark starts, with a bundled Java if the machine has none, and reports a missing part."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from wmp.spark.java import ensure_java
 
 @pytest.fixture
 def bare(monkeypatch, tmp_path):
-    """A machine without Java."""
+    """Simulate a machine without Java."""
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path / "nothing"))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
@@ -44,7 +44,7 @@ def test_without_one_the_wheel_s_is_used(bare):
     assert os.environ["JAVA_HOME"] == str(home)
     assert (bare / "cache" / "wmp").stat().st_mode & 0o077 == 0
     java = home / "bin" / "java"
-    # The flag that Spark gives, and that a trimmed runtime refuses.
+    # Spark passes this flag, and a reduced Java runtime refuses it.
     command = [java, "--add-modules=jdk.incubator.vector", "-version"]
     said = subprocess.run(
         command, capture_output=True, text=True, env={"PATH": "/usr/bin:/bin"}, timeout=60

@@ -1,4 +1,4 @@
-"""Journals by name: what Spark reads of them, all at once and as they grow."""
+"""Journals as a named source of Spark: read at once, or as a stream while they grow."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def test_a_number_of_more_than_64_bits_costs_its_line_alone(spark, tmp_path):
 
 
 def test_a_stream_continues_at_its_checkpoint(spark, world, tmp_path):
-    """In small batches, over restarts, while segments grow, get their names, and others come."""
+    """The stream has small batches and restarts, while segments grow and get their names."""
     journal = tmp_path / "journal"
     journal.mkdir()
     contents = [(path.name.removeprefix("."), path.read_bytes()) for path in world.iterdir()]
@@ -138,7 +138,7 @@ def test_a_stream_continues_at_its_checkpoint(spark, world, tmp_path):
 
     first = run()
     assert first > 0
-    assert run() == 0  # nothing new
+    assert run() == 0  # the stream has no new line
     for name, text in contents[:halves]:
         with (journal / f".{name}").open("ab") as file:
             file.write(text[len(text) // 2 :])
@@ -155,8 +155,8 @@ def test_a_stream_continues_at_its_checkpoint(spark, world, tmp_path):
 
 @pytest.mark.deep
 def test_an_installed_package_is_found_by_name(world, tmp_path):
-    """A wheel, as users get it, in another Spark without registration."""
-    tree = tmp_path / "tree"  # building writes into it
+    """A wheel is installed, and another Spark finds the source without registration."""
+    tree = tmp_path / "tree"  # the build writes into this folder
     tree.mkdir()
     for name in ("wmp", "pyspark_wmp"):
         shutil.copytree(ROOT / name, tree / name)

@@ -1,4 +1,4 @@
-"""Growing segments by the byte: every line once, none torn, whatever becomes of names."""
+"""Growing segments by the byte: each line is read once and whole, also after a change of names."""
 
 from __future__ import annotations
 

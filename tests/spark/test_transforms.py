@@ -1,4 +1,4 @@
-"""Single transforms on a few lines that are written out."""
+"""Single transforms of a few handwritten lines."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_a_lane_does_one_job_after_the_other(spark):
 
 
 def test_a_message_that_was_ignored_took_no_job(spark):
-    """A second DONE answers nobody, unless a second TAKE asked for it: one that was heeded."""
+    """Only a second TAKE that was acted on explains a second DONE."""
     ignored = ["old session", "unknown session", "duplicate", "gap", "ahead", *sorted(ERROR_CODES)]
     lines = []
     for job, reason in enumerate([None, *ignored]):
@@ -126,7 +126,7 @@ def test_lanes_that_take_more_than_there_is(spark):
 
 
 def test_clocks_by_the_messages_between_them(spark):
-    """w is 1000 µs ahead; the fastest trips take 30 there and 50 back."""
+    """The clock of w is 1000 µs ahead; the fastest messages take 30 µs to w and 50 µs back."""
 
     def trip(command, sender, receiver, number, sent, received):
         told = message(command, sender, receiver, session=1, number=number)
@@ -183,7 +183,7 @@ def test_one_clock_for_all_over_the_best_chain():
         ],
     )
 
-    # m has the most messages: its wall clock counts, and d is 100 µs ahead of it.
+    # m has the most messages: its wall clock is the reference, and d is 100 µs ahead of m.
     assert told == {
         M: Clock(7, 0),
         D: Clock(7 - 100, 5),
@@ -199,7 +199,7 @@ def test_one_machine_has_one_clock():
     far = clocks(found, [Offset(M, W, offset=50, error=40, messages=1)])
 
     assert near == {M: Clock(7, 0), W: Clock(7, 0)}
-    assert far[W] == Clock(7 - 50, 40)  # two machines of one name
+    assert far[W] == Clock(7 - 50, 40)  # two machines with the same name
 
 
 @pytest.mark.parametrize(
@@ -227,7 +227,7 @@ SPEC = (Path(__file__).resolve().parents[2] / "specs" / "pipeline.md").read_text
 
 
 def rows_of(heading: str) -> list[list[str]]:
-    """The cells of the tables below a heading of the specification."""
+    """Return the cells of the tables below a heading of the specification."""
     part = SPEC.partition(f"{heading}\n")[2].partition("\n## ")[0]
     lines = [text for text in part.splitlines() if text.startswith("| ")]
     return [[cell.strip() for cell in text.strip("|").split("|")] for text in lines]

@@ -1,7 +1,7 @@
 """The tables made from the journals of worlds match the worlds, for every job.
 
-Worlds know what happened: a history of each job, and the machines' own tables at the end. The
-journals of all worlds make one journal, so that Spark is asked once.
+The worlds know the truth: they keep a history of each job, and the machines' own tables at the end.
+The journals of all worlds make one journal, so that Spark runs once.
 """
 
 from __future__ import annotations
@@ -30,15 +30,18 @@ SEEDS = range(24)
 
 @pytest.fixture(scope="module")
 def sound(tmp_path_factory):
-    """Worlds of machines as they are."""
+    """Worlds in which all safeguards are on."""
     folder = tmp_path_factory.mktemp("sound")
     return [play(seed, folder) for seed in SEEDS]
 
 
 @pytest.fixture(scope="module")
 def broken(tmp_path_factory):
-    """Worlds without a safeguard, by it: the first of its seeds that break a claim that a journal
-    can show. Two where time alone breaks it: a journal may not show that it passed."""
+    """Worlds without a safeguard, by safeguard.
+
+    Each is the first world of the safeguard's seeds that breaks a claim that a journal can show.
+    There are two where only time breaks the claim: a journal may not show that the time passed.
+    """
     folder = tmp_path_factory.mktemp("broken")
     found = {}
     for number, (switches, _, seeds) in enumerate([*WORLDS, *DEPTH]):
@@ -58,7 +61,7 @@ def tables(spark, sound, broken, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def found(tables):
-    """The names of the violations found, by world, and how often each is certain."""
+    """The names of the violations found, by world; each violation must be certain."""
     names: dict[str, set[str]] = {}
     for row in tables.read("violations").collect():
         assert row.certain, row
@@ -82,7 +85,7 @@ def test_nothing_is_found_in_sound_worlds(sound, found):
 
 
 def test_each_broken_safeguard_is_found_and_named(broken, found):
-    # When a manager that had been stopped looked at its clock is not in its journal.
+    # A journal does not show when a manager that had been stopped read its clock.
     wrong = {}
     for switches, worlds in broken.items():
         named = []
@@ -116,7 +119,7 @@ def test_each_violation_has_its_story(tables):
 
 
 def expected_jobs(worlds):
-    """(owner, epoch, job) to end and attempts, by the history that the world kept."""
+    """Return (owner, epoch, job) to end and attempts, by the history that the world kept."""
     for one in worlds:
         for (identity, epoch), jobs in one.world.history.jobs.items():
             owner = f"{one.name}.{name_of_peer(identity)}"
@@ -140,7 +143,7 @@ def test_jobs_end_as_their_submitters_saw(spark, sound, tables):
 
 
 def test_jobs_are_in_the_states_that_their_managers_have_them_in(spark, sound, tables):
-    """The property: rebuilt from lines, or kept by the machine, a job is in the same state."""
+    """A job's state in the tables, which are rebuilt from lines, is its state in the machine."""
     rows = []
     for one in sound:
         for name, node in one.world.simulation.network.nodes.items():
@@ -188,7 +191,7 @@ def test_locks_are_in_the_states_that_their_workers_have_them_in(spark, sound, t
 
 
 def test_executions_are_those_that_worlds_counted(sound, tables):
-    """A lane may be stopped before it begins a job: fewer jobs may begin than were handed in."""
+    """A lane may be stopped before it begins a job: fewer jobs may begin than a lane was given."""
     counted = {
         f"{one.name}.{name.rstrip('+')}": 0 for one in sound for name in one.world.topology.workers
     }
@@ -204,7 +207,7 @@ def test_executions_are_those_that_worlds_counted(sound, tables):
 
 
 def test_clocks_are_put_right(sound, tables):
-    """Worlds know by how much each clock was wrong."""
+    """The worlds know the error of each clock, and the pipeline corrects it."""
     nodes = {(row.node, row.epoch): row for row in tables.read("nodes").collect()}
     checked = 0
     for row in tables.read("offsets").collect():

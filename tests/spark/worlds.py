@@ -32,8 +32,8 @@ class Played:
 def play(seed: int, folder: Path, *switches: Switch, name: str | None = None) -> Played:
     """Play the world of a seed without these safeguards, and read its journals.
 
-    Worlds have the same names of nodes in them. So that many of them make one journal, each is
-    given names of its own.
+    The nodes of all worlds have the same names. So each world gets new names, and many worlds can
+    make one journal.
     """
     name = name or f"s{seed}"
     world = World(seed=seed, journals=Journals(folder / name))
@@ -47,13 +47,13 @@ def play(seed: int, folder: Path, *switches: Switch, name: str | None = None) ->
         for line in path.read_text(encoding="ascii").splitlines()
     ]
     if violation is not None and violation.name not in ("every job ends", "the newest epoch lives"):
-        # It was broken off in the middle: nobody had the time to end anything.
+        # The world was broken off in the middle: no node was closed.
         lines = [line for line in lines if '"what":"stop"' not in line]
     return Played(name, violation, lines, world)
 
 
 def renamed(line: str, prefix: str) -> str:
-    """A line with other names of nodes."""
+    """Return a line with other names of nodes."""
     row = json.loads(line)
     for column in _NAMES:
         if column in row:
@@ -64,7 +64,7 @@ def renamed(line: str, prefix: str) -> str:
 
 
 def write(played: Iterable[Played], folder: Path, segments: int = 2) -> Path:
-    """One journal of all, in a few segments: Spark has a task a file."""
+    """Write one journal of all worlds in a few segments: Spark runs one task for each file."""
     folder.mkdir(parents=True)
     parts: list[list[str]] = [[] for _ in range(segments)]
     for number, one in enumerate(played):
@@ -75,6 +75,6 @@ def write(played: Iterable[Played], folder: Path, segments: int = 2) -> Path:
 
 
 def save(path: Path, lines: Sequence[str]) -> Path:
-    """A segment."""
+    """Write a segment."""
     path.write_text("".join(f"{line}\n" for line in lines), encoding="ascii")
     return path

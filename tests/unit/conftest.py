@@ -22,7 +22,7 @@ def manager() -> ManagerMachine:
 
 @pytest.fixture
 def worker(manager: ManagerMachine) -> ScriptedWorker:
-    """Of that manager, which plays what the test says."""
+    """A scripted worker of the fixture ``manager``."""
     return ScriptedWorker(manager)
 
 

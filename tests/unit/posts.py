@@ -26,7 +26,7 @@ Opener = Callable[..., Pool]
 
 
 class Posts:
-    """Takes a pool's events, as the driver does, and holds what must hold of all of them."""
+    """Takes a pool's events in place of the driver, and checks what must hold for all events."""
 
     def __init__(self) -> None:
         self.queue: queue.SimpleQueue[Any] = queue.SimpleQueue()
@@ -96,7 +96,7 @@ def run(
 
 @contextlib.contextmanager
 def no_threads() -> Iterator[None]:
-    """Have the system give no more threads: their stacks would not fit into the address space."""
+    """Limit the address space, so that the system can start no more threads."""
     before = threading.stack_size(1 << 47)
     try:
         yield
@@ -121,7 +121,7 @@ def until_cancelled(payload: bytes, job: RunningJob) -> bytes:
     job.report(text=str(os.getpid()))
     never = threading.Event()
     while not job.cancelled:
-        never.wait(0.01)  # the flag is a flag; there is nothing to wait on
+        never.wait(0.01)  # the cancelled flag offers no wait
     if payload == b"return":
         return b"whatever"
     raise JobCancelled("as you wish")

@@ -1,4 +1,4 @@
-"""Both APIs have the same methods with the same parameters, and the top level its promises."""
+"""Both APIs have the same methods and parameters, and ``wmp`` exports the promised names."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def shape(function: object) -> list[tuple[str, object, object]]:
 def test_both_apis_have_the_same_names(node: str) -> None:
     there, here = public(getattr(aio, node)), public(getattr(blocking, node))
 
-    # `codec` and `retries` are set on the instance, not here.
+    # The names `codec` and `retries` are attributes of the instance.
     assert sorted(there) == sorted(here)
 
 
@@ -52,7 +52,7 @@ def test_blocking_methods_are_not_coroutines(node: str) -> None:
 
 
 def test_both_jobs_have_the_same_names() -> None:
-    # running() and the setters come with concurrent.futures; they are not for users.
+    # running() and the setters come with concurrent.futures and are not for users.
     extra = {"running", "set_result", "set_exception", "set_running_or_notify_cancel"}
     there = {name for name in dir(aio.Job) if not name.startswith("_")}
     here = {name for name in dir(blocking.Job) if not name.startswith("_")} - extra

@@ -1,4 +1,4 @@
-"""Policies, and how jobs are spread over the workers that a policy chose."""
+"""Policies, and the distribution of jobs over the workers that a policy chose."""
 
 from __future__ import annotations
 
@@ -91,8 +91,8 @@ def test_random_of_two_prefers_the_less_loaded_of_its_pair():
     offers = [Fake(b"%d" % i, leased=i) for i in range(10)]
     firsts = [policy(JOB, offers)[0].leased for _ in range(2000)]
     assert min(firsts) == 0
-    assert max(firsts) == 8  # the most loaded never wins a pair
-    assert 2.5 < sum(firsts) / len(firsts) < 3.5  # one alone would make 4.5
+    assert max(firsts) == 8  # the most loaded worker never wins a pair
+    assert 2.5 < sum(firsts) / len(firsts) < 3.5  # a single random choice has the mean 4.5
 
 
 @given(
@@ -135,7 +135,7 @@ def test_spread_is_complete_and_even(count, rooms):
     # A worker that got over one job less than another worker is full.
     for share, room in zip(shares, rooms, strict=True):
         assert share == room or share >= max(shares) - 1
-    # Nobody gets more than another before it that has room: the order is the policy's.
+    # A worker with room never gets fewer jobs than a worker behind it: the order is the policy's.
     for place, (share, room) in enumerate(zip(shares, rooms, strict=True)):
         assert share == room or share >= max(shares[place:])
 

@@ -1,4 +1,4 @@
-"""The codec, rule by rule. Everything else about it is in the vectors and the properties."""
+"""The codec, rule by rule. The vectors and the property tests cover the rest of the codec."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_byte_two_is_the_command(command):
 
 @pytest.mark.rule("WMP-2.2")
 def test_keys_are_in_the_order_of_their_bytes():
-    # Length first, as RFC 7049 had it, would put "b" (2 bytes) before 256 (3 bytes).
+    # The order of RFC 7049 (length first) would put "b" (2 bytes) before 256 (3 bytes).
     fields = {"aa": 1, 70000: 2, "b": 3, 256: 4, 26: 5, 30: {"x": 1, -1: 2, 300: 3}}
     message = Message(Command.BYE, TO_WORKER, FROM_MANAGER, fields)
 
@@ -386,7 +386,7 @@ def test_as_many_jobs_as_are_allowed_are_taken(payload):
 
 @pytest.mark.rule("WMP-2.10")
 def test_a_large_frame_is_not_decoded_before_its_lengths_are_known(monkeypatch):
-    filler = b"\x80" * 200_000  # as many empty arrays, if it were decoded
+    filler = b"\x80" * 200_000  # decoding would make as many empty arrays
     table = b"\xa2\x01" + item(4, len(filler)) + filler + b"\x02\x01"
     decoded = []
     monkeypatch.setattr(
@@ -396,15 +396,15 @@ def test_a_large_frame_is_not_decoded_before_its_lengths_are_known(monkeypatch):
 
     error = refused(take(Raw(table)), "limit")
     assert "more than 4096 entries" in str(error)
-    assert decoded == [1]  # the key, and nothing else
+    assert decoded == [1]  # only the key was decoded
 
 
 @pytest.mark.rule("WMP-2.10", "WMP-12.3")
 @pytest.mark.parametrize(
     ("rest", "code"),
     [
-        (b"\x63abc\x80", "malformed"),  # no third pair
-        (b"\x01\x81\x01\x01\x81\x01", "malformed"),  # a key twice
+        (b"\x63abc\x80", "malformed"),  # the third pair is missing
+        (b"\x01\x81\x01\x01\x81\x01", "malformed"),  # the same key twice
         (b"\x81\x01\x01\x02\x01", "malformed"),  # an array as a key
         (b"\x01\x81\x81\x01\x02\x01", "malformed"),  # nested
         (b"\x01\xa1\x01\x01\x02\x01", "malformed"),  # a map
@@ -413,7 +413,7 @@ def test_a_large_frame_is_not_decoded_before_its_lengths_are_known(monkeypatch):
         (b"\x01\x9c\x02\x01", "malformed"),  # not well-formed
         (b"\x01\x9a\x00\x00\x10\x01", "limit"),  # 4097 entries
         (b"\x01\x9b" + b"\xff" * 8, "limit"),
-        (b"\x01\x81\x01\x02\x01\x00", "malformed"),  # and more
+        (b"\x01\x81\x01\x02\x01\x00", "malformed"),  # a byte behind the value
         (b"", "malformed"),
     ],
 )
@@ -433,7 +433,7 @@ def test_a_large_frame_with_an_unknown_column_is_taken():
 
 @pytest.mark.rule("WMP-12.3")
 def test_a_tag_is_refused_before_its_content_is_decoded():
-    # Two to this power would take minutes, if it ended at all.
+    # Computing two to this power would take minutes or never end.
     bigfloat = Raw(b"\xc5\x82\x1b\x00\x00\x00\xff\xff\xff\xff\xff\x01")
 
     assert "tag 5 is not allowed" in str(refused(wake(fields={**WAKE, "x": bigfloat})))
@@ -525,7 +525,8 @@ def test_a_cycle_or_a_very_deep_value_is_refused():
     for value in (cycle, deep):
         with pytest.raises(TypeError, match="nested too deep"):
             pack_value(value)
-    while isinstance(deep, list):  # taken apart here: freeing it all at once is deep too
+    # Taken apart here, since Python would free the nested lists recursively.
+    while isinstance(deep, list):
         deep = deep.pop()
 
 

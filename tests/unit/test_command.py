@@ -47,7 +47,7 @@ def test_more_than_a_pipe_holds_goes_both_ways(host: Host) -> None:
 
 
 def test_a_command_that_takes_its_time_gets_all_of_its_input(host: Host, tmp_path: Path) -> None:
-    """Longer than between two looks at the cancelled flag, before it reads."""
+    """The delay is longer than two polls of the cancelled flag."""
     data = os.urandom(3 << 20)
     assert CommandHandler(["sh", "-c", "sleep 0.3; cat"])(data, make_job(host)) == data
 
@@ -83,7 +83,7 @@ def test_a_command_that_cannot_run_is_a_config_error() -> None:
 
 
 def spawning(fifo: Path) -> CommandHandler:
-    """A command that ignores SIGTERM, with a child that does too; both hold ``fifo`` open."""
+    """A command that ignores SIGTERM, with a child that ignores it too; both hold ``fifo`` open."""
     os.mkfifo(fifo)
     script = f"trap '' TERM; exec 3>'{fifo}'; echo up >&3; sleep 600 & sleep 600"
     return CommandHandler(["sh", "-c", script])
@@ -96,7 +96,7 @@ def test_cancelling_kills_the_whole_process_group(host: Host, tmp_path: Path) ->
         with open(tmp_path / "fifo", "rb") as fifo:
             assert fifo.readline() == b"up\n"
             host.cancelled.add(1)
-            # End of file comes when the last process that holds the other end is gone.
+            # The file ends when the last process that holds the other end is gone.
             assert fifo.read() == b""
         with pytest.raises(JobCancelled):
             result.result(30)

@@ -1,4 +1,4 @@
-"""The fixture that notices leaks does."""
+"""The fixture ``context`` detects leaks."""
 
 from __future__ import annotations
 

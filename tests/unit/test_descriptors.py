@@ -123,7 +123,8 @@ def test_a_blocking_node_that_nobody_closed_warns_and_lets_go(
     thread.join(30)
     assert not thread.is_alive()
     gc.collect()
-    wait_until(lambda: descriptors() <= before)  # libzmq closes its own on its threads
+    # Libzmq closes its own descriptors on its own threads.
+    wait_until(lambda: descriptors() <= before)
 
 
 def test_an_asyncio_node_that_nobody_closed_warns_and_lets_go() -> None:

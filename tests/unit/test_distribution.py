@@ -1,4 +1,4 @@
-"""The name that is installed, the version, and another package called ``wmp`` in its place."""
+"""The installed name, the version, and another package called ``wmp`` in place of this one."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def setup() -> configparser.ConfigParser:
 
 
 def python(code: str, *paths: Path, flags: str = "-B") -> subprocess.CompletedProcess[str]:
-    """Run code where ``paths`` come first, away from this source tree."""
+    """Run code with ``paths`` first on the path of modules, outside this source tree."""
     return subprocess.run(
         [sys.executable, flags, "-c", code],
         cwd=paths[0],
@@ -40,7 +40,7 @@ def python(code: str, *paths: Path, flags: str = "-B") -> subprocess.CompletedPr
 
 @pytest.fixture
 def installed(tmp_path: Path) -> Path:
-    """A folder with the package in it, as ``pip install`` lays it out."""
+    """A folder with the package, as ``pip install`` lays the package out."""
     folder = tmp_path / "site"
     shutil.copytree(ROOT / "wmp", folder / "wmp", ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(ROOT / "wmp_programs.py", folder)

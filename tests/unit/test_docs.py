@@ -1,4 +1,4 @@
-"""The documents are right about the project: links, commands, the map of the code."""
+"""The documents match the project: links, commands, the map of the code."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ DOCUMENTS = sorted(
 
 
 def anchors(document: Path) -> set[str]:
-    """The names that a forge gives to the headings of a document."""
+    """Return the anchors that a forge gives to the headings of a document."""
     headings = re.findall(r"^#+ (.+)$", document.read_text(encoding="utf-8"), re.MULTILINE)
     return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
 

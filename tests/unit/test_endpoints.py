@@ -1,4 +1,4 @@
-"""Addresses, keys and counts that are checked before anything is opened."""
+"""Addresses, keys and counts are checked before anything is opened."""
 
 from __future__ import annotations
 

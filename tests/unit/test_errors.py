@@ -1,4 +1,4 @@
-"""Errors are what they were when they come out of another process."""
+"""An error from another process has the same type, fields and text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Inputs of ``wmp map``: lines, cut out of the chunks that are read."""
+"""Inputs of ``wmp map``: lines that are cut out of chunks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The glossary names what exists, and pages and code contain no word that was replaced."""
+"""The glossary names existing classes and files; neither pages nor code contain a replaced word."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ PAGES = sorted(
 )
 
 SHARED = {"Device", "Job", "Manager", "Worker"}
-"""Names of the public API, which :mod:`wmp.aio` and :mod:`wmp.blocking` share on purpose."""
+"""Names of the public API that :mod:`wmp.aio` and :mod:`wmp.blocking` share on purpose."""
 
 
 @cache
 def classes() -> dict[str, list[Path]]:
-    """Every class of the library, by name."""
+    """Return every class of the library by name."""
     found: dict[str, list[Path]] = defaultdict(list)
     for path in FILES:
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
@@ -66,7 +66,7 @@ def test_a_word_is_defined_once():
 
 
 def replaced() -> dict[str, str]:
-    """Each word that neither pages nor names of the code contain, with the word for it."""
+    """Return each word that pages and names must not contain, and the word to use instead."""
     return {word: row[0] for row in ROWS for word in row[3].split(", ") if word and "`" not in word}
 
 
@@ -79,7 +79,7 @@ def test_a_replaced_word_names_no_class_and_no_module(row):
 
 
 def prose(text: str) -> str:
-    """A page without the code spans: they quote commands, options and keys."""
+    """Return a page without code spans, which quote commands, options and keys."""
     return re.sub(r"`[^`\n]+`", "", text)
 
 

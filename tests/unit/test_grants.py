@@ -1,4 +1,4 @@
-"""Jobs in columns from their grant to their end, and what turns them into records."""
+"""Jobs in columns from their grant to their end, and the events that turn them into records."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ OK, ERROR, REFUSED, BACK, LOST = Outcome
 
 
 def leased(manager, worker, count=5, **options):
-    """Have the worker take jobs 1 to ``count``, in one TAKE."""
+    """Let the worker take jobs 1 to ``count`` in one TAKE."""
     ids = range(1, count + 1)
     manager.handle(Submitted(ids, [b"%d" % id for id in ids], Kind(), **options), 0.0)
     (take,) = sent(worker.give(count), Command.TAKE)
@@ -33,12 +33,12 @@ def leased(manager, worker, count=5, **options):
 
 
 def grants(manager):
-    """How many jobs are in no record, worker by worker."""
+    """Return the number of jobs without a record, worker by worker."""
     return [worker.granted for worker in manager._workers.values()]
 
 
 def answer(worker, ids, outcomes=None, attempts=None):
-    """DONE with columns as they stand here."""
+    """Send DONE with these columns."""
     columns = Columns(
         ids=list(ids),
         attempts=list(attempts or [1] * len(ids)),
@@ -159,7 +159,7 @@ MOVES = st.lists(
 
 @given(MOVES)
 def test_columns_and_records_come_to_the_same(moves):
-    """The same events for a manager that keeps grants, and for one that never does."""
+    """A manager with grants and a manager without grants make the same events."""
     told = []
     for whole in (True, False):
         manager = ManagerMachine(ManagerSettings(identity=b"m", epoch=7), least_recently_used)

@@ -1,4 +1,4 @@
-"""Guarantees and security name tests and invariants that exist, and leave no invariant out."""
+"""The pages of guarantees and security name existing tests and invariants, and every invariant."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ NAMED = sorted(set(re.findall(r"`(tests/[\w/.]+::\w+)`", PAGE + SECURITY)))
 
 
 def defined_in(path: Path) -> set[str]:
-    """Names of the tests in a file."""
+    """Return the names of the tests in a file."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
     functions = (ast.FunctionDef, ast.AsyncFunctionDef)
     return {node.name for node in ast.walk(tree) if isinstance(node, functions)}

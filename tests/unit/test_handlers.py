@@ -1,4 +1,4 @@
-"""Which callables are handlers, their arguments, and their results and errors."""
+"""The callables that can be handlers, their arguments, and their results and errors."""
 
 from __future__ import annotations
 
@@ -193,7 +193,7 @@ def test_an_error_is_described_even_when_its_own_text_raises() -> None:
 
 
 class Host:
-    """Stands for the lane: notes what reaches it."""
+    """Replaces the lane, and records its calls."""
 
     def __init__(self) -> None:
         self.cancelled: set[int] = set()
@@ -233,4 +233,4 @@ def test_a_running_job_has_its_identity_deadline_and_cancelled_flag() -> None:
     assert late.deadline is not None
     assert late.deadline < 0
     assert late.cancelled
-    assert 8 in host.cancelled  # so that JobCancelled of the handler counts
+    assert 8 in host.cancelled  # so that the handler's own JobCancelled counts

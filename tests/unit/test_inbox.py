@@ -1,4 +1,4 @@
-"""Other threads post entries and wake a loop, and cannot harm a loop that is closed."""
+"""Other threads post entries and wake a loop, and do no harm to a closed loop."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from wmp.runtime.inbox import Inbox, Wakeup
 def test_a_loop_that_sleeps_is_woken_once_for_many_rings(
     platform: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if platform == "other":  # where there is no eventfd
+    if platform == "other":  # as on a system without eventfd
         monkeypatch.setattr(sys, "platform", "other")
     answers: list[int] = []
 
@@ -32,7 +32,7 @@ def test_a_loop_that_sleeps_is_woken_once_for_many_rings(
         wakeup = Wakeup(asyncio.get_running_loop(), answer)
 
         def ring() -> None:
-            for _ in range(100_000):  # more than a pipe holds, and the loop looks only after them
+            for _ in range(100_000):  # more than a pipe holds, and the loop reads only afterwards
                 assert wakeup.ring()
 
         for _ in range(2):

@@ -1,4 +1,4 @@
-"""One step of a machine as lines: which facts are written, joined or left out."""
+"""One step of a machine as lines: the facts that are written, joined or left out."""
 
 from __future__ import annotations
 

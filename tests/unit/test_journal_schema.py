@@ -1,4 +1,4 @@
-"""The schema of journals: complete, and as its page says."""
+"""The schema of journals is complete and matches its page."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ HEAD = {"v": 1, "node": "m", "epoch": 5, "n": 1, "step": 1, "at": 0, "wall": 0}
 
 
 def what_can_happen() -> set[str]:
-    """Names of all events and actions, as lines have them."""
+    """Return the names of all events and actions as lines have them."""
     return {
         value.__name__.lower()
         for module in (wmp.events, wmp.actions)

@@ -1,4 +1,4 @@
-"""A lock's life, as its tables have it."""
+"""The life of a lock follows its tables."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_the_code_consults_the_table(monkeypatch):
 
 
 def test_no_lock_leads_back_to_its_beginning():
-    """A number that was used is never used again."""
+    """A lock number is never used again."""
     assert LockState.UNUSED not in TRANSITIONS.values()
     assert not [pair for pair in TRANSITIONS if pair[0] is LockState.CLOSED]
 

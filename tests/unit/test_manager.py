@@ -1,4 +1,4 @@
-"""The manager machine, rule by rule: jobs, offers and leases (spec §3 to §6)."""
+"""The manager machine, rule by rule: jobs, READY to TAKE, and leases (spec §3 to §6)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def submit(manager, *payloads, first=None, now=0.0, **options):
 
 
 def resolved(actions):
-    """(id, end, payload) of everything that ended."""
+    """Return (id, end, payload) of every job that ended."""
     return [
         (id, end, bytes(payload))
         for action in actions
@@ -35,7 +35,7 @@ def resolved(actions):
 
 
 def lease(manager, worker, *payloads, **options):
-    """Submit jobs and have the worker take them all."""
+    """Submit jobs and let the worker take them all."""
     submit(manager, *payloads, **options)
     (take,) = sent(worker.give(len(payloads)), Command.TAKE)
     return take
@@ -87,7 +87,7 @@ def test_one_job_wakes_one_worker_and_each_timeout_doubles(manager):
     while wakes := sent(tick(manager), Command.WAKE):
         woken.append(len(wakes))
 
-    assert woken == [1, 1, 2, 4, 8, 4]  # 1, 2, 4, 8, 16 in all, then all twenty
+    assert woken == [1, 1, 2, 4, 8, 4]  # 1, 2, 4, 8, 16 in all, and then all twenty
 
 
 def tick(manager):
@@ -107,7 +107,7 @@ def test_ready_while_jobs_wait_is_answered_by_wake_at_once(manager, worker):
     assert wake.fields[Field.COUNT] == 2
 
     second = ScriptedWorker(manager, b"w2", link=b"l2")
-    assert sent(second.ready(8)) == []  # both are asked for already
+    assert sent(second.ready(8)) == []  # both credits are already spent on WAKEs
 
 
 @pytest.mark.rule("WMP-3.7")
@@ -150,7 +150,7 @@ def test_ready_of_no_credit_lets_another_be_woken_at_once(manager, worker):
     (wake,) = sent(worker.ready(0), Command.WAKE)
 
     assert wake.receiver == b"w2"
-    assert sent(submit(manager, b"job"), Command.WAKE) == []  # w1 is out
+    assert sent(submit(manager, b"job"), Command.WAKE) == []  # w1 gets no job
 
 
 def test_a_policy_that_declines_many_does_not_hide_the_one():
@@ -208,7 +208,7 @@ def test_give_without_hold_is_answered_at_once(manager, worker):
     submit(manager, b"job")
     (take,) = sent(worker.give(5))
     assert (take.command, take.fields[Field.LOCK]) == (Command.TAKE, 2)
-    assert Field.MORE not in take.fields  # closed: nothing else is coming
+    assert Field.MORE not in take.fields  # no further TAKE follows for this lock
 
 
 @pytest.mark.rule("WMP-4.5")
@@ -230,7 +230,7 @@ def test_a_give_that_wants_nothing_withdraws_the_lock(manager, worker):
 
     assert (no.command, no.fields[Field.LOCK]) == (Command.NO, 1)
     assert sent(submit(manager, b"job")) == []
-    assert sent(worker.give(0, lock=1)) == []  # closed already
+    assert sent(worker.give(0, lock=1)) == []  # the lock is closed already
 
 
 @pytest.mark.rule("WMP-4.6")
@@ -335,14 +335,14 @@ def test_the_attempt_grows_with_every_lease_and_a_lost_job_comes_first(manager, 
 @pytest.mark.rule("WMP-6.2", "WMP-6.3")
 def test_a_result_of_an_old_attempt_is_not_accepted(manager, worker):
     lease(manager, worker, b"job")
-    worker.ping(held=[(99, 1)])  # the worker has lost it
+    worker.ping(held=[(99, 1)])  # the worker has lost the second job
     (take,) = sent(worker.give(1), Command.TAKE)
     assert list(take.columns.attempts) == [2]
 
     assert resolved(worker.done([1], attempt=1)) == []
     assert manager.statistics().dropped == {"stale result": 1}
     (pong,) = sent(worker.ping(), Command.PONG)
-    assert pong.fields[Field.ACK] == 1  # received, although refused
+    assert pong.fields[Field.ACK] == 1  # counts as received although it is refused
 
     assert resolved(worker.done([1], [b"second"], attempt=2)) == [(1, End.OK, b"second")]
     assert resolved(worker.done([1], [b"third"], attempt=2)) == []
@@ -370,7 +370,7 @@ def test_a_job_lost_at_its_worker_is_tried_again_and_then_lost_with_the_cause(ma
     assert (take.columns.ids, take.columns.attempts) == ([1], [2])
     assert manager.statistics().requeued == {"lost at the worker": 1}
 
-    # One message has two outcomes of the job: the second names no lease any more.
+    # One message has two outcomes of the job: the second names no open lease.
     ends = worker.done([1, 1], [b"killed again", b"x"], outcome=Outcome.LOST, attempt=2)
     (resolve,) = [action for action in ends if isinstance(action, Resolve)]
     assert (resolve.ids, resolve.ends, resolve.attempts) == ((1,), (End.LOST,), (2,))
@@ -408,16 +408,17 @@ def test_a_refusal_costs_no_retry_and_waits_for_the_next_report_of_the_worker(ma
 
     actions = worker.done([1], [b"no room"], outcome=Outcome.REFUSED)
     assert resolved(actions) == []
-    assert sent(actions) == []  # not under that lock, and no WAKE for it
+    assert sent(actions) == []  # neither under that lock nor by a WAKE
 
     second = ScriptedWorker(manager, b"w2", link=b"l2")
     (take,) = sent(second.give(1), Command.TAKE)
     assert list(take.columns.attempts) == [2]
-    assert sent(second.done([1], outcome=Outcome.REFUSED, attempt=2)) == []  # nor to the first
+    # Nor a WAKE for the first worker.
+    assert sent(second.done([1], outcome=Outcome.REFUSED, attempt=2)) == []
 
     (take,) = sent(worker.give(1), Command.TAKE)
     assert list(take.columns.attempts) == [3]
-    # Lost once now, for which it has a retry.
+    # The job has lost one lease, and has one retry.
     assert resolved(worker.bye()) == []
     assert manager.statistics().queued == 1
 
@@ -443,7 +444,7 @@ def test_time_left_is_of_the_job_not_of_the_lease(manager, worker):
     submit(manager, b"job", timeout=10.0, now=5.0)
     worker.now = 9.0004
     (take,) = sent(worker.give(1), Command.TAKE)
-    assert list(take.columns.left) == [6000]  # 5999.6, rounded up
+    assert list(take.columns.left) == [6000]  # 5999.6 ms, rounded up
 
 
 @pytest.mark.rule("WMP-6.9")
@@ -472,7 +473,7 @@ def test_cancel_of_a_leased_job_waits_for_the_worker(manager, worker):
     (cancel,) = sent(actions, Command.CANCEL)
     assert list(cancel.columns.ids) == [1]
     assert resolved(actions) == []
-    assert sent(manager.handle(Cancelled([1]), 0.0)) == []  # asked for once
+    assert sent(manager.handle(Cancelled([1]), 0.0)) == []  # the manager sends one CANCEL only
 
     answer = worker.done([1], [b""], outcome=Outcome.CANCELLED)
     assert resolved(answer) == [(1, End.CANCELLED, b"")]
@@ -559,7 +560,7 @@ def test_a_worker_that_keeps_refusing_is_asked_less_and_less_often(manager, work
 
 @pytest.mark.rule("WMP-6.5")
 def test_a_worker_that_refused_is_asked_again_at_its_ping(manager, worker):
-    """Its room is what PONG says: neither READY nor GIVE will come."""
+    """The worker's capacity is unchanged, so neither READY nor GIVE will come."""
     submit(manager, b"job")
     worker.ready(2)
     assert sent(worker.give(1), Command.TAKE)
@@ -571,7 +572,7 @@ def test_a_worker_that_refused_is_asked_again_at_its_ping(manager, worker):
 
 @pytest.mark.rule("WMP-6.13")
 def test_jobs_of_one_queue_keep_their_order_however_they_were_handed_in(manager, worker):
-    for number in range(200):  # retries and priorities that take turns, now and then a burst
+    for number in range(200):  # retries and priorities in turn, with a burst now and then
         payloads = [b"x"] * (1 if number % 7 else 300)
         submit(manager, *payloads, retries=number % 3, priority=number % 2)
     last = manager._scheduler.last_id
@@ -593,7 +594,7 @@ def test_jobs_of_one_queue_keep_their_order_however_they_were_handed_in(manager,
 def test_nothing_is_kept_of_batches_whose_jobs_are_gone(manager, worker):
     submit(manager, b"stays", priority=-1)
     for number in range(1000):
-        submit(manager, b"goes", retries=number)  # each on terms of its own
+        submit(manager, b"goes", retries=number)  # each job has different retries, and so a batch
         if number % 2:
             manager.handle(Cancelled([manager._scheduler.last_id]), 0.0)
         else:
@@ -606,7 +607,7 @@ def test_a_bundle_ends_where_its_bytes_end_also_between_batches():
     manager = ManagerMachine(settings, least_recently_used)
     worker = ScriptedWorker(manager)
     submit(manager, b"1" * 4, b"2" * 4)
-    submit(manager, b"3" * 2, b"4" * 20, b"5", retries=1)  # another batch
+    submit(manager, b"3" * 2, b"4" * 20, b"5", retries=1)  # a second batch
 
     takes = sent(worker.give(9), Command.TAKE)
 

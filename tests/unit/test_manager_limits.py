@@ -1,4 +1,4 @@
-"""What one peer can make a manager keep or show is bounded."""
+"""One peer can make a manager keep or print only a bounded amount."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_the_memory_that_one_worker_takes_at_a_manager_is_bounded(manager, worke
     assert max(give.until for give in manager._workers[b"w1"].gives.values()) <= 60.0
 
     worker.received = 0
-    for _ in range(6000):  # each would be answered NO, and that kept
+    for _ in range(6000):  # each GIVE would be answered by NO, and each NO would be kept
         worker.send(
             worker.message(
                 Command.GIVE,

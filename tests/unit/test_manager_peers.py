@@ -37,7 +37,7 @@ def errors(actions):
 
 
 def state(manager):
-    """All that must not change by bad input."""
+    """Return all state that an invalid message must not change."""
     stats = manager.statistics()
     return stats.queued, stats.leased, stats.workers, stats.ended, manager.deadline()
 
@@ -57,7 +57,7 @@ def test_answers_follow_the_latest_route_and_the_stream_is_sent_again(manager, w
     assert again.to == pong.to == (b"id-at-d", 3, b"d", 1, b"w1")
     assert (again.command, again.fields[Field.NUMBER]) == (Command.TAKE, 1)
     assert again.columns == take.columns
-    assert manager.statistics().leased == 1  # the same lease
+    assert manager.statistics().leased == 1  # the lease is the same
 
 
 @pytest.mark.rule("WMP-1.5")
@@ -140,7 +140,7 @@ def test_only_the_next_number_is_accepted(manager, worker):
         True,
         1,
     )
-    assert sent(worker.done([3], number=4)) == []  # once per gap
+    assert sent(worker.done([3], number=4)) == []  # only one PING a gap
     assert manager.statistics().leased == 2
 
     worker.done([2], number=2)
@@ -246,7 +246,7 @@ def test_pong_reports_the_remembered_ready_and_lock(manager, worker):
     }
 
     worker.ready(5)
-    submit(manager, b"a", b"b")  # a WAKE for two
+    submit(manager, b"a", b"b")  # one WAKE for two jobs
     (pong,) = sent(worker.ping(), Command.PONG)
     assert (pong.fields[Field.READY], pong.fields[Field.CREDIT]) == (1, 3)
 
@@ -330,7 +330,7 @@ def test_an_epoch_is_remembered_after_its_worker_is_gone(manager):
 def test_epochs_of_ten_thousand_workers_that_are_gone_are_remembered_the_last_to_go(manager):
     for number in range(10_000):
         ScriptedWorker(manager, b"%d" % number, epoch=5).bye()
-    ScriptedWorker(manager, b"0", epoch=6).bye()  # now the last to go is the first that went
+    ScriptedWorker(manager, b"0", epoch=6).bye()  # now this worker is the last that left
     ScriptedWorker(manager, b"one more", epoch=5).bye()
 
     refused = [b"0", b"2", b"9999", b"one more"]
@@ -392,7 +392,7 @@ def test_a_job_in_the_held_list_stays(manager, worker):
     submit(manager, b"a")
     worker.give(1)
     worker.ping(held=[(1, 1)], ack=1)
-    worker.ping(ack=1)  # no list at all says nothing
+    worker.ping(ack=1)  # a PING without a list says nothing about jobs
     assert manager.statistics().leased == 1
 
 
@@ -407,7 +407,7 @@ def test_bye_gives_the_leases_back_at_once(manager, worker):
 
     assert wake.receiver == b"w2"
     assert [row.identity for row in manager.statistics().workers] == [b"w2"]
-    assert sent(worker.done([1])) == []  # its last words do not bring it back
+    assert sent(worker.done([1])) == []  # a late message does not bring the worker back
     assert len(manager.statistics().workers) == 1
 
 
@@ -567,7 +567,8 @@ def test_results_for_jobs_never_given_out_are_unknown(manager, worker):
     worker.give(1)
     submit(manager, b"b")
     worker.give(1)
-    assert errors(worker.done([2, 99])) == [ErrorCode.UNKNOWN]  # what it knows counts
+    # The job that the manager knows counts.
+    assert errors(worker.done([2, 99])) == [ErrorCode.UNKNOWN]
     assert manager.statistics().ended == {End.OK: 1}
     assert errors(worker.done([1], manager=(b"somebody", 1))) == [ErrorCode.UNKNOWN]
     status = worker.numbered(Command.STATUS, Columns([9], [1], fractions=[None], texts=["?"]))

@@ -1,4 +1,4 @@
-"""A map in flight: lazy, bounded, in order, and nothing left behind."""
+"""A running ``map`` pulls inputs lazily, in bounds and in order, and leaves no job behind."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from wmp.runtime.submission.submissions import JobTerms, OpenSubmission, Submiss
 
 
 class World:
-    """Submissions whose jobs are done when the test says so."""
+    """Submissions whose jobs end when the test ends them."""
 
     def __init__(self, limit: int = 10_000) -> None:
         self.posted: list[Any] = []
@@ -283,7 +283,7 @@ def test_inputs_that_fit_are_submitted_and_the_others_later() -> None:
     world = World(limit=4)
     pipeline = world.pipeline([b"a", b"b", b"c", b"d"])
     other = world.pipeline([b"x", b"y", b"z"])
-    # Pulled while there was room for all, handed in when others had taken most of it.
+    # The inputs were pulled while all had room; then the other pipeline took most of the room.
     add, world.submissions.add = (
         world.submissions.add,
         lambda *_: (_ for _ in ()).throw(QueueFull(4)),
@@ -341,7 +341,7 @@ def test_inputs_that_are_there_and_inputs_that_come_are_handed_in_alike(kind: An
     fill(pipeline)
     jobs = world.jobs()
     assert list(jobs.values())[:2] == [b"a", "ä".encode()]
-    assert len(jobs) < len(inputs)  # two bytes at once, and 16 in all
+    assert len(jobs) < len(inputs)  # two inputs at once, then no more than 16 bytes in all
     values = []
     while not pipeline.finished:
         jobs |= world.jobs()
@@ -427,7 +427,8 @@ def test_the_signal_is_cleared_before_the_last_look_at_the_results() -> None:
     world = World()
     pipeline = world.pipeline([b"a"])
     assert pipeline.step() is MapWait.DRIVER
-    # The result comes between `take` and the wait: the step must find it, or nothing wakes it.
+    # The result arrives between `take` and the wait: the step must find it, since no signal
+    # follows.
     world.clear = lambda: world.end([1])  # type: ignore[method-assign]
 
     assert pipeline.step() == [b"1"]

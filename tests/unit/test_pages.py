@@ -1,4 +1,4 @@
-"""Pages: text is never markup, drawings, and amounts in words."""
+"""Pages: text is never markup; drawings; amounts in words."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Worker processes that are ended by force, replaced in time, or short of memory.
 
-Real processes and real signals. ``grace`` is short where a test waits for its end, and long
-where nothing may happen.
+The processes and signals are real. ``grace`` is short where a test waits for its end, and long
+where no signal may come.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ SOON = ProcessLimits(cancel_grace=0.1)
 
 
 def stubborn(payload: bytes, job: RunningJob) -> bytes:
-    """Go on, whatever happens."""
+    """Continue in spite of every flag and signal."""
     if payload == b"quick":
         return b"%d" % os.getpid()
     job.report(text=str(os.getpid()))
@@ -57,12 +57,12 @@ def stubborn(payload: bytes, job: RunningJob) -> bytes:
         try:
             threading.Event().wait()
         except BaseException as error:
-            time.sleep(0.06)  # what the test reads must be sent before SIGKILL, and is paced
+            time.sleep(0.06)  # reports are rate-limited, and this one must be sent before SIGKILL
             job.report(text=type(error).__name__)
 
 
 def tidy(payload: bytes, job: RunningJob) -> bytes:
-    """Leave a note when it is made to end."""
+    """Write a file when SIGTERM ends it."""
     if not payload:
         return b"%d" % os.getpid()
     try:
@@ -74,7 +74,7 @@ def tidy(payload: bytes, job: RunningJob) -> bytes:
 
 
 def cling(payload: bytes, job: RunningJob) -> bytes:
-    """Have a result although SIGTERM came."""
+    """Return a result in spite of SIGTERM."""
     try:
         job.report(text=str(os.getpid()))  # from here on SIGTERM may come
         threading.Event().wait()
@@ -90,7 +90,7 @@ def leave_a_thread(payload: bytes) -> bytes:
 
 def allocate(payload: bytes, job: RunningJob) -> bytes:
     kept = bytearray(int(payload) << 20)
-    kept[::4096] = b"x" * len(kept[::4096])  # so that the pages are there
+    kept[::4096] = b"x" * len(kept[::4096])  # touch every page, so that the memory is really used
     job.report(text=str(os.getpid()))
     if job.attempt == 3 and job.role == "hold":
         threading.Event().wait()
@@ -217,7 +217,7 @@ def test_sigterm_for_a_job_that_has_just_ended_hits_no_other(
     with executor._lock:
         child.condemn(99, time.monotonic() + 0.05)
     executor._wake()
-    pool.run(run(2, [b""]))  # waits: nobody knows yet whether the child goes on
+    pool.run(run(2, [b""]))  # the lane waits, since the child may still end the first lane
     fifo.write_bytes(b"here")
     assert posts.results(1, [1, 2]) == [(OK, b"here"), (OK, b"%d" % pid)]
     assert posts.results(2, [1]) == [(OK, b"%d" % pid)]
@@ -262,7 +262,7 @@ def test_close_lets_a_handler_tidy_up_and_leaves_no_process(posts: Posts, tmp_pa
     assert all(gone(pid) for pid in pids)
 
 
-# -- a process for so many jobs -------------------------------------------------------------
+# -- a process for a number of jobs ---------------------------------------------------------
 
 
 def children_of(pool: Pool) -> list[int]:
@@ -357,7 +357,7 @@ def echo(payload: bytes) -> bytes:
 )
 def test_a_kill_by_the_kernel_reports_the_used_memory(opened: Opener, posts: Posts) -> None:
     peaks = [resource.getrusage(who).ru_maxrss for who in WHO]
-    amount = (max(peaks) >> 10) + 100  # more than anybody before it, or nobody could tell
+    amount = (max(peaks) >> 10) + 100  # more than any process before it, so that its peak differs
     pool = opened("process", 1, hold=allocate)
     pool.run(run(1, [b"%d" % amount], "hold"))
     pid = pid_of(posts)

@@ -1,6 +1,6 @@
-"""Worker processes: what becomes of jobs when one dies, hangs, is replaced or cannot start.
+"""Worker processes: the jobs of a process that dies, hangs, is replaced or cannot start.
 
-Real processes and real signals. Handlers say where they are by ``job.report``.
+The processes and signals are real. Handlers report where they are by ``job.report``.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def test_a_child_that_exits_is_reported_with_its_code_and_replaced(
 
 
 def log_run(payload: bytes) -> bytes:
-    """Add a line to the file that the payload names, then end, or die, as it says."""
+    """Append a line to the file that the payload names, then end or die as the payload says."""
     path, number, how = payload.decode().split("|")
     with open(path, "a") as log:
         log.write(f"{number}\n")
@@ -117,7 +117,8 @@ def test_an_idle_child_that_dies_is_replaced(opened: Opener, posts: Posts) -> No
     os.kill(pid, signal.SIGKILL)
     pool.run(run(2, [b"", b""]))
     results = posts.results(2, [1, 2])
-    # The lane may have reached the dying child, which had not begun it: nothing is lost.
+    # The lane may have been sent to the dying child, but the child did not begin it: no job is
+    # lost.
     assert [outcome for outcome, _ in results] == [OK, OK]
     assert int(results[0][1]) != pid
 
@@ -158,7 +159,7 @@ def test_the_same_id_of_another_manager_is_not_blamed(opened: Opener, posts: Pos
     pool.run(run(1, [b""]))
     pid = int(posts.results(1, [1])[0][1])
     os.kill(pid, signal.SIGSTOP)
-    pool.run(run(2, [b""]))  # job 1 again: sent, and not begun
+    pool.run(run(2, [b""]))  # another manager's job 1: sent, and not begun
     os.kill(pid, signal.SIGKILL)
     assert posts.results(2, [1])[0][0] is OK
 
@@ -308,7 +309,7 @@ def test_children_end_when_their_parent_dies(tmp_path: Path) -> None:
     assert process.stdout.readline() == b"here\n"
     process.kill()
     process.wait(30)
-    # Its children write to the same pipe: it ends when the last of them does.
+    # The process's children write to the same pipe, which ends when the last child ends.
     assert process.stdout.read() == b""
     process.stdout.close()
     process.stderr.close()

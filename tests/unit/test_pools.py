@@ -1,7 +1,7 @@
 """The pools with real threads and real spawned processes.
 
-Handlers say where they are by ``job.report``, and wait on FIFOs or events: nothing here sleeps
-in the hope that something has happened.
+Handlers report where they are by ``job.report``, and wait on FIFOs or events. No test sleeps in the
+hope that something has happened.
 """
 
 from __future__ import annotations
@@ -140,7 +140,7 @@ def test_results_outcomes_and_errors_of_every_kind(kind: str, opened: Opener, po
     assert rest == [b"1", b"3", b"b'manager'", b"who", b"False" if kind == "thread" else b"True"]
     assert (int(pid) == os.getpid()) == (kind != "process")
 
-    # Raised although nobody cancelled: a bug of the handler, not a cancellation.
+    # The job was not cancelled: the error is a bug of the handler, not a cancellation.
     pool.run(run(11, [b"job", b"future", b"asyncio"], "cancel_self"))
     names = [posts.error(11, id)[0] for id in (1, 2, 3)]
     assert names == ["JobCancelled", "CancelledError", "CancelledError"]
@@ -238,7 +238,7 @@ def test_interrupt_ends_waiting_jobs_and_flags_running_ones(
     assert posts.results(1, [1]) == [(CANCELLED, b"")]
     assert posts.report().id == 3
     pool.interrupt(Interrupt(1, [3]))
-    # One that returns all the same has a result: the outcome is the one that it reaches.
+    # A handler may return in spite of the flag: then its result is the outcome.
     assert posts.results(1, [3]) == [(OK, b"whatever")]
     pool.interrupt(Interrupt(1, [1, 2, 3]))
     assert posts.silent()
@@ -249,7 +249,7 @@ def test_interrupt_cancels_the_running_coroutine_and_no_other(opened: Opener, po
         if payload == b"quick":
             task = asyncio.current_task()
             assert task is not None
-            # asyncio.timeout and TaskGroup would take what is left for their own.
+            # asyncio.timeout and TaskGroup would count a leftover cancellation as their own.
             assert task.cancelling() == 0
             return b"done"
         job.report(text="here")
@@ -287,7 +287,8 @@ def test_lanes_run_at_once(kind: str, opened: Opener, posts: Posts, tmp_path: Pa
     for i, fifo in enumerate(fifos):
         os.mkfifo(fifo)
         pool.run(run(i, [os.fsencode(fifo)]))
-    assert {posts.report().lane for _ in range(3)} == {0, 1, 2}  # all are in their handlers
+    # Three handlers run at the same time.
+    assert {posts.report().lane for _ in range(3)} == {0, 1, 2}
     for i in (2, 0, 1):
         fifos[i].write_bytes(b"%d" % i)
         assert posts.results(i, [1]) == [(OK, b"%d" % i)]
@@ -329,14 +330,14 @@ def test_no_more_threads_than_slots_and_none_before_it_is_needed(
     assert count() - before <= 3
 
 
-# -- how results come back ------------------------------------------------------------------
+# -- delivery of results ---------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("handler", [upper, upper_async])
 def test_fast_jobs_cost_one_event_a_bundle(
     handler: Any, opened: Opener, posts: Posts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # However slow this machine is, the interval does not pass.
+    # The interval is longer than the test, even on a slow machine.
     monkeypatch.setattr(lane, "FLUSH_INTERVAL", 3600.0)
     pool = opened("thread", default=handler)
     pool.run(run(1, [b"x"] * 256))
@@ -371,7 +372,7 @@ def test_results_of_coroutines_do_not_wait_for_a_slow_one(opened: Opener, posts:
     pool.run(run(1, [b"", b"slow", b""]))
     posts.results(1, [1])
     posts.until(lambda: bool(loops) or posts.silent())
-    pool.run(run(2, [b""]))  # when it ends, the first lane hangs in its second job
+    pool.run(run(2, [b""]))  # at the end of this lane the first lane is in its second job
     posts.results(2, [1])
     loops[0].call_soon_threadsafe(gate.set)
     assert posts.results(1, [2, 3]) == [(OK, b"slow"), (OK, b"")]
@@ -445,7 +446,7 @@ def test_close_does_not_hang_on_a_stuck_handler_and_posts_nothing_after(
 
     async def stuck_async(payload: bytes, job: RunningJob) -> None:
         job.report(text="here")
-        gate.wait(60)  # wrongly blocks its event loop
+        gate.wait(60)  # a bug: this blocks the event loop
 
     pool = opened("thread", 1, default=stuck, other=stuck_async)
     pool.run(run(1, [b"", b""]))
@@ -484,7 +485,7 @@ def test_close_flags_running_jobs_and_waits_for_them(
     pool.close(30)
     assert posts.results(1, [1]) == [(CANCELLED, b"")]
     assert posts.results(2, [1]) == [(CANCELLED, b"")]
-    assert posts.silent()  # what had not begun ended with the pool
+    assert posts.silent()  # a job that had not begun has no result
 
 
 # -- opening --------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""The house holds: names, arrows, sizes, errors."""
+"""Rules of the project: names, imports, sizes of files, errors."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ MAX_LINES = 660
 
 
 def public_modules() -> Iterator[str]:
-    """Dotted names of the modules whose path has no underscore."""
+    """Yield the dotted names of the modules whose path has no underscore."""
     for path in sorted(PACKAGE.rglob("*.py")):
         parts = path.relative_to(ROOT).with_suffix("").parts
         if parts[-1] == "__init__":
@@ -40,7 +40,7 @@ def source_of(module: str) -> Path:
 
 
 def names_made(module: str) -> set[str]:
-    """Public names that a module binds at its top; a package's ``__init__`` only imports."""
+    """Return the public names bound at the top of a module; an ``__init__`` only imports names."""
     names: set[str] = set()
     path = source_of(module)
     for node in ast.parse(path.read_text(encoding="utf-8")).body:
@@ -58,12 +58,12 @@ def names_made(module: str) -> set[str]:
                 names.add(name)
             case ast.ImportFrom() if path.name == "__init__.py" and node.module != "__future__":
                 names.update(alias.asname or alias.name for alias in node.names)
-    # Every module may have its own `logger`, under the name that everybody gives it.
+    # Every module may have a `logger` of its own under this name.
     return {name for name in names if not name.startswith("_") and name != "logger"}
 
 
 def sort_key(name: str) -> tuple[int, str]:
-    """Constants, then classes, then functions, as ruff sorts ``__all__``."""
+    """Return the key by which ruff sorts ``__all__``: constants, then classes, then functions."""
     return (0 if name.isupper() else 1 if name[0].isupper() else 2), name
 
 
@@ -171,7 +171,7 @@ def is_sans_io(module: str) -> bool:
 
 
 def house_files(*suffixes: str) -> Iterator[Path]:
-    """Files of the project, without what tools leave behind."""
+    """Yield the files of the project without the files that tools leave behind."""
     for path in sorted(ROOT.rglob("*")):
         parts = path.relative_to(ROOT).parts
         hidden = any(part.startswith(".") for part in parts) and parts[0] not in (".ci", ".github")

@@ -21,7 +21,7 @@ SETTINGS = ManagerSettings(identity=b"m", epoch=5)
 
 
 class Troubled(Journal):
-    """A journal whose disk can be full for a while."""
+    """A journal whose disk is full at times."""
 
     def open(self, path: Path) -> int:
         file = Journal.open(self, path)
@@ -45,7 +45,7 @@ def read(folder: Path) -> list[dict]:
 
 
 def record(journal: Journal, *steps: object) -> Recorder:
-    """A journal of these steps, ended."""
+    """Write a journal of these steps, and close it."""
 
     async def run() -> Recorder:
         recorder = journal.record(SETTINGS, (), asyncio.get_running_loop())
@@ -154,7 +154,7 @@ def test_a_full_disk_costs_lines_which_are_counted_and_nothing_else(tmp_path, ca
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
 def test_a_segment_that_cannot_be_begun_is_tried_again(tmp_path):
-    """No file is left without its first line, which names the writer."""
+    """Every file begins with a line that names the writer."""
 
     class Narrow(Journal):
         def open(self, path: Path) -> int:
@@ -182,7 +182,7 @@ def test_a_segment_that_cannot_be_begun_is_tried_again(tmp_path):
 
 
 def test_partly_written_lines_are_removed_when_the_disk_is_full(tmp_path, monkeypatch):
-    """Else the next line would stand behind half of another one."""
+    """Otherwise the next line would stand behind half of another line."""
     write, calls = os.write, []
 
     def half(file: int, data: bytes) -> int:
@@ -208,7 +208,7 @@ def test_partly_written_lines_are_removed_when_the_disk_is_full(tmp_path, monkey
 
 
 def test_a_blocked_disk_does_not_stall_the_node(tmp_path):
-    """The writer hangs in a pipe that nobody reads; the node goes on, and ends."""
+    """The writer hangs in a pipe without a reader; the node continues, and can be closed."""
 
     class Pipe(Journal):
         def open(self, path: Path) -> int:
@@ -291,7 +291,7 @@ def test_two_journals_of_one_node_do_not_write_into_one_file(tmp_path):
 
 def test_a_segment_that_is_finished_while_it_is_looked_for_is_found(tmp_path, monkeypatch):
     (tmp_path / "m-5-000001.jsonl").write_text("")
-    before = tmp_path / ".m-5-000001.jsonl"  # how it was called when the folder was listed
+    before = tmp_path / ".m-5-000001.jsonl"  # the file's name when the folder was listed
     monkeypatch.setattr(Path, "rglob", lambda self, pattern: iter([before]))
 
     assert find_segments([tmp_path]) == [tmp_path / "m-5-000001.jsonl"]

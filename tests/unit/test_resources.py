@@ -1,4 +1,4 @@
-"""Named amounts add up."""
+"""Named amounts are added, subtracted and compared."""
 
 from __future__ import annotations
 

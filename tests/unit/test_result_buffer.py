@@ -1,4 +1,4 @@
-"""Results that outlive the process that made them."""
+"""Results that remain when the process that made them has ended."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def test_results_are_read_in_order_until_the_buffer_is_cleared() -> None:
     highest = 2**63 - 1
     assert buffer.put(7, Outcome.OK, b"")
     assert buffer.put(highest, Outcome.ERROR, memoryview(b"no luck"))
-    # The other end has the memory only.
+    # The reading process has only the memory.
     other = ResultBuffer(memory, mark, FILLED)
     assert other.results() == ([7, highest], [Outcome.OK, Outcome.ERROR], [b"", b"no luck"])
     buffer.clear()
@@ -31,7 +31,7 @@ def test_a_result_that_does_not_fit_is_refused_without_harm() -> None:
     buffer, _, _ = make(40)
     assert buffer.put(1, Outcome.OK, b"1234")
     assert not buffer.put(2, Outcome.OK, b"x" * 11)
-    assert buffer.put(3, Outcome.OK, b"x" * 10)  # to the last byte
+    assert buffer.put(3, Outcome.OK, b"x" * 10)  # the results fill the buffer to the last byte
     assert buffer.results() == ([1, 3], [Outcome.OK] * 2, [b"1234", b"x" * 10])
 
 

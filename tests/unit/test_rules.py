@@ -1,4 +1,4 @@
-"""Every rule of the specification is held by a test, and the list of both is up to date."""
+"""Every rule of the specification has a test, and the list of rules is up to date."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.xdist_group("rules")
 
 @pytest.fixture(scope="module")
 def held():
-    """The tests of each rule."""
+    """Return the tests of each rule."""
     return collect(TESTS)
 
 
@@ -148,7 +148,7 @@ def test_a_written_list_can_be_read_back():
 
 
 def test_markers_are_found_wherever_pytest_looks(tmp_path):
-    # Written with the marker's name apart, so that this file has no such marker itself.
+    # The marker's name is written in two parts, so that this file has no such marker itself.
     (tmp_path / "test_all.py").write_text(
         textwrap.dedent(
             """

@@ -1,4 +1,4 @@
-"""Which jobs start next, and how many on one lane."""
+"""The order in which jobs start, and the number of jobs on a lane."""
 
 from __future__ import annotations
 

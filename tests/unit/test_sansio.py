@@ -1,4 +1,4 @@
-"""A whole conversation through the machines with sockets, loops and clocks out of reach."""
+"""A whole conversation of the machines without access to sockets, loops and clocks."""
 
 from __future__ import annotations
 

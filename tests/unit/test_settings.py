@@ -1,4 +1,4 @@
-"""Settings are checked where they are given: name, what was seen, what is expected."""
+"""A wrong setting is refused at once; the error has its name, its value and the expected values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How many jobs each of several workers is given, and when."""
+"""The number of jobs that each of several workers gets, and when."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def submit(manager, *payloads):
 
 def test_a_large_window_leaves_the_others_their_share(manager):
     quick, other = (ScriptedWorker(manager, name, link=name) for name in (b"a", b"b"))
-    other.ready(0)  # there, but busy
+    other.ready(0)  # this worker is connected, but busy
     quick.give(500, hold=5.0, window=499)
 
     actions = submit(manager, *[b"x"] * 100)
@@ -28,7 +28,7 @@ def test_a_large_window_leaves_the_others_their_share(manager):
 
     # The worker gets its next share when it finishes, until no job waits.
     (take,) = sent(quick.done(range(1, 46)), Command.TAKE)
-    assert len(take.columns.ids) == 8  # five are left there, and 13 is half of 25
+    assert len(take.columns.ids) == 8  # five jobs are left there, and 13 is half of 25
     quick.done([*range(46, 51), *take.columns.ids])
     assert manager.statistics().queued < 17
 
@@ -45,7 +45,7 @@ def test_a_few_jobs_stay_at_the_manager_until_the_worker_has_fewer(manager, work
 
     assert sent(submit(manager, b"x")) == []
     (take,) = sent(worker.done(range(1, 121)), Command.TAKE)
-    assert list(take.columns.ids) == [125]  # four are left there
+    assert list(take.columns.ids) == [125]  # four jobs are left at the worker
 
 
 def test_jobs_held_back_are_granted_when_the_waiting_leases_are_lost(manager, worker):

@@ -1,4 +1,4 @@
-"""Copies and snapshots of machines: independent, canonical, and blind to nothing that matters."""
+"""Copies are independent; snapshots are canonical and show all state that matters."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def network(start: float = 0.0, jitter: float = 0.0, **options: object) -> Netwo
 
 
 def do(net: Network, choices: list[int]) -> None:
-    """Let the network do what the choices say; every choice is legal."""
+    """Perform the moves that these numbers select; every move is legal."""
     for choice in choices:
         what, which = choice % 10, choice // 10
         busy, lanes = net.busy(), list(net.running())
@@ -114,7 +114,7 @@ def test_the_same_history_later_has_the_same_snapshots(choices, later):
 
 
 def mutable(root: object) -> dict[int, object]:
-    """Everything that a thing holds and that could change."""
+    """Return every mutable object that can be reached from an object."""
     found: dict[int, object] = {}
     waiting = [root]
     while waiting:
@@ -125,7 +125,7 @@ def mutable(root: object) -> dict[int, object]:
         if entity or isinstance(item, (dict, list, deque, set, array)):
             found[id(item)] = item
         if isinstance(item, Kept):
-            continue  # what is in a message is never changed
+            continue  # the content of a message never changes
         if entity:
             waiting += [getattr(item, a.name) for a in attrs.fields(type(item))]
         elif isinstance(item, dict):
@@ -138,7 +138,7 @@ def mutable(root: object) -> dict[int, object]:
 
 
 def rich() -> Network:
-    """A network in which every part of a machine has something in it."""
+    """Return a network in which every table of each machine has an entry."""
     net = network()
     net.settle()
     net.submit("m1", [b"x"] * 6, timeout=9.0)
@@ -167,7 +167,7 @@ def test_payloads_and_messages_are_not_copied():
 
 
 def changed(value: object) -> list[object]:
-    """Other values that may stand where this one does."""
+    """Return other values that are legal in the place of this value."""
     if isinstance(value, bool):
         return [not value]
     if type(value) is int:
@@ -189,7 +189,7 @@ def changed(value: object) -> list[object]:
 
 LEFT_OUT = {**manager_state.LEFT_OUT, **worker_state.LEFT_OUT}
 WITHOUT_EFFECT = {
-    # Numbers of a series with nothing else to compare them with, and ages with a limit.
+    # Numbers that are compared with no other number, and ages with a limit.
     "numbers": {
         "RunningLane.number",
         "Lock.number",
@@ -233,7 +233,7 @@ WITHOUT_EFFECT = {
 
 @pytest.mark.parametrize("name", ["m1", "m2", "w1", "w2"])
 def test_every_field_changes_the_snapshot_unless_it_is_listed(name):
-    """Change one field after the other: the snapshot must see it."""
+    """Change one field after the other: the snapshot must differ."""
     net = rich()
     machine = net.nodes[name]
     before = snapshot(machine, net.now)
@@ -252,7 +252,7 @@ def test_every_field_changes_the_snapshot_unless_it_is_listed(name):
                 try:
                     seen = snapshot(machine, net.now) != before
                 except (KeyError, IndexError, ValueError, TypeError, AttributeError):
-                    seen = True  # a state that cannot be
+                    seen = True  # the machine cannot have such a state
                 setattr(item, attribute.name, value)
                 if not seen and field not in excused:
                     blind.add(field)
@@ -286,7 +286,7 @@ def test_statistics_and_leftovers_make_no_difference():
 
 
 def test_locks_sessions_and_streams_count_from_where_they_are():
-    """A worker after three jobs is as it was after two: only its numbers are higher."""
+    """A worker has equal snapshots after two and after three jobs: only its numbers are higher."""
     net = Network()
     net.add("m1", ManagerMachine(ManagerSettings(identity=b"m1", epoch=1), least_recently_used))
     one = WorkerSettings(identity=b"w1", epoch=1, window=0, lane_max=1, hold=0.0, jitter=0.0)
@@ -323,7 +323,7 @@ def test_a_timer_that_rang_makes_a_difference():
 
 
 def test_a_stream_that_begins_is_not_one_that_goes_on():
-    """Number 1 opens a session, so it is never taken for a later one."""
+    """Number 1 opens a session, so it must differ from later numbers."""
 
     def manager(numbers: list[int]) -> ManagerMachine:
         machine = ManagerMachine(ManagerSettings(identity=b"m", epoch=1), least_recently_used)

@@ -1,4 +1,4 @@
-"""The story of a job: what both machines remember of it when they are asked to."""
+"""The story of a job: the events that both machines remember."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ class Keeper:
 
 
 class Inbox(list[Any]):
-    """The posted items; ``taken`` returns them as the driver would get them."""
+    """Records posted items; ``taken`` returns them as the driver would get them."""
 
     def taken(self) -> list[Any]:
         entries = [one.seal() if isinstance(one, OpenSubmission) else one for one in self]

@@ -1,4 +1,4 @@
-"""The lifecycles: every pair of state and input is decided, and drawn as it is."""
+"""The lifecycles: every pair of state and input is decided, and the diagrams are up to date."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_the_diagrams_are_drawn_from_the_tables():
 
 
 def test_the_code_consults_the_tables(monkeypatch):
-    """A transition taken out of the table is a transition that no longer happens."""
+    """A transition that is removed from the table no longer happens."""
     from wmp.core.manager import job_lifecycle
 
     job = job_lifecycle.JobRecord(1, b"", None, 0, 3, None)

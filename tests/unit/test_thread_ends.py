@@ -31,7 +31,7 @@ DEFECT = "a defect of the test"
 
 def report(payload: bytes, job: RunningJob) -> bytes:
     job.report(0.1)
-    job.report(0.2)  # too soon after the other: the reporter's thread sends it
+    job.report(0.2)  # too soon after the first report, so the reporter's thread sends it
     return payload
 
 
@@ -41,7 +41,7 @@ async def later(payload: bytes) -> bytes:
 
 
 class Breaker:
-    """Makes functions of a node raise, from the moment on that ``broken`` is set."""
+    """Lets functions of a node raise as soon as ``broken`` is set."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.broken = threading.Event()
@@ -64,7 +64,7 @@ def breaker(monkeypatch: pytest.MonkeyPatch) -> Breaker:
 
 
 def run_until_error(worker: wmp.Worker) -> Callable[[], BaseException]:
-    """Have the worker run on a thread; return what waits for the error of ``run``."""
+    """Run the worker on a thread; return a function that waits for the error of ``run``."""
     errors: list[BaseException] = []
 
     def run() -> None:
@@ -110,7 +110,7 @@ def test_a_worker_stops_with_the_error_of_its_thread_and_jobs_go_to_others(
             pool="process" if kind == "process" else "thread",
             journal=tmp_path if kind == "journal" else None,
         )
-        if name == "wmp-coroutines":  # Its thread starts with the worker.
+        if name == "wmp-coroutines":  # The thread of coroutines starts with the worker.
             monkeypatch.setattr(where, function, end_loop)
         ended = run_until_error(worker)
         if name != "wmp-coroutines":
@@ -124,7 +124,7 @@ def test_a_worker_stops_with_the_error_of_its_thread_and_jobs_go_to_others(
         worker.close()
         breaker.broken.clear()
         monkeypatch.setattr(where, function, unbroken)
-        # The worker sent BYE: the manager need not wait for `expire`.
+        # The worker sent BYE, so the manager does not wait for `expire`.
         with wmp.Worker(*manager.endpoints, handlers=handler):
             assert job.result(WAIT) == b"a"
 

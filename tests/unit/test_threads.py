@@ -1,6 +1,6 @@
-"""Where the system gives no more threads, nothing hangs and nothing is lost.
+"""When the system can start no more threads, no call hangs and no job is lost.
 
-From Python 3.12 on that is how it is after the end of the main thread.
+From Python 3.12 on, no thread can start after the end of the main thread.
 """
 
 from __future__ import annotations
@@ -38,7 +38,8 @@ def test_blocking_calls_run_on_a_thread_or_here_if_none_can_start() -> None:
         await aside(lambda: where.append(threading.current_thread()), "there", 20)
         with no_threads():
             await aside(lambda: where.append(threading.current_thread()), "here", 20)
-        await aside(lambda: never.wait(20), "stuck", 0.0)  # it is not waited for longer
+        # The caller does not wait for this thread any longer.
+        await aside(lambda: never.wait(20), "stuck", 0.0)
 
     asyncio.run(main())
     assert not never.is_set()
@@ -82,7 +83,7 @@ def test_results_and_reports_come_without_the_thread_that_looks_after_them(
         if payload == b"first":
             return b"first"
         job.report(0.1, "one")
-        job.report(0.2, "two")  # too soon after the other
+        job.report(0.2, "two")  # too soon after the first report
         return until_open(payload, job)
 
     pool = opened("thread", warm=upper, default=handle)

@@ -1,4 +1,4 @@
-"""The golden messages, and the grammar beside them."""
+"""The golden messages, and the grammar (CDDL) of messages."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def test_the_grammar_and_the_codec_have_the_same_commands():
 
 
 def test_the_grammar_is_cddl():
-    # Parsed only: the tool cannot match repeated groups in arrays, which paths are.
+    # The tool only parses the grammar: it cannot match the repeated groups of arrays such as paths.
     pycddl = pytest.importorskip("pycddl", reason="pycddl is not installed")
     grammar = (SPECS / "wmp.cddl").read_text(encoding="utf-8")
 

@@ -1,4 +1,4 @@
-"""The worker machine, rule by rule: what it may not act on (spec §2.7, §10)."""
+"""The worker machine, rule by rule: messages that it may not act on (spec §2.7, §10)."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ def manager(worker):
 
 
 def state(worker):
-    """All that must not change by bad input."""
+    """Return all state that an invalid message must not change."""
     statistics = worker.statistics()
     return evolve(statistics, dropped={}), worker.deadline()
 
 
 def refused(worker, message, link=0):
-    """The one ERROR with which ``message`` is answered; nothing else may come of it."""
+    """Return the one ERROR that answers ``message``; there must be no other action."""
     before = state(worker)
     drop, answer = worker.handle(Received(link, message), 0.0)
     assert isinstance(drop, Drop)
@@ -82,7 +82,7 @@ def test_a_message_for_another_is_misrouted(worker, manager, command, to):
     message = manager.message(command, fields, Columns([1], [1]), to=to)
     error = refused(worker, message)
     assert error[Field.CODE] == "misrouted"
-    # About the one named there, as far as there is one.
+    # The ERROR is about the named peer, as far as the message names a peer.
     named = (to[-1], to[-2]) if to and isinstance(to[-1], bytes) else None
     assert error.get(Field.ABOUT_PEER) == named
 

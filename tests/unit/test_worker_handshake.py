@@ -43,7 +43,7 @@ def test_a_manager_is_known_by_its_identity_not_by_its_connection():
     worker.handle(Connected(1), 0.0)
     manager.link, manager.hops = 1, (b"d", 9, 0)
 
-    (run,) = runs(manager.take(1))  # the lock is found although the route is another
+    (run,) = runs(manager.take(1))  # the worker finds the lock although the route differs
 
     assert [row.identity for row in worker.statistics().managers] == [b"m1"]
     done = one(finish(worker, run), Command.DONE)
@@ -63,7 +63,7 @@ def test_an_undelivered_message_affects_no_other_manager():
     assert reasons(actions) == ["undelivered"]
     assert len(actions) == 1
     assert worker.statistics().managers[1].reachable
-    assert not sent(second.wake(), Command.GIVE)  # the lock is still the first one's
+    assert not sent(second.wake(), Command.GIVE)  # the lock still belongs to the first manager
 
 
 # -- §3
@@ -230,7 +230,7 @@ def test_places_in_the_window_are_gathered_before_a_manager_in_waiting_gets_them
         gives = sent(actions, Command.GIVE)
         (run,) = runs(actions)
 
-    # A quarter of the window, to one of them; the other has the next.
+    # A quarter of the window goes to one manager, and the next quarter to the other.
     assert [(give.receiver, give.fields[Field.WANT]) for give in gives] == [(b"m1", 2)]
     gives = sent(finish(worker, run), Command.GIVE)
     assert not gives
@@ -395,4 +395,4 @@ def test_there_is_at_most_one_ready_on_a_link_in_a_step():
         manager.pong(credit=0)
     for run in takes:
         (ready,) = sent(finish(worker, run), Command.READY)
-        assert ready.to == ()  # several managers lack this READY: it goes to all
+        assert ready.to == ()  # several managers need this READY, so it goes to all

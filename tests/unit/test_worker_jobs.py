@@ -47,7 +47,7 @@ def jobs(count):
 
 
 def dones(actions):
-    """(id, attempt, outcome) of every answer, message by message."""
+    """Return (id, attempt, outcome) of every answer, message by message."""
     return [
         list(zip(m.columns.ids, m.columns.attempts, m.columns.outcomes, strict=True))
         for m in sent(actions, Command.DONE)
@@ -147,7 +147,7 @@ def test_a_job_that_has_not_begun_by_its_deadline_is_not_begun(worker, manager):
     actions = finish(worker, a, now=0.15)
 
     (run,) = runs(actions)
-    assert run.ids == [4]  # 3 was too late, 4 is not
+    assert run.ids == [4]  # job 3 was too late, job 4 is not
     assert run.deadlines == [0.2]
     assert dones(actions) == [[(1, 1, Outcome.OK), (3, 1, Outcome.CANCELLED)]]
 
@@ -220,7 +220,8 @@ def test_cancel_interrupts_a_running_job_and_its_outcome_is_reported(worker, man
     interrupts = [x for x in actions if isinstance(x, Interrupt)]
     assert interrupts == [Interrupt(a.lane, [1]), Interrupt(b.lane, [2])]
     assert not dones(actions)
-    assert not [x for x in manager.cancel(1) if isinstance(x, Interrupt)]  # interrupted already
+    # Job 1 was interrupted already.
+    assert not [x for x in manager.cancel(1) if isinstance(x, Interrupt)]
     assert dones(finish(worker, a, outcome=Outcome.CANCELLED)) == [[(1, 1, Outcome.CANCELLED)]]
     assert dones(finish(worker, b)) == [[(2, 1, Outcome.OK)]]
 
@@ -261,7 +262,7 @@ def test_a_job_handed_back_may_come_again(worker, manager):
     worker.check_invariants()
 
 
-# -- the pace
+# -- throughput
 
 
 def test_quick_jobs_are_bundled_and_shared_by_free_slots():
@@ -273,7 +274,7 @@ def test_quick_jobs_are_bundled_and_shared_by_free_slots():
     )
     manager = met(worker)
     (run,) = runs(give(manager))
-    finish(worker, run, now=0.0)  # no time at all: as quick as can be
+    finish(worker, run, now=0.0)  # the job took no time: the lane gets as many jobs as possible
 
     bundles = [len(run.ids) for run in runs(give(manager, *[b"x"] * 10))]
 
@@ -284,7 +285,7 @@ def test_slow_jobs_never_wait_here():
     worker = WorkerMachine(WorkerSettings(identity=b"w", epoch=1, hold=0.0, window_time=0.02), 1)
     manager = ScriptedManager(worker)
     manager.meet()
-    assert manager.credit == 1  # nothing known yet
+    assert manager.credit == 1  # the job's time is not known yet
     (run,) = runs(give(manager))
     finish(worker, run, now=1.0)
     assert worker.statistics().window == 0
@@ -308,7 +309,7 @@ def test_each_part_of_a_lane_is_timed_from_the_one_before():
     (run,) = runs(give(manager, b"1", b"2"))
     finish(worker, run, [2], now=1.01)
     finish(worker, run, [3], now=1.02)
-    # 2 ms, then twice a quarter of the way to 10 ms: 5.5 ms.
+    # The mean is 2 ms, and moves twice by a quarter of the way to 10 ms: 5.5 ms.
     assert worker.statistics().window == 3
 
 

@@ -46,7 +46,7 @@ def test_a_silent_manager_is_pinged_every_interval(worker, manager):
 
 @pytest.mark.rule("WMP-9.1")
 def test_a_silent_manager_is_pinged_although_messages_are_sent_to_it(worker, manager):
-    """Something was sent each 0.4 s, so only the other direction is silent."""
+    """The worker sends a message each 0.4 s, so only the other direction is silent."""
     for tenth in range(4, 13, 4):
         manager_cancel = worker.handle(Connected(0), tenth / 10)
         assert sent(manager_cancel)
@@ -59,7 +59,7 @@ def test_a_talking_manager_is_pinged_when_nothing_is_sent_to_it(worker, manager)
     times = []
     for tenth in range(1, 25):
         manager.now = tenth / 10
-        manager.no(1, number=0)  # a duplicate: nothing to answer
+        manager.no(1, number=0)  # a duplicate, which is not answered
         for now, actions in until(worker, manager.now):
             times += [now for m in sent(actions, Command.PING) if m.to]
     assert times == pytest.approx([1.0, 2.0])
@@ -103,7 +103,7 @@ def test_a_device_is_asked_now_and_then_for_managers_it_has_got_since(worker):
 
 @pytest.mark.rule("WMP-9.1")
 def test_an_idle_worker_has_timers_only_for_ping_ready_and_links(worker, manager):
-    """PING each second; the link's timer, each three; READY, each 32."""
+    """The timers of PING ring each second, of the link each three, and of READY each 32."""
     ticks = 0
     for now, actions in until(worker, 100.0):
         ticks += 1
@@ -299,7 +299,7 @@ def test_epochs_of_a_bounded_number_of_managers_that_are_gone_are_remembered(wor
     worker.handle(Connected(0), 0.0)
     names = [b"m%d" % number for number in range(MOST_MANAGERS + 2)]
     for now, present in ((0.0, names[:-2]), (7.0, names[:1]), (14.0, names[-2:])):
-        # The first is there twice, and then is the last to go.
+        # The first manager comes back, and is then the last to leave.
         for name in present:
             ScriptedManager(worker, name, epoch=2, now=now).pong()
         list(until(worker, now + 7.0))
@@ -393,7 +393,7 @@ def test_locks_of_a_manager_end_when_another_answers_in_its_place(worker, manage
     assert worker.statistics().free == {"slots": 1}
     old, new = worker.statistics().managers
     assert (old.reachable, old.held, new.reachable) == (False, 1, True)
-    manager.now, manager.hops = 0.3, (b"d", 1, 0)  # it lives, elsewhere
+    manager.now, manager.hops = 0.3, (b"d", 1, 0)  # the manager lives, behind another hop
     manager.pong()
     assert sent(finish(worker, run, now=0.3), Command.DONE)
 

@@ -67,7 +67,8 @@ def test_a_lock_is_looked_up_by_the_peer_that_answers_it():
     first.wake()
 
     second.no(1)
-    assert worker.statistics().locks == 1  # it is not the second one's to release
+    # The lock belongs to the first manager, so the second manager's NO changes nothing.
+    assert worker.statistics().locks == 1
     actions = second.take(1)
     assert one(actions, Command.DONE).columns.outcomes == [Outcome.REFUSED]
 
@@ -82,7 +83,7 @@ def test_a_job_is_looked_up_by_its_owner():
     manager.wake(2)
     manager.take(1, more=True, ids=[7])
     manager.owner = (b"far", 3)
-    (run,) = runs(manager.take(1, ids=[7]))  # same id, another owner: another job
+    (run,) = runs(manager.take(1, ids=[7]))  # the same id and another owner: another job
 
     assert run.manager == (b"far", 3)
     assert one(finish(worker, run), Command.DONE).fields[Field.MANAGER] == (b"far", 3)
@@ -132,7 +133,7 @@ def test_a_no_releases_the_rest_of_the_lock():
 def test_a_lock_without_answer_is_released_5_s_after_its_hold(hold):
     worker = make(hold=hold, lock_timeout=5.0)
     manager = met(worker)
-    manager.wake()  # with hold, the held GIVE is open already
+    manager.wake()  # with `hold` the held GIVE is open already
     for now, actions in until(worker, hold + 4.99):
         manager.now = now
         manager.pong()
@@ -147,7 +148,7 @@ def test_a_lock_without_answer_is_released_5_s_after_its_hold(hold):
 
 @pytest.mark.rule("WMP-4.11", "WMP-3.5")
 def test_a_manager_that_did_not_answer_a_give_gets_a_new_ready():
-    """It remembers as much as there is room: nothing else would tell it."""
+    """That manager counts the credit as spent, and no other message would correct it."""
     worker = make(resources={"slots": 2}, lock_timeout=5.0)
     first, second = met(worker), met(worker, identity=b"m2")
     give(second)
@@ -186,7 +187,7 @@ def test_a_take_whose_lock_is_gone_is_refused_without_room_each_job_of_it():
     assert (run.ids, done.columns.ids) == ([1], [2, 3])
     assert done.columns.outcomes == [Outcome.REFUSED] * 2
     assert done.columns.payloads == [b"lock expired and no room"] * 2
-    assert worker.statistics().locks == 1  # the second one's slot is still its own
+    assert worker.statistics().locks == 1  # the second manager's slot stays reserved
 
 
 @pytest.mark.rule("WMP-4.12")
@@ -198,7 +199,7 @@ def test_jobs_of_a_take_beyond_its_lock_run_only_if_they_fit():
 
     actions = first.take(1, b"1", b"2", b"3")
 
-    # One under the lock, one in the place that is free; the third is the other manager's.
+    # One job fills the lock, one the free place; the third place belongs to the other manager.
     assert [id for run in runs(actions) for id in run.ids] == [1, 2]
     done = one(actions, Command.DONE)
     assert (done.columns.ids, done.columns.outcomes) == ([3], [Outcome.REFUSED])
@@ -367,7 +368,7 @@ def test_a_job_of_an_older_give_starts_on_the_place_that_a_newer_one_holds():
     actions = manager.take(2)
 
     assert len(runs(actions)) == 1
-    assert not sent(actions)  # 5 holds its slot still
+    assert not sent(actions)  # lock 5 still has its slot
     assert worker.statistics().locked == {"slots": 2}
     worker.check_invariants()
     assert len(runs(manager.take(5))) == 1
@@ -415,7 +416,7 @@ def test_jobs_that_a_held_give_cannot_bring_call_it_back():
 def test_credit_is_kept_up_beside_held_gives_once_an_interval():
     worker = make(hold=5.0)
     manager = met(worker)
-    manager.wake()  # the held GIVE covers it: answered by credit 0
+    manager.wake()  # the held GIVE answers this WAKE with credit 0
     assert manager.credit == 0
     (run,) = runs(manager.take(1))
     give = one(finish(worker, run), Command.GIVE)  # answers the WAKE; READY is not due yet

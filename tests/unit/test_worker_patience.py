@@ -1,4 +1,4 @@
-"""Jobs that waited too long at a worker are handed back for others to do (WMP-6.18)."""
+"""A worker hands jobs back that have waited too long, so that others can do them (WMP-6.18)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.rule("WMP-6.18")
 
 
 def quick(**options):
-    """A worker that has done a quick job, so that it lets others wait; and its manager."""
+    """Return a worker that has done a quick job, so that jobs may wait at it, and its manager."""
     worker = make(**{"window": None, "lane_max": 1, "patience": 0.25, **options})
     manager = met(worker)
     for run in runs(give(manager)):
@@ -24,7 +24,7 @@ def quick(**options):
 
 
 def taken(manager, count, **changes):
-    """So many jobs come, as far as there is room; what the worker does then."""
+    """Send as many jobs as there is room for; return the worker's actions."""
     (lock,) = sent(manager.wake(count, **changes), Command.GIVE)
     assert lock.fields[Field.WANT] == count
     return runs(manager.take(lock.fields[Field.LOCK], *[b"job"] * count, **changes))

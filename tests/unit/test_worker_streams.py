@@ -1,4 +1,4 @@
-"""The worker machine, rule by rule: sessions, numbers, acks, resending (spec §7)."""
+"""The worker machine, rule by rule: sessions, numbers, acks, repeats (spec §7)."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_a_gap_is_asked_for_once_and_nothing_in_it_is_accepted(worker, manager):
 
 @pytest.mark.rule("WMP-7.2")
 def test_acks_ride_on_every_message_with_a_receiver(worker, manager):
-    messages = sent(give(manager))  # READY: room is left
+    messages = sent(give(manager))  # READY with the remaining credit
     messages += sent(manager.wake())  # GIVE
     messages += sent(manager.cancel(99))  # DONE
     messages += sent(worker.handle(Ticked(), 1.0))  # PING
@@ -130,7 +130,7 @@ def test_a_new_route_gets_all_that_is_not_acknowledged():
     (done,) = sent(actions, Command.DONE)
     assert done.to == (b"x", 3, b"d", 1, b"m1")
     assert {a.link for a in actions if not isinstance(a, Drop)} == {1}
-    assert numbers(manager.pong(ack=0)) == []  # the same route again
+    assert numbers(manager.pong(ack=0)) == []  # no repeat, since the route is the same
 
 
 @pytest.mark.rule("WMP-7.3")
@@ -163,7 +163,7 @@ def test_a_newer_session_forgets_locks_jobs_and_results_of_the_old(worker, manag
     assert "lost session" in reasons(actions)
     statistics = worker.statistics()
     assert (statistics.held, statistics.locks, statistics.unacknowledged) == (0, 0, 0)
-    assert statistics.free == {"slots": 1}  # what is interrupted still has its slot
+    assert statistics.free == {"slots": 1}  # an interrupted job still has its slot
 
     late = finish(worker, run)
     assert not sent(late, Command.DONE)
@@ -203,7 +203,7 @@ def test_a_newer_session_may_begin_with_its_first_take(worker, manager):
     manager.wake()
     manager.session = 2
     (run,) = runs(manager.take(1, number=1))
-    assert worker.statistics().late == 1  # the lock was the old session's
+    assert worker.statistics().late == 1  # the lock belonged to the old session
     assert numbers(finish(worker, run)) == [1]
 
 
@@ -248,7 +248,8 @@ def test_a_session_begins_with_number_1_when_nothing_was_acknowledged(worker):
     assert not sent(actions, Command.PING)
 
     other = ScriptedManager(worker, b"m2", session=4)
-    actions = other.take(1, number=1, ack=3)  # it has results of a session forgotten here
+    # The manager has results of a session that is forgotten here.
+    actions = other.take(1, number=1, ack=3)
     assert not runs(actions)
     assert sent(actions, Command.PING)
 
@@ -276,7 +277,7 @@ def test_too_many_kept_results_close_the_room_until_they_are_acknowledged():
     (ready,) = sent(manager.wake(), Command.READY)
     assert ready.fields[Field.CREDIT] == 0
 
-    (give_,) = sent(manager.pong(ack=1), Command.GIVE)  # the WAKE was kept
+    (give_,) = sent(manager.pong(ack=1), Command.GIVE)  # the worker remembered the WAKE
     assert give_.fields[Field.WANT] == 1
 
 

@@ -15,20 +15,20 @@ from wmp.testing.scripted_manager import ScriptedManager
 
 
 def make(links: int = 1, **options: Any) -> WorkerMachine:
-    """A worker that by default holds no GIVE and takes no more jobs than it runs."""
+    """Return a worker that by default holds no GIVE and takes no more jobs than it runs."""
     options = {"hold": 0.0, "window": 0, **options}
     return WorkerMachine(WorkerSettings(identity=b"w", epoch=5, **options), links)
 
 
 def met(worker: WorkerMachine, **options: Any) -> ScriptedManager:
-    """A manager that the worker knows."""
+    """Return a manager that the worker knows."""
     manager = ScriptedManager(worker, **options)
     manager.meet()
     return manager
 
 
 def give(manager: ScriptedManager, *payloads: Frame, **changes: Any) -> list[WorkerAction]:
-    """WAKE and TAKE of these jobs."""
+    """Send WAKE, and then TAKE with these jobs."""
     payloads = payloads or (b"job",)
     (message,) = sent(manager.wake(len(payloads)), Command.GIVE)
     return manager.take(message.fields[Field.LOCK], *payloads, **changes)
@@ -43,14 +43,14 @@ def finish(
     outcome: Outcome = Outcome.OK,
     payload: Frame = b"result",
 ) -> list[WorkerAction]:
-    """End the given jobs of a lane; by default all."""
+    """End the given jobs of a lane; by default all jobs."""
     ids = run.ids if ids is None else ids
     count = len(ids)
     return worker.handle(Finished(run.lane, ids, [outcome] * count, [payload] * count), now)
 
 
 def until(worker: WorkerMachine, end: float) -> Iterator[tuple[float, list[WorkerAction]]]:
-    """Tick at every deadline up to ``end``; yields (time, actions)."""
+    """Handle every deadline up to ``end``; yield (time, actions)."""
     while (due := worker.deadline()) is not None and due <= end:
         yield due, worker.handle(Ticked(), due)
         assert worker.deadline() is None or worker.deadline() > due
