@@ -11,8 +11,10 @@ import sys
 import warnings
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
+import zmq
 
 import wmp
 import wmp.aio
@@ -136,6 +138,38 @@ def test_an_asyncio_node_that_nobody_closed_warns_and_lets_go() -> None:
     asyncio.run(main())
     with pytest.warns(ResourceWarning, match="unclosed manager at tcp://.*call close()"):
         gc.collect()
+    wait_until(lambda: descriptors() <= before)
+
+
+class ContextOfOldSockets(zmq.Context[zmq.Socket[bytes]]):
+    """A context whose sockets are older than the node that opens them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.__dict__["made"] = [super().socket(zmq.ROUTER),
+                                 super().socket(zmq.PAIR)]  # fmt: skip
+
+    def socket(self, *args: Any, **kwargs: Any) -> Any:
+        return self.made.pop(0)
+
+
+@pytest.mark.parametrize("kind", [zmq.Context, ContextOfOldSockets])
+def test_the_age_of_a_context_does_not_decide_how_a_node_is_collected(
+    kind: type[zmq.Context[zmq.Socket[bytes]]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = descriptors()
+    # The collector finalises older objects first.
+    old = [kind()]
+    monkeypatch.setattr("wmp.runtime.node.zmq.Context", old.pop)
+
+    async def main() -> None:
+        await wmp.aio.Manager().start()
+
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        asyncio.run(main())
+        gc.collect()
+    assert [str(one.message).split(" at ")[0] for one in seen] == ["unclosed manager"]
     wait_until(lambda: descriptors() <= before)
 
 

@@ -10,7 +10,7 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import attrs
 import zmq
@@ -133,6 +133,13 @@ _DESCRIPTORS = 16
 are open for moments."""
 
 
+_open: Final[dict[int, tuple[object, ...]]] = {}
+"""By the id of each node that serves, its context and sockets, which refer to nothing else. The
+collector finalises a node that nobody closed, its context and its sockets in any order, and a
+context that it finalises first waits for its sockets without end. While they are here, they are no
+garbage, and the finaliser of the node closes the sockets first."""
+
+
 class Node:
     """Sockets and driver of one machine, from ``start`` to ``stop``.
 
@@ -202,6 +209,7 @@ class Node:
                 self._recorder.stop()
             if context is not None:
                 self._term(context, 0)
+            _open.pop(id(self), None)
 
     @property
     def running(self) -> bool:
@@ -305,6 +313,7 @@ class Node:
             gate=gate,
             recorder=self._recorder,
         )
+        _open[id(self)] = (context, *self.driver.sockets)
         self.driver.start()
         return self.driver
 
@@ -380,6 +389,7 @@ class Node:
             self._recorder.stop()
             await aside(self._recorder.wait, f"{self.name}-journal", CLOSE + 1.0)
         context, self._context = self._context, None
+        _open.pop(id(self), None)
         if context is None or self._shared is not None:
             return
         # Terminating the context waits for lingering messages.
