@@ -3,7 +3,7 @@ those of the machines, and no violation is found."""
 
 from __future__ import annotations
 
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from pyspark.sql import functions as F
 
@@ -54,7 +54,6 @@ STEP = st.one_of(
 STORY = st.builds(
     lambda first, rest: [first, *rest], SUBMIT, st.lists(STEP, min_size=5, max_size=40)
 )
-STORIES = st.lists(STORY, min_size=24, max_size=24)
 
 PLAIN, OK = KINDS[0], Outcome.OK
 
@@ -93,6 +92,9 @@ KNOWN = [
      ("settle",)],
     [submit(1), ("until", Command.TAKE, "refuse"), FLOW, ("wait", 0.3), ("restart", "w1"),
      ("restart", "w2"), ("settle",)],
+    # The answer to a cancellation overtakes the result, which was lost and is sent again.
+    [submit(1), FLOW, ("finish", 0, Outcome.ERROR), ("until", Command.DONE, "drop"), ("cancel", 0),
+     FLOW, ("settle",)],
     # The end leaves a lock, a lease and a waiting job open.
     [submit(4), FLOW],
     [submit(1), GIVE],
@@ -186,17 +188,27 @@ def differences(had, found):
     ]
 
 
-@settings(
-    # Each example has 24 stories: Spark's planning takes the time, once for all stories.
-    max_examples=3,
-    deadline=None,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
-)
-@example(stories=KNOWN)
-@given(stories=STORIES)
-def test_the_rebuilt_state_equals_that_of_the_machines(spark, tmp_path_factory, stories):
-    folder = tmp_path_factory.mktemp("stories")
-    had = what_happens(folder, stories)
-    found, broken = what_is_rebuilt(spark, folder)
+def drawn(count):
+    """So many stories, of which few are alike."""
+    stories = []
+
+    # Nothing fails here, and so nothing shrinks: shrinking takes minutes, as Spark plans each time.
+    @settings(max_examples=count, database=None, phases=[Phase.generate],
+              suppress_health_check=list(HealthCheck))  # fmt: skip
+    @given(STORY)
+    def draw(story):
+        stories.append(story)
+
+    draw()
+    return stories
+
+
+def test_the_rebuilt_state_equals_that_of_the_machines(spark, tmp_path):
+    """A story in which they differ belongs to KNOWN: the key of a difference ends in its number."""
+    stories = [*KNOWN, *drawn(100)]
+    had = what_happens(tmp_path, stories)
+    found, broken = what_is_rebuilt(spark, tmp_path)
     assert broken == []
-    assert differences(had, found) == []
+    wrong = differences(had, found)
+    numbers = {int(key[0].rpartition(".")[2]) for _, key, _, _ in wrong}
+    assert wrong == [], [stories[number] for number in sorted(numbers)]

@@ -8,7 +8,8 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from wmp.actions import End
-from wmp.message import Outcome
+from wmp.core.protocol.outbound import Arrival
+from wmp.message import ERROR_CODES, ErrorCode, Outcome
 from wmp.spark.events import of_jobs
 from wmp.spark.executions import outcome_name
 
@@ -18,6 +19,14 @@ _MARKS = ("granted", "received", "done", "accepted", "lost", "timed")
 _LEASE = ("owner", "owner_epoch", "job", "attempt")
 _KEY = ("job", "attempt", "owner", "owner_epoch")
 """The same to group and join by, which may sort: numbers say most, and are compared first."""
+_NOT_ACCEPTED = (
+    "after goodbye",
+    "other session",
+    *(arrival.value for arrival in Arrival),
+    # A manager that refuses one unknown job of a message accepts the other jobs.
+    *(code for code in ERROR_CODES if code != ErrorCode.UNKNOWN),
+)
+"""Reasons for which a manager ignores the whole of a DONE."""
 
 
 def attempts(events: DataFrame, executions: DataFrame) -> DataFrame:
@@ -27,6 +36,7 @@ def attempts(events: DataFrame, executions: DataFrame) -> DataFrame:
     mine = (F.col("node") == F.col("owner")) & (F.col("epoch") == F.col("owner_epoch"))
     take, done = command == "TAKE", command == "DONE"
     sent, received = what == "send", what == "received"
+    heeded = F.coalesce(~F.col("reason").isin(*_NOT_ACCEPTED), F.lit(True))
     # Of all ends only this one is no message's: a job was given up while its worker had it.
     timed = (what == "resolve") & F.array_contains("ends", End.TIMEOUT.value)
     about = (take | done) & (sent | received) | (what == "note") | timed
@@ -47,7 +57,7 @@ def attempts(events: DataFrame, executions: DataFrame) -> DataFrame:
             .when(take & sent & mine, F.lit("granted"))
             .when(take & received, F.lit("received"))
             .when(done & sent, F.lit("done"))
-            .when(done & received & mine, F.lit("accepted"))
+            .when(done & received & mine & heeded, F.lit("accepted"))
             .alias("mark"),
         ).where(F.col("mark").isNotNull()),
         "attempts",

@@ -225,7 +225,7 @@ TABLES: Final[Mapping[str, Table]] = {
             _c("started", "timestamp", "handed to a lane"),
             _c("finished", "timestamp", "the handler ended"),
             _c("done", "timestamp", "DONE sent for the first time"),
-            _c("accepted", "timestamp", "DONE received"),
+            _c("accepted", "timestamp", "first DONE received that the manager did not ignore"),
             _c("lost", "timestamp", "when the manager counted the lease as lost"),
             _c("lane", "bigint", "lane at the worker"),
             _c("outcome", "string", "outcome in DONE: ok, error, refused, cancelled, lost"),
