@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import contextlib
+import json
 import os
 import threading
 import time
@@ -16,6 +17,7 @@ import pytest
 
 import wmp
 import wmp.aio
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -455,6 +457,72 @@ def test_as_completed_yields_the_earliest_first_in_asyncio() -> None:
                 assert order == [fast, slow]
 
     asyncio.run(asyncio.wait_for(main(), WAIT))
+
+
+def test_as_completed_raises_when_jobs_take_longer_than_its_timeout() -> None:
+    gate = Gate()
+    with pair({"slow": gate, "fast": bytes.upper}, slots=2) as manager:
+        slow = manager.submit(b"slow", role="slow")
+        fast = manager.submit(b"fast", role="fast")
+        fast.result(WAIT)
+        ended = manager.as_completed([slow, fast, fast], timeout=0.05)
+
+        assert next(ended) is fast
+        with pytest.raises(TimeoutError, match="1 .*of 2"):
+            next(ended)
+        gate.go.set()
+        assert slow.result(WAIT)
+
+
+def test_as_completed_raises_when_jobs_take_longer_than_its_timeout_in_asyncio() -> None:
+    gate = Gate()
+
+    async def main() -> None:
+        async with wmp.aio.Manager() as manager:
+            handlers = {"slow": gate, "fast": bytes.upper}
+            async with wmp.aio.Worker(*manager.endpoints, handlers=handlers, slots=2):
+                slow = await manager.submit(b"slow", role="slow")
+                fast = await manager.submit(b"fast", role="fast")
+                await fast
+                ended = manager.as_completed([slow, fast, fast], timeout=0.05)
+                assert await anext(ended) is fast
+                with pytest.raises(TimeoutError, match="1 of 2 jobs have not ended after 0.05 s"):
+                    await anext(ended)
+                gate.go.set()
+                assert await slow
+
+    asyncio.run(asyncio.wait_for(main(), WAIT))
+
+
+def test_a_close_that_waits_for_jobs_logs_their_number(caplog: pytest.LogCaptureFixture) -> None:
+    gate = Gate()
+    with pair(gate) as manager:
+        running, waiting = manager.submit(b"a"), manager.submit(b"b")
+        gate.wait_begun()
+        with caplog.at_level("WARNING", "wmp"):
+            closing = threading.Thread(target=manager.close)
+            closing.start()
+            wait_until(lambda: "1 waiting and 1 running" in caplog.text)
+            gate.go.set()
+            closing.join(WAIT)
+    assert running.result() and waiting.result()
+
+
+def test_statistics_are_json() -> None:
+    with (
+        wmp.Manager() as manager,
+        wmp.Worker(*manager.endpoints, handlers=bytes.upper) as worker,
+    ):
+        assert manager.submit(b"a").result(WAIT) == b"A"
+        seen = json.loads(json.dumps(manager.statistics().as_dict()))
+        done = json.loads(json.dumps(worker.statistics().as_dict()))
+    assert seen["ended"]["ok"] == 1
+    assert [bytes.fromhex(row["identity"]) for row in seen["workers"]]
+    assert seen["workers"][0]["roles"] == ["default"]
+    assert done["outcomes"] == {"ok": 1}
+    assert [bytes.fromhex(row["identity"]) for row in done["managers"]] == [manager.identity]
+    device = wmp.Device(bind="tcp://127.0.0.1:*", connect="tcp://127.0.0.1:1")
+    assert json.loads(json.dumps(device.statistics().as_dict())) == {"forwarded": {}, "dropped": {}}
 
 
 def test_callbacks_run_and_may_fail_without_harm(caplog: pytest.LogCaptureFixture) -> None:

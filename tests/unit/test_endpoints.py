@@ -6,7 +6,8 @@ import logging
 
 import pytest
 
-from wmp.errors import ConfigError
+import wmp
+from wmp.errors import ClosedError, ConfigError
 from wmp.runtime.counters import Counters
 from wmp.runtime.node import make_identity, new_epoch
 from wmp.runtime.security import Security, is_local
@@ -141,3 +142,17 @@ def test_every_drop_is_counted_and_few_are_logged(caplog: pytest.LogCaptureFixtu
     assert tally.counts() == {"malformed": 1001}
     assert len(caplog.records) == 2
     assert "999 more" in caplog.records[1].getMessage()
+
+
+@pytest.mark.parametrize("endpoint", ["tcp://127.0.0.1:*", "tcp://127.0.0.1:0", "ipc://*"])
+def test_endpoints_that_the_system_chooses_are_refused_before_the_start(endpoint: str) -> None:
+    for node in (
+        wmp.Manager(endpoint),
+        wmp.Device(bind=endpoint, connect="tcp://127.0.0.1:1"),
+    ):
+        with pytest.raises(ClosedError, match=r"no address yet.*call start\(\) first"):
+            _ = node.endpoints
+
+
+def test_fixed_endpoints_are_known_before_the_start() -> None:
+    assert wmp.Manager("tcp://127.0.0.1:5570").endpoints == ("tcp://127.0.0.1:5570",)

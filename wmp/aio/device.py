@@ -100,8 +100,12 @@ class Device(AsyncServer[DeviceSettings]):
 
     @property
     def endpoints(self) -> tuple[str, ...]:
-        """Where workers can connect, ports filled in; empty before the start."""
-        return self._node.endpoints
+        """Where workers can connect, ports filled in.
+
+        Raises:
+            ClosedError: The node is not started, and the system has yet to choose an address.
+        """
+        return self._node.addresses
 
     def interrupt(self) -> None:
         """Do what a signal asks for: end; ``run`` then returns. Call it on the loop."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
@@ -36,10 +37,15 @@ from wmp.runtime.submission.submissions import JobOwner, JobTerms, Submissions
 
 __all__ = ["CLOSE_TIMEOUT", "IN_FLIGHT", "Manager"]
 
+logger = logging.getLogger("wmp")
+
 _CODECS = ("bytes", "cbor")
 
 CLOSE_TIMEOUT = 5.0
 """Seconds that leaving a ``with`` block gives what is under way."""
+
+_SILENT = 1.0
+"""Seconds that ``close`` waits before it logs the jobs that it waits for."""
 
 IN_FLIGHT = 8192
 """Jobs that one ``map`` keeps under way by default."""
@@ -146,8 +152,12 @@ class Manager(AsyncNode[ManagerSettings]):
 
     @property
     def endpoints(self) -> tuple[str, ...]:
-        """Where workers can connect, ports filled in; empty before the start."""
-        return self._node.endpoints
+        """Where workers can connect, ports filled in.
+
+        Raises:
+            ClosedError: The node is not started, and the system has yet to choose an address.
+        """
+        return self._node.addresses
 
     async def drain(self, timeout: float | None = None) -> None:
         """Take no more jobs and wait until all have ended.
@@ -179,13 +189,27 @@ class Manager(AsyncNode[ManagerSettings]):
         try:
             if node.running and timeout > 0:
                 node.drain()
-                await node.wait_ended(timeout)
+                await self._wait_drained(timeout)
         finally:
             outstanding = self._submissions.fail(ClosedError("the manager is closed"))
             if outstanding and node.running:
                 # It is sent with the goodbye, before the sockets close.
                 node.inbox.post(Cancelled(outstanding))
             await node.stop()
+
+    async def _wait_drained(self, timeout: float) -> None:
+        """Wait until all jobs have ended; after a second, log which jobs are waited for."""
+        if await self._node.wait_ended(min(timeout, _SILENT)) or timeout <= _SILENT:
+            return
+        now = self._machine.statistics()
+        logger.warning(
+            "manager: close() waits up to %g s for %d waiting and %d running jobs; "
+            "after that the jobs are cancelled",
+            timeout,
+            now.queued,
+            now.leased,
+        )
+        await self._node.wait_ended(timeout - _SILENT)
 
     async def _abort(self) -> None:
         await self.close(0.0)
@@ -310,15 +334,32 @@ class Manager(AsyncNode[ManagerSettings]):
         finally:
             pipeline.abandon()
 
-    async def as_completed(self, jobs: Iterable[Job]) -> AsyncIterator[Job]:
-        """Yield jobs as they end, the earliest first."""
+    async def as_completed(
+        self, jobs: Iterable[Job], timeout: float | None = None
+    ) -> AsyncIterator[Job]:
+        """Yield jobs as they end, the earliest first.
+
+        Args:
+            jobs: The jobs; the same job twice is yielded once.
+            timeout: Seconds from the call until the last job must have ended.
+
+        Raises:
+            TimeoutError: Some jobs had not ended by then. They go on.
+        """
         ended: asyncio.Queue[Job] = asyncio.Queue()
-        count = 0
-        for job in jobs:
+        waiting = dict.fromkeys(jobs)
+        for job in waiting:
             job.add_done_callback(ended.put_nowait)
-            count += 1
-        for _ in range(count):
-            yield await ended.get()
+        until = None if timeout is None else asyncio.get_running_loop().time() + timeout
+        for ready in range(len(waiting)):
+            try:
+                async with asyncio.timeout_at(until):
+                    job = await ended.get()
+            except TimeoutError:
+                raise TimeoutError(
+                    f"{len(waiting) - ready} of {len(waiting)} jobs have not ended after {timeout} s"
+                ) from None
+            yield job
 
     async def wait_for_workers(
         self, count: int = 1, *, role: str | None = None, timeout: float | None = None

@@ -164,10 +164,18 @@ class Manager(BlockingNode[aio.Manager]):
         finally:
             pipeline.abandon()
 
-    def as_completed(self, jobs: Iterable[Job]) -> Iterator[Job]:
-        """Yield jobs as they end, the earliest first."""
+    def as_completed(self, jobs: Iterable[Job], timeout: float | None = None) -> Iterator[Job]:
+        """Yield jobs as they end, the earliest first.
+
+        Args:
+            jobs: The jobs; the same job twice is yielded once.
+            timeout: Seconds from the call until the last job must have ended.
+
+        Raises:
+            TimeoutError: Some jobs had not ended by then. They go on.
+        """
         self._portal.check_thread()
-        yield from concurrent.futures.as_completed(jobs)  # type: ignore[misc]
+        yield from concurrent.futures.as_completed(jobs, timeout)  # type: ignore[misc]
 
     def wait_for_workers(
         self, count: int = 1, *, role: str | None = None, timeout: float | None = None

@@ -17,6 +17,7 @@ from attrs import define, evolve, field, frozen
 from wmp.actions import DeviceAction, Drop, Halt, Send
 from wmp.core.protocol import error_replies
 from wmp.core.protocol.settings import DeviceSettings
+from wmp.core.protocol.statistics import Statistics
 from wmp.events import Closed, DeviceEvent, Drained, Garbled, Received, Ticked, Undelivered
 from wmp.message import (
     SENT_BY_MANAGERS,
@@ -35,7 +36,7 @@ _DISCOVERY = frozenset({Command.READY, Command.PING})
 
 
 @frozen
-class DeviceStatistics:
+class DeviceStatistics(Statistics):
     """Counts of the messages that a device passed on or dropped; a snapshot."""
 
     forwarded: Mapping[str, int]

@@ -212,6 +212,23 @@ class Node:
             _open.pop(id(self), None)
 
     @property
+    def addresses(self) -> tuple[str, ...]:
+        """Where others can connect.
+
+        Raises:
+            ClosedError: The system chooses a port or a path, and has not done so yet.
+        """
+        if self._ended is not None:
+            return self.endpoints
+        for endpoint in self.bind:
+            if endpoint.endswith(("*", ":0")):
+                raise ClosedError(
+                    f"the {self.name} has no address yet: the system chooses one for {endpoint} "
+                    "at the start; use it as a context manager or call start() first"
+                )
+        return self.bind
+
+    @property
     def running(self) -> bool:
         """Whether the node serves."""
         return self.driver is not None and self.driver.running

@@ -8,6 +8,7 @@ from attrs import frozen
 
 from wmp.actions import End
 from wmp.core.manager.scheduler import Scheduler
+from wmp.core.protocol.statistics import Statistics
 
 __all__ = ["ManagerStatistics", "WorkerRow", "snapshot"]
 
@@ -25,7 +26,7 @@ class WorkerRow:
 
 
 @frozen
-class ManagerStatistics:
+class ManagerStatistics(Statistics):
     """Jobs, workers and counts of a manager; a snapshot."""
 
     queued: int

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from attrs import frozen
 
+from wmp.core.protocol.statistics import Statistics
 from wmp.core.worker.executions import Executions
 from wmp.core.worker.locks import Locks
 from wmp.core.worker.outbound import WorkerOutbound
@@ -37,7 +38,7 @@ class ManagerRow:
 
 
 @frozen
-class WorkerStatistics:
+class WorkerStatistics(Statistics):
     """The state of a worker and its counters; a snapshot."""
 
     held: int
