@@ -160,6 +160,69 @@ def test_map_is_lazy_ordered_and_can_be_left_in_asyncio() -> None:
     asyncio.run(asyncio.wait_for(main(), WAIT))
 
 
+def test_map_takes_an_async_iterable_and_closes_it() -> None:
+    closed: list[str] = []
+
+    async def inputs(count: int, error: Exception | None = None) -> AsyncIterator[bytes]:
+        try:
+            for number in range(count):
+                if number % 100 == 0:
+                    await asyncio.sleep(0)
+                yield str(number).encode()
+            if error is not None:
+                raise error
+        finally:
+            closed.append(f"{count}")
+
+    async def main() -> None:
+        async with async_pair() as manager:
+            results = [result async for result in manager.map(inputs(1500), in_flight=700)]
+            assert results == [str(number).encode() for number in range(1500)]
+            assert [result async for result in manager.map(inputs(0))] == []
+
+            results = []
+            with pytest.raises(OSError, match="disk"):
+                async for result in manager.map(inputs(3, OSError("disk"))):
+                    results.append(result)
+            assert results == [b"0", b"1", b"2"]
+
+            async with contextlib.aclosing(manager.map(inputs(10**9))) as endless:
+                assert await anext(endless) == b"0"
+            while len(closed) < 4:
+                await asyncio.sleep(0)
+        assert closed == ["1500", "0", "3", "1000000000"]
+
+    asyncio.run(asyncio.wait_for(main(), WAIT))
+
+
+def test_map_yields_results_before_a_slow_async_iterable_has_its_next_input() -> None:
+    async def main() -> None:
+        async with async_pair() as manager:
+            go = asyncio.Event()
+
+            async def inputs() -> AsyncIterator[bytes]:
+                yield b"first"
+                await go.wait()
+                yield b"second"
+
+            results = manager.map(inputs())
+            assert await anext(results) == b"FIRST"
+            go.set()
+            assert await anext(results) == b"SECOND"
+            with pytest.raises(StopAsyncIteration):
+                await anext(results)
+
+    asyncio.run(asyncio.wait_for(main(), WAIT))
+
+
+def test_a_blocking_map_refuses_an_async_iterable() -> None:
+    async def inputs() -> AsyncIterator[bytes]:
+        yield b""
+
+    with wmp.Manager() as manager, pytest.raises(TypeError, match=r"use wmp\.aio\.Manager"):
+        next(manager.map(inputs()))  # type: ignore[arg-type]
+
+
 def test_map_raises_the_error_of_its_input_after_the_earlier_results() -> None:
     def broken() -> Iterator[bytes]:
         yield b"a"

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Mapping
 from os import PathLike
 from typing import Any, Protocol, TypeVar
 
@@ -285,7 +285,7 @@ class Manager(AsyncNode[ManagerSettings]):
 
     async def map(
         self,
-        payloads: Iterable[Any],
+        payloads: Iterable[Any] | AsyncIterable[Any],
         *,
         role: str = DEFAULT_ROLE,
         needs: Mapping[str, int] | None = None,
@@ -301,7 +301,7 @@ class Manager(AsyncNode[ManagerSettings]):
         ``contextlib.aclosing`` to have that happen at once) cancels what is under way.
 
         Args:
-            payloads: The inputs; iterated on the loop.
+            payloads: The inputs, an iterable or an async iterable; iterated on the loop.
             role: As for :meth:`submit`.
             needs: As for :meth:`submit`.
             priority: As for :meth:`submit`.
@@ -467,7 +467,7 @@ class Manager(AsyncNode[ManagerSettings]):
 
     def _pipeline(
         self,
-        payloads: Iterable[Any],
+        payloads: Iterable[Any] | AsyncIterable[Any],
         terms: JobTerms,
         in_flight: int,
         signal: MapSignal,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import concurrent.futures
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterable, Callable, Iterable, Iterator, Mapping
 from os import PathLike
 from typing import Any
 
@@ -145,7 +145,16 @@ class Manager(BlockingNode[aio.Manager]):
         in_flight: int = IN_FLIGHT,
         return_exceptions: bool = False,
     ) -> Iterator[Any]:
-        """Yield the result of every payload, in their order. See :meth:`wmp.aio.Manager.map`."""
+        """Yield the result of every payload, in their order. See :meth:`wmp.aio.Manager.map`.
+
+        Raises:
+            TypeError: ``payloads`` is an async iterable: only :class:`wmp.aio.Manager` takes these.
+        """
+        if isinstance(payloads, AsyncIterable):
+            raise TypeError(
+                f"payloads is of type {type(payloads).__name__}, an async iterable; expected an "
+                "iterable, or use wmp.aio.Manager"
+            )
         terms = self._inner._terms(role, needs, priority, timeout, retries)
         signal = threading.Event()
         pipeline = self._inner._pipeline(payloads, terms, in_flight, signal, return_exceptions)

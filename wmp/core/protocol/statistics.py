@@ -29,9 +29,9 @@ class Statistics:
 
 
 def _plain(value: object) -> object:
-    if attrs.has(type(value)):
-        names = attrs.fields_dict(type(value))
-        return {name: _plain(getattr(value, name)) for name in names}
+    kind = type(value)
+    if attrs.has(kind):
+        return {name: _plain(getattr(value, name)) for name in attrs.fields_dict(kind)}
     if isinstance(value, Enum):
         return value.name.lower()
     if isinstance(value, bytes):

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Sequence
+from collections import deque
+from collections.abc import AsyncGenerator, AsyncIterable, Callable, Iterable, Iterator, Sequence
 from itertools import accumulate
 from typing import Any, Final
 
@@ -12,10 +14,13 @@ from wmp.errors import ConfigError
 from wmp.message import Frame
 from wmp.runtime.submission.results import pack
 
-__all__ = ["MapInputs"]
+__all__ = ["AsyncInputs", "MapInputs"]
 
 _PULL: Final = 0.005
 """Seconds of pulling after which a chunk is submitted, full or not: inputs may come slowly."""
+
+_AHEAD: Final = 512
+"""Inputs that an async iterable is asked for before they are pulled."""
 
 _BYTES: Final = frozenset({bytes})
 
@@ -51,6 +56,11 @@ class MapInputs:
         self.unfit: Exception | None = None
         """Error of an input that is no payload; it belongs behind the inputs pulled so far, and
         more may follow. Whoever takes the error sets None."""
+
+    @property
+    def awaited(self) -> bool:
+        """Whether the next input has yet to come, and sets the consumer's signal then."""
+        return False
 
     def pull(self, count: int, size: int) -> list[Frame]:
         """Return the next inputs: up to ``count``, and until they have ``size`` bytes together.
@@ -123,3 +133,69 @@ class MapInputs:
                 raise
             self.unfit = error
             return None
+
+
+class AsyncInputs(MapInputs):
+    """The inputs of a ``map`` over an async iterable: a task brings them.
+
+    Make it on the loop of the consumer.
+
+    Args:
+        payloads: Iterated by the task, a few inputs ahead of ``pull``.
+        codec: As for ``MapInputs``.
+        limit: As for ``MapInputs``.
+        came: Called when an input, the end or an error has come.
+        lenient: As for ``MapInputs``.
+    """
+
+    def __init__(
+        self,
+        payloads: AsyncIterable[Any],
+        codec: str,
+        limit: int,
+        came: Callable[[], None],
+        *,
+        lenient: bool = False,
+    ) -> None:
+        super().__init__((), codec, limit, lenient=lenient)
+        self._queue: deque[Any] = deque()
+        self._space = asyncio.Event()
+        self._came = came
+        self._task = asyncio.get_running_loop().create_task(self._bring(payloads))
+        self._task.add_done_callback(lambda task: came())
+
+    @property
+    def awaited(self) -> bool:
+        """Whether the next input has yet to come."""
+        return not (self._queue or self.ended or self._task.done())
+
+    def close(self, error: BaseException | None = None) -> None:
+        """Pull no more inputs; the task ends, and closes an async generator."""
+        super().close(error)
+        self._queue.clear()
+        self._task.cancel()
+
+    async def _bring(self, payloads: AsyncIterable[Any]) -> None:
+        iterator = aiter(payloads)
+        try:
+            async for payload in iterator:
+                self._queue.append(payload)
+                self._came()
+                while len(self._queue) >= _AHEAD:
+                    self._space.clear()
+                    await self._space.wait()
+        finally:
+            if isinstance(iterator, AsyncGenerator):
+                await iterator.aclose()
+
+    def _iterate(self, chunk: list[Frame], count: int, size: int) -> None:
+        while self._queue and len(chunk) < count and size > 0:
+            data = self._pack(self._queue.popleft())
+            if data is None:
+                return
+            chunk.append(data)
+            size -= len(data)
+        self._space.set()
+        if not self._queue and self._task.done():
+            # Its end, or its error, belongs behind the last input.
+            self.close(None if self._task.cancelled() else self._task.exception())

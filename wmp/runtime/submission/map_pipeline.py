@@ -6,7 +6,7 @@ There is no object and no future for a job. Both APIs share all of it but the wa
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import AsyncIterable, Iterable, Sequence
 from enum import Enum, auto
 from itertools import chain, islice
 from operator import itemgetter
@@ -14,7 +14,7 @@ from typing import Any, Final, Protocol, cast
 
 from wmp.errors import ClosedError, QueueFull
 from wmp.message import Frame, Limits
-from wmp.runtime.submission.map_inputs import MapInputs
+from wmp.runtime.submission.map_inputs import AsyncInputs, MapInputs
 from wmp.runtime.submission.results import Ended, Status, result_of
 from wmp.runtime.submission.submissions import JobTerms, Submissions
 
@@ -45,7 +45,7 @@ class MapWait(Enum):
     ROOM = auto()
     """Room in the manager."""
     RESULTS = auto()
-    """The signal: the next result in order."""
+    """The signal: the next result in order, or the next input of an async iterable."""
 
 
 class MapSignal(Protocol):
@@ -64,7 +64,7 @@ class MapPipeline:
 
     Args:
         submissions: Take the jobs.
-        payloads: The inputs; pulled in ``step`` only.
+        payloads: The inputs; pulled in ``step`` only, if they are no async iterable.
         terms: Terms of every job.
         codec: ``"bytes"`` or ``"cbor"``.
         in_flight: Largest number of jobs submitted and not yet taken.
@@ -79,7 +79,7 @@ class MapPipeline:
     def __init__(
         self,
         submissions: Submissions,
-        payloads: Iterable[Any],
+        payloads: Iterable[Any] | AsyncIterable[Any],
         terms: JobTerms,
         *,
         codec: str,
@@ -94,7 +94,11 @@ class MapPipeline:
         self._bytes = 0
         self._parts: deque[tuple[int, int]] = deque()
         """Last job and bytes of each chunk: cheaper than a size for each job."""
-        self._inputs = MapInputs(payloads, codec, limit, lenient=lenient)
+        self._inputs = (
+            AsyncInputs(payloads, codec, limit, signal.set, lenient=lenient)
+            if isinstance(payloads, AsyncIterable)
+            else MapInputs(payloads, codec, limit, lenient=lenient)
+        )
         self._lenient = lenient
         self._unfit = 0
         """How many inputs were no payloads. Their places have negative numbers."""
@@ -139,7 +143,7 @@ class MapPipeline:
                 return MapWait.ROOM
             # Cleared before the look: a result that comes after the look sets it again.
             self._signal.clear()
-            if self.waits:
+            if self.waits or self._inputs.awaited:
                 return MapWait.RESULTS
         return None
 
@@ -197,7 +201,8 @@ class MapPipeline:
     @property
     def starved(self) -> bool:
         """Whether no result can come before the manager has room again."""
-        return not self._count and self._open
+        comes = self._open and not self._inputs.awaited
+        return not self._count and (bool(self._chunk) or comes)
 
     @property
     def _open(self) -> bool:
