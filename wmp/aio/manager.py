@@ -356,9 +356,8 @@ class Manager(AsyncNode[ManagerSettings]):
                 async with asyncio.timeout_at(until):
                     job = await ended.get()
             except TimeoutError:
-                raise TimeoutError(
-                    f"{len(waiting) - ready} of {len(waiting)} jobs have not ended after {timeout} s"
-                ) from None
+                left = f"{len(waiting) - ready} of {len(waiting)} jobs"
+                raise TimeoutError(f"{left} have not ended after {timeout} s") from None
             yield job
 
     async def wait_for_workers(
