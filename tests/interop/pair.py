@@ -1,0 +1,63 @@
+"""A manager and a worker beside it, on real sockets of loopback, and a handler that waits."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+import wmp
+import wmp.aio
+
+WAIT = 20
+"""Seconds after which a wait has failed."""
+
+
+@contextlib.contextmanager
+def pair(
+    handlers: Any = bytes.upper, *, slots: int = 1, pool: str = "thread", **manager: Any
+) -> Iterator[wmp.Manager]:
+    """A manager and a worker; the manager knows the worker."""
+    with (
+        wmp.Manager(**manager) as made,
+        wmp.Worker(*made.endpoints, handlers=handlers, slots=slots, pool=pool),
+    ):
+        made.wait_for_workers(timeout=WAIT)
+        yield made
+
+
+@contextlib.asynccontextmanager
+async def async_pair(
+    handlers: Any = bytes.upper, *, slots: int = 1, **manager: Any
+) -> AsyncIterator[wmp.aio.Manager]:
+    """The same with the asyncio API."""
+    async with (
+        wmp.aio.Manager(**manager) as made,
+        wmp.aio.Worker(*made.endpoints, handlers=handlers, slots=slots),
+    ):
+        yield made
+
+
+def counted(count: int, pulled: list[int]) -> Iterator[bytes]:
+    for number in range(count):
+        pulled.append(number)
+        yield str(number).encode()
+
+
+class Gate:
+    """A handler that reports its begin and ends when the test sets an event."""
+
+    def __init__(self) -> None:
+        self.begun = threading.Semaphore(0)
+        self.go = threading.Event()
+        self.calls = 0
+
+    def __call__(self, payload: bytes) -> bytes:
+        self.calls += 1
+        self.begun.release()
+        assert self.go.wait(WAIT)
+        return payload
+
+    def wait_begun(self) -> None:
+        assert self.begun.acquire(timeout=WAIT)
