@@ -19,6 +19,7 @@ from tests.simulation import test_idle as idle
 from tests.simulation import test_regressions as regressions
 from tests.unit import test_device as device
 from tests.unit import test_manager as jobs
+from tests.unit import test_manager_limits as limits
 from tests.unit import test_manager_peers as peers
 from tests.unit import test_shares as shares
 from tests.unit import test_worker_handshake as handshake
@@ -86,7 +87,7 @@ RULES: list[tuple[Switch, Callable[..., None], dict[str, Any]]] = [
     (manager_side.fair_share, shares.test_a_large_window_leaves_the_others_their_share, {}),
     (
         manager_side.give_bounds,
-        peers.test_the_memory_that_one_worker_takes_at_a_manager_is_bounded,
+        limits.test_the_memory_that_one_worker_takes_at_a_manager_is_bounded,
         {},
     ),
     (

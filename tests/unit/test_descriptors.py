@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import gc
 import os
 import re
+import socket
 import subprocess
 import sys
 import warnings
@@ -19,6 +21,7 @@ import zmq
 import wmp
 import wmp.aio
 from tests.waiting import wait_until
+from wmp.runtime import node
 
 pytest.importorskip("resource", reason="no limit of file descriptors on this system")
 
@@ -97,6 +100,57 @@ def test_a_node_starts_or_says_how_many_descriptors_there_are(
     else:
         assert done.stdout == "started\n"
         assert free > 8
+
+
+FULL = """
+import os, resource, sys, wmp
+from tests.waiting import wait_until
+
+with wmp.Manager() as manager:
+    print(manager.endpoints[0], flush=True)
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir("/dev/fd")) - 1 + 5, hard))
+    job = manager.submit(b"a job")
+    wait_until(lambda: manager.statistics().dropped.get("accept"))
+    print("full", flush=True)
+    print(job.result(60).decode(), manager.statistics().dropped["accept"], flush=True)
+"""
+
+
+def test_a_node_without_descriptors_pauses_and_accepts_connections_again() -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", FULL],
+        env={"PYTHONPATH": str(ROOT)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        endpoint = process.stdout.readline().strip()
+        host, _, port = endpoint.removeprefix("tcp://").rpartition(":")
+        strangers = [socket.create_connection((host, int(port))) for _ in range(20)]
+        assert process.stdout.readline() == "full\n"
+        for stranger in strangers:
+            stranger.close()
+        with wmp.Worker(endpoint, handlers=bytes.upper):
+            result, times = process.stdout.readline().rsplit(" ", 1)
+    assert result == "A JOB"
+    # libzmq itself tries thousands of times a second.
+    assert int(times) < 100
+
+
+@pytest.mark.parametrize("name", ["router", "new_event_loop"])
+def test_a_refused_descriptor_is_a_transport_error(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        if name == "router":
+            raise zmq.ZMQError(errno.EMFILE)
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr(node if name == "router" else asyncio, name, refuse)
+    with pytest.raises(wmp.TransportError, match="cannot start the manager: Too many open files"):
+        wmp.Manager().start()
 
 
 def descriptors() -> int:

@@ -169,7 +169,7 @@ class Driver:
             on_readable=self._on_readable,
             schedule=inbox.schedule,
             connected=self._connected,
-            failed=self._handshake_failed,
+            failed=self._connection_failed,
         )
         self._local_ids = LocalIds() if forwards else None
         self._send_queue = SendQueue(
@@ -517,8 +517,8 @@ class Driver:
         self._late.append(Undelivered(link, message))
         self._inbox.schedule()
 
-    def _handshake_failed(self, detail: str) -> None:
-        self.counters.count("handshake", detail, self._clock(), alarming=True)
+    def _connection_failed(self, reason: str, detail: str) -> None:
+        self.counters.count(reason, detail, self._clock(), alarming=True)
 
     def _count(self, reason: str, detail: str) -> None:
         self.counters.count(reason, detail, self._now)

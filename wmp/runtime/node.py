@@ -15,7 +15,7 @@ from typing import Any, Final, TypeVar
 import attrs
 import zmq
 
-from wmp.errors import ClosedError, ConfigError, WMPError
+from wmp.errors import ClosedError, ConfigError, TransportError, WMPError
 from wmp.events import Drained
 from wmp.message import Limits
 from wmp.runtime.checks import (
@@ -306,13 +306,16 @@ class Node:
                 self._recorder = self._journal.record(
                     machine.settings, endpoints, loop, self.inbox.post
                 )
-        except BaseException:
+        except BaseException as error:
             for port in ports:
                 port.close(0)
             if gate is not None:
                 gate.close()
             self._term(context, 0)
             self._context = None
+            if isinstance(error, zmq.ZMQError):
+                # Descriptors that were there a moment ago are gone, for example.
+                raise TransportError(f"cannot start the {self.name}: {error}") from error
             raise
         self.driver = Driver(
             machine,

@@ -8,6 +8,7 @@ received all that was there.
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 from collections.abc import Callable, Iterator, Sequence
 
@@ -21,7 +22,10 @@ __all__ = ["NodeSockets"]
 logger = logging.getLogger("wmp")
 
 _REOPEN = 1.0
-"""Seconds between two attempts to open a DEALER anew."""
+"""Seconds between two attempts to open a DEALER anew, or to listen again."""
+
+_NO_DESCRIPTORS = (errno.EMFILE, errno.ENFILE)
+"""Why a connection cannot be accepted: this process, or the machine, has no descriptor left."""
 
 
 class NodeSockets:
@@ -36,7 +40,7 @@ class NodeSockets:
         on_readable: Called by the loop with a socket that became readable.
         schedule: Asks for a turn later: there may be something to read.
         connected: Called with the number of a link that is connected.
-        failed: Called with a description of each handshake that failed.
+        failed: Called with ``handshake`` or ``accept`` and a description when one failed.
 
     Attributes:
         router: The ROUTER, None for a node without.
@@ -54,7 +58,7 @@ class NodeSockets:
         on_readable: Callable[[Port], None],
         schedule: Callable[[], None],
         connected: Callable[[int], None],
-        failed: Callable[[str], None],
+        failed: Callable[[str, str], None],
     ) -> None:
         self.router = next((port for port in ports if port.index is None), None)
         self.dealers = {port.index: port for port in ports if port.index is not None}
@@ -129,6 +133,9 @@ class NodeSockets:
             elif event == zmq.EVENT_DISCONNECTED:
                 if port.index is not None:
                     port.connected = False
+            elif event == zmq.EVENT_ACCEPT_FAILED:
+                if value in _NO_DESCRIPTORS and not port.paused:
+                    self._pause(port)
             elif event == zmq.EVENT_CONNECT_RETRIED:
                 if port.index is not None and not port.connected and not port.warned:
                     port.warned = True
@@ -144,7 +151,24 @@ class NodeSockets:
             else:
                 reason = describe(event, value, connects=port.index is not None)
                 if reason is not None:
-                    self._on_failed(f"{port.name}: {reason}")
+                    self._on_failed("handshake", f"{port.name}: {reason}")
+
+    def _pause(self, port: Port) -> None:
+        """Accept no connections for a while: libzmq would try again and again without a pause."""
+        if self._loop is None:
+            return
+        port.pause()
+        self._on_failed("accept", f"{port.name}: no file descriptor is left for a connection")
+        self._loop.call_later(_REOPEN, self._resume, port, logging.ERROR)
+
+    def _resume(self, port: Port, level: int) -> None:
+        if self._loop is None:
+            return
+        try:
+            port.resume()
+        except WMPError as error:
+            logger.log(level, "%s: cannot listen again, retrying: %s", self._name, error)
+            self._loop.call_later(_REOPEN, self._resume, port, logging.DEBUG)
 
     def reopen(self, link: int) -> Port | None:
         """Close a DEALER and open it anew; return the closed one, None if nothing can open it."""

@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
-from wmp.errors import ClosedError
+from wmp.errors import ClosedError, TransportError
 from wmp.runtime.checks import check_descriptors
 from wmp.runtime.threads import FailedCall, ThreadEnded, start_thread
 
@@ -76,7 +76,10 @@ class Portal:
             if self._loop is not None:
                 return
             check_descriptors(f"a {self._name}", _DESCRIPTORS)
-            loop = self._loop = asyncio.new_event_loop()
+            try:
+                loop = self._loop = asyncio.new_event_loop()
+            except OSError as error:
+                raise TransportError(f"cannot start the {self._name}: {error.strerror}") from error
             self._pid = os.getpid()
             self._thread = threading.Thread(
                 target=self._run, args=(loop,), name=f"wmp-{self._name}", daemon=True

@@ -21,7 +21,7 @@ from typing import Final
 import zmq
 from attrs import field, frozen
 
-from wmp.errors import ConfigError, TransportError
+from wmp.errors import ConfigError, TransportError, WMPError
 from wmp.message import Limits
 from wmp.runtime.checks import check_count, check_seconds
 from wmp.runtime.security import Security, is_local
@@ -117,6 +117,7 @@ class Port:
         met: Whether it ever had one.
         warned: Whether a warning that nobody answers was logged.
         endpoints: Endpoints that a ROUTER is bound to, ports filled in.
+        paused: Whether a ROUTER accepts no connections for a while.
         descriptor: Becomes readable when something happens to the socket, edge-triggered.
         monitor_descriptor: The same for its monitor.
     """
@@ -131,6 +132,7 @@ class Port:
         "met",
         "monitor_descriptor",
         "name",
+        "paused",
         "socket",
         "warned",
     )
@@ -142,7 +144,7 @@ class Port:
         self.index = index
         self.name = name
         self.connected = index is None
-        self.met = self.warned = False
+        self.met = self.warned = self.paused = False
         self.endpoints: list[str] = []
         self._files: list[tuple[str, tuple[int, int]]] = []
         self._monitor: zmq.Socket[bytes] = socket.get_monitor_socket(events)
@@ -223,6 +225,31 @@ class Port:
             if len(frames[0]) == 6:
                 event, value = struct.unpack("=Hi", frames[0])
                 seen.append((event, value))
+
+    def pause(self) -> None:
+        """Accept no further connections until ``resume``; those that are there stay."""
+        self.paused = True
+        for endpoint in self.endpoints:
+            with contextlib.suppress(zmq.ZMQError):
+                self.socket.unbind(endpoint)
+
+    def resume(self) -> None:
+        """Listen again on every endpoint.
+
+        Raises:
+            ConfigError: Another process has taken an address meanwhile.
+            TransportError: ZeroMQ refused for another reason.
+        """
+        endpoints, self.endpoints = self.endpoints, []
+        self._files.clear()
+        try:
+            for endpoint in endpoints:
+                self.bind(endpoint)
+        except WMPError:
+            self.endpoints = endpoints
+            self.pause()
+            raise
+        self.paused = False
 
     def bind(self, endpoint: str) -> None:
         """Bind the socket to one more endpoint.
@@ -440,7 +467,7 @@ def router(
         socket.router_mandatory = True
         if security is not None:
             security.serve(socket)
-        port = Port(socket, None, ", ".join(names), _FAILURES)
+        port = Port(socket, None, ", ".join(names), _FAILURES | zmq.EVENT_ACCEPT_FAILED)
     except Exception:
         socket.close(linger=0)
         raise
