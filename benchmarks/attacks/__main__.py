@@ -1,0 +1,69 @@
+"""``python -m benchmarks.attacks [--only DRILL,…] [--seconds S] [--json FILE]``."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import signal
+import sys
+from pathlib import Path
+
+import attrs
+
+from benchmarks.attacks.drills import DRILLS
+from benchmarks.attacks.stage import MEMORY, Finding, perform
+
+__all__ = ["main"]
+
+KEPT = 0.8
+"""The part of the baseline's throughput that each drill must leave."""
+
+
+def _drills(text: str) -> list[str]:
+    asked = [word.strip() for word in text.split(",") if word.strip()]
+    for word in asked:
+        if word not in DRILLS:
+            raise argparse.ArgumentTypeError(f"no drill {word!r}; there are {', '.join(DRILLS)}")
+    return asked
+
+
+def _row(finding: Finding) -> str:
+    good = finding.withstood and finding.kept >= KEPT
+    wrong = f"{finding.left} left, {len(finding.failed)} failed" if not finding.withstood else ""
+    return (
+        f"{finding.drill:<25}{finding.rate:>9,.0f}{finding.baseline:>10,.0f}"
+        f"{finding.kept:>7.0%}{finding.share:>7.0%}{finding.memory:>9,.0f}  "
+        f"{'held' if good else 'BROKEN'} {wrong}".rstrip()
+    )
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run the drills and print a table; exit with 1 when one is not held."""
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.attacks",
+        description="Attack nodes at work. Each drill must leave "
+        f"{KEPT:.0%} of the throughput beside a process that uses as much CPU time and attacks "
+        f"nobody, may cost a node {MEMORY} MB, and every honest job must end with its result.",
+    )
+    parser.add_argument(
+        "--only", type=_drills, metavar="DRILL,…", help=f"some of {', '.join(DRILLS)}"
+    )
+    parser.add_argument("--seconds", type=float, default=5.0, help="length of each measurement")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there")
+    options = parser.parse_args(arguments)
+    # SIGTERM ends the children, too: sys.exit leaves all contexts in order.
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
+    print(f"{'drill':<25}{'jobs/s':>9}{'baseline':>10}{'kept':>7}{'CPU':>7}{'MB':>9}")
+    findings = []
+    for name in options.only or DRILLS:
+        findings.append(perform(name, options.seconds))
+        print(_row(findings[-1]), flush=True)
+    if options.json is not None:
+        rows = [{**attrs.asdict(one), "kept": one.kept} for one in findings]
+        options.json.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
+    if not all(one.withstood and one.kept >= KEPT for one in findings):
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,92 @@
+"""An attacker's connections: DEALERs, and TCP connections on which ZMTP is spoken by hand."""
+
+from __future__ import annotations
+
+import json
+import socket
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import zmq
+
+from wmp import codec
+from wmp.message import Command, Message, Path
+
+__all__ = ["Attacker", "Frames", "encode", "handshake"]
+
+Frames = list[Any]
+
+_GREETING = b"\xff" + bytes(8) + b"\x7f\x03\x00" + b"NULL".ljust(20, b"\0") + bytes(32)
+_READY = b"\x05READY" + b"\x0bSocket-Type" + b"\0\0\0\x06DEALER" + b"\x08Identity" + bytes(4)
+
+
+class Attacker:
+    """Connections to the node that is attacked.
+
+    Args:
+        endpoint: The node's.
+        connections: How many a flood uses.
+    """
+
+    def __init__(self, endpoint: str, connections: int = 1) -> None:
+        self.endpoint = endpoint
+        self.connections = connections
+        host, _, port = endpoint.removeprefix("tcp://").rpartition(":")
+        self.address = host, int(port)
+        self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+        self._context.max_sockets = 20_000
+
+    def begin(self) -> None:
+        """Report that the attack begins."""
+        print(json.dumps(True), flush=True)
+
+    def connect(self) -> zmq.Socket[bytes]:
+        """Open a DEALER."""
+        dealer = self._context.socket(zmq.DEALER)
+        dealer.linger = 0
+        dealer.connect(self.endpoint)
+        return dealer
+
+    def tcp(self) -> socket.socket:
+        """Open a connection that speaks no ZeroMQ yet."""
+        return socket.create_connection(self.address, 10.0)
+
+    def flood(self, messages: Iterator[Frames], *, reads: bool = True) -> None:
+        """Send without a pause over all connections.
+
+        Args:
+            messages: What to send.
+            reads: Whether the answers are read.
+        """
+        dealers = [self.connect() for _ in range(self.connections)]
+        self.begin()
+        while True:
+            sent = 0
+            for dealer in dealers:
+                try:
+                    for _ in range(20):
+                        dealer.send_multipart(next(messages), zmq.NOBLOCK)
+                        sent += 1
+                except zmq.Again:
+                    pass
+                try:
+                    while reads:
+                        dealer.recv_multipart(zmq.NOBLOCK)
+                except zmq.Again:
+                    pass
+            if not sent:
+                time.sleep(0.001)
+
+
+def handshake(stream: socket.socket) -> None:
+    """Do the ZMTP handshake of a DEALER without keys by hand."""
+    stream.sendall(_GREETING)
+    stream.sendall(bytes((4, len(_READY))) + _READY)
+
+
+def encode(
+    command: Command, identity: bytes, fields: dict[int | str, Any], to: Path = (), epoch: int = 1
+) -> Frames:
+    """Return the frames of a message without columns."""
+    return list(codec.encode(Message(command, to, (identity, epoch), fields)))

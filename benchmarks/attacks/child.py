@@ -1,0 +1,54 @@
+"""The process of an attacker: ``python -m benchmarks.attacks.child DRILL ENDPOINT``.
+
+It prints ``true`` when its connections are open, and attacks until it is ended. ``burn SHARE``
+attacks nobody, and uses that share of a core.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import threading
+import time
+
+from benchmarks.attacks.attacker import Attacker
+from benchmarks.attacks.drills import DRILLS
+
+__all__ = ["main"]
+
+_PERIOD = 0.01
+"""Seconds in which ``burn`` works once and rests once."""
+
+
+def _burn(share: float) -> None:
+    print(json.dumps(True), flush=True)
+    while True:
+        clock, work = time.perf_counter(), time.process_time() + _PERIOD * share
+        while time.process_time() < work:
+            pass
+        time.sleep(max(0.0, _PERIOD - (time.perf_counter() - clock)))
+
+
+def _end_with_parent() -> None:
+    """End with the parent, which holds the other end of standard input until it ends."""
+    sys.stdin.buffer.read()
+    os._exit(0)
+
+
+def main() -> None:
+    """Attack until standard input ends."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.attacks.child")
+    parser.add_argument("drill", choices=[*DRILLS, "burn"])
+    parser.add_argument("target", help="endpoint of the node; with burn a share of a core")
+    options = parser.parse_args()
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    if options.drill == "burn":
+        _burn(float(options.target))
+    drill = DRILLS[options.drill]
+    drill.attack(Attacker(options.target, drill.connections))
+
+
+if __name__ == "__main__":
+    main()

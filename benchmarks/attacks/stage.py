@@ -1,0 +1,120 @@
+"""One drill: honest nodes, an attacker, and the same again with an attacker that attacks nobody."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+import time
+
+from attrs import frozen
+
+import wmp
+from benchmarks.attacks.drills import DRILLS
+from benchmarks.attacks.load import Load
+from benchmarks.process import memory_of, python
+
+__all__ = ["MEMORY", "Finding", "perform"]
+
+MEMORY = 256
+"""Megabytes by which a node may grow during a drill."""
+
+_WARM_UP = 0.5
+"""Seconds of work before a measurement begins."""
+
+
+@frozen
+class Finding:
+    """The effect of one drill."""
+
+    drill: str
+    rate: float
+    """Honest jobs a second during the attack."""
+    baseline: float
+    """The same beside a process that uses as much CPU time and attacks nobody."""
+    share: float
+    """CPU time of the attacker, of one core."""
+    memory: float
+    """Megabytes by which the node that grew most had grown at its largest."""
+    left: int
+    """Honest jobs that had not ended a minute after the attack."""
+    failed: tuple[str, ...]
+    """Errors of honest jobs."""
+    dropped: dict[str, int]
+    """Messages that the manager did not act on, by reason."""
+
+    @property
+    def kept(self) -> float:
+        """The part of the baseline's throughput that the attack leaves."""
+        return self.rate / self.baseline if self.baseline else 0.0
+
+    @property
+    def withstood(self) -> bool:
+        """Whether every honest job ended with its result, and memory stayed within bounds."""
+        return not self.left and not self.failed and self.memory <= MEMORY
+
+
+def perform(name: str, seconds: float) -> Finding:
+    """Run one drill."""
+    drill = DRILLS[name]
+    with contextlib.ExitStack() as stack:
+        manager = wmp.Manager()
+        stack.callback(manager.close, 0.0)
+        manager.start()
+        endpoint, pids = manager.endpoints[0], [os.getpid()]
+        if drill.through_device:
+            device = stack.enter_context(python("benchmarks.node", "device", endpoint))
+            endpoint = device.hear()
+            pids.append(device.pid)
+        pids.append(stack.enter_context(python("benchmarks.node", "worker", endpoint)).pid)
+        manager.wait_for_workers(1, timeout=60.0)
+        load = stack.enter_context(Load(manager))
+        load.rate(min(_WARM_UP, seconds))
+        with _Watch(pids) as watch:
+            rate, share = _beside(load, seconds, name, endpoint)
+        baseline, _ = _beside(load, seconds, "burn", f"{min(share, 1.0):.3f}")
+        left = load.finish()
+        return Finding(
+            name,
+            rate,
+            baseline,
+            share,
+            watch.grown / 2**20,
+            left,
+            tuple(load.failed[:5]),
+            dict(manager.statistics().dropped),
+        )
+
+
+def _beside(load: Load, seconds: float, name: str, target: str) -> tuple[float, float]:
+    """Return honest jobs a second beside an attacker, and the attacker's share of a core."""
+    with python("benchmarks.attacks.child", name, target) as attacker:
+        attacker.hear()
+        load.rate(min(_WARM_UP, seconds))
+        cpu, clock = attacker.cpu(), time.perf_counter()
+        rate = load.rate(seconds)
+        return rate, (attacker.cpu() - cpu) / (time.perf_counter() - clock)
+
+
+class _Watch:
+    """Looks at the memory of processes during a ``with`` block."""
+
+    def __init__(self, pids: list[int]) -> None:
+        self._before = {pid: memory_of(pid) for pid in pids}
+        self.grown = 0
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._look, daemon=True)
+
+    def __enter__(self) -> _Watch:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def _look(self) -> None:
+        while not self._over.wait(0.02):
+            for pid, before in self._before.items():
+                with contextlib.suppress(OSError):
+                    self.grown = max(self.grown, memory_of(pid) - before)
