@@ -52,12 +52,12 @@ class Rng(Protocol):
 def any_worker(jobs: Jobs, offers: Sequence[Offer]) -> Sequence[Offer]:
     """Ask as few workers as can take all: the fewest messages, no fairness."""
     chosen: list[Offer] = []
-    room = 0
+    capacity = 0
     for offer in offers:
-        if room >= jobs.count:
+        if capacity >= jobs.count:
             break
         chosen.append(offer)
-        room += offer.room
+        capacity += offer.room
     return chosen
 
 

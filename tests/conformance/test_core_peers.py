@@ -36,7 +36,7 @@ SOME = (
     "worker/plain-handshake",
     "worker/what-is-not-for-it",
     "worker/turns",
-    "worker/woken-without-room",
+    "worker/woken-without-capacity",
     "worker/garbage",
 )
 CORE = [case for testee in ("manager", "worker") for case in cases_for(testee, ["core"])]

@@ -82,7 +82,7 @@ def example_report(**tables: list[Mapping[str, Any]]) -> ReportData:
         "bad_lines": [row("bad_lines", file="w1.jsonl", reason="torn", lines=1, example="{")],
         "missing_nodes": [row("missing_nodes", node="m2", epoch=1, messages=11)],
         "violations": [
-            row("violations", violation="v1", name="no stale result", says="a result is accepted",
+            row("violations", violation="v1", name="no stale result", text="a result is accepted",
                 detail=EVIL, certain=True, node="m", epoch=1, owner="m", owner_epoch=1, job=7,
                 time=BEGIN + 4000)
         ],

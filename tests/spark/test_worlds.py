@@ -110,7 +110,7 @@ def test_each_violation_has_its_story(tables):
     violations, story = tables.read("violations"), tables.read("violation_events")
     events = tables.read("events")
 
-    assert violations.where(F.col("says").isNull()).count() == 0
+    assert violations.where(F.col("text").isNull()).count() == 0
     told = story.groupBy("violation").agg(F.count("*").alias("lines"), F.max("place").alias("last"))
     whole = violations.join(told, "violation", "left")
     assert whole.where((F.col("lines") != F.size("events")) | F.col("lines").isNull()).count() == 0

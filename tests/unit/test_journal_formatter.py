@@ -37,7 +37,7 @@ from wmp.events import (
 )
 from wmp.journal.formatter import JournalFormatter
 from wmp.journal.header import JournalHeader
-from wmp.journal.json_fragments import TOLD
+from wmp.journal.json_fragments import WRITTEN_FIELDS
 from wmp.journal.reader import whole
 from wmp.journal.schema import LINES, name_of_file, name_of_peer, what_is_wrong
 from wmp.message import Columns, Command, Field, Kind, Message, Outcome
@@ -176,7 +176,7 @@ def test_the_line_of_a_message_has_its_head_route_and_columns(formatter):
 def test_every_field_of_a_head_is_written():
     known = {value for name, value in vars(Field).items() if name.isupper()}
 
-    assert known == TOLD
+    assert known == WRITTEN_FIELDS
 
 
 def test_a_device_writes_the_whole_route_of_a_message(formatter):

@@ -350,9 +350,9 @@ class Worker(AsyncServer[WorkerSettings]):
         acknowledge. A manager that ends in peace answers all of them first."""
         machine = self._machine
         assert machine is not None
-        says = machine.statistics()
-        return bool(says.unacknowledged) or any(
-            row.held or row.locks for row in says.managers if row.link == link
+        statistics = machine.statistics()
+        return bool(statistics.unacknowledged) or any(
+            row.held or row.locks for row in statistics.managers if row.link == link
         )
 
     # -- signals ----------------------------------------------------------------------------

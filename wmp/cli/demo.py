@@ -28,7 +28,7 @@ from wmp.cli.entry_point import (
 from wmp.cli.options import VERBOSE, ProgramCommand, verbose
 from wmp.cli.options import journal as journal_flag
 from wmp.cli.progress import ProgressBar
-from wmp.cli.report import make, pipeline, say
+from wmp.cli.report import make, pipeline, print_outcome
 from wmp.errors import ConfigError
 from wmp.runtime.journal import Journal
 
@@ -144,7 +144,7 @@ def demo(
     if report is not None and journal is not None:
         made = make((journal,), report, quiet=quiet)
         if made.result.violations or not quiet:
-            say(made)
+            print_outcome(made)
         if made.result.violations:
             code = FAILED
     return code

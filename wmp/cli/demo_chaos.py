@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from attrs import define, field
 
-from wmp.cli.demo_processes import DemoProcess, Word
+from wmp.cli.demo_processes import ChildMessage, DemoProcess
 from wmp.cli.demo_runner import SLOTS, DemoRunner
 from wmp.errors import ConfigError
 
@@ -84,19 +84,19 @@ class Chaos(DemoRunner):
                 f"{total} files are too few to kill {everybody} processes: "
                 f"set --files to {_BETWEEN * everybody} at least, or lower --workers"
             )
-        self._say(f"starting 2 managers, 1 device, {self.count} workers; seed {self.seed}")
+        self._print(f"starting 2 managers, 1 device, {self.count} workers; seed {self.seed}")
         self._bound = {child.label: place for child, place in self._start().items()}
         self._there = {
             child.label: child for child in self.children.all if child.label in self.labels
         }
         plan = deque(self._plan(rounds))
-        self._say(f"{total} files; each of {everybody} processes will be killed {rounds} times")
+        self._print(f"{total} files; each of {everybody} processes will be killed {rounds} times")
         begin = time.monotonic()
         for index, manager in enumerate(self.managers):
             self._give(manager, set(range(total)[index :: len(self.managers)]))
         kills = len(plan)
         while len(self.seen) < total or self._counting or self._gone_at:
-            self._take(*self._hear())
+            self._take(*self._receive())
             self.seconds = time.monotonic() - begin
             if len(self.seen) == total:
                 continue
@@ -126,30 +126,30 @@ class Chaos(DemoRunner):
         self._gone_at[label] = time.monotonic()
         child.kill()
         self.killed[label] += 1
-        self._say(f"{len(self.seen) / len(self.names):4.0%}  {label} was killed (SIGKILL)")
+        self._print(f"{len(self.seen) / len(self.names):4.0%}  {label} was killed (SIGKILL)")
 
-    def _take(self, child: DemoProcess, word: Word) -> None:
+    def _take(self, child: DemoProcess, message: ChildMessage) -> None:
         """Take the message of a child."""
         label = child.label
-        if "done" in word:
-            self._note(word)
-            rows: list[list[Any]] = [*word["done"], *word["failed"]]
+        if "done" in message:
+            self._note(message)
+            rows: list[list[Any]] = [*message["done"], *message["failed"]]
             self._given[label].difference_update(row[0] for row in rows)
-        elif "requeued" in word:
-            self.requeued.update(word["requeued"])
-            self.dropped.update(word["dropped"])
+        elif "requeued" in message:
+            self.requeued.update(message["requeued"])
+            self.dropped.update(message["dropped"])
             self._counting.discard(label)
-        elif "ended" in word:
+        elif "ended" in message:
             # All messages of the killed process have been read.
             bind = {"bind": self._bound[label]} if label in self._bound else {}
             self.children.again(child, **bind)
-        elif "bound" in word or "started" in word:
+        elif "bound" in message or "started" in message:
             self._there[label] = child
             away = time.monotonic() - self._gone_at.pop(label)
             self.back[label] = max(away, self.back.get(label, 0.0))
             left = self._given.get(label)
             again = f", {len(left)} jobs submitted again" if left else ""
-            self._say(f"{'':4}  {label} is back after {away:.1f} s{again}")
+            self._print(f"{'':4}  {label} is back after {away:.1f} s{again}")
             if left is not None:
                 self.resubmitted[label] += len(left)
                 self._give(child, left)
@@ -158,4 +158,4 @@ class Chaos(DemoRunner):
         """Hand files to a manager."""
         self._given[manager.label] = files
         self._counting.add(manager.label)
-        manager.tell(files=[(index, self.names[index]) for index in sorted(files)])
+        manager.send(files=[(index, self.names[index]) for index in sorted(files)])

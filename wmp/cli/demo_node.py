@@ -63,10 +63,10 @@ def main() -> NoReturn:
 
 
 def _orders() -> Iterator[dict[str, Any]]:
-    """Yield what the parent says."""
+    """Yield the messages of the parent."""
     for line in sys.stdin:
         if not line.endswith("\n"):
-            break  # The parent was interrupted in the middle of a word.
+            break  # The parent was interrupted in the middle of a line.
         yield json.loads(line)
     # From here on this process owes nothing to anybody.
     timer = threading.Timer(_PATIENCE, os._exit, (1,))
@@ -74,8 +74,8 @@ def _orders() -> Iterator[dict[str, Any]]:
     timer.start()
 
 
-def _say(**words: Any) -> None:
-    line = memoryview(json.dumps(words).encode() + b"\n")
+def _report(**fields: Any) -> None:
+    line = memoryview(json.dumps(fields).encode() + b"\n")
     # If the parent has gone, the end of stdin ends this process. Nothing is buffered: Python
     # would report at its end that the buffer could not be written.
     with _lock, contextlib.suppress(BrokenPipeError):
@@ -96,11 +96,11 @@ def _manage(config: dict[str, Any], orders: Iterator[dict[str, Any]]) -> None:
         )
     )
     try:
-        _say(bound=manager.endpoints[0])
+        _report(bound=manager.endpoints[0])
         for order in orders:
             if "meet" in order:
                 manager.wait_for_workers(order["meet"], role=ROLE, timeout=_START)
-                _say(met=order["meet"])
+                _report(met=order["meet"])
             else:
                 args = (manager, order["files"])
                 threading.Thread(target=_spread, args=args, daemon=True).start()
@@ -150,10 +150,10 @@ def _spread(manager: Manager, files: list[tuple[int, str]]) -> None:
                 done.append([index, *job.result()])
             else:
                 failed.append([index, str(error)])
-        _say(done=done, failed=failed)
+        _report(done=done, failed=failed)
     with contextlib.suppress(ClosedError):
         statistics = manager.statistics()
-        _say(requeued=dict(statistics.requeued), dropped=dict(statistics.dropped))
+        _report(requeued=dict(statistics.requeued), dropped=dict(statistics.dropped))
 
 
 def _pass_on(config: dict[str, Any], orders: Iterator[dict[str, Any]]) -> None:
@@ -167,7 +167,7 @@ def _pass_on(config: dict[str, Any], orders: Iterator[dict[str, Any]]) -> None:
         )
     )
     with device:
-        _say(bound=device.endpoints[0])
+        _report(bound=device.endpoints[0])
         for _ in orders:
             pass
 
@@ -178,7 +178,7 @@ def _work(config: dict[str, Any], orders: Iterator[dict[str, Any]]) -> None:
     def handle(data: bytes, job: RunningJob) -> list[Any]:
         if still.is_set():
             # The parent asked for a worker to kill while it has a job.
-            _say(holding=job.id)
+            _report(holding=job.id)
             threading.Event().wait()
         time.sleep(config["pause"])
         return [*count(data), config["label"], job.attempt]
@@ -195,7 +195,7 @@ def _work(config: dict[str, Any], orders: Iterator[dict[str, Any]]) -> None:
     )
     worker.start()
     try:
-        _say(started=os.getpid())
+        _report(started=os.getpid())
         for _ in orders:
             still.set()
     finally:

@@ -17,12 +17,12 @@ from typing import Any, Final
 import wmp
 from wmp.errors import WMPError
 
-__all__ = ["DemoProcess", "DemoProcesses", "Word"]
+__all__ = ["ChildMessage", "DemoProcess", "DemoProcesses"]
 
 _PATIENCE: Final = 4.0
 """Seconds for all children to end by themselves."""
 
-Word = dict[str, Any]
+ChildMessage = dict[str, Any]
 """A message of a child: one line of JSON."""
 
 
@@ -43,13 +43,13 @@ class DemoProcess:
             # Out of reach of the terminal's Ctrl-C, which is for the parent.
             start_new_session=True,
         )
-        self.tell(part=part, config=config, verbose=verbose)
+        self.send(part=part, config=config, verbose=verbose)
 
-    def tell(self, **words: Any) -> None:
-        """Say something to it; one that is dead does not listen."""
+    def send(self, **fields: Any) -> None:
+        """Send the child one line of JSON. Nothing happens if the child is dead."""
         assert self.process.stdin is not None
         with contextlib.suppress(OSError):
-            self.process.stdin.write(json.dumps(words) + "\n")
+            self.process.stdin.write(json.dumps(fields) + "\n")
             self.process.stdin.flush()
 
     def kill(self) -> None:
@@ -65,7 +65,7 @@ class DemoProcesses:
         self.all: list[DemoProcess] = []
         self._verbose = verbose
         self._journal = journal
-        self._heard: SimpleQueue[tuple[DemoProcess, Word | None]] = SimpleQueue()
+        self._received: SimpleQueue[tuple[DemoProcess, ChildMessage | None]] = SimpleQueue()
         self._threads: list[threading.Thread] = []
 
     def __enter__(self) -> DemoProcesses:
@@ -92,14 +92,14 @@ class DemoProcesses:
         assert child.process.stdout is not None
         with contextlib.suppress(ValueError):  # A line cut short by its end.
             for line in child.process.stdout:
-                self._heard.put((child, json.loads(line)))
-        self._heard.put((child, None))
+                self._received.put((child, json.loads(line)))
+        self._received.put((child, None))
 
     def again(self, child: DemoProcess, **config: Any) -> DemoProcess:
         """Start one that was killed again, as it was but for ``config``."""
         return self.start(child.part, **{**child.config, **config})
 
-    def hear(self, timeout: float) -> tuple[DemoProcess, Word] | None:
+    def receive(self, timeout: float) -> tuple[DemoProcess, ChildMessage] | None:
         """Return the next message, None if none comes within ``timeout`` seconds.
 
         The last message of a child that was killed is ``{"ended": exit code}``.
@@ -110,11 +110,11 @@ class DemoProcesses:
         until = time.monotonic() + timeout
         while True:
             try:
-                child, word = self._heard.get(timeout=max(0.0, until - time.monotonic()))
+                child, message = self._received.get(timeout=max(0.0, until - time.monotonic()))
             except Empty:
                 return None
-            if word is not None:
-                return child, word
+            if message is not None:
+                return child, message
             code = child.process.wait()
             if not child.killed:
                 raise WMPError(

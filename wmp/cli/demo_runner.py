@@ -12,7 +12,7 @@ from typing import Any, Final
 from attrs import define, field
 
 from wmp.cli.demo_node import count
-from wmp.cli.demo_processes import DemoProcess, DemoProcesses, Word
+from wmp.cli.demo_processes import ChildMessage, DemoProcess, DemoProcesses
 from wmp.cli.progress import ProgressBar
 from wmp.errors import ConfigError, WMPError
 
@@ -99,43 +99,43 @@ class DemoRunner:
         Raises:
             WMPError: A process ended unexpectedly, or there was no progress for too long.
         """
-        self._say(f"starting 2 managers, 1 device, {self.count} workers")
+        self._print(f"starting 2 managers, 1 device, {self.count} workers")
         self._start()
-        self._say(
+        self._print(
             f"{len(self.names)} files for {self.count} workers of {SLOTS} slots: "
             f"{len(self.workers[::2])} connected to the managers, "
             f"{len(self.workers[1::2])} through the device"
         )
         victim = self.workers[1] if self.kill else None
         if victim is not None and len(self.names) < _FEW:
-            victim.tell(stand="still")
+            victim.send(stand="still")
         begin = time.monotonic()
         for index, manager in enumerate(self.managers):
-            manager.tell(files=list(enumerate(self.names))[index :: len(self.managers)])
+            manager.send(files=list(enumerate(self.names))[index :: len(self.managers)])
         waiting = set(self.managers)
         asked, quarter = len(self.names) < _FEW, 1
         while waiting:
-            child, word = self._hear()
-            if "done" in word:
-                self._note(word)
+            child, message = self._receive()
+            if "done" in message:
+                self._note(message)
                 self.seconds = time.monotonic() - begin
                 part = len(self.seen) / len(self.names)
                 if victim is not None and not asked and part >= _KILL_AT:
                     asked = True
-                    victim.tell(stand="still")
+                    victim.send(stand="still")
                 while part * 4 >= quarter:
                     if self.bar is not None and not self.bar.live:
-                        self._say(f"{quarter * 25} % after {self.seconds:.1f} s")
+                        self._print(f"{quarter * 25} % after {self.seconds:.1f} s")
                     quarter += 1
-            elif "requeued" in word:
-                self.requeued.update(word["requeued"])
-                self.dropped.update(word["dropped"])
+            elif "requeued" in message:
+                self.requeued.update(message["requeued"])
+                self.dropped.update(message["dropped"])
                 waiting.discard(child)
-            elif "holding" in word and self.victim is None:
+            elif "holding" in message and self.victim is None:
                 child.kill()
-                self.victim, self.held = child, word["holding"]
+                self.victim, self.held = child, message["holding"]
                 self.killed_at = len(self.seen) / len(self.names)
-                self._say(
+                self._print(
                     f"{child.label} was killed (SIGKILL) while it ran job {self.held}, "
                     f"{self.killed_at:.0%} done"
                 )
@@ -177,22 +177,22 @@ class DemoRunner:
             )
         self._gather(self.workers, "started")
         for child in self.managers:
-            child.tell(meet=self.count)
+            child.send(meet=self.count)
         self._gather(self.managers, "met")
         return bound
 
-    def _gather(self, children: Iterable[DemoProcess], word: str) -> dict[DemoProcess, Any]:
+    def _gather(self, children: Iterable[DemoProcess], key: str) -> dict[DemoProcess, Any]:
         """Wait for a message of each child."""
-        said: dict[DemoProcess, Any] = {}
+        received: dict[DemoProcess, Any] = {}
         children = set(children)
-        while said.keys() != children:
-            child, heard = self._hear()
-            if child in children and word in heard:
-                said[child] = heard[word]
-        return said
+        while received.keys() != children:
+            child, message = self._receive()
+            if child in children and key in message:
+                received[child] = message[key]
+        return received
 
-    def _hear(self) -> tuple[DemoProcess, Word]:
-        while (heard := self.children.hear(0.0 if self._unchecked else _STALL)) is None:
+    def _receive(self) -> tuple[DemoProcess, ChildMessage]:
+        while (received := self.children.receive(0.0 if self._unchecked else _STALL)) is None:
             if self._unchecked:
                 # Comparing must not delay messages: it is done in between.
                 self._check()
@@ -201,22 +201,22 @@ class DemoRunner:
                 f"no progress for {_STALL:g} s: {len(self.seen)} of {len(self.names)} "
                 "results have come; --verbose shows more"
             )
-        return heard
+        return received
 
-    def _note(self, word: Word) -> None:
+    def _note(self, message: ChildMessage) -> None:
         """Take results as they come."""
-        for index, words, digest, label, attempt in word["done"]:
+        for index, words, digest, label, attempt in message["done"]:
             self.seen[index] += 1
             self.done[label] += 1
             self.again += attempt > 1
             if self.seen[index] > 1:
                 self.wrong.append(f"{self.names[index]}: received a second result")
             self._unchecked.append((self.names[index], [words, digest]))
-        for index, text in word["failed"]:
+        for index, text in message["failed"]:
             self.seen[index] += 1
             self.wrong.append(f"{self.names[index]}: {text}")
         if self.bar is not None:
-            self.bar.advance(len(word["done"]) + len(word["failed"]))
+            self.bar.advance(len(message["done"]) + len(message["failed"]))
 
     def _check(self) -> None:
         """Compare one result with the value computed here."""
@@ -229,7 +229,7 @@ class DemoRunner:
         else:
             self.wrong.append(f"{name}: received {came}, expected {expected}")
 
-    def _say(self, text: str) -> None:
+    def _print(self, text: str) -> None:
         if self.bar is not None:
             self.bar.print(f"{text}\n".encode())
             self.bar.flush()

@@ -202,11 +202,11 @@ class _Watch:
         self._next = 0.0
         self._since: float | None = None
         """Since when there has been no worker."""
-        self._said = False
+        self._warned = False
 
     def served(self) -> None:
         """Note that a worker did a job."""
-        self._since, self._said = None, False
+        self._since, self._warned = None, False
 
     def look(self) -> None:
         """Check for workers while a job waits.
@@ -225,9 +225,9 @@ class _Watch:
         if self._since is None:
             self._since = now
         late = now - self._since >= self._wait
-        if not late and (self._said or now - self._since < _LONELY):
+        if not late and (self._warned or now - self._since < _LONELY):
             return
-        self._said = True
+        self._warned = True
         where = self._manager.endpoints[0]
         others = sorted({role for worker in workers for role in worker.roles})
         seen = f" (connected workers offer {', '.join(others)})" if others else ""
@@ -253,7 +253,7 @@ class _Printer:
         self.know = bar.know
 
     def show(self, item: Item) -> bool:
-        """Print how an item ended; tell whether it ended well."""
+        """Print how an item ended; return whether it ended well."""
         error, result = item.error, b""
         if item.job is not None:
             raised = item.job.exception()

@@ -16,7 +16,7 @@ from wmp.cli.options import ProgramCommand
 from wmp.cli.progress import ProgressBar
 from wmp.errors import ConfigError
 
-__all__ = ["make", "pipeline", "report", "say"]
+__all__ = ["make", "pipeline", "print_outcome", "report"]
 
 
 class _Result(Protocol):
@@ -93,7 +93,7 @@ def report(
     if follow:
         return _follow(journals, out, master, idle, as_json, quiet)
     made = make(journals, out, master=master, quiet=quiet)
-    say(made, as_json=as_json)
+    print_outcome(made, as_json=as_json)
     return FAILED if made.result.violations else 0
 
 
@@ -144,7 +144,7 @@ def _follow(
     if last is None:
         return 0
     if not as_json:
-        say(last)
+        print_outcome(last)
     return FAILED if last.result.violations else 0
 
 
@@ -180,7 +180,7 @@ class _Steps:
         self._done = done
 
 
-def say(made: _Report, *, as_json: bool = False) -> None:
+def print_outcome(made: _Report, *, as_json: bool = False) -> None:
     """Print the outcome of a report."""
     if as_json:
         print(_as_json(made))

@@ -26,7 +26,7 @@ from wmp.runtime.checks import check_seconds
 from wmp.runtime.command import CommandHandler
 from wmp.runtime.executors import KINDS
 from wmp.runtime.handlers import Handler
-from wmp.runtime.signals import heard
+from wmp.runtime.signals import caught
 from wmp.runtime.threads import ThreadEnded, start_thread
 
 __all__ = ["worker"]
@@ -34,7 +34,7 @@ __all__ = ["worker"]
 _PROGRAM: Final = "wmp"
 
 _DRAIN_TIMEOUT: Final = 60.0
-"""Seconds that jobs under way have after the first signal, unless a flag says otherwise."""
+"""Seconds that jobs under way have after the first signal, unless a flag sets another time."""
 
 _OWN: Final = (
     "role",
@@ -326,15 +326,15 @@ def _serve(
             "start a manager there, or wait longer with --wait"
         )
     if late:
-        return SIGNALLED + heard[-1]
-    if len(heard) < 2:
+        return SIGNALLED + caught[-1]
+    if len(caught) < 2:
         return 0
     # A second signal stopped the worker at once; a log line has reported the lost jobs.
     try:
         left = made.statistics()
     except ClosedError:
         return 0  # it had not begun
-    return SIGNALLED + heard[-1] if left.held or left.unacknowledged else 0
+    return SIGNALLED + caught[-1] if left.held or left.unacknowledged else 0
 
 
 async def _run(made: aio.Worker, lookout: _Lookout, drain_timeout: float | None) -> None:

@@ -96,7 +96,7 @@ class Live:
         """Start the testee for a case and play the case; after a failure play it again more slowly.
 
         On a busy machine an answer may come late without breaking a rule. A failure counts when the
-        slower pace rules this out.
+        slower play rules this out.
 
         Raises:
             OSError: The testee cannot be run.
@@ -112,8 +112,8 @@ class Live:
         """The same testee with a slower unit; a testee that runs already keeps its unit."""
         if self.command is None:
             return self
-        pace = max(self.own_unit, min(_SURE, _SLOWER * self.own_unit))
-        return evolve(self, unit=pace)
+        unit = max(self.own_unit, min(_SURE, _SLOWER * self.own_unit))
+        return evolve(self, unit=unit)
 
     def _play_once(self, case: Case) -> CaseResult:
         try:

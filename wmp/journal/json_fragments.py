@@ -18,7 +18,7 @@ from wmp.message import Command, Field, Frame
 __all__ = [
     "REMEMBERED",
     "TEXT",
-    "TOLD",
+    "WRITTEN_FIELDS",
     "Heads",
     "array",
     "array_of_texts",
@@ -136,7 +136,7 @@ _PEERS: Final[Mapping[int, tuple[str, str]]] = {
 }
 """Fields that make two columns: an identity and an epoch."""
 
-TOLD: Final = _NAMES.keys() | _PEERS.keys()
+WRITTEN_FIELDS: Final = _NAMES.keys() | _PEERS.keys()
 """Keys of the fields that lines hold; applications' own are left out."""
 
 _Make = Callable[[Any], str]

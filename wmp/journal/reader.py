@@ -96,7 +96,7 @@ class Reader:
     """Reads segments, and counts."""
 
     progress: Callable[[int], object] | None = None
-    """Told of every so many bytes that were read."""
+    """Called after every so many bytes that were read."""
     lines: int = 0
     """Lines that were read and are lines of the schema."""
     bad: Counter[str] = field(factory=Counter)
@@ -108,18 +108,18 @@ class Reader:
         Raises:
             ConfigError: The segment cannot be read, or its schema has an unknown version.
         """
-        said = done = 0
+        reported = done = 0
         for text, ended in _split(segment):
             done += len(text)
-            if done - said > 1 << 20 and self.progress is not None:
-                self.progress(done - said)
-                said = done
+            if done - reported > 1 << 20 and self.progress is not None:
+                self.progress(done - reported)
+                reported = done
             line = self._parse(segment, text, ended)
             if line is not None:
                 self.lines += 1
                 yield line
         if self.progress is not None:
-            self.progress(done - said)
+            self.progress(done - reported)
 
     def _parse(self, segment: Path, text: bytes, ended: bool) -> Line | None:
         if len(text) > _LONGEST:

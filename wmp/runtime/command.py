@@ -125,8 +125,8 @@ class CommandHandler:
         if code < 0:
             with contextlib.suppress(ValueError):
                 how = f"killed by {signal.Signals(-code).name}"
-        said = stderr[-_STDERR:].decode("utf-8", "replace").strip()
-        return f"{shlex.join(self.argv)}: {how}" + (f": {said}" if said else "")
+        text = stderr[-_STDERR:].decode("utf-8", "replace").strip()
+        return f"{shlex.join(self.argv)}: {how}" + (f": {text}" if text else "")
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:

@@ -14,12 +14,12 @@ from types import FrameType
 from wmp.runtime.checks import check_descriptors
 from wmp.runtime.threads import FailedCall, ThreadEnded, start_thread
 
-__all__ = ["caught_signals", "heard", "on_signals"]
+__all__ = ["caught", "caught_signals", "on_signals"]
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
-heard: list[int] = []
-"""Numbers of the signals caught so far: a program tells by the last one how it was ended."""
+caught: list[int] = []
+"""Numbers of the signals caught so far: a program finds by the last one how it was ended."""
 
 
 @contextlib.contextmanager
@@ -44,7 +44,7 @@ def caught_signals(act: Callable[[], object], failed: FailedCall | None = None) 
         def listen() -> None:
             while number := ours.recv(1):
                 if number[0] in _SIGNALS:
-                    heard.append(number[0])
+                    caught.append(number[0])
                     act()
                 elif others != -1:
                     with contextlib.suppress(OSError):  # It is full, or gone.
@@ -60,12 +60,12 @@ def caught_signals(act: Callable[[], object], failed: FailedCall | None = None) 
 
         listener = start_thread(listen, "wmp-signals", failed=ended)
 
-        def caught(number: int, frame: FrameType | None) -> None:
+        def handle(number: int, frame: FrameType | None) -> None:
             if listener is None or deaf:  # No thread was to be had: late is better than never.
-                heard.append(number)
+                caught.append(number)
                 act()
 
-        before = {number: signal.signal(number, caught) for number in _SIGNALS}
+        before = {number: signal.signal(number, handle) for number in _SIGNALS}
         try:
             yield
         finally:
@@ -83,9 +83,9 @@ def on_signals(act: Callable[[], object], failed: FailedCall | None = None) -> I
     """Have ``act()`` called on the running loop at SIGTERM and SIGINT."""
     loop = asyncio.get_running_loop()
 
-    def caught() -> None:
+    def act_on_loop() -> None:
         with contextlib.suppress(RuntimeError):  # The loop may have closed just now.
             loop.call_soon_threadsafe(act)
 
-    with caught_signals(caught, failed):
+    with caught_signals(act_on_loop, failed):
         yield

@@ -45,13 +45,13 @@ def _is_bad() -> Column:
             absent = reduce(or_, (_line(name).isNull() for name in needed))
             missing.append((_line("what") == what) & absent)
     version = _line("v")
-    says = F.concat(
+    reason = F.concat(
         F.lit(f"{UNKNOWN_VERSION}: "), version.cast("string"), F.lit(" in "), "file",
         F.lit(f"; this release reads version {VERSION}: use the release that wrote the journal"),
     )  # fmt: skip
     return (
         F.when(version.isNull(), True)
-        .when(version != VERSION, F.raise_error(says).cast("boolean"))
+        .when(version != VERSION, F.raise_error(reason).cast("boolean"))
         .otherwise(_line(CORRUPT).isNotNull() | reduce(or_, missing))
     )
 

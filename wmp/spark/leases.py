@@ -75,10 +75,10 @@ def _silences(events: DataFrame, rows: DataFrame) -> DataFrame:
     """
     pair = ["node", "epoch", "other", "other_epoch"]
     order = Window.partitionBy(*pair).orderBy("n")
-    heard = rows.where((F.col("what") == "received") & F.coalesce("mine", F.lit(True)))
+    received = rows.where((F.col("what") == "received") & F.coalesce("mine", F.lit(True)))
     due = F.col("at") + F.coalesce("expire", F.lit(_NOBODY.expire)) * 1_000_000
     gaps = (
-        heard.select(*pair, "n", due.cast("bigint").alias("due"), "expire",
+        received.select(*pair, "n", due.cast("bigint").alias("due"), "expire",
                      F.lead("n").over(order).alias("next_n"),
                      (F.lead("at").over(order) - _WAITED).alias("until"))
         .where(F.col("due") < F.col("until"))
@@ -140,7 +140,7 @@ def _observe(observer: Observer, settings: ManagerSettings, row: tuple[Any, ...]
     (_, _, other, _, at, what, command, other_epoch, mine, session, number, ack, ids, attempts,
      outcomes, _) = row  # fmt: skip
     if what == "note" or what == "tick":
-        # A note says why leases are over. Only silence is a cause without a message: the observer
+        # A note names why leases are over. Only silence is a cause without a message: the observer
         # finds it by the clock.
         observer.manager_did(settings, Ticked(), (), at)
         return

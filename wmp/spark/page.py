@@ -216,8 +216,8 @@ def _workers(data: ReportData, nodes: _Nodes) -> _List:
         one[1] += row["length"] * row["have"]
         one[2] = row["have"]
     rows = []
-    for (worker, epoch, resource), (busy, room, have) in sorted(sums.items()):
-        share = busy / room if room else 0.0
+    for (worker, epoch, resource), (busy, available, have) in sorted(sums.items()):
+        share = busy / available if available else 0.0
         taken = _Cell(f"{share:.1%}", share=min(share, 1.0))
         rows.append((_name_at(nodes, worker, epoch), resource, taken, amount(have)))
     return _List(("worker", "resource", "taken", "has"), rows, left=3)

@@ -75,8 +75,8 @@ def read_report_data(where: Path, sources: Iterable[str] = ()) -> ReportData:
     tables["latency"] = _rows(_table(where, "latency", pc.field("by") == "all"))
     found = _table(where, "violations").drop_columns(["events"])
     names = {
-        (row["name"], row["says"], row["certain"]): row["name_count"]
-        for row in found.group_by(["name", "says", "certain"])
+        (row["name"], row["text"], row["certain"]): row["name_count"]
+        for row in found.group_by(["name", "text", "certain"])
         .aggregate([("name", "count")])
         .to_pylist()
     }

@@ -304,7 +304,7 @@ TABLES: Final[Mapping[str, Table]] = {
             "one violation of a rule or an invariant",
             _c("violation", "string", "its key"),
             _c("name", "string", "name of the invariant, or number of the rule"),
-            _c("says", "string", "text of the rule or invariant"),
+            _c("text", "string", "text of the rule or invariant"),
             _c("detail", "string", "what was observed"),
             _c("certain", "boolean", "false: gaps in the journals may explain the violation"),
             *_PROCESS,

@@ -30,7 +30,10 @@ NUMBERS: Final[Mapping[str, Mapping[str, tuple[str, str]]]] = {
         "clock error": ("max(clock_error)", "µs by which the common clock may be wrong"),
     },
     "missing_nodes": {
-        "nodes missing": ("count(*)", "processes that others tell of and that left no journal"),
+        "nodes missing": (
+            "count(*)",
+            "processes that other journals name and that left no journal",
+        ),
     },
     "bad_lines": {"bad lines": ("sum(lines)", "lines that could not be read")},
     "jobs": {

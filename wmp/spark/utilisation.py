@@ -57,7 +57,7 @@ def utilisation(spans: DataFrame, nodes: DataFrame, length: int) -> DataFrame:
     joined = lives.join(taken, ["node", "epoch", "resource", "part"], "left").withColumn(
         "busy", F.coalesce("busy", F.lit(0).cast("bigint"))
     )
-    room = F.col("overlap") * F.col("have")
+    available = F.col("overlap") * F.col("have")
     return joined.select(
         F.col("node").alias("worker"),
         F.col("epoch").alias("worker_epoch"),
@@ -66,7 +66,7 @@ def utilisation(spans: DataFrame, nodes: DataFrame, length: int) -> DataFrame:
         F.col("overlap").alias("length"),
         "have",
         "busy",
-        F.when(room > 0, F.col("busy") / room).alias("share"),
+        F.when(available > 0, F.col("busy") / available).alias("share"),
     )
 
 

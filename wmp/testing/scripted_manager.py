@@ -106,23 +106,27 @@ class ScriptedManager(ScriptedPeer):
         columns = Columns(list(ids), [attempt] * len(ids), left=left, payloads=list(payloads))
         fields["needs"] = dict(fields.get("needs", {"slots": 1}))
         owner = self.owner or self.peer
-        return self._say(Command.TAKE, columns, lock=lock, role=role, manager=owner, **fields)
+        return self._send_numbered(
+            Command.TAKE, columns, lock=lock, role=role, manager=owner, **fields
+        )
 
     def no(self, lock: int, **fields: Any) -> list[WorkerAction]:
         """Send NO."""
-        return self._say(Command.NO, lock=lock, **fields)
+        return self._send_numbered(Command.NO, lock=lock, **fields)
 
     def cancel(self, *ids: int, attempt: int = 1, **fields: Any) -> list[WorkerAction]:
         """Send CANCEL."""
         fields["unstarted"] = fields.get("unstarted") or None
         columns = Columns(list(ids), [attempt] * len(ids))
-        return self._say(Command.CANCEL, columns, manager=self.owner or self.peer, **fields)
+        return self._send_numbered(
+            Command.CANCEL, columns, manager=self.owner or self.peer, **fields
+        )
 
     def error(self, code: str, *, to: Path | None = None, **fields: Any) -> list[WorkerAction]:
         """Send ERROR."""
         return self.send(self.compose(Command.ERROR, to=to, code=code, **fields))
 
-    def _say(
+    def _send_numbered(
         self, command: Command, columns: Columns | None = None, **fields: Any
     ) -> list[WorkerAction]:
         """Send a message of the numbered stream, the next unless ``number`` is given."""

@@ -83,8 +83,8 @@ def discovery_goes_everywhere(talk: DeviceTalk) -> None:
 def discovery_from_above(talk: DeviceTalk) -> None:
     """READY and PING from above are of the wrong direction."""
     below, (above,) = talk.joined()
-    room: dict[str, Any] = {"ready": 1, "credit": 1, "roles": ["r"], "resources": {"slots": 1}}
-    commands: dict[Command, dict[str, Any]] = {Command.PING: {}, Command.READY: room}
+    ready: dict[str, Any] = {"ready": 1, "credit": 1, "roles": ["r"], "resources": {"slots": 1}}
+    commands: dict[Command, dict[str, Any]] = {Command.PING: {}, Command.READY: ready}
     for command, fields in commands.items():
         above.send(command, **fields)
         above.error(ErrorCode.DIRECTION, "WMP-10.4")

@@ -305,7 +305,7 @@ def garbage(talk: ManagerTalk) -> None:
     name = talk.submit()
     job = worker.one()
     good = [bytes(frame) for frame in codec.encode(_done(worker, job.id, job.attempt))]
-    room: dict[int | str, Any] = {4: 1, 5: 1, 7: ["still"], 8: {"slots": 1}}
+    ready: dict[int | str, Any] = {4: 1, 5: 1, 7: ["still"], 8: {"slots": 1}}
     for frames in (
         [b""],
         [b"", b"", b""],
@@ -320,7 +320,7 @@ def garbage(talk: ManagerTalk) -> None:
         [b"\x9b\xff\xff\xff\xff\xff\xff\xff\xff"],
         [good[0], *5000 * [b""]],
         [bytes(range(256))],
-        [endless(Message(Command.READY, (), worker.path, room))],
+        [endless(Message(Command.READY, (), worker.path, ready))],
     ):
         worker.raw(*frames)
     talk.settle()

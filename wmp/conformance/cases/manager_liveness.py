@@ -7,15 +7,15 @@ from wmp.conformance.conversations import ManagerTalk
 from wmp.message import Command, ErrorCode
 
 __all__ = [
-    "a_word_is_enough",
     "every_ping_is_answered",
     "goodbye",
     "list_from_before",
     "missing_from_the_list",
     "newer_epoch",
     "older_epoch",
+    "one_message_is_enough",
     "open_give_of_a_lost_route",
-    "pong_says_what_is_remembered",
+    "pong_names_what_is_remembered",
     "silence_gives_a_worker_up",
     "superseded",
     "superseded_by_a_stranger",
@@ -24,7 +24,7 @@ __all__ = [
 
 
 @case("WMP-9.2")
-def pong_says_what_is_remembered(talk: ManagerTalk) -> None:
+def pong_names_what_is_remembered(talk: ManagerTalk) -> None:
     """PONG names the remembered READY, credit and lock, and omits the unknown ones."""
     worker = talk.met()
     pong = worker.ask()
@@ -73,7 +73,7 @@ def silence_gives_a_worker_up(talk: ManagerTalk) -> None:
 
 
 @case("WMP-9.3", "WMP-9.2")
-def a_word_is_enough(talk: ManagerTalk) -> None:
+def one_message_is_enough(talk: ManagerTalk) -> None:
     """Any message within ``expire`` keeps a worker's leases."""
     worker, other = talk.met(), talk.met()
     name = talk.submit()

@@ -8,7 +8,7 @@ from wmp.message import Columns, Command
 
 __all__ = [
     "ack_of_the_future",
-    "acks_are_told",
+    "acks_are_reported",
     "duplicate_is_dropped",
     "forgotten_session",
     "gap_is_asked_for_once",
@@ -63,7 +63,7 @@ def gap_is_asked_for_once(talk: ManagerTalk) -> None:
 
 
 @case("WMP-7.2")
-def acks_are_told(talk: ManagerTalk) -> None:
+def acks_are_reported(talk: ManagerTalk) -> None:
     """Every message of the manager to a worker carries the ack of the worker's messages."""
     worker = talk.met()
     for count in range(1, 4):

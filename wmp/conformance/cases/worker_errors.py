@@ -338,9 +338,9 @@ def command_version_direction(talk: WorkerTalk) -> None:
 
 
 def _for_managers(manager: PlayedManager) -> list[Message]:
-    room: dict[int | str, Any] = {4: 1, 5: 1, 7: ["echo"], 8: {"slots": 1}}
+    ready: dict[int | str, Any] = {4: 1, 5: 1, 7: ["echo"], 8: {"slots": 1}}
     give: dict[int | str, Any] = {7: ["echo"], 11: {"slots": 1}, 12: 1, 13: 1}
-    commands = {Command.READY: room, Command.GIVE: give, Command.PING: {}, Command.BYE: {}}
+    commands = {Command.READY: ready, Command.GIVE: give, Command.PING: {}, Command.BYE: {}}
     return [Message(command, manager.to, manager.path, commands[command]) for command in commands]
 
 

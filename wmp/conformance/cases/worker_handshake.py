@@ -13,6 +13,7 @@ __all__ = [
     "a_manager_that_forgot",
     "a_socket_for_each_manager",
     "answers_follow_the_latest_route",
+    "capacity_that_is_left",
     "fill",
     "jobs_survive_a_route",
     "one_identity",
@@ -21,10 +22,9 @@ __all__ = [
     "plain_handshake",
     "ready_at_first",
     "ready_backs_off",
-    "room_that_is_left",
     "slowly",
     "turns",
-    "woken_without_room",
+    "woken_without_capacity",
 ]
 
 
@@ -147,7 +147,7 @@ def one_number_for_one_ready(talk: WorkerTalk) -> None:
 
 
 @case("WMP-3.9")
-def woken_without_room(talk: WorkerTalk) -> None:
+def woken_without_capacity(talk: WorkerTalk) -> None:
     """Without capacity WAKE gets READY of credit 0 with ``to`` at once, and GIVE later."""
     first, second = talk.met(), talk.met()
     fill(talk, first, 2.0)
@@ -203,7 +203,7 @@ def _next_lock(talk: WorkerTalk, managers: list[PlayedManager]) -> tuple[PlayedM
 
 
 @case("WMP-3.11", slots=2)
-def room_that_is_left(talk: WorkerTalk) -> None:
+def capacity_that_is_left(talk: WorkerTalk) -> None:
     """Capacity left after a TAKE is reported at once, before any DONE of those jobs."""
     manager, _ = talk.met(), talk.met()
     lock = manager.woken(1)

@@ -14,8 +14,8 @@ __all__ = [
     "a_lock_is_its_peers",
     "a_role_without_handler",
     "held_give",
-    "late_take_with_room",
-    "late_take_without_room",
+    "late_take_with_capacity",
+    "late_take_without_capacity",
     "lock_timeout",
     "locks_fit",
     "lost_give",
@@ -31,14 +31,14 @@ __all__ = [
 ]
 
 
-def _all_room(talk: WorkerTalk, manager: PlayedManager) -> OfferedLock:
+def _lock_everything(talk: WorkerTalk, manager: PlayedManager) -> OfferedLock:
     """Take one lock over the whole capacity."""
     lock = manager.woken(64)
     talk.settle()
     return lock
 
 
-def _no_room_for(talk: WorkerTalk, manager: PlayedManager, rule: str = "") -> None:
+def _has_no_capacity_for(talk: WorkerTalk, manager: PlayedManager, rule: str = "") -> None:
     """Send WAKE, and hold that the worker has no capacity."""
     manager.clear()
     manager.wake(1)
@@ -54,7 +54,7 @@ def _no_room_for(talk: WorkerTalk, manager: PlayedManager, rule: str = "") -> No
         talk.unimplemented("the worker has a window, and so always capacity")
 
 
-def _room_for(
+def _has_capacity_for(
     talk: WorkerTalk, manager: PlayedManager, within: float, what: str, rule: str = ""
 ) -> OfferedLock:
     return manager.lock(within + talk.wire.grace, rule, what)
@@ -104,9 +104,9 @@ def window(talk: WorkerTalk) -> None:
 def a_lock_is_its_peers(talk: WorkerTalk) -> None:
     """NO from another manager leaves a lock untouched."""
     first, second = talk.met(), talk.met()
-    lock = _all_room(talk, first)
+    lock = _lock_everything(talk, first)
     second.no(lock.number)
-    _no_room_for(talk, second, "WMP-4.8")
+    _has_no_capacity_for(talk, second, "WMP-4.8")
     jobs = first.take(lock.number, b"still mine")
     answer = first.done_of(jobs[0], rule="WMP-4.8")
     talk.check(answer == b"still mine", f"echo answers {answer!r}")
@@ -133,25 +133,25 @@ def a_job_is_its_owners(talk: WorkerTalk) -> None:
 def take_closes_its_lock(talk: WorkerTalk) -> None:
     """A TAKE closes its lock: the rest of the lock is free at once."""
     first, second = talk.met(), talk.met()
-    lock = _all_room(talk, first)
+    lock = _lock_everything(talk, first)
     if lock.want < 2:
         talk.unimplemented("GIVE wants one of two announced jobs")
     first.take(lock.number, slowly(talk, 3.0), role="slow")
     second.wake(1)
-    _room_for(talk, second, 0.0, "one of two slots is free")
+    _has_capacity_for(talk, second, 0.0, "one of two slots is free")
 
 
 @case("WMP-4.9", slots=2)
 def more_keeps_the_lock(talk: WorkerTalk) -> None:
     """With ``more`` the lock stays open for its rest."""
     first, second = talk.met(), talk.met()
-    lock = _all_room(talk, first)
+    lock = _lock_everything(talk, first)
     if lock.want < 2:
         talk.unimplemented("GIVE wants one of two announced jobs")
     each = 2.0 + 4 * talk.wire.grace
     jobs = first.take(lock.number, slowly(talk, each), role="slow", more=True)
     if lock.locked > 0:
-        _no_room_for(talk, second, "WMP-4.9")
+        _has_no_capacity_for(talk, second, "WMP-4.9")
     began = talk.now
     jobs += first.take(lock.number, slowly(talk, each), role="slow")
     for job in jobs:
@@ -164,20 +164,20 @@ def more_keeps_the_lock(talk: WorkerTalk) -> None:
 def no_releases(talk: WorkerTalk) -> None:
     """NO releases the rest of a lock at once."""
     first, second = talk.met(), talk.met()
-    lock = _all_room(talk, first)
-    _no_room_for(talk, second)
+    lock = _lock_everything(talk, first)
+    _has_no_capacity_for(talk, second)
     first.no(lock.number)
-    _room_for(talk, second, 0.0, "the other manager's lock was released by NO")
+    _has_capacity_for(talk, second, 0.0, "the other manager's lock was released by NO")
 
 
 @case("WMP-4.11")
 def lock_timeout(talk: WorkerTalk) -> None:
     """An unanswered lock is released 5 units after the end of its hold."""
     first, second = talk.met(), talk.met()
-    lock = _all_room(talk, first)
-    _no_room_for(talk, second)
+    lock = _lock_everything(talk, first)
+    _has_no_capacity_for(talk, second)
     first.locks.pop(lock.number)  # the worker must release the lock
-    _room_for(
+    _has_capacity_for(
         talk, second, 5.0 + lock.hold, "the other manager left its lock unanswered for 5 units"
     )
     kept = talk.now - lock.at
@@ -188,10 +188,10 @@ def lock_timeout(talk: WorkerTalk) -> None:
 
 
 @case("WMP-4.12")
-def late_take_with_room(talk: WorkerTalk) -> None:
+def late_take_with_capacity(talk: WorkerTalk) -> None:
     """A TAKE whose lock is gone runs if there is capacity."""
     manager, _ = talk.met(), talk.met()
-    lock = _all_room(talk, manager)
+    lock = _lock_everything(talk, manager)
     manager.no(lock.number)
     (job,) = manager.take(lock.number, b"late")
     answer = manager.done_of(job, rule="WMP-4.12")
@@ -199,7 +199,7 @@ def late_take_with_room(talk: WorkerTalk) -> None:
 
 
 @case("WMP-4.12")
-def late_take_without_room(talk: WorkerTalk) -> None:
+def late_take_without_capacity(talk: WorkerTalk) -> None:
     """A TAKE whose lock is gone is refused, job by job, if there is no capacity."""
     first, second = talk.met(), talk.met()
     lock = second.woken(1)
@@ -315,8 +315,8 @@ def second_manager(talk: WorkerTalk) -> None:
 def lost_give(talk: WorkerTalk) -> None:
     """A lock is released if PONG shows that the manager did not receive the GIVE."""
     first, second = talk.met(), talk.met()
-    lock = _all_room(talk, first)
-    _no_room_for(talk, second)
+    lock = _lock_everything(talk, first)
+    _has_no_capacity_for(talk, second)
     first.locks.pop(lock.number)
     first.last_lock = lock.number - 1
-    _room_for(talk, second, 4.0 + lock.hold, "PONG shows that the GIVE was lost")
+    _has_capacity_for(talk, second, 4.0 + lock.hold, "PONG shows that the GIVE was lost")

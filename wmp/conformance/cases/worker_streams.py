@@ -9,7 +9,7 @@ from wmp.message import Command
 
 __all__ = [
     "ack_of_the_future",
-    "acks_are_told",
+    "acks_are_reported",
     "duplicate_is_dropped",
     "forgotten_session",
     "gap_is_asked_for_once",
@@ -61,7 +61,7 @@ def gap_is_asked_for_once(talk: WorkerTalk) -> None:
 
 
 @case("WMP-7.2")
-def acks_are_told(talk: WorkerTalk) -> None:
+def acks_are_reported(talk: WorkerTalk) -> None:
     """Every message of the worker to a manager carries the ack of the manager's messages."""
     manager, _ = talk.met(), talk.met()
     for _ in range(3):
