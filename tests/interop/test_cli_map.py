@@ -142,6 +142,16 @@ def test_a_missing_worker_ends_the_program_after_the_wait(folder):
         assert "Traceback" not in mapped.stderr
 
 
+def test_a_missing_resource_ends_the_program_after_the_wait(worker):
+    with program(*spread("--need", "gpu=1", "--need", "slots=9", "--wait", "0.5")) as mapped:
+        mapped.feed(b"one\n")
+        assert mapped.ends() == 2
+        assert "no connected worker of the role 'shout' has gpu=1" in mapped.stderr
+        assert "slots=9 (the largest of these workers has slots=" in mapped.stderr
+        assert "wmp worker --role shout --resource gpu=1 --slots 9 " in mapped.stderr
+        assert "wait longer with --wait" in mapped.stderr
+
+
 def test_the_hint_for_a_worker_names_the_flags_for_keys(folder):
     with program("keys", "here") as made:
         assert made.ends() == 0

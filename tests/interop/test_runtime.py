@@ -351,6 +351,33 @@ def test_a_close_that_waits_for_jobs_logs_their_number(caplog: pytest.LogCapture
     assert (running.result(), waiting.result()) == (b"a", b"b")
 
 
+def test_the_status_of_a_job_that_no_worker_can_do_states_the_cause(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("wmp.runtime.unserved_watch._LOOK", 0.02)
+
+    def unserved(job: wmp.Job | wmp.aio.Job) -> str:
+        status = job.status()
+        return status.unserved if status is not None else ""
+
+    with pair({"greeter": bytes.upper}) as manager:
+        job = manager.submit(b"a", role="greter")
+        wait_until(lambda: "did you mean 'greeter'?" in unserved(job))
+        wait_until(lambda: "jobs of role 'greter' wait (1)" in caplog.text)
+        with wmp.Worker(*manager.endpoints, handlers={"greter": bytes.upper}):
+            assert job.result(WAIT) == b"A"
+        assert job.status() is None
+
+    async def main() -> None:
+        async with wmp.aio.Manager() as manager:
+            job = await manager.submit(b"a")
+            while unserved(job) != "no worker is connected":
+                await asyncio.sleep(0)
+            job.cancel()
+
+    asyncio.run(asyncio.wait_for(main(), WAIT))
+
+
 def test_statistics_are_json() -> None:
     with (
         wmp.Manager() as manager,

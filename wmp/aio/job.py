@@ -11,7 +11,7 @@ from attrs import define, field
 
 from wmp.errors import JobCancelled
 from wmp.message import Frame
-from wmp.runtime.submission.results import Ended, Status, result_of
+from wmp.runtime.submission.results import Ended, Status, result_of, with_cause
 from wmp.runtime.submission.submissions import Submissions
 
 __all__ = ["Job"]
@@ -86,8 +86,13 @@ class Job:
         return not self.done() and self._submissions.cancel([self.id])
 
     def status(self) -> Status | None:
-        """Return what the handler reported last, None before its first report."""
-        return None if self._interest is None else self._interest.status
+        """Return the last report of the handler, None before the first report.
+
+        While no connected worker can do the job, ``unserved`` of the status states the cause.
+        """
+        status = None if self._interest is None else self._interest.status
+        find = self._submissions.unserved
+        return status if find is None or self.done() else with_cause(status, find(self.id))
 
     def add_status_callback(self, fn: Callable[[Status], object]) -> None:
         """Have ``fn(status)`` called on the loop at every report of the handler."""

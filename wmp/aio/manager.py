@@ -34,6 +34,7 @@ from wmp.runtime.sockets import Context, Transport
 from wmp.runtime.submission.map_pipeline import MapPipeline, MapSignal, MapWait
 from wmp.runtime.submission.results import Status, pack
 from wmp.runtime.submission.submissions import JobOwner, JobTerms, Submissions
+from wmp.runtime.unserved_watch import UnservedWatch
 
 __all__ = ["CLOSE_TIMEOUT", "IN_FLIGHT", "Manager"]
 
@@ -136,6 +137,7 @@ class Manager(AsyncNode[ManagerSettings]):
         node.on_halt = self._halted
         self._submissions = Submissions(node.inbox.post, max_jobs, codec)
         self._payload_limit = node.transport.payload
+        self._unserved = UnservedWatch(node, self._machine, self._submissions)
 
     # -- life -------------------------------------------------------------------------------
 
@@ -149,6 +151,7 @@ class Manager(AsyncNode[ManagerSettings]):
         self._node.check_open()
         if self._node.driver is None:
             self._node.start(self._machine, submitters=self._submissions)
+            self._unserved.start()
 
     @property
     def endpoints(self) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ from typing import Any
 from wmp.errors import JobCancelled
 from wmp.message import Frame
 from wmp.runtime.portal import Portal
-from wmp.runtime.submission.results import Ended, Status, result_of
+from wmp.runtime.submission.results import Ended, Status, result_of, with_cause
 from wmp.runtime.submission.submissions import Submissions
 
 __all__ = ["Job"]
@@ -67,8 +67,18 @@ class Job(concurrent.futures.Future[Any]):
         return self.done() and isinstance(super().exception(), JobCancelled)
 
     def status(self) -> Status | None:
-        """Return what the handler reported last, None before its first report."""
-        return self._status
+        """Return the last report of the handler, None before the first report.
+
+        While no connected worker can do the job, ``unserved`` of the status states the cause.
+        """
+        find = self._submissions.unserved
+        if find is None or self.done() or not self._portal.opened:
+            return self._status
+
+        async def cause() -> str:
+            return find(self.id)
+
+        return with_cause(self._status, self._portal.call(cause()))
 
     def add_status_callback(self, fn: Callable[[Status], object]) -> None:
         """Have ``fn(status)`` called at every report of the handler."""

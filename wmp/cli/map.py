@@ -39,6 +39,7 @@ from wmp.cli.progress import ProgressBar
 from wmp.errors import ConfigError, JobFailed
 from wmp.message import DEFAULT_ROLE
 from wmp.runtime.checks import check_role, check_seconds
+from wmp.runtime.unserved_watch import logger as unserved_logger
 
 __all__ = ["map_command"]
 
@@ -101,7 +102,7 @@ _TURN: Final = 0.1
     type=float,
     default=60.0,
     show_default=True,
-    help="Give up after so long without a worker for the role; 0: never.",
+    help="Give up after so long without a worker that can do the jobs; 0: never.",
 )
 @key_flags(connects=False, binds=True)
 @journal_flag
@@ -139,10 +140,12 @@ def map_command(
     security = security_of(secret, allowed=allowed)
     check_addresses(security, bind=bind or (HOME,))
     manager = Manager(*(bind or (HOME,)), retries=retries, security=security, journal=journal)
+    unserved_logger.disabled = True  # _Watch prints such lines, with a command that helps.
     # A progress bar and typed input would share a line.
     typed = (not files or "-" in files) and sys.stdin is not None and sys.stdin.isatty()
     total = len(files) if files and not lines else None
-    order = {"role": role, "needs": amounts("--need", need) or None, "timeout": timeout}
+    needs = amounts("--need", need)
+    order = {"role": role, "needs": needs or None, "timeout": timeout}
     try:
         with terminated(), manager, ProgressBar(_PROGRAM, total, shown=not typed) as bar:
             if any(endpoint.endswith((":*", ":0")) for endpoint in bind):
@@ -150,7 +153,11 @@ def map_command(
             feed = Feed(manager, inputs(files, lines), order)
             keys = " --secret FILE --server FILE" if security is not None else ""
             address = reachable(manager.endpoints[0])
-            start = f"wmp worker --role {role}{keys} --connect {address} -- COMMAND"
+            offers = "".join(
+                f" --slots {n}" if name == "slots" else f" --resource {name}={n}"
+                for name, n in needs.items()
+            )
+            start = f"wmp worker --role {role}{offers}{keys} --connect {address} -- COMMAND"
             watch = _Watch(manager, bar, role, wait, start)
             failed = _collect(feed, _Printer(as_json, bar), watch)
     except ProgramTerminated:
@@ -159,6 +166,8 @@ def map_command(
     except KeyboardInterrupt:
         complain(_PROGRAM, "interrupted; running jobs were cancelled")
         return INTERRUPTED
+    finally:
+        unserved_logger.disabled = False
     if failed:
         complain(_PROGRAM, f"{failed} of {feed.count} jobs failed")
     return FAILED if failed else 0
@@ -188,7 +197,7 @@ def _collect(feed: Feed, printer: _Printer, watch: _Watch) -> int:
 
 
 class _Watch:
-    """Prints a line when no worker for the role is connected, once for each such time."""
+    """Prints a line when no connected worker can do the jobs, once for each such time."""
 
     def __init__(
         self, manager: Manager, bar: ProgressBar, role: str, wait: float, start: str
@@ -212,14 +221,15 @@ class _Watch:
         """Check for workers while a job waits.
 
         Raises:
-            ConfigError: No worker was connected for ``wait`` seconds.
+            ConfigError: No connected worker could do the jobs for ``wait`` seconds.
         """
         now = time.monotonic()
         if now < self._next:
             return
         self._next = now + _LOOK
-        workers = self._manager.statistics().workers
-        if any(self._role in worker.roles for worker in workers):
+        now_seen = self._manager.statistics()
+        cause = next((row.unserved for row in now_seen.waiting if row.unserved), "")
+        if not cause:
             self.served()
             return
         if self._since is None:
@@ -229,9 +239,16 @@ class _Watch:
             return
         self._warned = True
         where = self._manager.endpoints[0]
-        others = sorted({role for worker in workers for role in worker.roles})
-        seen = f" (connected workers offer {', '.join(others)})" if others else ""
         start = f"start one: {self._start}"
+        if any(self._role in worker.roles for worker in now_seen.workers):
+            if late:
+                raise ConfigError(
+                    f"{cause}, for {self._wait:g} s; {start}, or wait longer with --wait"
+                )
+            self._bar.complain(f"waiting: {cause}; {start}")
+            return
+        others = sorted({role for worker in now_seen.workers for role in worker.roles})
+        seen = f" (connected workers offer {', '.join(others)})" if others else ""
         if late:
             raise ConfigError(
                 f"no worker for role {self._role!r} connected to {where} within "

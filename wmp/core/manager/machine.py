@@ -18,6 +18,7 @@ from attrs import define, field
 
 from wmp.actions import Halt, ManagerAction
 from wmp.core.manager.invariants import check_manager
+from wmp.core.manager.job_lifecycle import JobState
 from wmp.core.manager.policy import Policy
 from wmp.core.manager.remote_worker import ManagerOutbound, RemoteWorker
 from wmp.core.manager.scheduler import Scheduler
@@ -29,6 +30,7 @@ from wmp.core.manager.timers import (
     ManagerTimers,
     WakeTimer,
 )
+from wmp.core.manager.unserved import WaitingRow, waiting_rows
 from wmp.core.manager.worker_selection import WorkerSelection
 from wmp.core.protocol import error_replies
 from wmp.core.protocol.job_story import Stories, StoryEvent
@@ -155,6 +157,19 @@ class ManagerMachine:
     def statistics(self) -> ManagerStatistics:
         """A snapshot for people and programs; costs by the number of workers."""
         return snapshot(self._scheduler)
+
+    def waiting(self) -> tuple[WaitingRow, ...]:
+        """The jobs that wait, by kind, and why no connected worker can do them."""
+        return waiting_rows(self._scheduler.queues, self._workers.values())
+
+    def unserved(self, id: int) -> str:
+        """Why no connected worker can do a job that waits; empty for every other job."""
+        job = self._scheduler.find(id)
+        if job is None or job.state is not JobState.QUEUED:
+            return ""
+        queue = self._scheduler.queues.get(job.kind)
+        rows = waiting_rows((queue,), self._workers.values())
+        return rows[0].unserved if rows else ""
 
     # -- messages
 

@@ -8,7 +8,9 @@ from attrs import frozen
 
 from wmp.actions import End
 from wmp.core.manager.scheduler import Scheduler
+from wmp.core.manager.unserved import WaitingRow, waiting_rows
 from wmp.core.protocol.statistics import Statistics
+from wmp.message import Kind
 
 __all__ = ["ManagerStatistics", "WorkerRow", "snapshot"]
 
@@ -23,6 +25,10 @@ class WorkerRow:
     credit: int
     leased: int
     done: int
+    resources: Mapping[str, int]
+    """All that the worker has."""
+    used: Mapping[str, int]
+    """The part of the resources that this manager's jobs hold."""
 
 
 @frozen
@@ -37,13 +43,18 @@ class ManagerStatistics(Statistics):
     dropped: Mapping[str, int]
     """Messages ignored, by reason."""
     workers: Sequence[WorkerRow]
+    waiting: Sequence[WaitingRow]
+    """The jobs that wait, by role and needs, and why no worker can do them."""
 
 
 def snapshot(scheduler: Scheduler) -> ManagerStatistics:
-    """Take the snapshot; costs by the number of workers."""
+    """Take the snapshot; costs by the number of workers and of kinds of waiting jobs."""
+    workers = scheduler.leases.workers.values()
     rows = tuple(
-        WorkerRow(w.identity, w.label, w.roles, w.credit, w.leased, w.done)
-        for w in scheduler.leases.workers.values()
+        WorkerRow(
+            w.identity, w.label, w.roles, w.credit, w.leased, w.done, w.resources, _used(w.held)
+        )
+        for w in workers
     )
     return ManagerStatistics(
         queued=scheduler.queues.waiting,
@@ -52,4 +63,14 @@ def snapshot(scheduler: Scheduler) -> ManagerStatistics:
         requeued=dict(scheduler.requeue.counts),
         dropped=dict(scheduler.outbound.dropped),
         workers=rows,
+        waiting=waiting_rows(scheduler.queues, workers),
     )
+
+
+def _used(held: Mapping[Kind, int]) -> dict[str, int]:
+    """Add up what the held jobs need."""
+    used: dict[str, int] = {}
+    for kind, count in held.items():
+        for name, amount in kind.needs:
+            used[name] = used.get(name, 0) + count * amount
+    return used

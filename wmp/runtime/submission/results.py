@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from attrs import frozen
+from attrs import evolve, frozen
 
 from wmp import codec
 from wmp.actions import End
@@ -19,7 +19,7 @@ from wmp.errors import (
 )
 from wmp.message import Frame, Limits, printable
 
-__all__ = ["Ended", "Status", "error_of", "pack", "result_of", "value_of"]
+__all__ = ["Ended", "Status", "error_of", "pack", "result_of", "value_of", "with_cause"]
 
 _LAYOUT: Final = "\n\t"
 """The control characters that stay in the text of a worker's exception."""
@@ -27,11 +27,20 @@ _LAYOUT: Final = "\n\t"
 
 @frozen
 class Status:
-    """Progress of a job, as its handler reported it last."""
+    """Progress of a job: the last report of its handler, or why the job waits."""
 
     fraction: float | None
     """From 0 to 1."""
     text: str | None
+    unserved: str = ""
+    """Why no connected worker can do the job, which waits; empty while one can."""
+
+
+def with_cause(status: Status | None, unserved: str) -> Status | None:
+    """Return a status that states why no worker can do its job, if the cause is not empty."""
+    if not unserved:
+        return status
+    return evolve(status, unserved=unserved) if status else Status(None, None, unserved)
 
 
 Ended = tuple[int, End | Exception, Frame, int]

@@ -128,6 +128,9 @@ class Submissions:
         self._open: OpenSubmission | None = None
         self._waiting: deque[Callable[[], None]] = deque()
         self._error: Exception | None = None
+        self.unserved: Callable[[int], str] | None = None
+        """Returns why no connected worker can do a job, by its number; call it on the driver's
+        loop. None while each job that waits has such a worker."""
         _of_this_process.add(self)
 
     def __len__(self) -> int:

@@ -1,0 +1,93 @@
+"""Jobs that no connected worker can do, and why: a role or a resource that no worker offers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from difflib import get_close_matches
+
+from attrs import frozen
+
+from wmp.core.manager.queues import Queue
+from wmp.core.manager.remote_worker import RemoteWorker, fits
+
+__all__ = ["WaitingRow", "waiting_rows"]
+
+_SHOWN = 8
+"""Names that a text lists at most."""
+
+
+@frozen
+class WaitingRow:
+    """The waiting jobs of one kind."""
+
+    role: str
+    needs: Mapping[str, int]
+    codec: str
+    count: int
+    """How many jobs wait."""
+    unserved: str
+    """Why no connected worker can do them; empty when some worker can, now or later."""
+
+
+def waiting_rows(
+    queues: Iterable[Queue], workers: Iterable[RemoteWorker]
+) -> tuple[WaitingRow, ...]:
+    """Return one row for each kind of jobs that wait; costs by workers and kinds."""
+    offers: dict[str, dict[tuple[tuple[str, int], ...], Mapping[str, int]]] = {}
+    connected = False
+    for worker in workers:
+        connected = True
+        for role in worker.roles:
+            resources = worker.resources
+            offers.setdefault(role, {}).setdefault(tuple(sorted(resources.items())), resources)
+    rows = []
+    for queue in queues:
+        if queue.waiting:
+            kind, needs = queue.kind, queue.needs
+            found = list(offers.get(kind.role, {}).values())
+            if not connected:
+                text = "no worker is connected"
+            elif not found:
+                text = _role(kind.role, offers)
+            else:
+                text = _needs(kind.role, needs, found)
+            rows.append(WaitingRow(kind.role, needs, kind.codec, queue.waiting, text))
+    return tuple(rows)
+
+
+def _role(role: str, offered: Iterable[str]) -> str:
+    """Say that no worker offers the role, and name the nearest that one offers."""
+    names = sorted(offered)
+    if not names:
+        return f"no connected worker offers the role {role!r}, nor any other role"
+    near = get_close_matches(role, names, 1)
+    hint = f"; did you mean {near[0]!r}?" if near else ""
+    return f"no connected worker offers the role {role!r}; the workers offer {_listed(names)}{hint}"
+
+
+def _needs(role: str, needs: Mapping[str, int], offers: Sequence[Mapping[str, int]]) -> str:
+    """Say which needs no worker of the role can meet; empty when one can meet all of them."""
+    if any(fits(needs, resources) for resources in offers):
+        return ""
+    lacks = []
+    for name, amount in needs.items():
+        most = max(resources.get(name, 0) for resources in offers)
+        if most >= amount:
+            continue
+        if most:
+            lacks.append(f"{name}={amount} (the largest of these workers has {name}={most})")
+            continue
+        names = sorted({name for resources in offers for name in resources})
+        near = get_close_matches(name, names, 1)
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        has = f"these workers have {_listed(names)}" if names else "these workers have nothing"
+        lacks.append(f"{name}={amount} ({has}{hint})")
+    if not lacks:
+        together = ", ".join(f"{name}={amount}" for name, amount in needs.items())
+        return f"no connected worker of the role {role!r} has all of {together} together"
+    return f"no connected worker of the role {role!r} has {' or '.join(lacks)}"
+
+
+def _listed(names: Sequence[str]) -> str:
+    shown = ", ".join(map(repr, names[:_SHOWN]))
+    return shown + (f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else "")

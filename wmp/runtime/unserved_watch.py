@@ -1,0 +1,80 @@
+"""The watch for jobs that no connected worker can do: a line in the log, and the job's status."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from wmp.core.manager.machine import ManagerMachine
+from wmp.core.manager.unserved import WaitingRow
+from wmp.message import Kind
+from wmp.runtime.node import Node
+from wmp.runtime.submission.submissions import Submissions
+
+__all__ = ["UnservedWatch", "logger"]
+
+logger = logging.getLogger("wmp.unserved")
+"""Has a name of its own because `wmp map` prints such lines itself, with a command that helps."""
+
+_LOOK = 2.0
+"""Seconds between two looks."""
+
+_SHOWN = 5
+"""Kinds of jobs of which one look logs a line."""
+
+
+class UnservedWatch:
+    """Looks every two seconds which jobs no connected worker can do.
+
+    A worker may be about to connect: a cause is logged when it stands for a second look, once.
+
+    Args:
+        node: Of the manager.
+        machine: Of the manager.
+        submissions: Of the manager; their attribute ``unserved`` is set while there are such jobs.
+    """
+
+    def __init__(self, node: Node, machine: ManagerMachine, submissions: Submissions) -> None:
+        self._node = node
+        self._machine = machine
+        self._submissions = submissions
+        self._seen: dict[Kind, str] = {}
+        """The cause for each kind, at the last look."""
+        self._logged: dict[Kind, str] = {}
+
+    def start(self) -> None:
+        """Begin to look, on the running loop; the end of the node ends it."""
+        asyncio.get_running_loop().call_later(_LOOK, self._turn)
+
+    def _turn(self) -> None:
+        if self._node.running:
+            self.start()
+            self.look(self._machine.waiting() if len(self._submissions) else ())
+
+    def look(self, waiting: tuple[WaitingRow, ...]) -> None:
+        """Take the kinds of jobs that wait now."""
+        rows = {
+            Kind(row.role, tuple(row.needs.items()), row.codec): row
+            for row in waiting
+            if row.unserved
+        }
+        self._submissions.unserved = self._machine.unserved if rows else None
+        before, self._seen = self._seen, {kind: row.unserved for kind, row in rows.items()}
+        stands = {kind: why for kind, why in self._seen.items() if before.get(kind) == why}
+        new = [kind for kind, why in stands.items() if self._logged.get(kind) != why]
+        self._logged = stands
+        where = ", ".join(self._node.endpoints)
+        for kind in new[:_SHOWN]:
+            logger.warning(
+                "manager at %s: jobs of role %r wait (%d): %s",
+                where,
+                kind.role,
+                rows[kind].count,
+                stands[kind],
+            )
+        if len(new) > _SHOWN:
+            logger.warning(
+                "manager at %s: jobs of %d more kinds wait; statistics() lists them",
+                where,
+                len(new) - _SHOWN,
+            )
