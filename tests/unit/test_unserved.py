@@ -26,8 +26,8 @@ def submit(manager, *kinds):
         (
             Kind("greter"),
             (
-                "no connected worker offers the role 'greter'; the workers offer 'greeter', 'other'; "
-                "did you mean 'greeter'?"
+                "no connected worker offers the role 'greter'; the workers offer "
+                "'greeter', 'other'; did you mean 'greeter'?"
             ),
         ),
         (
