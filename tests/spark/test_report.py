@@ -41,7 +41,7 @@ def test_a_demo_reports_itself(wmp, tmp_path):
     assert out.splitlines()[-1] == f"report: {tmp_path / 'report' / 'report.html'}"
     page = (tmp_path / "report" / "report.html").read_text()
     assert "No violation found" in page
-    assert "worker 2: killed, or still running" in page
+    assert "worker 2: killed or still running" in page
     assert {path.name for path in (tmp_path / "report").iterdir()} >= set(TABLES)
 
 

@@ -89,7 +89,7 @@ def test_a_version_that_is_not_known_is_an_error(spark, tmp_path):
         ({"nodes": "a"}, "no option 'nodes'"),
         ({"lines": "perhaps"}, "lines is 'perhaps'; expected true or false"),
         ({"maxBytes": "-1"}, "maxBytes is '-1'; expected a number of bytes"),
-        ({"node": "a", "lines": "true"}, "node goes without lines"),
+        ({"node": "a", "lines": "true"}, "node and lines exclude each other"),
     ],
 )
 def test_wrong_options_are_reported(spark, tmp_path, options, told):

@@ -14,27 +14,27 @@ from wmp.pages.svg import Drawing, clip
 __all__ = ["Lifeline", "SequenceDiagram"]
 
 _TOP: Final = 54
-"""Place of the first row."""
+"""Vertical position of the first row."""
 _ROW: Final = 26
 _LINE: Final = 16
-"""Height of a further line of text in a row."""
+"""Height of each further line of text in a row."""
 _TIME: Final = 76
-"""Right edge of the times."""
+"""Right edge of the column of times."""
 _FIRST: Final = 130
-"""Place of the first lifeline."""
+"""Horizontal position of the first lifeline."""
 _LETTER: Final = 6.8
 """Mean width of a letter."""
 _STUB: Final = 34
-"""Length of an arrow whose other end is not known."""
+"""Length of an arrow whose other end is unknown."""
 _GAP: Final = 4
-"""Distance of the tip of an arrow from the middle of a dot."""
+"""Distance between the tip of an arrow and the middle of a dot."""
 _LEAST: Final = 0.75
-"""A diagram is scaled down to this part of its width at most: text stays readable."""
+"""A diagram is scaled down to this part of its width at most, so that text stays readable."""
 
 
 @frozen
 class Lifeline:
-    """One process."""
+    """A process."""
 
     name: str
     title: str = ""
@@ -44,7 +44,8 @@ class Lifeline:
 class SequenceDiagram:
     """Rows of messages and events between lifelines.
 
-    Rows and lifelines are counted from 0. A text that is cut has a tooltip with the whole text.
+    Rows and lifelines are counted from 0. A text that is too long is cut; its tooltip has the whole
+    text.
     """
 
     def __init__(self, lifelines: Sequence[Lifeline], *, spacing: float, margin: float) -> None:
@@ -52,8 +53,8 @@ class SequenceDiagram:
 
         Args:
             lifelines: From left to right, at least one.
-            spacing: Distance of two lifelines.
-            margin: Room to the right of the last.
+            spacing: Distance between two lifelines.
+            margin: Space to the right of the last lifeline.
         """
         self._lifelines = lifelines
         self._spacing = spacing
@@ -67,7 +68,7 @@ class SequenceDiagram:
         self._body.text(_TIME, self._y(row) + 4, text, "small", "end")
 
     def highlight(self, row: int) -> None:
-        """Mark a row, before anything else is drawn in it."""
+        """Mark a row; call this before anything else is drawn in the row."""
         self._body.rect(0, self._y(row) - _ROW / 2, self._width, _ROW, "highlight", round=4)
 
     def message(
@@ -82,8 +83,8 @@ class SequenceDiagram:
         """Draw a message.
 
         Args:
-            row: When it was sent.
-            sender: The lifeline that it leaves.
+            row: The row of the sending.
+            sender: The sender's lifeline.
             ends: (lifeline, row) of each arrival, at least one.
             text: The label above the arrow.
             look: Classes of arrow and text.
@@ -91,40 +92,40 @@ class SequenceDiagram:
         """
         x, y = self._x(sender), self._y(row)
         for lifeline, arrival in ends:
-            # Where a message arrives in another row, that row has a dot.
+            # If a message arrives in another row, that row has a dot.
             gap = 0 if arrival == row else _GAP if lifeline > sender else -_GAP
             self._body.arrow(x, y, self._x(lifeline) - gap, self._y(arrival), look)
         lifeline, arrival = ends[0]
         if lifeline < sender:
             self._label(x, y - 5, -10, text, look, title)
         else:
-            # A level arrow may pass other lifelines: its text is between the last two.
+            # A level arrow may cross other lifelines: its text stands between the last two.
             beside = self._x(lifeline - 1) if arrival == row else x
             self._label(beside, y - 5, 10, text, look, title)
 
     def sent(self, row: int, sender: int, text: str, look: str = "", title: str = "") -> None:
-        """Draw a message of which no arrival is known."""
+        """Draw a message without a known arrival."""
         side = -1 if sender and sender == len(self._lifelines) - 1 else 1
         x, y = self._x(sender), self._y(row)
         self._body.arrow(x, y, x + _STUB * side, y, f"faint {look}".rstrip())
         self._label(x, y + 4, (_STUB + 8) * side, text, look, title)
 
     def received(self, row: int, receiver: int, text: str, look: str = "", title: str = "") -> None:
-        """Draw a message of which nobody is known to have sent it."""
+        """Draw a message without a known sender."""
         x, y = self._x(receiver), self._y(row)
         self._body.arrow(x + _STUB, y, x + 4, y, f"faint {look}".rstrip())
         self._body.circle(x, y, 4, "dot", title=title or text)
         self._label(x, y + 4, _STUB + 8, text, look, title)
 
     def event(self, row: int, lifeline: int, text: str, look: str = "", title: str = "") -> None:
-        """Draw what a process did by itself, or what became of a message: a dot, and text."""
+        """Draw a process's own event, or the fate of a message: a dot, and text."""
         x, y = self._x(lifeline), self._y(row)
         self._body.circle(x, y, 4, "dot", title=title or text)
         if text:
             self._label(x, y + 4, 10, text, look, title)
 
     def band(self, row: int, text: str, look: str) -> None:
-        """Write over all lifelines; the text may take several lines, and is the last row then."""
+        """Write text across all lifelines; a text of several lines must be the last row."""
         x, y = _TIME + 10, self._y(row)
         lines = textwrap.wrap(text, int((self._width - x - 30) / _LETTER)) or [""]
         height = _ROW - 6 + _LINE * (len(lines) - 1)

@@ -14,26 +14,26 @@ from wmp.pages.template import duration, render
 __all__ = ["COLOURS", "Drawing", "LogScale", "Shape", "TimeScale", "clip"]
 
 COLOURS: Final = 8
-"""Colours of lines, the classes ``c0`` to ``c7``."""
+"""Number of colours of lines; their classes are ``c0`` to ``c7``."""
 
 _TIP: Final = 8.0
 """Length of the tip of an arrow."""
 _TICKS: Final = 8
-"""Ticks that an axis of time has at most."""
+"""Limit of the ticks of an axis of time."""
 
 
 def clip(text: str, most: int) -> str:
-    """Cut text to a number of characters, the last of them an ellipsis."""
+    """Cut text to a number of characters; an ellipsis is the last of them."""
     return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
 @frozen
 class Shape:
-    """One element of a drawing."""
+    """An element of a drawing."""
 
     tag: str
     attributes: Mapping[str, str | None]
-    """None: the element does not have the attribute."""
+    """Values of the attributes; None omits the attribute."""
     text: str = ""
     title: str = ""
     """The tooltip."""
@@ -47,7 +47,7 @@ class _Scale(Protocol):
 
 @define(eq=False)
 class Drawing:
-    """Shapes on a sheet; colours and fonts are classes of the page's style sheet."""
+    """Shapes on a sheet; the page's style sheet has the colours and fonts of their classes."""
 
     width: float
     height: float
@@ -107,12 +107,12 @@ class Drawing:
         self.shapes.append(Shape("path", {"d": way, "class": look or None}, title=title))
 
     def circle(self, x: float, y: float, radius: float, look: str, *, title: str = "") -> None:
-        """Add a dot."""
+        """Add a circle."""
         place = {"cx": _number(x), "cy": _number(y), "r": f"{radius:g}", "class": look or None}
         self.shapes.append(Shape("circle", place, title=title))
 
     def time_axis(self, scale: _Scale, top: float, bottom: float) -> None:
-        """Add an axis of time along the lower edge, with a line up for each tick."""
+        """Add an axis of time along the lower edge, with a vertical line at each tick."""
         for tick in scale.ticks():
             x = scale(tick)
             self.line(x, top, x, bottom, "grid")
@@ -124,7 +124,7 @@ class Drawing:
         Args:
             description: One sentence for readers who cannot see the drawing.
             look: Classes of the whole.
-            least: Width below which the drawing is not scaled down; it is scrolled instead.
+            least: Least width of the drawing; in a narrower window the drawing scrolls.
         """
         return render("drawing.svg", drawing=self, description=description, look=look, least=least)
 
@@ -135,24 +135,24 @@ def _number(value: float) -> str:
 
 @define
 class TimeScale:
-    """µs to places, where equal times are equally long."""
+    """A linear scale from µs to positions."""
 
     low: float
-    """The time at ``begin``; ticks are counted from there."""
+    """The time at ``begin``; ticks are counted from this time."""
     high: float
     begin: float
     end: float
 
     def __call__(self, micros: float) -> float:
-        """Return the place of a time since ``low``."""
+        """Return the position of a time since ``low``."""
         return self.begin + micros * (self.end - self.begin) / max(self.high - self.low, 1)
 
     def at(self, micros: float) -> float:
-        """Return the place of a time."""
+        """Return the position of a time."""
         return self(micros - self.low)
 
     def ticks(self) -> list[float]:
-        """Return round times since ``low``, a handful."""
+        """Return about five round times since ``low``."""
         span = self.high - self.low
         if span <= 0:
             return [0.0]
@@ -163,7 +163,7 @@ class TimeScale:
 
 @define
 class LogScale:
-    """µs to places, where ten times as long is as far everywhere."""
+    """A logarithmic scale from µs to positions."""
 
     low: float
     high: float
@@ -171,12 +171,12 @@ class LogScale:
     end: float
 
     def __call__(self, micros: float) -> float:
-        """Return the place of a duration."""
+        """Return the position of a duration."""
         span = math.log10(self.high / self.low) or 1.0
         part = math.log10(min(max(micros, self.low), self.high) / self.low) / span
         return self.begin + part * (self.end - self.begin)
 
     def ticks(self) -> list[float]:
-        """Return the powers of ten within."""
+        """Return the powers of ten in the range."""
         first, last = math.ceil(math.log10(self.low) - 1e-9), math.floor(math.log10(self.high))
         return [10.0**power for power in range(first, last + 1)]

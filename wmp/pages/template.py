@@ -1,4 +1,4 @@
-"""Templates: one environment that escapes every value, and amounts and durations in words."""
+"""Templates: one environment that escapes every value; amounts and durations in words."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _REPLACEMENT: Final = "\N{REPLACEMENT CHARACTER}"
 
 
 def duration(micros: float | None) -> str:
-    """Give µs in words: ``850 µs``, ``1.2 ms``, ``3 s``; a dash for None."""
+    """Return µs in words: ``850 µs``, ``1.2 ms``, ``3 s``; a dash for None."""
     if micros is None:
         return "–"
     for unit, name in _UNITS:
@@ -29,7 +29,7 @@ def duration(micros: float | None) -> str:
 
 
 def amount(value: float | None) -> str:
-    """Give a number in words: ``12 345``, ``0.42``; a dash for None."""
+    """Return a number in words: ``12 345``, ``0.42``; a dash for None."""
     if value is None:
         return "–"
     if value == int(value):
@@ -59,8 +59,8 @@ def render(template: str, **values: Any) -> Markup:
     """Render a template of ``templates``.
 
     Args:
-        template: Name of its file.
-        values: The variables of the template. Every value is text, except ``Markup``: the result
-            of this function.
+        template: Name of the file.
+        values: The variables of the template. Each value is escaped as text, except ``Markup``,
+        which is a result of this function.
     """
     return Markup(_ENVIRONMENT.get_template(template).render(values))

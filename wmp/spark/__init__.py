@@ -1,9 +1,10 @@
-"""The data pipeline: journals of many nodes become tables, by PySpark (``specs/pipeline.md``).
+"""The data pipeline: PySpark makes tables from the journals of many nodes (``specs/pipeline.md``).
 
-Everything here is a function from DataFrames to DataFrames, except ``wmp.spark.java`` and
-``wmp.spark.session``, which start Spark, ``wmp.spark.journals``, ``wmp.spark.source`` and
-``wmp.spark.run``, which read and write, and what makes a page of tables: :func:`report`, and
-:func:`follow` while journals grow. Nothing of the library imports it; it needs the extra ``spark``.
+Most functions here take DataFrames and return DataFrames. ``wmp.spark.java`` and
+``wmp.spark.session`` start Spark. ``wmp.spark.journals``, ``wmp.spark.source`` and
+``wmp.spark.run`` read and write. :func:`report` makes a page of tables, and :func:`follow` does so
+again while journals grow. No other package of the library imports this package, which needs the
+extra ``spark``.
 """
 
 import importlib
@@ -27,7 +28,7 @@ for _name in ("pyspark", "pandas", "pyarrow", "jinja2"):
 
 
 def __getattr__(name: str) -> typing.Any:
-    """Load what makes reports when it is asked for: Spark's workers import this as well."""
+    """Import the modules of reports at their first use: Spark's workers import this package too."""
     module = {"JournalReport": "reporting", "report": "reporting", "follow": "following"}.get(name)
     if module is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

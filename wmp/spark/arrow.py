@@ -1,4 +1,4 @@
-"""Rows of Python values: from Arrow batches, group by group, and back to Arrow batches."""
+"""Rows of Python values: from Arrow batches to groups of rows, and back to Arrow batches."""
 
 from __future__ import annotations
 
@@ -66,10 +66,10 @@ def map_groups(
     """Apply a function to each group of rows. Runs in a worker process of Spark.
 
     Args:
-        batches: Rows whose first three columns are the key of their group; the rows of a group
-            are next to each other, in one batch or several.
-        group: Makes the resulting rows of the rows of one group.
-        schema: Of the resulting rows.
+        batches: Rows whose first three columns are the key of their group. The rows of a group
+        follow each other, in one batch or several.
+        group: Returns the resulting rows for the rows of one group.
+        schema: Schema of the resulting rows.
     """
     rows = chain.from_iterable(
         zip(*(column.to_pylist() for column in batch.columns), strict=True) for batch in batches

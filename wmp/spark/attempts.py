@@ -18,7 +18,10 @@ __all__ = ["attempts"]
 _MARKS = ("granted", "received", "done", "accepted", "lost", "timed")
 _LEASE = ("owner", "owner_epoch", "job", "attempt")
 _KEY = ("job", "attempt", "owner", "owner_epoch")
-"""The same to group and join by, which may sort: numbers say most, and are compared first."""
+"""The same key for groups and joins.
+
+Spark may sort by it, so the numbers come first: they differ most.
+"""
 _NOT_ACCEPTED = (
     "after goodbye",
     "other session",
@@ -30,14 +33,17 @@ _NOT_ACCEPTED = (
 
 
 def attempts(events: DataFrame, executions: DataFrame) -> DataFrame:
-    """The table ``attempts``, with monotonic times in µs: those of the manager's clock are
-    ``granted``, ``accepted`` and ``lost``, the others of the worker's."""
+    """Make the table ``attempts`` with monotonic times in µs.
+
+    The times ``granted``, ``accepted`` and ``lost`` are of the manager's clock, the others of the
+    worker's clock.
+    """
     command, what = F.col("command"), F.col("what")
     mine = (F.col("node") == F.col("owner")) & (F.col("epoch") == F.col("owner_epoch"))
     take, done = command == "TAKE", command == "DONE"
     sent, received = what == "send", what == "received"
+    # This is the only end without a message: a job was given up while its worker had it.
     heeded = F.coalesce(~F.col("reason").isin(*_NOT_ACCEPTED), F.lit(True))
-    # Of all ends only this one is no message's: a job was given up while its worker had it.
     timed = (what == "resolve") & F.array_contains("ends", End.TIMEOUT.value)
     about = (take | done) & (sent | received) | (what == "note") | timed
     lines = (
@@ -64,7 +70,7 @@ def attempts(events: DataFrame, executions: DataFrame) -> DataFrame:
         "outcomes",
         "ends",
     ).withColumnRenamed("attempts", "attempt")  # fmt: skip
-    # One that timed out before its first lease has number 0.
+    # A job that timed out before its first lease has number 0.
     timeout = (F.col("ends") == End.TIMEOUT.value) & (F.col("attempt") > 0)
     rows = rows.where((F.col("mark") != "timed") | timeout)
 

@@ -1,8 +1,8 @@
-"""Growing journals by the byte: how far each segment may be read, and the lines in between.
+"""Growing journals by the byte: the readable part of each segment, and its lines.
 
-Plain Python, without Spark. A segment is known by its name without the dot that it has while it
-is written: getting its name changes nothing of how far it was read. A position is always the
-beginning of a line, so a line is read once it is ended, and never torn.
+This is plain Python without Spark. A segment loses the dot of its name when it is finished.
+Positions are kept by the name without the dot, so they stay valid. A position is always the
+beginning of a line, and a line is read only when it is complete.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ class ByteRange:
     """The lines that begin in a part of a segment."""
 
     path: str
-    """The segment, with or without the dot: whichever is there is read."""
+    """Path of the segment, with or without the dot; the reader uses the existing path."""
     begin: int
-    """Byte; where it is no beginning of a line, the first that is after it counts."""
+    """First byte; inside a line it stands for the beginning of the next line."""
     end: int
-    """The byte after."""
+    """The byte after the part."""
 
 
 def find(paths: Sequence[str | Path]) -> dict[str, tuple[str, int]]:
-    """The segments below folders, by name without dot: path and size.
+    """Return path and size of each segment below folders, by name without the dot.
 
-    One that is there twice counts once: the one that is finished, else the longer one.
+    Of two segments of the same name one counts: the finished segment, or else the longer one.
 
     Raises:
-        ConfigError: A path is not there.
+        ConfigError: A path does not exist.
     """
     found: dict[str, tuple[tuple[bool, int], str]] = {}
     for path in map(Path, paths):
@@ -58,20 +58,20 @@ def _rank(file: Path) -> tuple[bool, int] | None:
         try:
             return not one.name.startswith("."), one.stat().st_size
         except FileNotFoundError:
-            continue  # it has got its name meanwhile
+            continue  # the segment lost its dot just now
     return None
 
 
 def advance(
     start: Mapping[str, int], found: Mapping[str, tuple[str, int]], most: int | None
 ) -> dict[str, int]:
-    """How far may be read next: name to position, not before ``start``.
+    """Return the positions up to which the next batch reads, by segment; none is before ``start``.
 
     Args:
-        start: How far was read; what is not there was not begun.
-        found: By :func:`find`.
-        most: Bytes in all, None for no limit. They are shared out evenly, so that no node waits
-            for another; a single line that is longer is read nevertheless.
+        start: Positions of the last batch. A segment that is absent was not read yet.
+        found: Segments, from :func:`find`.
+        most: Limit of the bytes in all, None for no limit. Segments share the limit evenly, so that
+        no node waits for another. A single line that is longer is read nevertheless.
     """
     end = dict(start)
     waiting = sorted(
@@ -92,7 +92,7 @@ def advance(
 
 
 def _end_of_line(path: str, begin: int, wanted: int, size: int) -> int:
-    """The last end of a line up to ``wanted``, else the first after it, else ``begin``."""
+    """Return the last end of a line up to ``wanted``, else the first after it, else ``begin``."""
     with _open(path) as file:
         high = wanted
         while high > begin:
@@ -112,15 +112,15 @@ def _end_of_line(path: str, begin: int, wanted: int, size: int) -> int:
 
 
 def pieces(path: str, begin: int, end: int, most: int) -> list[ByteRange]:
-    """Cut a part of a segment, for several to read."""
+    """Cut a part of a segment into pieces for several tasks."""
     return [ByteRange(path, at, min(at + most, end)) for at in range(begin, end, most)]
 
 
 def read(span: ByteRange) -> Iterator[bytes]:
-    """The lines that begin in a span and are ended, without their ends.
+    """Return the complete lines that begin in a range, without their line ends.
 
     Raises:
-        WMPError: The segment is gone.
+        WMPError: The segment was removed.
     """
     with _open(span.path) as file:
         at = span.begin
@@ -135,7 +135,7 @@ def read(span: ByteRange) -> Iterator[bytes]:
 def _open(path: str) -> BinaryIO:
     plain = Path(path)
     dotted = plain.with_name(f".{plain.name}")
-    # A segment loses its dot once. If neither name exists, look once more.
+    # A segment may lose its dot between the two attempts, so a second look is needed.
     for one in (dotted, plain):
         try:
             return one.open("rb")

@@ -1,4 +1,4 @@
-"""Rules that single lines of a node can show to be broken, without the story of a job or lock."""
+"""Rules that single lines of a node can show to be broken, without the history of a job or lock."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ _PROCESS: Final = ("node", "epoch")
 
 
 def checks(events: DataFrame, spans: DataFrame, processes: DataFrame) -> DataFrame:
-    """All that is found, as :data:`wmp.spark.histories.FOUND`.
+    """Return all violations as :data:`wmp.spark.histories.FOUND`.
 
     Args:
-        events: The table of that name.
-        spans: By :func:`lane_spans`.
-        processes: By :func:`wmp.spark.processes.processes`.
+        events: The table ``events``.
+        spans: From :func:`lane_spans`.
+        processes: From :func:`wmp.spark.processes.processes`.
     """
     found = double_booking(events, spans)
     for one in (
@@ -32,7 +32,7 @@ def checks(events: DataFrame, spans: DataFrame, processes: DataFrame) -> DataFra
 
 
 def _found(rows: DataFrame, name: str, detail: Column, worker: Column | None = None) -> DataFrame:
-    """Turn rows with node, epoch, n and at into violations of that name."""
+    """Turn rows with node, epoch, n and at into violations of this name."""
     none = F.lit(None)
     return rows.select(
         F.lit("violation").alias("kind"),
@@ -54,8 +54,11 @@ def _found(rows: DataFrame, name: str, detail: Column, worker: Column | None = N
 
 
 def lane_spans(events: DataFrame) -> DataFrame:
-    """Lanes of workers: what each takes, from its run (``n``, ``at``) until its last job is over
-    (``last_n``, ``last_at``; null when some of them are not)."""
+    """Return the lanes of workers: the resources of each lane, its begin and its end.
+
+    The begin is the line of its run (``n``, ``at``). The end is the line of its last job's end
+    (``last_n``, ``last_at``), or null if a job has no end.
+    """
     run = F.col("what") == "run"
     size = F.size("ids")
     lines = events.where(F.col("what").isin("run", "finished", "recalled"))
@@ -126,7 +129,7 @@ def _streams(events: DataFrame) -> DataFrame:
 
 
 def _numbers_of_ready(events: DataFrame) -> DataFrame:
-    """A READY has no lower number than one before (WMP-3.2)."""
+    """A READY never has a lower number than an earlier READY (WMP-3.2)."""
     sent = events.where(
         (F.col("what") == "send")
         & (F.col("command") == "READY")
@@ -137,12 +140,12 @@ def _numbers_of_ready(events: DataFrame) -> DataFrame:
     lower = sent.withColumn("last", F.lag("ready").over(before)).where(
         F.col("ready") < F.col("last")
     )
-    detail = F.format_string("READY has number %d after number %d", "ready", "last")
+    detail = F.format_string("READY has number %d, but the READY before it has %d", "ready", "last")
     return _found(lower, "WMP-3.2", detail, F.col("node"))
 
 
 def _credit(events: DataFrame) -> DataFrame:
-    """A manager wakes a worker for no more jobs than it remembers credit (WMP-3.4)."""
+    """A manager's WAKE never asks for more jobs than the remembered credit (WMP-3.4)."""
     what, command = F.col("what"), F.col("command")
     ready = (what == "received") & (command == "READY") & F.col("reason").isNull()
     wake = (what == "send") & (command == "WAKE") & (F.col("source") == F.col("node"))
@@ -169,7 +172,7 @@ def _credit(events: DataFrame) -> DataFrame:
 
 
 def _newest_epoch(events: DataFrame, processes: DataFrame) -> DataFrame:
-    """Of two processes of one identity the older stops, and only it (WMP-9.8)."""
+    """Of two processes of one identity the older stops, and the newer does not (WMP-9.8)."""
     newest = Window.partitionBy("node")
     known = processes.withColumn("newest", F.max("epoch").over(newest))
     stopped = known.where((F.col("reason") == "Superseded") & (F.col("epoch") == F.col("newest")))

@@ -1,9 +1,9 @@
-"""How far clocks are apart, by the messages between them, and one clock for all.
+"""The differences between clocks, from the messages between them, and one common clock.
 
-Two processes send each other messages. The least difference seen one way is the offset of the
-clocks plus the fastest trip, the other way it is the fastest trip less the offset. When the fastest
-trips take the same time, half of the difference of the two is the offset; when they do not, it
-is wrong by at most half of their sum.
+Two processes send each other messages. In one direction the least difference of the times is the
+offset of the clocks plus the fastest transfer. In the other direction it is the fastest transfer
+minus the offset. If the fastest transfers take equally long, half of the difference of the two is
+the offset. In any case half of their sum bounds the error.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def offsets(pairs: DataFrame, processes: DataFrame) -> DataFrame:
 
 @frozen
 class JournalProcess:
-    """A process, as far as a comparison of clocks needs it."""
+    """The facts of a process that the comparison of clocks needs."""
 
     key: tuple[str, int]
     """(identity, epoch)."""
@@ -77,16 +77,16 @@ class Offset:
 
 @frozen
 class Clock:
-    """How a process's monotonic clock becomes the common one."""
+    """The conversion of a process's monotonic clock to the common clock."""
 
     clock: int
     """µs to add."""
     error: int | None
-    """µs; None for a clock that is believed without a comparison."""
+    """µs; None for a clock that was compared with no other clock."""
 
 
 def clocks(found: list[JournalProcess], pairs: list[Offset]) -> dict[tuple[str, int], Clock]:
-    """One clock for all: a shortest path from the process with the most messages to each other.
+    """Return a common clock: the shortest paths from the process with the most messages.
 
     Args:
         found: All processes that wrote journals.
@@ -105,13 +105,13 @@ def clocks(found: list[JournalProcess], pairs: list[Offset]) -> dict[tuple[str, 
         offset, error = pair.offset, max(pair.error, 0)
         same = hosts[pair.node] is not None and hosts[pair.node] == hosts[pair.peer]
         if same and abs(offset) <= error:
-            offset = error = 0  # one machine has one monotonic clock
+            offset = error = 0  # all processes of one machine share a monotonic clock
         messages[pair.node] += pair.messages
         messages[pair.peer] += pair.messages
         near[pair.node].append((pair.peer, offset, error))
         near[pair.peer].append((pair.node, -offset, error))
     known: dict[tuple[str, int], Clock] = {}
-    # A process that shares no pair with the first is another beginning, by its own wall clock.
+    # A process without a path to the first process starts a new search, from its own wall clock.
     for beginning in sorted(walls, key=lambda process: (-messages[process], process)):
         if beginning in known:
             continue

@@ -1,4 +1,4 @@
-"""Monotonic times of processes become timestamps on the common clock."""
+"""Turns monotonic times of processes into timestamps on the common clock."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ def on_common_clock(
 
     Args:
         frame: A frame with processes in columns ``x`` and ``x_epoch``.
-        nodes: The table of that name.
-        times: For each ``x`` which columns are on its clock. Where there is no journal of ``x``
-            there is no time either.
+        nodes: The table ``nodes``.
+        times: For each ``x`` the columns that are on its clock. Without a journal of ``x`` they
+        become null.
     """
     clocks = nodes.select("node", "epoch", "clock")
     for who, names in times.items():
@@ -37,7 +37,7 @@ def jobs(frame: DataFrame, nodes: DataFrame) -> DataFrame:
 
 
 def attempts(frame: DataFrame, nodes: DataFrame) -> DataFrame:
-    """The table ``attempts``, with its durations: those on one clock by that clock."""
+    """The table ``attempts``; durations between two times of one clock are taken on that clock."""
     lengths = {
         "lane_wait": ("started", "received"),
         "done_wait": ("done", "finished"),
@@ -45,7 +45,7 @@ def attempts(frame: DataFrame, nodes: DataFrame) -> DataFrame:
     }
     for name, (last, first) in lengths.items():
         frame = frame.withColumn(name, F.col(last) - F.col(first))
-    # A DONE that answers for a newer lease than the one that was run says nothing of waiting.
+    # A DONE may answer for a newer lease than the lease that ran; then it shows no waiting time.
     for name in ("lane_wait", "done_wait"):
         frame = frame.withColumn(name, F.when(F.col(name) >= 0, F.col(name)))
     timed = on_common_clock(

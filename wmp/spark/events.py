@@ -1,4 +1,4 @@
-"""Lines become events, or are counted with the reason why not."""
+"""Turns lines into events, and counts bad lines with their reasons."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from wmp.spark.schema import CORRUPT, journal_ddl
 __all__ = ["UNKNOWN_VERSION", "bad_lines", "events", "of_jobs", "parse"]
 
 UNKNOWN_VERSION: Final = "the journal has an unknown version"
-"""How the error of a line of another version begins."""
+"""Begin of the error about a line of another version."""
 
 _HEAD: Final = ("node", "epoch", "n", "step", "at", "wall", "what")
 _EXAMPLE: Final = 200
@@ -67,15 +67,15 @@ def _judged(parsed: DataFrame, bad: Observation | None = None) -> DataFrame:
 
 
 def events(parsed: DataFrame, bad: Observation | None = None) -> DataFrame:
-    """The table ``events``: the lines that could be read.
+    """Make the table ``events``: the lines that could be read.
 
     Args:
-        parsed: By :func:`parse`.
-        bad: Gets ``lines``, how many there were that could not, once the table was made.
+        parsed: From :func:`parse`.
+        bad: Gets ``lines``, the number of bad lines, once the table was made.
 
     Raises:
-        SparkRuntimeException: (when the frame is read) a line has a version that is not known;
-            the text has ``UNKNOWN_VERSION``.
+        SparkRuntimeException: (when the frame is read) a line has an unknown version; the text has
+        ``UNKNOWN_VERSION``.
     """
     judged = _judged(parsed, bad)
     run = F.sequence(F.get(_line("ids"), F.lit(0)), _line("last"))
@@ -87,7 +87,7 @@ def events(parsed: DataFrame, bad: Observation | None = None) -> DataFrame:
 
 
 def bad_lines(parsed: DataFrame) -> DataFrame:
-    """The table ``bad_lines``: the others, counted by reason."""
+    """Make the table ``bad_lines``: the lines that could not be read, counted by reason."""
     return (
         _judged(parsed)
         .where("_bad")
@@ -99,7 +99,7 @@ def bad_lines(parsed: DataFrame) -> DataFrame:
 
 
 def _reasons(batches: Iterator[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
-    """Runs at a worker: asks the schema itself what is wrong."""
+    """Return the reasons why lines are bad, from the schema itself. Runs at a worker of Spark."""
     for batch in batches:
         values = batch.column(1).to_pylist()
         columns = [
@@ -122,10 +122,10 @@ def _reason(value: str) -> str:
 
 
 def of_jobs(lines: DataFrame, *arrays: str) -> DataFrame:
-    """One row for each job of a line, instead of arrays: ``job``, and the named ones.
+    """Return one row for each job of a line, instead of arrays: ``job``, and the named columns.
 
-    A single entry stands for all, and a column that is absent is null in each. The row's place
-    in its line is ``place``, from 0.
+    A single entry stands for all jobs, and a column that is absent is null in each row. The row's
+    place in its line is ``place``, from 0.
     """
     size = F.size("ids")
     whole = []
@@ -134,7 +134,7 @@ def of_jobs(lines: DataFrame, *arrays: str) -> DataFrame:
         one = F.array_repeat(F.get(column, F.lit(0)), size)
         whole.append(F.when(F.size(column) > 1, column).otherwise(one).alias(name))
     zipped = F.posexplode(F.arrays_zip(F.col("ids").alias("ids"), *whole))
-    # Nothing here asks what the columns are: whoever declares tables must not look at them yet.
+    # This must not look up the columns of ``frame``: a declared pipeline has no schema yet.
     each = lines.select("*", zipped.alias("place", "_row"))
     return each.select(
         F.expr(f"* except ({', '.join(('ids', *arrays, '_row'))})"),

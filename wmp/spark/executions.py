@@ -1,4 +1,4 @@
-"""Jobs in the lanes of workers: from ``run`` to ``finished``, and when each began."""
+"""Jobs in the lanes of workers: from ``run`` to ``finished``, with the begin of each job."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _LANE = ("node", "epoch", "lane")
 
 
 def outcome_name(number: Column) -> Column:
-    """An outcome as the word of the specification, in lower case."""
+    """Return an outcome as the word of the specification, in lower case."""
     names = F.array(*(F.lit(outcome.name.lower()) for outcome in Outcome))
     return F.get(names, number.cast("int"))
 
@@ -30,7 +30,7 @@ def executions(events: DataFrame) -> DataFrame:
         "outcomes",
     )  # fmt: skip
     run = F.col("what") == "run"
-    # The last report of the lane: of its beginning or of ends, not of jobs that it never began.
+    # The last report of the lane about a begin or an end; jobs that never began do not count.
     word = F.when(F.col("what") != "recalled", F.col("at"))
     before = Window.partitionBy(*_LANE).orderBy("n").rowsBetween(Window.unboundedPreceding, -1)
     known = lines.withColumn("since", F.last(word, ignorenulls=True).over(before)).withColumn(
@@ -58,7 +58,8 @@ def executions(events: DataFrame) -> DataFrame:
         F.struct("began", "ended", "handler", "outcome"),
         F.when(F.col("ended").isNotNull(), F.col("n")),
     )
-    groups = rows.groupBy("job", "lane", "node", "epoch")  # it sorts: numbers are compared first
+    # Spark sorts by this key: numbers come first.
+    groups = rows.groupBy("job", "lane", "node", "epoch")
     found = groups.agg(start.alias("start"), stop.alias("stop"))
     return found.where(F.col("start.owner").isNotNull()).select(
         F.col("node").alias("worker"),

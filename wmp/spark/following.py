@@ -1,11 +1,11 @@
 """A report that follows its journals while they grow.
 
-A stream takes in each line once. Its source counts bytes, its sink, a Parquet table, commits whole
-batches, and a checkpoint keeps both: after a kill at any moment the stream goes on where it was.
-The tables are made of the lines in the sink, by the same steps as of files, so they equal those of
-a report of the same lines. Each time costs as much as such a report; so the tables are made when
-there are new lines, and at most half of the time. This suits a journal of hours; a journal of
-months is read when it is over.
+A stream copies each line once into a Parquet table. Its source counts bytes, its sink commits whole
+batches, and a checkpoint keeps both. So the stream continues correctly after a kill at any moment.
+The tables are made from the copied lines by the same steps as from files, so they equal the tables
+of :func:`report`. A report costs as much each time. So it is made only when there are new lines,
+and takes at most half of the time. This suits a journal of hours; read a journal of months when it
+is complete.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ _BYTES: Final = 64 << 20
 _REST: Final = 2.0
 """s between two reports at least."""
 _PATIENCE: Final = 60.0
-"""s that a report waits at most for a stream that has more to take in."""
+"""s that a report waits at most for a stream that still reads."""
 
 Made = Callable[[JournalReport, int], bool]
-"""Called with each report and the number of its lines; returns whether to go on."""
+"""Called with each report and the number of its lines; returns whether to continue."""
 
 
 def follow(
@@ -53,28 +53,29 @@ def follow(
     master: str | None = None,
     progress: Progress | None = None,
 ) -> JournalReport:
-    """Report journals, and again whenever there is more in them.
+    """Report journals, and report them again whenever they have grown.
 
-    A call with the same directories goes on where an earlier call was stopped or killed: no line is
-    lost or counted twice.
+    A call with the same directories continues an earlier call that was stopped or killed: no line
+    is lost or counted twice.
 
     Args:
         journals: Folders and files; segments that appear there later are followed too.
-        out: As :func:`wmp.spark.report` has it.
+        out: As in :func:`wmp.spark.report`.
         made: Called with each report; following ends when it returns False.
         idle: Seconds without new lines after which following ends. None: it never ends.
-        spark: As :func:`wmp.spark.report` has it.
-        master: As there.
-        progress: As there, of each report anew.
+        spark: As in :func:`wmp.spark.report`.
+        master: As in :func:`wmp.spark.report`.
+        progress: As in :func:`wmp.spark.report`, for each report anew.
 
     Returns:
         The last report.
 
     Raises:
-        ConfigError: As :func:`wmp.spark.report` does.
-        WMPError: As there; a segment went before all of it was read.
+        ConfigError: As in :func:`wmp.spark.report`.
+        WMPError: As in :func:`wmp.spark.report`; or a segment was removed before all of it was
+        read.
     """
-    find(_several(journals))  # a missing journal is reported before anything is started
+    find(_several(journals))  # a missing journal is reported before Spark starts
     paths = [str(Path(p).resolve()) for p in _several(journals)]
     where = check_out(out)
     with alone(where), session(spark, master) as engine:
@@ -90,8 +91,9 @@ def _several(journals: str | Path | Sequence[str | Path]) -> list[str | Path]:
 
 
 def _take_in(spark: SparkSession, paths: Sequence[str], kept: Path) -> StreamingQuery:
-    """Start the stream: lines to a table that only grows."""
-    spark.dataSource.register(JournalSource)  # also where nothing of ours can be found by name
+    """Start the stream, which appends lines to a table."""
+    # Needed where no installed package offers the source by name.
+    spark.dataSource.register(JournalSource)
     lines = (
         spark.readStream.format("wmp")
         .option("lines", "true")
@@ -100,7 +102,7 @@ def _take_in(spark: SparkSession, paths: Sequence[str], kept: Path) -> Streaming
         .load()
     )
     return (
-        lines.coalesce(1)  # a file a batch, not one a segment
+        lines.coalesce(1)  # one file for each batch, not for each segment
         .writeStream.format("parquet")
         .option("path", str(kept / "lines"))
         .option("checkpointLocation", str(kept / "checkpoint"))
@@ -110,7 +112,7 @@ def _take_in(spark: SparkSession, paths: Sequence[str], kept: Path) -> Streaming
 
 
 class _Follower:
-    """Makes a report whenever there is more."""
+    """Makes a report whenever the journals have grown."""
 
     def __init__(
         self,
@@ -129,7 +131,7 @@ class _Follower:
         self._progress = progress
 
     def run(self, idle: float | None) -> JournalReport:
-        """Go on until it is enough."""
+        """Make reports until ``made`` returns False or no line comes for ``idle`` seconds."""
         last: JournalReport | None = None
         reported, took = -2, 0.0
         ended = quiet = time.monotonic()
@@ -154,7 +156,7 @@ class _Follower:
                 return last
 
     def _wait(self) -> None:
-        """Wait until the stream may have taken in more; raise the error that broke it."""
+        """Wait until the stream may have copied more lines; raise the stream's error, if any."""
         try:
             over = self._query.awaitTermination(1)
         except StreamingQueryException as error:
@@ -166,24 +168,24 @@ class _Follower:
             raise WMPError("cannot follow the journals any more: the stream was stopped")
 
     def _has_settled(self) -> bool:
-        """Whether it has looked, and has no work."""
+        """Return whether the stream has looked for lines and found none."""
         status = self._query.status
         begun = not status["message"].startswith("Initializing")
         return begun and not status["isTriggerActive"]
 
     def _batch(self) -> int:
-        """The last batch that is committed, -1 for none."""
+        """Return the number of the last committed batch, -1 for none."""
         names = (self._where / _KEPT / "lines" / "_spark_metadata").glob("[0-9]*")
         return max((int(path.name.partition(".")[0]) for path in names), default=-1)
 
     def _taken_in(self) -> DataFrame:
-        """The lines of all batches that are committed."""
+        """Return the lines of all committed batches."""
         if self._batch() < 0:
             return self._spark.createDataFrame([], LINES)
         return self._spark.read.schema(LINES).parquet(str(self._where / _KEPT / "lines"))
 
 
 def _why(text: str) -> str:
-    """The line that says most: the last that names an error of ours, else the first."""
+    """Return the most useful line: the last line with an error of wmp, else the first line."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     return next((line for line in reversed(lines) if "Error: " in line), lines[0])

@@ -1,4 +1,4 @@
-"""Handshakes: which WAKE a GIVE answers, what came of it, and how long each part took."""
+"""Handshakes: the WAKE that a GIVE answers, the jobs that followed, and the time of each part."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ _PAIR = ("worker", "worker_epoch", "manager", "manager_epoch")
 
 
 def turns(events: DataFrame) -> DataFrame:
-    """WAKE, GIVE and READY lines of workers, cut into turns of a pair: each ends with a GIVE.
+    """Cut the WAKE, GIVE and READY lines of each pair into turns; a turn ends with a GIVE.
 
-    The turn of a line is the number of GIVEs before it; ``ready`` is the time of the last READY of
-    the worker before it, to any manager.
+    The turn of a line is the number of GIVEs before the line. ``ready`` is the time of the worker's
+    last READY before the line, to any manager.
     """
     what, command = F.col("what"), F.col("command")
     own = (F.col("source") == F.col("node")) & (F.col("source_epoch") == F.col("epoch"))
@@ -38,8 +38,10 @@ def turns(events: DataFrame) -> DataFrame:
 
 
 def wakes(turns: DataFrame, locks: DataFrame) -> DataFrame:
-    """The table ``wakes``, with times of the worker's clock: the last WAKE of a turn is the one
-    that its GIVE answers."""
+    """Make the table ``wakes`` with times of the worker's clock.
+
+    A GIVE answers the last WAKE of its turn.
+    """
     turn = Window.partitionBy(*_PAIR, "turn")
     wake = F.col("command") == "WAKE"
     following = F.lead("command").over(Window.partitionBy(*_PAIR).orderBy("n"))

@@ -39,17 +39,17 @@ the violation."""
 _ARROW: Final = schema_of(FOUND)
 _MOST_LINES: Final = 200
 _ROUNDED: Final = 2
-"""µs: times were rounded."""
+"""Tolerance for rounded times, in µs."""
 _ANY: Final = {End.OK: b"", End.ERROR: b""}
-"""Payload of every result: a journal holds no results of handlers."""
+"""The payload of every result here, since a journal holds no results of handlers."""
 
 
 def histories(job_events: DataFrame, processes: DataFrame) -> DataFrame:
-    """Judge each job; ``FOUND``.
+    """Check the history of each job; return ``FOUND``.
 
     Args:
-        job_events: Of all jobs, with those of leases.
-        processes: By :func:`wmp.spark.processes.processes`.
+        job_events: The events of all jobs and leases.
+        processes: From :func:`wmp.spark.processes.processes`.
     """
     ends = processes.select(
         F.col("node").alias("owner"),
@@ -57,7 +57,7 @@ def histories(job_events: DataFrame, processes: DataFrame) -> DataFrame:
         F.col("end").alias("over"),
     )
     rows = job_events.join(F.broadcast(ends), ["owner", "owner_epoch"], "left")
-    # The number first: comparing text takes longer, and nearly all of it is the same.
+    # The number comes first: comparing text takes longer, and most texts are equal.
     key = ["job", "owner", "owner_epoch"]
     return (
         rows.select(*COLUMNS, "over")
@@ -72,7 +72,7 @@ def _verdict_rows(batches: Iterator[pyarrow.RecordBatch]) -> Iterator[pyarrow.Re
 
 
 def _verdicts(rows: Iterator[Values]) -> list[Values]:
-    """The state of a job and its violations, of all events of the job."""
+    """Return the state of a job and its violations, from all events of the job."""
     return _Judge(list(rows)).judge()
 
 
@@ -90,7 +90,7 @@ class _Held:
 
 @define(eq=False)
 class _Judge:
-    """One job, and all of its events: its manager's first, then each worker's."""
+    """A job with all its events: first the manager's events, then each worker's."""
 
     rows: list[Values]
     history: History = field(factory=History)
@@ -111,7 +111,7 @@ class _Judge:
         alive = over == "stop"
         for row in self.rows:
             if row[3] == 1 and not (alive and self.accepted):
-                self.history.died(owner)  # its journal may lack its last lines
+                self.history.died(owner)  # the manager's journal may lack its last lines
             if history is not None:
                 try:
                     self._record(history, owner, row)
@@ -155,7 +155,7 @@ class _Judge:
                 history.answered((node.encode(), epoch), owner, job, attempt, value)
 
     def _at_manager(self, row: Values) -> tuple[str, str] | None:
-        """Make a step of the table of jobs; return the violation if the table has no such step."""
+        """Make a step in the table of jobs; return the violation if the table has no such step."""
         event, value = row[8], row[12]
         match event:
             case "granted":
@@ -185,7 +185,7 @@ class _Judge:
         return None
 
     def _at_worker(self, row: Values) -> tuple[str, str] | None:
-        """Make a step of the worker's table; return the violation if it has no such step."""
+        """Make a step in the worker's table; return the violation if the table has no such step."""
         (_, node, epoch, _, _, event, attempt, _, _, value, session, number) = row[3:15]
         held = self._held.setdefault((node, epoch), _Held())
         match event:
@@ -205,7 +205,7 @@ class _Judge:
                 held.state = execution_lifecycle.TRANSITIONS.get((held.state, what), held.state)
             case "cancel":
                 if held.state is ExecutionState.ABSENT or held.attempt != attempt:
-                    held.due += 1  # not held: answered at once
+                    held.due += 1  # the worker does not hold the job, and answers at once
                 else:
                     what = ExecutionInput.UNSTARTED if value else ExecutionInput.CANCEL
                     held.state = execution_lifecycle.TRANSITIONS.get((held.state, what), held.state)
@@ -222,7 +222,7 @@ class _Judge:
                     outcome = Outcome(value).name.lower()
                     return (
                         "WMP-6.6",
-                        f"attempt {attempt} answered {outcome}, but no manager waits for it",
+                        f"attempt {attempt} answered {outcome}, but no manager waits for that",
                     )
         return None
 

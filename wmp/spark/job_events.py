@@ -43,16 +43,16 @@ COLUMNS: Final = tuple(column.split()[0] for column in JOB_EVENTS.split(", "))
 """The names of the columns."""
 
 UNHEEDED: Final = ("old session", "unknown session", *(a.value for a in Arrival), *ERROR_CODES)
-"""Reasons for which a worker ignores the whole of a message of a manager."""
+"""Reasons for which a worker ignores the whole of a manager's message."""
 
 
 def job_events(events: DataFrame, executions: DataFrame) -> DataFrame:
-    """Make all events of jobs but those of leases.
+    """Make all events of jobs except those of leases.
 
     Args:
-        events: The table of that name.
-        executions: By :func:`wmp.spark.executions.executions`, with the owners of the jobs that
-            lanes ended.
+        events: The table ``events``.
+        executions: From :func:`wmp.spark.executions.executions`; it has the owners of the jobs that
+        lanes ended.
     """
     what, command = F.col("what"), F.col("command")
     own = what.isin("submitted", "cancelled", "resolve")
@@ -104,7 +104,10 @@ def job_events(events: DataFrame, executions: DataFrame) -> DataFrame:
 
 
 def _ends(events: DataFrame, executions: DataFrame) -> DataFrame:
-    """The events of lanes. Their lines do not name the owner; the line of the run does."""
+    """Return the ends of jobs in lanes.
+
+    Their lines do not name the owner; the line of the run does.
+    """
     key = ["node", "epoch", "lane", "job"]
     lines = events.where(F.col("what").isin("finished", "recalled")).select(
         "node", "epoch", "lane", "n", "at", F.col("what").alias("event"), "ids", "outcomes"

@@ -11,20 +11,23 @@ __all__ = ["jobs"]
 
 _JOB = ("owner", "owner_epoch", "job")
 _KEY = ("job", "owner", "owner_epoch")
-"""The same to group and join by, which may sort: a number says most, and is compared first."""
+"""The same key for groups and joins.
+
+Spark may sort by it, so the number comes first: it differs most.
+"""
 
 
 def jobs(
     events: DataFrame, attempts: DataFrame, executions: DataFrame, states: DataFrame
 ) -> DataFrame:
-    """The table ``jobs``, with times in µs of the manager's monotonic clock.
+    """Make the table ``jobs`` with times in µs of the manager's monotonic clock.
 
     Args:
-        events: The table of that name.
-        attempts: Leases, by :func:`wmp.spark.attempts.attempts`.
-        executions: By :func:`wmp.spark.executions.executions`.
-        states: Where the table of jobs has each at the end, by
-            :func:`wmp.spark.histories.histories`.
+        events: The table ``events``.
+        attempts: Leases, from :func:`wmp.spark.attempts.attempts`.
+        executions: From :func:`wmp.spark.executions.executions`.
+        states: The last state of each job in the table of jobs, from
+        :func:`wmp.spark.histories.histories`.
     """
     what = F.col("what")
     lines = events.where(what.isin("submitted", "cancelled", "resolve")).select(

@@ -1,4 +1,4 @@
-"""Reading journals: the one place where the pipeline opens files that are not its own."""
+"""Reads journals; no other module of the pipeline opens files that the pipeline did not write."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from wmp.journal.reader import segments_in
 __all__ = ["LINES", "find_segments", "read_lines"]
 
 LINES: Final = "file string, value string"
-"""Columns of the lines: the name of a segment, and one line of it."""
+"""Columns of the lines: the name of a segment, and a line of the segment."""
 
 _BATCH: Final = 4096
 
 
 def find_segments(paths: Sequence[str | Path]) -> list[str]:
-    """The segments that these files and directories hold, dotted ones included, sorted.
+    """Return the segments in these files and directories, sorted; names with a dot are included.
 
-    A segment that is there twice, by its name, counts once: the one that is finished, else the
-    longer one. A path with a scheme (``s3://…``) is returned as it is, and left to Spark.
+    Of two segments of the same name one counts: the finished segment, or else the longer one. A
+    path with a scheme (``s3://…``) is returned unchanged, for Spark to read.
 
     Raises:
-        ConfigError: A path is not there.
+        ConfigError: A path does not exist.
     """
     far: list[str] = []
     near: dict[str, tuple[tuple[bool, int], str]] = {}
@@ -38,7 +38,7 @@ def find_segments(paths: Sequence[str | Path]) -> list[str]:
             continue
         for file in _files(Path(path)):
             name = file.name.removeprefix(".")
-            if not file.exists():  # it was finished just now
+            if not file.exists():  # the segment was finished just now
                 file = file.with_name(name)
             rank = (not file.name.startswith("."), file.stat().st_size)
             if name not in near or rank > near[name][0]:
@@ -55,13 +55,13 @@ def _files(path: Path) -> Iterable[Path]:
 
 
 def read_lines(spark: SparkSession, segments: Sequence[str]) -> DataFrame:
-    """All lines of segments, as ``LINES``.
+    """Return all lines of segments as ``LINES``.
 
     Args:
-        spark: Where.
-        segments: From :func:`find_segments`; none make an empty frame.
+        spark: The session.
+        segments: From :func:`find_segments`; without segments the frame is empty.
     """
-    # Spark's own reader passes over names that begin with a dot; no option changes that.
+    # Spark's own reader skips names that begin with a dot, and has no option to change that.
     dotted = [segment for segment in segments if segment.rpartition("/")[2].startswith(".")]
     plain = [segment for segment in segments if segment not in set(dotted)]
     frames = []

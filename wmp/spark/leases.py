@@ -1,6 +1,6 @@
-"""Leases, as the messages of a manager show them: granted, and over for a cause.
+"""Leases in the messages of a manager: when they are granted, when they end, and why.
 
-The observer of the simulations works out what a manager knows, and so what it may do. Here the
+The observer of the simulations derives from messages what a manager knows and may do. Here the
 observer reads lines instead of events: for each manager and worker, in the order of the manager's
 lines.
 """
@@ -33,13 +33,13 @@ _READ: Final = (
 )  # fmt: skip
 _NOBODY: Final = ManagerSettings(identity=b"", epoch=0)
 _WAITED: Final = 100_000
-"""µs: a node that wrote nothing for so long had nothing to do."""
+"""µs: a node that wrote no line for this long was idle."""
 _SLACK: Final = 2
-"""µs: times were rounded."""
+"""Tolerance for rounded times, in µs."""
 
 
 def leases(events: DataFrame, processes: DataFrame) -> DataFrame:
-    """The events ``granted`` and ``lost`` of jobs."""
+    """Make the events ``granted`` and ``lost`` of jobs."""
     what = F.col("what")
     managers = processes.where(F.col("kind") == "manager").select(
         "node", "epoch", F.col("settings")["expire"].alias("expire")
@@ -68,10 +68,11 @@ def leases(events: DataFrame, processes: DataFrame) -> DataFrame:
 
 
 def _silences(events: DataFrame, rows: DataFrame) -> DataFrame:
-    """Rows of kind ``tick``: a manager that wrote something when a worker had been silent for
-    ``expire``, and then waited, must have looked at its clock.
+    """Return rows of kind ``tick``: moments when a manager must have noticed a worker's silence.
 
-    It may have been stopped just as long; but then it finds everything at once when it goes on.
+    At such a moment the worker had been silent for ``expire``, the manager wrote a line, and then
+    the manager was idle. A manager that was stopped instead would receive many messages at once
+    when it continues.
     """
     pair = ["node", "epoch", "other", "other_epoch"]
     order = Window.partitionBy(*pair).orderBy("n")
@@ -98,7 +99,7 @@ def _silences(events: DataFrame, rows: DataFrame) -> DataFrame:
 
 
 class _Recorder(History):
-    """Records what an observer reports to a history, instead of judging it."""
+    """Records the facts that an observer reports to a history, and judges nothing."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -116,7 +117,7 @@ def _lease_rows(batches: Iterator[pyarrow.RecordBatch]) -> Iterator[pyarrow.Reco
 
 
 def _lease_events(rows: Iterator[Values]) -> Iterator[Values]:
-    """The events between a manager and a worker, of the lines of the manager."""
+    """Return the events between a manager and a worker from the manager's lines."""
     recorder = _Recorder()
     observer = Observer(recorder)
     settings: ManagerSettings | None = None
@@ -136,7 +137,7 @@ def _lease_events(rows: Iterator[Values]) -> Iterator[Values]:
 
 
 def _observe(observer: Observer, settings: ManagerSettings, row: tuple[Any, ...]) -> None:
-    """Show the observer one line."""
+    """Pass one line to the observer."""
     (_, _, other, _, at, what, command, other_epoch, mine, session, number, ack, ids, attempts,
      outcomes, _) = row  # fmt: skip
     if what == "note" or what == "tick":
@@ -169,7 +170,7 @@ def _observe(observer: Observer, settings: ManagerSettings, row: tuple[Any, ...]
 
 
 def _all(values: list[int] | None, ids: list[int]) -> list[int] | None:
-    """One entry stands for all."""
+    """Repeat a single entry, which stands for all."""
     if values is None:
         return None
     return values if len(values) == len(ids) else values * len(ids)

@@ -1,4 +1,4 @@
-"""Both ends of a connection: which line of one journal is which line of another."""
+"""Pairs the two lines of a message: one in the sender's journal, one in the receiver's journal."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ _MESSAGE = ("command", "source", "source_epoch", "target", "target_epoch", "sess
 
 
 def process_hash() -> Column:
-    """A process as a number: cheaper to aggregate than text, and as good as unique."""
+    """Return a process as a number: cheaper to aggregate than text, and almost surely unique."""
     return F.xxhash64("node", "epoch")
 
 
 def _way() -> Column:
-    """The devices on the way, as a number; null for none."""
+    """Return the devices on the way as a number; null for none."""
     return F.when(F.size("via") > 0, F.xxhash64("via"))
 
 
 def pairs(events: DataFrame) -> DataFrame:
-    """Messages that were sent once and received once on a connection, by their two lines.
+    """Pair the lines of messages that were sent once and received once on a connection.
 
-    A message is known by its place in a stream, its lock (GIVE) or its own number (READY);
-    other messages have nothing by which both ends could know them. Messages that were sent again,
-    repeated on the way or fanned out to several peers are left out: their lines cannot be paired.
+    A message is identified by its place in a stream, its lock (GIVE) or its own number (READY).
+    Other messages have no identification that both ends know. Messages that were sent again,
+    repeated on the way or sent to several peers are left out: their lines cannot be paired.
     """
     key = F.coalesce(
         "number",
@@ -38,7 +38,7 @@ def pairs(events: DataFrame) -> DataFrame:
         "hops",
         (F.coalesce("want", F.lit(-1)) == 0).alias("again"),  # the withdrawal of a lock
         "what", "n", "at",
-        # Only numbers are aggregated: Spark must sort to aggregate other types.
+        # Only numbers are aggregated: Spark would sort to aggregate other types.
         process_hash().alias("process"), _way().alias("way"),
     )  # fmt: skip
     ways = events.where(F.size("via") > 0).select(_way().alias("way"), "via").distinct()
@@ -59,7 +59,7 @@ def pairs(events: DataFrame) -> DataFrame:
 
 
 def links(pairs: DataFrame, nodes: DataFrame) -> DataFrame:
-    """The table ``links``: the pairs with the names of both ends, times on the common clock."""
+    """Make the table ``links``: pairs with the names of both ends, on the common clock."""
     known = nodes.select(process_hash().alias("process"), "node", "epoch", "clock")
     named = pairs
     for end, role in (("sent", "sender"), ("received", "receiver")):

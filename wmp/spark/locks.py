@@ -1,4 +1,4 @@
-"""Locks of workers, moved along the table that workers consult (:mod:`wmp.core.worker.locks`)."""
+"""Locks of workers, checked against the table of :mod:`wmp.core.worker.locks`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ FOUND: Final = (
     "broken array<struct<name:string,detail:string,node:string,epoch:bigint,n:bigint,at:bigint>>, "
     "lines array<struct<node:string,epoch:bigint,n:bigint>>"
 )
-"""The table ``locks``, with times in µs of the worker's monotonic clock, and what was broken."""
+"""The table ``locks`` with times in µs of the worker's monotonic clock, and its violations."""
 
 _ARROW: Final = schema_of(FOUND)
 _READ: Final = (
@@ -35,7 +35,7 @@ _READ: Final = (
 
 
 def lock_states(events: DataFrame) -> DataFrame:
-    """Each lock of each worker; ``FOUND``."""
+    """Make the states of each lock of each worker, as ``FOUND``."""
     what, command = F.col("what"), F.col("command")
     heeded = F.coalesce(~F.col("reason").isin(*UNHEEDED), F.lit(True))
     answer = (what == "received") & command.isin("TAKE", "NO") & heeded
@@ -53,23 +53,24 @@ def lock_states(events: DataFrame) -> DataFrame:
         )
         .withColumn("jobs", F.when(command == "TAKE", F.size("ids")))
     )
-    key = ["lock", "node", "epoch"]  # the number first: it says most
+    key = ["lock", "node", "epoch"]  # the number comes first: it differs most
     return (
         rows.select(*_READ)
         .repartition(*key)
-        # Notes first: what is lost with a session is lost before a message of the next is heeded.
+        # Notes come first: a session's locks are lost before a message of the next session is acted
+        # on.
         .sortWithinPartitions(*key, "step", F.col("what") != "note", "n")
         .mapInArrow(_lock_rows, FOUND)
     )
 
 
 def locks(states: DataFrame) -> DataFrame:
-    """The table ``locks``, with monotonic times."""
+    """Make the table ``locks`` with monotonic times."""
     return states.where(F.col("given").isNotNull()).drop("broken", "lines")
 
 
 def lock_violations(states: DataFrame) -> DataFrame:
-    """The violations in :func:`lock_states`, as :data:`wmp.spark.histories.FOUND`."""
+    """Return the violations in :func:`lock_states` as :data:`wmp.spark.histories.FOUND`."""
     broken = states.where(F.size("broken") > 0).select("*", F.explode("broken").alias("one"))
     none = F.lit(None)
     return broken.select(
@@ -93,7 +94,7 @@ def lock_violations(states: DataFrame) -> DataFrame:
 
 @define(eq=False)
 class _LockHistory:
-    """One lock number of one process."""
+    """The history of one lock number of one process."""
 
     key: Values
     state: LockState = LockState.UNUSED
@@ -103,7 +104,7 @@ class _LockHistory:
     answer: str | None = None
     withdrawn: bool = False
     left: int = 0
-    """Jobs that may still come."""
+    """Number of jobs that may still come."""
     jobs: int = 0
     late: int = 0
     lines: list[tuple[str, int, int]] = field(factory=list)
@@ -111,7 +112,7 @@ class _LockHistory:
     _seen: set[tuple[int, int]] = field(factory=set)
 
     def see(self, row: Values) -> None:
-        """Take in one line about the lock."""
+        """Apply one line about the lock."""
         n, at, what, command = row[3:7]
         self.lines.append((row[0], row[1], n))
         if what == "note":
@@ -120,7 +121,7 @@ class _LockHistory:
             self._given(row)
         else:
             if (row[15], row[16]) in self._seen:
-                return  # sent again
+                return  # the message was sent again
             self._seen.add((row[15], row[16]))
             if self.answered is None:
                 self.answered = at

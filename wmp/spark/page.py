@@ -18,7 +18,7 @@ from wmp.spark.violation_diagram import violation_diagram
 __all__ = ["page"]
 
 _MOST: Final = 200
-"""Rows of a list."""
+"""Limit of the rows of a list."""
 
 _Nodes = Mapping[tuple[str, int], Row]
 """The rows of ``nodes`` by (node, epoch)."""
@@ -26,23 +26,23 @@ _Nodes = Mapping[tuple[str, int], Row]
 
 @frozen
 class _Cell:
-    """A cell of a list that is more than text."""
+    """A cell of a list with a tooltip, a class or a bar."""
 
     text: str
     title: str = ""
     """The tooltip."""
     share: float | None = None
-    """0 to 1: drawn as a bar."""
+    """A part of 1, which is drawn as a bar."""
 
 
 @frozen
 class _List:
-    """Rows under headings; empty lists are not shown."""
+    """A list of rows under headings; a list without rows is not shown."""
 
     heads: Sequence[str]
     all_rows: Sequence[Sequence[str | _Cell]] = ()
     left: int = 1
-    """Columns of words; the others are of numbers."""
+    """Columns of words; the other columns hold numbers."""
 
     @property
     def rows(self) -> list[list[_Cell]]:
@@ -90,7 +90,7 @@ def page(data: ReportData) -> str:
 
 
 def _began(data: ReportData) -> str:
-    """When the first line was written; empty if there is no line with a time."""
+    """Return the time of the first line; empty if no line has a time."""
     first = [row["first"] for row in data.tables["nodes"] if row["first"] is not None]
     return f"{datetime.fromtimestamp(min(first) / 1e6, UTC):%Y-%m-%d %H:%M:%S} UTC" if first else ""
 
@@ -98,21 +98,21 @@ def _began(data: ReportData) -> str:
 def _verdict(data: ReportData) -> Mapping[str, str]:
     certain, uncertain = int(data.number("violations")), int(data.number("uncertain violations"))
     if not data.number("lines"):
-        words = "none", "The journal is empty", "there is no line in it that could be read"
+        words = "none", "The journal is empty", "no line of it could be read"
     elif certain:
         headline = f"{amount(certain)} violation{'s' * (certain > 1)} found"
-        words = "bad", headline, "each with its story below"
+        words = "bad", headline, "the story of each is below"
     elif uncertain:
-        detail = f"{amount(uncertain)} that gaps in the journals may explain"
-        words = "unsure", "No violation that is certain", detail
+        detail = f"{amount(uncertain)} uncertain: gaps in the journals may explain them"
+        words = "unsure", "No certain violation", detail
     else:
-        detail = "every job, lock and stream was held against the rules"
+        detail = "every job, lock and stream was checked against the rules"
         words = "good", "No violation found", detail
     return dict(zip(("look", "headline", "detail"), words, strict=True))
 
 
 def _tiles(data: ReportData) -> list[tuple[str, str, str]]:
-    """(number, what it counts, detail)."""
+    """Return (number, its meaning, detail) of each tile."""
     n = data.number
     latency = {row["phase"]: row for row in data.tables["latency"]}.get("total")
     half, slow = (latency["p50"], latency["p99"]) if latency else (None, None)
@@ -128,7 +128,7 @@ def _tiles(data: ReportData) -> list[tuple[str, str, str]]:
             f"{_plural(managers, 'manager')}, {_plural(devices, 'device')}",
         ),
         (amount(lost), "leases lost", f"{_plural(again, 'job')} tried again"),
-        (amount(n("lines")), "lines read", f"{amount(n('bad lines'))} could not be"),
+        (amount(n("lines")), "lines read", f"{amount(n('bad lines'))} not readable"),
     ]
 
 
@@ -137,7 +137,7 @@ def _plural(count: float, noun: str) -> str:
 
 
 def _gaps(data: ReportData) -> dict[str, _List]:
-    """Lines that could not be read or are missing: they make all else less sure."""
+    """List missing and unreadable lines, which make all other results less certain."""
     reasons: Counter[str] = Counter()
     for row in data.tables["bad_lines"]:
         reasons[row["reason"]] += row["lines"]
@@ -154,7 +154,7 @@ def _gaps(data: ReportData) -> dict[str, _List]:
     lists = {
         "Lines that could not be read": _List(("reason", "lines"), unread),
         "Processes that left no journal": _List(
-            ("node", "epoch", "lines of others that name it"), gone
+            ("node", "epoch", "lines of other journals with its name"), gone
         ),
         "Lines that are missing": _List(("node", "lines"), torn),
     }
@@ -166,11 +166,11 @@ def _names(data: ReportData) -> _List:
         (name, meaning, "yes" if certain else "no", amount(count))
         for (name, meaning, certain), count in data.names.items()
     ]
-    return _List(("name", "what it says", "certain", "violations"), rows, left=3)
+    return _List(("name", "rule", "certain", "violations"), rows, left=3)
 
 
 def _violations(data: ReportData, nodes: _Nodes) -> list[Mapping[str, Any]]:
-    """The violations that are drawn; the first of each name is open."""
+    """List the violations that are drawn; the first violation of each name is unfolded."""
     drawn: list[Mapping[str, Any]] = []
     names: set[str] = set()
     for row in data.tables["violations"]:
@@ -198,14 +198,14 @@ def _handshakes(data: ReportData) -> _List:
 
     rows = [
         counted("WAKEs received", "wakes"),
-        counted("no job came of it", "wakes wasted", "wakes"),
+        counted("brought no job", "wakes wasted", "wakes"),
         counted("GIVEs sent", "locks"),
         counted("answered TAKE", "locks taken", "locks"),
         counted("answered NO", "locks refused", "locks"),
         counted("never answered", "locks timed out", "locks"),
-        counted("jobs that came too late", "jobs late"),
+        counted("jobs after the end of their lock", "jobs late"),
     ]
-    return _List(("", "how many", "share"), rows)
+    return _List(("", "number", "share"), rows)
 
 
 def _workers(data: ReportData, nodes: _Nodes) -> _List:
@@ -284,7 +284,7 @@ def _nodes(data: ReportData) -> _List:
     for row in sorted(
         data.tables["nodes"], key=lambda r: (r["kind"] or "", r["label"] or r["node"], r["epoch"])
     ):
-        end = row["end"] or "killed, or still running"
+        end = row["end"] or "killed or still running"
         error = row["clock_error"]
         rows.append(
             (
@@ -302,7 +302,7 @@ def _nodes(data: ReportData) -> _List:
 
 
 def _name(row: Row) -> _Cell:
-    """The name of a node, with its identity and epoch as a tooltip."""
+    """Return the name of a node with identity and epoch in a tooltip."""
     return _Cell(name_of(row["node"], row["label"]), f"{row['node']} {row['epoch']}")
 
 

@@ -1,4 +1,4 @@
-"""How long each part took: samples, percentiles, bars."""
+"""The time of each phase: samples, percentiles, bars."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _NAMES: Final = ("p50", "p90", "p95", "p99", "p999")
 
 
 def phases(jobs: DataFrame, attempts: DataFrame, conversations: DataFrame) -> DataFrame:
-    """The table ``phases``, of the tables ``jobs``, ``attempts`` and ``conversations``."""
+    """Make the table ``phases`` from the tables ``jobs``, ``attempts`` and ``conversations``."""
     lease = attempts.select(
         "role",
         F.col("owner").alias("manager"),
@@ -72,7 +72,7 @@ def _between(first: str, last: str) -> Column:
 
 
 def _samples(*parts: tuple[str, str, Column]) -> Column:
-    """An array of (phase, time, took); where one of them is not known ``took`` is null."""
+    """Return an array of (phase, time, took); ``took`` is null if one of its ends is unknown."""
     return F.array(
         *(
             F.struct(F.lit(phase).alias("phase"), F.col(time).alias("time"), took.alias("took"))
@@ -82,7 +82,7 @@ def _samples(*parts: tuple[str, str, Column]) -> Column:
 
 
 def _rounded(took: Column) -> Column:
-    """Three digits, of µs: percentiles are exact to a hundredth, and there are few values."""
+    """Round µs to three digits: percentiles are exact to a hundredth, and few values differ."""
     unit = F.pow(
         F.lit(10.0), F.greatest(F.floor(F.log10(F.greatest(took, F.lit(1)))) - 2, F.lit(0))
     )
@@ -90,9 +90,10 @@ def _rounded(took: Column) -> Column:
 
 
 def spread(value: str, weight: str) -> list[Column]:
-    """Aggregates of counted values: ``count``, ``mean``, percentiles and ``most``.
+    """Return aggregates of counted values: ``count``, ``mean``, percentiles and ``most``.
 
-    Expects the columns ``total`` (sum) and ``top`` (greatest) beside the two named.
+    The frame must have the columns ``total`` (sum) and ``top`` (greatest) and the two named
+    columns.
     """
     shares = ", ".join(map(str, _SHARES))
     percentiles = F.expr(f"percentile({value}, array({shares}), {weight})")
@@ -105,14 +106,14 @@ def spread(value: str, weight: str) -> list[Column]:
 
 
 def split_percentiles(frame: DataFrame) -> DataFrame:
-    """Columns of their own instead of ``percentiles``."""
+    """Replace the column ``percentiles`` by a column for each percentile."""
     for place, name in enumerate(_NAMES):
         frame = frame.withColumn(name, F.col("percentiles")[place].cast("bigint"))
     return frame.drop("percentiles")
 
 
 def latency(phases: DataFrame) -> DataFrame:
-    """The table ``latency``."""
+    """Make the table ``latency``."""
     counted = (
         phases.withColumn("hour", F.date_format("time", "yyyy-MM-dd HH:00"))
         .withColumn("value", _rounded(F.col("took")))
@@ -141,7 +142,7 @@ def latency(phases: DataFrame) -> DataFrame:
 
 
 def histogram(phases: DataFrame) -> DataFrame:
-    """The table ``histogram``: four bars between a power of two and the next."""
+    """Make the table ``histogram``: four bars between a power of two and the next."""
     took = F.greatest(F.col("took"), F.lit(1)).cast("double")
     bar = F.floor(F.log2(took) * 4)
     counted = phases.groupBy("phase", "role", bar.alias("bar")).agg(F.count("*").alias("count"))

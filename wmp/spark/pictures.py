@@ -28,7 +28,7 @@ _WIDTH: Final = 1100
 _LEFT: Final = 170
 _ROW: Final = 22
 _END: Final = 760
-"""Where the axis of the histograms ends."""
+"""Right end of the axis of the histograms."""
 _PERCENTILES: Final[Sequence[tuple[str, str, float]]] = (
     ("samples", "count", 830),
     ("half", "p50", 897),
@@ -55,14 +55,14 @@ class Picture:
 
     svg: Markup
     more: int = 0
-    """How many rows are left out."""
+    """Number of the rows that are left out."""
     caption: str = ""
     legend: Sequence[tuple[str, str]] = ()
     """(name, class) of each line."""
 
 
 def timeline(data: ReportData) -> Picture | None:
-    """Draw a row a process: its life, its load, how it ended, and the violations seen there."""
+    """Draw a row for each process: its life, its load, its end, and the violations seen there."""
     nodes = sorted(
         (row for row in data.tables["nodes"] if row["first"] is not None),
         key=lambda row: (rank_of(row["kind"]), row["label"] or row["node"], row["first"]),
@@ -104,7 +104,7 @@ def timeline(data: ReportData) -> Picture | None:
                 shade = 0.08 + 0.92 * share
                 sheet.rect(left, y, right - left, _ROW - 6, "busy", title=title, opacity=shade)
         if node["end"] in (None, "halt"):
-            how = "killed, or still running" if node["end"] is None else f"halt: {node['reason']}"
+            how = "killed or still running" if node["end"] is None else f"halt: {node['reason']}"
             sheet.text(min(end + 3, _WIDTH - 14), y + 13, "✕", "cross", "start", f"{name}: {how}")
         for row in found[key]:
             x = scale.at(min(max(row["time"], low), high))
@@ -118,7 +118,7 @@ def timeline(data: ReportData) -> Picture | None:
 
 
 def activity(data: ReportData) -> Picture | None:
-    """Draw a heat map: a row a role, a cell a stretch of time, darker where more jobs ended."""
+    """Draw a heat map: a row for each role, a cell for each stretch, darker with more jobs."""
     rows = [row for row in data.tables["activity"] if row["time"] is not None]
     if not rows:
         return None
@@ -127,7 +127,7 @@ def activity(data: ReportData) -> Picture | None:
         total[row["role"]] += row["ended"] + row["submitted"]
     roles = sorted(total, key=lambda role: (-total[role], role))[:MOST_ROLES]
     lives = [row for row in data.tables["nodes"] if row["first"] is not None]
-    # The same axis as that of the processes above.
+    # The axis is the same as in the timeline above.
     first = min(r["first"] for r in lives)
     last = max(max(r["last"] for r in lives), *(r["time"] + r["length"] for r in rows))
     most = max((r["ended"] for r in rows), default=0) or 1
@@ -147,7 +147,7 @@ def activity(data: ReportData) -> Picture | None:
             f"{amount(row['submitted'])} submitted, {amount(row['ended'])} ended, "
             f"{amount(row['failed'])} of them not ok; mean {duration(row['mean_total'])}"
         )
-        share = math.sqrt(row["ended"] / most)  # a small share is visible too
+        share = math.sqrt(row["ended"] / most)  # the root makes small shares visible
         sheet.rect(x, y, width - 1, height - 3, "empty", title=title, round=2)
         if row["ended"]:
             sheet.rect(
@@ -187,7 +187,7 @@ def _whole(
 
 
 def phases(data: ReportData) -> Picture | None:
-    """Draw a row a phase on one axis: its histogram, its median, its 99th percentile."""
+    """Draw a row for each phase on one axis: its histogram, its median, its 99th percentile."""
     bars = _bars(data)
     latency = {row["phase"]: row for row in data.tables["latency"]}
     there = [phase for phase in PHASES if phase in bars and phase in latency]
@@ -222,7 +222,7 @@ def phases(data: ReportData) -> Picture | None:
 
 
 def curves(data: ReportData) -> list[Picture]:
-    """Draw percentile curves: one sheet for the phases, and one a phase with its roles."""
+    """Draw percentile curves: one sheet for all phases, and one for each phase with its roles."""
     bars = _bars(data)
     sheets: list[tuple[str, Mapping[str, Mapping[float, Sequence[float]]]]] = [
         ("phases", {phase: _whole(bars[phase]) for phase in _CURVES if phase in bars})

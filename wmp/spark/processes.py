@@ -13,8 +13,10 @@ __all__ = ["drops", "missing_nodes", "nodes", "processes"]
 
 
 def processes(events: DataFrame) -> DataFrame:
-    """The table ``nodes`` without the common clock: ``first`` and ``last`` are by ``at``, and
-    ``wall`` is how far the wall clock is from that."""
+    """Make the table ``nodes`` without the common clock.
+
+    ``first`` and ``last`` are values of ``at``; ``wall`` is the wall clock minus ``at``.
+    """
     start = F.col("what") == "start"
     counted = events.groupBy("node", "epoch").agg(
         F.count(F.when(start, 1)).alias("segments"),
@@ -22,7 +24,7 @@ def processes(events: DataFrame) -> DataFrame:
         (F.max("n") - F.count(F.when(F.col("n") > 0, 1))).alias("missing"),
         F.min("at").alias("first"),
         F.max("at").alias("last"),
-        # Wall clocks are set now and then: what holds for most of the lines counts.
+        # A wall clock may be set at any time, so the median of the lines counts.
         F.expr("percentile_approx(wall - at, 0.5, 100)").alias("wall"),
         F.count(F.when(F.col("what") == "stop", 1)).alias("stops"),
         F.count(F.when(F.col("what") == "closed", 1)).alias("closes"),

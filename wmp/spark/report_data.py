@@ -1,4 +1,4 @@
-"""The data of a report: the small tables whole, of the large tables the worst rows."""
+"""The data of a report: the small tables completely, and the worst rows of the large tables."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ __all__ = [
 ]
 
 Row = Mapping[str, Any]
-"""A row by column; times are µs since 1970."""
+"""A row: values by column; times are µs since 1970."""
 
 _KINDS: Final = ("manager", "device", "worker")
 
 MOST_VIOLATIONS: Final = 40
-"""Violations that are drawn."""
+"""Limit of the violations that are drawn."""
 MOST_LINES: Final = 80
-"""Lines of a story that are drawn: the last ones."""
+"""Limit of the lines of a story that are drawn: the last lines."""
 
 _WHOLE: Final = (
     "activity", "bad_lines", "device_hops", "drops", "fairness", "histogram", "missing_nodes",
@@ -50,7 +50,7 @@ class ReportData:
     numbers: Mapping[str, float]
     """The table ``summary``."""
     names: Mapping[tuple[str, str, bool], int]
-    """How many violations there are, by name, meaning and certainty."""
+    """Number of violations by name, meaning and certainty."""
     stories: Mapping[str, Sequence[Row]]
     """Key of each violation in ``tables`` to the last lines of its story."""
 
@@ -60,12 +60,12 @@ class ReportData:
 
 
 def name_of(node: str, label: str | None = None) -> str:
-    """Return the name of a node for people: its label, else its identity."""
+    """Return the name of a node for people: its label, or else its identity."""
     return clip(label or node, 22)
 
 
 def rank_of(kind: str | None) -> int:
-    """Return the place of a kind of node in lists and drawings."""
+    """Return the position of a kind of node in lists and drawings."""
     return _KINDS.index(kind) if kind in _KINDS else len(_KINDS)
 
 

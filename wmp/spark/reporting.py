@@ -25,7 +25,7 @@ if sys.platform != "win32":
 __all__ = ["PAGE", "JournalReport", "alone", "check_out", "report", "session", "write_page"]
 
 PAGE: Final = "report.html"
-"""Name of the page, beside the tables."""
+"""Name of the page's file, beside the tables."""
 _LOCK: Final = ".lock"
 """Name of a file that is locked while a report is written."""
 
@@ -35,9 +35,9 @@ class JournalReport:
     """The result of a report."""
 
     page: Path
-    """The page."""
+    """Path of the page."""
     result: PipelineResult
-    """The tables, and how many violations are in them."""
+    """The tables, and the number of violations in them."""
 
 
 def report(
@@ -52,21 +52,21 @@ def report(
 
     Args:
         journals: Folders and files, one or several.
-        out: Directory of this machine in which all is made; tables that are there are replaced.
-            On a cluster the executors must see it under the same name, and the journals too.
-        spark: Where it is done. By default the session that is active in this process, else one
-            that is started, and stopped in the end.
-        master: Where that one is started: ``local[2]``, ``spark://host:7077``, …
+        out: Directory of this machine for all results; existing tables are replaced. On a cluster
+        the executors must see it under the same name, and the journals too.
+        spark: The session. By default the active session of this process; without one, a session is
+        started, and stopped at the end.
+        master: Master URL of a session that is started: ``local[2]``, ``spark://host:7077``, …
         progress: Called before each step.
 
     Raises:
-        ConfigError: A journal is not there, or of a version that is not known; there is no Java;
-            another report is being written there.
+        ConfigError: A journal does not exist, or has an unknown version; there is no Java; another
+        report is being written there.
         WMPError: Spark did not start.
     """
     paths = [journals] if isinstance(journals, (str, Path)) else list(journals)
     where = check_out(out)
-    find_segments(paths)  # a missing journal is reported before anything is started
+    find_segments(paths)  # a missing journal is reported before Spark starts
     with alone(where), session(spark, master) as engine:
         result = build(engine, paths, where, progress=progress)
     if progress is not None:
@@ -75,7 +75,7 @@ def report(
 
 
 def write_page(where: Path, journals: Sequence[str | Path]) -> Path:
-    """Write the page of tables in a directory; no reader sees half of a page."""
+    """Write the page of the tables in a directory; no reader sees an incomplete page."""
     text = page(read_report_data(where, map(str, journals)))
     path = where / PAGE
     half = path.with_name(f".{PAGE}.{os.getpid()}")
@@ -85,10 +85,10 @@ def write_page(where: Path, journals: Sequence[str | Path]) -> Path:
 
 
 def check_out(out: str | Path) -> Path:
-    """The directory to write to, made if it is not there.
+    """Return the directory to write to; make it if it does not exist.
 
     Raises:
-        ConfigError: It is none, or cannot be made.
+        ConfigError: It is no directory, or cannot be made.
     """
     if "://" in str(out):
         raise ConfigError(
@@ -111,7 +111,7 @@ def alone(where: Path) -> Iterator[None]:
     Raises:
         ConfigError: Another process writes a report there.
     """
-    if sys.platform == "win32":  # Windows has no such locks: other writers are not kept out
+    if sys.platform == "win32":  # Windows has no such locks: several reports could write here
         yield
         return
     with open(where / _LOCK, "w", encoding="utf-8") as lock:
@@ -127,7 +127,7 @@ def alone(where: Path) -> Iterator[None]:
 
 @contextmanager
 def session(spark: SparkSession | None, master: str | None) -> Iterator[SparkSession]:
-    """The session that is given or active, else one for as long as this lasts."""
+    """Yield the given or active session, or else a new session that ends with the block."""
     found = spark or (SparkSession.getActiveSession() if master is None else None)
     if found is not None:
         yield found

@@ -32,8 +32,7 @@ from wmp.spark.schema import TABLES
 __all__ = ["STEPS", "PipelineResult", "Progress", "Tables", "build", "build_from"]
 
 Progress = Callable[[str, int, int], None]
-"""Called before each step, with the name of its table, its number from 0, and how many steps there
-are."""
+"""Called before each step with its table's name, its number from 0, and the number of steps."""
 
 STEPS: Final = (
     "events", "bad_lines", "offsets", "nodes", "missing_nodes", "links", "executions", "attempts",
@@ -41,38 +40,38 @@ STEPS: Final = (
     "latency", "histogram", "utilisation", "fairness", "activity", "requeues", "device_hops",
     "drops", "summary",
 )  # fmt: skip
-"""The tables, in the order in which their steps are reported."""
+"""The tables in the order in which their steps are reported."""
 
 
 _DISTINCT: Final = ("n", "step", "at", "wall", "sent_n", "sent_at", "received_n", "received_at")
-"""Columns in which nearly every value is another: a dictionary of them only costs."""
+"""Columns in which nearly every value differs, so that a dictionary would only cost time."""
 
 
 @frozen
 class Tables:
     """Parquet tables in a directory, or below a URL that Spark knows.
 
-    Names that begin with ``_`` are of steps in between; they have no promised columns.
+    Names that begin with ``_`` are of intermediate steps; their columns are not promised.
     """
 
     spark: SparkSession
     where: str
 
     def path(self, name: str) -> str:
-        """Return the place of a table."""
+        """Return the path of a table."""
         return f"{self.where.rstrip('/')}/{name}"
 
     def write(self, name: str, frame: DataFrame) -> DataFrame:
-        """Write a table, in place of an older one, and read it back.
+        """Write a table in place of an older one, and read it back.
 
-        A table with promised columns gets just those, in their order.
+        A table with promised columns gets exactly those columns, in their order.
 
         Args:
             name: The name of the table.
             frame: The rows.
 
         Returns:
-            The table as it is on disk: what comes after is not computed from the beginning.
+            The table on disk, so that later steps do not compute its rows again.
         """
         if not name.startswith("_"):
             columns = TABLES[name].columns
@@ -88,7 +87,7 @@ class Tables:
         """Read a table that was written.
 
         Raises:
-            AnalysisException: It is not there.
+            AnalysisException: There is no such table.
         """
         return self.spark.read.parquet(self.path(name))
 
@@ -101,9 +100,9 @@ class PipelineResult:
     violations: int
     """Number of the certain violations."""
     uncertain: int
-    """Those that gaps in the journals may explain."""
+    """Number of the violations that gaps in the journals may explain."""
     summary: dict[str, float]
-    """The table of that name: name to value."""
+    """The table ``summary``: name to value."""
 
 
 def build(
@@ -118,11 +117,11 @@ def build(
     Args:
         spark: Any session: :func:`wmp.spark.session.start_session` makes one.
         journals: Files and directories.
-        out: Directory or URL in which the tables are made; those that are there are replaced.
+        out: Directory or URL of the tables; existing tables are replaced.
         progress: Called before each step.
 
     Raises:
-        ConfigError: A journal is not there, or of a version that is not known.
+        ConfigError: A journal does not exist, or has an unknown version.
     """
     return build_from(spark, read_lines(spark, find_segments(journals)), out, progress=progress)
 
@@ -152,8 +151,8 @@ def build_from(
 class _Run:
     """The steps; each works on tables that are on disk already.
 
-    Tables from which no other is made are written aside, in a second thread: while Spark plans
-    one of them or ends its last task, the cores work on another.
+    A table that no later step uses is written in a second thread. While Spark plans such a table or
+    ends its last task, the cores work on another.
     """
 
     def __init__(
@@ -167,7 +166,7 @@ class _Run:
         self._begun: list[Future[DataFrame]] = []
 
     def read(self, parsed: DataFrame) -> None:
-        """Make events of lines, and find the processes that wrote them and their clocks."""
+        """Make events from lines; find the processes that wrote them, and their clocks."""
         bad = Observation()
         self.events = self.write("events", events(parsed, bad))
         # Most journals have no bad line: then nothing is read twice.
@@ -202,7 +201,7 @@ class _Run:
         self.write_aside("locks", lambda: common_clock.locks(self.kept, self.nodes))
 
     def verify(self) -> None:
-        """Find violations, and rebuild jobs."""
+        """Find violations and rebuild jobs."""
         known = leases(self.events, self.processes)
         all_events = job_events(self.events, self.lanes).unionByName(known)
         judged = self.tables.write("_histories", histories(all_events, self.processes))
@@ -240,7 +239,7 @@ class _Run:
         self.write_aside("fairness", lambda: utilisation.fairness(self.events, self.leases))
         self.write("activity", utilisation.activity(self.jobs, length))
         self.write("requeues", utilisation.requeues(self.attempts))
-        # Aside one is written after the other: there are links by then.
+        # The second thread writes one table after the other, so ``links`` is complete by then.
         self.write_aside("device_hops", lambda: utilisation.device_hops(self._made["links"]))
         self.write("drops", processes.drops(self.events))
         for one in self._begun:
@@ -248,7 +247,7 @@ class _Run:
         self.write("summary", summary.summary(self._made))
 
     def result(self) -> PipelineResult:
-        """Return the result, when all tables are written."""
+        """Return the result when all tables are written."""
         rows = self._made["summary"].collect()
         numbers = {row.name: row.value for row in rows}
         certain = int(numbers["violations"])
@@ -260,7 +259,7 @@ class _Run:
         return self._write(name, frame)
 
     def write_aside(self, name: str, make: Callable[[], DataFrame]) -> None:
-        """Report a step, and make and write its table while the next steps are done."""
+        """Report a step, and make and write its table while the next steps run."""
         self._report(name)
         write = inheritable_thread_target(self.tables.spark)(lambda: self._write(name, make()))
         self._begun.append(self._aside.submit(write))
@@ -275,7 +274,7 @@ class _Run:
         self.done += 1
 
     def _seconds(self) -> float:
-        """Seconds from the first line of all to the last."""
+        """Return the seconds from the first to the last line of all journals."""
         row = self.nodes.agg(
             F.max(F.unix_micros("last")) - F.min(F.unix_micros("first"))
         ).collect()[0]

@@ -1,7 +1,7 @@
-"""The tables of the pipeline, in one place: their columns, types and meanings.
+"""The tables of the pipeline: their columns, types and meanings.
 
-Times are of type ``timestamp``, on the common clock of all nodes (``nodes.clock``). Durations are
-``bigint``, in µs; those between two nodes are as exact as ``nodes.clock_error`` says. A process
+Times are of type ``timestamp`` on the common clock of all nodes (``nodes.clock``). Durations are
+``bigint`` in µs; ``nodes.clock_error`` bounds the error of a duration between two nodes. A process
 is (identity, epoch); a job is (owner, owner_epoch, job). An unknown value is null.
 
 The columns of ``events`` are those of :mod:`wmp.journal.schema`, which this module reads.
@@ -20,12 +20,12 @@ from wmp.journal.schema import Type
 __all__ = ["CORRUPT", "PHASES", "TABLES", "Table", "TableColumn", "ddl", "journal_ddl"]
 
 CORRUPT: Final = "_corrupt"
-"""Column for the text of a line that is not JSON of the schema."""
+"""Name of the column for the text of a line that does not match the schema."""
 
 
 @frozen
 class TableColumn:
-    """One column of a table."""
+    """A column of a table."""
 
     name: str
     type: str
@@ -35,7 +35,7 @@ class TableColumn:
 
 @frozen
 class Table:
-    """One table: the meaning of a row, and the columns."""
+    """A table: the meaning of a row, and the columns."""
 
     name: str
     row: str
@@ -82,7 +82,7 @@ _PROCESS: Final = (
 _SPREAD: Final = (
     _c("count", "bigint", "samples"),
     _c("mean", "double", "µs"),
-    _c("p50", "bigint", "µs: half of the samples are no longer"),
+    _c("p50", "bigint", "µs: half of the samples are this long or shorter"),
     _c("p90", "bigint", "µs"),
     _c("p95", "bigint", "µs"),
     _c("p99", "bigint", "µs"),
@@ -105,24 +105,24 @@ PHASES: Final[Mapping[str, str]] = {
     "lease": "TAKE sent until DONE received, at the manager; of each lease",
     "total": "submitted until ended, at the manager; of each job",
 }
-"""Measured phases, with their begin and end. Most phases are measured on one clock."""
+"""Measured phases with their begin and end. Most phases are measured on one clock."""
 
 TABLES: Final[Mapping[str, Table]] = {
     table.name: table
     for table in (
         _table(
             "events",
-            "one line of a journal that could be read",
+            "one readable line of a journal",
             *(_c(c.name, _TYPES[c.type], c.doc) for c in journal.COLUMNS),
             _c("file", "string", "name of the segment"),
         ),
         _table(
             "bad_lines",
-            "one reason in one segment why lines could not be read",
+            "one reason for unreadable lines in one segment",
             _c("file", "string", "name of the segment"),
             _c("reason", "string", "`torn` (a segment's end), `garbage`, or the missing column"),
             _c("lines", "bigint", "how many"),
-            _c("example", "string", "the beginning of one such line"),
+            _c("example", "string", "the beginning of one of these lines"),
         ),
         _table(
             "nodes",
@@ -138,21 +138,21 @@ TABLES: Final[Mapping[str, Table]] = {
             _c("settings", "map<string,double>", "the settings that are numbers; times in s"),
             _c("segments", "bigint", "segments read"),
             _c("lines", "bigint", "lines read"),
-            _c("missing", "bigint", "lines that the node numbered and that could not be read"),
+            _c("missing", "bigint", "numbered lines that are missing or could not be read"),
             _c("first", "timestamp", "its first line"),
             _c("last", "timestamp", "its last line"),
             _c("clock", "bigint", "µs: add this to `at` to get µs since 1970 on the common clock"),
             _c("clock_error", "bigint", "µs by which `clock` may be wrong; null: no other clock "
                "was compared, and the node's own wall clock is used"),
             _c("end", "string", "`stop` (all work was finished), `close` (at once, with work "
-               "left), `halt` (by an error), or null: the process was killed, or still runs"),
+               "left), `halt` (by an error), or null: the process was killed or still runs"),
             _c("reason", "string", "the error that halted the node"),
         ),
         _table(
             "missing_nodes",
-            "one process that other journals name and that left no journal",
+            "one process without a journal that other journals name",
             *_PROCESS,
-            _c("messages", "bigint", "lines of others that name the process as source or target"),
+            _c("messages", "bigint", "lines of other journals with this source or target"),
         ),
         _table(
             "links",
@@ -197,7 +197,7 @@ TABLES: Final[Mapping[str, Table]] = {
             _c("role", "string", "its role"),
             _c("needs", "map<string,bigint>", "resources that the job takes"),
             _c("priority", "bigint", "jobs of a higher priority are granted first"),
-            _c("retries", "bigint", "lost leases that the job may have and be tried again"),
+            _c("retries", "bigint", "lost leases after which the job is still queued again"),
             _c("submitted", "timestamp", "when the manager accepted the job"),
             _c("asked", "timestamp", "when the submitter cancelled the job"),
             _c("ended", "timestamp", "when the submitter received the end"),
@@ -206,7 +206,7 @@ TABLES: Final[Mapping[str, Table]] = {
                "ended"),
             _c("attempts", "bigint", "leases granted"),
             _c("over", "bigint", "leases that ended without a result"),
-            _c("executions", "bigint", "how often the job was handed to a lane"),
+            _c("executions", "bigint", "number of times that the job was handed to a lane"),
             *_WORKER,
             _c("queue_wait", "bigint", "µs from submission to the first TAKE"),
             _c("total", "bigint", "µs from submission to the end"),
@@ -230,7 +230,7 @@ TABLES: Final[Mapping[str, Table]] = {
             _c("lane", "bigint", "lane at the worker"),
             _c("outcome", "string", "outcome in DONE: ok, error, refused, cancelled, lost"),
             _c("cause", "string", "why the job was queued again or ended: the manager's note, "
-               "or refused, handed back, lost at the worker, timeout; null: neither happened"),
+               "or refused, handed back, lost at the worker, timeout; null: none of these"),
             _c("take_trip", "bigint", "µs"),
             _c("lane_wait", "bigint", "µs"),
             _c("handler", "bigint", "µs"),
@@ -249,8 +249,8 @@ TABLES: Final[Mapping[str, Table]] = {
             _c("needs", "map<string,bigint>", "resources that the lane takes"),
             _c("handed", "timestamp", "when the job was handed to the lane"),
             _c("began", "timestamp", "when the lane began the job, after the job before it ended"),
-            _c("ended", "timestamp", "when the job ended; null: not recorded"),
-            _c("outcome", "string", "ok, error, cancelled, lost, recalled; null: not recorded"),
+            _c("ended", "timestamp", "when the job ended; null: unknown"),
+            _c("outcome", "string", "ok, error, cancelled, lost, recalled; null: unknown"),
             _c("handler", "bigint", "µs from began to ended"),
         ),
         _table(
@@ -264,7 +264,7 @@ TABLES: Final[Mapping[str, Table]] = {
             _c("hold", "bigint", "ms that the manager might keep the GIVE"),
             _c("given", "timestamp", "GIVE sent"),
             _c("answered", "timestamp", "the first TAKE or NO received"),
-            _c("closed", "timestamp", "when the lock kept nothing free any more"),
+            _c("closed", "timestamp", "when the lock released its last resources"),
             _c("state", "string", "last state in the table of locks"),
             _c("answer", "string", "TAKE, NO, timeout, forget; null: none yet"),
             _c("withdrawn", "boolean", "GIVE with want 0 was sent"),
@@ -279,10 +279,10 @@ TABLES: Final[Mapping[str, Table]] = {
             _c("role", "string", "role of the jobs that wait"),
             _c("count", "bigint", "how many"),
             _c("received", "timestamp", "when"),
-            _c("answer", "string", "the worker's next message there: GIVE, READY; null: none"),
+            _c("answer", "string", "next message to that manager: GIVE, READY; null: none"),
             _c("lock", "bigint", "lock of that GIVE"),
             _c("jobs", "bigint", "jobs that came for that GIVE"),
-            _c("wasted", "boolean", "whether no job came"),
+            _c("wasted", "boolean", "whether the WAKE brought no job"),
         ),
         _table(
             "conversations",
@@ -329,7 +329,7 @@ TABLES: Final[Mapping[str, Table]] = {
             _c("target", "string", "identity of the node that receives the message"),
             _c("ids", "array<bigint>", "jobs"),
             _c("attempts", "array<bigint>", "their leases"),
-            _c("text", "string", "the rest, for people"),
+            _c("text", "string", "all other fields of the line, as text"),
         ),
         _table(
             "phases",
@@ -347,7 +347,7 @@ TABLES: Final[Mapping[str, Table]] = {
             "one phase of one group of samples",
             _c("phase", "string", "which"),
             _c("by", "string", "all, role, manager, worker, device or hour"),
-            _c("key", "string", "which role, …; empty for all"),
+            _c("key", "string", "name of the role, …; empty for all"),
             *_SPREAD,
         ),
         _table(
@@ -356,7 +356,7 @@ TABLES: Final[Mapping[str, Table]] = {
             _c("phase", "string", "which"),
             _c("role", "string", "role of the jobs; null for handshakes"),
             _c("low", "double", "µs: from here"),
-            _c("high", "double", "µs: to below here"),
+            _c("high", "double", "µs: the upper end, exclusive"),
             _c("count", "bigint", "samples"),
         ),
         _table(
@@ -367,12 +367,12 @@ TABLES: Final[Mapping[str, Table]] = {
             _c("time", "timestamp", "begin of the stretch"),
             _c("length", "bigint", "µs of the stretch in which the worker ran"),
             _c("have", "bigint", "amount that the worker has"),
-            _c("busy", "bigint", "µs × amount that lanes took"),
+            _c("busy", "bigint", "µs × amount in use by lanes"),
             _c("share", "double", "busy / (length × have)"),
         ),
         _table(
             "fairness",
-            "one party that shares with others",
+            "one party among which jobs are shared",
             _c("by", "string", "`workers of a manager` or `managers of a worker`"),
             *_PROCESS,
             _c("measure", "string", "jobs, or handler (µs)"),
@@ -380,7 +380,7 @@ TABLES: Final[Mapping[str, Table]] = {
             _c("least", "bigint", "smallest share"),
             _c("most", "bigint", "largest share"),
             _c("max_min", "double", "most / least; null when least is 0"),
-            _c("jain", "double", "Jain's index: 1 is even, 1/parties is all to one"),
+            _c("jain", "double", "Jain's index: 1 is an even share, 1/parties is all to one party"),
         ),
         _table(
             "activity",
@@ -390,12 +390,12 @@ TABLES: Final[Mapping[str, Table]] = {
             _c("length", "bigint", "µs"),
             _c("submitted", "bigint", "jobs"),
             _c("ended", "bigint", "jobs"),
-            _c("failed", "bigint", "of them not ok"),
-            _c("mean_total", "double", "µs: mean total of those that ended"),
+            _c("failed", "bigint", "jobs that ended, but not ok"),
+            _c("mean_total", "double", "µs: mean total of the jobs that ended"),
         ),
         _table(
             "requeues",
-            "one cause for which leases ended without a result",
+            "one cause of leases that ended without a result",
             _c("cause", "string", "as attempts.cause"),
             _c("role", "string", "role of the jobs"),
             *_WORKER,
@@ -411,7 +411,7 @@ TABLES: Final[Mapping[str, Table]] = {
         ),
         _table(
             "drops",
-            "one reason for which one process ignored messages",
+            "one reason of one process for ignoring messages",
             *_PROCESS,
             _c("reason", "string", "why"),
             _c("lines", "bigint", "how often"),
@@ -429,11 +429,11 @@ TABLES: Final[Mapping[str, Table]] = {
 
 
 def ddl(table: str) -> str:
-    """The schema of a table in Spark's syntax."""
+    """Return the schema of a table in Spark's syntax."""
     return ", ".join(f"`{column.name}` {column.type}" for column in TABLES[table].columns)
 
 
 def journal_ddl() -> str:
-    """The schema of the lines of a journal, in which any column may be absent."""
+    """Return the schema of the lines of a journal; any column may be absent."""
     columns = [f"`{column.name}` {_TYPES[column.type]}" for column in journal.COLUMNS]
     return ", ".join([*columns, f"{CORRUPT} string"])

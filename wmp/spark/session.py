@@ -1,6 +1,6 @@
-"""Starts Spark with the right interpreter, Java and addresses, and without noise.
+"""Starts Spark with the right interpreter, Java and addresses, and without needless output.
 
-A session that somebody else started serves as well: no function of the pipeline asks for one.
+Every function of the pipeline accepts a session that was started elsewhere.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from wmp.spark.java import ensure_java
 __all__ = ["CONFS", "start_session"]
 
 _USUAL: Final = {"Invocation": 5000, "MinInvocation": 600, "Compile": 15_000, "BackEdge": 40_000}
-"""Java's default thresholds: how often code must run before Java compiles it a second time."""
+"""Java's default thresholds: the number of calls before Java compiles code a second time."""
 _LATER: Final = 25
 """Factor of those thresholds in a report. Most generated code runs for a second or two only.
 Compiling all of it twice took a third of the CPU time of a report of a million lines."""
@@ -32,17 +32,17 @@ CONFS: Final[Mapping[str, str]] = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.log.level": "ERROR",
-    # A table is the same on every machine.
+    # Tables must not depend on the machine's time zone.
     "spark.sql.session.timeZone": "UTC",
     "spark.driver.memory": "2g",
-    # The total time counts, not the length of a pause: less than half of G1's work.
+    # This collector needs less than half of the time of G1; its longer pauses do no harm.
     "spark.driver.extraJavaOptions": " ".join(
         ["-XX:+UseParallelGC"]
         + [f"-XX:Tier4{what}Threshold={_LATER * usual}" for what, usual in _USUAL.items()]
     ),
-    # A journal is read in pieces that a core works a second or two on.
+    # A piece of a journal takes a core a second or two.
     "spark.sql.files.maxPartitionBytes": "32m",
-    # The next report uses the compiled code again; one report has more than the default of 100.
+    # Keep the compiled code for the next report, since one report fills the default of 100 entries.
     "spark.sql.codegen.cache.maxEntries": "2000",
 }
 """The settings of a session that this module starts; ``confs`` overrides them."""
@@ -55,11 +55,11 @@ def start_session(
     name: str = "wmp",
     quiet: bool = True,
 ) -> SparkSession:
-    """Start a Spark session, or take the one that runs in this process already.
+    """Start a Spark session, or return the session that runs in this process already.
 
     Args:
         master: Master URL: ``local[2]``, ``spark://host:7077``, …; None for the URL of
-            ``spark-submit`` or the environment, and else all cores of this machine.
+        ``spark-submit`` or the environment, and else all cores of this machine.
         confs: Spark's own settings; they override ``CONFS``.
         name: Name of the application.
         quiet: Hide the stderr of Java from the user. The error of a failed start has its last line.
@@ -91,7 +91,7 @@ def start_session(
 
 
 def _partitions(master: str | None) -> dict[str, str]:
-    """Two pieces a core: enough for an even load, few enough to cost nothing."""
+    """Two pieces for each core: enough for an even load, and few enough to cost almost nothing."""
     cores = (master or "").partition("[")[2].partition("]")[0].partition(",")[0]
     count = int(cores) if cores.isdecimal() else os.cpu_count() or 1
     return {"spark.sql.shuffle.partitions": str(2 * count)}
@@ -129,7 +129,7 @@ def _own_interrupt() -> Iterator[None]:
 def _hidden(quiet: bool) -> Iterator[IO[bytes] | None]:
     """Redirect stderr of this process and its children to a file during the block.
 
-    Java writes to that file for as long as it runs.
+    Java writes to that file until Java ends.
     """
     if not quiet:
         yield None

@@ -1,11 +1,11 @@
-"""Journals by name: ``spark.read.format("wmp").load(dir)``, and ``spark.readStream`` the same.
+"""Journals as a source of Spark: ``spark.read.format("wmp").load(dir)``, or ``spark.readStream``.
 
-``pyspark_wmp`` lets Spark find it. Rows are the table ``events`` of :mod:`wmp.spark.schema`; what
-is no line of a journal is passed over. With the option ``lines`` they are the lines as they are,
-which :func:`wmp.spark.events.parse` reads, and counts what it cannot.
+Spark finds the source through the module ``pyspark_wmp``. Rows are those of the table ``events`` of
+:mod:`wmp.spark.schema`; bad lines are skipped. With the option ``lines`` the rows are plain lines,
+which :func:`wmp.spark.events.parse` reads and whose faults it counts.
 
-A stream follows files that grow: a position is a byte of each segment, so that a query that is
-started again goes on exactly where its checkpoint says.
+A stream follows growing files. Its position is a byte of each segment, so that a query that is
+started again continues exactly at its checkpoint.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ _LINES: Final = pyarrow.schema([("file", pyarrow.string()), ("value", pyarrow.st
 _MAPS: Final = frozenset(c.name for c in COLUMNS if c.type in (Type.AMOUNTS, Type.NUMBERS))
 _WORDS: Final = {"true": True, "false": False}
 
-# Types are checked without pyspark: its classes are Any then.
+# Without pyspark its classes count as Any, so that types can be checked.
 
 
 class JournalSource(DataSource):  # type: ignore[misc]
@@ -66,9 +66,9 @@ class JournalSource(DataSource):  # type: ignore[misc]
 
     Options, besides the path or paths, each a folder or a file:
 
-    - ``node``: only lines of the node of this identity;
-    - ``lines``: ``true`` for the lines as they are, in columns ``file`` and ``value``;
-    - ``maxBytes``: of a stream, how many bytes a batch takes at most, all segments together.
+    - ``node``: only lines of the node with this identity;
+    - ``lines``: ``true`` for plain lines in columns ``file`` and ``value``;
+    - ``maxBytes``: for a stream, the limit of the bytes in a batch, all segments together.
     """
 
     @classmethod
@@ -81,11 +81,11 @@ class JournalSource(DataSource):  # type: ignore[misc]
         return LINES if _Asked(self.options).lines else ddl("events")
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """All that is there."""
+        """Return a reader of all present lines."""
         return _JournalRows(_Asked(self.options))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        """All that is there, and what comes."""
+        """Return a reader of all present and future lines."""
         return _Stream(_Asked(self.options))
 
 
@@ -93,7 +93,7 @@ class _Asked:
     """Parse the options.
 
     Raises:
-        ConfigError: One is not known, or lacks what it needs.
+        ConfigError: An option is unknown, or its value is wrong or missing.
     """
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
@@ -115,14 +115,17 @@ class _Asked:
             raise ConfigError(f"lines is {word!r}; expected true or false")
         self.lines = _WORDS[word]
         if self.lines and self.node is not None:
-            raise ConfigError("node goes without lines: what a line is of, only its columns say")
+            raise ConfigError(
+                "the options node and lines exclude each other: plain lines have no column node; "
+                "leave one of them out"
+            )
         limit = given.get("maxbytes", "0")
         if not (limit.isascii() and limit.isdecimal()):
             raise ConfigError(f"maxBytes is {limit!r}; expected a number of bytes")
         self.limit = int(limit) or None
 
     def read(self, span: byte_ranges.ByteRange) -> Iterator[pyarrow.RecordBatch]:
-        """The rows of a span, in batches."""
+        """Yield the rows of a range, in batches."""
         name = span.path.rpartition("/")[2]
         rows: list[Any] = []
         for text in byte_ranges.read(span):
@@ -212,7 +215,7 @@ class _Stream(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ign
         """With the trigger ``availableNow``: the end positions at the begin of the query."""
 
     def initialOffset(self) -> dict[str, int]:
-        """Nothing is read yet."""
+        """Return the empty position: no byte was read."""
         return {}
 
     def getDefaultReadLimit(self) -> ReadLimit:
@@ -221,17 +224,17 @@ class _Stream(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ign
         return ReadAllAvailable() if limit is None else ReadMaxBytes(limit)
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """Look now, and no more."""
+        """Fix the end of the stream at the present end of the files."""
         self._last = byte_ranges.find(self._asked.paths)
 
     def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:
-        """How far the next batch may read."""
+        """Return the position up to which the next batch reads."""
         found = self._last if self._last is not None else byte_ranges.find(self._asked.paths)
         most = limit.max_bytes if isinstance(limit, ReadMaxBytes) else None
         return byte_ranges.advance(start, found, most)
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[_Part]:
-        """A part of a segment each."""
+        """Return a partition for each part of a segment."""
         new = {name: at for name, at in end.items() if at > start.get(name, 0)}
         if not new:
             return []

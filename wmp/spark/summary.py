@@ -17,12 +17,12 @@ _SPAN: Final = "(max(unix_micros({last})) - min(unix_micros({first}))) / 1e6"
 NUMBERS: Final[Mapping[str, Mapping[str, tuple[str, str]]]] = {
     "nodes": {
         "nodes": ("count(*)", "processes that wrote a journal"),
-        "managers": ("count_if(kind = 'manager')", "of them managers"),
-        "workers": ("count_if(kind = 'worker')", "of them workers"),
-        "devices": ("count_if(kind = 'device')", "of them devices"),
+        "managers": ("count_if(kind = 'manager')", "processes that are managers"),
+        "workers": ("count_if(kind = 'worker')", "processes that are workers"),
+        "devices": ("count_if(kind = 'device')", "processes that are devices"),
         "lines": ("sum(lines)", "lines read"),
-        "lines missing": ("sum(missing)", "lines that were numbered and could not be read"),
-        "without an end": ("count_if(end is null)", "processes killed, or running still"),
+        "lines missing": ("sum(missing)", "numbered lines that are missing or could not be read"),
+        "without an end": ("count_if(end is null)", "processes that were killed or still run"),
         "seconds": (
             _SPAN.format(first="first", last="last"),
             "s from the first line to the last",
@@ -30,20 +30,17 @@ NUMBERS: Final[Mapping[str, Mapping[str, tuple[str, str]]]] = {
         "clock error": ("max(clock_error)", "µs by which the common clock may be wrong"),
     },
     "missing_nodes": {
-        "nodes missing": (
-            "count(*)",
-            "processes that other journals name and that left no journal",
-        ),
+        "nodes missing": ("count(*)", "processes without a journal that other journals name"),
     },
     "bad_lines": {"bad lines": ("sum(lines)", "lines that could not be read")},
     "jobs": {
         "jobs": ("count(*)", "jobs submitted"),
         **{
-            f"jobs {end}": (f"count_if(end = '{end}')", f"of them ended {end}")
+            f"jobs {end}": (f"count_if(end = '{end}')", f"jobs that ended {end}")
             for end in ("ok", "error", "cancelled", "timeout", "lost")
         },
-        "jobs open": ("count_if(end is null)", "of them without a known end"),
-        "jobs tried again": ("count_if(attempts > 1)", "of them with more than one lease"),
+        "jobs open": ("count_if(end is null)", "jobs without a known end"),
+        "jobs tried again": ("count_if(attempts > 1)", "jobs with more than one lease"),
         "jobs per second": (
             f"count(ended) / nullif({_SPAN.format(first='submitted', last='ended')}, 0)",
             "ends a second, from the first submission to the last end",
@@ -51,22 +48,22 @@ NUMBERS: Final[Mapping[str, Mapping[str, tuple[str, str]]]] = {
     },
     "attempts": {
         "leases": ("count(granted)", "leases granted"),
-        "leases over": ("count(cause)", "of them over without a result"),
+        "leases over": ("count(cause)", "leases that ended without a result"),
         "leases handed back": (
             "count_if(cause = 'handed back')",
-            "of those, by workers that had not begun the jobs",
+            "leases that workers handed back before the job began",
         ),
     },
     "wakes": {
         "wakes": ("count(*)", "WAKEs received by workers"),
-        "wakes wasted": ("count_if(wasted)", "of them no job came of"),
+        "wakes wasted": ("count_if(wasted)", "WAKEs that brought no job"),
     },
     "locks": {
         "locks": ("count(*)", "GIVEs sent"),
-        "locks taken": ("count_if(answer = 'TAKE')", "of them answered TAKE"),
-        "locks refused": ("count_if(answer = 'NO')", "of them answered NO"),
-        "locks timed out": ("count_if(answer = 'timeout')", "of them never answered"),
-        "jobs late": ("sum(late)", "jobs that came when their lock was closed"),
+        "locks taken": ("count_if(answer = 'TAKE')", "GIVEs answered by TAKE"),
+        "locks refused": ("count_if(answer = 'NO')", "GIVEs answered by NO"),
+        "locks timed out": ("count_if(answer = 'timeout')", "GIVEs never answered"),
+        "jobs late": ("sum(late)", "jobs that came after their lock was closed"),
     },
     "violations": {
         "violations": ("count_if(certain)", "certain violations"),
@@ -81,7 +78,7 @@ NUMBERS: Final[Mapping[str, Mapping[str, tuple[str, str]]]] = {
 
 
 def summary(tables: Mapping[str, DataFrame]) -> DataFrame:
-    """Make the table ``summary`` of the other tables by name; a number without rows is 0."""
+    """Make the table ``summary`` from the other tables; a number without rows is 0."""
     rows = []
     for table, numbers in NUMBERS.items():
         values = [F.expr(value).cast("double").alias(name) for name, (value, _) in numbers.items()]

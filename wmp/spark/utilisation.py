@@ -16,11 +16,11 @@ __all__ = ["activity", "device_hops", "fairness", "requeues", "stretch", "utilis
 _STRETCHES: Final = (0.05, 0.1, 0.25, 1, 5, 15, 60, 300, 900, 3600)
 _MOST: Final = 120
 _UP: Final = sorted(command.name for command in SENT_BY_WORKERS - SENT_BY_MANAGERS)
-"""Commands that only workers send: what carries one of them travels upward."""
+"""Commands that only workers send, so that their direction is up."""
 
 
 def stretch(seconds: float) -> int:
-    """How long a stretch of time is, in µs, so that there are not too many of them in all."""
+    """Return the length of a stretch in µs, which bounds the number of stretches."""
     fits = (length for length in _STRETCHES if seconds <= length * _MOST)
     return int(next(fits, _STRETCHES[-1]) * 1_000_000)
 
@@ -30,10 +30,10 @@ def _stretch_of(micros: Column, length: int) -> Column:
 
 
 def utilisation(spans: DataFrame, nodes: DataFrame, length: int) -> DataFrame:
-    """The table ``utilisation``, in stretches of ``length`` µs, of the lanes that
-    :func:`wmp.spark.checks.lane_spans` has.
+    """Make the table ``utilisation`` in stretches of ``length`` µs from the lanes of
+    :func:`wmp.spark.checks.lane_spans`.
 
-    A lane that never ended counts until its worker's last line.
+    A lane without an end counts until its worker's last line.
     """
     known = nodes.where(F.col("kind") == "worker").select(
         "node", "epoch", "clock", "resources",
@@ -71,8 +71,10 @@ def utilisation(spans: DataFrame, nodes: DataFrame, length: int) -> DataFrame:
 
 
 def _cut(spans: DataFrame, length: int) -> DataFrame:
-    """Spans with ``begin`` and ``end`` in µs, cut at the borders of stretches: the number of the
-    stretch is ``part``, how much of it the span covers ``overlap``."""
+    """Cut spans with ``begin`` and ``end`` in µs at the borders of stretches.
+
+    ``part`` is the number of the stretch, and ``overlap`` the µs that the span has in it.
+    """
     first, last = F.floor(F.col("begin") / length), F.floor(F.col("end") / length)
     cut = spans.where(F.col("end") >= F.col("begin")).withColumn(
         "part", F.explode(F.sequence(first, last))
@@ -83,9 +85,9 @@ def _cut(spans: DataFrame, length: int) -> DataFrame:
 
 
 def fairness(events: DataFrame, attempts: DataFrame) -> DataFrame:
-    """The table ``fairness``.
+    """Make the table ``fairness``.
 
-    Each worker that sent READY or GIVE to a manager takes part, even if it got nothing.
+    Each worker that sent READY or GIVE to a manager takes part, even if it got no job.
     """
     got = attempts.where(F.col("outcome").isin("ok", "error")).groupBy(
         F.col("owner").alias("manager"), F.col("owner_epoch").alias("manager_epoch"), "worker",
@@ -147,7 +149,7 @@ def fairness(events: DataFrame, attempts: DataFrame) -> DataFrame:
 
 
 def activity(jobs: DataFrame, length: int) -> DataFrame:
-    """The table ``activity``, in stretches of ``length`` µs."""
+    """Make the table ``activity`` in stretches of ``length`` µs."""
     submitted, ended = F.unix_micros("submitted"), F.unix_micros("ended")
     begins = jobs.groupBy("role", _stretch_of(submitted, length).alias("time")).agg(
         F.count("*").alias("submitted")
@@ -172,7 +174,7 @@ def requeues(attempts: DataFrame) -> DataFrame:
 
 
 def device_hops(links: DataFrame) -> DataFrame:
-    """The table ``device_hops``: from one neighbour of a device to the other."""
+    """Make the table ``device_hops``: the time from one neighbour of a device to the other."""
     key = ["command", "source", "source_epoch", "target", "target_epoch", "session", "number"]
     into = links.select(
         *key, "hops", F.col("receiver").alias("device"), F.col("receiver_epoch").alias("epoch"),

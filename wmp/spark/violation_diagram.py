@@ -100,7 +100,7 @@ def _words(row: Row) -> str:
 
 
 def _arrivals(lines: Sequence[Row]) -> dict[int, int]:
-    """Places of messages sent, to the places where they arrived."""
+    """Map the places of sent messages to the places of their arrivals."""
     waiting: dict[tuple[object, ...], list[int]] = {}
     found: dict[int, int] = {}
     for place, row in enumerate(lines):

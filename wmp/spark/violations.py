@@ -42,12 +42,12 @@ FINDINGS: Final[Mapping[str, str]] = {
 
 
 def violations(found: DataFrame, nodes: DataFrame) -> DataFrame:
-    """The table ``violations``.
+    """Make the table ``violations``.
 
     Args:
         found: The rows of :mod:`histories <wmp.spark.histories>`, :mod:`locks <wmp.spark.locks>`
-            and :mod:`checks <wmp.spark.checks>`.
-        nodes: The table of that name.
+        and :mod:`checks <wmp.spark.checks>`.
+        nodes: The table ``nodes``.
     """
     broken = found.where(F.col("kind") == "violation")
     process = F.explode(
@@ -69,7 +69,7 @@ def violations(found: DataFrame, nodes: DataFrame) -> DataFrame:
         256,
     ).substr(1, 12)  # fmt: skip
     keyed = broken.withColumn("violation", key).dropDuplicates(["violation"])
-    # A `start` has no number, so nobody counts it as missing; without it the kind is unknown.
+    # A `start` has no number, so it is not counted as missing; without it the kind is unknown.
     has_all = (F.col("missing") == 0) & F.col("kind").isNotNull()
     whole = nodes.select("node", "epoch", has_all.alias("whole"))
     concerned = (
@@ -94,7 +94,7 @@ def violations(found: DataFrame, nodes: DataFrame) -> DataFrame:
 
 
 def violation_events(violations: DataFrame, events: DataFrame, nodes: DataFrame) -> DataFrame:
-    """The table ``violation_events``: the lines of each, in the order of time.
+    """Make the table ``violation_events``: the lines of each violation in the order of time.
 
     Lines of one node keep their order even if the clocks disagree.
     """
