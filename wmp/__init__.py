@@ -72,8 +72,8 @@ __all__ = [
     "balance",
 ]
 
-# Names are looked up when they are first asked for: the sans-IO parts live in this package
-# too, and whoever imports only those must get by without sockets, clocks and event loops.
+# Names are imported when they are first used. The sans-IO parts live in this package too, and
+# importing only these must not load sockets, clocks and event loops.
 _HOMES: typing.Final = {
     "Device": "wmp.blocking",
     "Job": "wmp.blocking",
@@ -88,8 +88,8 @@ _HOMES: typing.Final = {
 }
 _MODULES: typing.Final = ("aio", "balance")
 
-# The package `wmp` of the public index is another one. Whether this file is still ours is read
-# from this name: by wmp_programs.py and by wmp/errors.py.
+# The public index has another package `wmp`. wmp_programs.py and wmp/errors.py read this name to
+# see whether this file belongs to our package.
 _DISTRIBUTION: typing.Final = "worker-manager-protocol"
 
 

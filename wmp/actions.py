@@ -55,7 +55,7 @@ class Drop:
 class Note:
     """Write to the journal that locks or leases of a peer ended without a message.
 
-    Nothing else is to be done. Without this line a journal does not show the cause.
+    The caller does nothing else. Without this line a journal does not show the cause.
     """
 
     reason: str
@@ -125,7 +125,7 @@ class Run:
     ids: Sequence[int]
     attempts: Sequence[int]
     deadlines: Sequence[float | None] | None
-    """On the clock of ``now``; None when no job has one."""
+    """On the clock of ``now``; None when no job has a deadline."""
     payloads: Sequence[Frame]
 
 
@@ -139,7 +139,7 @@ class Recall:
 
 @frozen
 class Interrupt:
-    """No result of these jobs is wanted: raise their cancelled flags.
+    """Stop these jobs, whose results are not wanted: raise their cancelled flags.
 
     Jobs that have not begun end as CANCELLED; jobs that have begun may.
     """
@@ -150,7 +150,7 @@ class Interrupt:
 
 @frozen
 class Reconnect:
-    """Everything behind this link is silent: replace its socket; the answer is ``Connected``."""
+    """Replace the socket of a link whose managers are all silent; the answer is ``Connected``."""
 
     link: Link
 

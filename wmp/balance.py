@@ -1,19 +1,19 @@
-"""Balancing: who is offered jobs that wait. Policies are plain callables.
+"""Balancing: policies choose the workers that waiting jobs are offered to. Policies are callables.
 
-A policy gets what waits and the workers that could do it, and returns the workers in the
-order in which they are to be asked. It decides nothing else: how many jobs each gets
-follows from their room, and a worker that is not returned is not asked this time. A
-policy of one's own is a function of a few lines::
+A policy gets the waiting jobs and the workers that could do them. It returns the workers in the
+order in which they are to be asked, and decides nothing else. The number of jobs for each worker
+follows from its capacity, and a worker that is not returned is not asked this time. A policy of
+your own is a function of a few lines::
 
     def nearest(jobs: Jobs, offers: Sequence[Offer]) -> Sequence[Offer]:
         return sorted(offers, key=lambda offer: offer.headers.get("rack") != "r7")
 
-Offers are frozen values. ``headers`` is what a worker's application says of the worker:
-``wmp.Worker(..., headers={"rack": "r7"})``.
+Offers are frozen values. ``headers`` come from the worker's application: ``wmp.Worker(...,
+headers={"rack": "r7"})``.
 
-Policies must be fast, they run for every burst; they must not block. They see at most
-``wake_scan`` offers at once, the oldest first. One that keeps that order says so with
-``@in_order``, and sees no more of them than there are jobs for.
+A policy must be fast, since it runs for every burst, and must not block. It sees at most
+``wake_scan`` offers at once, the oldest first. A policy that keeps that order is marked with
+``@in_order``; then it sees only as many offers as there are jobs for.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Rng(Protocol):
 
 @in_order
 def any_worker(jobs: Jobs, offers: Sequence[Offer]) -> Sequence[Offer]:
-    """Ask as few workers as can take all: the fewest messages, no fairness."""
+    """Ask as few workers as can take all jobs: the fewest messages, no fairness."""
     chosen: list[Offer] = []
     capacity = 0
     for offer in offers:
@@ -63,17 +63,17 @@ def any_worker(jobs: Jobs, offers: Sequence[Offer]) -> Sequence[Offer]:
 
 @in_order
 def least_recently_used(jobs: Jobs, offers: Sequence[Offer]) -> Sequence[Offer]:
-    """Ask those first that have waited longest since they were served."""
+    """Ask those workers first that have waited longest since they were served."""
     return sorted(offers, key=lambda offer: offer.served)
 
 
 def most_free(jobs: Jobs, offers: Sequence[Offer]) -> Sequence[Offer]:
-    """Ask those first that have most free capacity; ties go to the least recently served."""
+    """Ask the workers with the most free capacity first; ties go to the least recently served."""
     return sorted(offers, key=lambda offer: (-offer.spare, -offer.room, offer.served))
 
 
 def by_role(policies: Mapping[str, Policy], default: Policy = least_recently_used) -> Policy:
-    """Make a policy that uses the policy of each job's role."""
+    """Make a policy that uses a policy for each role of jobs."""
 
     def choose(jobs: Jobs, offers: Sequence[Offer]) -> Sequence[Offer]:
         return policies.get(jobs.role, default)(jobs, offers)
@@ -82,11 +82,11 @@ def by_role(policies: Mapping[str, Policy], default: Policy = least_recently_use
 
 
 def weighted(weigh: Callable[[Offer], float]) -> Policy:
-    """Share in proportion: ask those first whose jobs so far are fewest for their weight.
+    """Share in proportion: ask those workers first that had the fewest jobs for their weight.
 
     Args:
-        weigh: The worker's weight, above 0; one of weight 2 is given twice as many jobs as
-            one of weight 1 while both have room. A weight of 0 or less: not asked.
+        weigh: Returns the worker's weight. While both have room, a worker of weight 2 gets twice as
+        many jobs as a worker of weight 1. With a weight of 0 or less it is not asked.
     """
 
     def choose(jobs: Jobs, offers: Sequence[Offer]) -> Sequence[Offer]:
@@ -102,9 +102,9 @@ def weighted(weigh: Callable[[Offer], float]) -> Policy:
 
 
 def random_of_two(rng: Rng) -> Policy:
-    """Draw two, ask the less loaded first: nearly as even as looking at all of them.
+    """Draw two workers and ask the less loaded first: nearly as even as comparing all of them.
 
-    The rest follow in their order, so that many jobs still reach many workers.
+    The other workers follow in their order, so that many jobs still reach many workers.
     """
 
     def choose(jobs: Jobs, offers: Sequence[Offer]) -> Sequence[Offer]:
@@ -128,16 +128,16 @@ _PLAIN: Mapping[str, Policy] = {
 
 
 def names() -> tuple[str, ...]:
-    """The names that :func:`by_name` knows."""
+    """Return the names that :func:`by_name` accepts."""
     return (*_PLAIN, "random_of_two")
 
 
 def by_name(name: str, rng: Rng | None = None) -> Policy:
-    """The built-in policy of that name, for flags and files.
+    """Return the built-in policy of that name, for flags and files.
 
     Args:
-        name: One of :func:`names`; ``-`` serves as ``_``.
-        rng: Where ``random_of_two`` draws from; the others need none.
+        name: One of :func:`names`; ``-`` counts as ``_``.
+        rng: Source of random numbers for ``random_of_two``; the others need none.
 
     Raises:
         ConfigError: No such policy, or ``random_of_two`` without ``rng``.

@@ -44,8 +44,8 @@ __all__ = [
 ]
 
 _PACKAGE = sys.modules["wmp"]
-# Another package `wmp` of the public index may have replaced wmp/__init__.py. Nearly every
-# module imports this one, so that what still imports this package ends here, with a sentence.
+# Another package `wmp` of the public index may have replaced wmp/__init__.py. Nearly every module
+# imports this module, so that every import of this package ends here with an explanation.
 if getattr(_PACKAGE, "__file__", None) is not None and not hasattr(_PACKAGE, "_DISTRIBUTION"):
     raise ImportError(
         f"{_PACKAGE.__file__} belongs to another package called wmp, which has been installed over "
@@ -151,13 +151,13 @@ class JobTimeout(JobError, TimeoutError):
 
 
 class WorkerLost(JobError):
-    """The workers that had the job were lost, more often than its ``retries`` allow.
+    """The workers that had the job were lost more often than its ``retries`` allow.
 
     Attributes:
-        cause: Why the last of them was lost: how its process ended, ``silence``, a restart of
-            the worker, …
+        cause: The cause of the last loss: how the process ended, ``silence``, a restart of the
+        worker, …
         host: Label of that worker, by default host and process.
-        attempts: How often the job was given to a worker, refusals included.
+        attempts: Number of the job's leases, refusals included.
     """
 
     def __init__(

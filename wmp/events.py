@@ -1,4 +1,4 @@
-"""Events: values that say what happened to a machine, named by past participles.
+"""Events: values that report to a machine what happened, named by past participles.
 
 A machine takes one event at a time by ``handle(event, now)``. ``now`` is seconds on a monotonic
 clock that the caller chooses.
@@ -84,7 +84,7 @@ class Submitted:
     timeout: float | None = None
     """Seconds from now in which the jobs must end."""
     retries: int = 3
-    """How many lost leases a job survives."""
+    """Number of lost leases after which a job is still queued again."""
 
 
 @frozen

@@ -144,15 +144,15 @@ class Field:
     READY: Final = 4
     """Number of a READY; in PONG the number of the remembered READY."""
     CREDIT: Final = 5
-    """How many jobs the worker may take now (READY); the rest of that credit (PONG)."""
+    """Number of jobs that the worker may take now (READY); the rest of that credit (PONG)."""
     WINDOW: Final = 6
-    """How many of ``CREDIT`` or ``WANT`` would wait at the worker without resources."""
+    """Part of ``CREDIT`` or ``WANT`` that would wait at the worker without resources."""
     ROLES: Final = 7
     """Roles that the worker offers: an array of text (READY, GIVE)."""
     RESOURCES: Final = 8
     """All resources of the worker: text to unsigned (READY)."""
     COUNT: Final = 9
-    """How many jobs wait for this worker (WAKE)."""
+    """Number of jobs that wait for this worker (WAKE)."""
     ROLE: Final = 10
     """Role of the jobs (WAKE, TAKE)."""
     NEEDS: Final = 11
@@ -325,7 +325,7 @@ class Message:
 
 
 def printable(text: str, keep: str = "") -> str:
-    """Return a peer's text for people: what a terminal would act on stands there as an escape.
+    """Return a peer's text with escapes for all characters that would control a terminal.
 
     Args:
         text: A label, the text of an ERROR, an exception's text.

@@ -1,4 +1,4 @@
-"""The device for asyncio: stands between workers and managers and keeps nothing of their jobs."""
+"""The device for asyncio: stands between workers and managers, and keeps no state of their jobs."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ class Device(AsyncServer[DeviceSettings]):
         return self._node.addresses
 
     def interrupt(self) -> None:
-        """Do what a signal asks for: end; ``run`` then returns. Call it on the loop."""
+        """End, as after a signal; ``run`` then returns. Call this on the loop."""
         logger.info("device: stopping")
         self._node.drain()
 

@@ -1,4 +1,4 @@
-"""One job as its submitter holds it, for asyncio."""
+"""A job for its submitter, with asyncio."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _PENDING: Final = object()
 
 @define(eq=False)
 class _Interest:
-    """Waiters and callbacks of a job, made when the first one comes."""
+    """Waiters and callbacks of a job; made for the first of them."""
 
     waiters: list[asyncio.Future[None]] = field(factory=list)
     callbacks: list[Callable[[Job], object]] = field(factory=list)
@@ -77,8 +77,8 @@ class Job:
     def cancel(self) -> bool:
         """Ask for the job to be cancelled: CANCEL is sent to the worker that has it.
 
-        Wait for the job after that: it ends with the definite answer, ``JobCancelled`` or the
-        result that was faster.
+        Wait for the job after that. It ends with ``JobCancelled``, or with a result that was
+        faster.
 
         Returns:
             False when the job had ended already.
@@ -99,20 +99,20 @@ class Job:
         self._wanted().status_callbacks.append(fn)
 
     def done(self) -> bool:
-        """Tell whether the job has ended, one way or the other."""
+        """Return whether the job has ended, in any way."""
         return self._ended is not _PENDING
 
     def cancelled(self) -> bool:
-        """Tell whether the job has ended by cancellation."""
+        """Return whether the job has ended by cancellation."""
         return isinstance(self._ended, JobCancelled)
 
     def result(self) -> Any:
         """Return the result of a job that has ended.
 
         Raises:
-            JobError: It did not end well.
+            JobError: The job did not end with a result.
             ClosedError: The manager closed first.
-            asyncio.InvalidStateError: It has not ended; await it.
+            asyncio.InvalidStateError: The job has not ended; await it.
         """
         error = self.exception()
         if error is not None:
@@ -120,10 +120,10 @@ class Job:
         return self._ended
 
     def exception(self) -> Exception | None:
-        """Return the error of a job that has ended, None if it ended well.
+        """Return the error of a job that has ended, None if it ended with a result.
 
         Raises:
-            asyncio.InvalidStateError: It has not ended; await it.
+            asyncio.InvalidStateError: The job has not ended; await it.
         """
         if not self.done():
             raise asyncio.InvalidStateError(f"job {self.id} has not ended; await it")
@@ -158,7 +158,7 @@ class Job:
                 waiter.set_result(None)
         for fn in wanted.callbacks:
             self._loop.call_soon(_call, fn, self)
-        # The status can still be asked for.
+        # The last status stays available.
         self._interest = None if wanted.status is None else _Interest(status=wanted.status)
 
     def _progress(self, id: int, status: Status) -> None:
@@ -177,5 +177,5 @@ class Job:
 def _call(fn: Callable[[Any], object], argument: object) -> None:
     try:
         fn(argument)
-    except Exception:  # A user's callback; it must not end up in the loop's handler.
+    except Exception:  # an error of a user's callback must not reach the loop's handler
         logger.exception("a callback raised an error: %r", fn)

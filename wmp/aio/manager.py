@@ -1,4 +1,4 @@
-"""The manager for asyncio: hands in jobs, gives back their results."""
+"""The manager for asyncio: accepts jobs and returns their results."""
 
 from __future__ import annotations
 
@@ -43,13 +43,13 @@ logger = logging.getLogger("wmp")
 _CODECS = ("bytes", "cbor")
 
 CLOSE_TIMEOUT = 5.0
-"""Seconds that leaving a ``with`` block gives what is under way."""
+"""Seconds that jobs get to end when a ``with`` block is left."""
 
 _SILENT = 1.0
 """Seconds that ``close`` waits before it logs the jobs that it waits for."""
 
 IN_FLIGHT = 8192
-"""Jobs that one ``map`` keeps under way by default."""
+"""Default limit of the jobs that one ``map`` has submitted at a time."""
 
 
 class _Single(JobOwner, Protocol):
@@ -184,8 +184,8 @@ class Manager(AsyncNode[ManagerSettings]):
     async def close(self, timeout: float = CLOSE_TIMEOUT) -> None:
         """Drain for at most ``timeout`` seconds, then stop. Idempotent, and bounded in time.
 
-        Jobs that have not ended by then are cancelled at the workers and end with
-        :class:`~wmp.errors.ClosedError` here.
+        Jobs that have not ended by then are cancelled at the workers, and end here with
+        :class:`~wmp.errors.ClosedError`.
         """
         node = self._node
         self._submissions.refuse(ClosedError("the manager is closed"))
@@ -196,7 +196,7 @@ class Manager(AsyncNode[ManagerSettings]):
         finally:
             outstanding = self._submissions.fail(ClosedError("the manager is closed"))
             if outstanding and node.running:
-                # It is sent with the goodbye, before the sockets close.
+                # BYE is sent before the sockets close.
                 node.inbox.post(Cancelled(outstanding))
             await node.stop()
 
@@ -369,12 +369,12 @@ class Manager(AsyncNode[ManagerSettings]):
         """Wait until ``count`` workers are ready.
 
         Args:
-            count: How many.
-            role: Count only those that offer it.
+            count: Number of workers.
+            role: Count only the workers that offer this role.
             timeout: Seconds to wait at most.
 
         Raises:
-            TimeoutError: There were fewer by then; the text says what was seen.
+            TimeoutError: There were fewer by then; the text has their number.
             ClosedError: The manager has ended.
         """
         driver = self._node.serving()

@@ -39,7 +39,7 @@ class AsyncNode(ABC, Generic[_SettingsT]):
 
     @abstractmethod
     async def close(self) -> None:
-        """Stop, after what is worth waiting for."""
+        """Stop, and give work in progress time to end."""
 
     @abstractmethod
     async def _abort(self) -> None:
@@ -65,7 +65,7 @@ class AsyncNode(ABC, Generic[_SettingsT]):
         return self._settings.identity
 
     def _with_drops(self, statistics: _StatisticsT) -> _StatisticsT:
-        """Add what the driver dropped before the machine saw it."""
+        """Add the messages that the driver dropped before the machine saw them."""
         driver = self._node.driver
         if driver is None:
             return statistics

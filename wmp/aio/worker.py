@@ -43,7 +43,7 @@ _POOL_TIMEOUT = 2.0
 """Seconds that a pool gets to stop."""
 
 _POOL_DESCRIPTORS = 8
-"""File descriptors of a pool; a worker process has three more in this process."""
+"""File descriptors of a pool; each worker process adds three in this process."""
 
 _SHOWN = 5
 """Jobs that a line of the log names at most."""
@@ -202,7 +202,7 @@ class Worker(AsyncServer[WorkerSettings]):
         return register
 
     def _check_offer(self, roles: Collection[str]) -> None:
-        """See that what this worker offers fits a READY."""
+        """Check that the roles, resources and headers of this worker fit into a READY."""
         if len(roles) > Limits.ROLES:
             raise ConfigError(f"a worker has at most {Limits.ROLES} roles, got {len(roles)}")
         check_offer("roles and resources", (*roles, *self._settings.resources))
@@ -327,10 +327,11 @@ class Worker(AsyncServer[WorkerSettings]):
         def close() -> None:
             try:
                 pool.close(_POOL_TIMEOUT)
-            except Exception:  # It has ended for everybody else; say why and go on.
+            except Exception:  # It has ended for all other callers; log the error and continue.
                 logger.exception("worker: closing the pool failed")
 
-        # It waits for its threads and children, which the loop need not.
+        # The worker waits for its threads and children on another thread, so that the loop need
+        # not.
         await aside(close, "worker-pool-close", _POOL_TIMEOUT + 1.0)
 
     def statistics(self) -> WorkerStatistics:
@@ -346,8 +347,10 @@ class Worker(AsyncServer[WorkerSettings]):
     # -- the driver's side ------------------------------------------------------------------
 
     def _owed(self, link: int) -> bool:
-        """Return whether a manager behind a link has jobs or locks of this worker, or results to
-        acknowledge. A manager that ends in peace answers all of them first."""
+        """Return whether a manager behind a link still owes a reply to jobs, locks or results.
+
+        A manager that closes in good order answers all of them first.
+        """
         machine = self._machine
         assert machine is not None
         statistics = machine.statistics()

@@ -1,7 +1,7 @@
 """Manager, Worker and Device for code without an event loop.
 
-The same names as :mod:`wmp.aio`, which does the work on a thread of its own; there is no logic
-here but waiting. Jobs are ``concurrent.futures`` futures.
+The names are those of :mod:`wmp.aio`, which does the work on a separate thread; this package only
+waits. Jobs are ``concurrent.futures`` futures.
 """
 
 from __future__ import annotations

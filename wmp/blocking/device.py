@@ -62,7 +62,7 @@ class Device(BlockingServer[aio.Device]):
 
     @property
     def endpoints(self) -> tuple[str, ...]:
-        """Where workers can connect, ports filled in; empty before the start."""
+        """Addresses to which workers can connect, with the actual ports; empty before the start."""
         return self._inner.endpoints
 
     def statistics(self) -> DeviceStatistics:

@@ -1,4 +1,4 @@
-"""One job as its submitter holds it: a future of ``concurrent.futures``."""
+"""A job for its submitter: a future of ``concurrent.futures``."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ __all__ = ["Job"]
 
 
 class Job(concurrent.futures.Future[Any]):
-    """A submitted job: a future that asks before it is cancelled.
+    """A submitted job: a future whose cancellation asks the worker.
 
-    Callbacks run on a thread of their own, one after the other.
+    Callbacks run on a separate thread, one after the other.
 
     Attributes:
         id: The job's number within its manager, from 1.
@@ -36,9 +36,9 @@ class Job(concurrent.futures.Future[Any]):
         """Return the result; wait for it, for ``timeout`` seconds at most.
 
         Raises:
-            JobError: The job did not end well.
+            JobError: The job did not end with a result.
             ClosedError: The manager closed first.
-            TimeoutError: It had not ended by then.
+            TimeoutError: The job had not ended by then.
             RuntimeError: Called on the event loop's thread, which would wait for itself.
         """
         if not self.done():
@@ -46,7 +46,7 @@ class Job(concurrent.futures.Future[Any]):
         return super().result(timeout)
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
-        """Return the error, None for a job that ended well; wait as ``result`` does."""
+        """Return the error, None for a job that ended with a result; wait as ``result`` does."""
         if not self.done():
             self._portal.check_thread()
         return super().exception(timeout)
@@ -54,8 +54,8 @@ class Job(concurrent.futures.Future[Any]):
     def cancel(self) -> bool:
         """Ask for the job to be cancelled: CANCEL is sent to the worker that has it.
 
-        Wait for the job after that: it ends with the definite answer, ``JobCancelled`` or the
-        result that was faster.
+        Wait for the job after that. It ends with ``JobCancelled``, or with a result that was
+        faster.
 
         Returns:
             False when the job had ended already.
@@ -63,7 +63,7 @@ class Job(concurrent.futures.Future[Any]):
         return not self.done() and self._submissions.cancel([self.id])
 
     def cancelled(self) -> bool:
-        """Tell whether the job has ended by cancellation."""
+        """Return whether the job has ended by cancellation."""
         return self.done() and isinstance(super().exception(), JobCancelled)
 
     def status(self) -> Status | None:

@@ -1,4 +1,4 @@
-"""The manager for code without an event loop: hands in jobs, gives back their results."""
+"""The manager for code without an event loop: accepts jobs and returns their results."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class Manager(BlockingNode[aio.Manager]):
 
     @property
     def endpoints(self) -> tuple[str, ...]:
-        """Where workers can connect, ports filled in; empty before the start."""
+        """Addresses to which workers can connect, with the actual ports; empty before the start."""
         return self._inner.endpoints
 
     def drain(self, timeout: float | None = None) -> None:
@@ -162,7 +162,7 @@ class Manager(BlockingNode[aio.Manager]):
             while (step := pipeline.step()) is not None:
                 match step:
                     case MapWait.DRIVER:
-                        pass  # it has a thread of its own
+                        pass  # the payloads are read on a separate thread
                     case MapWait.ROOM:
                         self._wait_for_room()
                     case MapWait.RESULTS:
@@ -189,7 +189,7 @@ class Manager(BlockingNode[aio.Manager]):
     def wait_for_workers(
         self, count: int = 1, *, role: str | None = None, timeout: float | None = None
     ) -> None:
-        """Wait until workers are there; see :meth:`wmp.aio.Manager.wait_for_workers`."""
+        """Wait until workers are ready; see :meth:`wmp.aio.Manager.wait_for_workers`."""
         self._portal.call(self._inner.wait_for_workers(count, role=role, timeout=timeout))
 
     def statistics(self) -> ManagerStatistics:

@@ -28,9 +28,8 @@ _open: weakref.WeakSet[BlockingNode[Any]] = weakref.WeakSet()
 @atexit.register
 def _close_all() -> None:
     # A node that was not closed ends with the interpreter, at once and with a warning that Python
-    # does not show by default. Workers go
-    # first: their goodbye needs the managers. In a forked process the nodes do not run, and
-    # _shut checks that.
+    # does not show by default. Workers end first, because their BYE needs the managers. In a forked
+    # process the nodes do not run, and _shut checks that.
     for node in sorted(_open, key=lambda node: isinstance(node._inner, aio.Manager)):
         with contextlib.suppress(Exception):
             try:
@@ -45,7 +44,7 @@ class BlockingNode(Generic[_Inner]):
     Args:
         name: Its name in errors and names of threads.
         inner: The node, not started yet.
-        close: Ends it, in so many seconds.
+        close: Ends the node within a number of seconds.
     """
 
     def __init__(
@@ -57,7 +56,8 @@ class BlockingNode(Generic[_Inner]):
         self._portal = Portal(name, inner._node.inbox.post)
 
     def __del__(self) -> None:
-        # No portal: the constructor raised. No open one: the node is closed, or was never started.
+        # Without a portal the constructor raised an error. Without an open portal the node is
+        # closed or was never started.
         portal: Portal | None = getattr(self, "_portal", None)
         if portal is not None and portal.opened:
             try:
@@ -119,9 +119,9 @@ class BlockingNode(Generic[_Inner]):
         try:
             self._portal.call(self._close_inner(timeout))
         except ClosedError:
-            pass  # another thread was faster
+            pass  # another thread closed the node first
         except BaseException:
-            # Ctrl-C: nothing is waited for any more, but the sockets must not stay.
+            # After Ctrl-C the node waits for no job, but its sockets must be closed.
             with contextlib.suppress(ClosedError):
                 self._portal.call(self._close_inner(0.0))
             raise
@@ -129,7 +129,7 @@ class BlockingNode(Generic[_Inner]):
             self._portal.close()
 
     def _look(self, look: Callable[[], _T]) -> _T:
-        """Read from the machine: on the loop, while the loop changes it."""
+        """Read from the machine on the loop, since only the loop's thread changes the machine."""
         return self._portal.call(_on_loop(look)) if self._portal.opened else look()
 
     @property
@@ -146,7 +146,7 @@ class BlockingServer(BlockingNode[_Serving]):
         self._serve(self._inner.run)
 
     def _serve(self, run: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        # The loop's thread cannot catch signals: that is for this one, if it is the main thread.
+        # The loop's thread cannot catch signals; the main thread can.
         with caught_signals(self.interrupt, self._inner._node.inbox.post):
             self.start()
             try:
@@ -155,7 +155,7 @@ class BlockingServer(BlockingNode[_Serving]):
                 self._shut(0.0)
 
     def interrupt(self) -> None:
-        """Do what a signal asks for: a device ends; a worker drains, at the second call it ends."""
+        """End as after a signal: a device ends; a worker drains, and ends at the second call."""
         self._portal.post(self._inner.interrupt)
 
 

@@ -108,7 +108,7 @@ class Worker(BlockingServer[aio.Worker]):
         self._serve(functools.partial(self._inner.run, drain_timeout))
 
     def drain(self, timeout: float | None = None) -> None:
-        """Finish and say goodbye, ``run`` then returns; see :meth:`wmp.aio.Worker.drain`."""
+        """Finish and send BYE, then ``run`` returns; see :meth:`wmp.aio.Worker.drain`."""
         self._portal.call(self._inner.drain(timeout))
 
     def close(self, timeout: float = DRAIN_TIMEOUT) -> None:

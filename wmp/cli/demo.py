@@ -108,7 +108,7 @@ def demo(
         raise ConfigError("the demo cannot kill its only worker; add --no-kill, or more --workers")
     if report is not None:
         pipeline()  # a missing extra is reported now, not after the demo
-        # One for each demo: a report is of one.
+        # One folder for each demo, since a report covers one demo.
         journal = journal or str(Path(report) / f"journal-{time.time():.0f}")
     if journal is not None:
         Journal(journal).prepare()
@@ -169,7 +169,7 @@ def _report(show: DemoRunner) -> None:
 
 
 def _report_chaos(show: Chaos) -> None:
-    """Print who was killed, and the verdict."""
+    """Print the killed processes and the verdict."""
     rows = []
     for label in show.labels:
         killed = show.killed[label]

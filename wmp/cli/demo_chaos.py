@@ -1,4 +1,4 @@
-"""The course of ``wmp demo --chaos``: every process is killed in turn, and no job is lost."""
+"""``wmp demo --chaos``: every process is killed in turn, and no job is lost."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _LONGEST: Final = 0.2
 """Largest number of seconds by which a job is made longer."""
 
 _ROUNDS: Final = 2
-"""How often each process is killed, if there are enough jobs."""
+"""Number of kills of each process, if there are enough jobs."""
 
 _BETWEEN: Final = 3
 """Results between two kills, at least."""
@@ -36,14 +36,14 @@ _RETRIES: Final = 100
 class Chaos(DemoRunner):
     """Managers, device and workers are killed in turn, and started again.
 
-    A manager's jobs end with its process. Jobs that had no result are submitted again, out of
-    the list of inputs, to the process that takes its place.
+    A manager's jobs end with its process. The demo submits the jobs without a result again, from
+    the list of inputs, to the new process.
     """
 
     seed: int = 0
     """Seed of the order of the kills."""
     killed: Counter[str] = field(factory=Counter)
-    """By label."""
+    """Number of kills, by label."""
     resubmitted: Counter[str] = field(factory=Counter)
     """Jobs that a manager held when it was killed, by label."""
     back: dict[str, float] = field(factory=dict)
@@ -66,16 +66,16 @@ class Chaos(DemoRunner):
 
     @property
     def labels(self) -> list[str]:
-        """Everybody, managers first."""
+        """The labels of all processes, managers first."""
         assert self.device is not None
         return [child.label for child in (*self.managers, self.device, *self.workers)]
 
     def run(self) -> None:
-        """Start everybody, spread the files, kill them in turn, wait for all results.
+        """Start all processes, distribute the files, kill them in turn, wait for all results.
 
         Raises:
-            ConfigError: There are too few files for that.
-            WMPError: A process died that was not killed, or nothing happened for too long.
+            ConfigError: There are too few files.
+            WMPError: A process ended that was not killed, or nothing happened for too long.
         """
         total, everybody = len(self.names), 3 + self.count
         rounds = min(_ROUNDS, total // (_BETWEEN * everybody))
@@ -100,7 +100,7 @@ class Chaos(DemoRunner):
             self.seconds = time.monotonic() - begin
             if len(self.seen) == total:
                 continue
-            # The n-th of them dies when so much is done.
+            # The n-th process is killed when this share of the work is done.
             if plan and len(self.seen) * (kills + 1) >= total * (kills - len(plan) + 1):
                 self._kill(plan)
         self.spared = list(plan)
@@ -117,7 +117,7 @@ class Chaos(DemoRunner):
             yield from labels
 
     def _kill(self, plan: deque[str]) -> None:
-        """Kill the first of the plan that is there."""
+        """Kill the first process of the plan that runs."""
         label = next((label for label in plan if label in self._there), None)
         if label is None:
             return
@@ -155,7 +155,7 @@ class Chaos(DemoRunner):
                 self._give(child, left)
 
     def _give(self, manager: DemoProcess, files: set[int]) -> None:
-        """Hand files to a manager."""
+        """Send files to a manager."""
         self._given[manager.label] = files
         self._counting.add(manager.label)
         manager.send(files=[(index, self.names[index]) for index in sorted(files)])

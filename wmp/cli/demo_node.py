@@ -35,7 +35,7 @@ _PATIENCE: Final = 3.0
 """Seconds after the end of stdin by which this process is gone."""
 
 _START: Final = 30.0
-"""Seconds for all workers to show up."""
+"""Seconds until all workers must have connected."""
 
 _TAKEN: Final = 5.0
 """Seconds in which the port of a process that was killed must be free again."""
@@ -49,8 +49,8 @@ def count(data: bytes) -> list[Any]:
 
 
 def main() -> NoReturn:
-    """Play the part that the first line names, until stdin ends."""
-    # Ctrl-C is the parent's affair.
+    """Run the part that the first line names, until stdin ends."""
+    # Only the parent reacts to Ctrl-C.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     orders = _orders()
     first = next(orders, None)
@@ -68,7 +68,7 @@ def _orders() -> Iterator[dict[str, Any]]:
         if not line.endswith("\n"):
             break  # The parent was interrupted in the middle of a line.
         yield json.loads(line)
-    # From here on this process owes nothing to anybody.
+    # From here on no cleanup is needed: the process may end at any point.
     timer = threading.Timer(_PATIENCE, os._exit, (1,))
     timer.daemon = True
     timer.start()
@@ -109,7 +109,7 @@ def _manage(config: dict[str, Any], orders: Iterator[dict[str, Any]]) -> None:
 
 
 def _bound(make: Callable[[], _Node]) -> _Node:
-    """Start a node; on a port that it had before, somebody may sit for a moment."""
+    """Start a node; a port that it had before may still be in use for a moment."""
     until = time.monotonic() + _TAKEN
     while True:
         node = make()
@@ -131,7 +131,7 @@ def _spread(manager: Manager, files: list[tuple[int, str]]) -> None:
         ended.put((index, job))
 
     def submit() -> None:
-        with contextlib.suppress(ClosedError):  # The parent wants no more.
+        with contextlib.suppress(ClosedError):  # The parent reads no more.
             for index, name in files:
                 job = manager.submit(Path(name).read_bytes(), role=ROLE)
                 job.add_done_callback(functools.partial(note, index))

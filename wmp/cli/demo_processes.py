@@ -1,4 +1,4 @@
-"""The processes of ``wmp demo``, as their parent sees them."""
+"""The processes of ``wmp demo``, and their messages to the parent."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ChildMessage = dict[str, Any]
 
 
 class DemoProcess:
-    """One process."""
+    """A process of the demo."""
 
     def __init__(self, part: str, config: dict[str, Any], verbose: bool) -> None:
         self.part = part
@@ -40,7 +40,7 @@ class DemoProcess:
             stdout=subprocess.PIPE,
             text=True,
             env=_environ(),
-            # Out of reach of the terminal's Ctrl-C, which is for the parent.
+            # The terminal's Ctrl-C reaches only the parent.
             start_new_session=True,
         )
         self.send(part=part, config=config, verbose=verbose)
@@ -53,13 +53,13 @@ class DemoProcess:
             self.process.stdin.flush()
 
     def kill(self) -> None:
-        """SIGKILL: no goodbye, no cleanup."""
+        """Send SIGKILL: the process sends no BYE and cleans nothing up."""
         self.killed = True
         self.process.kill()
 
 
 class DemoProcesses:
-    """All of them; none outlives the ``with`` block."""
+    """All processes; they end with the ``with`` block."""
 
     def __init__(self, *, verbose: bool = False, journal: str | None = None) -> None:
         self.all: list[DemoProcess] = []
@@ -80,7 +80,7 @@ class DemoProcesses:
         self.close()
 
     def start(self, part: str, **config: Any) -> DemoProcess:
-        """Start one."""
+        """Start a process."""
         child = DemoProcess(part, {**config, "journal": self._journal}, self._verbose)
         self.all.append(child)
         thread = threading.Thread(target=self._listen, args=(child,), daemon=True)
@@ -90,13 +90,13 @@ class DemoProcesses:
 
     def _listen(self, child: DemoProcess) -> None:
         assert child.process.stdout is not None
-        with contextlib.suppress(ValueError):  # A line cut short by its end.
+        with contextlib.suppress(ValueError):  # The process ended in the middle of a line.
             for line in child.process.stdout:
                 self._received.put((child, json.loads(line)))
         self._received.put((child, None))
 
     def again(self, child: DemoProcess, **config: Any) -> DemoProcess:
-        """Start one that was killed again, as it was but for ``config``."""
+        """Start a killed process again with the same settings, except for ``config``."""
         return self.start(child.part, **{**child.config, **config})
 
     def receive(self, timeout: float) -> tuple[DemoProcess, ChildMessage] | None:
@@ -105,7 +105,7 @@ class DemoProcesses:
         The last message of a child that was killed is ``{"ended": exit code}``.
 
         Raises:
-            WMPError: One of them died that was not killed.
+            WMPError: A child ended that was not killed.
         """
         until = time.monotonic() + timeout
         while True:
@@ -124,7 +124,7 @@ class DemoProcesses:
             return child, {"ended": code}
 
     def close(self) -> None:
-        """End them all: politely, then not. Idempotent."""
+        """End all processes: first by the end of stdin, then by force. Idempotent."""
         for child in self.all:
             assert child.process.stdin is not None
             child.killed = True
@@ -136,7 +136,7 @@ class DemoProcesses:
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     child.process.wait(max(0.0, until - time.monotonic()))
         finally:
-            # Also when a second Ctrl-C came.
+            # This also runs after a second Ctrl-C.
             for child in self.all:
                 child.process.kill()
             for child in self.all:
@@ -150,7 +150,7 @@ class DemoProcesses:
 
 
 def _environ() -> dict[str, str]:
-    """Let a child find the same ``wmp``, also when it is not installed."""
+    """Return an environment in which a child finds the same ``wmp``, installed or not."""
     home = str(Path(wmp.__file__).resolve().parents[1])
     path = os.environ.get("PYTHONPATH")
     return {**os.environ, "PYTHONPATH": f"{home}{os.pathsep}{path}" if path else home}

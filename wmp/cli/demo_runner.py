@@ -1,4 +1,4 @@
-"""The course of ``wmp demo``, without its flags and tables."""
+"""The steps of ``wmp demo``, without its flags and tables."""
 
 from __future__ import annotations
 
@@ -59,12 +59,12 @@ def source_files(limit: int | None = None) -> list[str]:
 
 @define(eq=False)
 class DemoRunner:
-    """The course of a demo, and its outcome."""
+    """The steps of a demo, and its outcome."""
 
     children: DemoProcesses
     names: Sequence[str]
     count: int
-    """Of workers."""
+    """Number of workers."""
     kill: bool
     bar: ProgressBar | None
     pause: float = 0.0
@@ -77,10 +77,10 @@ class DemoRunner:
     """The killed node, and the job that it ran."""
     held: int = 0
     killed_at: float = 0.0
-    """Share of the results that had come by then."""
+    """Share of the results that had arrived when the worker was killed."""
     seconds: float = 0.0
     size: int = 0
-    """Bytes of the files whose results came."""
+    """Bytes of the files whose results have arrived."""
     seen: Counter[int] = field(factory=Counter)
     right: set[str] = field(factory=set)
     """Files with a correct result."""
@@ -94,7 +94,7 @@ class DemoRunner:
     _unchecked: deque[tuple[str, list[Any]]] = field(factory=deque)
 
     def run(self) -> None:
-        """Start all processes, spread the files, kill one worker, wait for all results.
+        """Start all processes, distribute the files, kill one worker, wait for all results.
 
         Raises:
             WMPError: A process ended unexpectedly, or there was no progress for too long.
@@ -146,7 +146,7 @@ class DemoRunner:
             self.wrong.append(f"{missing} results are missing")
 
     def _start(self) -> dict[DemoProcess, str]:
-        """Start everybody; return where those that bind can be reached."""
+        """Start all processes; return the addresses of those that bind."""
         start = self.children.start
         self.managers = [
             start(
@@ -194,7 +194,7 @@ class DemoRunner:
     def _receive(self) -> tuple[DemoProcess, ChildMessage]:
         while (received := self.children.receive(0.0 if self._unchecked else _STALL)) is None:
             if self._unchecked:
-                # Comparing must not delay messages: it is done in between.
+                # Comparing must not delay messages, so it is done between them.
                 self._check()
                 continue
             raise WMPError(

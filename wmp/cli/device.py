@@ -210,7 +210,7 @@ async def _serve(definitions: Iterable[DeviceDefinition]) -> int:
                     f"{_name(definition)} is bound to {', '.join(device.endpoints)} "
                     f"and connects to {', '.join(definition.connect)}",
                 )
-                # Each device handles signals as well: the first to end ends all.
+                # Each device handles signals as well: the first device that ends, ends all.
                 tasks.append(asyncio.create_task(device.run()))
             ended, others = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             for task in others:

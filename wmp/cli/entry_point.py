@@ -36,7 +36,7 @@ USAGE: Final = 2
 """Exit code: a flag, an address or a file is wrong, and the program did nothing."""
 
 SIGNALLED: Final = 128
-"""Exit code after a signal as in shells, without the signal's number."""
+"""Exit code after a signal, without the signal's number, as in shells."""
 
 INTERRUPTED: Final = 130
 """Exit code after Ctrl-C, as in shells."""

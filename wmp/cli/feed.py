@@ -1,4 +1,4 @@
-"""Inputs of ``wmp map`` as jobs under way: read ahead, in order, within bounds."""
+"""Inputs of ``wmp map`` as submitted jobs: read ahead, in order, within bounds."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _TOO_LARGE: Final = f"is too large for a job; split it into parts of at most {Li
 
 @frozen
 class MapInput:
-    """Something to be done: its payload, or why there is none."""
+    """An input: its payload, or the reason why there is none."""
 
     name: str
     payload: bytes
@@ -41,7 +41,7 @@ class MapInput:
 
 @frozen
 class Item:
-    """An input that was handed in."""
+    """An input that was submitted."""
 
     name: str
     size: int
@@ -51,7 +51,7 @@ class Item:
 
 
 def inputs(files: Sequence[str], lines: bool) -> Iterator[MapInput]:
-    """Yield what the command line names; lines of stdin when it names nothing."""
+    """Yield the inputs that the command line names, or the lines of stdin without any."""
     if not files:
         yield from _lines(_STDIN)
         return
@@ -89,7 +89,7 @@ def _lines(name: str) -> Iterator[MapInput]:
 
 
 class _Line:
-    """A line whose end is still to come; of one that is too large only the size is kept."""
+    """A line without its end so far; only the size is kept of a line that is too large."""
 
     def __init__(self) -> None:
         self.size = 0
@@ -109,8 +109,8 @@ class _Line:
 
 
 def _chunks(name: str) -> Iterator[bytes]:
-    # Without Python's buffers: a thread that waits in one would hold up the interpreter's end,
-    # and a line that was typed is to be seen at once.
+    # Python's buffers are not used. A thread that waits in a buffered read would delay the
+    # interpreter's end, and a typed line must be processed at once.
     descriptor = 0 if name == _STDIN else os.open(name, os.O_RDONLY)
     try:
         while chunk := os.read(descriptor, _CHUNK):
@@ -140,20 +140,20 @@ class Feed:
         self._ended = False
         self._error: BaseException | None = None
         self._changed = threading.Condition()
-        # A daemon, for it may wait for stdin when everything else is over.
+        # The thread is a daemon, because it may still wait for stdin when all other work is over.
         threading.Thread(target=self._run, name="wmp-feed", daemon=True).start()
 
     def first(self, timeout: float) -> tuple[Item | None, bool]:
-        """Look at the oldest item.
+        """Return the oldest item without removing it.
 
         Args:
-            timeout: Seconds to wait for one.
+            timeout: Seconds to wait for an item.
 
         Returns:
             The item, None when there is none now; and whether more may come.
 
         Raises:
-            WMPError: Handing in failed for all that follows.
+            WMPError: No more inputs can be submitted.
         """
         with self._changed:
             if not self._items and not self._ended:
@@ -166,12 +166,12 @@ class Feed:
 
     @property
     def total(self) -> int | None:
-        """How many inputs there are, None while more may come."""
+        """The number of inputs, None while more may come."""
         with self._changed:
             return self.count if self._ended else None
 
     def drop(self) -> None:
-        """Forget the oldest item: its result was taken."""
+        """Remove the oldest item, whose result was printed."""
         with self._changed:
             self._bytes -= self._items.popleft().size
             self._changed.notify()

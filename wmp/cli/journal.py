@@ -1,4 +1,4 @@
-"""``wmp journal``: journals, for people."""
+"""``wmp journal``: prints journals."""
 
 from __future__ import annotations
 
@@ -154,12 +154,12 @@ def _stat(paths: tuple[str, ...], as_json: bool, quiet: bool) -> int:
 def _size(segment: Path) -> int:
     try:
         return segment.stat().st_size
-    except OSError:  # it has got its name meanwhile
+    except OSError:  # the segment lost its dot just now
         return 0
 
 
 def _merged(reader: Reader, segments: Sequence[Path]) -> Iterable[Line]:
-    """All lines; of several nodes in the order of their wall clocks, as long as they are few."""
+    """Yield all lines; lines of a few nodes are merged in the order of their wall clocks."""
     found = strands(segments)
     if len(found) > _MERGED:
         complain(
@@ -183,21 +183,21 @@ class _Crew:
         """(identity, epoch) to (kind, label)."""
 
     def meet(self, line: Line) -> None:
-        """Learn from ``start`` lines."""
+        """Read the names of nodes from ``start`` lines."""
         if line["what"] == "start":
             self._known[line["node"], line["epoch"]] = (line["kind"], line.get("label", ""))
 
     def kind(self, line: Line) -> str:
-        """Which kind of node wrote it."""
+        """Return the kind of the node that wrote a line."""
         return self._known.get((line["node"], line["epoch"]), ("", ""))[0]
 
     def is_called(self, line: Line, names: tuple[str, ...]) -> bool:
-        """Whether its writer's identity or label begins with one of these."""
+        """Return whether the identity or label of a line's node begins with one of these texts."""
         label = self._known.get((line["node"], line["epoch"]), ("", ""))[1]
         return line["node"].startswith(names) or label.startswith(names)
 
     def words(self, line: Line) -> str:
-        """One line, for people."""
+        """Return a line as text."""
         when = datetime.fromtimestamp(line["wall"] / 1e6, UTC)
         parts = [f"{when:%m-%d %H:%M:%S.%f}", f"{_short(line['node']):<10}", line["what"]]
         if "command" in line:

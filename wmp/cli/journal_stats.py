@@ -16,7 +16,7 @@ from wmp.message import printable
 __all__ = ["JournalStats", "in_words"]
 
 _NOTED: Final = frozenset(("received", "undelivered", "garbled", "drop"))
-"""Kinds of lines whose reason names why something was ignored."""
+"""Kinds of lines whose ``reason`` is the cause of an ignored message."""
 
 
 def in_words(counts: Mapping[str, int]) -> str:
@@ -34,14 +34,14 @@ class _NodeStats:
     host: str = ""
     lines: int = 0
     first: int = 0
-    """µs since 1970, as are all times here."""
+    """µs since 1970, as all times here."""
     last: int = 0
     seen: int = 0
     """Highest number of a line."""
     lost: int = 0
     """Lines that the node could not write, by its own count."""
     ended: str = ""
-    """``stop``, ``halt``, or empty: the node was killed, or still runs."""
+    """``stop``, ``halt``, or empty: the node was killed or still runs."""
 
 
 @define(eq=False)
@@ -49,15 +49,15 @@ class JournalStats:
     """Sums over all lines.
 
     Args:
-        segments: How many.
-        size: Their bytes.
+        segments: Number of segments.
+        size: Bytes of the segments.
     """
 
     segments: int
     size: int
     bad: Counter[str] = field(factory=Counter, init=False)
     nodes: dict[tuple[Path, str, int], _NodeStats] = field(factory=dict, init=False)
-    """By folder, node and epoch: another folder may have the same names."""
+    """By folder, node and epoch, because another folder may have the same names."""
     whats: Counter[str] = field(factory=Counter, init=False)
     sent: Counter[str] = field(factory=Counter, init=False)
     received: Counter[str] = field(factory=Counter, init=False)
@@ -68,7 +68,7 @@ class JournalStats:
     ends: Counter[str] = field(factory=Counter, init=False)
 
     def add(self, line: Line, folder: Path) -> None:
-        """Count one line, of a segment in that folder."""
+        """Count one line of a segment in this folder."""
         what, wall = line["what"], line["wall"]
         self.whats[what] += 1
         node = self.nodes.setdefault((folder, line["node"], line["epoch"]), _NodeStats(first=wall))
@@ -108,7 +108,7 @@ class JournalStats:
         return sum(node.seen for node in self.nodes.values()) - (self.whats.total() - starts)
 
     def as_dict(self) -> dict[str, Any]:
-        """For JSON."""
+        """Return the sums as values for JSON."""
         return {
             "segments": self.segments,
             "bytes": self.size,
@@ -141,7 +141,7 @@ class JournalStats:
         }
 
     def words(self) -> list[str]:
-        """For people."""
+        """Return the sums as text."""
         count = self.whats.total()
         if not count:
             empty = f"the journal is empty: {self.segments} segments, no lines"
@@ -163,7 +163,7 @@ class JournalStats:
         ]
 
     def _table(self) -> list[str]:
-        """A line for each epoch of a node."""
+        """Return a line of text for each epoch of a node."""
         folders = {folder for folder, _, _ in self.nodes}
         heads = ("kind", "node", "epoch", "label", "lines", "lost", "seconds", "ended", "folder")
         rows = [

@@ -1,4 +1,4 @@
-"""``wmp map``: a manager that spreads files or lines over the workers that connect."""
+"""``wmp map``: a manager that distributes files or lines to the workers that connect."""
 
 from __future__ import annotations
 
@@ -174,7 +174,7 @@ def map_command(
 
 
 def _collect(feed: Feed, printer: _Printer, watch: _Watch) -> int:
-    """Print what comes, in the order of the inputs; return how many failed."""
+    """Print results in the order of the inputs; return the number of errors."""
     failed = 0
     while True:
         item, more = feed.first(_TURN)
@@ -278,7 +278,7 @@ class _Printer:
                 result = bytes(item.job.result())
             else:
                 error = str(raised)
-                # The traceback is for --verbose only.
+                # Only --verbose prints the traceback.
                 logger.debug("%s: %s", item.name, getattr(raised, "remote_traceback", ""))
         if self._as_json:
             self._bar.print(_as_json(item.name, error, result))
@@ -299,5 +299,5 @@ def _as_json(name: str, error: str | None, result: bytes) -> bytes:
             row["result"] = result.decode()
         except UnicodeDecodeError:
             row["base64"] = base64.b64encode(result).decode()
-    # A file's name may be bytes that are no UTF-8: ASCII has a place for them.
+    # The name of a file may be bytes that are not UTF-8, which become escapes in ASCII.
     return json.dumps(row).encode() + b"\n"

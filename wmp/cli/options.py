@@ -1,4 +1,4 @@
-"""Flags that several programs share, and what becomes of them."""
+"""Flags that several programs share, and the settings made from them."""
 
 from __future__ import annotations
 
@@ -54,15 +54,15 @@ class ProgramCommand(click.Command):
     """A command whose help keeps the lines of its examples as they are."""
 
     def format_epilog(self, context: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the examples, one a line."""
+        """Write the examples, one on a line."""
         _write_examples(self.epilog, formatter)
 
 
 class ProgramGroup(click.Group):
-    """A group of commands, with examples as those of a command."""
+    """A group of commands whose help has examples like that of a command."""
 
     def format_epilog(self, context: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the examples, one a line."""
+        """Write the examples, one on a line."""
         _write_examples(self.epilog, formatter)
 
 
@@ -93,11 +93,11 @@ def version(function: _F) -> _F:
 
 
 def verbose(function: _F) -> _F:
-    """Add ``--verbose``, and have what the library logs written to stderr."""
+    """Add ``--verbose``, which writes the library's log lines to stderr."""
 
     def listen(context: click.Context, parameter: click.Parameter, value: bool) -> None:
         root = context.find_root()
-        # A subcommand may have the flag as well: either will do.
+        # A subcommand may have the flag as well; one of the two is enough.
         root.meta[VERBOSE] = value or root.meta.get(VERBOSE, False)
         log_to_stderr(
             root.info_name or "wmp", logging.DEBUG if root.meta[VERBOSE] else logging.INFO
@@ -114,7 +114,7 @@ def verbose(function: _F) -> _F:
 
 
 def log_to_stderr(program: str, level: int) -> None:
-    """Have the library's log lines written to stderr, as the program's own."""
+    """Write the library's log lines to stderr as lines of the program."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(logging.Formatter(f"{program}: %(message)s"))
     logger = logging.getLogger("wmp")
@@ -162,7 +162,7 @@ def security_of(
     """Read the keys that flags name; None when there are none.
 
     Raises:
-        ConfigError: A file is no key, or a flag lacks the one that it belongs to.
+        ConfigError: A file is no key, or a flag lacks another flag that it needs.
     """
     if secret is None:
         for flag, value in (("--server", server), ("--allowed", allowed)):
@@ -177,7 +177,7 @@ def security_of(
 def check_addresses(
     security: Security | None, *, bind: tuple[str, ...] = (), connect: tuple[str, ...] = ()
 ) -> None:
-    """Check what the flags ``--bind`` and ``--connect`` name, and say what is wrong in flags.
+    """Check the addresses of the flags ``--bind`` and ``--connect``; errors name the flags.
 
     Raises:
         ConfigError: An address is malformed, or the keys for it are missing.
@@ -193,7 +193,7 @@ def check_addresses(
 def reachable(endpoint: str) -> str:
     """Return the address to connect to for an address that is bound.
 
-    An address that stands for every interface is none to connect to: it becomes this host's name.
+    No peer can connect to an address that stands for every interface: it becomes this host's name.
     """
     scheme, _, rest = endpoint.partition("://")
     host, _, port = rest.rpartition(":")
@@ -206,7 +206,7 @@ def amounts(flag: str, pairs: tuple[str, ...]) -> dict[str, int]:
     """Turn repeated ``NAME=AMOUNT`` into a mapping.
 
     Raises:
-        ConfigError: One is something else.
+        ConfigError: An item has another form.
     """
     made: dict[str, int] = {}
     for pair in pairs:

@@ -1,4 +1,4 @@
-"""The program ``wmp``: its commands, and what they have in common."""
+"""The program ``wmp``: its commands and their common flags."""
 
 from __future__ import annotations
 

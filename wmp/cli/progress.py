@@ -24,14 +24,14 @@ __all__ = ["ProgressBar"]
 
 
 class ProgressBar:
-    """Shows how far something is, and prints without tearing what it shows.
+    """Shows progress, and prints lines without tearing the bar.
 
-    The bar is drawn on stderr, or on stdout when that is a terminal too: results are printed
-    above it then, and so is what the library logs. Where stderr is no terminal, there is no bar.
+    The bar is drawn on stderr. If stdout is a terminal too, results and the library's log lines are
+    printed above the bar. If stderr is no terminal, there is no bar.
 
     Args:
-        program: Its name, with which warnings begin.
-        total: How much there is to do, None when nobody knows.
+        program: The program's name, with which warnings begin.
+        total: Number of steps, None when it is unknown.
         shown: Whether there may be a bar.
     """
 
@@ -81,25 +81,25 @@ class ProgressBar:
             self._progress.stop()
 
     def advance(self, count: int = 1, text: str | None = None) -> None:
-        """Move on, and change the text before the bar."""
+        """Advance the bar, and change the text before it."""
         if self._progress is not None:
             self._progress.update(self._task, advance=count, description=text)
 
     def know(self, total: int | None) -> None:
-        """Learn how much there is to do; None when that is not known yet."""
+        """Set the number of steps; None while it is unknown."""
         if self._progress is not None and total is not None and total != self._total:
             self._total = total
             self._progress.update(self._task, total=total)
 
     def print(self, line: bytes) -> None:
-        """Print a result, bytes as they are, with its newline."""
+        """Print a result with a newline; bytes are not changed."""
         if self._progress is not None and self._above:
             self._progress.console.out(line.decode("utf-8", "replace"), end="", highlight=False)
         else:
             sys.stdout.buffer.write(line)
 
     def complain(self, text: str) -> None:
-        """Print one line for people, on stderr where that is not the bar's."""
+        """Print one line for people on stderr, without tearing the bar."""
         if self._progress is not None:
             line = " ".join(text.split())
             self._progress.console.out(f"{self._program}: {line}", highlight=False)
@@ -107,12 +107,12 @@ class ProgressBar:
             complain(self._program, text)
 
     def flush(self) -> None:
-        """Let whoever reads stdout see what is there."""
+        """Flush stdout."""
         sys.stdout.flush()
 
 
 class _Above(io.TextIOBase):
-    """Where a log handler writes while there is a bar: whole lines, above it."""
+    """The stream of a log handler while there is a bar: whole lines, above the bar."""
 
     def __init__(self, console: Console) -> None:
         self._console = console

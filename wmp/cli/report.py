@@ -1,4 +1,4 @@
-"""``wmp report``: what happened, from journals, as tables and a page."""
+"""``wmp report``: makes tables and a page from journals."""
 
 from __future__ import annotations
 
@@ -100,10 +100,10 @@ def report(
 def make(
     journals: tuple[str, ...], out: str, *, master: str | None = None, quiet: bool = False
 ) -> _Report:
-    """Make a report, behind a progress bar.
+    """Make a report, and show a progress bar.
 
     Raises:
-        ConfigError: A journal is not there or cannot be read, or the extra is missing.
+        ConfigError: A journal does not exist or cannot be read, or the extra is missing.
     """
     spark = pipeline()
     _hush()

@@ -49,11 +49,11 @@ _OWN: Final = (
     "server",
     "journal",
 )
-"""Flags for a worker made here; a wmp.Worker of the user has settings of its own."""
+"""Flags for a worker that this program makes; the user's own wmp.Worker has its own settings."""
 
 
 class _WorkerCommand(ProgramCommand):
-    """Keeps the arguments after ``--`` apart: they are another command line."""
+    """Keeps the arguments after ``--`` apart: they are the command line of a COMMAND."""
 
     def parse_args(self, context: click.Context, args: list[str]) -> list[str]:
         if "--" in args:
@@ -244,7 +244,7 @@ def _load(target: str) -> Any:
     name, separator, attribute = target.partition(":")
     if not name or not separator or not attribute:
         raise ConfigError(f"{target!r}: expected PACKAGE.MODULE:ATTRIBUTE, for example work:count")
-    # As `python -m` does. Worker processes get the same path.
+    # `python -m` does the same. Worker processes get the same path.
     here = os.getcwd()
     if here not in sys.path and "" not in sys.path:
         sys.path.insert(0, here)
@@ -315,7 +315,7 @@ def _serve(
         else:
             asyncio.run(_run(made, lookout, drain_timeout or None))
     except TimeoutError:
-        late = True  # The log has a line about the jobs.
+        late = True  # a log line names the jobs
     if lookout.failure is not None:
         name, cause = lookout.failure.name, lookout.failure.cause
         raise ClosedError(f"{name} of the worker ended unexpectedly: {cause!r}") from cause
@@ -329,7 +329,7 @@ def _serve(
         return SIGNALLED + caught[-1]
     if len(caught) < 2:
         return 0
-    # A second signal stopped the worker at once; a log line has reported the lost jobs.
+    # A second signal stopped the worker at once; a log line has named the lost jobs.
     try:
         left = made.statistics()
     except ClosedError:
@@ -362,7 +362,7 @@ class _Lookout:
             with contextlib.suppress(TimeoutError, WMPError):  # The worker ends, or has ended.
                 end()
 
-        # A daemon: a worker that ends before it met a manager does not wait for this thread.
+        # The thread is a daemon: a worker that ends before it met a manager does not wait for it.
         if start_thread(self._look, "wmp-lookout", end, failed=failed) is None:
             raise TransportError(
                 "cannot start the thread that watches for managers; end other threads or processes"
@@ -377,7 +377,7 @@ class _Lookout:
             try:
                 managers = self._made.statistics().managers
             except (ClosedError, RuntimeError):
-                # The worker has not started, or has ended: then this process ends soon. Or the
+                # The worker has not started, or has ended, and then this process ends soon. Or the
                 # tables of an asyncio worker changed during the read.
                 managers, seen = (), now
             here = {(manager.identity, manager.epoch): manager for manager in managers}

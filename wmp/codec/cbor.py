@@ -28,7 +28,7 @@ UINT_MAX: Final = Limits.UINT
 """Largest integer of a message (WMP-2.2)."""
 
 DEPTH: Final = 16
-"""Nesting of a head: the protocol needs 3, the rest is the application's."""
+"""Limit of the nesting of a head: the protocol needs 3, and applications may use the rest."""
 
 
 @frozen(kw_only=True)
@@ -92,7 +92,7 @@ def load(stream: BytesIO, depth: int) -> Any:
             max_depth=depth,
             semantic_decoders=_NO_TAGS,
         )
-    except Exception as error:  # from anybody's bytes: becomes a DecodeError
+    except Exception as error:  # an error of untrusted bytes becomes a DecodeError
         raise Wrong(
             f"not CBOR as WMP-2.2 wants it ({str(error.__cause__ or error)[:120]})"
         ) from error
@@ -107,7 +107,7 @@ def check_plain(value: Any, depth: int, lowest: int, highest: int) -> None:
     """Check that a value is plain: numbers, bytes, texts, booleans, null, arrays and maps of them.
 
     Raises:
-        ValueError: It is not; the text names what was seen.
+        ValueError: The value is not plain; the text has its type.
     """
     kind = base_type(type(value), _PLAIN)
     if kind is int:
@@ -128,7 +128,7 @@ def _check_items(items: Any, depth: int, lowest: int, highest: int) -> None:
     if depth <= 0:
         raise ValueError("arrays and maps nested too deep")
     kinds = set(map(type, items))
-    if kinds == {int}:  # rows of numbers: no Python call an item
+    if kinds == {int}:  # rows of numbers need no Python call for each item
         if min(items) < lowest or max(items) > highest:
             raise ValueError("an integer that is too large")
     elif not _SCALARS.issuperset(kinds):
@@ -138,7 +138,7 @@ def _check_items(items: Any, depth: int, lowest: int, highest: int) -> None:
 
 
 def kind_of(value: Any) -> str:
-    """Give the word for a decoded value's type."""
+    """Return the name of a decoded value's type."""
     return KINDS.get(type(value), "other")
 
 
@@ -155,5 +155,5 @@ KINDS: Final[dict[type, str]] = {
 
 
 def base_type(kind: type, known: Container[type]) -> type | None:
-    """Give what a type derives from among the known ones: ``int`` for an IntEnum."""
+    """Return the known type from which a type derives: ``int`` for an IntEnum."""
     return next((base for base in kind.__mro__ if base in known), None)

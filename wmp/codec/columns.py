@@ -1,4 +1,4 @@
-"""Columns and payloads: decoding them, and that they fit each other (WMP-2.8 to 2.10)."""
+"""Columns and payloads: decoding, and the check that they match (WMP-2.8 to 2.10)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from wmp.message import Columns, Command, ErrorCode, Frame, Outcome, Path
 __all__ = ["check_frames", "decode_columns"]
 
 _WHOLE: Final = 64 * 1024
-"""Columns up to this many bytes are decoded in one go: at worst that is a few MiB of objects."""
+"""Columns up to this many bytes are decoded at once: the worst case is a few MiB of objects."""
 
 
 def check_frames(command: Command, to: Path, frames: Sequence[Frame], limits: CodecLimits) -> None:
@@ -56,10 +56,10 @@ def _check_payload(longest: int, limits: CodecLimits) -> None:
 
 
 def decode_columns(command: Command, frames: Sequence[Frame], limits: CodecLimits) -> Columns:
-    """Decode the columns and put the payload frames where null says so.
+    """Decode the columns, and put the payload frames in the places of the nulls.
 
     Raises:
-        Wrong: They are no columns, or not those of this command.
+        Wrong: The bytes are no columns, or not the columns of this command.
     """
     table = _load_columns(frames[1], limits)
     if not _KEYS.issuperset(map(type, table)):
@@ -121,7 +121,7 @@ def _load_columns(frame: Frame, limits: CodecLimits) -> Any:
 
 
 def _load_by_column(stream: BytesIO, limits: CodecLimits) -> dict[Any, Any]:
-    """Decode a large map of columns, each only after its length is known to be within limits."""
+    """Decode a large map of columns; each column only after its length was checked."""
     table: dict[Any, Any] = {}
     for _ in range(stream.read(1)[0] - 0xA0):
         key = load(stream, 0)
@@ -142,7 +142,7 @@ def _load_by_column(stream: BytesIO, limits: CodecLimits) -> dict[Any, Any]:
 
 
 def _expand(column: Any, count: int, name: str) -> list[Any]:
-    """Write a single value out for all jobs (WMP-2.8)."""
+    """Repeat a single value for all jobs (WMP-2.8)."""
     if type(column) is not list:
         return [column] * count
     if len(column) != count:
@@ -167,12 +167,13 @@ def _check_uints(column: list[Any], count: int, lowest: int, name: str) -> None:
             return
     else:
         try:
-            struct.pack(f"{count}q", *column)  # refuses what is no int, or above 2**63 - 1
+            # Refuses other types than int, and numbers above 2**63 - 1.
+            struct.pack(f"{count}q", *column)
         except struct.error:
             least = -1
         else:
             least = min(column)
-        # True and False pass for 1 and 0 above: where those are, look at the types.
+        # The packing takes True and False for 1 and 0, so these need a check of types.
         if least > 1 or (least >= lowest and set(map(type, column)) == {int}):
             return
     raise Wrong(f"{name} has an entry that is not an integer from {lowest} to 2**63 - 1")

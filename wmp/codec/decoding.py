@@ -25,13 +25,13 @@ __all__ = ["decode", "peek"]
 
 
 def decode(frames: Sequence[Frame], limits: CodecLimits = DEFAULTS) -> Message:
-    """Read a whole message; payloads in frames of their own stay the frames given.
+    """Read a whole message; payloads in separate frames stay the given frames.
 
-    Columns come out as lists, a single value for all jobs (WMP-2.8) written out k times.
+    Columns come out as lists; a single value for all jobs (WMP-2.8) is repeated k times.
     ``manager``, ``about peer`` and ``roles`` come out as tuples.
 
     Raises:
-        DecodeError: The frames are no message; its ``code`` is what to answer.
+        DecodeError: The frames are no message; its ``code`` is the code for the answer.
     """
     command, to, source, fields = _decode_head(frames, limits)
     if len(frames) == 1:
@@ -46,10 +46,10 @@ def decode(frames: Sequence[Frame], limits: CodecLimits = DEFAULTS) -> Message:
 
 
 def peek(frames: Sequence[Frame], limits: CodecLimits = DEFAULTS) -> Message:
-    """Read only the head, as a device does (WMP-8.4); what follows it stays in ``frames``.
+    """Read only the head, as a device does (WMP-8.4); the other frames stay in ``frames``.
 
     Raises:
-        DecodeError: The head is no head, or a limit is passed; its ``code`` is what to answer.
+        DecodeError: The head is invalid, or above a limit; its ``code`` is the code for the answer.
     """
     command, to, source, fields = _decode_head(frames, limits)
     return Message(command, to, source, fields, None, tuple(frames[1:]))
@@ -84,7 +84,7 @@ def _decode_head(
 
 
 def _checked_to(command: Command, to: Any, limits: CodecLimits) -> Path:
-    """Check a ``to``: a ``from`` reversed (WMP-2.5), empty only where WMP-2.6 says."""
+    """Check a ``to``: a ``from`` reversed (WMP-2.5), and empty only where WMP-2.6 allows it."""
     if type(to) is not list:
         raise Wrong(f"to is of type {kind_of(to)}, expected an array")
     if to:
@@ -112,13 +112,13 @@ def _refusal(head: Any) -> DecodeError:
     elif not 1 <= number <= len(Command):
         code, text = ErrorCode.COMMAND, f"command {number}, known are 1 to {len(Command)}"
     else:
-        # Either the three bytes of WMP-2.1 are more than three, or something follows the array.
+        # The three bytes of WMP-2.1 have another encoding, or bytes follow the array.
         text = "bytes behind the array, or an array header, version or command longer than a byte"
     return DecodeError(f"head: {text}", code=code, source=source, command=number)
 
 
 def _salvage(head: Any) -> tuple[Path, int | None]:
-    """Read sender and command, which an ERROR needs, from a head that is not valid."""
+    """Read sender and command from an invalid head, for the ERROR."""
     if type(head) is not list or len(head) < 4:
         return (), None
     number = head[1] if type(head[1]) is int and 0 <= head[1] <= UINT_MAX else None
@@ -136,7 +136,7 @@ def _checked_path(path: Any, limits: CodecLimits) -> Path:
     if type(path) is not list:
         raise Wrong(f"path is of type {kind_of(path)}, expected an array")
     size = len(path)
-    if size == 2:  # no devices: nearly always, and checked in a few steps
+    if size == 2:  # almost all paths have no devices, and this check is short
         identity, epoch = path
         if (
             type(identity) is bytes
@@ -172,7 +172,7 @@ def _checked_path(path: Any, limits: CodecLimits) -> Path:
 
 
 def _check_fields(command: Command, fields: Any, limits: CodecLimits) -> None:
-    """Check keys, types (WMP-2.4) and presence; turns small arrays into tuples in place."""
+    """Check keys, types (WMP-2.4) and presence; turn small arrays into tuples in place."""
     if type(fields) is not dict:
         raise Wrong(f"fields is of type {kind_of(fields)}, expected a map")
     for key, value in fields.items():
@@ -194,7 +194,7 @@ def _check_fields(command: Command, fields: Any, limits: CodecLimits) -> None:
                 raise Wrong(f"field {key}, keys are unsigned or text")
         elif type(key) is not str:
             raise Wrong(f"a field's key is of type {kind_of(key)}, keys are unsigned or text")
-        # Not ours: carried as it is, as long as it is plain (WMP-2.3, WMP-12.3).
+        # Unknown fields are passed on if they are plain (WMP-2.3, WMP-12.3).
         try:
             check_plain(value, DEPTH, -UINT_MAX - 1, UINT_MAX)
         except ValueError as error:

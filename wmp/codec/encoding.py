@@ -21,13 +21,14 @@ _COMMAND_BYTES: Final = {command: prefix for prefix, command in PREFIXES.items()
 
 
 def encode(message: Message) -> list[Frame]:
-    """Give the frames of a message: core deterministic CBOR, payloads uncopied above INLINE.
+    """Return the frames of a message: core deterministic CBOR; payloads above INLINE are not
+    copied.
 
     Args:
-        message: With ``columns``, or with ``frames`` to be passed on as they are (a device's).
+        message: A message with ``columns``, or with ``frames`` that a device passes on unchanged.
 
     Raises:
-        LocalProtocolError: The message holds what no message can: a bug of the caller.
+        LocalProtocolError: The content cannot be in a message: a bug of the caller.
     """
     columns = message.columns
     try:
@@ -62,7 +63,7 @@ _BYTES: Final = [bytes((number,)) for number in range(256)]
 
 
 def _initial(major: int, number: int) -> bytes:
-    """Give the shortest initial bytes of an item (RFC 8949 section 4.2.1)."""
+    """Return the shortest initial bytes of an item (RFC 8949 section 4.2.1)."""
     if number < 24:
         return _BYTES[major | number]
     if number < 0x100:
@@ -91,11 +92,11 @@ def _int(number: int) -> bytes:
         return _pack_2(0x19, number)
     if number < 0x100000000:
         return _pack_4(0x1A, number)
-    return _pack_8(0x1B, number)  # refuses what is above 2**63 - 1 (WMP-2.2)
+    return _pack_8(0x1B, number)  # refuses numbers above 2**63 - 1 (WMP-2.2)
 
 
 class _InlineInitials(dict[int, bytes]):
-    """Initial bytes of a byte string by its length; asked for up to INLINE only."""
+    """Initial bytes of a byte string by its length; used up to INLINE only."""
 
     def __missing__(self, length: int) -> bytes:
         self[length] = initial = _initial(0x40, length)
@@ -111,15 +112,15 @@ def _bytes(value: bytes) -> bytes:
 
 @lru_cache(maxsize=2048)
 def _text(value: str) -> bytes:
-    # Roles, resources and labels: the same few over and over.
+    # Roles, resources and labels are few, and repeat.
     data = value.encode()
     return _initial(0x60, len(data)) + data
 
 
 @lru_cache(maxsize=1024)
 def _path(path: Path) -> bytes:
-    # A node talks over the same few paths. Only what passes these checks is remembered: a cache
-    # takes True for 1, CBOR does not.
+    # The paths of a node are few, and repeat. Only checked paths are cached: a cache would take
+    # True for 1, and CBOR distinguishes them.
     parts = [_initial(0x80, len(path))]
     for item in path:
         if type(item) is bytes:
@@ -150,13 +151,13 @@ _Layout = tuple[bytes, list[tuple[Any, bytes]]]
 
 @lru_cache(maxsize=256)
 def _layout(keys: tuple[int, ...]) -> _Layout:
-    # Messages of one command have the same few sets of keys over and over. Integers only, whose
-    # types were looked at: a cache takes True for 1, CBOR does not.
+    # Messages of one command have few different sets of keys. Only integer keys of checked type are
+    # cached: a cache would take True for 1, and CBOR distinguishes them.
     return _sorted(keys)
 
 
 def _sorted(keys: Iterable[int | str]) -> _Layout:
-    """Put keys into bytewise order (RFC 8949 section 4.2.1)."""
+    """Return keys in bytewise order (RFC 8949 section 4.2.1)."""
     encoded = sorted([(_item(key), key) for key in keys], key=itemgetter(0))
     return _initial(0xA0, len(encoded)), [(key, item) for item, key in encoded]
 
@@ -166,7 +167,7 @@ def _sequence(values: Sequence[Any]) -> bytes:
 
 
 def _tuple(values: tuple[Any, ...]) -> bytes:
-    # The owner of jobs, in most messages the same: a path that is remembered.
+    # Most messages have the same owner of jobs, so this path is cached.
     if len(values) == 2 and type(values[0]) is bytes and type(values[1]) is int and values[1] >= 0:
         return _path(values)
     return _sequence(values)
@@ -200,7 +201,7 @@ _ENCODERS: Final[dict[type, Callable[[Any], bytes]]] = {
 def _item(value: Any) -> bytes:
     encoder = _ENCODERS.get(type(value))
     if encoder is None:
-        # A subclass (an IntEnum, say) travels as what it derives from.
+        # A subclass (an IntEnum, for example) is encoded as its base type.
         known = base_type(type(value), _ENCODERS)
         if known is None:
             raise TypeError(f"a {type(value).__name__} cannot travel")
@@ -209,7 +210,7 @@ def _item(value: Any) -> bytes:
 
 
 def _encode_columns(columns: Columns, frames: list[Frame]) -> bytes:
-    """Give the columns frame; payloads that travel on their own are appended to ``frames``."""
+    """Return the columns frame; append large payloads to ``frames``."""
     count = len(columns.ids)
     if not 1 <= count <= Limits.JOBS:
         raise ValueError(f"{count} jobs in one message, which takes 1 to {Limits.JOBS}")
@@ -242,12 +243,12 @@ def _column(
     encoder: Callable[[Sequence[Any]], bytes],
     floats: bool = False,
 ) -> bytes:
-    """Give one value when all are equal (WMP-2.8), else an array of ``count``."""
+    """Encode one value if all are equal (WMP-2.8), else an array of ``count``."""
     if len(values) != count:
         raise ValueError(f"a column of {len(values)} entries beside {count} ids")
     first = values[0]
     if floats:
-        # Their repr tells -0.0 from 0.0 and does not tell one NaN from another.
+        # The repr of -0.0 and 0.0 differs, and the repr of all NaNs is equal.
         equal = len(set(map(repr, values))) == 1
     else:
         equal = values.count(first) == count
@@ -264,7 +265,7 @@ _WIDTHS: Final = (
 
 
 def _uints(values: Sequence[int]) -> bytes:
-    """Encode an array of unsigned integers: those of one message are mostly of one width."""
+    """Encode an array of unsigned integers; most arrays have integers of one width."""
     count = len(values)
     start = _initial(0x80, count)
     if count == 1 and values[0] >= 0:
@@ -280,7 +281,7 @@ def _uints(values: Sequence[int]) -> bytes:
                 try:
                     return start + struct.pack(">" + codes * count, *pairs)
                 except struct.error:
-                    break  # a wider one among them
+                    break  # an integer of another width
     return start + b"".join(map(_int, values))
 
 
@@ -308,7 +309,7 @@ def _add_payloads(
 
 
 def _flat(payload: Frame) -> Frame:
-    """Give what has one byte an item, as received frames have; an application's view may not."""
+    """Return a view with one byte for each item; an application's view may have wider items."""
     if type(payload) is bytes:
         return payload
     view = memoryview(payload)

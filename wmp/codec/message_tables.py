@@ -1,4 +1,4 @@
-"""Which command has which fields and columns: the tables of specs/wmp.md, section 2."""
+"""The fields and columns of each command: the tables of specs/wmp.md, section 2."""
 
 from __future__ import annotations
 
@@ -87,4 +87,4 @@ LOWEST: Final = {
     Field.ABOUT: 0,
     Field.ABOUT_NUMBER: 0,
 }
-"""The unsigned fields and the lowest value of each."""
+"""The lowest value of each unsigned field."""

@@ -14,7 +14,7 @@ from wmp.message import Frame
 __all__ = ["pack_error", "pack_value", "unpack_error", "unpack_value"]
 
 _VALUE_DEPTH: Final = 100
-"""Nesting of a value, well below what would exhaust a C stack."""
+"""Limit of the nesting of a value, well below the depth that would exhaust a C stack."""
 
 
 def pack_value(value: Any) -> bytes:
@@ -22,11 +22,11 @@ def pack_value(value: Any) -> bytes:
 
     Args:
         value: None, bool, int (64 bits), float, str, bytes, and lists, tuples and dicts of them,
-            nested at most 100 deep; subclasses travel as what they derive from. The keys of a
-            dict are int, str or bytes.
+        nested at most 100 deep; a subclass is encoded as its base type. The keys of a dict are int,
+        str or bytes.
 
     Raises:
-        TypeError: The value holds anything else.
+        TypeError: The value has another type, or contains one.
     """
     try:
         check_plain(value, _VALUE_DEPTH, -(2**64), 2**64 - 1)
@@ -39,7 +39,7 @@ def pack_value(value: Any) -> bytes:
 
 
 def unpack_value(frame: Frame) -> Any:
-    """Decode a payload of the codec ``cbor``; tags are refused, nothing is evaluated (WMP-12.3).
+    """Decode a payload of the codec ``cbor``; tags are refused, and no code is run (WMP-12.3).
 
     Raises:
         DecodeError: The payload is not such a value.
@@ -59,7 +59,7 @@ _ERROR_TEXT: Final = 64 * 1024
 
 
 def pack_error(type_name: str, text: str, traceback: str = "") -> bytes:
-    """Encode the payload of outcome ``error``; never fails, long parts lose their middle."""
+    """Encode the payload of outcome ``error``; never fails, and cuts the middle of long parts."""
     return cbor2.dumps([_sendable(part) for part in (type_name, text, traceback)])
 
 
@@ -67,14 +67,14 @@ def _sendable(text: str) -> str:
     if len(text) > _ERROR_TEXT:
         half = _ERROR_TEXT // 2
         text = f"{text[:half]}\n… {len(text) - 2 * half} characters left out …\n{text[-half:]}"
-    # Lone surrogates (undecodable file names in messages) have no UTF-8.
+    # Lone surrogates (from undecodable file names) have no UTF-8 encoding.
     return text.encode("utf-8", "backslashreplace").decode()
 
 
 def unpack_error(frame: Frame) -> tuple[str, str, str]:
     """Decode the payload of outcome ``error``: (type, text, traceback).
 
-    A garbled one gives a triple that says so: the job has failed whatever it holds.
+    A malformed payload gives a triple that reports this: the job has failed in any case.
     """
     try:
         value = unpack_value(frame)

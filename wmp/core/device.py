@@ -1,8 +1,8 @@
-"""The device machine: worker to those above, manager to those below, and nothing of its own.
+"""The device machine: a worker to the peers above, a manager to the peers below.
 
-Spec §8. READY and PING without a receiver go to everyone above; everything else follows
-the path it carries. Nothing is remembered of a job, a lock or a peer (WMP-8.7), so that a
-device can be restarted at any moment: what it must know comes with each message.
+Spec §8. READY and PING without a receiver go to all upstreams; every other message follows its
+path. A device remembers no job, lock or peer (WMP-8.7). So a device can be restarted at any moment:
+each message brings the facts that the device needs.
 
 An ``int`` link is a DEALER to an upstream, ``bytes`` name a connection below.
 """
@@ -63,11 +63,11 @@ class DeviceMachine:
         self._me = (self.settings.identity, self.settings.epoch)
 
     def deadline(self) -> float | None:
-        """Never: a device has no timers."""
+        """None: a device has no timers."""
         return None
 
     def handle(self, event: DeviceEvent, now: float) -> list[DeviceAction]:
-        """Take one event; return what must be done now, in order."""
+        """Take one event; return the actions to perform now, in order."""
         if self._halted:
             return []
         match event:
@@ -87,7 +87,7 @@ class DeviceMachine:
                 assert_never(event)
 
     def statistics(self) -> DeviceStatistics:
-        """A snapshot for people and programs."""
+        """Return a snapshot for people and programs."""
         forwarded = {command.name: count for command, count in self._forwarded.items()}
         return DeviceStatistics(forwarded, dict(self._dropped))
 
@@ -101,7 +101,7 @@ class DeviceMachine:
             text = f"{command.name} does not come from {side}"
             return self._refuse(link, message, ErrorCode.DIRECTION, text)
         if not message.to and command is Command.ERROR:
-            return [self._drop("ERROR", link, message)]  # to this device itself
+            return [self._drop("ERROR", link, message)]  # the message is for this device itself
         if identity in message.source[2::3]:
             text = "the message has passed this device before"
             return self._refuse(link, message, ErrorCode.LOOP, text)
@@ -117,7 +117,7 @@ class DeviceMachine:
         return self._follow(link, message)
 
     def _passed(self, message: Message, link: Link, to: Path) -> Message:
-        """The message as it leaves: with this device on its path (WMP-8.3)."""
+        """Return the message to pass on, with this device on its path (WMP-8.3)."""
         source = (*message.source, *self._me, link)
         columns, frames = message.columns, message.frames
         return Message(message.command, to, source, message.fields, columns, frames)
@@ -147,7 +147,7 @@ class DeviceMachine:
         drop = self._drop("undelivered", link, message)
         if not message.to or message.command is Command.ERROR:
             return [drop]
-        # The message has our hop already: the last item of that hop is the link it came from.
+        # The message has this device's hop already: the last item of the hop is the incoming link.
         came_from = message.source[-1]
         received = evolve(message, source=message.source[:-3])
         text = "no connection, or its pipe is full"
@@ -168,5 +168,5 @@ class DeviceMachine:
 
 
 def _end(to: Path) -> Peer:
-    """The (identity, epoch) that a ``to`` ends in."""
+    """Return the (identity, epoch) at the end of a ``to``."""
     return to[-1], to[-2]  # type: ignore[return-value]

@@ -1,6 +1,6 @@
-"""Events and actions of a node, as lines that can be read without the node.
+"""Events and actions of a node as lines of text.
 
-:mod:`~wmp.journal.schema` says what the lines are, :mod:`~wmp.journal.formatter` makes them of
-events and actions, without I/O. Files are written by :mod:`wmp.runtime.journal` and read by
-:mod:`~wmp.journal.reader`. ``specs/journal.md`` says what is promised.
+:mod:`~wmp.journal.schema` defines the lines, and :mod:`~wmp.journal.formatter` makes them from
+events and actions, without I/O. :mod:`wmp.runtime.journal` writes files, and
+:mod:`~wmp.journal.reader` reads them. ``specs/journal.md`` states what is promised.
 """

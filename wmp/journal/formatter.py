@@ -1,12 +1,11 @@
-"""One step of a machine, as lines of its journal: a function of values, without I/O.
+"""One step of a machine as lines of its journal: a function of values, without I/O.
 
-A step is what a driver does with a machine: it handles an event, and actions come back. The
-event makes a line and each action makes one, however many jobs they carry; a look at the clock of
-which nothing comes makes none.
+In a step a driver gives an event to a machine and gets actions. The event makes a line and each
+action makes one, however many jobs they carry. A tick without actions makes none.
 
-Lines are put together from templates and not by an encoder of objects: a message costs about as
-much as its number of fields, and a job about as much as the digits of its number, each time that
-it is written. Text that a step needs twice (results that arrive, and end their jobs) is made once.
+Templates make the lines, not an encoder of objects: the cost of a message grows with its fields,
+and the cost of a job with the digits of its number. Text that a step needs twice (results that
+arrive and end their jobs) is made once.
 """
 
 from __future__ import annotations
@@ -62,7 +61,7 @@ __all__ = ["JournalFormatter"]
 
 @define(eq=False)
 class JournalFormatter:
-    """Makes the lines of one node, in its epoch.
+    """Makes the lines of one node in its epoch.
 
     Times are integers: ``at`` in µs on the node's monotonic clock, ``wall`` in µs since 1970. All
     methods return lines without their end. Strings are ASCII.
@@ -70,9 +69,9 @@ class JournalFormatter:
 
     header: JournalHeader
     lines: int = 0
-    """Lines made so far: the number of the last one."""
+    """Number of lines made so far, which is the number of the last line."""
     steps: int = 0
-    """Events written so far."""
+    """Number of events written so far."""
     _begin: str = field(init=False)
     _heads: Heads = field(factory=Heads, init=False)
     _ways: dict[tuple[Path, Path], str] = field(factory=dict, init=False)
@@ -87,7 +86,7 @@ class JournalFormatter:
     # -- a step
 
     def step(self, event: object, actions: Sequence[object], at: int, wall: int) -> list[str]:
-        """The lines of one step: of the event, then of each action in its turn."""
+        """Return the lines of one step: a line of the event, and then of each action in order."""
         if not actions and type(event) is Ticked:
             return []
         self.steps += 1
@@ -109,7 +108,7 @@ class JournalFormatter:
         return lines
 
     def _event(self, event: object, actions: Sequence[object]) -> tuple[str, str, Drop | None]:
-        """Its columns, those of the message's sender, and the drop in the same step."""
+        """Return the columns of the event, its message's sender, and a drop in the same step."""
         if type(event) is Received or type(event) is Undelivered:
             link, message = event.link, event.message
             text = f'{_what(event)}",{self._message(link, message)}'
@@ -185,15 +184,15 @@ class JournalFormatter:
     # -- of the journal itself
 
     def beat(self, lost: int, at: int, wall: int) -> str:
-        """Nothing happened, and time goes on."""
+        """Return a line without an event, which shows that time goes on."""
         return self._own(f'beat","lines":{lost}', at, wall)
 
     def lost(self, lines: int, reason: str, at: int, wall: int) -> str:
-        """So many lines before this one were not written."""
+        """Return the line about ``count`` earlier lines that were not written."""
         return self._own(f'lost","lines":{lines}{reason_of(reason, "")}', at, wall)
 
     def stop(self, lost: int, at: int, wall: int) -> str:
-        """The journal ends, in good order."""
+        """Return the last line of a journal that ends in good order."""
         return self._own(f'stop","lines":{lost}', at, wall)
 
     def _own(self, text: str, at: int, wall: int) -> str:
@@ -230,7 +229,7 @@ class JournalFormatter:
         return text
 
     def _jobs(self, ids: Sequence[int]) -> str:
-        """Columns of jobs' numbers; the same ones are often written twice in a step."""
+        """Return columns of jobs' numbers; a step often writes the same numbers twice."""
         jobs = ids if type(ids) is list else list(ids)
         if jobs != self._ids:
             self._ids, self._ids_text = jobs, jobs_of(jobs)
@@ -250,7 +249,7 @@ class JournalFormatter:
 
 
 def _way(source: Path, to: Path) -> str:
-    """Sender, receiver and devices of a message."""
+    """Return the columns of sender, receiver and devices of a message."""
     text = f',"hops":{max(0, (len(source) - 2) // 3)}{_source(source)}'
     if _is_peer(to[:-3:-1]):
         text += f",{peer_of('target', to[:-3:-1])}"

@@ -27,11 +27,11 @@ class JournalHeader:
     epoch: int
     label: str = ""
     roles: Sequence[str] = ()
-    """Of a worker."""
+    """Roles of a worker."""
     resources: Mapping[str, int] | None = None
-    """Of a worker."""
+    """Resources of a worker."""
     settings: Mapping[str, float] = field(factory=dict)
-    """The machine's settings that are numbers."""
+    """The machine's numeric settings."""
     endpoints: Sequence[str] = ()
     host: str | None = None
     pid: int | None = None
@@ -59,7 +59,10 @@ class JournalHeader:
         )
 
     def start(self, segment: int, at: int, wall: int) -> str:
-        """The first line of a segment. Its number is 0: segments begin when their writer likes."""
+        """Return the first line of a segment.
+
+        Its number is 0, since segments may begin at any line.
+        """
         text = (
             f'"kind":{quote(self.kind)},"segment":{segment},"settings":{object_of(self.settings)}'
         )
@@ -78,6 +81,6 @@ class JournalHeader:
 
     @property
     def begin(self) -> str:
-        """How each line begins, up to its number."""
+        """Return the begin of each line, up to its number."""
         node = quote(name_of_peer(self.identity))
         return f'{{"v":{VERSION},"node":{node},"epoch":{self.epoch},"n":'

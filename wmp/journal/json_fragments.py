@@ -1,7 +1,7 @@
-"""Parts of lines: values as JSON, and the fields of a head, by templates.
+"""Parts of lines: values as JSON, and the fields of a head by templates.
 
-A head of the same keys is written by the same template: most fields are integers, which it
-takes as they are, and what is the same from message to message is made into JSON once.
+All heads with the same keys use the same template. Most fields are integers, which the template
+formats itself; values that repeat from message to message are cached as JSON.
 """
 
 from __future__ import annotations
@@ -31,27 +31,27 @@ __all__ = [
 ]
 
 TEXT: Final = 200
-"""Characters of a text for people."""
+"""Limit of the characters of a text for people."""
 
 _RUN: Final = 4
-"""Fewer numbers than that are written as they are."""
+"""Shorter lists of numbers are written in full."""
 
 REMEMBERED: Final = 4096
-"""Paths, templates and the like that are kept at most."""
+"""Limit of the paths, templates and similar values that are kept."""
 
 
 def size_of(payloads: Sequence[Frame]) -> int:
-    """Bytes of payloads together."""
+    """Return the number of bytes of payloads together."""
     return sum(map(len, payloads))
 
 
 def array(values: Sequence[int]) -> str:
-    """Integers as an array. The text of a list is JSON, and the fastest there is."""
+    """Return integers as an array. The text of a list is JSON, and the fastest way."""
     return str(values if type(values) is list else list(values))
 
 
 def jobs_of(ids: Sequence[int]) -> str:
-    """Numbers of jobs, as columns: most are consecutive, and then two numbers say them all."""
+    """Return columns of jobs' numbers: most are consecutive, and then two numbers stand for all."""
     count = len(ids)
     if count < _RUN or count > MOST_JOBS:
         return f'"ids":{array(ids)}'
@@ -66,11 +66,11 @@ def jobs_of(ids: Sequence[int]) -> str:
 
 
 def column(values: Sequence[Any], entry: Callable[[Any], str] | None = None) -> str:
-    """A column: an array, of a single entry when all are equal.
+    """Return a column: an array, of a single entry when all are equal.
 
     Args:
-        values: Its entries.
-        entry: Makes JSON of one that is no plain integer.
+        values: The entries.
+        entry: Makes JSON of an entry that is no plain integer.
     """
     if not values:
         return "[]"
@@ -81,22 +81,22 @@ def column(values: Sequence[Any], entry: Callable[[Any], str] | None = None) -> 
 
 
 def array_of_texts(values: Sequence[str]) -> str:
-    """Texts as an array."""
+    """Return texts as an array."""
     return f"[{','.join(map(quote, values))}]"
 
 
 def object_of(values: Mapping[str, float]) -> str:
-    """Numbers by name as an object."""
+    """Return numbers by name as an object."""
     return f"{{{','.join(f'{quote(name)}:{value}' for name, value in values.items())}}}"
 
 
 def peer_of(name: str, peer: Sequence[Any]) -> str:
-    """(identity, epoch) as two columns."""
+    """Return (identity, epoch) as two columns."""
     return f'"{name}":{quote(name_of_peer(peer[0]))},"{name}_epoch":{peer[1]}'
 
 
 def reason_of(reason: str, detail: str) -> str:
-    """Why, behind other columns."""
+    """Return the reason as columns behind other columns."""
     text = f',"reason":{quote(reason)}'
     return f'{text},"text":{quote(detail[:TEXT])}' if detail else text
 
@@ -144,16 +144,16 @@ _Make = Callable[[Any], str]
 
 @define(eq=False)
 class Heads:
-    """Writes the fields of heads, and remembers how."""
+    """Writes the fields of heads, and caches templates."""
 
     _templates: dict[tuple[int | str, ...], tuple[str, tuple[tuple[int, _Make], ...]]] = field(
         factory=dict
     )
-    """Keys to a template for ``%``, and which values need to be made into JSON first."""
+    """Keys to a template for ``%``, and the values that must be made into JSON first."""
     _amounts: dict[tuple[tuple[str, int], ...], str] = field(factory=dict)
 
     def text(self, fields: Mapping[int | str, Any]) -> str:
-        """The columns of these fields, each behind a comma."""
+        """Return the columns of these fields, each behind a comma."""
         keys = tuple(fields)
         known = self._templates.get(keys)
         if known is None:
@@ -167,7 +167,7 @@ class Heads:
         return template % tuple(values)
 
     def needs(self, needs: tuple[tuple[str, int], ...]) -> str:
-        """Resource to amount, as an object."""
+        """Return resource to amount as an object."""
         text = self._amounts.get(needs)
         if text is None:
             if len(self._amounts) >= REMEMBERED:
@@ -231,4 +231,4 @@ _MAKES: Final[Mapping[int, _Make]] = {
     Field.RESOURCES: object_of,
     Field.ABOUT: _command,
 }
-"""How values are made into JSON that are no integers."""
+"""Functions that make JSON of values that are no integers."""

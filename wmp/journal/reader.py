@@ -1,7 +1,7 @@
-"""Reading journals without anything but Python: which files there are, and the lines in them.
+"""Reads journals with nothing but Python: finds their files and yields their lines.
 
-Readable lines are read. A broken line is counted by its defect and passed over;
-only a schema of another version ends the reading, since to read on would be to guess.
+Readable lines are read. A broken line is counted by its defect and skipped; only a schema of
+another version ends the reading, since its meaning is unknown.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Line = Mapping[str, Any]
 """One line, by the names of its columns."""
 
 _LONGEST: Final = 64 << 20
-"""Bytes of a line at most: a job's number takes ten of them, and a step has a million at most."""
+"""Limit of the bytes of a line: a job's number takes ten, and a step has up to a million jobs."""
 
 _NUMBER: Final = re.compile(r"-(\d+)" + re.escape(SUFFIX))
 
@@ -32,11 +32,11 @@ _NUMBER: Final = re.compile(r"-(\d+)" + re.escape(SUFFIX))
 def find_segments(paths: Iterable[str | Path]) -> list[Path]:
     """Return the segments that paths name, each a file or a folder of them, in order.
 
-    Those that are still written, or were when their node was killed, are among them: their
-    names begin with a dot.
+    Segments that are still written, or were when their node was killed, are included: their names
+    begin with a dot.
 
     Raises:
-        ConfigError: A path is not there, or there is no segment in it.
+        ConfigError: A path does not exist, or there is no segment in it.
     """
     found: dict[Path, None] = {}
     for path in map(Path, paths):
@@ -53,9 +53,9 @@ def find_segments(paths: Iterable[str | Path]) -> list[Path]:
 
 
 def segments_in(folder: Path) -> list[Path]:
-    """Return the segments below ``folder`` by the names that they have now.
+    """Return the segments below ``folder`` by their present names.
 
-    A node that runs takes the dot away from one that is full, between two looks at it perhaps.
+    A running node removes the dot from the name of a full segment, perhaps between two looks.
     """
     found: dict[Path, None] = {}
     for path in folder.rglob(f"*{SUFFIX}"):
@@ -67,7 +67,7 @@ def segments_in(folder: Path) -> list[Path]:
 
 
 def whole(line: dict[str, Any]) -> Line:
-    """The same line with the numbers of all its jobs in ``ids``."""
+    """Return the same line with the numbers of all its jobs in ``ids``."""
     last = line.pop("last", None)
     if last is not None:
         line["ids"] = list(range(line["ids"][0], last + 1))
@@ -75,7 +75,7 @@ def whole(line: dict[str, Any]) -> Line:
 
 
 def strands(segments: Iterable[Path]) -> list[list[Path]]:
-    """Sort segments by whose they are: a list an epoch of a node, in the order of their numbers."""
+    """Group segments by their writer: a list for each epoch of a node, in order."""
     found: dict[tuple[Path, str], list[Path]] = {}
     for segment in sorted(segments, key=_order):
         found.setdefault(_order(segment)[:2], []).append(segment)
@@ -83,7 +83,7 @@ def strands(segments: Iterable[Path]) -> list[list[Path]]:
 
 
 def _order(path: Path) -> tuple[Path, str, int]:
-    """(folder, node and epoch, number): the dot is no part of the name."""
+    """Return (folder, node and epoch, number): the dot is no part of the name."""
     name = path.name.removeprefix(".")
     number = _NUMBER.search(name)
     if number is None:
@@ -98,9 +98,9 @@ class Reader:
     progress: Callable[[int], object] | None = None
     """Called after every so many bytes that were read."""
     lines: int = 0
-    """Lines that were read and are lines of the schema."""
+    """Number of the lines that match the schema."""
     bad: Counter[str] = field(factory=Counter)
-    """Broken lines, by their defect."""
+    """Number of the broken lines, by their defect."""
 
     def read(self, segment: Path) -> Iterator[Line]:
         """Yield the lines of one segment.
@@ -129,7 +129,7 @@ class Reader:
             line: Any = json.loads(text)
         except (ValueError, RecursionError):
             if text.strip() or not ended:
-                # At the end of a file it is where a node was killed, or still writes.
+                # The last line of a file may be torn: the node was killed there or still writes.
                 self.bad["not JSON" if ended else "torn"] += 1
             return None
         if not isinstance(line, dict):
@@ -149,12 +149,12 @@ class Reader:
 
 
 def _split(segment: Path) -> Iterator[tuple[bytes, bool]]:
-    """Lines of a file, and whether each is ended."""
+    """Yield the lines of a file, and whether each is complete."""
     try:
         try:
             file = segment.open("rb")
         except FileNotFoundError:
-            # It was ended, and given its name, since it was found.
+            # The segment was finished and lost its dot since it was found.
             file = segment.with_name(segment.name.removeprefix(".")).open("rb")
         with file:
             while text := file.readline(_LONGEST + 1):

@@ -1,11 +1,11 @@
-"""The journal's schema, in one place: its lines, their columns, their types and meanings.
+"""The journal's schema: lines, columns, types and meanings.
 
-A journal is lines of JSON, one for each thing that crossed a node's boundary. ``specs/journal.md``
-says what is promised of them; here is what is in them. Readers of any kind (the programs, the
-tests, a table in a data frame) take names and types from here.
+A journal has a line of JSON for each event and action of a node. ``specs/journal.md`` states the
+promises about the lines, and this module their content. All readers (the programs, the tests, the
+data pipeline) take names and types from here.
 
-``VERSION`` grows when a column changes its meaning or type, or goes. A new column or a new
-kind of line does not need a new version: a reader passes over what it does not know.
+``VERSION`` grows when a column changes its meaning or type, or is removed. A new column or a new
+kind of line does not need a new version: a reader ignores unknown columns and kinds.
 """
 
 from __future__ import annotations
@@ -162,7 +162,7 @@ COLUMNS: Final[tuple[Column, ...]] = (
     Column("retries", _I, "submitted", "how many lost leases a job may have and be tried again"),
     Column("lane", _I, "run, recall, interrupt, finished, recalled, reported",
            "number of the lane at the worker"),
-    # -- why
+    # -- causes
     Column("reason", _T, "received, undelivered, garbled, drop, note, halt, lost",
            "received, undelivered, garbled, drop: why the message was ignored, whole or in part; "
            "note: the cause; halt: the error that ended the node; lost: why lines were lost"),

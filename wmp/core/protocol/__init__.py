@@ -1,1 +1,1 @@
-"""Both ends of the protocol: what manager, worker and device share."""
+"""The parts of the protocol that manager, worker and device share."""

@@ -1,7 +1,7 @@
-"""ERROR messages: the one way in which all three machines answer what they may not act on.
+"""ERROR messages: the answer of all three machines to messages that they may not act on.
 
-Spec §10. An ERROR is never answered (WMP-10.3) and needs a route back (WMP-10.2): the
-reversed ``from`` when it can be read, else the neighbour on the same link.
+Spec §10. An ERROR is never answered (WMP-10.3) and needs a route back (WMP-10.2): the reversed
+``from`` when it can be read, else the neighbour on the same link.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ __all__ = ["about", "garbled", "refusal", "whom"]
 def refusal(
     me: Peer, link: Link, message: Message, code: str, text: str, peer: Peer | None = None
 ) -> list[Send]:
-    """Answer ``message`` with ERROR ``code``; nothing when it is an ERROR itself.
+    """Answer ``message`` with ERROR ``code``; an ERROR is not answered.
 
     Args:
         me: (identity, epoch) of the node that answers.
-        link: Where the message came from, and the answer goes.
+        link: Link of the message and of the answer.
         message: The refused message.
         code: A word of :class:`~wmp.message.ErrorCode`.
         text: The value seen and the value expected.
@@ -35,7 +35,7 @@ def refusal(
 
 
 def garbled(me: Peer, link: Link, error: DecodeError) -> list[Send]:
-    """Answer frames that are no message; nothing when they were an ERROR."""
+    """Answer frames that are no message; an ERROR is not answered."""
     if error.command == Command.ERROR:
         return []
     return [_error(me, link, error.source[::-1], error.code, str(error), error.command, None, None)]
@@ -65,7 +65,7 @@ def _error(
     number: int | None,
     peer: Peer | None,
 ) -> Send:
-    # A key at a time, ascending, so that the codec need not sort.
+    # The keys ascend, so that the codec need not sort them.
     fields: dict[int | str, Any] = {Field.CODE: code}
     fields[Field.TEXT] = text.encode()[: Limits.LONG_TEXT].decode(errors="ignore")
     if command is not None:

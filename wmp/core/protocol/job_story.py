@@ -1,8 +1,8 @@
-"""The story of a job: what happened to one job at one machine, as a list of events.
+"""The story of a job: the events of one job at one machine, as a list.
 
 A story is computed from the events that a machine takes and the actions that it returns. No code
-inside the machines writes a story, so no case can be forgotten, and a machine without stories
-has no cost.
+inside the machines writes a story, so no case can be forgotten, and a machine without stories has
+no cost.
 """
 
 from __future__ import annotations
@@ -40,8 +40,10 @@ from wmp.message import Field, Message, Outcome, Peer, named
 __all__ = ["MOST_EVENTS", "Stories", "StoryEvent"]
 
 MOST_EVENTS: Final = 64
-"""Events kept of one job. The first half and the newest half stay; a line between them says how
-many were left out."""
+"""Limit of the events of one job.
+
+The first half and the newest half stay; a line between them has the number of omitted events.
+"""
 
 
 @frozen

@@ -29,14 +29,14 @@ class Arrival(Enum):
     NEXT = "next"
     DUPLICATE = "duplicate"
     GAP = "gap"
-    """Higher than the next, and the first sign of this gap: ask once."""
+    """Higher than the next number, and the first sign of this gap: ``again`` is sent once."""
     AHEAD = "ahead"
-    """Higher than the next, in a gap that was asked for already."""
+    """Higher than the next number, in a gap for which ``again`` was sent already."""
 
 
 @define(eq=False)
 class Kept:
-    """One numbered message, without what changes when it is sent again (route, ack)."""
+    """One numbered message, without the parts that change when it is sent again (route, ack)."""
 
     number: int
     command: Command
@@ -46,7 +46,10 @@ class Kept:
     size: int
     """Payload bytes."""
     sends: int = 0
-    """How often the message was sent: 0, 1, or 2 for more. An undelivered first try counts as 0."""
+    """Number of times that the message was sent: 0, 1, or 2 for more.
+
+    An undelivered first try counts as 0.
+    """
 
 
 @define(eq=False)
@@ -67,7 +70,7 @@ class Stream:
     """Payload bytes received since an ack was last sent."""
     kept: deque[Kept] = field(factory=deque)
     _asked: int = 0
-    """``received`` when a gap was last asked for, plus one; 0 for never."""
+    """Value of ``received`` at the last gap for which ``again`` was sent, plus one; 0 for never."""
 
     def push(
         self,
@@ -77,7 +80,7 @@ class Stream:
         now: float,
         size: int = 0,
     ) -> Kept:
-        """Number a message and keep it; returns what to send."""
+        """Number a message and keep it; return the message to send."""
         self.sent += 1
         fields[Field.NUMBER] = self.sent
         fields[Field.SESSION] = self.session
@@ -87,18 +90,18 @@ class Stream:
         return kept
 
     def left(self, number: int) -> bool:
-        """Whether a message that was pushed may have left (WMP-6.17)."""
+        """Return whether a message that was pushed may have left (WMP-6.17)."""
         return number <= self.acked or self.kept[number - self.acked - 1].sends > 0
 
     def returned(self, number: int) -> None:
-        """A message did not leave, says the socket."""
+        """Record that a message did not leave, as the socket reported."""
         if self.acked < number <= self.sent:
             kept = self.kept[number - self.acked - 1]
             if kept.sends == 1:
                 kept.sends = 0
 
     def acknowledge(self, number: int) -> bool:
-        """Drop what ``number`` acknowledges; False when it is nothing new (WMP-7.2, 7.4)."""
+        """Drop the messages up to ``number``; return False when there are none (WMP-7.2, 7.4)."""
         if not self.acked < number <= self.sent:
             return False
         kept = self.kept
@@ -108,7 +111,7 @@ class Stream:
         return True
 
     def arrive(self, number: int) -> Arrival:
-        """Say what a received number means; NEXT counts it as received (WMP-7.1)."""
+        """Return the meaning of a received number; NEXT counts the number as received (WMP-7.1)."""
         if number == self.received + 1:
             self.received = number
             return Arrival.NEXT
@@ -120,12 +123,12 @@ class Stream:
         return Arrival.GAP
 
     def overdue(self, resend: float) -> float | None:
-        """When the oldest unacknowledged message must be sent again; None when all are."""
+        """Return when the oldest unacknowledged message is due again; None when there is none."""
         return self.kept[0].sent_at + resend if self.kept else None
 
     def replay(self, now: float) -> list[Kept]:
-        """Everything not acknowledged, in order, to be sent again (WMP-7.3)."""
-        # A gap in the other direction may outlive the answer that was lost: ask anew.
+        """Return all unacknowledged messages in order, to be sent again (WMP-7.3)."""
+        # A gap in the other direction may outlast the lost answer, so ``again`` may be sent anew.
         self._asked = 0
         for kept in self.kept:
             kept.sent_at = now
@@ -133,7 +136,7 @@ class Stream:
 
     @property
     def used(self) -> bool:
-        """Whether either side has numbered anything."""
+        """Whether either side has numbered a message."""
         return bool(self.sent or self.received)
 
 
@@ -163,7 +166,7 @@ _Action = TypeVar("_Action")
 
 @define(eq=False)
 class Outbound(Generic[_Receiver, _Action]):
-    """The actions of one ``handle`` call, in order, and what is kept for sending it again.
+    """The actions of one ``handle`` call in order, and the messages kept for resending.
 
     Invariant: ``kept_bytes`` is the sum of the sizes of all streams, and a ``ResendTimer`` is set
     for each stream that keeps a message.
@@ -172,16 +175,16 @@ class Outbound(Generic[_Receiver, _Action]):
     me: Peer
     """(identity, epoch) of this node."""
     timers: Timers[Any]
-    """Those of the machine."""
+    """The timers of the machine."""
     resend: float
-    """Seconds after which a message that was not acknowledged is sent again."""
+    """Seconds after which an unacknowledged message is sent again."""
     actions: list[_Action | Send | Drop] = field(factory=list)
     dropped: Counter[str] = field(factory=Counter)
-    """How often a message was ignored, by reason."""
+    """Number of ignored messages, by reason."""
     kept_bytes: int = 0
 
     def collect(self) -> list[_Action | Send | Drop]:
-        """Return the actions so far, and begin anew."""
+        """Return the actions so far, and start a new list."""
         actions, self.actions = self.actions, []
         return actions
 
@@ -194,7 +197,7 @@ class Outbound(Generic[_Receiver, _Action]):
         message: Message | None = None,
         detail: str = "",
     ) -> None:
-        """Count and report something that is ignored."""
+        """Count and report an ignored message."""
         self.dropped[reason] += 1
         self.actions.append(Drop(reason, link, message, detail))
 
@@ -228,7 +231,7 @@ class Outbound(Generic[_Receiver, _Action]):
     # -- messages to a peer
 
     def link_to(self, peer: _Receiver) -> Link | None:
-        """The link over which a message to ``peer`` can leave now, None for none."""
+        """Return the link over which a message to ``peer`` can leave now, None for none."""
         return peer.link
 
     def send(
@@ -272,7 +275,7 @@ class Outbound(Generic[_Receiver, _Action]):
             kept.sends = 1
 
     def acknowledge(self, peer: _Receiver, message: Message) -> None:
-        """Forget what a message of the peer acknowledges (WMP-7.2, 7.4)."""
+        """Drop the messages that a message of the peer acknowledges (WMP-7.2, 7.4)."""
         stream, fields = peer.stream, message.fields
         if stream is None or fields.get(Field.SESSION) != stream.session:
             return
@@ -284,7 +287,7 @@ class Outbound(Generic[_Receiver, _Action]):
                 self.timers.clear(ResendTimer(peer.identity))
 
     def replay(self, peer: _Receiver, now: float) -> None:
-        """Send again all that the peer has not acknowledged (WMP-7.3)."""
+        """Send all unacknowledged messages to the peer again (WMP-7.3)."""
         stream = peer.stream
         if stream is None or self.link_to(peer) is None:
             return
@@ -303,7 +306,7 @@ class Outbound(Generic[_Receiver, _Action]):
         self.timers.set(ResendTimer(peer.identity), due)
 
     def end_session(self, peer: _Receiver) -> None:
-        """Forget what is kept for the peer's session; its stream is used no more."""
+        """Drop the kept messages of the peer's session, whose stream ends."""
         if peer.stream is not None:
             self.kept_bytes -= peer.stream.size
             self.timers.clear(ResendTimer(peer.identity))

@@ -1,4 +1,4 @@
-"""Named amounts: what a worker has, what is locked or in use, what still fits (spec §4)."""
+"""Named amounts: a worker's resources in total, locked, in use and free (spec §4)."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from wmp.message import Limits
 __all__ = ["Needs", "Resources", "needs_of", "within"]
 
 Needs = tuple[tuple[str, int], ...]
-"""Resource to amount, sorted by name, no zeros: what one job takes."""
+"""Resource to amount, sorted by name, no zeros: the needs of one job."""
 
 
 def needs_of(amounts: Mapping[str, int]) -> Needs:
-    """The canonical form of a ``needs`` field."""
+    """Return the canonical form of a ``needs`` field."""
     return tuple(sorted((name, amount) for name, amount in amounts.items() if amount))
 
 
 def within(needs: Needs, limit: Needs) -> bool:
-    """Whether a job of ``needs`` takes no more than ``limit`` of anything."""
+    """Return whether ``needs`` exceeds ``limit`` in no resource."""
     most = dict(limit)
     return all(amount <= most.get(name, 0) for name, amount in needs)
 
@@ -30,8 +30,8 @@ def within(needs: Needs, limit: Needs) -> bool:
 class Resources:
     """The total amounts of resources, and the free part.
 
-    Besides the named amounts every job takes one *place*, of which there are as many as a
-    message may have jobs. Without it, jobs that need nothing would have no bound at all.
+    Besides the named amounts every job takes one *place*. There are as many places as a message may
+    have jobs. Without places the number of jobs without needs would have no bound.
 
     Invariant: 0 ≤ free[name] ≤ total[name], 0 ≤ places ≤ ``Limits.JOBS``.
     """
@@ -42,18 +42,18 @@ class Resources:
 
     @classmethod
     def of(cls, total: Mapping[str, int]) -> Resources:
-        """All of ``total``, and all of it free."""
+        """Return resources of ``total``, all of them free."""
         return cls(dict(total), dict(total))
 
     def capacity(self, needs: Needs) -> int:
-        """How many such jobs fit at once when nothing else runs."""
+        """Return how many such jobs fit at once when no other job runs."""
         count: int = Limits.JOBS
         for name, amount in needs:
             count = min(count, self.total.get(name, 0) // amount)
         return count
 
     def fits(self, needs: Needs) -> int:
-        """How many such jobs fit in what is free now."""
+        """Return how many such jobs fit into the free resources."""
         count = self.places
         free = self.free
         for name, amount in needs:
@@ -61,10 +61,10 @@ class Resources:
         return count
 
     def take(self, needs: Needs, count: int = 1) -> None:
-        """Take what ``count`` jobs need.
+        """Take the resources of ``count`` jobs.
 
         Raises:
-            LocalProtocolError: it does not fit; ask ``fits`` first (WMP-4.1).
+            LocalProtocolError: They do not fit; call ``fits`` first (WMP-4.1).
         """
         free = self.free
         fits = count <= self.places
@@ -80,19 +80,19 @@ class Resources:
         self.places -= count
 
     def release(self, needs: Needs, count: int = 1) -> None:
-        """Give back what ``count`` jobs took."""
+        """Release the resources of ``count`` jobs."""
         for name, amount in needs:
             self.free[name] += amount * count
         self.places += count
 
     def spare(self) -> Resources:
-        """A copy to plan with."""
+        """Return a copy for planning."""
         return Resources(self.total, dict(self.free), self.places)
 
     def set_aside(self, needs: Needs) -> None:
-        """Keep what there is of one such job's needs from those who are asked later.
+        """Reserve the free part of one job's needs, so that later requests do not take it.
 
-        Somebody who waits for much would otherwise never see that much free at once.
+        Otherwise a manager whose job needs much would never find that much free at once.
         """
         free = self.free
         for name, amount in needs:

@@ -22,19 +22,19 @@ class ManagerSettings:
     expire: float = 6.0
     """Silence after which a worker is given up and its leases are queued again."""
     wake_timeout: float = 0.25
-    """How long jobs wait for a GIVE before twice as many workers are woken."""
+    """Time for which jobs wait for a GIVE before twice as many workers are woken."""
     wake_scan: int = 64
-    """How many offers a policy sees at once, oldest first."""
+    """Limit of the offers that a policy sees at once, the oldest first."""
     resend: float = 3.0
     """Age at which an unacknowledged message is sent again."""
     reply_margin: float = 0.5
-    """A held GIVE is answered this long before its hold ends (at most half of it)."""
+    """A held GIVE is answered this long before its hold ends (at most half of the hold)."""
     bundle: int = 512
     """Jobs in one TAKE at most."""
     bundle_bytes: int = 1 << 20
     """Payload bytes in one TAKE at most (one job may exceed it alone)."""
     max_jobs: int = 1_000_000
-    """Jobs held at most, queued and leased; the runtime makes submitters wait."""
+    """Limit of the jobs held, queued and leased; the runtime makes submitters wait."""
     max_workers: int = 100_000
     """Workers remembered at most."""
     stories: int = 0
@@ -54,33 +54,38 @@ class WorkerSettings:
     resources: Mapping[str, int] = field(factory=lambda: {"slots": 1})
     """All resources of the worker; started jobs never exceed them."""
     window: int | None = None
-    """Jobs taken beyond resources. None: as many as ``window_time`` of work, 0 when slow."""
+    """Limit of the jobs taken beyond resources. None: jobs for ``window_time``, 0 for slow jobs."""
     window_time: float = 0.02
     window_max: int = 4096
     patience: float = 0.25
-    """How long jobs may wait here while no job before them ends. Jobs that waited longer are
-    handed back, at most once in this time. With a fixed ``window`` no job is handed back."""
+    """Time for which jobs may wait here while no job before them ends.
+
+    Jobs that waited longer are handed back, at most once in this time. With a fixed ``window`` no
+    job is handed back.
+    """
     lane_time: float = 0.005
     """Jobs are started in bundles that take about this long together."""
     lane_max: int = 512
     hold: float = 5.0
-    """Held GIVE while there is one manager; 0 keeps the plain handshake."""
+    """Time for which a GIVE may be held while there is one manager; 0 keeps the plain handshake."""
     lock_timeout: float = 5.0
-    """From the end of ``hold`` until a lock is released without an answer."""
+    """Time from the end of ``hold`` until a lock without an answer is released."""
     ping: float = 1.0
-    """Interval of liveness; lowered to a third of a manager's ``expire``."""
+    """Interval of PINGs; lowered to a third of a manager's ``expire``."""
     least_expire: float = 0.3
-    """A lower ``expire`` of a manager counts as this one, and makes no shorter interval."""
+    """A lower ``expire`` of a manager counts as this value, and makes no shorter interval."""
     silence: int = 3
-    """Intervals without a word from anybody after which a link is replaced."""
+    """Number of intervals without any message after which a link is replaced."""
     jitter: float = 0.25
-    """By what share READY and the search for managers come earlier than they need, at most:
-    spreads a fleet that was started at once. From 0 to less than 1."""
+    """Share of the interval by which READY and the search for managers may come earlier, at random.
+
+    This spreads the messages of a fleet that was started at once. From 0 to less than 1.
+    """
     ready_backoff_max: float = 32.0
     reconnect_backoff_max: float = 32.0
     resend: float = 3.0
     unacked_bytes: int = 64 << 20
-    """Results kept for resending; above it no more jobs are taken."""
+    """Limit of the payload bytes of results kept for resending; above it no more jobs are taken."""
     stories: int = 0
     """Jobs whose story is remembered, the newest ones; 0 keeps no stories and costs nothing."""
 
@@ -92,6 +97,6 @@ class DeviceSettings:
     identity: bytes
     epoch: int
     upstreams: int
-    """How many DEALER links it has, numbered from 0."""
+    """Number of DEALER links, which are numbered from 0."""
     label: str = ""
     max_hops: int = Limits.HOPS

@@ -1,7 +1,7 @@
-"""Timers: the one place where a machine keeps the times at which it must look again.
+"""Timers: a machine keeps here all times at which it must check something.
 
-A timer is a value, and its type says what is due. Each machine defines the union of its
-timers and matches it exhaustively.
+A timer is a value, and its type says what is due. Each machine defines the union of its timers and
+matches it exhaustively.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ class ResendTimer(NamedTuple):
 
 @define(eq=False)
 class Timers(Generic[_T]):
-    """A heap of (time, timer) in which a timer stands at most once.
+    """A heap of (time, timer) in which a timer has at most one live entry.
 
-    Setting and clearing leave the old entry in the heap; it is skipped when it surfaces.
-    Machines therefore arm a timer once and look at the real state when it rings, instead of
-    moving it at every message.
+    Setting and clearing leave the old entry in the heap; it is skipped when it surfaces. So
+    machines arm a timer once, and check the real state when the timer rings. They do not move it at
+    every message.
 
     Invariant: every timer of ``_at`` has exactly one live entry in ``_heap``.
     """
@@ -42,7 +42,7 @@ class Timers(Generic[_T]):
     _at: dict[_T, tuple[float, int]] = field(factory=dict)
     _heap: list[tuple[float, int, _T]] = field(factory=list)
     _ties: int = 0
-    """Settings so far: of two timers for one time the one that was set first rings first."""
+    """Number of settings so far: of two timers for one time the earlier setting rings first."""
 
     def __len__(self) -> int:
         return len(self._at)
@@ -73,17 +73,17 @@ class Timers(Generic[_T]):
             self.set_all((timer,), when)
 
     def clear(self, timer: _T) -> None:
-        """Forget ``timer``; nothing happens when it is not set."""
+        """Clear ``timer``; a timer that is not set is ignored."""
         self._at.pop(timer, None)
 
     def clear_all(self, timers: Iterable[_T]) -> None:
-        """Forget each of ``timers``; nothing happens to one that is not set."""
+        """Clear each of ``timers``; a timer that is not set is ignored."""
         at = self._at
         for timer in timers:
             at.pop(timer, None)
 
     def next(self) -> float | None:
-        """The earliest time set, in seconds on the clock of ``now``; None when nothing is."""
+        """The earliest time set, in seconds on the clock of ``now``; None when no timer is set."""
         heap = self._heap
         while heap:
             when, tie, timer = heap[0]
@@ -93,7 +93,7 @@ class Timers(Generic[_T]):
         return None
 
     def due(self, now: float) -> list[_T]:
-        """Take out and return the timers that ring at or before ``now``, earliest first."""
+        """Remove and return the timers that ring at or before ``now``, earliest first."""
         rung: list[_T] = []
         while (when := self.next()) is not None and when <= now:
             timer = heapq.heappop(self._heap)[2]
