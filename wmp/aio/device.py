@@ -100,7 +100,7 @@ class Device(AsyncServer[DeviceSettings]):
 
     @property
     def endpoints(self) -> tuple[str, ...]:
-        """Where workers can connect, ports filled in.
+        """Addresses to which workers can connect, with the actual ports.
 
         Raises:
             ClosedError: The node is not started, and the system has yet to choose an address.

@@ -155,7 +155,7 @@ class Manager(AsyncNode[ManagerSettings]):
 
     @property
     def endpoints(self) -> tuple[str, ...]:
-        """Where workers can connect, ports filled in.
+        """Addresses to which workers can connect, with the actual ports.
 
         Raises:
             ClosedError: The node is not started, and the system has yet to choose an address.

@@ -62,7 +62,7 @@ class Device(BlockingServer[aio.Device]):
 
     @property
     def endpoints(self) -> tuple[str, ...]:
-        """Addresses to which workers can connect, with the actual ports; empty before the start."""
+        """Addresses to which workers can connect; see :attr:`wmp.aio.Device.endpoints`."""
         return self._inner.endpoints
 
     def statistics(self) -> DeviceStatistics:

@@ -82,7 +82,7 @@ class Manager(BlockingNode[aio.Manager]):
 
     @property
     def endpoints(self) -> tuple[str, ...]:
-        """Addresses to which workers can connect, with the actual ports; empty before the start."""
+        """Addresses to which workers can connect; see :attr:`wmp.aio.Manager.endpoints`."""
         return self._inner.endpoints
 
     def drain(self, timeout: float | None = None) -> None:

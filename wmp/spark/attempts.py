@@ -42,8 +42,8 @@ def attempts(events: DataFrame, executions: DataFrame) -> DataFrame:
     mine = (F.col("node") == F.col("owner")) & (F.col("epoch") == F.col("owner_epoch"))
     take, done = command == "TAKE", command == "DONE"
     sent, received = what == "send", what == "received"
-    # This is the only end without a message: a job was given up while its worker had it.
     heeded = F.coalesce(~F.col("reason").isin(*_NOT_ACCEPTED), F.lit(True))
+    # This is the only end without a message: a job was given up while its worker had it.
     timed = (what == "resolve") & F.array_contains("ends", End.TIMEOUT.value)
     about = (take | done) & (sent | received) | (what == "note") | timed
     lines = (
