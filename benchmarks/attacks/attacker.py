@@ -18,7 +18,7 @@ __all__ = ["Attacker", "Frames", "encode", "handshake"]
 Frames = list[Any]
 
 _GREETING = b"\xff" + bytes(8) + b"\x7f\x03\x00" + b"NULL".ljust(20, b"\0") + bytes(32)
-_READY = b"\x05READY" + b"\x0bSocket-Type" + b"\0\0\0\x06DEALER" + b"\x08Identity" + bytes(4)
+_READY = b"\x05READY" + b"\x0bSocket-Type"
 
 
 class Attacker:
@@ -34,8 +34,7 @@ class Attacker:
         self.connections = connections
         host, _, port = endpoint.removeprefix("tcp://").rpartition(":")
         self.address = host, int(port)
-        self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
-        self._context.max_sockets = 20_000
+        self._context: zmq.Context[zmq.Socket[bytes]] | None = None
 
     def begin(self) -> None:
         """Report that the attack begins."""
@@ -43,6 +42,9 @@ class Attacker:
 
     def connect(self) -> zmq.Socket[bytes]:
         """Open a DEALER."""
+        if self._context is None:
+            self._context = zmq.Context()
+            self._context.max_sockets = 20_000
         dealer = self._context.socket(zmq.DEALER)
         dealer.linger = 0
         dealer.connect(self.endpoint)
@@ -79,10 +81,20 @@ class Attacker:
                 time.sleep(0.001)
 
 
-def handshake(stream: socket.socket) -> None:
-    """Do the ZMTP handshake of a DEALER without keys by hand."""
-    stream.sendall(_GREETING)
-    stream.sendall(bytes((4, len(_READY))) + _READY)
+def handshake(stream: socket.socket, kind: bytes = b"DEALER") -> None:
+    """Do the ZMTP handshake of a socket without keys by hand.
+
+    Raises:
+        OSError: The other end closed the connection.
+    """
+    ready = _READY + len(kind).to_bytes(4, "big") + kind + b"\x08Identity" + bytes(4)
+    stream.sendall(_GREETING + bytes((4, len(ready))) + ready)
+    seen = b""
+    # Bytes before the other end's READY would break the handshake off.
+    while b"READY" not in seen:
+        if not (part := stream.recv(4096)):
+            raise OSError("the other end closed the connection during the handshake")
+        seen += part
 
 
 def encode(

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
+import sys
 
 import pytest
 import zmq
 
 import wmp
+from benchmarks.attacks.attacker import Attacker, handshake
 from tests.interop.peers import EPOCH, Peer, garbage
+from tests.waiting import wait_until
 from wmp.message import Command, ErrorCode, Field, Limits
 
 pytestmark = pytest.mark.timeout(60)
+linux = pytest.mark.skipif(
+    not sys.platform.startswith("linux"), reason="only Linux counts the bytes of a connection"
+)
 
 
 @pytest.mark.rule("WMP-1.2")
@@ -120,6 +127,56 @@ def test_a_frame_above_the_limit_ends_only_that_connection() -> None:
         job = manager.submit(b"question")
         peer.work_once(b"answer")
         assert job.result(10) == b"answer"
+
+
+def send_until_closed(stream: socket.socket) -> None:
+    """Send frames of one message until the other end closes the connection."""
+    frame = b"\x03" + (65_536).to_bytes(8, "big") + bytes(65_536)
+    with contextlib.suppress(ConnectionError):
+        while True:
+            stream.sendall(frame)
+
+
+@linux
+def test_a_message_without_end_ends_only_that_connection() -> None:
+    transport = wmp.Transport(max_frame=Limits.COLUMNS, max_message=Limits.COLUMNS)
+    with wmp.Manager(transport=transport) as manager, Peer(manager.endpoints[0]) as peer:
+        with Attacker(manager.endpoints[0]).tcp() as stream:
+            handshake(stream)
+            send_until_closed(stream)
+        job = manager.submit(b"question")
+        peer.work_once(b"answer")
+
+        assert job.result(10) == b"answer"
+        assert manager.statistics().dropped["unfinished message"] == 1
+
+
+@linux
+def test_a_worker_closes_the_connection_of_a_manager_whose_message_has_no_end() -> None:
+    transport = wmp.Transport(max_frame=Limits.COLUMNS, max_message=Limits.COLUMNS)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        endpoint = f"tcp://127.0.0.1:{server.getsockname()[1]}"
+        with wmp.Worker(endpoint, handlers=bytes.upper, transport=transport) as worker:
+            stream, _ = server.accept()
+            with stream:
+                handshake(stream, kind=b"ROUTER")
+                send_until_closed(stream)
+            wait_until(lambda: worker.statistics().dropped.get("unfinished message"))
+
+
+def test_the_oldest_of_too_many_connections_without_a_message_is_closed() -> None:
+    with wmp.Manager(transport=wmp.Transport(max_silent=3)) as manager:
+        attacker = Attacker(manager.endpoints[0])
+        with contextlib.ExitStack() as stack:
+            streams = [stack.enter_context(attacker.tcp()) for _ in range(4)]
+            streams[0].settimeout(20)
+            while streams[0].recv(4096):
+                pass
+            with Peer(manager.endpoints[0]) as peer:
+                job = manager.submit(b"question")
+                peer.work_once(b"answer")
+                assert job.result(10) == b"answer"
+        assert manager.statistics().dropped["silent"] >= 1
 
 
 @pytest.mark.rule("WMP-1.5", "WMP-1.8")

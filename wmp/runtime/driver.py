@@ -169,7 +169,9 @@ class Driver:
             on_readable=self._on_readable,
             schedule=inbox.schedule,
             connected=self._connected,
+            transport=transport,
             failed=self._connection_failed,
+            closed=self._connection_failed,
         )
         self._local_ids = LocalIds() if forwards else None
         self._send_queue = SendQueue(

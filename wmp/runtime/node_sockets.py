@@ -15,7 +15,8 @@ from collections.abc import Callable, Iterator, Sequence
 import zmq
 
 from wmp.errors import WMPError
-from wmp.runtime.sockets import Port, describe
+from wmp.runtime.connections import Connections
+from wmp.runtime.sockets import Port, Transport, describe
 
 __all__ = ["NodeSockets"]
 
@@ -23,6 +24,9 @@ logger = logging.getLogger("wmp")
 
 _REOPEN = 1.0
 """Seconds between two attempts to open a DEALER anew, or to listen again."""
+
+_LOOK = 0.1
+"""Seconds between two looks at the memory of this process, while there are connections."""
 
 _NO_DESCRIPTORS = (errno.EMFILE, errno.ENFILE)
 """Why a connection cannot be accepted: this process, or the machine, has no descriptor left."""
@@ -34,6 +38,7 @@ class NodeSockets:
     Args:
         ports: The sockets; DEALERs by their numbers.
         name: The node's, for log lines.
+        transport: Limits of the connections.
         reopen: Opens the DEALER of that number anew.
         owed: Whether a manager behind a link has not answered everything yet: a manager that
             goes then did not end in peace.
@@ -41,6 +46,7 @@ class NodeSockets:
         schedule: Asks for a turn later: there may be something to read.
         connected: Called with the number of a link that is connected.
         failed: Called with ``handshake`` or ``accept`` and a description when one failed.
+        closed: Called with the reason and a description when a connection is closed.
 
     Attributes:
         router: The ROUTER, None for a node without.
@@ -53,24 +59,29 @@ class NodeSockets:
         ports: Sequence[Port],
         *,
         name: str,
+        transport: Transport,
         reopen: Callable[[int], Port] | None,
         owed: Callable[[int], bool] | None,
         on_readable: Callable[[Port], None],
         schedule: Callable[[], None],
         connected: Callable[[int], None],
         failed: Callable[[str, str], None],
+        closed: Callable[[str, str], None],
     ) -> None:
         self.router = next((port for port in ports if port.index is None), None)
         self.dealers = {port.index: port for port in ports if port.index is not None}
         self.readable: dict[Port, None] = {}
         self._name = name
+        self._transport = transport
         self._reopen = reopen
         self._owed = owed
         self._on_readable = on_readable
         self._schedule = schedule
         self._on_connected = connected
         self._on_failed = failed
+        self._on_closed = closed
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._lookout: asyncio.TimerHandle | None = None
 
     def __iter__(self) -> Iterator[Port]:
         if self.router is not None:
@@ -86,6 +97,9 @@ class NodeSockets:
     def unwatch(self) -> None:
         """Watch no socket any more: descriptors that are never read would keep waking the loop."""
         loop, self._loop = self._loop, None
+        if self._lookout is not None:
+            self._lookout.cancel()
+            self._lookout = None
         if loop is not None:
             for port in self:
                 self._unwatch(loop, port)
@@ -104,6 +118,10 @@ class NodeSockets:
 
     def _watch(self, port: Port) -> None:
         assert self._loop is not None
+        limits = self._transport
+        port.connections = Connections(
+            limits.max_message, limits.max_open, limits.max_silent, self._on_closed
+        )
         self._loop.add_reader(port.descriptor, self._on_readable, port)
         self._loop.add_reader(port.monitor_descriptor, self._on_monitor, port)
         # Events from before the readers were added would never wake the loop.
@@ -126,11 +144,19 @@ class NodeSockets:
         self._on_connected(port.index)
 
     def _on_monitor(self, port: Port) -> None:
+        connections = port.connections
+        assert connections is not None
         for event, value in port.happenings():
             if event == zmq.EVENT_HANDSHAKE_SUCCEEDED:
                 if port.index is not None:
                     self._connected(port)
+            elif event in (zmq.EVENT_ACCEPTED, zmq.EVENT_CONNECTED):
+                connections.opened(value)
+                if port.index is not None:
+                    connections.learn(b"", value)
+                self._look_later()
             elif event == zmq.EVENT_DISCONNECTED:
+                connections.gone(value)
                 if port.index is not None:
                     port.connected = False
             elif event == zmq.EVENT_ACCEPT_FAILED:
@@ -152,6 +178,22 @@ class NodeSockets:
                 reason = describe(event, value, connects=port.index is not None)
                 if reason is not None:
                     self._on_failed("handshake", f"{port.name}: {reason}")
+
+    def _look_later(self) -> None:
+        if self._loop is not None and self._lookout is None:
+            self._lookout = self._loop.call_later(_LOOK, self._look_around)
+
+    def _look_around(self) -> None:
+        """Look for messages without end, while there are connections."""
+        self._lookout = None
+        for port in tuple(self):
+            if port.connections:
+                # What ended must be known first: its descriptor may be another file's by now.
+                self._on_monitor(port)
+                port.connections.look()
+                if port.connections.waits and port.readable():
+                    self._on_readable(port)
+                self._look_later()
 
     def _pause(self, port: Port) -> None:
         """Accept no connections for a while: libzmq would try again and again without a pause."""

@@ -24,6 +24,7 @@ from attrs import field, frozen
 from wmp.errors import ConfigError, TransportError, WMPError
 from wmp.message import Limits
 from wmp.runtime.checks import check_count, check_seconds
+from wmp.runtime.connections import Connections
 from wmp.runtime.security import Security, is_local
 
 __all__ = [
@@ -79,6 +80,14 @@ class Transport:
     """Messages kept for a peer whose pipe is full, before they count as undelivered."""
     parked_bytes: int = field(default=64 << 20)
     """The same in bytes."""
+    max_message: int = field(default=320 << 20)
+    """Bytes of one message, all frames, that a peer may send before its end comes. The connection
+    of a peer that sends more is closed; on Linux and tcp only."""
+    max_open: int = field(default=512 << 20)
+    """The same for all connections together; the largest is closed first."""
+    max_silent: int = 1000
+    """Connections that have not sent a message yet, in the handshake or after it. Above it the
+    oldest is closed."""
 
     def __attrs_post_init__(self) -> None:
         check_count("high_water_mark", self.high_water_mark, 1, _INT)
@@ -86,6 +95,9 @@ class Transport:
         check_count("max_frame", self.max_frame, Limits.COLUMNS, Limits.UINT)
         check_count("parked", self.parked)
         check_count("parked_bytes", self.parked_bytes)
+        check_count("max_message", self.max_message, self.max_frame)
+        check_count("max_open", self.max_open, self.max_frame)
+        check_count("max_silent", self.max_silent, 1)
         for name in ("linger", "reconnect", "handshake"):
             check_seconds(name, getattr(self, name), most=_INT // 1000)
         if self.reconnect_max is not None:
@@ -113,6 +125,7 @@ class Port:
     Attributes:
         index: Number of a DEALER, None for the ROUTER.
         name: Endpoint, for people.
+        connections: What is open on it.
         connected: Whether a DEALER has a peer, as far as the monitor reported.
         met: Whether it ever had one.
         warned: Whether a warning that nobody answers was logged.
@@ -126,6 +139,7 @@ class Port:
         "_files",
         "_monitor",
         "connected",
+        "connections",
         "descriptor",
         "endpoints",
         "index",
@@ -146,6 +160,7 @@ class Port:
         self.connected = index is None
         self.met = self.warned = self.paused = False
         self.endpoints: list[str] = []
+        self.connections: Connections | None = None
         self._files: list[tuple[str, tuple[int, int]]] = []
         self._monitor: zmq.Socket[bytes] = socket.get_monitor_socket(events)
         self.descriptor = _descriptor(socket)
@@ -164,9 +179,19 @@ class Port:
         Raises:
             zmq.Again: Nothing waits.
         """
-        socket = self.socket
-        frames: list[bytes | memoryview] = [socket.recv(zmq.NOBLOCK)]
+        socket, connections = self.socket, self.connections
         copied = (self.index is None) + (not heads)
+        try:
+            first = socket.recv(zmq.NOBLOCK)
+        except zmq.Again:
+            self._emptied()
+            raise
+        frames: list[bytes | memoryview] = [first]
+        if connections is not None:
+            if self.index is not None:
+                connections.knows(b"")
+            elif not connections.knows(first):
+                copied -= self._learn(first, frames)
         while socket.get(zmq.RCVMORE):
             if copied:
                 copied -= 1
@@ -212,7 +237,25 @@ class Port:
         """Tell whether a message waits. The descriptor is edge-triggered, this is not."""
         events = self.socket.get(zmq.EVENTS)
         assert isinstance(events, int)
-        return bool(events & zmq.POLLIN)
+        if events & zmq.POLLIN:
+            return True
+        self._emptied()
+        return False
+
+    def _emptied(self) -> None:
+        if self.connections is not None and self.connections.waits:
+            self.connections.emptied()
+
+    def _learn(self, key: bytes, frames: list[bytes | memoryview]) -> bool:
+        """Receive one more frame, if there is one, and learn from it whose connection this is."""
+        assert self.connections is not None
+        if not self.socket.get(zmq.RCVMORE):
+            return False
+        frame = self.socket.recv(zmq.NOBLOCK, copy=False)
+        frames.append(frame.bytes)
+        with contextlib.suppress(zmq.ZMQError):
+            self.connections.learn(key, int(frame.get(zmq.SRCFD)))
+        return True
 
     def happenings(self) -> list[tuple[int, int]]:
         """Return what the monitor saw since the last call: (event, value) each."""
@@ -299,8 +342,13 @@ _FAILURES = (
     | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
     | zmq.EVENT_HANDSHAKE_FAILED_AUTH
 )
+_ACCEPTED = zmq.EVENT_ACCEPTED | zmq.EVENT_ACCEPT_FAILED | zmq.EVENT_DISCONNECTED
 _LINK = (
-    _FAILURES | zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED | zmq.EVENT_CONNECT_RETRIED
+    _FAILURES
+    | zmq.EVENT_CONNECTED
+    | zmq.EVENT_HANDSHAKE_SUCCEEDED
+    | zmq.EVENT_DISCONNECTED
+    | zmq.EVENT_CONNECT_RETRIED
 )
 
 
@@ -467,7 +515,7 @@ def router(
         socket.router_mandatory = True
         if security is not None:
             security.serve(socket)
-        port = Port(socket, None, ", ".join(names), _FAILURES | zmq.EVENT_ACCEPT_FAILED)
+        port = Port(socket, None, ", ".join(names), _FAILURES | _ACCEPTED)
     except Exception:
         socket.close(linger=0)
         raise

@@ -1,0 +1,203 @@
+"""The connections of a socket: how much each has open, and the end of one that has too much.
+
+libzmq bounds a frame (``ZMQ_MAXMSGSIZE``) and the number of messages in a pipe (``ZMQ_RCVHWM``). It
+does not bound a message: frames of a message that never ends are kept and never shown. What is kept
+can be seen from outside: the kernel counts the bytes that each connection received, and a
+connection from which bytes come and no message comes has a message open.
+
+The kernel is asked only when the memory of this process has grown, and its answer counts only after
+the socket was found empty: until then the bytes may belong to messages that wait to be read. Where
+the system has no such counters (other systems than Linux, ipc), nothing is bounded here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+from collections.abc import Callable
+from typing import Final
+
+__all__ = ["Connections"]
+
+_GROWTH: Final = 16 << 20
+"""Bytes by which memory grows between two looks at all connections."""
+
+_TURNS: Final = 20
+"""Looks after which a socket that is never empty has shown a message of each connection: libzmq
+takes them in turn."""
+
+_ALERT: Final = 600
+"""Looks after the end of a connection that had too much, at which the kernel is always asked."""
+
+_RECEIVED: Final = 128
+"""Place of ``tcpi_bytes_received`` in ``struct tcp_info``."""
+
+
+class Connections:
+    """The connections of one socket, by their file descriptors.
+
+    Args:
+        max_message: Bytes that one connection may have open.
+        max_open: Bytes that all of them may have open.
+        max_silent: Connections that have not sent a message yet.
+        closed: Called with a reason and a description for each connection that is closed.
+    """
+
+    def __init__(
+        self,
+        max_message: int,
+        max_open: int,
+        max_silent: int,
+        closed: Callable[[str, str], None],
+    ) -> None:
+        self._max_message = max_message
+        self._max_open = max_open
+        self._max_silent = max_silent
+        self._closed = closed
+        self._silent: dict[int, None] = {}
+        """Those that have sent no message, oldest first."""
+        self._open: dict[int, int] = {}
+        """Bytes that each connection has open, as far as known."""
+        self._received: dict[int, int] = {}
+        """Bytes that each had received at the last look."""
+        self._descriptors: dict[bytes, int] = {}
+        """By the key of the connection."""
+        self._keys: dict[int, bytes] = {}
+        self._heard: set[bytes] = set()
+        """Connections from which a message came since the last look that counted."""
+        self._look: dict[int, int] = {}
+        """Bytes that each has received by now; not empty while this waits to be counted."""
+        self._turns = 0
+        self._alert = 0
+        self._memory = 0
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def opened(self, descriptor: int) -> None:
+        """Note a new connection."""
+        self._open[descriptor] = self._received[descriptor] = 0
+        self._silent[descriptor] = None
+        if len(self._silent) > self._max_silent:
+            oldest = next(iter(self._silent))
+            del self._silent[oldest]
+            self._close(oldest, "silent", "too many connections have sent no message")
+
+    def gone(self, descriptor: int) -> None:
+        """Forget a connection that ended."""
+        for table in (self._silent, self._open, self._received, self._look):
+            table.pop(descriptor, None)
+        key = self._keys.pop(descriptor, None)
+        if key is not None:
+            self._descriptors.pop(key, None)
+            self._heard.discard(key)
+
+    def knows(self, key: bytes) -> bool:
+        """Note a message of a connection; return whether its descriptor is known."""
+        self._heard.add(key)
+        return key in self._descriptors
+
+    def learn(self, key: bytes, descriptor: int) -> None:
+        """Note which descriptor a connection has."""
+        self._silent.pop(descriptor, None)
+        if descriptor in self._open:
+            self._descriptors[key] = descriptor
+            self._keys[descriptor] = key
+
+    def close(self, key: bytes, reason: str, detail: str) -> None:
+        """Close a connection by its key; nothing happens when it is not known."""
+        descriptor = self._descriptors.get(key)
+        if descriptor is not None:
+            self._close(descriptor, reason, detail)
+
+    def look(self) -> None:
+        """Ask the kernel about all connections when the memory of this process has grown."""
+        if self._look:
+            self._turns += 1
+            if self._turns >= _TURNS:
+                self.emptied()
+            return
+        memory = _memory()
+        self._memory = min(self._memory or memory, memory)
+        # Freed memory stays with this process: the next attack fills it, and nothing grows.
+        self._alert -= self._alert > 0
+        if memory - self._memory < _GROWTH and not self._alert:
+            return
+        self._memory, self._turns = memory, 0
+        for descriptor in self._open:
+            received = _bytes_received(descriptor)
+            if received is not None:
+                self._look[descriptor] = received
+
+    def emptied(self) -> None:
+        """Count the last look: the socket was found empty, so complete messages were read."""
+        look, self._look = self._look, {}
+        for descriptor, received in look.items():
+            if self._keys.get(descriptor) in self._heard:
+                self._open[descriptor] = 0
+            else:
+                self._open[descriptor] += received - self._received[descriptor]
+            self._received[descriptor] = received
+        self._heard.clear()
+        total = sum(self._open.values())
+        for descriptor, size in sorted(self._open.items(), key=lambda one: -one[1]):
+            if size <= self._max_message and total <= self._max_open:
+                break
+            total -= size
+            text = f"a message of more than {size} bytes had no end; the connection was closed"
+            self._close(descriptor, "unfinished message", text)
+
+    @property
+    def waits(self) -> bool:
+        """Whether a look waits to be counted."""
+        return bool(self._look)
+
+    def _close(self, descriptor: int, reason: str, detail: str) -> None:
+        # libzmq reads the end of the stream and gives up the connection, its memory and this
+        # descriptor. Until then the descriptor cannot belong to anybody else.
+        if descriptor in self._open and _shut(descriptor):
+            self._open[descriptor] = 0
+            self._alert = _ALERT
+            self._closed(reason, detail)
+
+
+def _memory() -> int:
+    """Bytes that this process has resident; 0 where the system does not say."""
+    try:
+        with open("/proc/self/statm", "rb") as file:
+            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except OSError:
+        return 0
+
+
+def _bytes_received(descriptor: int) -> int | None:
+    """Bytes that a TCP connection has received; None for any other descriptor."""
+    try:
+        stream = socket.socket(socket.AF_INET, socket.SOCK_STREAM, 0, descriptor)
+    except OSError:
+        return None
+    try:
+        found = stream.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _RECEIVED + 8)
+        if len(found) < _RECEIVED + 8:
+            return None
+        return int.from_bytes(found[_RECEIVED:], "little")
+    except (OSError, AttributeError):
+        return None
+    finally:
+        stream.detach()
+
+
+def _shut(descriptor: int) -> bool:
+    """End a connection that libzmq owns; its descriptor stays for libzmq to close."""
+    try:
+        stream = socket.socket(socket.AF_INET, socket.SOCK_STREAM, 0, descriptor)
+    except OSError:
+        return False
+    try:
+        with contextlib.suppress(OSError):
+            stream.shutdown(socket.SHUT_RDWR)
+            return True
+        return False
+    finally:
+        stream.detach()
