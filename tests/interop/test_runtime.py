@@ -146,23 +146,6 @@ def test_higher_priorities_go_first() -> None:
     assert order == [b"9", b"5", b"5", b"0", b"-5"]
 
 
-def test_waiting_and_running_jobs_can_be_cancelled() -> None:
-    gate = Gate()
-    with pair(gate) as manager:
-        running = manager.submit(b"running")
-        gate.wait_begun()
-        waiting = manager.submit(b"waiting")
-
-        assert waiting.cancel() is True
-        with pytest.raises(wmp.JobCancelled):
-            waiting.result(WAIT)
-        assert waiting.cancelled()
-        assert running.cancel() is True
-        gate.go.set()
-        assert running.exception(WAIT) is None or running.cancelled()
-        assert gate.calls == 1
-
-
 def test_a_handler_sees_that_it_is_cancelled() -> None:
     begun = threading.Event()
 
@@ -176,7 +159,7 @@ def test_a_handler_sees_that_it_is_cancelled() -> None:
     with pair(patient) as manager:
         job = manager.submit(b"")
         assert begun.wait(WAIT)
-        job.cancel()
+        job.stop()
         with pytest.raises(wmp.JobCancelled) as caught:
             job.result(WAIT)
 

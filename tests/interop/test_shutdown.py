@@ -94,7 +94,7 @@ def test_a_second_signal_stops_at_once(text: str) -> None:
         worker.communicate(timeout=WAIT)
         assert worker.returncode == 0
         assert not job.done()
-        job.cancel()
+        job.stop()
         manager.close(0)
 
 
@@ -271,7 +271,7 @@ def test_everything_ends_in_bounded_time_in_any_state(seed: int) -> None:
         except wmp.QueueFull:
             break
     if jobs and chance.random() < 0.5:
-        chance.choice(jobs).cancel()
+        chance.choice(jobs).stop()
     time.sleep(chance.choice([0, 0.001, 0.02]))
     chance.shuffle(nodes)
 

@@ -122,7 +122,7 @@ def test_a_hanging_job_is_cancelled_while_heartbeats_and_other_jobs_go_on(tmp_pa
         session = worker.statistics().managers[0].session
 
         began = time.monotonic()
-        job.cancel()
+        job.stop()
         done = 0
         while not job.done():
             assert manager.submit(b"", role="where").result(WAIT)

@@ -149,7 +149,7 @@ def test_children_end_with_the_thread_that_watches_them(breaker: Breaker) -> Non
         breaker.broken.set()
         job = manager.submit(b"a")
         ended()
-        job.cancel()
+        job.stop()
         assert all(pid is not None and gone(pid) for pid in pids)
 
 

@@ -75,10 +75,10 @@ class Job:
         return self.result()
 
     def cancel(self) -> bool:
-        """Ask for the job to be cancelled: CANCEL is sent to the worker that has it.
+        """Ask for the job to be cancelled, as ``asyncio.Task.cancel`` asks.
 
-        Wait for the job after that. It ends with ``JobCancelled``, or with a result that was
-        faster.
+        CANCEL is sent to the worker that has the job. Wait for the job after that. It ends with
+        ``JobCancelled``, or with a result that was faster.
 
         Returns:
             False when the job had ended already.
@@ -91,8 +91,7 @@ class Job:
         While no connected worker can do the job, ``unserved`` of the status states the cause.
         """
         status = None if self._interest is None else self._interest.status
-        find = self._submissions.unserved
-        return status if find is None or self.done() else with_cause(status, find(self.id))
+        return status if self.done() else with_cause(status, self._submissions.unserved(self.id))
 
     def add_status_callback(self, fn: Callable[[Status], object]) -> None:
         """Have ``fn(status)`` called on the loop at every report of the handler."""

@@ -150,7 +150,8 @@ class Manager(AsyncNode[ManagerSettings]):
         """
         self._node.check_open()
         if self._node.driver is None:
-            self._node.start(self._machine, submitters=self._submissions)
+            driver = self._node.start(self._machine, submitters=self._submissions)
+            self._submissions.attach(self._machine, driver.take_all_posted)
             self._unserved.start()
 
     @property

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import concurrent.futures
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from wmp.errors import JobCancelled
 from wmp.message import Frame
@@ -14,11 +14,14 @@ from wmp.runtime.submission.submissions import Submissions
 
 __all__ = ["Job"]
 
+_T = TypeVar("_T")
+
 
 class Job(concurrent.futures.Future[Any]):
-    """A submitted job: a future whose cancellation asks the worker.
+    """A submitted job: a future as those of ``concurrent.futures.Executor.submit``.
 
-    Callbacks run on a separate thread, one after the other.
+    It is ``running`` once a worker has it, and ``cancel`` then returns False; ``stop`` asks the
+    worker to end it. Callbacks run on a separate thread, one after the other.
 
     Attributes:
         id: The job's number within its manager, from 1.
@@ -30,29 +33,56 @@ class Job(concurrent.futures.Future[Any]):
         self._submissions = submissions
         self._portal = portal
         self._status: Status | None = None
+        self._cancelled: JobCancelled | None = None
         self._status_callbacks: tuple[Callable[[Status], object], ...] = ()
 
     def result(self, timeout: float | None = None) -> Any:
         """Return the result; wait for it, for ``timeout`` seconds at most.
 
         Raises:
-            JobError: The job did not end with a result.
+            JobError: The job did not end with a result: ``JobCancelled``, a ``CancelledError``, if it was
+                cancelled.
             ClosedError: The manager closed first.
             TimeoutError: The job had not ended by then.
             RuntimeError: Called on the event loop's thread, which would wait for itself.
         """
         if not self.done():
             self._portal.check_thread()
-        return super().result(timeout)
+        try:
+            return super().result(timeout)
+        except concurrent.futures.CancelledError:
+            raise self._cancelled or JobCancelled("cancelled", job_id=self.id) from None
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
-        """Return the error, None for a job that ended with a result; wait as ``result`` does."""
+        """Return the error, None for a job that ended with a result; wait as ``result`` does.
+
+        Raises:
+            JobCancelled: The job was cancelled.
+        """
         if not self.done():
             self._portal.check_thread()
-        return super().exception(timeout)
+        try:
+            return super().exception(timeout)
+        except concurrent.futures.CancelledError:
+            raise self._cancelled or JobCancelled("cancelled", job_id=self.id) from None
+
+    def running(self) -> bool:
+        """Return whether a worker has the job: a running job can only be stopped."""
+        return not self.done() and self._ask(lambda: self._submissions.runs(self.id))
 
     def cancel(self) -> bool:
-        """Ask for the job to be cancelled: CANCEL is sent to the worker that has it.
+        """Cancel the job if no worker has it yet.
+
+        Returns:
+            Whether the job is cancelled. False: a worker has the job, which goes on (see
+            :meth:`stop`), or the job has ended.
+        """
+        if not self.done():
+            self._ask(lambda: self._submissions.cancel_waiting(self.id))
+        return self.cancelled()
+
+    def stop(self) -> bool:
+        """Ask for the end of the job, also if a worker has it: CANCEL is sent to the worker.
 
         Wait for the job after that. It ends with ``JobCancelled``, or with a result that was
         faster.
@@ -62,23 +92,22 @@ class Job(concurrent.futures.Future[Any]):
         """
         return not self.done() and self._submissions.cancel([self.id])
 
-    def cancelled(self) -> bool:
-        """Return whether the job has ended by cancellation."""
-        return self.done() and isinstance(super().exception(), JobCancelled)
+    def _ask(self, question: Callable[[], _T]) -> _T:
+        """Return the answer to a question that only the loop can answer."""
+
+        async def answer() -> _T:
+            return question()
+
+        return self._portal.call(answer())
 
     def status(self) -> Status | None:
         """Return the last report of the handler, None before the first report.
 
         While no connected worker can do the job, ``unserved`` of the status states the cause.
         """
-        find = self._submissions.unserved
-        if find is None or self.done() or not self._portal.opened:
+        if not self._submissions.has_unserved or self.done():
             return self._status
-
-        async def cause() -> str:
-            return find(self.id)
-
-        return with_cause(self._status, self._portal.call(cause()))
+        return with_cause(self._status, self._ask(lambda: self._submissions.unserved(self.id)))
 
     def add_status_callback(self, fn: Callable[[Status], object]) -> None:
         """Have ``fn(status)`` called at every report of the handler."""
@@ -104,6 +133,10 @@ class Job(concurrent.futures.Future[Any]):
         value, error = result_of(self.id, rows[0], self._submissions.codec)
         if error is None:
             self.set_result(value)
+        elif isinstance(error, JobCancelled):
+            self._cancelled = error
+            super().cancel()
+            self.set_running_or_notify_cancel()
         else:
             self.set_exception(error)
 

@@ -209,12 +209,16 @@ class Driver:
 
     def say_goodbye(self) -> None:
         """Let the machine take what was posted and then end; call it on the loop."""
-        if self._loop is None:
-            return
-        # Entries that are posted meanwhile come too late.
+        if self._loop is not None:
+            self.take_all_posted()
+            self._feed(Closed())
+
+    def take_all_posted(self) -> None:
+        """Let the machine take what was posted until now, before the next turn; call it on the
+        loop."""
+        # Entries that are posted meanwhile wait for the next turn.
         for _ in range(1 + len(self._inbox.entries) // _BATCH):
             self._take_posted()
-        self._feed(Closed())
 
     def stop(self, linger: float | None = None) -> None:
         """Let go of sockets, readers and timers; call it on the loop. Idempotent."""

@@ -31,7 +31,7 @@ class UnservedWatch:
     Args:
         node: Of the manager.
         machine: Of the manager.
-        submissions: Of the manager; their attribute ``unserved`` is set while there are such jobs.
+        submissions: Of the manager; ``has_unserved`` is True while there are such jobs.
     """
 
     def __init__(self, node: Node, machine: ManagerMachine, submissions: Submissions) -> None:
@@ -58,7 +58,7 @@ class UnservedWatch:
             for row in waiting
             if row.unserved
         }
-        self._submissions.unserved = self._machine.unserved if rows else None
+        self._submissions.has_unserved = bool(rows)
         before, self._seen = self._seen, {kind: row.unserved for kind, row in rows.items()}
         stands = {kind: why for kind, why in self._seen.items() if before.get(kind) == why}
         new = [kind for kind, why in stands.items() if self._logged.get(kind) != why]

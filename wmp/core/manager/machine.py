@@ -162,6 +162,11 @@ class ManagerMachine:
         """The jobs that wait, by kind, and why no connected worker can do them."""
         return waiting_rows(self._scheduler.queues, self._workers.values())
 
+    def state(self, id: int) -> JobState:
+        """The state of a job by its number; ENDED for a number that is not known."""
+        job = self._scheduler.find(id)
+        return JobState.ENDED if job is None else job.state
+
     def unserved(self, id: int) -> str:
         """Why no connected worker can do a job that waits; empty for every other job."""
         job = self._scheduler.find(id)

@@ -18,6 +18,8 @@ from typing import Final, Protocol
 from attrs import frozen
 
 from wmp.actions import End, Notify, Resolve
+from wmp.core.manager.job_lifecycle import JobState
+from wmp.core.manager.machine import ManagerMachine
 from wmp.errors import ClosedError, QueueFull
 from wmp.events import Cancelled, Submitted
 from wmp.message import Frame, Kind
@@ -128,9 +130,10 @@ class Submissions:
         self._open: OpenSubmission | None = None
         self._waiting: deque[Callable[[], None]] = deque()
         self._error: Exception | None = None
-        self.unserved: Callable[[int], str] | None = None
-        """Returns why no connected worker can do a job, by its number; call it on the driver's
-        loop. None while each job that waits has such a worker."""
+        self._machine: ManagerMachine | None = None
+        self._take_posted: Callable[[], None] = _nothing
+        self.has_unserved = False
+        """Whether there are jobs that no connected worker can do."""
         _of_this_process.add(self)
 
     def __len__(self) -> int:
@@ -242,6 +245,34 @@ class Submissions:
         for wake in wakes:
             wake()
 
+    # -- one job, on the driver's loop ------------------------------------------------------
+
+    def attach(self, machine: ManagerMachine, take_posted: Callable[[], None]) -> None:
+        """Learn who has the jobs.
+
+        Args:
+            machine: The manager's.
+            take_posted: Lets the machine take at once what was posted.
+        """
+        self._machine, self._take_posted = machine, take_posted
+
+    def runs(self, id: int) -> bool:
+        """Return whether a worker has the job: its TAKE was sent, and no end has come."""
+        machine = self._machine
+        return machine is not None and machine.state(id) in (JobState.LEASED, JobState.CANCELLING)
+
+    def cancel_waiting(self, id: int) -> None:
+        """Cancel a job that no worker has, at once; do nothing to a job that a worker has."""
+        self._take_posted()
+        if id in self._owners and not self.runs(id):
+            self.cancel([id])
+            self._take_posted()
+
+    def unserved(self, id: int) -> str:
+        """Return why no connected worker can do the job, which waits; empty for other jobs."""
+        machine = self._machine
+        return "" if machine is None or not self.has_unserved else machine.unserved(id)
+
     # -- from the driver --------------------------------------------------------------------
 
     def resolve(self, action: Resolve) -> None:
@@ -312,6 +343,10 @@ class Submissions:
         if cause is not None and not isinstance(cause, ClosedError):
             error.__cause__ = cause
         return error
+
+
+def _nothing() -> None:
+    """Do nothing: no machine takes jobs before the start."""
 
 
 def _forked() -> None:
