@@ -40,8 +40,8 @@ class Job(concurrent.futures.Future[Any]):
         """Return the result; wait for it, for ``timeout`` seconds at most.
 
         Raises:
-            JobError: The job did not end with a result: ``JobCancelled``, a ``CancelledError``, if it was
-                cancelled.
+            JobError: The job did not end with a result. ``JobCancelled``, a ``CancelledError``:
+                the job was cancelled.
             ClosedError: The manager closed first.
             TimeoutError: The job had not ended by then.
             RuntimeError: Called on the event loop's thread, which would wait for itself.
