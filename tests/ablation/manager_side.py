@@ -98,32 +98,32 @@ def expiry(patch: Patch) -> None:
 
 def older_epoch(patch: Patch) -> None:
     """WMP-9.6: a message of a replaced epoch is acted on."""
-    heard = ManagerMachine._worker
+    received = ManagerMachine._received
 
-    def believe(self: ManagerMachine, link: Any, message: Any, now: float) -> Any:
+    def believe(self: ManagerMachine, link: Any, message: Any, now: float) -> None:
         identity, epoch = message.sender
         worker = self._workers.get(identity)
         if worker is not None:
             worker.epoch = min(worker.epoch, epoch)
         if self._gone.get(identity, -1) > epoch:
             del self._gone[identity]
-        return heard(self, link, message, now)
+        received(self, link, message, now)
 
-    patch.setattr(ManagerMachine, "_worker", believe)
+    patch.setattr(ManagerMachine, "_received", believe)
 
 
 def newer_epoch(patch: Patch) -> None:
     """WMP-9.7: a newer epoch inherits the state of the older epoch."""
-    heard = ManagerMachine._worker
+    received = ManagerMachine._received
 
-    def inherit(self: ManagerMachine, link: Any, message: Any, now: float) -> Any:
+    def inherit(self: ManagerMachine, link: Any, message: Any, now: float) -> None:
         identity, epoch = message.sender
         worker = self._workers.get(identity)
         if worker is not None:
             worker.epoch = max(worker.epoch, epoch)
-        return heard(self, link, message, now)
+        received(self, link, message, now)
 
-    patch.setattr(ManagerMachine, "_worker", inherit)
+    patch.setattr(ManagerMachine, "_received", inherit)
 
 
 def reconciliation(patch: Patch) -> None:
@@ -161,14 +161,14 @@ def lost_leases(patch: Patch) -> None:
 
 def replay_by_manager(patch: Patch) -> None:
     """WMP-7.3: unacknowledged messages are not sent again over a worker's new route."""
-    heard, replay = ManagerMachine._worker, Outbound.replay
+    received, replay = ManagerMachine._received, Outbound.replay
     routing = False
 
-    def note(self: ManagerMachine, link: Any, message: Any, now: float) -> Any:
+    def note(self: ManagerMachine, link: Any, message: Any, now: float) -> None:
         nonlocal routing
-        routing = True
+        routing = not message.fields.get(Field.AGAIN, False)
         try:
-            return heard(self, link, message, now)
+            received(self, link, message, now)
         finally:
             routing = False
 
@@ -176,7 +176,7 @@ def replay_by_manager(patch: Patch) -> None:
         if not routing:
             replay(self, peer, now)
 
-    patch.setattr(ManagerMachine, "_worker", note)
+    patch.setattr(ManagerMachine, "_received", note)
     patch.setattr(Outbound, "replay", only_if_asked)
 
 

@@ -99,14 +99,61 @@ class Leases:
 
     # -- a lease ends: results
 
-    def done(self, worker: RemoteWorker, columns: Columns) -> tuple[int, list[Returned]]:
-        """Take results in (WMP-6.2, 6.3).
+    def settle(self, worker: RemoteWorker, columns: Columns) -> bool:
+        """Take in results that all are ends of current leases of ``worker``.
+
+        Returns:
+            False, and nothing has changed, when a result must be looked at by itself.
+        """
+        ids, attempts = columns.ids, columns.attempts
+        outcomes, payloads = columns.outcomes or (), columns.payloads or ()
+        count = len(ids)
+        if outcomes.count(Outcome.OK) == count:
+            ends = [End.OK] * count
+        else:
+            ends = [_ENDS[outcome] for outcome in outcomes if outcome in _ENDS]
+            if len(ends) < count:
+                return False
+        found = list(map(self._parts.pop, ids, repeat(None)))
+        # One part may hold hundreds of the jobs: each part is looked at once.
+        different = set(found)
+        parts = [part for part in different if part is not None and part.holder == worker.identity]
+        first = attempts.count(1) == count and all(part.attempt == 1 for part in parts)
+        if len(parts) < len(different) or not (
+            first or list(attempts) == [part.attempt for part in found if part is not None]
+        ):
+            rows_back = zip(ids, found, strict=True)
+            self._parts.update((id, part) for id, part in rows_back if part is not None)
+            return False
+        timed = False
+        for part in parts:
+            if type(part) is Grant:
+                ended = count if len(parts) == 1 else found.count(part)
+                part.left -= ended
+                worker.granted -= ended
+                if not part.left:
+                    del worker.grants[part.ids[0]]
+            elif type(part) is JobRecord:
+                ended = 1
+                part.state, part.holder = JobState.ENDED, None
+                del worker.leases[part.id]
+            worker.hold(part.kind, -ended)
+            timed = timed or part.deadline is not None
+        if timed:
+            self.timers.clear_all(ids)
+        worker.done += count
+        self._ids += ids
+        self._ends += ends
+        self._payloads += payloads
+        self._attempts += attempts
+        return True
+
+    def settle_each(self, worker: RemoteWorker, columns: Columns) -> tuple[int, list[Returned]]:
+        """Take in results one by one (WMP-6.2, 6.3).
 
         Returns:
             How many named no current lease, and the jobs that came back without a result.
         """
-        if self.settle(worker, columns):
-            return 0, []
         stale = 0
         back: list[Returned] = []
         outcomes, payloads = columns.outcomes or (), columns.payloads or ()
@@ -126,51 +173,6 @@ class Leases:
                 job.step(JobInput.RESULT)
                 self.end(job, end, payload)
         return stale, back
-
-    def settle(self, worker: RemoteWorker, columns: Columns) -> bool:
-        """Take in results that all are ends of current leases of ``worker``.
-
-        Returns:
-            False, and nothing has changed, when a result must be looked at by itself.
-        """
-        ids, attempts = columns.ids, columns.attempts
-        outcomes, payloads = columns.outcomes or (), columns.payloads or ()
-        count = len(ids)
-        if outcomes.count(Outcome.OK) == count:
-            ends = [End.OK] * count
-        else:
-            ends = [_ENDS[outcome] for outcome in outcomes if outcome in _ENDS]
-            if len(ends) < count:
-                return False
-        found = list(map(self._parts.pop, ids, repeat(None)))
-        different = set(found)
-        if not _are_current(found, different, attempts, worker.identity):
-            rows_back = zip(ids, found, strict=True)
-            self._parts.update((id, part) for id, part in rows_back if part is not None)
-            return False
-        timed = False
-        for part in different:
-            assert part is not None
-            if type(part) is Grant:
-                ended = count if len(different) == 1 else found.count(part)
-                part.left -= ended
-                worker.granted -= ended
-                if not part.left:
-                    del worker.grants[part.ids[0]]
-            elif type(part) is JobRecord:
-                ended = 1
-                part.state, part.holder = JobState.ENDED, None
-                del worker.leases[part.id]
-            worker.hold(part.kind, -ended)
-            timed = timed or part.deadline is not None
-        if timed:
-            self.timers.clear_all(ids)
-        worker.done += count
-        self._ids += ids
-        self._ends += ends
-        self._payloads += payloads
-        self._attempts += attempts
-        return True
 
     # -- the end of a job
 
@@ -244,24 +246,6 @@ class Leases:
         worker.granted -= len(jobs)
         del worker.grants[grant.ids[0]]
         return jobs
-
-
-def _are_current(
-    found: list[Part | None], different: set[Part | None], attempts: Sequence[int], holder: bytes
-) -> bool:
-    """Whether results of these attempts are all of leases that ``holder`` has.
-
-    Args:
-        found: The part in which each job stands, None for no lease.
-        different: The same parts, each once: there may be one for hundreds of jobs.
-    """
-    first = attempts.count(1) == len(attempts)
-    for part in different:
-        if part is None or part.holder != holder:
-            return False
-        first = first and part.attempt == 1
-    rows = zip(found, attempts, strict=True)
-    return first or all(part is not None and part.attempt == attempt for part, attempt in rows)
 
 
 def _left(deadline: float | None, now: float) -> int | None:

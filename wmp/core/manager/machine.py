@@ -142,7 +142,8 @@ class ManagerMachine:
         self._scheduler.leases.report()
         if self._draining and self._scheduler.empty and not self._halted:
             self._say_goodbye(now)
-        actions = self._outbound.collect()
+        outbound = self._outbound
+        actions, outbound.actions = outbound.actions, []
         if self._stories is not None:
             self._stories.record(event, actions, now)
         return actions
@@ -190,10 +191,22 @@ class ManagerMachine:
         if command is Command.ERROR:
             self._error(link, message, now)
             return
-        worker = self._worker(link, message, now)
-        if worker is None:
-            return
-        self._outbound.acknowledge(worker, message)
+        identity, epoch = message.sender
+        worker = self._workers.get(identity)
+        if worker is None or worker.epoch != epoch:
+            worker = self._meet(link, message, now)
+            if worker is None:
+                return
+        worker.last_received = now
+        path = message.answer_to
+        if worker.link != link or worker.path != path:
+            first = worker.link is None and not worker.path
+            worker.link, worker.path = link, path
+            # A worker that has forgotten the session has no use for a replay, and the leases in
+            # it would count as begun.
+            if not first and not _ends_session(message):
+                self._outbound.replay(worker, now)
+        self._outbound.acknowledge(worker, message.fields)
         match command:
             case Command.READY:
                 self._scheduler.ready(worker, link, message, now)
@@ -206,8 +219,12 @@ class ManagerMachine:
             case Command.BYE:
                 self._forget(worker, "the worker sent BYE", now)
 
-    def _worker(self, link: Link, message: Message, now: float) -> RemoteWorker | None:
-        """The sender of a message, with its newest route; None when the message is refused."""
+    def _meet(self, link: Link, message: Message, now: float) -> RemoteWorker | None:
+        """Meet the worker that sent a message, for the first time or in another epoch.
+
+        Returns:
+            The worker; None when the message is refused.
+        """
         identity, epoch = message.sender
         worker = self._workers.get(identity)
         known = worker.epoch if worker is not None else self._gone.get(identity, -1)
@@ -218,31 +235,20 @@ class ManagerMachine:
             else:
                 self._outbound.drop("after goodbye", link, message)
             return None
-        if worker is not None and epoch > worker.epoch:
+        if worker is not None:
             self._forget(worker, "the worker restarted", now)
-            worker = None
-        if worker is None:
-            if message.command is Command.BYE:
-                self._gone_epoch(identity, epoch)
-                return None
-            if len(self._workers) >= self.settings.max_workers:
-                text = f"this manager remembers {self.settings.max_workers} workers, its limit"
-                self._outbound.refuse(link, message, ErrorCode.LIMIT, text)
-                return None
-            self._sessions += 1
-            worker = RemoteWorker(identity, epoch, Stream(self._sessions), now)
-            self._workers[identity] = worker
-            self._gone.pop(identity, None)
-            self._timers.set(ExpiryTimer(identity), now + self.settings.expire)
-        worker.last_received = now
-        path = message.answer_to
-        if worker.link != link or worker.path != path:
-            first = worker.link is None and not worker.path
-            worker.link, worker.path = link, path
-            # A worker that has forgotten the session has no use for a replay, and the leases in
-            # it would count as begun.
-            if not first and not _ends_session(message):
-                self._outbound.replay(worker, now)
+        if message.command is Command.BYE:
+            self._gone_epoch(identity, epoch)
+            return None
+        if len(self._workers) >= self.settings.max_workers:
+            text = f"this manager remembers {self.settings.max_workers} workers, its limit"
+            self._outbound.refuse(link, message, ErrorCode.LIMIT, text)
+            return None
+        self._sessions += 1
+        worker = RemoteWorker(identity, epoch, Stream(self._sessions), now)
+        self._workers[identity] = worker
+        self._gone.pop(identity, None)
+        self._timers.set(ExpiryTimer(identity), now + self.settings.expire)
         return worker
 
     def _numbered(self, worker: RemoteWorker, link: Link, message: Message, now: float) -> None:

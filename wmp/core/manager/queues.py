@@ -115,13 +115,6 @@ class Batch:
             and deadline == self.deadline
         )
 
-    def add(self, ids: Sequence[int], payloads: Sequence[Frame]) -> int:
-        """Add as many jobs as there is room for; returns how many."""
-        room = _MOST - len(self.ids)
-        self.ids.extend(ids[:room])
-        self.payloads += tuple(payloads[:room])
-        return min(room, len(ids))
-
     def take(self, count: int, size: int, *, least: int) -> tuple[Part | None, int, int]:
         """Take out up to ``count`` jobs and ``size`` payload bytes, at least ``least`` jobs.
 
@@ -137,7 +130,9 @@ class Batch:
             left = size - sizes[min(fit, len(sizes) - 1)]
             payloads = payloads[:fit]
         if fit == 1:
-            part: Part | None = self._record(self.ids[0], payloads[0])
+            part: Part | None = JobRecord(
+                self.ids[0], payloads[0], self.kind, self.priority, self.retries, self.deadline
+            )
         elif fit:
             ids = self.ids[:fit].tolist()
             part = Grant(self.kind, self.priority, self.retries, self.deadline, ids, payloads, fit)
@@ -152,16 +147,14 @@ class Batch:
         place = bisect_left(self.ids, id)
         if place == len(self.ids) or self.ids[place] != id:
             return None
-        return self._record(id, self.payloads[place])
+        payload = self.payloads[place]
+        return JobRecord(id, payload, self.kind, self.priority, self.retries, self.deadline)
 
     def remove(self, id: int) -> None:
         """Take out one of the jobs."""
         place = bisect_left(self.ids, id)
         del self.ids[place]
         self.payloads = self.payloads[:place] + self.payloads[place + 1 :]
-
-    def _record(self, id: int, payload: Frame) -> JobRecord:
-        return JobRecord(id, payload, self.kind, self.priority, self.retries, self.deadline)
 
 
 @define(eq=False)
@@ -184,14 +177,16 @@ class Batches:
         deadline: float | None,
     ) -> list[Batch]:
         """Add jobs behind all others; returns the batches that were made for them."""
-        last = self._all[-1] if self._all else None
-        suits = last is not None and last.suits(kind, priority, retries, deadline)
-        place = last.add(ids, payloads) if last is not None and suits else 0
-        made = []
+        batch = self._all[-1] if self._all else None
+        place, made = 0, []
         while place < len(ids):
-            batch = Batch(kind, priority, retries, deadline, ids[place])
-            place += batch.add(ids[place : place + _MOST], payloads[place : place + _MOST])
-            made.append(batch)
+            if batch is None or not batch.suits(kind, priority, retries, deadline):
+                batch = Batch(kind, priority, retries, deadline, ids[place])
+                made.append(batch)
+            end = place + _MOST - len(batch.ids)
+            batch.ids.extend(ids[place:end])
+            batch.payloads += tuple(payloads[place:end])
+            place = end
         self._all += made
         return made
 

@@ -202,8 +202,10 @@ class Scheduler:
 
     def done(self, worker: RemoteWorker, columns: Columns, now: float) -> int:
         """Take results in; returns how many named no current lease (WMP-6.2, 6.3)."""
-        stale, returned = self.leases.done(worker, columns)
-        changed = self.requeue.take_back(worker, returned) if returned else ()
+        stale, changed = 0, list[Queue]()
+        if not self.leases.settle(worker, columns):
+            stale, returned = self.leases.settle_each(worker, columns)
+            changed = self.requeue.take_back(worker, returned)
         self._offer_all([*changed, *self._next_share(worker)], now)
         return stale
 
@@ -275,12 +277,17 @@ class Scheduler:
 
     def _serve(self, give: Give, queue: Queue, share: int, now: float) -> int:
         """Fill an open GIVE with up to ``share`` jobs; returns how many went."""
-        want = give.want
-        bundles = self._bundles(give, queue, min(share, want))
-        for last, parts in enumerate(bundles, 1 - len(bundles)):
-            self._grant(give, queue, parts, now, more=last < 0 or give.want > 0)
-        if bundles:
+        want, settings = give.want, self.settings
+        left = min(share, want)
+        while left > 0:
+            most = min(left, settings.bundle)
+            parts, count = queue.take(most, settings.bundle_bytes, give.worker.mark)
+            if not parts:
+                break
+            left -= count
+            give.want -= count
             queue.factor = 1
+            self._grant(give, queue, parts, now, more=give.want > 0)
         if not give.want:
             self._forget_give(give)
         return want - give.want
@@ -320,25 +327,19 @@ class Scheduler:
     def _fill(self, give: Give, *, held: bool) -> list[tuple[Queue, list[Part]]]:
         """Bundles for a GIVE that has just come, most urgent kind first."""
         filled: list[tuple[Queue, list[Part]]] = []
+        settings = self.settings
         for queue in self._by_urgency(give.roles):
             if give.want and fits(queue.needs, give.needs):
-                share = self.selection.most(give, queue, held=held)
-                filled += [(queue, parts) for parts in self._bundles(give, queue, share)]
+                left = self.selection.most(give, queue, held=held)
+                while left > 0:
+                    most = min(left, settings.bundle)
+                    parts, count = queue.take(most, settings.bundle_bytes, give.worker.mark)
+                    if not parts:
+                        break
+                    left -= count
+                    give.want -= count
+                    filled.append((queue, parts))
         return filled
-
-    def _bundles(self, give: Give, queue: Queue, share: int) -> list[list[Part]]:
-        """Take up to ``share`` jobs out of ``queue`` for ``give``, a list a TAKE."""
-        bundles = []
-        while share > 0:
-            parts, count = queue.take(
-                min(share, self.settings.bundle), self.settings.bundle_bytes, give.worker.mark
-            )
-            if not parts:
-                break
-            share -= count
-            give.want -= count
-            bundles.append(parts)
-        return bundles
 
     def _grant(
         self, give: Give, queue: Queue, parts: list[Part], now: float, *, more: bool

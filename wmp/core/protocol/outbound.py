@@ -9,6 +9,7 @@ A message that may not be acted on is dropped, counted, and answered with ERROR 
 from __future__ import annotations
 
 from collections import Counter, deque
+from collections.abc import Mapping
 from enum import Enum
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -183,11 +184,6 @@ class Outbound(Generic[_Receiver, _Action]):
     """Number of ignored messages, by reason."""
     kept_bytes: int = 0
 
-    def collect(self) -> list[_Action | Send | Drop]:
-        """Return the actions so far, and start a new list."""
-        actions, self.actions = self.actions, []
-        return actions
-
     # -- messages that are not acted on
 
     def drop(
@@ -252,7 +248,11 @@ class Outbound(Generic[_Receiver, _Action]):
             stream.unacked_bytes = 0
         message = Message(command, peer.path or (), self.me, fields, columns)
         self.actions.append(Send(link, message))
+        self.note_sent(peer, now)
         return True
+
+    def note_sent(self, peer: _Receiver, now: float) -> None:
+        """Called with each message that leaves; only a worker keeps the time."""
 
     # -- numbered streams
 
@@ -274,9 +274,9 @@ class Outbound(Generic[_Receiver, _Action]):
         if self.send(peer, command, kept.fields, columns, now):
             kept.sends = 1
 
-    def acknowledge(self, peer: _Receiver, message: Message) -> None:
-        """Drop the messages that a message of the peer acknowledges (WMP-7.2, 7.4)."""
-        stream, fields = peer.stream, message.fields
+    def acknowledge(self, peer: _Receiver, fields: Mapping[int | str, Any]) -> None:
+        """Drop the messages that a received message's fields acknowledge (WMP-7.2, 7.4)."""
+        stream = peer.stream
         if stream is None or fields.get(Field.SESSION) != stream.session:
             return
         before = stream.size

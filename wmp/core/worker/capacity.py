@@ -13,7 +13,9 @@ A call of ``settle`` without a change before it sends nothing.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from math import inf
+from typing import Any
 
 from attrs import define
 
@@ -66,9 +68,10 @@ class Capacity:
         manager.wake = PendingWake(role, needs, count, self._arrivals)
 
     def take(
-        self, manager: RemoteManager, lock: int, needs: Needs, count: int, *, more: bool
+        self, manager: RemoteManager, fields: Mapping[int | str, Any], needs: Needs, count: int
     ) -> int:
-        """A TAKE brought ``count`` jobs for a lock; returns for how many there is a place."""
+        """A TAKE of these fields brought ``count`` jobs; returns how many of them have a place."""
+        lock, more = fields[Field.LOCK], fields.get(Field.MORE, False)
         self.credit.used = True
         self._took = manager
         if lock in self.locks.of(manager.identity):

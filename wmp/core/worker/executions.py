@@ -252,14 +252,19 @@ class Executions:
         self._queue.throughput.record(lane.kind.role, now - lane.since, len(ids))
         self.stalled = False
         lane.since = now
-        self._end(lane, ids, outcomes, payloads, ExecutionInput.FINISH)
+        if self._leave_lane(lane, ids):
+            held = lane.held
+            answers = self._answers_to(held.manager, held.owner, lane.kind.codec)
+            answers[0].extend(ids)
+            answers[1].extend(self._release(held, ids, ExecutionInput.FINISH))
+            answers[2].extend(outcomes)
+            answers[3].extend(payloads)
 
     def recalled(self, event: Recalled) -> None:
         """A lane hands back jobs that had not begun."""
         lane, ids = self._lane_of(event.lane, event.ids)
-        if lane is not None:
-            outcomes = [Outcome.CANCELLED] * len(ids)
-            self._end(lane, ids, outcomes, [b""] * len(ids), ExecutionInput.RECALLED)
+        if lane is not None and self._leave_lane(lane, ids):
+            self._give_back(lane.held, lane.kind.codec, ids, ExecutionInput.RECALLED)
 
     def reported(self, event: Reported, now: float) -> None:
         """A handler reports progress (WMP-6.9)."""
@@ -404,31 +409,18 @@ class Executions:
         )
         return (lane, known) if known else (None, ())
 
-    def _end(
-        self,
-        lane: RunningLane,
-        ids: Sequence[int],
-        outcomes: Sequence[int],
-        payloads: Iterable[Frame],
-        what: ExecutionInput,
-    ) -> None:
-        """Jobs of a lane ended: answer them."""
+    def _leave_lane(self, lane: RunningLane, ids: Sequence[int]) -> bool:
+        """Take jobs off their lane; whether their manager waits for an answer."""
         self._queue.end(lane, ids)
         if lane.lost:
             text = f"results of {len(ids)} jobs of a lost session"
             self.outbound.drop("superseded result", detail=text)
-            return
-        held = lane.held
-        answers = self._answers_to(held.manager, held.owner, lane.kind.codec)
-        answers[0].extend(ids)
-        answers[1].extend(self._release(held, ids, what))
-        answers[2].extend(outcomes)
-        answers[3].extend(payloads)
+        return not lane.lost
 
     def _give_back(
         self, held: HeldJobs, codec: str, ids: Sequence[int], what: ExecutionInput
     ) -> None:
-        """Answer jobs that left their line without having begun."""
+        """Answer jobs that left their line or lane without having begun."""
         attempts = self._release(held, ids, what)
         self._refuse(held.manager, held.owner, codec, ids, attempts, Outcome.CANCELLED)
 

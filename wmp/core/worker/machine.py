@@ -15,8 +15,8 @@ dropped with a reason and answered with ERROR where the specification says so.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import assert_never
+from collections.abc import Iterable, Mapping
+from typing import Any, assert_never
 
 from attrs import define, field
 
@@ -233,7 +233,7 @@ class WorkerMachine:
         wanted, stream = True, manager.stream
         if stream is None or fields.get(Field.SESSION) != stream.session:
             wanted, stream = self._sessions.follow(link, manager, message, now), manager.stream
-        outbound.acknowledge(manager, message)
+        outbound.acknowledge(manager, fields)
         if wanted and command in NUMBERED_BY_MANAGERS:
             assert stream is not None
             arrival = stream.arrive(fields[Field.NUMBER])
@@ -250,22 +250,16 @@ class WorkerMachine:
             case Command.WAKE:
                 self._capacity.woken(manager, link.index, message, now)
             case Command.TAKE:
-                self._take(manager, link, message, now)
+                kind = _kind_of(fields)
+                assert message.columns is not None
+                places = self._capacity.take(manager, fields, kind.needs, len(message.columns.ids))
+                self._executions.take(manager, link.index, message, kind, places, now)
             case Command.NO:
                 self._locks.no(manager, link.index, message, now)
             case Command.CANCEL:
                 self._executions.cancel(manager, message)
             case Command.PONG:
                 self._pong(manager, message)
-
-    def _take(self, manager: RemoteManager, link: LinkState, message: Message, now: float) -> None:
-        """Jobs came: as many are held as have a place (WMP-4.8 to 4.15)."""
-        fields, columns = message.fields, message.columns
-        assert columns is not None
-        kind = Kind(fields[Field.ROLE], needs_of(fields[Field.NEEDS]), fields.get(Field.CODEC, ""))
-        lock, more = fields[Field.LOCK], fields.get(Field.MORE, False)
-        places = self._capacity.take(manager, lock, kind.needs, len(columns.ids), more=more)
-        self._executions.take(manager, link.index, message, kind, places, now)
 
     def _pong(self, manager: RemoteManager, message: Message) -> None:
         """PONG shows what the manager remembers: repair the difference (WMP-3.13, 5.5)."""
@@ -439,3 +433,8 @@ class WorkerMachine:
     def check_invariants(self) -> None:
         """Raise AssertionError when what must always hold does not; costs by all state."""
         check_worker(self._outbound, self._executions, self._locks)
+
+
+def _kind_of(fields: Mapping[int | str, Any]) -> Kind:
+    """The kind of the jobs of a TAKE."""
+    return Kind(fields[Field.ROLE], needs_of(fields[Field.NEEDS]), fields.get(Field.CODEC, ""))

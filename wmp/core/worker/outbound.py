@@ -152,19 +152,9 @@ class WorkerOutbound(Outbound[RemoteManager, WorkerAction]):
         reachable = manager.path is not None and self.links.states[manager.link].connected
         return manager.link if reachable else None
 
-    def send(
-        self,
-        manager: RemoteManager,
-        command: Command,
-        fields: dict[int | str, Any],
-        columns: Columns | None,
-        now: float,
-    ) -> bool:
-        """Send to one manager, and note when (WMP-9.1); False when no route is known."""
-        sent = super().send(manager, command, fields, columns, now)
-        if sent:
-            manager.sent_at = now
-        return sent
+    def note_sent(self, manager: RemoteManager, now: float) -> None:
+        """A message leaves: PING is due one interval after the last (WMP-9.1)."""
+        manager.sent_at = now
 
     def broadcast(self, link: LinkState, command: Command, fields: dict[int | str, Any]) -> None:
         """Send without ``to``, for every manager behind ``link``."""
