@@ -114,7 +114,7 @@ def _check_queues(
 def _count(
     queue: Queue, timers: ManagerTimers, parts: Mapping[int, JobRecord | Grant]
 ) -> tuple[int, int]:
-    """How many jobs wait in a queue, and how many places are dead."""
+    """Return how many jobs wait in a queue, and how many of its places are dead."""
     waiting = dead = 0
     assert queue._order == sorted(-priority for priority in queue._lines), "order of priorities"
     for priority, line in queue._lines.items():

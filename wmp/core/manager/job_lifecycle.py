@@ -1,13 +1,12 @@
-"""One job at its manager: its lifecycle as tables, and the record that is kept of it.
+"""One job at its manager: its lifecycle as tables, and its record.
 
-Theory: a job is the manager's from submission to its end (WMP-6.1). In between it is
-queued or leased, any number of times. A lease is known by the job's attempt number, so
-that messages of an older lease are recognised and refused (WMP-6.2). A job whose
-cancellation was asked for while leased waits in ``CANCELLING`` for the worker's definite
-answer and is never granted again (WMP-6.12).
+A job belongs to the manager from submission to its end (WMP-6.1). In between it is queued or
+leased, any number of times. The job's attempt number identifies a lease, so that messages of an
+older lease are recognised and refused (WMP-6.2). A leased job that its submitter cancels waits in
+``CANCELLING`` for the worker's definite answer, and is never granted again (WMP-6.12).
 
-``TRANSITIONS`` is consulted for every step of every job. ``IGNORED`` holds all other pairs
-with the reason why nothing happens; together they cover State x Input exactly.
+``TRANSITIONS`` is consulted for every step of every job. ``IGNORED`` holds all other pairs with the
+reason why nothing happens; together they cover State x Input exactly.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ _MOST_PATIENCE = 7  # 64 READYs or GIVEs
 
 
 class JobState(IntEnum):
-    """Where a job is. IntEnum because its hash is C code, and this is per job."""
+    """The state of a job. IntEnum, because its hash is C code and is needed for each job."""
 
     QUEUED = 0
     LEASED = 1
@@ -38,7 +37,7 @@ class JobInput(IntEnum):
     """The inputs of a job's table."""
 
     GRANT = 0
-    """It goes into a TAKE."""
+    """The job goes into a TAKE."""
     RESULT = 1
     """DONE ok or error, of the current attempt."""
     REFUSE = 2
@@ -46,13 +45,13 @@ class JobInput(IntEnum):
     RETURN = 3
     """DONE cancelled, of the current attempt."""
     LOSE = 4
-    """Its lease is lost, DONE lost included, and it may be tried again."""
+    """The lease is lost, DONE lost included, and the job may be tried again."""
     SPEND = 5
-    """Its lease is lost, and its retries are used up."""
+    """The lease is lost, and the job's retries are used up."""
     CANCEL = 6
     """The submitter wants no result any more."""
     EXPIRE = 7
-    """Its deadline passed."""
+    """The job's deadline passed."""
 
 
 TRANSITIONS: Final[Mapping[tuple[JobState, JobInput], JobState]] = {
@@ -65,7 +64,7 @@ TRANSITIONS: Final[Mapping[tuple[JobState, JobInput], JobState]] = {
     (JobState.LEASED, JobInput.LOSE): JobState.QUEUED,  # WMP-6.4, 6.15
     (JobState.LEASED, JobInput.SPEND): JobState.ENDED,  # WMP-6.15
     (JobState.LEASED, JobInput.CANCEL): JobState.CANCELLING,
-    (JobState.LEASED, JobInput.EXPIRE): JobState.ENDED,  # CANCEL goes out, its answer is stale
+    (JobState.LEASED, JobInput.EXPIRE): JobState.ENDED,  # CANCEL is sent; a later result is stale
     (JobState.CANCELLING, JobInput.RESULT): JobState.ENDED,  # the result was faster
     (JobState.CANCELLING, JobInput.REFUSE): JobState.ENDED,
     (JobState.CANCELLING, JobInput.RETURN): JobState.ENDED,  # WMP-6.10: the definite answer
@@ -96,11 +95,11 @@ IGNORED: Final[Mapping[tuple[JobState, JobInput], str]] = {
 
 @frozen
 class Refusal:
-    """A worker that refused a job is not given it again before it has reported room (WMP-6.5)."""
+    """A worker that refused a job gets it again only after it has reported capacity (WMP-6.5)."""
 
     session: int
     reports: int
-    """How many READYs, GIVEs and PINGs of the worker to wait for, as its manager counts them."""
+    """Number of the worker's READYs, GIVEs and PINGs to wait for, by the manager's count."""
     times: int
 
 
@@ -118,7 +117,7 @@ class JobRecord:
     attempt: int = 0
     """Number of the newest lease; 0 before the first."""
     lost: int = 0
-    """Leases lost that may have started."""
+    """Lost leases whose attempt may have started."""
     holder: bytes | None = None
     """Identity of the worker that holds the lease; None while no worker does."""
     take: int = 0
@@ -127,10 +126,9 @@ class JobRecord:
     """Refusals by the identity of the worker; None for none."""
 
     def refuse(self, identity: bytes, session: int, reports: int) -> None:
-        """Note that a worker refused the job.
+        """Record that a worker refused the job.
 
-        A worker that refuses it repeatedly is given it ever less often: each time only after
-        twice as many reports of room.
+        After each refusal the worker must report capacity twice as often as before.
         """
         if self.refused is None:
             self.refused = {}
@@ -139,14 +137,14 @@ class JobRecord:
         self.refused[identity] = Refusal(session, reports + 2 ** (times - 1) - 1, times)
 
     def passes_over(self, identity: bytes, session: int, reports: int) -> bool:
-        """Whether a worker refused the job and has not reported room often enough since."""
+        """Return whether a worker refused the job and has reported capacity too seldom since."""
         if self.refused is None:
             return False
         last = self.refused.get(identity)
         return last is not None and last.session == session and reports <= last.reports
 
     def step(self, what: JobInput) -> bool:
-        """Move by the table; False when the pair is one that is ignored."""
+        """Move by the table; return False when the table ignores the pair."""
         state = TRANSITIONS.get((self.state, what))
         if state is None:
             return False

@@ -1,11 +1,10 @@
 """Leases: which worker holds which job, and how a job ends.
 
-Theory of operation. Most jobs are leased once and end with a result; of those nothing is kept
-a job but where it stands. A *grant* is what one TAKE took out of one batch: all of its jobs are
-leased for the first time, by one worker. Results come for many of them at once and are settled
-at once. Any other event of one of its jobs (cancelled, refused, lost, timed out) turns the whole
-grant into records, once. From then on each job follows the table of
-:mod:`wmp.core.manager.job_lifecycle`.
+Theory of operation. Most jobs are leased once and end with a result. The manager keeps no record of
+such a job, only its place. A *grant* is the jobs of one batch in one TAKE: all of them are leased
+for the first time, by one worker. Results come for many of them at once and are settled at once.
+Any other event of one of its jobs (cancelled, refused, lost, timed out) turns the whole grant into
+records. From then on each job follows the table of :mod:`wmp.core.manager.job_lifecycle`.
 """
 
 from __future__ import annotations
@@ -31,9 +30,9 @@ Returned = tuple[JobRecord, int, Frame]
 """A job whose lease ended without a result: its record, the outcome and the payload of DONE."""
 
 _ENDS: Final = {int(Outcome.OK): End.OK, int(Outcome.ERROR): End.ERROR}
-"""The outcomes that are a job's end, whatever state its lease is in."""
+"""The outcomes that end a job, whatever the state of its lease."""
 
-# ``settle`` ends jobs without asking the table for each.
+# ``settle`` ends jobs without a look at the table for each job.
 assert TRANSITIONS[JobState.LEASED, JobInput.RESULT] is JobState.ENDED
 assert TRANSITIONS[JobState.CANCELLING, JobInput.RESULT] is JobState.ENDED
 
@@ -42,16 +41,16 @@ assert TRANSITIONS[JobState.CANCELLING, JobInput.RESULT] is JobState.ENDED
 class Leases:
     """All jobs of a manager that were granted and have not ended.
 
-    Invariant: ``_parts`` leads from each of them to its record, or to its grant. A record stands
-    in its worker's ``leases`` while it is leased, a grant in its worker's ``grants`` while any of
-    its jobs has not ended; ``granted`` of a worker counts those jobs. ``held`` of a worker counts
-    the jobs of both by kind. A record without a holder is queued.
+    Invariant: ``_parts`` maps each of them to its record or its grant. A leased record is in its
+    worker's ``leases``. A grant is in its worker's ``grants`` until all of its jobs have ended. A
+    worker's ``granted`` counts the jobs of its grants. Its ``held`` counts all its jobs by kind. A
+    record without a holder is queued.
     """
 
     outbound: ManagerOutbound
     timers: ManagerTimers
     workers: dict[bytes, RemoteWorker] = field(factory=dict)
-    """All workers that are known, by identity: who can hold a lease."""
+    """All known workers by identity: they can hold leases."""
     ended: Counter[End] = field(factory=Counter)
     _parts: dict[int, Part] = field(factory=dict)
     _ids: list[int] = field(factory=list)
@@ -66,7 +65,7 @@ class Leases:
     # -- a lease begins
 
     def lease(self, worker: RemoteWorker, parts: Sequence[Part], now: float) -> Columns:
-        """Lease jobs to a worker in its next numbered message; returns the columns of that."""
+        """Lease jobs to a worker in its next numbered message; return that message's columns."""
         number, identity = worker.stream.sent + 1, worker.identity
         ids: list[int] = []
         attempts: list[int] = []
@@ -76,7 +75,7 @@ class Leases:
             part.holder, part.take = identity, number
             deadline = part.deadline
             if type(part) is JobRecord:
-                part.state = GRANTED  # a queue gives out no others than those that are queued
+                part.state = GRANTED  # a queue contains only jobs in the state QUEUED
                 part.attempt += 1
                 worker.leases[part.id] = self._parts[part.id] = part
                 ids.append(part.id)
@@ -92,7 +91,7 @@ class Leases:
                 attempts += [1] * count
                 payloads += part.payloads
                 deadlines += [deadline] * count
-        worker.hold(parts[0].kind, len(ids))  # a TAKE brings jobs of one kind (WMP-4.6)
+        worker.hold(parts[0].kind, len(ids))  # a TAKE has jobs of one kind (WMP-4.6)
         timed = deadlines.count(None) < len(deadlines)
         left = [_left(at, now) for at in deadlines] if timed else None
         return Columns(ids=ids, attempts=attempts, left=left, payloads=payloads)
@@ -100,10 +99,10 @@ class Leases:
     # -- a lease ends: results
 
     def settle(self, worker: RemoteWorker, columns: Columns) -> bool:
-        """Take in results that all are ends of current leases of ``worker``.
+        """Accept results that all end current leases of ``worker``.
 
         Returns:
-            False, and nothing has changed, when a result must be looked at by itself.
+            False, without any change, when a result needs a check of its own.
         """
         ids, attempts = columns.ids, columns.attempts
         outcomes, payloads = columns.outcomes or (), columns.payloads or ()
@@ -177,13 +176,13 @@ class Leases:
     # -- the end of a job
 
     def release(self, worker: RemoteWorker, job: JobRecord) -> None:
-        """The lease of a job is over."""
+        """End the lease of a job."""
         job.holder = None
         del worker.leases[job.id]
         worker.hold(job.kind, -1)
 
     def end(self, job: JobRecord, end: End, payload: Frame) -> None:
-        """Forget a job that has reached ENDED; ``report`` tells its submitter."""
+        """Drop a job that has reached ENDED; ``report`` informs its submitter."""
         self._parts.pop(job.id, None)
         if job.deadline is not None:
             self.timers.clear(job.id)
@@ -193,39 +192,40 @@ class Leases:
         self._attempts.append(job.attempt)
 
     def report(self) -> None:
-        """Report all jobs that ended in this step, in one action behind all others."""
+        """Report all jobs that ended in this step, in one last action."""
         if not self._ids:
             return
         ends = tuple(self._ends)
         resolve = Resolve(tuple(self._ids), ends, tuple(self._payloads), tuple(self._attempts))
         self.outbound.actions.append(resolve)
         if ends.count(ends[0]) == len(ends):
-            self.ended[ends[0]] += len(ends)  # hashing an Enum runs Python code: once for all
+            # Hashing an Enum runs Python code, so this is done once for all.
+            self.ended[ends[0]] += len(ends)
         else:
             self.ended.update(ends)
         for column in (self._ids, self._ends, self._payloads, self._attempts):
             column.clear()
 
-    # -- which worker holds what
+    # -- holders of leases
 
     def holds(self, worker: RemoteWorker, id: int, attempt: int) -> bool:
-        """Whether ``worker`` holds a job in this very attempt."""
+        """Return whether ``worker`` holds a job in this very attempt."""
         part = self._parts.get(id)
         return part is not None and part.holder == worker.identity and part.attempt == attempt
 
     def record(self, id: int) -> JobRecord | None:
-        """The record of a job; its grant, if it is in one, is turned into records."""
+        """Return the record of a job; if the job is in a grant, turn the grant into records."""
         part = self._parts.get(id)
         return self._break(part)[id] if type(part) is Grant else part  # type: ignore[return-value]
 
     def of(self, worker: RemoteWorker) -> list[JobRecord]:
-        """The records of all that ``worker`` holds, oldest first."""
+        """Return the records of all jobs of ``worker``, oldest first."""
         for grant in tuple(worker.grants.values()):
             self._break(grant)
         return [job for _, job in sorted(worker.leases.items())]
 
     def missing(self, worker: RemoteWorker, take: int, held: Container[int]) -> list[JobRecord]:
-        """Records of jobs granted to ``worker`` up to a TAKE and not in ``held``, oldest first."""
+        """Return records of jobs granted to ``worker`` up to a TAKE and not in ``held``."""
         for grant in tuple(worker.grants.values()):
             if grant.take <= take and not all(id in held for id in self.open(grant)):
                 self._break(grant)
@@ -233,11 +233,11 @@ class Leases:
         return [job for id, job in leases if job.take <= take and id not in held]
 
     def open(self, grant: Grant) -> Iterator[int]:
-        """Those of a grant's jobs that have not ended."""
+        """Return the jobs of a grant that have not ended."""
         return (id for id in grant.ids if self._parts.get(id) is grant)
 
     def _break(self, grant: Grant) -> dict[int, JobRecord]:
-        """Turn a grant into records, one for each job that has not ended; returns them."""
+        """Turn a grant into records, one for each job that has not ended; return them."""
         assert grant.holder is not None
         worker = self.workers[grant.holder]
         jobs = {job.id: job for job in grant.records(self._parts)}

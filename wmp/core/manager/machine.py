@@ -1,12 +1,12 @@
-"""The manager machine: holds jobs, gives them to workers that ask, accepts their results.
+"""The manager machine: holds jobs, grants them to workers that ask, accepts their results.
 
-Theory of operation. ``handle(event, now)`` is the only way in, and the only thing that
-changes state; it returns what the surroundings must do, in order. ``deadline()`` says
-when to come back with ``Ticked``. This module knows peers: their epochs, routes, sessions and
-when they are given up. Jobs are given out by :mod:`wmp.core.manager.scheduler`, which it owns.
+Theory of operation. Only ``handle(event, now)`` changes state; it returns the actions to perform,
+in order. ``deadline()`` returns when ``Ticked`` is due. This module follows peers: their epochs,
+routes, sessions, and when they have expired. It owns the :mod:`wmp.core.manager.scheduler`, which
+grants jobs.
 
-Nothing a peer sends can raise or change state by error: what cannot be acted on is
-dropped with a reason and answered with ERROR where the specification says so.
+No message of a peer can raise an error or corrupt the state. A message that cannot be acted on is
+dropped with a reason, and answered with ERROR where the specification requires it.
 """
 
 from __future__ import annotations
@@ -64,8 +64,10 @@ from wmp.message import (
 __all__ = ["ManagerMachine"]
 
 _ACK_EVERY = 4 << 20
-"""Payload bytes after which results are acknowledged although nothing else is sent: a
-worker keeps them until then, within its own byte limit (WMP-7.9)."""
+"""Payload bytes after which results are acknowledged although no other message is sent.
+
+Until then a worker keeps them, within its own byte limit (WMP-7.9).
+"""
 _REMEMBERED_EPOCHS = 10_000
 
 
@@ -85,7 +87,7 @@ class ManagerMachine:
     _outbound: ManagerOutbound = field(init=False)
     _scheduler: Scheduler = field(init=False)
     _gone: OrderedDict[bytes, int] = field(factory=OrderedDict, init=False)
-    """Epochs of workers that are gone, so that their last messages do not bring them back."""
+    """Epochs of workers that have gone, so that their late messages do not bring them back."""
     _sessions: int = field(default=0, init=False)
     _draining: bool = field(default=False, init=False)
     _halted: bool = field(default=False, init=False)
@@ -107,11 +109,11 @@ class ManagerMachine:
     # -- the two members of every machine
 
     def deadline(self) -> float | None:
-        """When ``Ticked`` is due, in seconds on the clock of ``now``; None for never."""
+        """Return when ``Ticked`` is due, in seconds on the clock of ``now``; None for never."""
         return None if self._halted else self._timers.next()
 
     def handle(self, event: ManagerEvent, now: float) -> list[ManagerAction]:
-        """Take one event; return what must be done now, in order.
+        """Take one event; return the actions to perform now, in order.
 
         Raises:
             LocalProtocolError: The caller broke the contract (submitting while draining).
@@ -149,14 +151,14 @@ class ManagerMachine:
         return actions
 
     def story(self, job: int) -> list[StoryEvent]:
-        """Return what happened to a job here, oldest event first.
+        """Return the events of a job here, oldest first.
 
         Empty unless ``ManagerSettings.stories`` says how many jobs are remembered.
         """
         return [] if self._stories is None else self._stories.of(job)
 
     def statistics(self) -> ManagerStatistics:
-        """A snapshot for people and programs; costs by the number of workers."""
+        """Return a snapshot for people and programs; costs by the number of workers."""
         return snapshot(self._scheduler)
 
     def waiting(self) -> tuple[WaitingRow, ...]:
@@ -202,8 +204,8 @@ class ManagerMachine:
         if worker.link != link or worker.path != path:
             first = worker.link is None and not worker.path
             worker.link, worker.path = link, path
-            # A worker that has forgotten the session has no use for a replay, and the leases in
-            # it would count as begun.
+            # A worker that has forgotten the session has no use for a replay, and the leases in it
+            # would count as begun.
             if not first and not _ends_session(message):
                 self._outbound.replay(worker, now)
         self._outbound.acknowledge(worker, message.fields)
@@ -325,8 +327,8 @@ class ManagerMachine:
     def _error(self, link: Link, message: Message, now: float) -> None:
         code, peer = message.fields[Field.CODE], error_replies.about(message)
         self._outbound.drop(f"ERROR {code}" if code in ERROR_CODES else "ERROR", link, message)
-        # Only a known worker that names this very start may stop a manager, not any node that
-        # has the address.
+        # Only a known worker that names this very start may stop a manager, not any node that has
+        # the address.
         directed = bool(message.to) and message.sender[0] in self._workers
         if code == ErrorCode.SUPERSEDED and peer == self._me and directed:
             self._halt(
@@ -357,7 +359,7 @@ class ManagerMachine:
         self._scheduler.lose_route(worker, now)
 
     def _new_session(self, worker: RemoteWorker, now: float) -> None:
-        """The worker has forgotten us: number anew, its leases are lost (WMP-7.5)."""
+        """The worker has forgotten this manager: number anew; its leases are lost (WMP-7.5)."""
         self._scheduler.lose(worker, "the worker forgot this manager", now)
         self._outbound.end_session(worker)
         self._sessions += 1
@@ -365,7 +367,7 @@ class ManagerMachine:
         worker.ready = 0
 
     def _forget(self, worker: RemoteWorker, cause: str, now: float) -> None:
-        """The worker is gone (WMP-9.3, 9.7, 9.11)."""
+        """Remove a worker that has gone (WMP-9.3, 9.7, 9.11)."""
         self._scheduler.lose(worker, cause, now)
         self._outbound.end_session(worker)
         self._timers.clear(ExpiryTimer(worker.identity))
@@ -383,7 +385,7 @@ class ManagerMachine:
             self._rang(timer, now)
 
     def _rang(self, timer: ManagerTimer, now: float) -> None:
-        """Act on one timer. An earlier one of the same tick may have ended what it is about."""
+        """Act on one timer. An earlier timer of the same tick may have ended its object."""
         match timer:
             case int() as id:
                 self._scheduler.expire(id, now)
@@ -415,7 +417,7 @@ class ManagerMachine:
     def _say_goodbye(self, now: float) -> None:
         """All jobs ended: release the workers' locks, acknowledge their results, and stop."""
         for worker in self._workers.values():
-            # Without a last ack they would keep results for a manager that is no more.
+            # Without a last ack the workers would keep results for a manager that has ended.
             if not worker.gives:
                 self._pong(worker, now)
             for give in tuple(worker.gives.values()):
@@ -427,7 +429,7 @@ class ManagerMachine:
         self._outbound.actions.append(Halt(error))
 
     def check_invariants(self) -> None:
-        """Raise AssertionError when what must always hold does not; for tests."""
+        """Raise AssertionError when an invariant does not hold; for tests."""
         if not self._halted:
             check_manager(self._scheduler)
 
@@ -436,12 +438,12 @@ class ManagerMachine:
 
 
 def _ends_session(message: Message) -> bool:
-    """Whether it says that the worker goes, or has forgotten this manager (WMP-7.8, WMP-9.11)."""
+    """Return whether the worker leaves or has forgotten this manager (WMP-7.8, WMP-9.11)."""
     if message.command is Command.PING:
         return bool(message.to) and Field.SESSION not in message.fields
     return message.command is Command.BYE
 
 
 def _is_late(message: Message) -> bool:
-    """Whether it can be the echo of a worker that is gone rather than its return."""
+    """Return whether the message may be a late message of a worker that has gone."""
     return message.command not in (Command.READY, Command.PING)

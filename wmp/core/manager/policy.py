@@ -21,29 +21,29 @@ class Jobs:
 
 @frozen
 class Offer:
-    """A worker that could do them, as it was when the policy was asked."""
+    """A worker that could do them: its state when the policy was asked."""
 
     identity: bytes
     """Stable name of the worker on the wire."""
     label: str
     """Name of the worker for people: host and process."""
     roles: tuple[str, ...]
-    """Roles it offers."""
+    """Roles that the worker offers."""
     resources: Mapping[str, int]
-    """All that it has."""
+    """All resources of the worker."""
     headers: Mapping[str, Any]
     """Headers of the worker's application (``headers=`` of a worker): the fields of its newest
     READY that have text keys."""
     room: int
-    """Jobs it would take now."""
+    """Number of jobs that the worker would take now."""
     spare: int
     """The part of ``room`` that would start at once."""
     leased: int
-    """Jobs of this manager that it holds."""
+    """Jobs of this manager that the worker holds."""
     done: int
-    """Jobs of this manager that it has done."""
+    """Jobs of this manager that the worker has done."""
     served: int
-    """When it was last woken or given jobs, as a growing count; 0 for never."""
+    """When the worker was last woken or granted jobs, as a growing count; 0 for never."""
 
 
 _P = TypeVar("_P", bound="Policy")
@@ -52,12 +52,12 @@ _P = TypeVar("_P", bound="Policy")
 def in_order(policy: _P) -> _P:
     """Mark a policy that asks workers in the order in which it sees them, oldest offer first.
 
-    It is shown no more offers than the jobs need, so that what a job costs does not grow with
-    the workers that are idle. A decorator.
+    The policy sees only as many offers as the jobs need, so that the cost of a job does not grow
+    with the number of idle workers. A decorator.
     """
     policy.in_order = True  # type: ignore[attr-defined]
     return policy
 
 
 Policy: TypeAlias = Callable[[Jobs, Sequence[Offer]], Sequence[Offer]]
-"""Which workers to ask, in which order; see :mod:`wmp.balance` for those that exist."""
+"""Returns the workers to ask, in order; see :mod:`wmp.balance` for the built-in policies."""

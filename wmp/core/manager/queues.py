@@ -1,11 +1,11 @@
-"""Jobs that wait, by kind: what a TAKE is filled from.
+"""Waiting jobs by kind, from which TAKEs are filled.
 
-One queue a kind (role, needs, codec), inside it one line a priority. All steps are O(1) a
-job in the number of jobs, kinds and workers, apart from the few priorities in use.
+There is a queue for each kind (role, needs, codec), and in it a line for each priority. The cost of
+a step is O(1) a job in the number of jobs, kinds and workers, apart from the few priorities in use.
 
-A million jobs may wait. Each is a number and a payload in the columns of its batch, and nothing
+A million jobs may wait. Each is a number and a payload in the columns of its batch, and no object
 that a garbage collector would have to visit. Jobs that leave a batch together stay together in
-their grant for as long as nothing but their result happens to them
+their grant until an event other than a result concerns one of them
 (:mod:`wmp.core.manager.leases`).
 """
 
@@ -37,21 +37,21 @@ __all__ = [
 ]
 
 GRANTED: Final = TRANSITIONS[JobState.QUEUED, JobInput.GRANT]
-"""A row of the table that is needed for every job, looked up once."""
+"""A row of the table that every job needs; looked up once."""
 
 FEW: Final = 8
-"""Jobs in a queue up to which it is looked at whether a worker refused them all."""
+"""Largest number of jobs of a queue that are checked for a refusal by a worker."""
 _DEAD = 64
-"""Dead places that may stand in the lines of a queue beyond as many as wait there."""
+"""Dead places that may be in the lines of a queue beyond the number of its waiting jobs."""
 _MOST = 256
-"""Jobs in a batch: so many places move when one comes or goes."""
+"""Limit of the jobs in a batch: so many places move when a job comes or goes."""
 _SPENT = 64
-"""Batches without jobs that may stand in the books beyond as many as have some."""
+"""Batches without jobs that may be kept beyond the number of batches with jobs."""
 
 
 @define(eq=False)
 class Grant:
-    """Jobs of one batch that went in one TAKE, each leased for the first time."""
+    """Jobs of one batch in one TAKE, each leased for the first time."""
 
     attempt: ClassVar[int] = 1
 
@@ -60,17 +60,17 @@ class Grant:
     retries: int
     deadline: float | None
     ids: list[int]
-    """Growing; those that have ended stay here."""
+    """Ascending; numbers of ended jobs stay here."""
     payloads: Sequence[Frame]
     left: int
-    """How many of them have not ended."""
+    """Number of the jobs that have not ended."""
     holder: bytes | None = None
     """Identity of the worker that holds the leases; None until the TAKE is made."""
     take: int = 0
-    """Number of that TAKE."""
+    """Number of the TAKE."""
 
     def records(self, parts: dict[int, Part]) -> Iterator[JobRecord]:
-        """The records of those that have not ended: ``parts`` leads from them to here."""
+        """Return the records of the jobs that ``parts`` maps to this grant: they have not ended."""
         for id, payload in zip(self.ids, self.payloads, strict=True):
             if parts.get(id) is self:
                 yield JobRecord(
@@ -88,7 +88,7 @@ class Grant:
 
 
 Part: TypeAlias = JobRecord | Grant
-"""Jobs that a TAKE brings: one that has a record, or many that have none yet."""
+"""Jobs for a TAKE: one job with a record, or many without records."""
 
 
 @define(eq=False)
@@ -100,13 +100,13 @@ class Batch:
     retries: int
     deadline: float | None
     first: int
-    """Number of the first job that ever stood in it."""
+    """Number of the first job that was ever in the batch."""
     ids: array[int] = field(factory=lambda: array("Q"))
     payloads: tuple[Frame, ...] = ()
-    """A tuple because a garbage collector passes over one that holds bytes alone."""
+    """A tuple, because a garbage collector ignores a tuple of bytes."""
 
     def suits(self, kind: Kind, priority: int, retries: int, deadline: float | None) -> bool:
-        """Whether jobs on these terms may be added. A batch that ran empty stands in no line."""
+        """Return whether jobs on these terms may be added; False for a batch that ran empty."""
         return (
             0 < len(self.ids) < _MOST
             and kind is self.kind  # a queue has one object for its kind
@@ -119,8 +119,8 @@ class Batch:
         """Take out up to ``count`` jobs and ``size`` payload bytes, at least ``least`` jobs.
 
         Returns:
-            The jobs, None for none; how many they are; and the bytes that are left, negative
-            when nothing else fits.
+            The jobs, None for none; their number; and the bytes that are left, negative when no
+            further job fits.
         """
         payloads = self.payloads[:count]
         fit, left = len(payloads), size - sum(map(len, payloads))
@@ -143,7 +143,7 @@ class Batch:
         return part, fit, left
 
     def find(self, id: int) -> JobRecord | None:
-        """The record of one of the jobs, which stays; None when it is not here."""
+        """Return the record of one of the jobs, which stays; None when the job is not here."""
         place = bisect_left(self.ids, id)
         if place == len(self.ids) or self.ids[place] != id:
             return None
@@ -151,7 +151,7 @@ class Batch:
         return JobRecord(id, payload, self.kind, self.priority, self.retries, self.deadline)
 
     def remove(self, id: int) -> None:
-        """Take out one of the jobs."""
+        """Remove one of the jobs."""
         place = bisect_left(self.ids, id)
         del self.ids[place]
         self.payloads = self.payloads[:place] + self.payloads[place + 1 :]
@@ -159,7 +159,7 @@ class Batch:
 
 @define(eq=False)
 class Batches:
-    """All batches of a manager, by the numbers in them: they grow, and do not overlap."""
+    """All batches of a manager by their numbers, which ascend and do not overlap."""
 
     _all: list[Batch] = field(factory=list)
     _spent: int = 0
@@ -176,7 +176,7 @@ class Batches:
         retries: int,
         deadline: float | None,
     ) -> list[Batch]:
-        """Add jobs behind all others; returns the batches that were made for them."""
+        """Add jobs behind all others; return the batches that were made for them."""
         batch = self._all[-1] if self._all else None
         place, made = 0, []
         while place < len(ids):
@@ -191,17 +191,17 @@ class Batches:
         return made
 
     def find(self, id: int) -> JobRecord | None:
-        """The record of a job, which stays; None when it was granted, or has ended."""
+        """Return the record of a job, which stays; None when it was granted, or has ended."""
         batch = self.at(id)
         return None if batch is None else batch.find(id)
 
     def at(self, id: int) -> Batch | None:
-        """The batch where a job stands if it was never granted and has not ended."""
+        """Return the batch of a job that was never granted and has not ended."""
         place = bisect_right(self._all, id, key=_FIRST)
         return self._all[place - 1] if place else None
 
     def spent(self) -> None:
-        """A batch ran empty: it is cleared out with others, once for as many as there are."""
+        """Count a batch that ran empty; empty batches are removed together, at O(1) each."""
         self._spent += 1
         if self._spent > len(self._all) // 2 + _SPENT:
             self._all = [batch for batch in self._all if batch.ids]
@@ -226,20 +226,20 @@ class PriorityLevel:
 class Queue:
     """Jobs of one kind, highest priority first, then oldest first (WMP-6.13).
 
-    A job that came back and ended while it waited stays in its line until it surfaces, and so
-    does a batch all of whose jobs ended; ``waiting`` does not count them.
+    A job that came back and then ended while it waited stays in its line until it surfaces. So does
+    a batch whose jobs have all ended. ``waiting`` does not count them.
     """
 
     kind: Kind
     batches: Batches
-    """Those of all queues."""
+    """The batches of all queues."""
     waiting: int = 0
     woken: int = 0
-    """Jobs asked for by WAKEs that were not answered yet."""
+    """Jobs asked for by WAKEs that are not answered yet."""
     factor: int = 1
-    """How many times the waiting jobs may be asked for (WMP-3.5)."""
+    """Number of times that the waiting jobs may be asked for (WMP-3.5)."""
     dead: int = 0
-    """Jobs and batches that ended while they waited, and still stand in a line."""
+    """Jobs and batches that ended while they waited, and are still in a line."""
     needs: dict[str, int] = field(init=False)
     _lines: dict[int, PriorityLevel] = field(factory=dict)
     _order: list[int] = field(factory=list)
@@ -268,10 +268,10 @@ class Queue:
         self.waiting += 1
 
     def count_out(self, job: JobRecord) -> None:
-        """A job ended while it waited; its place is cleared when it surfaces, or with others."""
+        """Count a job that ended while it waited; its place is cleared later."""
         self.waiting -= 1
         batch = None if job.attempt else self.batches.at(job.id)
-        if batch is not None:  # it was never granted
+        if batch is not None:  # the job was never granted
             batch.remove(job.id)
             if batch.ids:
                 return
@@ -282,7 +282,7 @@ class Queue:
             self._clear()
 
     def has_for(self, worker: tuple[bytes, int, int]) -> bool:
-        """Whether anything waits that the worker did not refuse; looks at a few jobs at most."""
+        """Return whether a job waits that the worker did not refuse; checks a few jobs at most."""
         return self.waiting > FEW or any(
             any(batch.ids for batch in line.new)
             or any(j.state is JobState.QUEUED and not j.passes_over(*worker) for j in line.back)
@@ -290,7 +290,7 @@ class Queue:
         )
 
     def head(self) -> tuple[int, int] | None:
-        """(negated priority, job id) of the next job, for choosing between queues."""
+        """Return (negated priority, job id) of the next job, for choosing between queues."""
         for negated, line in self._live_lines():
             id = line.back[0].id if line.back else line.new[0].ids[0]
             return negated, id
@@ -302,7 +302,7 @@ class Queue:
         Jobs that ``worker`` (identity, session, READY) refused stay, in their order.
 
         Returns:
-            The jobs, and how many they are.
+            The jobs and their number.
         """
         parts: list[Part] = []
         taken = 0
@@ -350,14 +350,14 @@ class Queue:
         return line
 
     def _clear(self) -> None:
-        """Take out what ended: once for as many as there are, so O(1) each."""
+        """Remove all ended jobs at once, so O(1) each."""
         for line in self._lines.values():
             line.back = deque(job for job in line.back if job.state is JobState.QUEUED)
             line.new = deque(batch for batch in line.new if batch.ids)
         self.dead = 0
 
     def _live_lines(self) -> Iterator[tuple[int, PriorityLevel]]:
-        """The lines whose first job waits, by negated priority; clears the others."""
+        """Return the lines whose first job waits, by negated priority; clear the others."""
         for negated in tuple(self._order):
             line = self._lines[-negated]
             back, new = line.back, line.new
@@ -376,7 +376,7 @@ class Queue:
 
 @define(eq=False)
 class Queues:
-    """All queues of a manager. A queue without jobs and open WAKEs is forgotten."""
+    """All queues of a manager. A queue without jobs and open WAKEs is removed."""
 
     batches: Batches = field(factory=Batches)
     _by_kind: dict[Kind, Queue] = field(factory=dict)
@@ -387,11 +387,11 @@ class Queues:
 
     @property
     def waiting(self) -> int:
-        """Jobs that wait, of all kinds."""
+        """Return the number of waiting jobs of all kinds."""
         return sum(queue.waiting for queue in self._by_kind.values())
 
     def get(self, kind: Kind) -> Queue:
-        """The queue of ``kind``, made when there is none."""
+        """Return the queue of ``kind``; make it if there is none."""
         queue = self._by_kind.get(kind)
         if queue is None:
             queue = self._by_kind[kind] = Queue(kind, self.batches)
@@ -399,11 +399,11 @@ class Queues:
         return queue
 
     def find(self, kind: Kind) -> Queue | None:
-        """The queue of ``kind`` when there is one."""
+        """Return the queue of ``kind``, None if there is none."""
         return self._by_kind.get(kind)
 
     def for_roles(self, roles: Iterable[str]) -> list[Queue]:
-        """Queues with waiting jobs of these roles."""
+        """Return the queues with waiting jobs of these roles."""
         found = []
         for role in roles:
             for queue in self._by_role.get(role, {}).values():
@@ -412,7 +412,7 @@ class Queues:
         return found
 
     def tidy(self, queue: Queue) -> None:
-        """Forget ``queue`` when nothing waits in it."""
+        """Remove ``queue`` when it has no jobs and no open WAKEs."""
         if not queue.waiting and not queue.woken and self._by_kind.get(queue.kind) is queue:
             del self._by_kind[queue.kind]
             kinds = self._by_role[queue.kind.role]

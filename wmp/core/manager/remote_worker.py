@@ -1,7 +1,7 @@
-"""The memory of a manager about one worker: route, READY, open GIVEs, leases, numbering.
+"""A manager's memory of one worker: route, READY, open GIVEs, leases, numbering.
 
-Kept per identity (WMP-1.8), for one epoch and one session. The route is that of the newest
-message.
+The memory is kept for an identity (WMP-1.8), in one epoch and one session. The route is that of the
+newest message.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ __all__ = ["Give", "ManagerOutbound", "RemoteWorker", "capacity", "fits"]
 
 
 def fits(needs: Mapping[str, int], room: Mapping[str, int]) -> bool:
-    """Whether ``room`` has all that ``needs`` names."""
+    """Return whether ``room`` has all that ``needs`` names."""
     for name, amount in needs.items():  # noqa: SIM110 - a generator costs more than the rest
         if room.get(name, 0) < amount:
             return False
@@ -30,24 +30,24 @@ def fits(needs: Mapping[str, int], room: Mapping[str, int]) -> bool:
 
 
 def capacity(needs: Mapping[str, int], room: Mapping[str, int]) -> int:
-    """How many times ``room`` has all that ``needs`` names; 1 where it names nothing."""
+    """Return how many times ``room`` contains ``needs``; 1 if ``needs`` is empty."""
     return min((room.get(name, 0) // n for name, n in needs.items() if n), default=1)
 
 
 @define(eq=False)
 class Give:
-    """A GIVE that is open: the worker holds resources for us until we answer."""
+    """An open GIVE: the worker keeps resources locked until the manager answers."""
 
     worker: RemoteWorker
     lock: int
     want: int
-    """How many jobs may still come."""
+    """Number of jobs that may still come."""
     window: int
-    """How many of them would wait at the worker."""
+    """Part of them that would wait at the worker."""
     roles: tuple[str, ...]
     needs: Mapping[str, int]
     until: float
-    """When it must be answered; not in the future for one without ``hold``."""
+    """When the GIVE must be answered; not in the future for a GIVE without ``hold``."""
 
 
 @define(eq=False)
@@ -62,12 +62,12 @@ class RemoteWorker:
     link: Link | None = None
     """None while no route is known."""
     path: Path = ()
-    """The ``to`` that reaches it."""
+    """The ``to`` that reaches the worker."""
     label: str = ""
     ready: int = 0
-    """Number of the READY remembered; 0 for none."""
+    """Number of the remembered READY; 0 for none."""
     room_reports: int = 0
-    """How often the worker reported its room by READY or GIVE, or confirmed it by PING."""
+    """Number of the worker's reports of capacity: READYs, GIVEs, and PINGs that confirm them."""
     credit: int = 0
     window: int = 0
     roles: tuple[str, ...] = ()
@@ -77,28 +77,28 @@ class RemoteWorker:
     gives: dict[int, Give] = field(factory=dict)
     last_lock: int = 0
     leases: dict[int, JobRecord] = field(factory=dict)
-    """Jobs that it holds and that have records."""
+    """Jobs of the worker that have records."""
     grants: dict[int, Grant] = field(factory=dict)
-    """Those that have none, by the first number of each grant."""
+    """Grants of the worker by their first number; their jobs have no records."""
     granted: int = 0
-    """How many those are."""
+    """Number of the jobs in these grants."""
     held: dict[Kind, int] = field(factory=dict)
-    """How many jobs of each kind it holds, with and without records; none is 0."""
+    """Number of jobs of each kind at the worker, with and without records; no entry is 0."""
     woken: dict[Kind, int] = field(factory=dict)
-    """Jobs asked for by WAKEs that were not answered yet, by kind."""
+    """Jobs asked for by WAKEs that are not answered yet, by kind."""
     served: int = 0
-    """When it was last woken or given jobs, as a count of such events; 0 for never."""
+    """When the worker was last woken or granted jobs, as a count of such events; 0 for never."""
     done: int = 0
     offer_cache: Offer | None = None
     """The offer for policies; None after a change of its content."""
 
     @property
     def name(self) -> str:
-        """The worker for people: its label, or its identity in hex."""
+        """Return the worker's name for people: its label, or its identity in hex."""
         return printable(self.label) or self.identity.hex()
 
     def offer(self) -> Offer:
-        """The worker as a policy is shown it."""
+        """Return the offer that policies see."""
         offer = self.offer_cache
         if offer is None:
             self.offer_cache = offer = self.fresh_offer()
@@ -124,7 +124,7 @@ class RemoteWorker:
         )
 
     def gives_for(self, queue: Queue) -> list[Give]:
-        """Its open GIVEs that jobs of ``queue`` fit, oldest first."""
+        """Return the open GIVEs that jobs of ``queue`` fit, oldest first."""
         return [
             give
             for give in self.gives.values()
@@ -133,7 +133,7 @@ class RemoteWorker:
 
     @property
     def leased(self) -> int:
-        """Jobs it holds of this manager."""
+        """Return the number of this manager's jobs that the worker holds."""
         return len(self.leases) + self.granted
 
     def hold(self, kind: Kind, count: int) -> None:
@@ -147,7 +147,7 @@ class RemoteWorker:
 
     @property
     def mark(self) -> tuple[bytes, int, int]:
-        """The mark that a refused job remembers: identity, session, reports (WMP-6.5)."""
+        """Return the mark that a refused job remembers: identity, session, reports (WMP-6.5)."""
         return self.identity, self.stream.session, self.room_reports
 
 

@@ -1,8 +1,8 @@
-"""Jobs that come back from a worker without a result: which are queued again, and which end.
+"""Jobs that come back from a worker without a result: they are queued again, or end.
 
-A lease that is lost costs a job one retry if the job may have started (WMP-6.4, 6.15, 6.17). A
-refused job and a job that was handed back cost none (WMP-6.5, 6.11). Jobs that are queued again
-stand before the others of their priority, in their old order (WMP-6.13).
+A lost lease costs a job one retry if the job may have started (WMP-6.4, 6.15, 6.17). A refused job
+and a job that was handed back cost none (WMP-6.5, 6.11). Jobs that are queued again stand before
+the others of their priority, in their old order (WMP-6.13).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ __all__ = ["Requeue"]
 
 @define(eq=False)
 class Requeue:
-    """Queues jobs again whose lease is over."""
+    """Queues jobs again when their lease is over without a result."""
 
     outbound: ManagerOutbound
     leases: Leases
@@ -43,7 +43,7 @@ class Requeue:
             peer = worker.identity, worker.epoch
             self.outbound.actions.append(Note(cause, peer, ids=ids, attempts=attempts))
         changed: list[Queue] = []
-        for job in reversed(jobs):  # each goes to the front, so the oldest must come last
+        for job in reversed(jobs):  # each job goes to the front, so the oldest must come last
             self.leases.release(worker, job)
             changed += self._lose(worker, job, cause, cause)
         return changed
@@ -70,7 +70,7 @@ class Requeue:
         return changed
 
     def _lose(self, worker: RemoteWorker, job: JobRecord, text: str, cause: str) -> list[Queue]:
-        """Void one lease (WMP-6.4, 6.15, 6.17); returns the queue in which the job waits, if any.
+        """Void one lease (WMP-6.4, 6.15, 6.17); return the queue in which the job waits, if any.
 
         Args:
             text: Cause for the submitter, if the job ends.
@@ -87,7 +87,7 @@ class Requeue:
         return queues
 
     def _step(self, job: JobRecord, what: JobInput, cause: str) -> list[Queue]:
-        """Step a job whose lease is over; returns the queue in which the job waits, if any."""
+        """Step a job whose lease is over; return the queue in which the job waits, if any."""
         job.step(what)
         if job.state is not JobState.QUEUED:
             return []

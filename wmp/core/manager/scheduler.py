@@ -1,8 +1,8 @@
-"""The scheduler: offers waiting jobs to workers, and answers what workers ask for.
+"""The scheduler: offers waiting jobs to workers, and answers their requests.
 
-Spec §3 to §5. :mod:`wmp.core.manager.worker_selection` chooses which workers are woken and whose
-open GIVEs are served. :mod:`wmp.core.manager.leases` holds the jobs that were granted, and
-:mod:`wmp.core.manager.requeue` takes back the jobs that come back. Routes, numbering and liveness
+Spec §3 to §5. :mod:`wmp.core.manager.worker_selection` chooses the workers that are woken and the
+open GIVEs that are served. :mod:`wmp.core.manager.leases` holds the granted jobs, and
+:mod:`wmp.core.manager.requeue` handles the jobs that come back. Routes, numbering and liveness
 belong to :mod:`wmp.core.manager.machine`, which owns one scheduler.
 """
 
@@ -29,20 +29,20 @@ from wmp.message import Columns, Command, Field, Limits, Link, Message
 __all__ = ["Scheduler"]
 
 _MOST_GIVES = 64
-"""GIVEs of one worker that are held at once; further ones are answered at once."""
+"""Limit of the held GIVEs of one worker; further GIVEs are answered at once."""
 _MOST_HOLD = 60.0
-"""Seconds that a GIVE is held at most, whatever it allows."""
+"""Limit of the seconds for which a GIVE is held, whatever its ``hold``."""
 _MOST_KEPT = 4096
-"""Unacknowledged messages to one worker, above which its GIVEs are dropped."""
-_MAX_FACTOR = 1 << 20  # beyond any number of workers; keeps the doubling bounded
+"""Limit of the unacknowledged messages to one worker; above it the worker's GIVEs are dropped."""
+_MAX_FACTOR = 1 << 20  # more than any number of workers; bounds the doubling
 
 
 @define(eq=False)
 class Scheduler:
     """The job side of a manager.
 
-    Invariant: a job stands in ``leases`` from its first grant until it ended. While it is queued
-    it stands in its queue and has no holder; while leased it has exactly one.
+    Invariant: a job is in ``leases`` from its first grant until it ended. While it is queued it is
+    in its queue and has no holder; while leased it has exactly one.
     """
 
     settings: ManagerSettings
@@ -76,7 +76,7 @@ class Scheduler:
         self.offer(queue, now)
 
     def cancel(self, ids: Iterable[int], now: float) -> None:
-        """End jobs that wait; send CANCEL for those that are leased (WMP-6.10, 6.12)."""
+        """End jobs that wait; send CANCEL for leased jobs (WMP-6.10, 6.12)."""
         leased: dict[bytes, list[JobRecord]] = {}
         for id in ids:
             job = self.find(id)
@@ -94,7 +94,7 @@ class Scheduler:
             self._send_cancel(self.leases.workers[holder], jobs, now)
 
     def expire(self, id: int, now: float) -> None:
-        """A job's deadline passed (WMP-6.8)."""
+        """End a job whose deadline passed (WMP-6.8)."""
         job = self.find(id)
         if job is None:
             return
@@ -113,22 +113,22 @@ class Scheduler:
     # -- the jobs that have not ended
 
     def find(self, id: int) -> JobRecord | None:
-        """The record of a job; one that was never granted has it made for the occasion."""
+        """Return the record of a job; make a record for a job that was never granted."""
         return self.leases.record(id) or self.queues.batches.find(id)
 
     @property
     def empty(self) -> bool:
-        """Whether all jobs ended."""
+        """Return whether all jobs have ended."""
         return not self.leases and not self.queues.waiting
 
     # -- from workers
 
     def ready(self, worker: RemoteWorker, link: Link, message: Message, now: float) -> None:
-        """Remember a worker's newest READY, and offer what waits (spec §3)."""
+        """Remember a worker's newest READY, and offer waiting jobs (spec §3)."""
         fields = message.fields
         number = fields[Field.READY]
         if number <= worker.ready:
-            self.outbound.drop("repeated READY", link, message)  # WMP-3.3: normal, not an error
+            self.outbound.drop("repeated READY", link, message)  # WMP-3.3: repeats are normal
             return
         self.selection.remove(worker)
         self.close_wakes(worker)
@@ -144,7 +144,7 @@ class Scheduler:
         if worker.credit:
             self.offer_to(worker, now)
         else:
-            # WMP-3.14: this worker cannot come, so others are woken at once.
+            # WMP-3.14: this worker takes no job, so others are woken at once.
             for queue in self.queues.for_roles(worker.roles):
                 self.offer(queue, now)
 
@@ -160,7 +160,7 @@ class Scheduler:
                 self.outbound.drop("repeated lock", message=message)
             return
         if len(worker.stream.kept) > _MOST_KEPT:
-            # The worker acknowledges nothing, and each further answer would be kept for it.
+            # The worker acknowledges no message, and each further answer would be kept for it.
             self.outbound.drop("too much unacknowledged", message=message)
             return
         worker.last_lock = lock
@@ -179,7 +179,7 @@ class Scheduler:
             until,
         )
         if not worker.ready and not worker.gives:
-            # Without a READY the GIVE is all that is known of the worker.
+            # Without a READY the GIVE is the only source for roles and resources.
             self.selection.remove(worker)
             worker.roles, worker.resources = give.roles, give.needs
         self.close_wakes(worker, give.roles)
@@ -196,12 +196,12 @@ class Scheduler:
             self._no(worker, lock, now)
 
     def close(self, give: Give, now: float) -> None:
-        """Answer what is left of an open GIVE with NO."""
+        """Answer the rest of an open GIVE with NO."""
         self._forget_give(give)
         self._no(give.worker, give.lock, now)
 
     def done(self, worker: RemoteWorker, columns: Columns, now: float) -> int:
-        """Take results in; returns how many named no current lease (WMP-6.2, 6.3)."""
+        """Accept results; return how many of them had no current lease (WMP-6.2, 6.3)."""
         stale, changed = 0, list[Queue]()
         if not self.leases.settle(worker, columns):
             stale, returned = self.leases.settle_each(worker, columns)
@@ -220,16 +220,16 @@ class Scheduler:
                 self.outbound.actions.append(Notify(id, fraction, text))
 
     def lose(self, worker: RemoteWorker, cause: str, now: float) -> None:
-        """Everything of ``worker`` is void: its offers and all its leases (WMP-6.4)."""
+        """Void the offers and all leases of ``worker`` (WMP-6.4)."""
         self.forget_offers(worker)
         self.lose_leases(worker, self.leases.of(worker), cause, now)
 
     def lose_leases(
         self, worker: RemoteWorker, jobs: Sequence[JobRecord], cause: str, now: float
     ) -> None:
-        """These leases of ``worker`` are void: others get the jobs (WMP-6.4)."""
+        """Void these leases of ``worker``, so that others get the jobs (WMP-6.4)."""
         changed = self.requeue.lose(worker, jobs, cause)
-        # The worker may be there still, and holds fewer jobs now.
+        # The worker may still be connected, and holds fewer jobs now.
         self._offer_all([*changed, *self._next_share(worker)], now)
 
     def lose_route(self, worker: RemoteWorker, now: float) -> None:
@@ -247,7 +247,7 @@ class Scheduler:
         self.close_wakes(worker)
 
     def close_wakes(self, worker: RemoteWorker, roles: Iterable[str] | None = None) -> None:
-        """Forget the WAKEs of a worker (for these roles): they are answered, or never will be."""
+        """Remove the WAKEs of a worker (for these roles): they are answered, or never will be."""
         for kind, count in tuple(worker.woken.items()):
             if roles is None or kind.role in roles:
                 del worker.woken[kind]
@@ -269,14 +269,14 @@ class Scheduler:
         for worker, share in wakes:
             self._wake(worker, queue, share, now)
         if queue.waiting and queue.woken:
-            # While no other worker can be woken there is little to look for.
+            # If no other worker can be woken, the search can be short.
             after = self.settings.wake_timeout * (1 if wakes else queue.factor)
             after = min(after, self.settings.expire)
             self.timers.arm(WakeTimer(queue.kind), now + after)
         self.queues.tidy(queue)
 
     def _serve(self, give: Give, queue: Queue, share: int, now: float) -> int:
-        """Fill an open GIVE with up to ``share`` jobs; returns how many went."""
+        """Fill an open GIVE with up to ``share`` jobs; return their number."""
         want, settings = give.want, self.settings
         left = min(share, want)
         while left > 0:
@@ -293,7 +293,7 @@ class Scheduler:
         return want - give.want
 
     def offer_to(self, worker: RemoteWorker, now: float) -> None:
-        """A worker reported room: offer it what waits (WMP-3.6)."""
+        """Offer waiting jobs to a worker that reported capacity (WMP-3.6)."""
         if worker.credit:
             self._offer_all(
                 (q for q in self._by_urgency(worker.roles) if fits(q.needs, worker.resources)), now
@@ -314,7 +314,7 @@ class Scheduler:
         return [queue for _, queue in queues]
 
     def _next_share(self, worker: RemoteWorker) -> Iterable[Queue]:
-        """The queues of which a worker with room may get more, now that it holds fewer jobs."""
+        """Yield the queues of which a worker may get more jobs, now that it holds fewer."""
         roles = set(worker.roles) if worker.credit else set()
         for give in worker.gives.values():
             roles.update(give.roles)
@@ -325,7 +325,7 @@ class Scheduler:
             self.offer(queue, now)
 
     def _fill(self, give: Give, *, held: bool) -> list[tuple[Queue, list[Part]]]:
-        """Bundles for a GIVE that has just come, most urgent kind first."""
+        """Yield bundles for a new GIVE, most urgent kind first."""
         filled: list[tuple[Queue, list[Part]]] = []
         settings = self.settings
         for queue in self._by_urgency(give.roles):
@@ -382,7 +382,7 @@ class Scheduler:
         self.outbound.push(worker, Command.NO, {Field.LOCK: lock}, None, now)
 
     def _send_cancel(self, worker: RemoteWorker, jobs: Sequence[JobRecord], now: float) -> None:
-        """CANCEL these jobs at the worker that holds them."""
+        """Send CANCEL for these jobs to the worker that holds them."""
         for start in range(0, len(jobs), Limits.JOBS):
             some = jobs[start : start + Limits.JOBS]
             columns = Columns([job.id for job in some], [job.attempt for job in some])

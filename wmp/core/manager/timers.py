@@ -1,4 +1,4 @@
-"""The timers of a manager: what may be due, one type each."""
+"""The timers of a manager: a type for each."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ __all__ = [
 
 
 DeadlineTimer: TypeAlias = int
-"""The time of the job with this number is over (WMP-6.8).
+"""The deadline of the job with this number passed (WMP-6.8).
 
-The number itself, because each job that has a deadline has such a timer.
+The timer is the number itself, because there is such a timer for each job with a deadline.
 """
 
 
@@ -40,7 +40,7 @@ class HoldTimer(NamedTuple):
 
 
 class WakeTimer(NamedTuple):
-    """Workers that were woken for jobs of this kind may have to be joined by others (WMP-3.5)."""
+    """No GIVE came for a WAKE of this kind in time, so other workers may be woken (WMP-3.5)."""
 
     kind: Kind
     what: Literal["wake"] = "wake"

@@ -1,8 +1,8 @@
-"""WorkerSelection: which workers are woken for jobs that wait, and whose open GIVEs are served.
+"""WorkerSelection: the workers that are woken for waiting jobs, and the open GIVEs that are served.
 
 Workers are grouped by profile: their roles and resources. A fleet has few profiles and many
-workers. The search for candidates takes time for the profiles and the wanted candidates, not
-for the waiting workers. A policy of the user orders the candidates.
+workers. The time of a search grows with the profiles and the wanted candidates, not with the
+waiting workers. A policy of the user orders the candidates.
 """
 
 from __future__ import annotations
@@ -21,20 +21,21 @@ __all__ = ["WorkerSelection", "spread"]
 
 
 def spread(count: int, rooms: Sequence[int]) -> list[int]:
-    """Share ``count`` jobs as evenly as the rooms allow; odd ones go to the earlier.
+    """Share ``count`` jobs as evenly as the rooms allow; earlier workers get the odd jobs.
 
     Returns:
-        A share for each room, none above it; their sum is ``count`` or all the room.
+        A share for each room, none above it. Their sum is ``count``, or the sum of the rooms if
+        that is less.
     """
     if len(rooms) == 1:
         return [min(count, rooms[0])]
     shares = [0] * len(rooms)
-    # The smallest rooms first: what they cannot take is then shared by those that can.
+    # The smallest rooms come first: larger rooms then share the rest.
     order = sorted(range(len(rooms)), key=rooms.__getitem__)
     for place, index in enumerate(order):
         even, odd = divmod(count, len(order) - place)
         if rooms[index] > even:
-            # So have all behind it. The policy says which comes first, not the room.
+            # All rooms behind it are large enough too. Among them the policy's order decides.
             for index in sorted(order[place:]):
                 shares[index] = even + (odd > 0)
                 odd -= 1
@@ -45,7 +46,7 @@ def spread(count: int, rooms: Sequence[int]) -> list[int]:
 
 
 _LEAST = 8
-"""Jobs that may always wait at a worker, within its window: fewer cost a message each."""
+"""Jobs that may always wait at a worker, within its window: fewer would cost a message each."""
 
 _PART = 4
 """Divisor: another message to a worker must bring this part of the jobs that wait there."""
@@ -53,10 +54,10 @@ _PART = 4
 _ALL = 1 << 62
 
 _SEEN = 8
-"""Offers that a policy which keeps their order sees at once for a single job."""
+"""Number of offers that a policy which keeps their order sees at once for a single job."""
 
 _Room = tuple[RemoteWorker, int, int]
-"""A worker, what would start there at once, and what it may be given in all."""
+"""A worker, the number of jobs that would start there at once, and the most that it may get."""
 
 _Line = dict[bytes, tuple[int, RemoteWorker]]
 """Identity to (place, worker), in the order of the places, which only grow."""
@@ -69,20 +70,21 @@ class _Profile:
     roles: frozenset[str]
     resources: dict[str, int]
     credited: _Line = field(factory=dict)
-    """Those with remembered credit."""
+    """Workers with remembered credit."""
     giving: _Line = field(factory=dict)
-    """Those with open GIVEs."""
+    """Workers with open GIVEs."""
     members: int = 0
-    """How many there are that can be reached, with or without room."""
+    """Number of workers that can be reached, with or without room."""
 
 
 @define(eq=False)
 class WorkerSelection:
     """All workers of a manager that have room.
 
-    Invariant: a worker stands in ``credited`` exactly when its credit is above 0, and in
-    ``giving`` exactly when it has an open GIVE. Being served puts it last in both. ``members`` of
-    a profile counts the workers that ``_profile_of`` leads to it; it is forgotten with the last.
+    Invariant: a worker is in ``credited`` exactly when its credit is above 0, and in ``giving``
+    exactly when it has an open GIVE. A worker that is served becomes the last in both. ``members``
+    of a profile counts the workers that ``_profile_of`` maps to it; a profile without workers is
+    removed.
     """
 
     policy: Policy
@@ -96,7 +98,7 @@ class WorkerSelection:
     _places: int = 0
 
     def update(self, worker: RemoteWorker) -> None:
-        """Index ``worker`` by its credit and GIVEs as they are now."""
+        """Index ``worker`` by its present credit and GIVEs."""
         worker.offer_cache = None
         profile = self._profile(worker)
         self._places += 1
@@ -107,7 +109,7 @@ class WorkerSelection:
                 line.pop(worker.identity, None)
 
     def remove(self, worker: RemoteWorker) -> None:
-        """Take ``worker`` out; called before its roles or resources change, and at its end."""
+        """Remove ``worker``; called before its roles or resources change, and at its end."""
         worker.offer_cache = None
         profile = self._profile_of.pop(worker.identity, None)
         if profile is not None:
@@ -130,7 +132,7 @@ class WorkerSelection:
                 line[worker.identity] = (self._places, worker)
 
     def to_wake(self, queue: Queue, count: int) -> list[tuple[RemoteWorker, int]]:
-        """The workers to wake for ``count`` jobs of ``queue``, each for how many (WMP-3.4)."""
+        """Return the workers to wake for ``count`` jobs, with a number for each (WMP-3.4)."""
         profiles = self._eligible(queue)
         credited = [profile.credited for profile in profiles if profile.credited]
         if not credited:
@@ -148,7 +150,7 @@ class WorkerSelection:
         )
 
     def to_serve(self, queue: Queue) -> list[tuple[RemoteWorker, int]]:
-        """The workers whose open GIVEs get jobs of ``queue``, each how many (WMP-5.3)."""
+        """Return the workers whose open GIVEs get jobs, with a number for each (WMP-5.3)."""
         profiles = self._eligible(queue)
         giving = [profile.giving for profile in profiles if profile.giving]
         if not giving:
@@ -165,10 +167,10 @@ class WorkerSelection:
         return self._share_out(queue, queue.waiting, rooms())
 
     def most(self, give: Give, queue: Queue, *, held: bool) -> int:
-        """How many of the jobs that wait a GIVE may take that has just come.
+        """Return how many of the waiting jobs a new GIVE may take.
 
         A GIVE that is not ``held`` is answered now: without jobs it costs a NO, and its WAKE was
-        in vain. The fair share may be small by now because other workers were quicker.
+        needless. The fair share may be small by now because other workers were quicker.
         """
         worker = give.worker
         fair = _fair(queue.waiting, self._eligible(queue))
@@ -202,8 +204,9 @@ class WorkerSelection:
     ) -> list[tuple[RemoteWorker, int]]:
         """Let the policy choose among some workers at a time until there is room for all jobs.
 
-        A policy that declines the first workers must not hide those behind them. A policy that
-        asks in order sees few: what a job costs must not grow with the workers that are idle.
+        A policy that declines the first workers must not hide the workers behind them. A policy
+        that asks in order sees few workers: the cost of a job must not grow with the number of idle
+        workers.
         """
         chosen: list[_Room] = []
         found = 0
@@ -217,7 +220,7 @@ class WorkerSelection:
         return _share(count, chosen)
 
     def _choose(self, queue: Queue, count: int, rooms: list[_Room]) -> list[_Room]:
-        """Ask the policy; never let a user's function take the manager down."""
+        """Ask the policy; an error of a user's function must not end the manager."""
         jobs = Jobs(queue.kind.role, queue.needs, count)
         known = {room[0].identity: room for room in rooms}
         offers = tuple([worker.offer() for worker, _, _ in rooms])
@@ -231,22 +234,23 @@ class WorkerSelection:
 
 
 def _fair(waiting: int, profiles: Sequence[_Profile]) -> int:
-    """How many jobs of a kind one may hold while ``waiting`` wait, unless they start at once.
+    """Return how many jobs of a kind a worker may hold while ``waiting`` wait, beyond those that
+    start.
 
-    A worker of quick jobs has a large window; were it filled with all there is, others would
-    stand idle beside it. A share among all that could do them leaves each of them something,
-    and shrinks as the end comes near. A worker without others shares with none.
+    A worker of quick jobs has a large window. If all jobs went there, other workers would be idle.
+    So each worker may hold a share, which shrinks with the number of waiting jobs. A worker without
+    others needs no share.
     """
     workers = sum([profile.members for profile in profiles])
     return max(_LEAST, -(-waiting // workers)) if workers > 1 else _ALL
 
 
 def _worth(worker: RemoteWorker, queue: Queue, spare: int, room: int, fair: int) -> int:
-    """How many jobs to give to a worker that has ``room``, of which ``spare`` start at once.
+    """Return how many jobs to send to a worker with ``room``, of which ``spare`` start at once.
 
-    A few more jobs for a worker at which many wait would wait there instead of here, at the price
-    of a message. They go once they are many, or once fewer wait there. Only jobs of the same kind
-    count: beside a stream of other jobs these would wait for ever.
+    If many jobs wait at a worker, a few more jobs would wait there instead of here, at the price of
+    a message. So they are sent when they are many, or when fewer jobs wait there. Only jobs of the
+    same kind count: beside a stream of other jobs these would wait for ever.
     """
     held = worker.held.get(queue.kind, 0)
     most = min(room, fair - held)
@@ -258,7 +262,7 @@ def _worth(worker: RemoteWorker, queue: Queue, spare: int, room: int, fair: int)
 
 
 def _oldest(lines: Sequence[_Line]) -> Iterator[RemoteWorker]:
-    """Workers, oldest offer first."""
+    """Yield workers, oldest offer first."""
     places: Iterable[tuple[int, RemoteWorker]]
     if len(lines) == 1:
         places = lines[0].values()
@@ -269,7 +273,7 @@ def _oldest(lines: Sequence[_Line]) -> Iterator[RemoteWorker]:
 
 
 def _share(count: int, rooms: Sequence[_Room]) -> list[tuple[RemoteWorker, int]]:
-    """Spread jobs over workers: first what would start at once, then up to a further bound."""
+    """Spread jobs over workers: first the jobs that would start at once, then the others."""
     shares = spread(count, [spare for _, spare, _ in rooms])
     left = [max(0, most - share) for (_, _, most), share in zip(rooms, shares, strict=True)]
     rest = spread(count - sum(shares), left)

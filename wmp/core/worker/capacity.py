@@ -1,12 +1,12 @@
-"""How a worker hands out what is free: the answer to pending WAKEs, held GIVEs, READY.
+"""Distributes a worker's free resources: answers to pending WAKEs, held GIVEs, READY.
 
-Theory of operation. Everything that changes what is free (a TAKE, a NO, results, time) ends in
-one call of ``settle``, which hands out what is free in a fixed order:
+Theory of operation. Every event that changes the free resources (a TAKE, a NO, results, time) ends
+in one call of ``settle``, which distributes them in a fixed order:
 
 1. GIVEs for pending WAKEs, the manager served least recently first (WMP-3.10);
 2. READY of credit 0 to a manager whose WAKE cannot be served now (WMP-3.9);
-3. what is left: a held GIVE when there is one manager (spec §5), else READY to managers that
-   are believed to remember less credit than there is.
+3. the rest: a held GIVE when there is one manager (spec §5), else READY to managers that seem to
+remember less credit than there is.
 
 A call of ``settle`` without a change before it sends nothing.
 """
@@ -32,7 +32,7 @@ __all__ = ["Capacity"]
 
 @define(eq=False)
 class Capacity:
-    """Hands out the free resources of one worker; reads its jobs and changes none of them."""
+    """Distributes the free resources of one worker; reads its jobs and changes none of them."""
 
     outbound: WorkerOutbound
     executions: Executions
@@ -40,29 +40,29 @@ class Capacity:
     credit: Credit
     _servings: int = 0
     _arrivals: int = 0
-    # Left by the event at hand; ``settle`` answers it.
+    # Set by the event at hand; ``settle`` answers it.
     _woke: RemoteManager | None = None
     """The manager whose WAKE came."""
     _took: RemoteManager | None = None
     """The manager whose TAKE came."""
 
-    # -- what happened
+    # -- events
 
     def woken(self, manager: RemoteManager, link: int, message: Message, now: float) -> None:
-        """A WAKE came; ``settle`` answers it (WMP-3.8, 3.9)."""
+        """Record a WAKE; ``settle`` answers it (WMP-3.8, 3.9)."""
         fields, settings = message.fields, self.outbound.settings
         role, needs, count = fields[Field.ROLE], needs_of(fields[Field.NEEDS]), fields[Field.COUNT]
         self.credit.woken(manager, count)
         self._woke = manager
         if role not in settings.roles or not self.executions.resources.capacity(needs):
-            # Such jobs would wait for ever. An older WAKE, which can be served, stays.
+            # Jobs with these needs would wait for ever. An older WAKE, which can be served, stays.
             detail = f"this worker can never run jobs of role {role!r} with needs {dict(needs)}"
             self.outbound.drop("wake in vain", link, message, detail)
             return
         if self.executions.draining:
             return
         if not within(needs, self.executions.usual):
-            # Held GIVEs lock what such jobs need and never bring them.
+            # Held GIVEs lock the resources for such jobs and never bring them.
             manager.hold_after = now + max(HOLD_PAUSE, settings.hold)
         self._arrivals += 1
         manager.wake = PendingWake(role, needs, count, self._arrivals)
@@ -79,22 +79,22 @@ class Capacity:
         kept = self.locks.take(manager, lock, count, more=more)
         if kept >= count:
             return count
-        # Jobs may come for which a lock kept a place, although the window has shrunk since.
+        # The lock keeps its promised places, even if the window has shrunk since.
         return max(kept, self.credit.of(needs, self.executions.resources))
 
     def stall(self, manager: RemoteManager, now: float) -> None:
-        """Waiting jobs are handed back to this manager: take back what promises a place."""
+        """Withdraw places promised to this manager: it gets jobs back that waited too long."""
         self.locks.withdraw(manager, now)
         if self.outbound.links.reachable(manager):
             self.credit.report(0, now, managers=[manager])
 
-    # -- the answer to all of it
+    # -- the distribution
 
     def settle(self, spare: Resources, now: float) -> None:
-        """Hand out what is free.
+        """Distribute the free resources.
 
         Args:
-            spare: Resources that are free beside the needs of jobs that wait; used up here.
+            spare: Resources that are free beside the needs of waiting jobs; used up here.
             now: Seconds.
         """
         credit, woke, took, usual = self.credit, self._woke, self._took, self.executions.usual
@@ -124,7 +124,7 @@ class Capacity:
         self._woke = self._took = None
 
     def _serve_wakes(self, spare: Resources, now: float) -> list[RemoteManager]:
-        """GIVEs for pending WAKEs, least recently served manager first (WMP-3.10).
+        """Send GIVEs for pending WAKEs, least recently served manager first (WMP-3.10).
 
         Returns:
             The managers that were served.
@@ -142,12 +142,13 @@ class Capacity:
             assert wake is not None
             jobs = credit.of(wake.needs, spare)
             if jobs <= 0:
-                # It waits for more than is free at once: managers after it must not use that up.
+                # This manager waits for more than is free at once: managers after it must not use
+                # that up.
                 spare.set_aside(wake.needs)
                 continue
             if jobs < bundle and not spare.fits(wake.needs):
-                # Places in the window come free one by one. Given out as they come, to one
-                # manager after the other, each job would have messages of its own.
+                # Places in the window come free one by one. If each place went to another manager
+                # at once, each job would have messages of its own.
                 continue
             share = max(bundle, -(-jobs // (len(pending) - place)))
             manager.wake = None
@@ -158,7 +159,7 @@ class Capacity:
         return served
 
     def _answer_woke(self, woke: RemoteManager, now: float) -> None:
-        """The WAKE that came cannot be served now: READY of 0, held GIVEs in its way go."""
+        """Answer a WAKE that cannot be served now: send READY of 0, and withdraw held GIVEs."""
         wake = woke.wake
         if wake is not None:
             for manager in self.outbound.links.managers.values():
@@ -168,7 +169,7 @@ class Capacity:
         self.credit.report(0, now, managers=[woke])
 
     def _sole(self, now: float) -> RemoteManager | None:
-        """The manager that gets held GIVEs, if the rules allow any (WMP-5.1, 5.2)."""
+        """Return the manager that gets held GIVEs, if the rules allow any (WMP-5.1, 5.2)."""
         outbound = self.outbound
         managers = outbound.links.managers
         if len(managers) != 1 or not outbound.settings.hold > 0:
@@ -181,12 +182,12 @@ class Capacity:
         return manager if outbound.links.reachable(manager) else None
 
     def _worth_holding(self, jobs: int, covered: int, *, took: bool) -> bool:
-        """Whether a held GIVE of ``jobs`` is worth its message.
+        """Return whether a held GIVE of ``jobs`` is worth its message.
 
         Args:
-            jobs: How many jobs may come.
+            jobs: Number of jobs that may come.
             covered: Jobs that may come already under held GIVEs.
-            took: Whether a TAKE of the manager is handled.
+            took: Whether the present event is a TAKE of the manager.
         """
         executions = self.executions
         whole = executions.places + executions.window

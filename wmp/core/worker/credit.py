@@ -1,7 +1,7 @@
-"""A worker's credit: how many jobs may come, and how READY reports it (spec §3).
+"""A worker's credit: the number of jobs that may come, and its reports by READY (spec §3).
 
-READYs are numbered in one sequence for all managers and repeated with a backoff. The
-credit that a manager is believed to remember stands in ``RemoteManager.announced``.
+READYs are numbered in one sequence for all managers and repeated with a backoff.
+``RemoteManager.announced`` is the credit that a manager should remember.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from wmp.message import Command, Field, Message
 __all__ = ["Credit"]
 
 _REPEAT: Final = ReadyTimer()
-"""The one timer for repeating READY."""
+"""The only timer for repeating READY."""
 
 
 @define(eq=False)
@@ -35,40 +35,40 @@ class Credit:
     number: int = 0
     """Number of the newest READY (WMP-3.2)."""
     used: bool = False
-    """WAKE or TAKE came since READY was sent or repeated last."""
+    """Whether a WAKE or TAKE came since READY was last sent or repeated."""
     _repeatable: bool = False
-    """The newest READY was for everybody and no WAKE came since: it may be sent again."""
+    """Whether the newest READY was for all managers and no WAKE came since: it may be repeated."""
     _content: tuple[int, int] = (0, 0)
     """(credit, window) of the newest READY."""
     _broadcast: tuple[int, int] = (0, 0)
     """(number, credit) of the newest READY without ``to``."""
     _backoff: float = BACKOFF
-    # Left by the event at hand, to be answered at the end of the step.
+    # Set by the event at hand; the end of the step answers it.
     _greeted: dict[bytes, None] = field(factory=dict)
-    """Managers that wait for a READY whatever they remember."""
+    """Managers that wait for a READY, whatever they remember."""
     _doubted: bytes | None = None
-    """The manager whose PONG was compared: what it remembers is known."""
+    """The manager whose PONG was compared: its memory is known."""
     _connected: LinkState | None = None
-    """The link that was made."""
+    """The link that was connected."""
     _due: bool = False
     """Whether the timer for repeating READY rang."""
 
-    # -- how many jobs may come
+    # -- the number of jobs that may come
 
     @property
     def closed(self) -> bool:
-        """No job may come: the worker ends, or keeps too many results (WMP-7.9)."""
+        """Return whether no job may come: the worker ends, or keeps too many results (WMP-7.9)."""
         outbound = self.outbound
         return self.executions.draining or outbound.kept_bytes >= outbound.settings.unacked_bytes
 
     @property
     def window_left(self) -> int:
-        """How many jobs may still come to wait without resources."""
+        """Return how many jobs may still come to wait without resources."""
         executions = self.executions
         return max(0, executions.window - executions.parked - self.locks.windowed)
 
     def of(self, needs: Needs, spare: Resources) -> int:
-        """How many more jobs of ``needs`` may come when ``spare`` is free."""
+        """Return how many more jobs of ``needs`` may come when ``spare`` is free."""
         if self.closed:
             return 0
         fits = spare.fits(needs)
@@ -77,61 +77,61 @@ class Credit:
         return fits + self.window_left
 
     def _windowed_of(self, credit: int) -> int:
-        """How many of ``credit`` jobs would wait without resources."""
+        """Return how many of ``credit`` jobs would wait without resources."""
         return min(credit, self.window_left + self.locks.windowed)
 
-    # -- what happened
+    # -- events
 
     def met(self, manager: RemoteManager, *, again: bool) -> None:
-        """A manager shows up; ``again``: it was known in its older epoch."""
+        """Record a new manager; ``again``: it was known in its older epoch."""
         if again:
             self.greet(manager)
         else:  # it has received every READY without ``to``
             manager.ready, manager.announced = self._broadcast
 
     def greet(self, manager: RemoteManager) -> None:
-        """The manager may wait for a word of this worker: send READY at the end of the step."""
+        """Send READY at the end of the step, because the manager may wait for a message."""
         self._greeted[manager.identity] = None
 
     def connected(self, link: LinkState) -> None:
-        """A link is there (again): send READY on it (WMP-3.1)."""
+        """Send READY on a link that was connected, perhaps again (WMP-3.1)."""
         self._connected = link
 
     def woken(self, manager: RemoteManager, count: int) -> None:
-        """WAKE uses up credit that was announced (WMP-3.5)."""
+        """Count a WAKE, which uses up announced credit (WMP-3.5)."""
         manager.announced = max(0, manager.announced - count)
         self.used = True
         self._repeatable = False
 
     def compare(self, manager: RemoteManager, message: Message) -> None:
-        """PONG reports the READY that the manager remembers; the end of the step repairs the
-        difference (WMP-3.13)."""
+        """Compare the READY in a PONG; the end of the step repairs a difference (WMP-3.13)."""
         self._doubted = manager.identity
         remembered = message.fields.get(Field.READY)
         if remembered is None or remembered < manager.ready:
             manager.announced = 0
-            # A manager that remembers nothing may stay so while no job may come.
+            # A manager that remembers no READY needs none while no job may come.
             locked = self.locks.of(manager.identity)
             if remembered is not None and not locked and manager.wake is None:
                 self.greet(manager)
             return
         credit = message.fields.get(Field.CREDIT, 0)
-        # Less than announced, by more than the WAKEs that came: a WAKE was lost, and until a new
-        # READY the manager waits for its answer, whatever credit it remembers (WMP-3.5).
+        # The manager remembers less than announced, by more than the WAKEs that came. So a WAKE was
+        # lost, and the manager waits for its answer until a new READY, whatever credit it remembers
+        # (WMP-3.5).
         lost = remembered == manager.ready and credit < manager.announced
-        # That stands until READY is sent, for which there may be no credit yet.
+        # This must hold until READY is sent, for which there may be no credit yet.
         known = manager.announced if remembered == manager.ready else credit
         manager.ready = remembered
         manager.announced = 0 if lost else min(known, credit)
 
     def repeat_due(self) -> None:
-        """The timer for repeating READY rang (WMP-3.12)."""
+        """Repeat READY at the end of the step: its timer rang (WMP-3.12)."""
         self._due = True
 
     # -- READY, at the end of a step
 
     def greet_link(self, credit: int, now: float) -> bool:
-        """READY and discovery on a link that was made; whether READY was sent."""
+        """Send READY and discovery on a link that was connected; return whether READY was sent."""
         link = self._connected
         if link is None:
             return False
@@ -140,10 +140,10 @@ class Credit:
         return True
 
     def announce_beside_hold(self, manager: RemoteManager, credit: int, now: float) -> bool:
-        """READY to the manager that gets held GIVEs; whether READY was sent.
+        """Send READY to the manager that gets held GIVEs; return whether READY was sent.
 
         Jobs that need more than a held GIVE offers still come by WAKE, for which the manager must
-        remember some credit. Not at each step: such WAKEs are mostly in vain.
+        remember some credit. This is not done at each step, since such WAKEs are mostly needless.
         """
         if manager.identity not in self._greeted:
             poor = manager.announced == 0 and credit > 0
@@ -155,7 +155,7 @@ class Credit:
     def announce(
         self, credit: int, now: float, *, took: RemoteManager | None, holding: bool
     ) -> bool:
-        """READY to managers that remember less than there is (WMP-3.11, 3.13).
+        """Send READY to managers that remember less credit than there is (WMP-3.11, 3.13).
 
         Args:
             credit: Jobs that may come.
@@ -189,7 +189,7 @@ class Credit:
     def _lacks(
         self, manager: RemoteManager, credit: int, whole: int, took: bool, holding: bool
     ) -> bool:
-        """Whether the manager should get a READY of ``credit``."""
+        """Return whether the manager should get a READY of ``credit``."""
         growth = credit - manager.announced
         if growth > 0 and self._doubted == manager.identity:
             return not self.locks.of(manager.identity) and manager.wake is None
@@ -202,7 +202,7 @@ class Credit:
         return growth > 0 and (4 * growth >= whole or not self.executions.parked)
 
     def end_step(self, credit: int, now: float, *, sent: bool) -> None:
-        """Repeat READY when that is due and nothing came (WMP-3.12).
+        """Repeat READY when it is due and no message came (WMP-3.12).
 
         Args:
             credit: Jobs that may come.
@@ -231,14 +231,14 @@ class Credit:
         managers: Sequence[RemoteManager] = (),
         same: bool = False,
     ) -> None:
-        """READY without ``to`` on ``links``, and to each of ``managers``.
+        """Send READY without ``to`` on ``links``, and to each of ``managers``.
 
         Args:
             credit: Jobs that may come.
             now: Seconds.
-            links: Where READY is for everybody.
+            links: Links on which READY is for all managers.
             managers: Receivers by name.
-            same: With the number of the newest READY if that had the same content (WMP-3.2).
+            same: Use the number of the newest READY if that had the same content (WMP-3.2).
         """
         settings = self.outbound.settings
         content = (credit, self._windowed_of(credit))
@@ -275,7 +275,7 @@ class Credit:
             self._set_timer(now)
 
     def _set_timer(self, now: float) -> None:
-        # The floor keeps the timer moving whatever the setting.
+        # A lower bound, so that the timer advances with any setting.
         settings = self.outbound.settings
         self._backoff = min(self._backoff, max(0.01, settings.ready_backoff_max))
         wait = self._backoff * jitter(settings.identity, self.number, settings.jitter)

@@ -13,15 +13,15 @@ class ExecutionState(IntEnum):
     """The life of a job at the worker. Integers, because they are hashed once a job."""
 
     ABSENT = 0
-    """Not held: never taken, or answered by DONE."""
+    """Not held: never accepted, or answered by DONE."""
     PARKED = 1
-    """Waits for resources, or for its lane."""
+    """The job waits for resources, or for its lane."""
     STARTED = 2
-    """Handed to a lane, where the job may still wait for those before it."""
+    """The job was handed to a lane, where it may still wait for the jobs before it."""
     RECALLING = 3
-    """Handed to a lane, and asked back in case the job has not begun."""
+    """The job was handed to a lane, and recalled in case it has not begun."""
     INTERRUPTED = 4
-    """Handed to a lane, and no result is wanted any more."""
+    """The job was handed to a lane, and its result is not wanted any more."""
 
 
 class ExecutionInput(IntEnum):
@@ -37,11 +37,11 @@ class ExecutionInput(IntEnum):
     UNSTARTED = 5
     """CANCEL with ``unstarted``."""
     EXPIRE = 6
-    """Its deadline passed."""
+    """The job's deadline passed."""
     HAND_BACK = 7
     """The worker ends."""
     FORGET = 8
-    """The session or the epoch of its manager is lost."""
+    """The session or the epoch of the job's manager is lost."""
 
 
 _S = ExecutionState
@@ -56,7 +56,7 @@ TRANSITIONS: Final[Mapping[tuple[ExecutionState, ExecutionInput], ExecutionState
     (_S.PARKED, _I.EXPIRE): _S.ABSENT,
     (_S.PARKED, _I.HAND_BACK): _S.ABSENT,
     (_S.PARKED, _I.FORGET): _S.ABSENT,
-    (_S.STARTED, _I.TAKE): _S.STARTED,  # what runs answers for the higher attempt too
+    (_S.STARTED, _I.TAKE): _S.STARTED,  # a running job answers for the higher attempt too
     (_S.STARTED, _I.FINISH): _S.ABSENT,
     (_S.STARTED, _I.RECALLED): _S.ABSENT,
     (_S.STARTED, _I.CANCEL): _S.INTERRUPTED,

@@ -1,7 +1,7 @@
 """The jobs of a worker from TAKE to DONE: held, run, cancelled, answered (spec §4.12 to §4.15, §6).
 
-Jobs stay in columns on the whole way. The answers of one ``handle`` call are collected and
-leave as one DONE for each manager, owner and codec.
+Jobs stay in columns all the way. The answers of one ``handle`` call are collected, and leave as one
+DONE for each manager, owner and codec.
 """
 
 from __future__ import annotations
@@ -38,12 +38,14 @@ __all__ = ["Executions"]
 _DONE_BYTES: Final = 4 << 20
 """Payload bytes in one DONE at most; one result may exceed the limit alone."""
 _JOB_BYTES: Final = 32
-"""Bytes that an answer counts besides its payload, so that a manager that acknowledges nothing
-cannot make a worker keep empty results without end."""
+"""Bytes that an answer counts besides its payload.
+
+They bound the number of empty results that a worker keeps for a manager that acknowledges nothing.
+"""
 _LOOK: Final = PatienceTimer()
-"""The one timer for looking after jobs that wait."""
+"""The only timer for jobs that wait."""
 _STATUS_KEPT: Final = 1024
-"""STATUS is dropped when a manager has left so many messages unacknowledged."""
+"""Limit of the unacknowledged messages to a manager; above it STATUS is dropped."""
 
 _Answers = tuple[list[int], list[int], list[int], list[Frame]]
 """ids, attempts, outcomes, payloads."""
@@ -53,8 +55,8 @@ _Answers = tuple[list[int], list[int], list[int], list[Frame]]
 class Executions:
     """All jobs that a worker holds.
 
-    Invariant: each job held stands in one line or on one lane of the run queue; an owner
-    without jobs is not kept.
+    Invariant: each job held is in one line or on one lane of the run queue; an owner without jobs
+    is not kept.
     """
 
     outbound: WorkerOutbound
@@ -63,11 +65,11 @@ class Executions:
     usual: Needs = field(init=False)
     """The needs of most jobs: credit is counted in such jobs."""
     places: int = field(init=False)
-    """How many of those jobs run at once when nothing else does."""
+    """Number of those jobs that run at once when no other job does."""
     outcomes: Counter[int] = field(factory=Counter)
     """Jobs answered, by outcome."""
     draining: bool = False
-    """The worker ends: jobs are handed back, and none may come."""
+    """Whether the worker ends: jobs are handed back, and none may come."""
     stalled: bool = False
     """Whether jobs waited too long here and no lane has reported since."""
     _queue: RunQueue = field(init=False)
@@ -82,46 +84,48 @@ class Executions:
         if total.get("slots") or not any(total.values()):
             self.usual = DEFAULT_NEEDS if total.get("slots") else ()
         else:
-            # No slots at all: the scarcest resource limits the jobs that can come.
+            # Without slots, the scarcest resource limits the jobs that can come.
             self.usual = ((min((n for n in total if total[n]), key=lambda n: (total[n], n)), 1),)
         self.places = self.resources.capacity(self.usual)
         throughput = Throughput(self.outbound.settings, self.places)
         self._queue = RunQueue(self.resources, throughput)
 
-    # -- what others read
+    # -- values for other parts
 
     @property
     def parked(self) -> int:
-        """Jobs that wait."""
+        """Return the number of jobs that wait."""
         return self._queue.parked
 
     @property
     def lanes(self) -> Iterable[RunningLane]:
-        """Lanes with jobs."""
+        """Return the number of lanes with jobs."""
         return self._queue.running.values()
 
     @property
     def running(self) -> int:
-        """Jobs on lanes; those of lost sessions do not count."""
+        """Return the number of jobs on lanes; those of lost sessions do not count."""
         return sum(len(lane.ids) for lane in self.lanes if not lane.lost)
 
     @property
     def window(self) -> int:
-        """Jobs that may wait here beyond those that run: none while some have waited too long."""
+        """Return how many jobs may wait here; none while some have waited too long."""
         return 0 if self.stalled else self._queue.throughput.window
 
     def count(self, manager: bytes) -> int:
-        """How many jobs of a manager are here and not answered."""
+        """Return how many unanswered jobs of a manager are here."""
         return sum(map(len, self._held.get(manager, {}).values()))
 
     def held(self, manager: bytes) -> Iterable[HeldJobs]:
-        """Jobs of a manager that are not answered, by owner."""
+        """Return the unanswered jobs of a manager by owner."""
         return self._held.get(manager, {}).values()
 
     def listing(self, manager: RemoteManager, most: int) -> tuple[list[int], list[int]] | None:
-        """(ids, attempts) of all jobs held for a manager, answered jobs too until the manager
-        has acknowledged them (WMP-9.9). None when there are more than ``most``, or when some
-        have another owner: the list cannot say so."""
+        """Return (ids, attempts) of all jobs held for a manager, for its PING (WMP-9.9).
+
+        Answered jobs are included until the manager has acknowledged them. None when there are more
+        than ``most``, or when some have another owner, which the list cannot show.
+        """
         if manager.stream is None:
             return None
         ids: list[int] = []
@@ -189,7 +193,7 @@ class Executions:
         self._queue.park(held, kind, ids, deadlines, payloads, now)
 
     def cancel(self, manager: RemoteManager, message: Message) -> None:
-        """No result is wanted, or only results of jobs that have begun (WMP-6.10)."""
+        """Stop jobs whose results are not wanted, or only those that have not begun (WMP-6.10)."""
         fields, columns = message.fields, message.columns
         assert columns is not None
         owner: Peer = tuple(fields[Field.MANAGER])
@@ -221,7 +225,7 @@ class Executions:
                     self.outbound.actions.append(ask(lane.number, jobs))
 
     def forget(self, manager: RemoteManager) -> int:
-        """The manager's session is lost: its jobs end without DONE (WMP-7.6).
+        """End the jobs of a manager's lost session without DONE (WMP-7.6).
 
         Returns:
             The number of these jobs.
@@ -240,7 +244,7 @@ class Executions:
     # -- from lanes
 
     def finished(self, event: Finished, now: float) -> None:
-        """A lane reports results."""
+        """Record results from a lane."""
         lane, ids = self._lane_of(event.lane, event.ids)
         if lane is None:
             return
@@ -261,13 +265,13 @@ class Executions:
             answers[3].extend(payloads)
 
     def recalled(self, event: Recalled) -> None:
-        """A lane hands back jobs that had not begun."""
+        """Record jobs that a lane hands back before they began."""
         lane, ids = self._lane_of(event.lane, event.ids)
         if lane is not None and self._leave_lane(lane, ids):
             self._give_back(lane.held, lane.kind.codec, ids, ExecutionInput.RECALLED)
 
     def reported(self, event: Reported, now: float) -> None:
-        """A handler reports progress (WMP-6.9)."""
+        """Send a handler's progress (WMP-6.9)."""
         lane, _ = self._lane_of(event.lane, [event.id])
         if lane is None or lane.lost:
             return
@@ -291,7 +295,7 @@ class Executions:
     # -- at the end of every step
 
     def start(self, now: float) -> tuple[list[Run], Resources, Iterable[bytes]]:
-        """Start what waits.
+        """Start waiting jobs.
 
         Returns:
             Actions that run jobs; resources that are free for others; and the identities of
@@ -311,17 +315,17 @@ class Executions:
         return runs, spare, delayed
 
     def overdue(self) -> None:
-        """The timer of ``patience`` rang; ``start`` looks after jobs that still wait."""
+        """Let ``start`` check the jobs that still wait: the timer of ``patience`` rang."""
         self._overdue = True
 
     def drain(self) -> None:
-        """The worker ends: give back what has not begun (WMP-9.10)."""
+        """Hand back all jobs that have not begun: the worker ends (WMP-9.10)."""
         self.draining = True
         for line, ids in self._queue.drain():
             self._give_back(line.held, line.kind.codec, ids, ExecutionInput.HAND_BACK)
 
     def flush(self, now: float) -> None:
-        """Send the answers collected, one DONE for each manager, owner and codec."""
+        """Send the collected answers, one DONE for each manager, owner and codec."""
         if not self._answers:
             return
         answers, self._answers = self._answers, {}
@@ -329,7 +333,7 @@ class Executions:
             manager = self.outbound.links.managers[identity]
             first, count = outcomes[0], len(outcomes)
             if outcomes.count(first) == count:
-                self.outcomes[first] += count  # the usual case
+                self.outcomes[first] += count  # almost always
             else:
                 self.outcomes.update(outcomes)
             manager.done += count
@@ -356,7 +360,7 @@ class Executions:
     # -- helpers
 
     def _relieve(self, now: float) -> Iterable[bytes]:
-        """Hand back jobs that have waited too long: others may do them earlier (WMP-6.18)."""
+        """Hand back jobs that have waited too long, since others may do them earlier (WMP-6.18)."""
         queue, since = self._queue, now - self._patience
         delayed: dict[bytes, None] = {}
         for lane in queue.loaded:
@@ -377,7 +381,7 @@ class Executions:
         return delayed
 
     def _watch(self, now: float) -> None:
-        """Jobs wait: look after them in a while (WMP-6.18)."""
+        """Set the timer for jobs that wait (WMP-6.18)."""
         self.outbound.timers.arm(_LOOK, now + self._patience)
 
     @property
@@ -385,7 +389,7 @@ class Executions:
         return max(0.01, self.outbound.settings.patience)
 
     def _why_not(self, kind: Kind) -> bytes:
-        """Why jobs of ``kind`` can never run here; empty when they can."""
+        """Return why jobs of ``kind`` can never run here; empty when they can."""
         if kind.role not in self.outbound.settings.roles:
             return f"no handler for role {kind.role!r}".encode()  # WMP-4.15
         if not self.resources.capacity(kind.needs):
@@ -393,13 +397,13 @@ class Executions:
         return b""
 
     def _lane_of(self, number: int, ids: Sequence[int]) -> tuple[RunningLane | None, Sequence[int]]:
-        """The lane, and those of ``ids`` that have not ended there; the others are dropped."""
+        """Return the lane, and those of ``ids`` that have not ended there; drop the others."""
         lane = self._queue.running.get(number)
         if lane is None:
             self.outbound.drop("unknown lane", detail=f"lane {number} has no open jobs")
             return None, ()
         if len(ids) == len(lane.ids) and list(ids) == list(lane.ids):
-            return lane, ids  # the usual case
+            return lane, ids  # almost always
         each = dict.fromkeys(ids)
         if len(each) == len(ids) and each.keys() <= lane.ids.keys():
             return (lane, ids) if ids else (None, ())
@@ -425,7 +429,7 @@ class Executions:
         self._refuse(held.manager, held.owner, codec, ids, attempts, Outcome.CANCELLED)
 
     def _release(self, held: HeldJobs, ids: Sequence[int], what: ExecutionInput) -> list[int]:
-        """Hold these jobs no longer; returns their attempts."""
+        """Drop these jobs; return their attempts."""
         attempts = held.remove(ids, what)
         if not held.attempts:
             owners = self._held[held.manager]
@@ -444,7 +448,7 @@ class Executions:
         outcome: Outcome,
         reason: bytes = b"",
     ) -> None:
-        """Answer jobs without having run them."""
+        """Answer jobs that never ran."""
         if ids:
             answers = self._answers_to(manager, owner, codec)
             answers[0].extend(ids)
@@ -453,7 +457,7 @@ class Executions:
             answers[3].extend([reason] * len(ids))
 
     def _answers_to(self, manager: bytes, owner: Peer, codec: str) -> _Answers:
-        """The columns of answers collected until ``flush``."""
+        """Return the columns of answers collected until ``flush``."""
         key = (manager, owner, codec)
         answers = self._answers.get(key)
         if answers is None:

@@ -1,7 +1,7 @@
 """A lock: the resources that a worker keeps for the manager to which it sent GIVE (spec §4, §5).
 
-Locks are opened, time out, are withdrawn and are closed here. Whether there is anything to offer
-is decided in :mod:`wmp.core.worker.capacity`.
+Locks are opened, time out, are withdrawn and are closed here. :mod:`wmp.core.worker.capacity`
+decides whether there are resources to offer.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ from wmp.message import Command, ErrorCode, Field, Message
 __all__ = ["HOLD_PAUSE", "IGNORED", "TRANSITIONS", "Lock", "LockInput", "LockState", "Locks"]
 
 HOLD_PAUSE: Final = 1.0
-"""Seconds without held GIVE after a manager did not keep one, or had no use for it."""
+"""Seconds without held GIVE after a manager did not keep a GIVE, or had no use for it."""
 
 
 class LockState(Enum):
     """The life of a lock number at the worker."""
 
     UNUSED = "unused"
-    """No GIVE had this number yet."""
+    """No GIVE has had this number yet."""
     OPEN = "open"
     """GIVE was sent and is answered at once."""
     HELD = "held"
     """GIVE was sent with ``hold``: the manager may answer later."""
     WITHDRAWN = "withdrawn"
-    """A held GIVE that was called back; the answer is still to come."""
+    """A held GIVE was withdrawn; the answer is still to come."""
     CLOSED = "closed"
-    """Nothing is kept free any more."""
+    """The lock keeps no resources any more."""
 
 
 class LockInput(Enum):
@@ -74,7 +74,7 @@ TRANSITIONS: Final[Mapping[tuple[LockState, LockInput], LockState]] = {
     (_S.HELD, _I.TIMEOUT): _S.CLOSED,
     (_S.HELD, _I.WITHDRAW): _S.WITHDRAWN,
     (_S.HELD, _I.FORGET): _S.CLOSED,
-    # The answer crossed the withdrawal: what came, came.
+    # The answer crossed the withdrawal: its jobs are accepted.
     (_S.WITHDRAWN, _I.TAKE): _S.CLOSED,
     (_S.WITHDRAWN, _I.MORE): _S.WITHDRAWN,
     (_S.WITHDRAWN, _I.NO): _S.CLOSED,
@@ -87,7 +87,7 @@ _LATE_TAKE = "late: the jobs run if there is capacity and are refused if not"
 _GIVEN = "lock numbers only grow: no GIVE uses a number again"
 
 IGNORED: Final[Mapping[tuple[LockState, LockInput], str]] = {
-    # A TAKE is a lease whatever became of the lock: it is never simply dropped (WMP-4.12).
+    # A TAKE is a lease whatever became of the lock, and is never dropped (WMP-4.12).
     (_S.UNUSED, _I.TAKE): _LATE_TAKE,
     (_S.UNUSED, _I.MORE): _LATE_TAKE,
     (_S.UNUSED, _I.NO): "unknown lock",  # answered ERROR unknown (WMP-4.13)
@@ -125,16 +125,16 @@ class Lock:
     number: int
     needs: Needs
     want: int
-    """Jobs that may still come."""
+    """Number of jobs that may still come."""
     reserved: int
-    """Of them, how many have resources locked."""
+    """Part of them for which resources are locked."""
     opened: float
     hold: float = 0.0
     """Seconds that the manager may keep the GIVE."""
     state: LockState = LockState.UNUSED
 
     def step(self, what: LockInput) -> bool:
-        """Change the state as the table says; False when ``what`` is ignored."""
+        """Change the state as the table says; return False when ``what`` is ignored."""
         state = TRANSITIONS.get((self.state, what))
         if state is None:
             return False
@@ -164,7 +164,7 @@ class Locks:
     windowed: int = 0
     """Places in the window that open locks promise."""
     late: int = 0
-    """Jobs that came when their lock was gone."""
+    """Jobs that came after their lock was gone."""
     newest: int = 0
     """Number of the newest lock (WMP-4.1)."""
     _open: dict[bytes, dict[int, Lock]] = field(factory=dict)
@@ -197,7 +197,7 @@ class Locks:
             manager: The manager that gets the GIVE.
             roles: Roles offered.
             needs: Needs of each job.
-            want: How many jobs may come.
+            want: Number of jobs that may come.
             spare: Resources that are free for locks; this lock takes its share from them.
             now: Seconds.
             hold: Seconds that the manager may keep the GIVE.
@@ -226,7 +226,7 @@ class Locks:
     # -- answered
 
     def take(self, manager: RemoteManager, number: int, count: int, *, more: bool) -> int:
-        """A TAKE brought ``count`` jobs; returns for how many its lock kept a place."""
+        """A TAKE brought ``count`` jobs; return for how many its lock kept a place."""
         locks = self._open.get(manager.identity, _NO_LOCKS)
         lock = locks.get(number)
         if lock is None:
@@ -234,7 +234,7 @@ class Locks:
             return 0
         kept = min(count, lock.want)
         reserved = min(kept, lock.reserved)
-        # A manager that answers "more" to a lock that is used up closes the lock.
+        # A manager that sends `more` for a lock that is used up closes the lock.
         closing = not more or kept == lock.want
         lock.step(LockInput.TAKE if closing else LockInput.MORE)
         self.windowed -= kept - reserved
@@ -248,11 +248,11 @@ class Locks:
         return kept
 
     def _borrow(self, locks: Mapping[int, Lock], lock: Lock, count: int) -> None:
-        """Let jobs that came for the window start on what newer locks of their manager keep.
+        """Let jobs that came for the window start on the resources of newer locks of their manager.
 
         A manager serves its oldest GIVE first. That GIVE may have no resources left while a newer
-        GIVE holds the place that is free: jobs would wait beside it until ``hold`` ends. The newer
-        lock keeps its promise as places in the window.
+        GIVE holds the free place: jobs would wait beside the free place until ``hold`` ends. The
+        newer lock keeps its promise as places in the window.
         """
         for other in locks.values():
             if count <= 0:
@@ -265,7 +265,7 @@ class Locks:
                 count -= moved
 
     def no(self, manager: RemoteManager, link: int, message: Message, now: float) -> None:
-        """A NO came: no job, or no more, for this lock (WMP-4.10, 4.13)."""
+        """A NO came: no job, or no more jobs, for this lock (WMP-4.10, 4.13)."""
         number = message.fields[Field.LOCK]
         lock = self.of(manager.identity).get(number)
         if lock is None:
@@ -278,21 +278,22 @@ class Locks:
             return
         if lock.state is LockState.HELD and now - lock.opened < lock.hold / 2:
             # A manager that keeps held GIVEs answers NO after half of hold at the earliest. This
-            # manager does not keep them, and would be asked again and again at full speed.
+            # manager does not keep them: a new held GIVE at once would lead to a loop at full
+            # speed.
             manager.hold_after = now + HOLD_PAUSE
         self._close(manager, lock, LockInput.NO)
 
     # -- not answered
 
     def time_out(self, manager: RemoteManager, number: int) -> bool:
-        """The timer of a lock rang (WMP-4.11); whether the lock was still open."""
+        """Act on the timer of a lock (WMP-4.11); return whether the lock was still open."""
         lock = self.of(manager.identity).get(number)
         if lock is not None:
             self._close(manager, lock, LockInput.TIMEOUT)
         return lock is not None
 
     def compare(self, manager: RemoteManager, message: Message) -> bool:
-        """Close locks whose GIVE did not arrive, as PONG shows (WMP-5.5); whether there are any."""
+        """Close locks whose GIVE was lost, as PONG shows (WMP-5.5); return whether any was."""
         seen, lost = message.fields.get(Field.LOCK, 0), False
         for number, lock in list(self.of(manager.identity).items()):
             if seen < number <= manager.pinged_lock:
@@ -302,7 +303,7 @@ class Locks:
         return lost
 
     def withdraw(self, manager: RemoteManager, now: float) -> None:
-        """Call back held GIVEs; their places stay locked until the answer (WMP-5.4)."""
+        """Withdraw held GIVEs; their places stay locked until the answer (WMP-5.4)."""
         for lock in self.of(manager.identity).values():
             if lock.step(LockInput.WITHDRAW):
                 fields: dict[int | str, Any] = {Field.LOCK: lock.number, Field.WANT: 0}
@@ -310,13 +311,16 @@ class Locks:
                 self._set_timer(manager, lock.number, now)
 
     def forget(self, manager: RemoteManager) -> None:
-        """The locks of a manager are lost: with the session (WMP-7.6), or because another
-        manager took its place on the link (WMP-9.12)."""
+        """Close the locks of a manager.
+
+        They are lost with the session (WMP-7.6), or because another manager took its place on the
+        link (WMP-9.12).
+        """
         for lock in list(self.of(manager.identity).values()):
             self._close(manager, lock, LockInput.FORGET)
 
     def undelivered(self, manager: RemoteManager, number: int) -> None:
-        """A GIVE did not reach its manager."""
+        """Close the lock of a GIVE that did not reach its manager."""
         lock = self.of(manager.identity).get(number)
         if lock is not None:
             self._close(manager, lock, LockInput.FORGET)
@@ -324,9 +328,9 @@ class Locks:
     # -- closed
 
     def _close(self, manager: RemoteManager, lock: Lock, what: LockInput) -> None:
-        """Release what is left of a lock."""
+        """Release the rest of a lock."""
         if lock.step(what):
-            if what is not LockInput.NO:  # no message shows the others
+            if what is not LockInput.NO:  # no message shows other causes
                 self.outbound.actions.append(Note(what.value, manager.peer, (lock.number,)))
             self._remove(manager, lock)
 
@@ -340,7 +344,7 @@ class Locks:
         self.outbound.timers.clear(LockTimer(manager.identity, lock.number))
 
     def _set_timer(self, manager: RemoteManager, number: int, start: float) -> None:
-        """Time the lock out ``lock_timeout`` after ``start``."""
+        """Set the timer of the lock to ``lock_timeout`` after ``start``."""
         timeout = max(0.01, self.outbound.settings.lock_timeout)
         self.outbound.timers.set(LockTimer(manager.identity, number), start + timeout)
 

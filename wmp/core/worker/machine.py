@@ -1,16 +1,15 @@
-"""The worker machine: offers its capacity to managers, runs what they give, answers each job.
+"""The worker machine: offers its capacity to managers, runs their jobs, answers each job.
 
-Theory of operation. ``handle(event, now)`` is the only way in, and the only thing that
-changes state; it returns what the surroundings must do, in order. ``deadline()`` says
-when to come back with ``Ticked``. Every event ends in one ``_settle``, which starts what
-waits, sends the answers, and hands out what is left.
+Theory of operation. Only ``handle(event, now)`` changes state; it returns the actions to perform,
+in order. ``deadline()`` returns when ``Ticked`` is due. Every event ends in one ``_settle``, which
+starts waiting jobs, sends the answers, and distributes the free resources.
 
-This module gives each event and message to the part that it is for. Managers are followed and
-given up by :mod:`wmp.core.worker.sessions`; jobs are with :mod:`wmp.core.worker.executions`, locks
-with :mod:`wmp.core.worker.locks`; what is free is handed out by :mod:`wmp.core.worker.capacity`.
+This module passes each event and message to the right part. :mod:`wmp.core.worker.sessions` follows
+managers, :mod:`wmp.core.worker.executions` has the jobs, :mod:`wmp.core.worker.locks` the locks,
+and :mod:`wmp.core.worker.capacity` distributes free resources.
 
-Nothing a peer sends can raise or change state by error: what cannot be acted on is
-dropped with a reason and answered with ERROR where the specification says so.
+No message of a peer can raise an error or corrupt the state. A message that cannot be acted on is
+dropped with a reason, and answered with ERROR where the specification requires it.
 """
 
 from __future__ import annotations
@@ -94,9 +93,9 @@ class WorkerMachine:
     _capacity: Capacity = field(init=False)
     _sessions: Sessions = field(init=False)
     _changed: bool = field(default=False, init=False)
-    """Whether the event at hand changed anything that ``_settle`` must look at."""
+    """Whether the event at hand changed something that ``_settle`` must act on."""
     _asked: dict[bytes, int] = field(factory=dict, init=False)
-    """The last answer that each manager was asked to acknowledge, while draining."""
+    """The last answer for which each manager was asked for an ack, while draining."""
     _halted: bool = field(default=False, init=False)
     _stories: Stories | None = field(default=None, init=False)
 
@@ -116,11 +115,11 @@ class WorkerMachine:
     # -- the two members of every machine
 
     def deadline(self) -> float | None:
-        """When ``Ticked`` is due, in seconds on the clock of ``now``; None for never."""
+        """Return when ``Ticked`` is due, in seconds on the clock of ``now``; None for never."""
         return None if self._halted else self._outbound.timers.next()
 
     def handle(self, event: WorkerEvent, now: float) -> list[WorkerAction]:
-        """Take one event; return what must be done now, in order.
+        """Take one event; return the actions to perform now, in order.
 
         Raises:
             LocalProtocolError: The event names a link that this worker does not have.
@@ -164,7 +163,7 @@ class WorkerMachine:
         return actions
 
     def story(self, job: int, owner: bytes | None = None) -> list[StoryEvent]:
-        """Return what happened to a job here, oldest event first.
+        """Return the events of a job here, oldest first.
 
         Empty unless ``WorkerSettings.stories`` says how many jobs are remembered.
 
@@ -176,17 +175,17 @@ class WorkerMachine:
 
     @property
     def lanes(self) -> Iterable[RunningLane]:
-        """The bundles that run."""
+        """Return the bundles that run."""
         return self._executions.lanes
 
     def statistics(self) -> WorkerStatistics:
-        """A snapshot for people and programs; costs by the number of managers and lanes."""
+        """Return a snapshot for people and programs; costs by the number of managers and lanes."""
         return snapshot(self._outbound, self._executions, self._locks)
 
     # -- the end of every step
 
     def _settle(self, now: float) -> None:
-        """Start what waits, answer, hand out what is left; the jobs run last (WMP-3.11)."""
+        """Start waiting jobs, answer, distribute resources; Run actions come last (WMP-3.11)."""
         executions, capacity = self._executions, self._capacity
         runs, spare, delayed = executions.start(now)
         for identity in delayed:
@@ -265,7 +264,7 @@ class WorkerMachine:
         """PONG shows what the manager remembers: repair the difference (WMP-3.13, 5.5)."""
         fields, links = message.fields, self._links
         before = links.interval(manager)
-        # WMP-9.15: no manager makes this worker send without pause.
+        # WMP-9.15: no manager can make this worker send without pause.
         manager.expire = max(self.settings.least_expire, fields[Field.EXPIRE] / 1000)
         manager.label = fields.get(Field.LABEL, manager.label)
         if links.interval(manager) < before:
@@ -277,7 +276,7 @@ class WorkerMachine:
         self._credit.compare(manager, message)
 
     def _error(self, link: LinkState, message: Message, now: float) -> None:
-        """A peer or a device reports an error in what this worker did (spec §10)."""
+        """A peer or a device reports an error about a message of this worker (spec §10)."""
         outbound, fields = self._outbound, message.fields
         code, peer = fields[Field.CODE], error_replies.about(message)
         reason = f"ERROR {code}" if code in ERROR_CODES else "ERROR"
@@ -324,7 +323,7 @@ class WorkerMachine:
         self._changed = True
 
     def _succeed(self, link: LinkState, manager: RemoteManager) -> None:
-        """This manager is the other end of a link that was made anew (WMP-9.12)."""
+        """This manager is the other end of a link that was connected anew (WMP-9.12)."""
         for identity in link.doubted:
             other = self._links.managers.get(identity)
             if other is None or other is manager:
@@ -334,8 +333,11 @@ class WorkerMachine:
         link.doubted = ()
 
     def _replaced(self, manager: RemoteManager) -> None:
-        """Another manager answers on the route of this one: mark this one unreachable, and free
-        what its GIVEs lock for the other (WMP-9.12)."""
+        """Another manager answers on the route of this manager: mark this one unreachable
+        (WMP-9.12).
+
+        The resources that its GIVEs lock become free for the other manager.
+        """
         self._unreachable(manager)
         self._locks.forget(manager)
 
@@ -383,7 +385,7 @@ class WorkerMachine:
     # -- the end
 
     def _drain(self, now: float) -> None:
-        """Take nothing new, hand back what has not begun (WMP-9.10)."""
+        """Accept no new jobs, and hand back those that have not begun (WMP-9.10)."""
         self._changed = True
         if self._executions.draining:
             return
@@ -394,7 +396,7 @@ class WorkerMachine:
         self._credit.report(0, now, links=self._links.states)
 
     def _wind_up(self, now: float) -> None:
-        """Resign once all that runs has ended and is acknowledged."""
+        """Send BYE once all running jobs have ended and are acknowledged."""
         if any(not lane.lost for lane in self._executions.lanes):
             return
         outbound = self._outbound
@@ -419,7 +421,7 @@ class WorkerMachine:
             self._resign(now)
 
     def _resign(self, now: float) -> None:
-        """Send BYE to every manager: what is still held goes back at once (WMP-9.10, 9.11)."""
+        """Send BYE to every manager: jobs that are still held go back at once (WMP-9.10, 9.11)."""
         for manager in self._links.managers.values():
             self._outbound.send(manager, Command.BYE, {}, None, now)
         self._halt(None)
@@ -431,7 +433,7 @@ class WorkerMachine:
     # -- for tests
 
     def check_invariants(self) -> None:
-        """Raise AssertionError when what must always hold does not; costs by all state."""
+        """Raise AssertionError when an invariant does not hold; costs by all state."""
         check_worker(self._outbound, self._executions, self._locks)
 
 

@@ -1,7 +1,7 @@
 """A worker's links, the managers behind them, and the messages that leave over them.
 
-Here stands when a manager is pinged, when a link is given up, and over which link a message to
-one manager or to all behind a link leaves.
+This module decides when a manager is pinged, when a link is replaced, and over which link a message
+to one manager or to all behind a link leaves.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from wmp.message import Columns, Command, Field, Link, Message
 __all__ = ["BACKOFF", "LinkState", "Links", "WorkerOutbound", "jitter"]
 
 BACKOFF: Final = 1.0
-"""Seconds: where every backoff starts before it doubles."""
+"""Seconds: the begin of every backoff, which then doubles."""
 
 
 def jitter(identity: bytes, number: int, share: float) -> float:
-    """A factor above 1 - ``share`` and up to 1, spread over workers and numbers.
+    """Return a factor above 1 - ``share`` and up to 1, spread over workers and numbers.
 
     The core draws no random numbers. A checksum spreads a fleet as well, and can be replayed.
     """
@@ -35,29 +35,31 @@ def jitter(identity: bytes, number: int, share: float) -> float:
 
 @define(eq=False)
 class LinkState:
-    """One DEALER: whether it is connected, and when something came over it."""
+    """One DEALER: whether it is connected, and when a message came over it."""
 
     index: int
     connected: bool = False
     received_at: float = 0.0
-    """When anything came over the link last; connecting counts, and replacing the socket."""
+    """When the last message came over the link; connecting and replacing the socket count too."""
     pinged_at: float = 0.0
     """When PING without ``to`` was sent over the link last."""
     pings: int = 0
     doubted: tuple[bytes, ...] = ()
-    """Managers that were the other end of the link when it was made anew: another manager may
-    answer there now (WMP-9.12)."""
+    """Managers at the other end of the link before it was connected again (WMP-9.12)."""
     replaced: int = 0
-    """How often in a row the socket was replaced and nothing came since."""
+    """Number of replacements of the socket since the last message."""
 
     def receive(self, now: float) -> None:
-        """Something came over the link."""
+        """Record a message over the link."""
         self.received_at = now
         self.replaced = 0
 
     def silent_at(self, interval: float, silence: int, most: float) -> float:
-        """When the socket must be replaced unless something comes: after ``silence`` intervals
-        the first time, then with a backoff on top that doubles up to ``most``."""
+        """Return when the socket must be replaced if no message comes.
+
+        This is after ``silence`` intervals the first time, then with a backoff on top that doubles
+        up to ``most``.
+        """
         due = self.received_at + silence * interval
         if self.replaced:
             due += min(most, BACKOFF * 2.0 ** min(self.replaced - 1, 30))
@@ -73,56 +75,57 @@ class Links:
     managers: dict[bytes, RemoteManager] = field(factory=dict)
     """By identity."""
 
-    # -- where managers are
+    # -- routes of managers
 
     def reachable(self, manager: RemoteManager) -> bool:
-        """Whether a message to the manager can leave now."""
+        """Return whether a message to the manager can leave now."""
         return manager.path is not None and self.states[manager.link].connected
 
     def behind(self, link: LinkState) -> list[RemoteManager]:
-        """Managers whose route is over ``link``."""
+        """Yield the managers whose route is over ``link``."""
         index = link.index
         return [m for m in self.managers.values() if m.link == index and m.path is not None]
 
     # -- liveness
 
     def interval(self, manager: RemoteManager) -> float:
-        """Seconds between messages to the manager at most (WMP-9.1)."""
-        # A floor, so that no setting and no peer can make a timer that never moves on.
+        """Return the limit of the seconds between messages to the manager (WMP-9.1)."""
+        # A lower bound, so that the timer advances with any setting and any peer.
         return max(0.01, min(self.settings.ping, manager.expire / 3))
 
     def ping_due(self, manager: RemoteManager) -> float:
-        """When PING is due: one interval after the last message in the direction that is silent
-        longer (WMP-9.1).
+        """Return when PING is due.
 
-        And every third interval whatever is sent: only PONG shows that a WAKE or READY was lost
-        (WMP-3.13), and held GIVEs alone are traffic enough to put PING off for ever.
+        It is due one interval after the last message in the direction that is silent longer
+        (WMP-9.1). It is also due every third interval, whatever is sent. Only PONG shows that a
+        WAKE or READY was lost (WMP-3.13), and the traffic of held GIVEs alone would put PING off
+        for ever.
         """
         interval = self.interval(manager)
         received = max(manager.received_at, manager.pinged_at)
         return min(min(manager.sent_at, received) + interval, manager.pinged_at + 3 * interval)
 
     def silent_at(self, link: LinkState) -> float:
-        """When the socket of ``link`` must be replaced unless something comes (WMP-9.4)."""
+        """Return when the socket of ``link`` must be replaced if no message comes (WMP-9.4)."""
         settings = self.settings
         interval = self._shortest(self.behind(link))
         return link.silent_at(interval, max(1, settings.silence), settings.reconnect_backoff_max)
 
     def discovery_due(self, link: LinkState) -> float:
-        """When to look for managers behind ``link``."""
+        """Return when to look for managers behind ``link``."""
         settings, behind = self.settings, self.behind(link)
         interval = self._shortest(behind)
         if not behind:
             return link.pinged_at + interval * jitter(
                 settings.identity, link.pings, settings.jitter
             )
-        # A device may have got a further manager. While the others keep the link busy, that
+        # A device may be connected to a further manager. While the others keep the link busy, that
         # manager would never receive a message of this worker.
         devices = any(m.path is not None and len(m.path) > 2 for m in behind)
         return link.pinged_at + 3 * interval if devices else float("inf")
 
     def due(self, link: LinkState) -> float:
-        """When ``link`` must be looked at again."""
+        """Return when ``link`` must be checked again."""
         return min(self.silent_at(link), self.discovery_due(link))
 
     def _shortest(self, managers: list[RemoteManager]) -> float:
@@ -131,7 +134,7 @@ class Links:
 
 @define(eq=False)
 class WorkerOutbound(Outbound[RemoteManager, WorkerAction]):
-    """Messages to managers, and to everybody behind a link."""
+    """Messages to managers, and to all managers behind a link."""
 
     settings: WorkerSettings = field(kw_only=True)
     links: Links = field(kw_only=True)
@@ -148,7 +151,7 @@ class WorkerOutbound(Outbound[RemoteManager, WorkerAction]):
         )
 
     def link_to(self, manager: RemoteManager) -> Link | None:
-        """The link over which a message to ``manager`` can leave now, None for none."""
+        """Return the link over which a message to ``manager`` can leave now, None for none."""
         reachable = manager.path is not None and self.links.states[manager.link].connected
         return manager.link if reachable else None
 
@@ -169,12 +172,12 @@ class WorkerOutbound(Outbound[RemoteManager, WorkerAction]):
         again: bool = False,
         listing: tuple[list[int], list[int]] | None = None,
     ) -> None:
-        """PING one manager.
+        """Send PING to one manager.
 
         Args:
             manager: The receiver.
             now: Seconds.
-            again: Ask for everything after the last number received (WMP-7.1).
+            again: Ask for all messages after the last number received (WMP-7.1).
             listing: (ids, attempts) of the jobs held for the manager (WMP-9.9).
         """
         manager.pinged_at = now
@@ -195,7 +198,7 @@ class WorkerOutbound(Outbound[RemoteManager, WorkerAction]):
                 manager.asked = True
 
     def discover(self, link: LinkState, now: float) -> None:
-        """PING every manager behind ``link``."""
+        """Send PING to every manager behind ``link``."""
         link.pinged_at = now
         link.pings += 1
         fields: dict[int | str, Any] = {}

@@ -1,7 +1,6 @@
 """One manager, as its worker remembers it (WMP-1.8): epoch, session, route, WAKE, READY.
 
-The jobs of a manager are with :mod:`wmp.core.worker.executions`, its locks with
-:mod:`wmp.core.worker.locks`.
+:mod:`wmp.core.worker.executions` has the manager's jobs, :mod:`wmp.core.worker.locks` its locks.
 """
 
 from __future__ import annotations
@@ -22,16 +21,16 @@ EXPIRE = 6.0
 
 
 class SessionEntry(Enum):
-    """The relation of the session that a message names to the session known."""
+    """The relation of the session in a message to the known session."""
 
     CURRENT = "current"
-    """The session known, a session just entered, or none named: act on the message."""
+    """The known session, a session just entered, or none in the message: act on the message."""
     NEWER = "newer"
     """The manager has begun another session: lose the old one, then act (WMP-7.6)."""
     OLD = "old session"
     """Drop the message."""
     UNKNOWN = "unknown session"
-    """No session is known, and the message enters none: ask for it, act on no number."""
+    """No session is known, and the message begins none: ask for a session, ignore the number."""
 
 
 @define(eq=False)
@@ -56,7 +55,7 @@ class RemoteManager:
     """The ``to`` that reaches the manager, from its newest message; None once that route was
     reported unreachable."""
     received_at: float
-    """When a message of the manager came last."""
+    """When the manager's last message came."""
     sent_at: float
     pinged_at: float
     expire: float = EXPIRE
@@ -64,8 +63,10 @@ class RemoteManager:
     stream: Stream | None = None
     """None while no session is known."""
     forgotten: int = 0
-    """The session that this worker had with the manager, and forgot: numbers were used in that
-    session, and it must not be entered again (WMP-7.8)."""
+    """The forgotten session with the manager.
+
+    Numbers were used in it, so it must not be entered again (WMP-7.8).
+    """
     asked: bool = False
     """Whether PING without ``session`` went out, so that the next PONG names a session that
     both sides can begin at 1 (WMP-7.8)."""
@@ -73,7 +74,7 @@ class RemoteManager:
     ready: int = 0
     """Number of the newest READY sent to the manager, or reported by its PONG."""
     announced: int = 0
-    """Credit that the manager is believed to remember."""
+    """Credit that the manager should remember."""
     announced_at: float = -inf
     """When READY was sent to the manager last."""
     served: int = 0
@@ -94,17 +95,16 @@ class RemoteManager:
 
     @property
     def direct(self) -> bool:
-        """Whether no device is on the route: the manager is the other end of its link."""
+        """Return whether no device is on the route: the manager is the other end of its link."""
         return self.path is not None and len(self.path) == 2
 
     def enter(self, session: int | None, *, begins: bool) -> SessionEntry:
         """Follow the manager into the session that a message names (WMP-7.6, 7.8).
 
-        A session that this worker does not know may be one that it has forgotten, in which
-        numbers were used. The worker enters a session only where both sides begin at 1: at
-        number 1 with nothing acknowledged, and at the answer to a PING without a session. That
-        PING may be lost and the PONG answer another one, so the number of the forgotten session
-        is remembered.
+        A session that this worker does not know may be one that it has forgotten, in which numbers
+        were used. The worker enters a session only where both sides begin at 1: at number 1 with
+        nothing acknowledged, and at the answer to a PING without a session. That PING may be lost
+        and the PONG answer another PING, so the number of the forgotten session is remembered.
 
         Args:
             session: The session named, None for none.

@@ -1,9 +1,9 @@
-"""Jobs of a worker that wait or run: which start next, and how many of them on a lane.
+"""Jobs of a worker that wait or run: the order in which they start, and their number on a lane.
 
-A *lane* takes the resources of one job and runs a bundle of jobs one after the other. Jobs
-wait in a line for each (manager, owner, kind). The lines are served in the order in which
-their first jobs came. The measured duration of jobs decides the size of bundles and how many
-jobs are worth fetching ahead.
+A *lane* takes the resources of one job and runs a bundle of jobs one after the other. Jobs wait in
+a line for each (manager, owner, kind). The lines are served in the order in which their first jobs
+came. The measured duration of jobs decides the size of bundles, and the number of jobs that are
+worth taking ahead.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from wmp.message import Frame, Kind, Peer
 __all__ = ["HeldJobs", "RunQueue", "RunningLane", "Throughput", "WaitingBatch", "WaitingJobs"]
 
 _WEIGHT = 0.25
-"""Weight of the newest measure in the mean: after some ten bundles an old habit is forgotten."""
+"""Weight of the newest measure in the mean: some ten bundles replace an old value."""
 
 
 @define(eq=False)
 class Throughput:
     """Mean duration of a job by role, a moving mean over the newest bundles.
 
-    Jobs of a few microseconds are worth fetching ahead and starting many at a time. A job of
-    seconds that waits here is a job that an idle worker elsewhere could do.
+    It pays to take jobs of a few microseconds ahead, and to start many at a time. A job of seconds
+    that waits here could run at an idle worker elsewhere.
     """
 
     settings: WorkerSettings
     places: int
-    """How many jobs run at once."""
+    """Number of jobs that run at once."""
     means: dict[str, float] = field(factory=dict)
     """Role to seconds a job."""
     window: int = field(init=False)
@@ -57,14 +57,14 @@ class Throughput:
             return settings.window
         if not self.means:
             return 0
-        # The slowest role counts: the role of the next jobs is not known.
+        # The slowest role counts, since the role of the next jobs is not known.
         slowest = max(self.means.values())
         if slowest > settings.window_time:
             return 0
         return self._jobs(settings.window_time, slowest, settings.window_max, max(1, self.places))
 
     def bundle(self, role: str, waiting: int, places: int) -> int:
-        """Jobs to start on one lane when ``waiting`` wait and ``places`` lanes could run."""
+        """Return how many jobs to start on a lane if ``waiting`` wait for ``places`` lanes."""
         settings = self.settings
         mean = self.means.get(role)
         if mean is None:
@@ -74,7 +74,8 @@ class Throughput:
 
     @staticmethod
     def _jobs(seconds: float, mean: float, most: int, times: int = 1) -> int:
-        # The comparison comes before the division: a mean may be 0, or so small that it overflows.
+        # The comparison comes before the division: a mean may be 0, or so small that the division
+        # overflows.
         if mean * most <= seconds * times:
             return most
         return int(seconds / mean * times)
@@ -97,11 +98,11 @@ class HeldJobs:
         return len(self.attempts)
 
     def state(self, job: int) -> ExecutionState:
-        """Where a job is."""
+        """Return the state of a job."""
         return self.states.get(job, ExecutionState.ABSENT)
 
     def new_rows(self, ids: Sequence[int], attempts: Sequence[int]) -> list[int]:
-        """Rows of jobs that are not held; of jobs that are held, the higher attempt counts."""
+        """Return rows of jobs that are not held; for held jobs the higher attempt counts."""
         rows: dict[int, int] = {}
         for row, (job, attempt) in enumerate(zip(ids, attempts, strict=True)):
             if job in self.attempts:
@@ -120,14 +121,14 @@ class HeldJobs:
         self.states.update(dict.fromkeys(ids, parked))
 
     def start(self, ids: Sequence[int]) -> list[int]:
-        """Parked jobs go to a lane; returns their attempts."""
+        """Hand parked jobs to a lane; return their attempts."""
         self.states.update(
             dict.fromkeys(ids, TRANSITIONS[ExecutionState.PARKED, ExecutionInput.START])
         )
         return list(map(self.attempts.__getitem__, ids))
 
     def step(self, job: int, what: ExecutionInput) -> ExecutionState | None:
-        """Move one job as the table says; its new state, or None when ``what`` is ignored."""
+        """Move one job as the table says; return its new state, None when ``what`` is ignored."""
         state = TRANSITIONS.get((self.state(job), what))
         if state is None or state is ExecutionState.ABSENT:
             return state
@@ -135,9 +136,9 @@ class HeldJobs:
         return state
 
     def remove(self, ids: Sequence[int], what: ExecutionInput) -> list[int]:
-        """Jobs end by ``what``; returns their attempts.
+        """Remove jobs that end by ``what``; return their attempts.
 
-        The table is asked once for each state among them, not once for each job.
+        The table is consulted once for each state among them, not once for each job.
         """
         for state in set(map(self.states.pop, ids)):
             assert TRANSITIONS[state, what] is ExecutionState.ABSENT
@@ -150,7 +151,7 @@ class WaitingBatch:
 
     ids: Sequence[int]
     deadlines: Sequence[float | None] | None
-    """None when no job has one."""
+    """None when no job has a deadline."""
     payloads: Sequence[Frame]
     turn: int
     """Grows with every TAKE."""
@@ -161,21 +162,21 @@ class WaitingBatch:
         return len(self.ids)
 
     def late(self, now: float, first: int, last: int) -> int:
-        """The place of the first job from ``first`` on whose deadline passed; else ``last``."""
+        """Return the place of the first job from ``first`` on that is too late; else ``last``."""
         for place, deadline in enumerate((self.deadlines or ())[first:last], first):
             if deadline is not None and deadline <= now:
                 return place
         return last
 
     def drop(self, count: int) -> None:
-        """Take out the first jobs."""
+        """Remove the first jobs."""
         self.ids = self.ids[count:]
         self.payloads = self.payloads[count:]
         if self.deadlines is not None:
             self.deadlines = self.deadlines[count:]
 
     def without(self, ids: Container[int]) -> None:
-        """Take out jobs by their numbers."""
+        """Remove jobs by their numbers."""
         rows = [row for row, id in enumerate(self.ids) if id not in ids]
         self.ids = [self.ids[row] for row in rows]
         self.payloads = [self.payloads[row] for row in rows]
@@ -185,7 +186,7 @@ class WaitingBatch:
 
 @define(eq=False)
 class WaitingJobs:
-    """A line: jobs of one kind and owner that came from one manager and wait."""
+    """A line: waiting jobs of one kind and owner that came from one manager."""
 
     held: HeldJobs
     kind: Kind
@@ -196,12 +197,12 @@ class WaitingJobs:
 
     @property
     def key(self) -> tuple[bytes, Peer, Kind]:
-        """(identity of the manager, owner, kind): its place among the lines."""
+        """Return (identity of the manager, owner, kind): its place among the lines."""
         return self.held.manager, self.held.owner, self.kind
 
     @property
     def ids(self) -> list[int]:
-        """Numbers of the jobs, oldest first."""
+        """Return numbers of the jobs, oldest first."""
         return [id for batch in self.batches for id in batch.ids]
 
     def take(self, count: int) -> None:
@@ -224,9 +225,9 @@ class RunningLane:
     ids: dict[int, None]
     """Jobs that have not ended, in order."""
     since: float
-    """When it started, or reported last."""
+    """When the lane started, or reported last."""
     lost: bool = False
-    """The session of the manager is over: results are dropped."""
+    """Whether the session of the manager is over: results are dropped."""
 
 
 @define(eq=False)
@@ -265,13 +266,15 @@ class RunQueue:
         self.parked += len(ids)
 
     def start(self, now: float) -> tuple[list[Run], list[tuple[WaitingJobs, list[int]]], Resources]:
-        """Start what the resources allow, oldest first.
+        """Start as many jobs as the resources allow, oldest first.
+
+        A line that does not fit reserves the free part of its next job's needs, so that small jobs
+        behind it cannot starve a large one.
 
         Returns:
             Actions that run jobs; the ids, line by line, whose deadline passed before they could
-            begin (WMP-6.7: they left their line and are still held); and what is free for others.
-            A line that does not fit keeps aside what is free of the needs of its next job, so
-            that small jobs behind it cannot starve a large one.
+            begin (WMP-6.7: they left their line and are still held); and the resources that are
+            free for others.
         """
         runs: list[Run] = []
         expired: list[tuple[WaitingJobs, list[int]]] = []
@@ -294,7 +297,7 @@ class RunQueue:
         return runs, expired, spare
 
     def end(self, lane: RunningLane, ids: Sequence[int]) -> None:
-        """Jobs of a lane ended, each once; a lane without jobs frees its resources."""
+        """End jobs of a lane, each once; a lane without jobs frees its resources."""
         if len(ids) == len(lane.ids):
             lane.ids.clear()
         for job in ids if lane.ids else ():
@@ -304,7 +307,7 @@ class RunQueue:
             self.resources.release(lane.kind.needs)
 
     def remove(self, held: HeldJobs, ids: set[int]) -> None:
-        """Take jobs out of their lines."""
+        """Remove jobs from their lines."""
         for line in list(self._lines.values()):
             if line.held is held:
                 for batch in line.batches:
@@ -317,7 +320,7 @@ class RunQueue:
                     del self._lines[line.key]
 
     def forget(self, manager: bytes) -> list[RunningLane]:
-        """The manager's session is over: drop what waits; returns the lanes that still run."""
+        """Drop the waiting jobs of a manager whose session is over; return its lanes."""
         for key, line in list(self._lines.items()):
             if line.held.manager == manager:
                 self.parked -= line.waiting
@@ -331,11 +334,11 @@ class RunQueue:
 
     @property
     def loaded(self) -> list[RunningLane]:
-        """Lanes on which jobs wait for the first."""
+        """Return the lanes on which jobs wait for the first."""
         return [lane for lane in self.running.values() if len(lane.ids) > 1 and not lane.lost]
 
     def blocked(self, since: float) -> list[WaitingJobs]:
-        """Lines whose first job has waited since then, while no lane of its needs reported."""
+        """Return lines whose first job waits since then, while no lane of its needs reported."""
         if not self.parked:
             return []
         moving = {lane.kind.needs for lane in self.running.values() if lane.since > since}
@@ -346,13 +349,13 @@ class RunQueue:
         ]
 
     def clear(self, line: WaitingJobs) -> list[int]:
-        """Take out all jobs of a line; returns their numbers."""
+        """Remove all jobs of a line; return their numbers."""
         del self._lines[line.key]
         self.parked -= line.waiting
         return line.ids
 
     def drain(self) -> list[tuple[WaitingJobs, list[int]]]:
-        """Take out all that waits, line by line."""
+        """Remove all waiting jobs, line by line."""
         lines = [(line, line.ids) for line in self._lines.values()]
         self._lines.clear()
         self.parked = 0
@@ -370,7 +373,7 @@ class RunQueue:
             assert key == line.key
 
     def _weed(self, line: WaitingJobs, now: float) -> list[int]:
-        """Take out the first jobs of a line whose deadline passed; deeper ones come later."""
+        """Remove the first jobs of a line whose deadline passed; deeper jobs are removed later."""
         late: list[int] = []
         while line.batches and not line.batches[0].late(now, 0, 1):
             late.append(line.batches[0].ids[0])
@@ -389,7 +392,7 @@ class RunQueue:
         while left and not late:
             batch = line.batches[0]
             most = min(left, len(batch))
-            # Up to the next job whose deadline passed: that one is not started.
+            # Up to the next job whose deadline passed, which is not started.
             count = batch.late(now, 0 if ids else 1, most) if batch.deadlines else most
             late = count < most
             ids += batch.ids[:count]

@@ -1,5 +1,4 @@
-"""The managers that a worker knows: followed from epoch to epoch and from session to session,
-and given up (spec §7, §9)."""
+"""Follows the managers of a worker through epochs and sessions, and gives them up (spec §7, §9)."""
 
 from __future__ import annotations
 
@@ -21,7 +20,7 @@ from wmp.message import Command, ErrorCode, Field, Limits, Message
 __all__ = ["MOST_MANAGERS", "Sessions"]
 
 MOST_MANAGERS = 1024
-"""Managers remembered at once, and again as many epochs of managers that are gone."""
+"""Limit of the remembered managers, and of the remembered epochs of managers that have gone."""
 
 
 @define(eq=False)
@@ -104,7 +103,7 @@ class Sessions:
     # -- lost
 
     def lose(self, manager: RemoteManager) -> None:
-        """The session is over: its locks, jobs and answers are lost (WMP-7.6)."""
+        """End the session: its locks, jobs and answers are lost (WMP-7.6)."""
         outbound, stream = self.outbound, manager.stream
         self.locks.forget(manager)
         manager.wake = None
@@ -117,9 +116,9 @@ class Sessions:
             outbound.drop("lost session", manager.link, None, detail)
 
     def forget(self, manager: RemoteManager, now: float) -> None:
-        """The manager is gone, or this epoch of it (WMP-9.7)."""
+        """Remove a manager, or its old epoch (WMP-9.7)."""
         stream = manager.stream
-        # Where no number was used, both sides still begin at 1: that session may be entered again.
+        # If no number was used, both sides still begin at 1, and that session may be entered again.
         used = stream.session if stream is not None and stream.used else manager.forgotten
         self.lose(manager)
         del self.links.managers[manager.identity]
@@ -133,7 +132,7 @@ class Sessions:
     # -- liveness
 
     def check_manager(self, manager: RemoteManager, now: float) -> bool:
-        """Give up a silent manager, or PING it when that is due (WMP-9.1, 9.14).
+        """Give up a silent manager, or send PING when that is due (WMP-9.1, 9.14).
 
         Returns:
             Whether the manager is still known.
@@ -145,14 +144,14 @@ class Sessions:
         if self.links.ping_due(manager) <= now:
             listing = self.executions.listing(manager, Limits.JOBS)
             self.outbound.ping(manager, now, listing=listing)
-            # Without a route nothing was sent: wait all the same before the next attempt.
+            # Without a route no PING was sent: wait all the same before the next attempt.
             manager.pinged_at = manager.sent_at = now
         due = min(gone, self.links.ping_due(manager))
         self.outbound.timers.set(PingTimer(manager.identity), due)
         return True
 
     def check_link(self, link: LinkState, now: float) -> None:
-        """Replace a silent link, look for managers behind a link without (WMP-9.1, 9.4)."""
+        """Replace a silent link; look for managers behind a link that has none (WMP-9.1, 9.4)."""
         links, outbound = self.links, self.outbound
         discover = links.discovery_due(link) <= now
         if links.silent_at(link) <= now:

@@ -23,18 +23,18 @@ class ManagerRow:
     epoch: int
     label: str
     link: int
-    """Over which link its newest message came."""
+    """Link of the newest message."""
     session: int | None
-    """None while none is known."""
+    """None while no session is known."""
     reachable: bool
     done: int
     """Jobs answered."""
     held: int
-    """Jobs not answered yet."""
+    """Jobs that are not answered yet."""
     locks: int
-    """GIVEs not answered yet."""
+    """GIVEs that are not answered yet."""
     waking: bool
-    """Its WAKE waits for free resources."""
+    """Whether its WAKE waits for free resources."""
 
 
 @frozen
@@ -42,23 +42,23 @@ class WorkerStatistics(Statistics):
     """The state of a worker and its counters; a snapshot."""
 
     held: int
-    """Jobs taken and not answered."""
+    """Jobs held and not answered."""
     parked: int
-    """Of them, those that wait."""
+    """Jobs held that wait."""
     running: int
-    """Of them, those on lanes."""
+    """Jobs held that are on lanes."""
     locks: int
-    """GIVEs not answered yet."""
+    """GIVEs that are not answered yet."""
     locked: Mapping[str, int]
     """Resources locked or in use, by name."""
     free: Mapping[str, int]
-    """The rest of them."""
+    """Free resources, by name."""
     unacknowledged: int
     """Bytes of answers kept until a manager acknowledges them."""
     window: int
-    """Jobs that may wait beyond what runs."""
+    """Number of jobs that may wait beyond the running jobs."""
     late: int
-    """Jobs that came when their lock was gone."""
+    """Jobs that came after their lock was gone."""
     outcomes: Mapping[Outcome, int]
     """Jobs answered, by outcome."""
     dropped: Mapping[str, int]
@@ -67,7 +67,7 @@ class WorkerStatistics(Statistics):
 
 
 def snapshot(outbound: WorkerOutbound, executions: Executions, locks: Locks) -> WorkerStatistics:
-    """Take the snapshot; costs by the number of managers and lanes."""
+    """Return a snapshot; costs by the number of managers and lanes."""
     links, resources = outbound.links, executions.resources
     rows = tuple(
         ManagerRow(
