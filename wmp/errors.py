@@ -170,12 +170,12 @@ class WorkerLost(JobError):
 
 
 class QueueFull(WMPError):
-    """The manager holds ``limit`` jobs already; submit later or let ``submit`` wait."""
+    """The manager holds ``limit`` jobs or bytes already; submit later or let ``submit`` wait."""
 
-    def __init__(self, limit: int) -> None:
+    def __init__(self, limit: int, unit: str = "jobs") -> None:
         super().__init__(
-            f"the manager holds {limit} jobs, its limit; wait for some to end, "
-            "use submit() which waits, or raise max_jobs"
+            f"the manager holds {limit} {unit}, its limit; wait for some jobs to end, "
+            f"use submit() which waits, or raise max_{unit}"
         )
         self.limit = limit
 

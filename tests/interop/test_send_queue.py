@@ -11,6 +11,7 @@ import zmq
 
 from wmp import codec
 from wmp.message import Command, Field, Link, Message
+from wmp.runtime.connections import Connections
 from wmp.runtime.send_queue import SendQueue
 from wmp.runtime.sockets import Port, Transport, router
 
@@ -22,9 +23,9 @@ WAIT = 20
 class World:
     """A ROUTER with tiny pipes over inproc, and peers that read when the test calls."""
 
-    def __init__(self, context: Any, *, parks: bool, parked: int = 50) -> None:
+    def __init__(self, context: Any, *, parks: bool, parked: int = 50, **limits: int) -> None:
         self.context = context
-        transport = Transport(high_water_mark=2, parked=parked)
+        transport = Transport(high_water_mark=2, parked=parked, **limits)
         self.port: Port = router(context, ["inproc://r"], transport=transport, security=None)
         self.undelivered: list[tuple[Link, Message]] = []
         self.reasons: list[str] = []
@@ -102,6 +103,62 @@ def test_a_full_pipe_keeps_a_bounded_number_in_order(context: Any) -> None:
 
             await until(all_came)
             assert got == kept
+        finally:
+            world.close()
+
+    asyncio.run(main())
+
+
+class Closing(Connections):
+    """Closes any connection, and records which."""
+
+    def __init__(self) -> None:
+        super().__init__(1, 1, 1, lambda reason, detail: None)
+        self.closed: list[bytes] = []
+
+    def close(self, key: bytes, reason: str, detail: str) -> bool:
+        assert reason == "unread"
+        self.closed.append(key)
+        return True
+
+
+@pytest.mark.parametrize("limit", [{"parked": 30}, {"parked_bytes": 20_000}])
+def test_the_connection_of_a_peer_that_reads_nothing_is_closed(
+    context: Any, limit: dict[str, int]
+) -> None:
+    async def main() -> None:
+        world = World(context, parks=True, **limit)
+        closing = world.port.connections = Closing()
+        try:
+            (_, slow), (quick, other) = world.peer(), world.peer()
+            while not closing.closed:
+                world.outbox.send(slow, message(1))
+            world.outbox.send(other, message(2))
+
+            assert closing.closed == [slow]
+            assert 20 < len(world.undelivered) <= 40
+            assert labels(quick) == [2]
+        finally:
+            world.close()
+
+    asyncio.run(main())
+
+
+def test_above_the_bytes_for_all_peers_the_peer_with_the_most_is_closed(context: Any) -> None:
+    async def main() -> None:
+        world = World(context, parks=True, parked_total=15_000)
+        closing = world.port.connections = Closing()
+        try:
+            (_, much), (_, little) = world.peer(), world.peer()
+            for number in range(25):
+                world.outbox.send(much, message(number))
+            for number in range(20):
+                world.outbox.send(little, message(number))
+
+            assert closing.closed == [much]
+            assert {link for link, _ in world.undelivered} <= {much, little}
+            assert world.outbox.forget(much) == 0
+            assert world.outbox.forget(little) > 0
         finally:
             world.close()
 

@@ -107,6 +107,30 @@ def test_jobs_that_do_not_all_fit_are_not_added_at_all(inbox: Inbox) -> None:
     assert len(submissions) == 1
 
 
+def test_the_bytes_of_payloads_are_bounded_and_free_again_when_jobs_end(inbox: Inbox) -> None:
+    submissions, keeper = Submissions(inbox.append, 100, max_bytes=3000), Keeper()
+    submissions.add(keeper, [bytes(2000), bytes(10)], TERMS)
+    submissions.add(keeper, [bytes(5000)], TERMS)  # below the limit when it was submitted
+    woken: list[str] = []
+
+    with pytest.raises(QueueFull, match=r"holds 3000 bytes, .* raise max_bytes"):
+        submissions.add(keeper, [b"tiny"], TERMS)
+    assert submissions.room == 0
+    submissions.when_room(lambda: woken.append("now"))
+    submissions.resolve(resolved(1, 2))
+    assert not woken
+    submissions.resolve(resolved(3))
+    assert woken == ["now"]
+    assert submissions.room == 100
+
+
+def test_small_payloads_count_as_jobs_alone(inbox: Inbox) -> None:
+    submissions, keeper = Submissions(inbox.append, 100, max_bytes=1), Keeper()
+    for _ in range(50):
+        submissions.add(keeper, [bytes(512)], TERMS)
+    assert submissions.room == 50
+
+
 def test_one_waiting_submitter_is_woken_for_each_free_place(inbox: Inbox) -> None:
     submissions, keeper = Submissions(inbox.append, 2), Keeper()
     submissions.add(keeper, [b"a", b"b"], TERMS)

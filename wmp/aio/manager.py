@@ -135,7 +135,9 @@ class Manager(AsyncNode[ManagerSettings]):
         super().__init__(chosen, node)
         self._machine = Machine(chosen, policy)
         node.on_halt = self._halted
-        self._submissions = Submissions(node.inbox.post, max_jobs, codec)
+        self._submissions = Submissions(
+            node.inbox.post, max_jobs, codec, max_bytes=chosen.max_bytes
+        )
         self._payload_limit = node.transport.payload
         self._unserved = UnservedWatch(node, self._machine, self._submissions)
 
@@ -281,7 +283,7 @@ class Manager(AsyncNode[ManagerSettings]):
         """Hand in a job as :meth:`submit` does, but never wait.
 
         Raises:
-            QueueFull: The manager holds ``max_jobs`` jobs.
+            QueueFull: The manager holds ``max_jobs`` jobs, or ``max_bytes`` bytes of payloads.
         """
         terms = self._terms(role, needs, priority, timeout, retries, on_status, key)
         job, data = self._job(on_status), pack(payload, self.codec, self._payload_limit)

@@ -105,11 +105,10 @@ class Connections:
             self._descriptors[key] = descriptor
             self._keys[descriptor] = key
 
-    def close(self, key: bytes, reason: str, detail: str) -> None:
-        """Close a connection by its key; nothing happens when it is not known."""
+    def close(self, key: bytes, reason: str, detail: str) -> bool:
+        """Close a connection by its key; return whether it was known."""
         descriptor = self._descriptors.get(key)
-        if descriptor is not None:
-            self._close(descriptor, reason, detail)
+        return descriptor is not None and self._close(descriptor, reason, detail)
 
     def look(self) -> None:
         """Ask the kernel about all connections when the memory of this process has grown."""
@@ -153,13 +152,15 @@ class Connections:
         """Whether a look waits to be counted."""
         return bool(self._look)
 
-    def _close(self, descriptor: int, reason: str, detail: str) -> None:
+    def _close(self, descriptor: int, reason: str, detail: str) -> bool:
         # libzmq reads the end of the stream and gives up the connection, its memory and this
         # descriptor. Until then the descriptor cannot belong to anybody else.
-        if descriptor in self._open and _shut(descriptor):
-            self._open[descriptor] = 0
-            self._alert = _ALERT
-            self._closed(reason, detail)
+        if descriptor not in self._open or not _shut(descriptor):
+            return False
+        self._open[descriptor] = 0
+        self._alert = _ALERT
+        self._closed(reason, detail)
+        return True
 
 
 def _memory() -> int:

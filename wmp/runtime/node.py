@@ -85,6 +85,7 @@ _LEAST = {
     "bundle": 1,
     "bundle_bytes": 1,
     "lane_max": 1,
+    "max_bytes": 1,
     "max_hops": 1,
     "max_jobs": 1,
     "max_workers": 1,

@@ -23,6 +23,10 @@ _RETRY_MAX = 0.1
 room again."""
 
 
+_OVERHEAD = 512
+"""Bytes that a message takes here beside its frames."""
+
+
 class _Parked:
     """Messages that wait for room in the pipe to one peer."""
 
@@ -73,6 +77,8 @@ class SendQueue:
         self._sent = sent
         self._local_ids = local_ids
         self._parked: dict[Link, _Parked] = {}
+        self._size = 0
+        """Bytes of all messages that are parked."""
         self._pause = _RETRY
         self._timer: asyncio.TimerHandle | None = None
         self._closed = False
@@ -99,7 +105,10 @@ class SendQueue:
     def forget(self, link: Link) -> int:
         """Drop the messages parked for a link; return their number."""
         parked = self._parked.pop(link, None)
-        return len(parked.messages) if parked is not None else 0
+        if parked is None:
+            return 0
+        self._size -= parked.size
+        return len(parked.messages)
 
     def close(self) -> None:
         """Try once more to send parked messages, then forget them."""
@@ -109,6 +118,20 @@ class SendQueue:
         for link in list(self._parked):
             self._flush(link)
         self._parked.clear()
+        self._size = 0
+
+    def _close(self, link: Link) -> None:
+        """Close the connection of a peer that does not read; what waits for it counts as lost."""
+        parked = self._parked.get(link)
+        port = self._router if isinstance(link, bytes) else self._dealers.get(link)
+        if parked is None or not parked.messages or port is None or port.connections is None:
+            return
+        text = f"{len(parked.messages)} messages waited for a peer that reads none"
+        if port.connections.close(link if isinstance(link, bytes) else b"", "unread", text):
+            messages = [message for message, _, _ in parked.messages]
+            self.forget(link)
+            for message in messages:
+                self._undelivered(link, message, "pipe full")
 
     def _connected(self, link: Link) -> bool:
         # libzmq itself reports a connection of a ROUTER that has gone.
@@ -137,13 +160,20 @@ class SendQueue:
         parked = self._parked.get(link)
         if parked is None:
             parked = self._parked[link] = _Parked()
-        size = sum(map(len, frames))
+        size = _OVERHEAD + sum(map(len, frames))
         limits = self._transport
         if len(parked.messages) >= limits.parked or parked.size + size > limits.parked_bytes:
             self._undelivered(link, message, "pipe full")
+            self._close(link)
+            return
+        if self._size + size > limits.parked_total:
+            self._undelivered(link, message, "pipe full")
+            # The peer that waits with the most is most likely the one that reads nothing.
+            self._close(max(self._parked, key=lambda link: self._parked[link].size))
             return
         parked.messages.append((message, frames, size))
         parked.size += size
+        self._size += size
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(self._pause, self._flush_all)
 
@@ -170,6 +200,7 @@ class SendQueue:
                 return progress
             parked.messages.popleft()
             parked.size -= size
+            self._size -= size
             progress = True
             if sent is not Sent.OK:
                 self._undelivered(link, message, "no such connection")

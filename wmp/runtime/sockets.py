@@ -79,7 +79,10 @@ class Transport:
     parked: int = 1000
     """Messages kept for a peer whose pipe is full, before they count as undelivered."""
     parked_bytes: int = field(default=64 << 20)
-    """The same in bytes."""
+    """The same in bytes. Above either limit the connection of the peer is closed, since it reads
+    nothing; the peer may connect again, and what was not delivered is sent again."""
+    parked_total: int = field(default=256 << 20)
+    """The same for all peers together; the connection of the peer with the most is closed."""
     max_message: int = field(default=320 << 20)
     """Bytes of one message, all frames, that a peer may send before its end comes. The connection
     of a peer that sends more is closed; on Linux and tcp only."""
@@ -95,6 +98,7 @@ class Transport:
         check_count("max_frame", self.max_frame, Limits.COLUMNS, Limits.UINT)
         check_count("parked", self.parked)
         check_count("parked_bytes", self.parked_bytes)
+        check_count("parked_total", self.parked_total)
         check_count("max_message", self.max_message, self.max_frame)
         check_count("max_open", self.max_open, self.max_frame)
         check_count("max_silent", self.max_silent, 1)

@@ -35,6 +35,9 @@ class ManagerSettings:
     """Payload bytes in one TAKE at most (one job may exceed it alone)."""
     max_jobs: int = 1_000_000
     """Limit of the jobs held, queued and leased; the runtime makes submitters wait."""
+    max_bytes: int = 2 << 30
+    """Payload bytes of these jobs above which no further job is taken. Payloads up to 512 bytes
+    do not count."""
     max_workers: int = 100_000
     """Workers remembered at most."""
     stories: int = 0

@@ -30,6 +30,9 @@ __all__ = ["JobOwner", "JobTerms", "OpenSubmission", "Submissions"]
 _BUNDLE = 4096
 """Jobs that one Submitted carries at most: a turn of the driver stays short."""
 
+_FEW_BYTES: Final = 512
+"""Payload bytes up to which a job counts as a job alone."""
+
 
 @frozen
 class JobTerms:
@@ -109,6 +112,7 @@ class Submissions:
     Args:
         post: Puts an entry into the driver's inbox.
         limit: Largest number of jobs that have not ended.
+        max_bytes: Payload bytes of these jobs above which none is added.
         codec: Of payloads and results: ``"bytes"`` or ``"cbor"``.
     """
 
@@ -117,8 +121,14 @@ class Submissions:
         post: Callable[[OpenSubmission | Cancelled], None],
         limit: int,
         codec: str = "bytes",
+        *,
+        max_bytes: int = 2**63,
     ) -> None:
         self.limit = limit
+        self._max_bytes = max_bytes
+        self._bytes = 0
+        self._sizes: dict[int, int] = {}
+        """Payload bytes of each job with more than a few, by the job's number."""
         self.codec = codec
         self._post = post
         self._lock = threading.Lock()
@@ -143,7 +153,7 @@ class Submissions:
     @property
     def room(self) -> int:
         """How many jobs may be added now."""
-        return self.limit - len(self._owners)
+        return self.limit - len(self._owners) if self._bytes < self._max_bytes else 0
 
     def add(
         self,
@@ -177,7 +187,13 @@ class Submissions:
             owners = self._owners
             if len(owners) + count > self.limit:
                 raise QueueFull(self.limit)
+            if self._bytes >= self._max_bytes:
+                raise QueueFull(self._max_bytes, "bytes")
             first = self._next
+            lengths = list(map(len, payloads))
+            if max(lengths, default=0) > _FEW_BYTES:
+                self._sizes.update(zip(range(first, first + count), lengths, strict=True))
+                self._bytes += sum(lengths)
             self._next = first + count
             owner._given(first, count)
             if key is not None:
@@ -221,7 +237,7 @@ class Submissions:
     def when_room(self, wake: Callable[[], None]) -> None:
         """Call ``wake`` once, from any thread, when there is room or there never will be."""
         with self._lock:
-            if self._error is None and len(self._owners) >= self.limit:
+            if self._error is None and self.room <= 0:
                 self._waiting.append(wake)
                 return
         wake()
@@ -279,6 +295,9 @@ class Submissions:
         """Hand the ends of jobs to their owners."""
         if self._key_of:
             self._forget_keys(action.ids)
+        if self._sizes:
+            with self._lock:
+                self._bytes -= sum(map(self._sizes.pop, action.ids, repeat(0)))
         owners = list(map(self._owners.pop, action.ids, repeat(None)))
         count = len(owners)
         first = owners[0]
@@ -329,6 +348,8 @@ class Submissions:
             owners, self._owners = self._owners, {}
             self._keys.clear()
             self._key_of.clear()
+            self._sizes.clear()
+            self._bytes = 0
         for id, owner in owners.items():
             owner._settle([(id, self._closed(id), b"", 0)])
         return list(owners)
