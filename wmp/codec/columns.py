@@ -22,15 +22,22 @@ from wmp.codec.message_tables import (
 )
 from wmp.message import Columns, Command, ErrorCode, Frame, Outcome, Path
 
-__all__ = ["check_frames", "decode_columns"]
+__all__ = ["check_sizes", "decode_columns"]
 
 _WHOLE: Final = 64 * 1024
 """Columns up to this many bytes are decoded at once: the worst case is a few MiB of objects."""
 
 
-def check_frames(command: Command, to: Path, frames: Sequence[Frame], limits: CodecLimits) -> None:
-    """Check that there are columns when there must be (WMP-2.8), and every length (WMP-2.10)."""
-    count = len(frames)
+def check_sizes(command: Command, to: Path, sizes: list[int], limits: CodecLimits) -> None:
+    """Check that there are columns when there must be (WMP-2.8), and every length (WMP-2.10).
+
+    Args:
+        command: The command of the message.
+        to: Its ``to``.
+        sizes: Lengths of all its frames.
+        limits: Upper limits.
+    """
+    count = len(sizes)
     if count == 1:
         if command in WITH_COLUMNS:
             raise Wrong("no columns behind the head")
@@ -39,13 +46,13 @@ def check_frames(command: Command, to: Path, frames: Sequence[Frame], limits: Co
         raise Wrong(f"{count - 1} frames behind a head that is alone")
     if count > limits.frames:
         raise Wrong(f"{count} frames, at most {limits.frames} are taken", ErrorCode.LIMIT)
-    if len(frames[1]) > limits.columns:
+    if sizes[1] > limits.columns:
         raise Wrong(
-            f"columns of {len(frames[1])} bytes, at most {limits.columns} are taken",
+            f"columns of {sizes[1]} bytes, at most {limits.columns} are taken",
             ErrorCode.LIMIT,
         )
     if count > 2:
-        _check_payload(max(map(len, frames[2:])), limits)
+        _check_payload(max(sizes[2:]), limits)
 
 
 def _check_payload(longest: int, limits: CodecLimits) -> None:
@@ -61,7 +68,13 @@ def decode_columns(command: Command, frames: Sequence[Frame], limits: CodecLimit
     Raises:
         Wrong: The bytes are no columns, or not the columns of this command.
     """
-    table = _load_columns(frames[1], limits)
+    frame = frames[1]
+    if not len(frame) or not 0xA0 <= frame[0] < 0xB8:
+        raise Wrong("not a map of less than 24 columns")
+    stream = BytesIO(frame)
+    table = load(stream, 2) if len(frame) <= _WHOLE else _load_by_column(stream, limits)
+    if stream.read(1):
+        raise Wrong("bytes behind the map")
     if not _KEYS.issuperset(map(type, table)):
         raise Wrong("a column's key is neither unsigned nor text")
     required = REQUIRED_COLUMNS[command]
@@ -108,16 +121,6 @@ _FLOAT_OR_NULL: Final[frozenset[type]] = frozenset({float, type(None)})
 _TEXT_OR_NULL: Final[frozenset[type]] = frozenset({str, type(None)})
 _BYTES: Final = frozenset({bytes})
 _BYTES_OR_NULL: Final[frozenset[type]] = frozenset({bytes, type(None)})
-
-
-def _load_columns(frame: Frame, limits: CodecLimits) -> Any:
-    if not len(frame) or not 0xA0 <= frame[0] < 0xB8:
-        raise Wrong("not a map of less than 24 columns")
-    stream = BytesIO(frame)
-    table = load(stream, 2) if len(frame) <= _WHOLE else _load_by_column(stream, limits)
-    if stream.read(1):
-        raise Wrong("bytes behind the map")
-    return table
 
 
 def _load_by_column(stream: BytesIO, limits: CodecLimits) -> dict[Any, Any]:

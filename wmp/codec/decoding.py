@@ -16,7 +16,7 @@ from wmp.codec.cbor import (
     kind_of,
     load,
 )
-from wmp.codec.columns import check_frames, decode_columns
+from wmp.codec.columns import check_sizes, decode_columns
 from wmp.codec.message_tables import LOWEST, PREFIXES, REQUIRED, REQUIRED_OPEN_GIVE, WITHOUT_TO
 from wmp.errors import DecodeError
 from wmp.message import VERSION, Command, ErrorCode, Field, Frame, Message, Path
@@ -33,15 +33,14 @@ def decode(frames: Sequence[Frame], limits: CodecLimits = DEFAULTS) -> Message:
     Raises:
         DecodeError: The frames are no message; its ``code`` is the code for the answer.
     """
-    command, to, source, fields = _decode_head(frames, limits)
-    if len(frames) == 1:
-        return Message(command, to, source, fields)
+    if not frames:
+        raise DecodeError(_EMPTY)
+    command, to, source, fields = _decode_head(frames[0], limits)
     try:
-        columns = decode_columns(command, frames, limits)
+        check_sizes(command, to, list(map(len, frames)), limits)
+        columns = decode_columns(command, frames, limits) if len(frames) > 1 else None
     except Wrong as wrong:
-        raise DecodeError(
-            f"columns of {command.name}: {wrong}", code=wrong.code, source=source, command=command
-        ) from wrong.__cause__
+        raise _refused(f"columns of {command.name}", wrong, source, command) from wrong.__cause__
     return Message(command, to, source, fields, columns)
 
 
@@ -51,16 +50,26 @@ def peek(frames: Sequence[Frame], limits: CodecLimits = DEFAULTS) -> Message:
     Raises:
         DecodeError: The head is invalid, or above a limit; its ``code`` is the code for the answer.
     """
-    command, to, source, fields = _decode_head(frames, limits)
+    if not frames:
+        raise DecodeError(_EMPTY)
+    command, to, source, fields = _decode_head(frames[0], limits)
+    try:
+        check_sizes(command, to, list(map(len, frames)), limits)
+    except Wrong as wrong:
+        raise _refused(f"columns of {command.name}", wrong, source, command) from None
     return Message(command, to, source, fields, None, tuple(frames[1:]))
 
 
+_EMPTY: Final = "no frames, expected a head"
+
+
+def _refused(what: str, wrong: Wrong, source: Path, command: Command | None) -> DecodeError:
+    return DecodeError(f"{what}: {wrong}", code=wrong.code, source=source, command=command)
+
+
 def _decode_head(
-    frames: Sequence[Frame], limits: CodecLimits
+    frame: Frame, limits: CodecLimits
 ) -> tuple[Command, Path, Path, dict[int | str, Any]]:
-    if not frames:
-        raise DecodeError("no frames, expected a head")
-    frame = frames[0]
     command = PREFIXES.get(bytes(frame[:3]))
     source: Path = ()
     try:
@@ -74,12 +83,9 @@ def _decode_head(
         source = _checked_path(sender, limits)
         to = _checked_to(command, receiver, limits)
         _check_fields(command, fields, limits)
-        check_frames(command, to, frames, limits)
     except Wrong as wrong:
         name = "head" if command is None else f"head of {command.name}"
-        raise DecodeError(
-            f"{name}: {wrong}", code=wrong.code, source=source, command=command
-        ) from wrong.__cause__
+        raise _refused(name, wrong, source, command) from wrong.__cause__
     return command, to, source, fields
 
 

@@ -291,9 +291,18 @@ class Queue:
 
     def head(self) -> tuple[int, int] | None:
         """Return (negated priority, job id) of the next job, for choosing between queues."""
-        for negated, line in self._live_lines():
-            id = line.back[0].id if line.back else line.new[0].ids[0]
-            return negated, id
+        for negated in tuple(self._order):
+            line = self._lines[-negated]
+            back, new = line.back, line.new
+            while back and back[0].state is not JobState.QUEUED:
+                back.popleft()
+                self.dead -= 1
+            while new and not new[0].ids:
+                new.popleft()
+                self.dead -= 1
+            if back or new:
+                return negated, back[0].id if back else new[0].ids[0]
+            self._forget(negated)
         return None
 
     def take(self, count: int, size: int, worker: tuple[bytes, int, int]) -> tuple[list[Part], int]:
@@ -306,7 +315,8 @@ class Queue:
         """
         parts: list[Part] = []
         taken = 0
-        for _, line in self._live_lines():
+        for negated in tuple(self._order):
+            line = self._lines[-negated]
             back, new = line.back, line.new
             passed: list[JobRecord] = []
             while back and taken < count:
@@ -337,6 +347,8 @@ class Queue:
                 else:
                     self.dead -= 1
                 new.popleft()
+            if not back and not new:
+                self._forget(negated)
             if taken == count or size < 0:
                 break
         self.waiting -= taken
@@ -356,22 +368,10 @@ class Queue:
             line.new = deque(batch for batch in line.new if batch.ids)
         self.dead = 0
 
-    def _live_lines(self) -> Iterator[tuple[int, PriorityLevel]]:
-        """Return the lines whose first job waits, by negated priority; clear the others."""
-        for negated in tuple(self._order):
-            line = self._lines[-negated]
-            back, new = line.back, line.new
-            while back and back[0].state is not JobState.QUEUED:
-                back.popleft()
-                self.dead -= 1
-            while new and not new[0].ids:
-                new.popleft()
-                self.dead -= 1
-            if back or new:
-                yield negated, line
-            else:
-                del self._lines[-negated]
-                self._order.remove(negated)
+    def _forget(self, negated: int) -> None:
+        """Forget a line in which nothing stands."""
+        del self._lines[-negated]
+        self._order.remove(negated)
 
 
 @define(eq=False)
