@@ -320,6 +320,11 @@ def fair_share(patch: Patch) -> None:
     patch.setattr(worker_selection, "_fair", lambda waiting, profiles: worker_selection._ALL)
 
 
+def lease_bound(patch: Patch) -> None:
+    """WMP-4.16: a worker is granted as many jobs as it wants."""
+    patch.setattr(RemoteWorker, "leases_left", lambda self, queue, most: 1 << 62)
+
+
 def give_bounds(patch: Patch) -> None:
     """One worker may keep any number of GIVEs open and acknowledge nothing."""
     patch.setattr(scheduler, "_MOST_GIVES", 1 << 40)

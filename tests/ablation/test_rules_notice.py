@@ -86,6 +86,11 @@ RULES: list[tuple[Switch, Callable[..., None], dict[str, Any]]] = [
     (manager_side.retries, jobs.test_a_job_whose_retries_are_used_up_is_lost_with_a_reason, {}),
     (manager_side.fair_share, shares.test_a_large_window_leaves_the_others_their_share, {}),
     (
+        manager_side.lease_bound,
+        shares.test_a_worker_gets_no_more_leases_than_its_capacity_whatever_it_wants,
+        {},
+    ),
+    (
         manager_side.give_bounds,
         limits.test_the_memory_that_one_worker_takes_at_a_manager_is_bounded,
         {},
@@ -178,7 +183,7 @@ def play(test: Callable[..., None], parameters: dict[str, Any]) -> None:
     """Run a test with its parameters, and give it machines in place of its fixtures."""
     module = sys.modules[test.__module__]
     known: dict[str, Any] = dict(parameters)
-    if module in (jobs, peers, shares):
+    if module in (jobs, peers, shares, limits):
         known["manager"] = ManagerMachine(
             ManagerSettings(identity=b"m", epoch=7), least_recently_used
         )

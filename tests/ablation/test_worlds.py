@@ -35,6 +35,7 @@ WORLDS: list[tuple[Switch, set[str], tuple[int, ...]]] = [
     (manager_side.impatience, {RETRIES}, (6, 49, 57, 63)),
     (manager_side.lost_at_the_worker, {RETRIES}, (17, 29, 57, 70)),
     (manager_side.takes_that_never_left, {RETRIES}, (81, 733)),
+    (manager_side.lease_bound, {"leases fit"}, (10, 26, 33)),
     (manager_side.handing_back, {"ends have a cause"}, (44, 314, 411, 486)),
     (manager_side.pong, {MEET, ENDS, NEWEST}, (19, 15, 25, 9)),
     (worker_side.stream_dedupe, {TWICE}, (28, 29, 80, 145, 17)),

@@ -182,6 +182,9 @@ class GivesWhatNeedsMore(Bend):
         return changed(message, needs={"slots": 9}) if message.command is C.GIVE else message
 
 
+switched(M, "WMP-4.16", manager_side.lease_bound, "gives as many jobs as are wanted")
+
+
 @bent(M, "WMP-4.7")
 class NamesTheWorkerAsOwner(Bend):
     def says(self, link: Link, message: Message) -> Message:

@@ -62,7 +62,7 @@ def test_a_repeated_or_older_ready_is_ignored_and_a_newer_one_replaces(manager, 
 def test_wake_goes_to_credit_role_and_resources_and_consumes_the_credit(manager):
     poor = ScriptedWorker(manager, b"poor", link=b"1")
     other = ScriptedWorker(manager, b"other", link=b"2", roles=("cook",), resources={"gpu": 9})
-    able = ScriptedWorker(manager, b"able", link=b"3", resources={"slots": 4, "gpu": 1})
+    able = ScriptedWorker(manager, b"able", link=b"3", resources={"slots": 4, "gpu": 4})
     full = ScriptedWorker(manager, b"full", link=b"4", resources={"gpu": 1})
     for one, credit in ((poor, 5), (other, 5), (able, 2), (full, 0)):
         one.ready(credit)
@@ -529,6 +529,8 @@ def test_the_most_urgent_kind_is_given_first(manager):
 
 def test_many_cancellations_travel_in_messages_of_the_allowed_size(manager, worker):
     submit(manager, *[b"x"] * 5000)
+    worker.resources = {"slots": 5000}
+    worker.ready(0)
     worker.give(5000)
     cancels = sent(manager.handle(Cancelled(range(1, 5001)), 0.0), Command.CANCEL)
     assert [len(cancel.columns.ids) for cancel in cancels] == [4096, 904]

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import pytest
 
+from wmp.balance import least_recently_used
+from wmp.core.manager.machine import ManagerMachine
+from wmp.core.protocol.settings import ManagerSettings
 from wmp.events import Submitted
 from wmp.message import Command, Field, Kind
 from wmp.testing.scripted import ScriptedWorker, sent
 
+PLAIN, LARGE, GPU = Kind(), Kind("default", (("slots", 3),)), Kind("default", (("gpu", 1),))
 
-def submit(manager, *payloads):
+
+def submit(manager, *payloads, kind=PLAIN):
     first = manager._scheduler.last_id + 1
-    return manager.handle(Submitted(range(first, first + len(payloads)), payloads, Kind()), 0.0)
+    return manager.handle(Submitted(range(first, first + len(payloads)), payloads, kind), 0.0)
 
 
 def test_a_large_window_leaves_the_others_their_share(manager):
@@ -117,3 +122,58 @@ def test_credit_is_spread_over_workers_before_windows_are_filled(manager):
     wakes = sent(submit(manager, *[b"x"] * 6), Command.WAKE)
 
     assert {wake.receiver: wake.fields[Field.COUNT] for wake in wakes} == {b"a": 3, b"b": 3}
+
+
+@pytest.mark.rule("WMP-4.16")
+def test_a_worker_gets_no_more_leases_than_its_capacity_whatever_it_wants(manager, worker):
+    submit(manager, *[b"x"] * 1000)
+    worker.ready(0, window=0)  # 8 slots
+
+    (take,) = sent(worker.give(1 << 40), Command.TAKE)
+    assert len(take.columns.ids) == 8
+    assert [m.command for m in sent(worker.give(1 << 40))] == [Command.NO]
+
+    (take,) = sent(worker.give(1 << 40, hold=5.0, window=10), Command.TAKE)
+    assert len(take.columns.ids) == 10  # they wait there
+    (take,) = sent(worker.done([1, 2, 3]), Command.TAKE)
+    assert list(take.columns.ids) == [19, 20, 21]
+    assert manager.statistics().leased == 18
+
+
+@pytest.mark.rule("WMP-4.16")
+def test_leases_of_different_needs_share_the_resources_of_a_worker(manager, worker):
+    submit(manager, *[b"large"] * 9, kind=LARGE)
+    submit(manager, *[b"small"] * 9)
+    submit(manager, *[b"gpu"] * 9, kind=GPU)
+    worker.resources = {"slots": 8, "gpu": 2}
+    worker.ready(0)
+
+    takes = sent(worker.give(99, needs={"slots": 3, "gpu": 1}), Command.TAKE)
+
+    # 2 times 3 slots, then 2 slots, and the resource that neither of them needs.
+    assert [bytes(one) for take in takes for one in take.columns.payloads] == (
+        [b"large"] * 2 + [b"small"] * 2 + [b"gpu"] * 2
+    )
+
+
+@pytest.mark.rule("WMP-4.16")
+def test_a_wake_asks_for_no_more_jobs_than_the_worker_may_lease(manager, worker):
+    worker.ready(1 << 40)
+    (wake,) = sent(submit(manager, *[b"x"] * 1000), Command.WAKE)
+    assert wake.fields[Field.COUNT] == 8
+
+
+@pytest.mark.rule("WMP-4.16")
+def test_no_report_of_a_worker_is_believed_above_a_limit():
+    settings = ManagerSettings(identity=b"m", epoch=7, max_leases=700, bundle=10_000)
+    manager = ManagerMachine(settings, least_recently_used)
+    submit(manager, *[b"x"] * 2000)
+
+    unknown = ScriptedWorker(manager, b"unknown", link=b"1")
+    (take,) = sent(unknown.give(1 << 40, window=1 << 39), Command.TAKE)
+    assert len(take.columns.ids) == 512  # no READY
+
+    liar = ScriptedWorker(manager, b"liar", link=b"2", resources={"slots": 1 << 40})
+    liar.ready(0)
+    (take,) = sent(liar.give(1 << 40), Command.TAKE)
+    assert len(take.columns.ids) == 700

@@ -88,6 +88,7 @@ _LEAST = {
     "max_bytes": 1,
     "max_hops": 1,
     "max_jobs": 1,
+    "max_leases": 1,
     "max_workers": 1,
     "silence": 1,
     "unacked_bytes": 1,

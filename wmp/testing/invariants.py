@@ -29,6 +29,7 @@ INVARIANTS: Mapping[str, str] = {
         "a newer epoch, a new session, a list of held jobs without the job, or DONE `lost`"
     ),
     "no double booking": "started jobs never exceed a worker's resources",
+    "leases fit": "a worker has no more leases than it reported capacity for",
     "no stale result": "a result is accepted only from the holder of the newest attempt",
     "cancelled stays cancelled": (
         "a job is not begun after its worker answered `cancelled`, and not granted again after "
@@ -147,6 +148,15 @@ class History:
         # Unseen leases: granted without a route, and lost before there was one.
         job.over += attempt - job.attempt - 1
         job.attempt, job.holder = attempt, worker
+
+    def leased(self, owner: Peer, worker: Peer, name: str, amount: int, bound: int) -> None:
+        """Record the amount of a resource that the leases of a worker need, and its bound."""
+        if amount > bound:
+            raise Violation(
+                "leases fit",
+                f"{_peer(worker)} has leases of {_peer(owner)} that need {amount} {name}; "
+                f"it reported {bound}, its window included",
+            )
 
     def lost(self, owner: Peer, id: int, attempt: int, *, counts: bool = True) -> None:
         """Record that a lease ended without a result, for a cause that the manager knows.

@@ -6,7 +6,7 @@ manager received it concludes which leases may end, by the specification's cause
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from attrs import define, field
 
@@ -33,6 +33,16 @@ class _Contact:
     """Highest number received in order."""
     leases: dict[int, tuple[int, int]] = field(factory=dict)
     """Job to (attempt, number of its TAKE)."""
+    needs: dict[int, Mapping[str, int]] = field(factory=dict)
+    """What each leased job needs."""
+    ready: int = 0
+    """Number of the newest READY."""
+    resources: Mapping[str, int] = field(factory=dict)
+    """Those of that READY."""
+    window: int = 0
+    """The greatest window of all READYs and GIVEs."""
+    grown: bool = False
+    """Whether leases were granted in this step."""
     sends: dict[int, int] = field(factory=dict)
     """How often each TAKE with leases was sent, by number. A TAKE that the manager's own socket
     refused at first does not count; 2 means two or more."""
@@ -77,8 +87,11 @@ class Observer:
                 rows = zip(action.ids, action.ends, action.payloads, action.attempts, strict=True)
                 for id, end, payload, attempt in rows:
                     self.history.resolved(me, id, end, bytes(payload), attempt, sender, now)
-                if sender is not None:
-                    self.settled(me, sender[0], action.ids)
+                for identity in contacts if sender is None else (sender[0],):
+                    self.settled(me, identity, action.ids)
+        for identity, contact in contacts.items():
+            if contact.grown:  # now that the leases which ended in this step are gone
+                self._weigh(me, (identity, contact.epoch), contact)
 
     def settled(self, me: Peer, identity: bytes, ids: Sequence[int]) -> None:
         """Record that a message of a worker ended these jobs, and the worker's leases of them."""
@@ -86,6 +99,7 @@ class Observer:
         if contact is not None:
             for id in ids:
                 contact.leases.pop(id, None)
+                contact.needs.pop(id, None)
             self._tidy(contact)
 
     def worker_did(self, me: Peer, actions: Sequence[object]) -> None:
@@ -119,9 +133,14 @@ class Observer:
         elif epoch > contact.epoch:
             self._lose(me, contact)
             contact.epoch = epoch
+            contact.ready = contact.window = 0
         contact.last_message = now
         command, fields, columns = message.command, message.fields, message.columns
-        if command is Command.BYE:
+        if command in (Command.READY, Command.GIVE):
+            contact.window = max(contact.window, fields.get(Field.WINDOW, 0))
+        if command is Command.READY and fields[Field.READY] > contact.ready:
+            contact.ready, contact.resources = fields[Field.READY], fields[Field.RESOURCES]
+        elif command is Command.BYE:
             self._lose(me, contact)
         elif command is Command.PING and message.to:
             session = fields.get(Field.SESSION)
@@ -171,7 +190,19 @@ class Observer:
             for id, attempt in zip(columns.ids, columns.attempts, strict=True):
                 self.history.granted(me, id, attempt, worker)
                 contact.leases[id] = (attempt, number)
+                contact.needs[id] = message.fields[Field.NEEDS]
             contact.sends[number] = 1
+            contact.grown = True
+
+    def _weigh(self, me: Peer, worker: Peer, contact: _Contact) -> None:
+        """Compare the needs of a worker's leases with its reported capacity (WMP-4.16)."""
+        contact.grown = False
+        if not contact.ready or not contact.leases:
+            return
+        for name, has in contact.resources.items():
+            amounts = [contact.needs[id].get(name, 0) for id in contact.leases]
+            bound = has + contact.window * max(amounts)
+            self.history.leased(me, worker, name, sum(amounts), bound)
 
     def _lose(self, me: Peer, contact: _Contact) -> None:
         for id in tuple(contact.leases):
@@ -188,6 +219,7 @@ class Observer:
 
     def _over(self, me: Peer, contact: _Contact, id: int, *, counts: bool = True) -> None:
         attempt, number = contact.leases.pop(id)
+        del contact.needs[id]
         left = contact.sends.get(number, 1) > 0
         self.history.lost(me, id, attempt, counts=counts and left)
         self._tidy(contact)

@@ -13,6 +13,7 @@ __all__ = [
     "held_give_ends",
     "held_give_is_used_and_closed",
     "jobs_fit_the_give",
+    "leases_fit_the_worker",
     "open_gives_come_first",
     "repeated_give",
     "take_names_its_owner",
@@ -118,6 +119,22 @@ def jobs_fit_the_give(talk: ManagerTalk) -> None:
     talk.check(not worker.take(5, needs={}), "a GIVE without a slot got a job that needs one")
     talk.check(not worker.take(5, roles=["third"]), "a job of a role outside the GIVE")
     worker.some(1)
+
+
+@case("WMP-4.16")
+def leases_fit_the_worker(talk: ManagerTalk) -> None:
+    """A GIVE gets no more jobs than the worker can hold, whatever it wants."""
+    worker = talk.met(resources={"slots": 3})
+    for _ in range(7):
+        talk.submit()
+    worker.ready(0)
+    jobs = worker.all(1 << 40)
+    talk.check(len(jobs) <= 3, f"a worker with 3 slots and no window has {len(jobs)} leases")
+    talk.check(len(jobs) == 3, f"{len(jobs)} jobs, though 3 slots are free", "WMP-4.4")
+    talk.check(not worker.take(1 << 40), "a worker without a free slot got a job")
+    worker.done(jobs.pop())
+    jobs += worker.all(1 << 40)
+    talk.check(len(jobs) == 3, f"{len(jobs)} leases, expected 3 as one job is done", "WMP-4.4")
 
 
 @case("WMP-4.7")

@@ -91,7 +91,6 @@ class Leases:
                 attempts += [1] * count
                 payloads += part.payloads
                 deadlines += [deadline] * count
-        worker.hold(parts[0].kind, len(ids))  # a TAKE has jobs of one kind (WMP-4.6)
         timed = deadlines.count(None) < len(deadlines)
         left = [_left(at, now) for at in deadlines] if timed else None
         return Columns(ids=ids, attempts=attempts, left=left, payloads=payloads)

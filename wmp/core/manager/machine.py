@@ -99,7 +99,9 @@ class ManagerMachine:
         if settings.stories:
             self._stories = Stories(settings.stories, self._me)
         self._outbound = Outbound(self._me, self._timers, settings.resend)
-        selection = WorkerSelection(self.policy, settings.wake_scan, self._policy_failed)
+        selection = WorkerSelection(
+            self.policy, settings.wake_scan, settings.max_leases, self._policy_failed
+        )
         self._scheduler = Scheduler(settings, self._outbound, self._timers, selection)
 
     @property

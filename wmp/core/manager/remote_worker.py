@@ -21,6 +21,10 @@ from wmp.message import Kind, Link, Path, printable
 __all__ = ["Give", "ManagerOutbound", "RemoteWorker", "capacity", "fits"]
 
 
+_UNREPORTED = 512
+"""Leases at most of a worker of which no READY is remembered."""
+
+
 def fits(needs: Mapping[str, int], room: Mapping[str, int]) -> bool:
     """Return whether ``room`` has all that ``needs`` names."""
     for name, amount in needs.items():  # noqa: SIM110 - a generator costs more than the rest
@@ -70,6 +74,9 @@ class RemoteWorker:
     """Number of the worker's reports of capacity: READYs, GIVEs, and PINGs that confirm them."""
     credit: int = 0
     window: int = 0
+    """How many jobs of ``credit`` would wait."""
+    widest: int = 0
+    """The greatest window of all its READYs and GIVEs."""
     roles: tuple[str, ...] = ()
     resources: Mapping[str, int] = field(factory=dict)
     headers: Mapping[str, Any] = field(factory=dict)
@@ -135,6 +142,33 @@ class RemoteWorker:
     def leased(self) -> int:
         """Return the number of this manager's jobs that the worker holds."""
         return len(self.leases) + self.granted
+
+    def leases_left(self, queue: Queue, most: int) -> int:
+        """How many leases of ``queue`` it may still be granted, whatever it wants (WMP-4.16).
+
+        Args:
+            queue: The queue of the jobs.
+            most: Leases of one worker at most.
+        """
+        leased = sum(self.held.values())
+        if not self.ready:
+            return min(most, _UNREPORTED) - leased
+        left, has, window = most - leased, self.resources, self.widest
+        for name, amount in queue.needs.items():
+            if not amount:
+                continue
+            if len(self.held) < 2 and queue.kind in self.held:
+                free = amount * (window - leased)
+            else:
+                used, greatest = 0, amount
+                for kind, count in self.held.items():
+                    for other, each in kind.needs:
+                        if other == name:
+                            used += count * each
+                            greatest = max(greatest, each)
+                free = window * greatest - used
+            left = min(left, (has.get(name, 0) + free) // amount)
+        return left
 
     def hold(self, kind: Kind, count: int) -> None:
         """Count ``count`` more jobs of a kind as held, or fewer when it is negative."""

@@ -136,6 +136,7 @@ class Scheduler:
         worker.room_reports += 1
         worker.credit = fields[Field.CREDIT]
         worker.window = min(fields.get(Field.WINDOW, 0), worker.credit)
+        worker.widest = max(worker.widest, worker.window)
         worker.roles = tuple(fields[Field.ROLES])
         worker.resources = fields[Field.RESOURCES]
         worker.label = fields.get(Field.LABEL, worker.label)
@@ -178,6 +179,7 @@ class Scheduler:
             fields[Field.NEEDS],
             until,
         )
+        worker.widest = max(worker.widest, give.window)
         if not worker.ready and not worker.gives:
             # Without a READY the GIVE is the only source for roles and resources.
             self.selection.remove(worker)
@@ -286,6 +288,7 @@ class Scheduler:
                 break
             left -= count
             give.want -= count
+            give.worker.hold(queue.kind, count)
             queue.factor = 1
             self._grant(give, queue, parts, now, more=give.want > 0)
         if not give.want:
@@ -338,6 +341,8 @@ class Scheduler:
                         break
                     left -= count
                     give.want -= count
+                    # At once: the bound of the next queue depends on it (WMP-4.16).
+                    give.worker.hold(queue.kind, count)
                     filled.append((queue, parts))
         return filled
 

@@ -89,6 +89,8 @@ class WorkerSelection:
 
     policy: Policy
     scan: int
+    max_leases: int
+    """Leases of one worker at most."""
     on_policy_error: Callable[[Exception], None]
     _profiles: dict[tuple[tuple[str, ...], tuple[tuple[str, int], ...]], _Profile] = field(
         factory=dict
@@ -139,15 +141,16 @@ class WorkerSelection:
             return []
         fair = _fair(count, profiles)
         kind, many = queue.kind, queue.waiting > FEW
-        return self._share_out(
-            queue,
-            count,
-            (
-                (w, spare := max(0, w.credit - w.window), _worth(w, queue, spare, w.credit, fair))
-                for w in _oldest(credited)
-                if kind not in w.woken and (many or queue.has_for(w.mark))
-            ),
-        )
+
+        def rooms() -> Iterator[_Room]:
+            for worker in _oldest(credited):
+                left = worker.leases_left(queue, self.max_leases)
+                if left > 0 and kind not in worker.woken and (many or queue.has_for(worker.mark)):
+                    spare = min(left, max(0, worker.credit - worker.window))
+                    room = min(left, worker.credit)
+                    yield worker, spare, _worth(worker, queue, spare, room, fair)
+
+        return self._share_out(queue, count, rooms())
 
     def to_serve(self, queue: Queue) -> list[tuple[RemoteWorker, int]]:
         """Return the workers whose open GIVEs get jobs, with a number for each (WMP-5.3)."""
@@ -159,25 +162,29 @@ class WorkerSelection:
 
         def rooms() -> Iterator[_Room]:
             for worker in _oldest(giving):
-                if gives := worker.gives_for(queue):
+                gives = worker.gives_for(queue)
+                left = worker.leases_left(queue, self.max_leases) if gives else 0
+                if left > 0:
                     want = sum(give.want for give in gives)
-                    spare = want - sum(give.window for give in gives)
+                    spare = min(left, want - sum(give.window for give in gives))
+                    want = min(left, want)
                     yield worker, spare, _worth(worker, queue, spare, want, fair)
 
         return self._share_out(queue, queue.waiting, rooms())
 
     def most(self, give: Give, queue: Queue, *, held: bool) -> int:
-        """Return how many of the waiting jobs a new GIVE may take.
+        """Return how many of the waiting jobs a new GIVE may take (WMP-4.16).
 
         A GIVE that is not ``held`` is answered now: without jobs it costs a NO, and its WAKE was
         needless. The fair share may be small by now because other workers were quicker.
         """
         worker = give.worker
         fair = _fair(queue.waiting, self._eligible(queue))
-        spare = give.want - give.window
+        left = worker.leases_left(queue, self.max_leases)
+        want, spare = min(left, give.want), min(left, give.want - give.window)
         if held:
-            return max(spare, _worth(worker, queue, spare, give.want, fair))
-        return max(spare, min(give.want, fair - worker.held.get(queue.kind, 0)))
+            return max(spare, _worth(worker, queue, spare, want, fair))
+        return max(spare, min(want, fair - worker.held.get(queue.kind, 0)))
 
     def _profile(self, worker: RemoteWorker) -> _Profile:
         profile = self._profile_of.get(worker.identity)

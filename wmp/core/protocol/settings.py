@@ -38,6 +38,8 @@ class ManagerSettings:
     max_bytes: int = 2 << 30
     """Payload bytes of these jobs above which no further job is taken. Payloads up to 512 bytes
     do not count."""
+    max_leases: int = 8192
+    """Leases of one worker at most, whatever capacity it reports."""
     max_workers: int = 100_000
     """Workers remembered at most."""
     stories: int = 0
