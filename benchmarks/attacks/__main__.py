@@ -48,7 +48,8 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument(
         "--only", type=_drills, metavar="DRILL,…", help=f"some of {', '.join(DRILLS)}"
     )
-    parser.add_argument("--seconds", type=float, default=5.0, help="length of each measurement")
+    parser.add_argument("--seconds", type=float, default=3.0, help="length of each measurement")
+    parser.add_argument("--repeats", type=int, default=3, help="rounds of each drill")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there")
     options = parser.parse_args(arguments)
     # SIGTERM ends the children, too: sys.exit leaves all contexts in order.
@@ -56,7 +57,7 @@ def main(arguments: list[str] | None = None) -> None:
     print(f"{'drill':<25}{'jobs/s':>9}{'baseline':>10}{'kept':>7}{'CPU':>7}{'MB':>9}")
     findings = []
     for name in options.only or DRILLS:
-        findings.append(perform(name, options.seconds))
+        findings.append(perform(name, options.seconds, options.repeats))
         print(_row(findings[-1]), flush=True)
     if options.json is not None:
         rows = [{**attrs.asdict(one), "kept": one.kept} for one in findings]

@@ -36,7 +36,7 @@ def test_honest_jobs_end_with_their_results_during_an_attack(name: str) -> None:
 def test_the_program_prints_and_writes_each_drill(tmp_path) -> None:
     path = tmp_path / "attacks.json"
 
-    options = ["--only", "ping,fuzz", "--seconds", "0.2", "--json", str(path)]
+    options = ["--only", "ping,fuzz", "--seconds", "0.2", "--repeats", "1", "--json", str(path)]
     found = subprocess.run(
         [sys.executable, "-m", "benchmarks.attacks", *options],
         capture_output=True,
