@@ -70,6 +70,10 @@ def too_many_slots() -> None:
     History().booked("w1", Counter(slots=2), {"slots": 1})
 
 
+def more_leases_than_capacity() -> None:
+    history().leased(M, A, "slots", 5, 4)
+
+
 def result_of_an_old_attempt() -> None:
     history(attempts=2).resolved(M, 1, End.OK, b"did it", 1, A)
 
@@ -143,6 +147,7 @@ DOCTORED: list[tuple[str, Callable[[], None]]] = [
     ("executions", begun_more_often_than_leased),
     ("leases are lost for a cause", granted_while_leased),
     ("no double booking", too_many_slots),
+    ("leases fit", more_leases_than_capacity),
     ("no stale result", result_of_an_old_attempt),
     ("no stale result", result_of_another_worker),
     ("no stale result", result_of_a_lost_lease),
