@@ -358,9 +358,14 @@ def invalid() -> Iterator[tuple[str, list[bytes], str, str]]:
     yield "left-negative", take({**COLUMNS, 3: [-1]}), "malformed", "left is unsigned or null"
     yield "left-float", take({**COLUMNS, 3: 0.5}), "malformed", "left is unsigned or null"
     yield "left-shorter", take({1: [1, 2], 2: 1, 3: [1], 5: [b"", b""]}), "malformed", "k entries"
-    yield "outcome-5", done({1: [1], 2: 1, 4: 5, 5: [b"x"]}), "malformed", "outcomes are 0 to 4"
-    yield "outcome-null", done({1: [1], 2: 1, 4: [None], 5: [b"x"]}), "malformed", "0 to 4"
-    yield "outcome-false", done({1: [1], 2: 1, 4: False, 5: [b"x"]}), "malformed", "0 to 4"
+    for key in (8, 9, 10):
+        name = COLUMN_NAMES[key]
+        yield f"{name}-negative", take({**COLUMNS, key: -1}), "malformed", "unsigned or null"
+    waits = {1: [1], 2: 1, 4: 1, 5: [b"x"], 11: 0.5}
+    yield "waits-float", done(waits), "malformed", "unsigned or null"
+    yield "outcome-6", done({1: [1], 2: 1, 4: 6, 5: [b"x"]}), "malformed", "outcomes are 0 to 5"
+    yield "outcome-null", done({1: [1], 2: 1, 4: [None], 5: [b"x"]}), "malformed", "0 to 5"
+    yield "outcome-false", done({1: [1], 2: 1, 4: False, 5: [b"x"]}), "malformed", "0 to 5"
     yield "payloads-single-value", take({1: [1], 2: 1, 5: b"x"}), "malformed", "an array"
     yield "payloads-text", take({1: [1], 2: 1, 5: ["x"]}), "malformed", "bytes or null"
     yield "payloads-shorter", take({1: [1, 2], 2: 1, 5: [b""]}), "malformed", "k entries"

@@ -129,6 +129,24 @@ def valid() -> Iterator[tuple[str, Message]]:
         ),
     )
     yield (
+        "take-with-times",
+        Message(
+            Command.TAKE,
+            TO_WORKER,
+            FROM_MANAGER,
+            {**take, f.NUMBER: 3},
+            Columns(
+                [5, 6],
+                [1, 3],
+                left=[None, 90_000],
+                payloads=[b"a", b"b"],
+                expires=[60_000, None],
+                limits=[2000, 2000],
+                failed=[None, 2],
+            ),
+        ),
+    )
+    yield (
         "no",
         Message(Command.NO, TO_WORKER, FROM_MANAGER, {f.NUMBER: 2, f.SESSION: 1, f.LOCK: 2}),
     )
@@ -153,6 +171,23 @@ def valid() -> Iterator[tuple[str, Message]]:
             Columns([1], [1], outcomes=[Outcome.OK], payloads=[b"olleh"]),
         ),
     )
+    retried = bytes.fromhex("84") + error[1:] + b"\x82\x73builtins.ValueError"
+    yield (
+        "done-to-be-tried-again",
+        Message(
+            Command.DONE,
+            TO_MANAGER,
+            FROM_WORKER,
+            {**done, f.NUMBER: 4},
+            Columns(
+                [6, 7],
+                [3, 1],
+                outcomes=[1, 1],
+                payloads=[retried + b"\x72builtins.Exception", error],
+                waits=[10_000, None],
+            ),
+        ),
+    )
     yield (
         "done-every-outcome",
         Message(
@@ -161,15 +196,16 @@ def valid() -> Iterator[tuple[str, Message]]:
             (*FROM_WORKER, *BELOW),
             {**done, f.ACK: 2, f.CODEC: "cbor"},
             Columns(
-                [1, 2, 3, 4, 5],
-                [1, 1, 2, 1, 3],
-                outcomes=[0, 1, 2, 3, 4],
+                [1, 2, 3, 4, 5, 6],
+                [1, 1, 2, 1, 3, 1],
+                outcomes=[0, 1, 2, 3, 4, 5],
                 payloads=[
                     b"\x18\x2a",
                     error,
                     b"no handler for this role",
                     b"",
                     b"its process died",
+                    b"ran for longer than 2 s",
                 ],
             ),
         ),

@@ -128,6 +128,8 @@ class Outcome(IntEnum):
     CANCELLED = 3
     LOST = 4
     """The process of the job died. The attempt is spent; the job may be tried again."""
+    OVERRUN = 5
+    """The attempt ran for longer than the job's limit."""
 
 
 class Field:
@@ -286,6 +288,14 @@ class Columns:
     """Progress from 0 to 1 (STATUS)."""
     texts: Sequence[str | None] | None = None
     """Progress for people (STATUS)."""
+    expires: Sequence[int | None] | None = None
+    """Milliseconds in which the job may be begun, None for any time (TAKE)."""
+    limits: Sequence[int | None] | None = None
+    """Milliseconds that the attempt may run, None for no limit (TAKE)."""
+    failed: Sequence[int | None] | None = None
+    """How many attempts failed; None: the job says which errors are tried again (TAKE)."""
+    waits: Sequence[int | None] | None = None
+    """Milliseconds after which an error is tried again, None for no opinion (DONE)."""
 
 
 @frozen

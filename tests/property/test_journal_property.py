@@ -80,6 +80,11 @@ def test_every_message_makes_a_line_with_all_its_fields(message: Message):
     assert spread(line["attempts"], count) == list(columns.attempts)
     if columns.left is not None:
         assert spread(line["left"], count) == list(columns.left)
+    for name in ("expires", "limits", "failed", "waits"):
+        values = getattr(columns, name)
+        assert (name in line) == (values is not None)
+        if values is not None:
+            assert spread(line[name], count) == list(values)
     if columns.outcomes is not None:
         assert spread(line["outcomes"], count) == list(columns.outcomes)
     if columns.payloads is not None:

@@ -11,13 +11,18 @@ from wmp.codec.cbor import KINDS, UINT_MAX, CodecLimits, Wrong, check_plain, kin
 from wmp.codec.message_tables import (
     ATTEMPTS,
     COLUMN_NAMES,
+    EXPIRES,
+    FAILED,
     FRACTIONS,
     IDS,
     LEFT,
+    LIMITS,
+    NULLABLE,
     OUTCOMES,
     PAYLOADS,
     REQUIRED_COLUMNS,
     TEXTS,
+    WAITS,
     WITH_COLUMNS,
 )
 from wmp.message import Columns, Command, ErrorCode, Frame, Outcome, Path
@@ -89,7 +94,8 @@ def decode_columns(command: Command, frames: Sequence[Frame], limits: CodecLimit
         raise Wrong(f"{count} jobs, at most {limits.jobs} are taken", ErrorCode.LIMIT)
     _check_uints(ids, count, 1, "ids")
     attempts = _uints(table[ATTEMPTS], count, 1, "attempts")
-    left = outcomes = fractions = texts = payloads = None
+    outcomes = fractions = texts = payloads = None
+    numbers: dict[int, list[Any]] = {}
     if len(table) > 2:
         for key, column in table.items():
             if key == PAYLOADS:
@@ -98,10 +104,8 @@ def decode_columns(command: Command, frames: Sequence[Frame], limits: CodecLimit
                 outcomes = _uints(column, count, 0, "outcomes")
                 if not _OUTCOMES.issuperset(outcomes):
                     raise Wrong(f"outcome {max(outcomes)}, known are 0 to {max(_OUTCOMES)}")
-            elif key == LEFT:
-                left = _expand(column, count, "left")
-                numbers = [entry for entry in left if entry is not None]
-                _check_uints(numbers, len(numbers), 0, "left")
+            elif key in NULLABLE:
+                numbers[key] = _nullable(column, count, COLUMN_NAMES[key])
             elif key == FRACTIONS:
                 fractions = _expand(column, count, "fractions")
                 _check_types(fractions, _FLOAT_OR_NULL, "fractions")
@@ -112,7 +116,21 @@ def decode_columns(command: Command, frames: Sequence[Frame], limits: CodecLimit
                 _check_unknown_column(key, column)
     if payloads is None and len(frames) > 2:
         raise Wrong(f"{len(frames) - 2} payload frames and no payloads column")
-    return Columns(ids, attempts, left, outcomes, payloads, fractions, texts)
+    if not numbers:
+        return Columns(ids, attempts, None, outcomes, payloads, fractions, texts)
+    return Columns(
+        ids,
+        attempts,
+        numbers.get(LEFT),
+        outcomes,
+        payloads,
+        fractions,
+        texts,
+        numbers.get(EXPIRES),
+        numbers.get(LIMITS),
+        numbers.get(FAILED),
+        numbers.get(WAITS),
+    )
 
 
 _OUTCOMES: Final = frozenset(map(int, Outcome))
@@ -158,6 +176,13 @@ def _uints(column: Any, count: int, lowest: int, name: str) -> list[int]:
         return [column] * count
     entries = _expand(column, count, name)
     _check_uints(entries, count, lowest, name)
+    return entries
+
+
+def _nullable(column: Any, count: int, name: str) -> list[int | None]:
+    entries = _expand(column, count, name)
+    numbers = [entry for entry in entries if entry is not None]
+    _check_uints(numbers, len(numbers), 0, name)
     return entries
 
 

@@ -233,6 +233,15 @@ def _encode_columns(columns: Columns, frames: list[Frame]) -> bytes:
     if columns.texts is not None:
         number += 1
         parts += b"\x07", _column(columns.texts, count, _sequence)
+    for key, values in (
+        (b"\x08", columns.expires),
+        (b"\x09", columns.limits),
+        (b"\x0a", columns.failed),
+        (b"\x0b", columns.waits),
+    ):
+        if values is not None:
+            number += 1
+            parts += key, _column(values, count, _sequence)
     parts[0] = _initial(0xA0, number)
     return b"".join(parts)
 

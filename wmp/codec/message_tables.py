@@ -9,10 +9,14 @@ from wmp.message import VERSION, Command, Field
 __all__ = [
     "ATTEMPTS",
     "COLUMN_NAMES",
+    "EXPIRES",
+    "FAILED",
     "FRACTIONS",
     "IDS",
     "LEFT",
+    "LIMITS",
     "LOWEST",
+    "NULLABLE",
     "OUTCOMES",
     "PAYLOADS",
     "PREFIXES",
@@ -20,6 +24,7 @@ __all__ = [
     "REQUIRED_COLUMNS",
     "REQUIRED_OPEN_GIVE",
     "TEXTS",
+    "WAITS",
     "WITHOUT_TO",
     "WITH_COLUMNS",
 ]
@@ -52,6 +57,10 @@ OUTCOMES: Final = 4
 PAYLOADS: Final = 5
 FRACTIONS: Final = 6
 TEXTS: Final = 7
+EXPIRES: Final = 8
+LIMITS: Final = 9
+FAILED: Final = 10
+WAITS: Final = 11
 COLUMN_NAMES: Final = {
     IDS: "ids",
     ATTEMPTS: "attempts",
@@ -60,7 +69,13 @@ COLUMN_NAMES: Final = {
     PAYLOADS: "payloads",
     FRACTIONS: "fractions",
     TEXTS: "texts",
+    EXPIRES: "expires",
+    LIMITS: "limits",
+    FAILED: "failed",
+    WAITS: "waits",
 }
+NULLABLE: Final = frozenset({LEFT, EXPIRES, LIMITS, FAILED, WAITS})
+"""Columns of unsigned integers and null."""
 REQUIRED_COLUMNS: Final[dict[Command, frozenset[int]]] = {
     Command.TAKE: frozenset({IDS, ATTEMPTS, PAYLOADS}),
     Command.DONE: frozenset({IDS, ATTEMPTS, OUTCOMES, PAYLOADS}),

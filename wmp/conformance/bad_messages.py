@@ -8,6 +8,7 @@ from typing import Any
 from attrs import evolve, frozen
 
 from wmp import codec
+from wmp.codec.message_tables import COLUMN_NAMES
 from wmp.conformance.frame_check import FIELDS, REQUIRED
 from wmp.message import VERSION, Command, ErrorCode, Field, Frame, Message
 
@@ -187,8 +188,7 @@ def enumerate_columns(message: Message) -> Iterator[tuple[int, Any]]:
     """Give the columns of a message with their keys, and the payloads in their column."""
     columns = message.columns
     assert columns is not None
-    names = ("ids", "attempts", "left", "outcomes", "payloads", "fractions", "texts")
-    for key, name in enumerate(names, 1):
+    for key, name in COLUMN_NAMES.items():
         column = getattr(columns, name)
         if column is not None:
             yield key, [bytes(one) if name == "payloads" else one for one in column]

@@ -21,6 +21,7 @@ from typing import Any
 from hypothesis import HealthCheck, Phase, given, seed, settings
 
 from wmp import codec
+from wmp.codec.message_tables import COLUMN_NAMES
 from wmp.conformance.bad_messages import Bad, bad_columns, bad_heads, enumerate_columns, too_much
 from wmp.conformance.case import Broken
 from wmp.conformance.frame_check import check_form
@@ -33,7 +34,6 @@ __all__ = ["Plain", "check_codec", "message_of", "plain_of"]
 Plain = Mapping[str, Any]
 """A message in the plain form above."""
 
-_COLUMNS = ("ids", "attempts", "left", "outcomes", "payloads", "fractions", "texts")
 _PEER = (b"peer", 5)
 _GIVE = Message(
     Command.GIVE, (9, b"me"), _PEER, {7: ("echo",), 11: {"slots": 1}, 12: 1, 13: 1, 14: 500}
@@ -77,7 +77,7 @@ def message_of(plain: Plain) -> Message:
         dict(plain["fields"]),
         None
         if columns is None
-        else Columns(**{_COLUMNS[key - 1]: column for key, column in columns.items()}),
+        else Columns(**{COLUMN_NAMES[key]: column for key, column in columns.items()}),
     )
 
 

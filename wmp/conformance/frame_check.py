@@ -72,6 +72,10 @@ _COLUMNS: dict[int, str] = {
     5: "payloads",
     6: "fractions",
     7: "texts",
+    8: "expires",
+    9: "limits",
+    10: "failed",
+    11: "waits",
 }
 _NEEDED: dict[int, tuple[int, ...]] = {4: (1, 2, 5), 6: (1, 2, 4, 5), 7: (1, 2), 8: (1, 2)}
 _DEPTH, _MOST = 16, 2**63 - 1
@@ -192,7 +196,7 @@ def _check_entry(key: int, name: str, entry: Any) -> None:
     match key:
         case 1 | 2:
             good = type(entry) is int and entry >= 1
-        case 3:
+        case 3 | 8 | 9 | 10 | 11:
             good = entry is None or (type(entry) is int and entry >= 0)
         case 4:
             good = type(entry) is int and 0 <= entry <= 4

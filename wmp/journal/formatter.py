@@ -222,6 +222,14 @@ class JournalFormatter:
         text = f',{self._jobs(columns.ids)},"attempts":{column(columns.attempts)}'
         if columns.left is not None:
             text += f',"left":{column(columns.left, _or_null)}'
+        for name, values in (
+            ("expires", columns.expires),
+            ("limits", columns.limits),
+            ("failed", columns.failed),
+            ("waits", columns.waits),
+        ):
+            if values is not None:
+                text += f',"{name}":{column(values, _or_null)}'
         if columns.outcomes is not None:
             text += f',"outcomes":{column(columns.outcomes, _integer)}'
         if columns.payloads is not None:

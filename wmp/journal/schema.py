@@ -151,8 +151,18 @@ COLUMNS: Final[tuple[Column, ...]] = (
            "number of the lease of each job; a single entry applies to all jobs"),
     Column("left", Type.INTEGERS, "TAKE", "ms until each job's deadline, null for no deadline; a "
            "single entry applies to all jobs; absent when no job has a deadline"),
+    Column("expires", Type.INTEGERS, "TAKE", "ms in which each job may be begun, null for any "
+           "time; a single entry applies to all jobs; absent when all are null"),
+    Column("limits", Type.INTEGERS, "TAKE, run", "ms that each attempt may run, null for no limit; "
+           "a single entry applies to all jobs; absent when no attempt has a limit"),
+    Column("failed", Type.INTEGERS, "TAKE", "attempts of each job that ended as error or overrun, "
+           "null when the job says which errors are tried again; a single entry applies to all "
+           "jobs; absent when all are 0"),
+    Column("waits", Type.INTEGERS, "DONE, finished", "ms after which each job is to be given "
+           "again, null for no wish; a single entry applies to all jobs; absent when no job has "
+           "one"),
     Column("outcomes", Type.INTEGERS, "DONE, finished", "0 ok, 1 error, 2 refused, 3 cancelled, "
-           "4 lost; a single entry applies to all jobs"),
+           "4 lost, 5 overrun; a single entry applies to all jobs"),
     Column("ends", Type.TEXTS, "resolve", "ok, error, cancelled, timeout, lost: how each job ended "
            "for its submitter; a single entry applies to all jobs"),
     Column("bytes", _I, "TAKE DONE; at a device any command",

@@ -194,14 +194,24 @@ def columns(draw: st.DrawFn, command: Command, max_jobs: int = 40) -> Columns:
             return [draw(entries)] * count
         return draw(st.lists(entries, min_size=count, max_size=count))
 
+    def maybe() -> list[int | None] | None:
+        return column(st.none() | uints()) if draw(st.booleans()) else None
+
     ids = draw(st.lists(uints(1), min_size=count, max_size=count))
     attempts = column(uints(1))
     if command is Command.TAKE:
-        left = column(st.none() | uints()) if draw(st.booleans()) else None
-        return Columns(ids, attempts, left=left, payloads=column(payloads()))
+        return Columns(
+            ids,
+            attempts,
+            left=maybe(),
+            payloads=column(payloads()),
+            expires=maybe(),
+            limits=maybe(),
+            failed=maybe(),
+        )
     if command is Command.DONE:
         outcomes = column(st.sampled_from([int(outcome) for outcome in Outcome]))
-        return Columns(ids, attempts, outcomes=outcomes, payloads=column(payloads()))
+        return Columns(ids, attempts, outcomes=outcomes, payloads=column(payloads()), waits=maybe())
     if command is Command.STATUS:
         fractions = column(st.none() | st.floats(allow_nan=False)) if draw(st.booleans()) else None
         texts = column(st.none() | st.text(max_size=20)) if draw(st.booleans()) else None
