@@ -147,7 +147,7 @@ class JobCancelled(JobError, concurrent.futures.CancelledError):
 
 
 class JobTimeout(JobError, TimeoutError):
-    """The job's own ``timeout`` passed before its result arrived."""
+    """The job's own ``timeout``, ``expires`` or ``run_limit`` passed; the text names which."""
 
 
 class WorkerLost(JobError):

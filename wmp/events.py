@@ -14,6 +14,7 @@ from wmp.errors import DecodeError
 from wmp.message import Frame, Kind, Link, Message, Outcome
 
 __all__ = [
+    "Begun",
     "Cancelled",
     "Closed",
     "Connected",
@@ -85,6 +86,10 @@ class Submitted:
     """Seconds from now in which the jobs must end."""
     retries: int = 3
     """Number of lost leases after which a job is still queued again."""
+    expires: float | None = None
+    """Seconds from now in which the jobs may be begun."""
+    run_limit: float | None = None
+    """Seconds that one attempt may run."""
 
 
 @frozen
@@ -113,6 +118,14 @@ class Finished:
 
 
 @frozen
+class Begun:
+    """A lane begins a job that has a limit; ``Run.limits`` says which jobs have one."""
+
+    lane: int
+    id: int
+
+
+@frozen
 class Recalled:
     """These jobs of a lane had not begun and will not begin; the answer to ``Recall``."""
 
@@ -137,6 +150,7 @@ WorkerEvent = (
     | Undelivered
     | Ticked
     | Connected
+    | Begun
     | Finished
     | Recalled
     | Reported

@@ -78,6 +78,8 @@ CASES = [
     ("map --need gpu=x work.py", r"--need 'gpu=x': expected NAME=AMOUNT"),
     ("map --timeout 0 work.py", r"timeout is a number of seconds, more than 0"),
     ("map --timeout inf work.py", r"timeout is a number of seconds, .* got inf"),
+    ("map --run-limit -1 work.py", r"run-limit is a number of seconds, more than 0"),
+    ("map --expires 5 --timeout 2 work.py", r"expires is 5 s and timeout 2 s"),
     ("map --timeout nan work.py", r"timeout is a number of seconds, .* got nan"),
     ("demo --workers 1", r"add --no-kill"),
     ("demo --workers 0", r"0 is not in the range 1<=x<=64"),

@@ -20,7 +20,7 @@ from wmp.testing.scripted import ScriptedWorker, sent
 from wmp.testing.state.manager_state import all_jobs
 from wmp.testing.state.snapshots import snapshot
 
-OK, ERROR, REFUSED, BACK, LOST = Outcome
+OK, ERROR, REFUSED, BACK, LOST, OVERRUN = Outcome
 
 
 def leased(manager, worker, count=5, **options):

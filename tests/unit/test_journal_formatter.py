@@ -22,6 +22,7 @@ from wmp.actions import (
 from wmp.core.protocol.settings import DeviceSettings, ManagerSettings, WorkerSettings
 from wmp.errors import DecodeError, Superseded
 from wmp.events import (
+    Begun,
     Cancelled,
     Closed,
     Connected,
@@ -60,10 +61,11 @@ EVENTS = (
     Ticked(),
     Drained(),
     Closed(),
-    Submitted(range(1, 4), [b"x", b"yy", b"zzz"], KIND, 5, 2.5, 1),
+    Submitted(range(1, 4), [b"x", b"yy", b"zzz"], KIND, 5, 2.5, 1, 2.0, 0.5),
     Cancelled((1, 2)),
     Connected(0),
     Finished(3, [1, 2], [Outcome.OK, Outcome.LOST], [b"ab", b""]),
+    Begun(3, 1),
     Recalled(3, []),
     Reported(3, 1, 0.5, "half of it"),
 )
@@ -75,7 +77,7 @@ ACTIONS = (
     Halt(Superseded("started again")),
     Resolve((1, 2), (End.OK, End.LOST), (b"a", b""), (1, 4)),
     Notify(1, 0.5, "half of it"),
-    Run(3, KIND, PEER, [1, 2], [1, 1], [None, 8.5], [b"a", b"b"]),
+    Run(3, KIND, PEER, [1, 2], [1, 1], [None, 8.5], [b"a", b"b"], limits=[None, 0.5]),
     Recall(3, [1]),
     Interrupt(3, [1]),
     Reconnect(0),

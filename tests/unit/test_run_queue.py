@@ -7,6 +7,7 @@ import pytest
 from wmp.core.protocol.resources import Resources
 from wmp.core.protocol.settings import WorkerSettings
 from wmp.core.worker.execution_lifecycle import ExecutionInput
+from wmp.core.worker.job_times import JobTimes
 from wmp.core.worker.run_queue import HeldJobs, RunQueue, Throughput
 from wmp.message import Kind
 
@@ -28,8 +29,8 @@ def held():
 
 def park(queue, held, *ids, kind=PLAIN, deadlines=None):
     held.add(ids, [1] * len(ids))
-    deadlines = deadlines or [None] * len(ids)
-    queue.park(held, kind, ids, deadlines, [b"%d" % job for job in ids], 0.0)
+    times = None if deadlines is None else JobTimes(deadlines)
+    queue.park(held, kind, ids, times, [b"%d" % job for job in ids], 0.0)
 
 
 def started(queue, now=0.0):

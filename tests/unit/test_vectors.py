@@ -109,7 +109,7 @@ def test_the_grammar_has_every_registered_field_and_column():
     registered = {str(number): name.replace("_", " ") for number, name in FIELD_NAMES.items()}
 
     assert registered == dict(fields)
-    columns = re.findall(r"(\d): (\w+)[ ,]", grammar[grammar.index("take-columns") :])
+    columns = re.findall(r"(\d+): (\w+)[ ,]", grammar[grammar.index("take-columns") :])
     assert {(str(number), name) for number, name in COLUMN_NAMES.items()} == set(columns)
 
 

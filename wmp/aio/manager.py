@@ -25,7 +25,6 @@ from wmp.runtime.checks import (
     check_count,
     check_offer,
     check_role,
-    check_seconds,
 )
 from wmp.runtime.journal import Journal
 from wmp.runtime.node import Node, make_identity, make_label, make_settings, new_epoch
@@ -34,6 +33,7 @@ from wmp.runtime.sockets import Context, Transport
 from wmp.runtime.submission.map_pipeline import MapPipeline, MapSignal, MapWait
 from wmp.runtime.submission.results import Status, pack
 from wmp.runtime.submission.submissions import JobOwner, JobTerms, Submissions
+from wmp.runtime.submission.time_limits import NO_LIMITS, TimeLimits
 from wmp.runtime.unserved_watch import UnservedWatch
 
 __all__ = ["CLOSE_TIMEOUT", "IN_FLIGHT", "Manager"]
@@ -235,6 +235,8 @@ class Manager(AsyncNode[ManagerSettings]):
         needs: Mapping[str, int] | None = None,
         priority: int = 0,
         timeout: float | None = None,
+        expires: float | None = None,
+        run_limit: float | None = None,
         retries: int | None = None,
         on_status: Callable[[Status], object] | None = None,
         key: str | None = None,
@@ -246,7 +248,11 @@ class Manager(AsyncNode[ManagerSettings]):
             role: Role of the workers that may do it.
             needs: Amounts of a worker's resources that it takes; by default one slot.
             priority: Higher goes first.
-            timeout: Seconds in which it must end, or end with ``JobTimeout``.
+            timeout: Seconds in which it must end, or end with ``JobTimeout``: waiting and
+                running together.
+            expires: Seconds in which it must have begun, or end with ``JobTimeout``.
+            run_limit: Seconds that one attempt may run. A longer attempt is interrupted, in a
+                worker process by force, and the job ends with ``JobTimeout``.
             retries: Lost leases it survives; by default the manager's.
             on_status: Called on the loop with each :class:`Status` that the handler reports.
             key: While a job of that key is in progress here, no second one is handed in: the
@@ -260,7 +266,8 @@ class Manager(AsyncNode[ManagerSettings]):
             ConfigError: The payload is too large, or another argument is wrong.
             ClosedError: The manager takes no more jobs.
         """
-        terms = self._terms(role, needs, priority, timeout, retries, on_status, key)
+        times = TimeLimits(timeout, expires, run_limit)
+        terms = self._terms(role, needs, priority, times, retries, on_status, key)
         job, data = self._job(on_status), pack(payload, self.codec, self._payload_limit)
         while True:
             try:
@@ -276,6 +283,8 @@ class Manager(AsyncNode[ManagerSettings]):
         needs: Mapping[str, int] | None = None,
         priority: int = 0,
         timeout: float | None = None,
+        expires: float | None = None,
+        run_limit: float | None = None,
         retries: int | None = None,
         on_status: Callable[[Status], object] | None = None,
         key: str | None = None,
@@ -285,7 +294,8 @@ class Manager(AsyncNode[ManagerSettings]):
         Raises:
             QueueFull: The manager holds ``max_jobs`` jobs, or ``max_bytes`` bytes of payloads.
         """
-        terms = self._terms(role, needs, priority, timeout, retries, on_status, key)
+        times = TimeLimits(timeout, expires, run_limit)
+        terms = self._terms(role, needs, priority, times, retries, on_status, key)
         job, data = self._job(on_status), pack(payload, self.codec, self._payload_limit)
         return self._add(job, data, terms, on_status, key)
 
@@ -297,6 +307,8 @@ class Manager(AsyncNode[ManagerSettings]):
         needs: Mapping[str, int] | None = None,
         priority: int = 0,
         timeout: float | None = None,
+        expires: float | None = None,
+        run_limit: float | None = None,
         retries: int | None = None,
         in_flight: int = IN_FLIGHT,
         return_exceptions: bool = False,
@@ -312,6 +324,8 @@ class Manager(AsyncNode[ManagerSettings]):
             needs: As for :meth:`submit`.
             priority: As for :meth:`submit`.
             timeout: As for :meth:`submit`, of each job from when it is handed in.
+            expires: As for ``timeout``.
+            run_limit: As for :meth:`submit`.
             retries: As for :meth:`submit`.
             in_flight: Inputs pulled whose results were not taken yet, at most.
             return_exceptions: Yield the error of a job at its place, as
@@ -322,7 +336,8 @@ class Manager(AsyncNode[ManagerSettings]):
             JobError: At the place of the first job that did not end well, unless
                 ``return_exceptions`` is true.
         """
-        terms = self._terms(role, needs, priority, timeout, retries)
+        times = TimeLimits(timeout, expires, run_limit)
+        terms = self._terms(role, needs, priority, times, retries)
         signal = asyncio.Event()
         pipeline = self._pipeline(payloads, terms, in_flight, signal, return_exceptions)
         try:
@@ -416,7 +431,7 @@ class Manager(AsyncNode[ManagerSettings]):
         role: str,
         needs: Mapping[str, int] | None,
         priority: int,
-        timeout: float | None,
+        times: TimeLimits,
         retries: int | None,
         on_status: Callable[[Status], object] | None = None,
         key: str | None = None,
@@ -433,14 +448,14 @@ class Manager(AsyncNode[ManagerSettings]):
             raise ConfigError(
                 f"priority is a whole number from -(2**63 - 1) to 2**63 - 1, got {priority!r}"
             )
-        if timeout is not None:
-            timeout = check_seconds("timeout", timeout, zero=False)
+        if times != NO_LIMITS:
+            times.check()
         retries = self.retries if retries is None else check_count("retries", retries)
         if on_status is not None and not callable(on_status):
             raise ConfigError(f"on_status is a callable that takes a Status, got {on_status!r}")
         if key is not None and not isinstance(key, str):
             raise ConfigError(f"key is text, got {key!r}")
-        return JobTerms(kind, priority, timeout, retries)
+        return JobTerms(kind, priority, times.timeout, retries, times.expires, times.run_limit)
 
     def _job(self, on_status: Callable[[Status], object] | None) -> Job:
         job = Job(self._submissions)

@@ -127,7 +127,13 @@ class Worker(AsyncServer[WorkerSettings]):
         chosen = make_settings(
             WorkerSettings,
             "worker",
-            {"hold": hold, "window": window, "ping": ping, **settings},
+            {
+                "hold": hold,
+                "window": window,
+                "ping": ping,
+                "overrun_grace": self._patience(),
+                **settings,
+            },
             identity=make_identity(identity),
             epoch=new_epoch(),
             label=make_label(label),

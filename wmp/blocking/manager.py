@@ -21,6 +21,7 @@ from wmp.runtime.security import Security
 from wmp.runtime.sockets import Context, Transport
 from wmp.runtime.submission.map_pipeline import MapWait
 from wmp.runtime.submission.results import Status, pack
+from wmp.runtime.submission.time_limits import TimeLimits
 
 __all__ = ["Manager"]
 
@@ -101,13 +102,16 @@ class Manager(BlockingNode[aio.Manager]):
         needs: Mapping[str, int] | None = None,
         priority: int = 0,
         timeout: float | None = None,
+        expires: float | None = None,
+        run_limit: float | None = None,
         retries: int | None = None,
         on_status: Callable[[Status], object] | None = None,
         key: str | None = None,
     ) -> Job:
         """Hand in a job; wait while the manager is full. See :meth:`wmp.aio.Manager.submit`."""
         inner = self._inner
-        terms = inner._terms(role, needs, priority, timeout, retries, on_status, key)
+        times = TimeLimits(timeout, expires, run_limit)
+        terms = inner._terms(role, needs, priority, times, retries, on_status, key)
         job, data = self._job(on_status), pack(payload, inner.codec, inner._payload_limit)
         while True:
             try:
@@ -123,13 +127,16 @@ class Manager(BlockingNode[aio.Manager]):
         needs: Mapping[str, int] | None = None,
         priority: int = 0,
         timeout: float | None = None,
+        expires: float | None = None,
+        run_limit: float | None = None,
         retries: int | None = None,
         on_status: Callable[[Status], object] | None = None,
         key: str | None = None,
     ) -> Job:
         """Hand in a job or raise QueueFull. See :meth:`wmp.aio.Manager.submit_nowait`."""
         inner = self._inner
-        terms = inner._terms(role, needs, priority, timeout, retries, on_status, key)
+        times = TimeLimits(timeout, expires, run_limit)
+        terms = inner._terms(role, needs, priority, times, retries, on_status, key)
         job, data = self._job(on_status), pack(payload, inner.codec, inner._payload_limit)
         return inner._add(job, data, terms, on_status, key)
 
@@ -141,6 +148,8 @@ class Manager(BlockingNode[aio.Manager]):
         needs: Mapping[str, int] | None = None,
         priority: int = 0,
         timeout: float | None = None,
+        expires: float | None = None,
+        run_limit: float | None = None,
         retries: int | None = None,
         in_flight: int = IN_FLIGHT,
         return_exceptions: bool = False,
@@ -155,7 +164,8 @@ class Manager(BlockingNode[aio.Manager]):
                 f"payloads is of type {type(payloads).__name__}, an async iterable; expected an "
                 "iterable, or use wmp.aio.Manager"
             )
-        terms = self._inner._terms(role, needs, priority, timeout, retries)
+        times = TimeLimits(timeout, expires, run_limit)
+        terms = self._inner._terms(role, needs, priority, times, retries)
         signal = threading.Event()
         pipeline = self._inner._pipeline(payloads, terms, in_flight, signal, return_exceptions)
         try:

@@ -39,6 +39,7 @@ from wmp.cli.progress import ProgressBar
 from wmp.errors import ConfigError, JobFailed
 from wmp.message import DEFAULT_ROLE
 from wmp.runtime.checks import check_role, check_seconds
+from wmp.runtime.submission.time_limits import TimeLimits
 from wmp.runtime.unserved_watch import logger as unserved_logger
 
 __all__ = ["map_command"]
@@ -87,7 +88,21 @@ _TURN: Final = 0.1
     multiple=True,
     help="Resource that one job takes; repeat for each.",
 )
-@click.option("--timeout", metavar="SECONDS", type=float, help="Time limit of each job.")
+@click.option(
+    "--timeout",
+    metavar="SECONDS",
+    type=float,
+    help="Each job must end within SECONDS, waiting and running together.",
+)
+@click.option(
+    "--expires", metavar="SECONDS", type=float, help="Each job must begin within SECONDS."
+)
+@click.option(
+    "--run-limit",
+    metavar="SECONDS",
+    type=float,
+    help="A job that runs for longer is interrupted, and fails.",
+)
 @click.option(
     "--retries",
     metavar="N",
@@ -115,6 +130,8 @@ def map_command(
     as_json: bool,
     need: tuple[str, ...],
     timeout: float | None,
+    expires: float | None,
+    run_limit: float | None,
     wait: float,
     retries: int,
     secret: str | None,
@@ -133,8 +150,11 @@ def map_command(
             raise ConfigError(f"there is no file {name}")
         if name != "-" and Path(name).is_dir():
             raise ConfigError(f"{name} is a folder; name files, for example {name}/*")
-    if timeout is not None:
-        check_seconds("--timeout", timeout, zero=False)
+    limits = {"--timeout": timeout, "--expires": expires, "--run-limit": run_limit}
+    for flag, seconds in limits.items():
+        if seconds is not None:
+            check_seconds(flag, seconds, zero=False)
+    TimeLimits(timeout, expires, run_limit).check()
     check_seconds("--wait", wait)
     check_role(role)
     security = security_of(secret, allowed=allowed)
@@ -146,6 +166,7 @@ def map_command(
     total = len(files) if files and not lines else None
     needs = amounts("--need", need)
     order = {"role": role, "needs": needs or None, "timeout": timeout}
+    order |= {"expires": expires, "run_limit": run_limit}
     try:
         with terminated(), manager, ProgressBar(_PROGRAM, total, shown=not typed) as bar:
             if any(endpoint.endswith((":*", ":0")) for endpoint in bind):

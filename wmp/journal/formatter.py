@@ -30,6 +30,7 @@ from wmp.actions import (
     Send,
 )
 from wmp.events import (
+    Begun,
     Cancelled,
     Connected,
     Finished,
@@ -123,8 +124,15 @@ class JournalFormatter:
                 text = f'garbled",{self._link(link)}{reason_of(error.code, str(error))}'
                 return text, "", dropped
             case Submitted():
-                limit = event.timeout
-                within = "" if limit is None else f',"timeout":{round(limit * 1e6)}'
+                within = "".join(
+                    f',"{name}":{round(seconds * 1e6)}'
+                    for name, seconds in (
+                        ("timeout", event.timeout),
+                        ("expires_in", event.expires),
+                        ("run_limit", event.run_limit),
+                    )
+                    if seconds is not None
+                )
                 text = (
                     f'submitted",{self._kind(event.kind)},{jobs_of(event.ids)},'
                     f'"priority":{event.priority}{within},"retries":{event.retries}'
@@ -133,6 +141,8 @@ class JournalFormatter:
                 text = f'cancelled",{jobs_of(ids)}'
             case Connected(link):
                 text = f'connected",{self._link(link)}'
+            case Begun(lane, id):
+                text = f'begun","lane":{lane},"ids":[{id}]'
             case Finished(lane, ids, outcomes, _):
                 text = (
                     f'finished","lane":{lane},{self._jobs(ids)},'
@@ -154,10 +164,12 @@ class JournalFormatter:
                     f'"ends":{column(ends, _ENDS.__getitem__)}'
                 )
             case Run():
+                limits = action.limits
+                most = "" if limits is None else f',"limits":{column(limits, _ms_or_null)}'
                 return (
                     f'run","lane":{action.lane},{self._kind(action.kind)},'
                     f"{peer_of('owner', action.manager)},"
-                    f'{self._jobs(action.ids)},"attempts":{column(action.attempts)}'
+                    f'{self._jobs(action.ids)},"attempts":{column(action.attempts)}{most}'
                 )
             case Recall(lane, ids) | Interrupt(lane, ids):
                 return f'{_what(action)}","lane":{lane},{jobs_of(ids)}'
@@ -294,6 +306,10 @@ def _what(value: object) -> str:
 
 def _integer(value: int) -> str:
     return f"{int(value)}"
+
+
+def _ms_or_null(seconds: float | None) -> str:
+    return "null" if seconds is None else str(round(seconds * 1000))
 
 
 def _or_null(value: int | None) -> str:

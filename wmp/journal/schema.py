@@ -170,7 +170,9 @@ COLUMNS: Final[tuple[Column, ...]] = (
     Column("priority", _I, "submitted", "jobs of a higher priority are granted first"),
     Column("timeout", _I, "submitted", "µs in which the jobs must end; absent for no limit"),
     Column("retries", _I, "submitted", "how many lost leases a job may have and be tried again"),
-    Column("lane", _I, "run, recall, interrupt, finished, recalled, reported",
+    Column("expires_in", _I, "submitted", "µs in which the jobs may be begun; absent for any time"),
+    Column("run_limit", _I, "submitted", "µs that one attempt may run; absent for no limit"),
+    Column("lane", _I, "run, recall, interrupt, begun, finished, recalled, reported",
            "number of the lane at the worker"),
     # -- causes
     Column("reason", _T, "received, undelivered, garbled, drop, note, halt, lost",
@@ -205,6 +207,7 @@ LINES: Final[Mapping[str, tuple[str, ...]]] = {
     "submitted": ("ids", "role", "needs", "priority", "retries"),
     "cancelled": ("ids",),
     "connected": ("link",),
+    "begun": ("lane", "ids"),
     "finished": ("lane", "ids", "outcomes"),
     "recalled": ("lane", "ids"),
     "reported": ("lane", "ids"),

@@ -99,6 +99,7 @@ class ScriptedWorker(ScriptedPeer):
         *,
         outcome: Outcome = Outcome.OK,
         attempt: int = 1,
+        waits: Sequence[int | None] | None = None,
         **fields: Any,
     ) -> list[ManagerAction]:
         """Send DONE for these jobs, with the next number unless ``number`` is given."""
@@ -107,6 +108,7 @@ class ScriptedWorker(ScriptedPeer):
             attempts=[attempt] * len(ids),
             outcomes=[outcome] * len(ids),
             payloads=payloads or [b"result"] * len(ids),
+            waits=waits,
         )
         return self.send(self.numbered(Command.DONE, columns, **fields))
 

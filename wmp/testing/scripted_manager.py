@@ -95,6 +95,9 @@ class ScriptedManager(ScriptedPeer):
         ids: Sequence[int] | None = None,
         attempt: int = 1,
         left: Sequence[int | None] | None = None,
+        expires: Sequence[int | None] | None = None,
+        limits: Sequence[int | None] | None = None,
+        failed: Sequence[int | None] | None = None,
         role: str = "default",
         **fields: Any,
     ) -> list[WorkerAction]:
@@ -103,7 +106,15 @@ class ScriptedManager(ScriptedPeer):
         if ids is None:
             ids = range(self.last_id + 1, self.last_id + 1 + len(payloads))
         self.last_id = max(self.last_id, *ids)
-        columns = Columns(list(ids), [attempt] * len(ids), left=left, payloads=list(payloads))
+        columns = Columns(
+            list(ids),
+            [attempt] * len(ids),
+            left=left,
+            payloads=list(payloads),
+            expires=expires,
+            limits=limits,
+            failed=failed,
+        )
         fields["needs"] = dict(fields.get("needs", {"slots": 1}))
         owner = self.owner or self.peer
         return self._send_numbered(

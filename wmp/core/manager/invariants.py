@@ -76,7 +76,10 @@ def _check_parts(
     timers: ManagerTimers,
 ) -> None:
     for id, part in parts.items():
-        assert (part.deadline is not None) == (id in timers), "the timer of a deadline"
+        if part.deadline is not None or part.limits is None:
+            assert (part.deadline is not None) == (id in timers), "the timer of a deadline"
+        elif part.holder is None:
+            assert (part.limits.expires is not None) == (id in timers), "the timer of an expiry"
         if part.holder is None:
             assert isinstance(part, JobRecord), "a grant has a holder"
             assert part.state is JobState.QUEUED, "a record without a holder is queued"
@@ -132,7 +135,9 @@ def _count(
             assert len(batch.ids) == len(batch.payloads), "the columns of a batch"
             for id in batch.ids:
                 assert id not in parts, "a job that was granted waits in a batch"
-                assert (batch.deadline is not None) == (id in timers), "the timer of a deadline"
+                limits = batch.limits
+                ends = batch.deadline is not None or (limits and limits.expires is not None)
+                assert bool(ends) == (id in timers), "the timer of a deadline or an expiry"
     return waiting, dead
 
 

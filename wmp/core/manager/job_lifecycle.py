@@ -19,7 +19,15 @@ from attrs import define, frozen
 
 from wmp.message import Frame, Kind
 
-__all__ = ["IGNORED", "TRANSITIONS", "JobInput", "JobRecord", "JobState", "Refusal"]
+__all__ = [
+    "IGNORED",
+    "TRANSITIONS",
+    "JobInput",
+    "JobLimits",
+    "JobRecord",
+    "JobState",
+    "Refusal",
+]
 
 _MOST_PATIENCE = 7  # 64 READYs or GIVEs
 
@@ -51,7 +59,7 @@ class JobInput(IntEnum):
     CANCEL = 6
     """The submitter wants no result any more."""
     EXPIRE = 7
-    """The job's deadline passed."""
+    """Its deadline passed; or its expiry, and it has no lease."""
 
 
 TRANSITIONS: Final[Mapping[tuple[JobState, JobInput], JobState]] = {
@@ -94,6 +102,16 @@ IGNORED: Final[Mapping[tuple[JobState, JobInput], str]] = {
 
 
 @frozen
+class JobLimits:
+    """Limits that few jobs have; jobs that were submitted together share the object."""
+
+    expires: float | None = None
+    """When the job may not be begun any more, on the clock of ``now``."""
+    run: float | None = None
+    """Seconds that one attempt may run."""
+
+
+@frozen
 class Refusal:
     """A worker that refused a job gets it again only after it has reported capacity (WMP-6.5)."""
 
@@ -124,6 +142,7 @@ class JobRecord:
     """Number of the TAKE that granted the lease."""
     refused: dict[bytes, Refusal] | None = None
     """Refusals by the identity of the worker; None for none."""
+    limits: JobLimits | None = None
 
     def refuse(self, identity: bytes, session: int, reports: int) -> None:
         """Record that a worker refused the job.
@@ -142,6 +161,11 @@ class JobRecord:
             return False
         last = self.refused.get(identity)
         return last is not None and last.session == session and reports <= last.reports
+
+    def expired(self, now: float) -> bool:
+        """Whether the job may not be begun any more (WMP-6.19)."""
+        limits = self.limits
+        return limits is not None and limits.expires is not None and limits.expires <= now
 
     def step(self, what: JobInput) -> bool:
         """Move by the table; return False when the table ignores the pair."""

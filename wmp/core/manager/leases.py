@@ -15,7 +15,7 @@ from itertools import repeat
 from math import ceil
 from typing import Final
 
-from attrs import define, field
+from attrs import define, evolve, field
 
 from wmp.actions import End, Resolve
 from wmp.core.manager.job_lifecycle import TRANSITIONS, JobInput, JobRecord, JobState
@@ -71,9 +71,11 @@ class Leases:
         attempts: list[int] = []
         payloads: list[Frame] = []
         deadlines: list[float | None] = []
+        limited = False
         for part in parts:
             part.holder, part.take = identity, number
             deadline = part.deadline
+            limited = limited or part.limits is not None
             if type(part) is JobRecord:
                 part.state = GRANTED  # a queue contains only jobs in the state QUEUED
                 part.attempt += 1
@@ -93,7 +95,8 @@ class Leases:
                 deadlines += [deadline] * count
         timed = deadlines.count(None) < len(deadlines)
         left = [_left(at, now) for at in deadlines] if timed else None
-        return Columns(ids=ids, attempts=attempts, left=left, payloads=payloads)
+        columns = Columns(ids=ids, attempts=attempts, left=left, payloads=payloads)
+        return _limited(columns, parts, now) if limited else columns
 
     # -- a lease ends: results
 
@@ -136,7 +139,7 @@ class Leases:
                 part.state, part.holder = JobState.ENDED, None
                 del worker.leases[part.id]
             worker.hold(part.kind, -ended)
-            timed = timed or part.deadline is not None
+            timed = timed or part.deadline is not None or part.limits is not None
         if timed:
             self.timers.clear_all(ids)
         worker.done += count
@@ -183,7 +186,7 @@ class Leases:
     def end(self, job: JobRecord, end: End, payload: Frame) -> None:
         """Drop a job that has reached ENDED; ``report`` informs its submitter."""
         self._parts.pop(job.id, None)
-        if job.deadline is not None:
+        if job.deadline is not None or job.limits is not None:
             self.timers.clear(job.id)
         self._ids.append(job.id)
         self._ends.append(end)
@@ -211,6 +214,11 @@ class Leases:
         """Return whether ``worker`` holds a job in this very attempt."""
         part = self._parts.get(id)
         return part is not None and part.holder == worker.identity and part.attempt == attempt
+
+    def is_leased(self, id: int) -> bool:
+        """Whether a worker holds a job."""
+        part = self._parts.get(id)
+        return part is not None and part.holder is not None
 
     def record(self, id: int) -> JobRecord | None:
         """Return the record of a job; if the job is in a grant, turn the grant into records."""
@@ -245,6 +253,22 @@ class Leases:
         worker.granted -= len(jobs)
         del worker.grants[grant.ids[0]]
         return jobs
+
+
+def _limited(columns: Columns, parts: Sequence[Part], now: float) -> Columns:
+    """Add the columns of limits, those that a job has (WMP-6.19, 6.21)."""
+    expires: list[int | None] = []
+    runs: list[int | None] = []
+    for part in parts:
+        count = 1 if type(part) is JobRecord else len(part.ids)  # type: ignore[union-attr]
+        limits = part.limits
+        expires += [None if limits is None else _left(limits.expires, now)] * count
+        runs += [None if limits is None else _left(limits.run, 0.0)] * count
+    return evolve(
+        columns,
+        expires=expires if expires.count(None) < len(expires) else None,
+        limits=runs if runs.count(None) < len(runs) else None,
+    )
 
 
 def _left(deadline: float | None, now: float) -> int | None:

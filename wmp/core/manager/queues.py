@@ -21,7 +21,7 @@ from typing import ClassVar, Final, TypeAlias
 
 from attrs import define, field
 
-from wmp.core.manager.job_lifecycle import TRANSITIONS, JobInput, JobRecord, JobState
+from wmp.core.manager.job_lifecycle import TRANSITIONS, JobInput, JobLimits, JobRecord, JobState
 from wmp.message import Frame, Kind
 
 __all__ = [
@@ -68,6 +68,7 @@ class Grant:
     """Identity of the worker that holds the leases; None until the TAKE is made."""
     take: int = 0
     """Number of the TAKE."""
+    limits: JobLimits | None = None
 
     def records(self, parts: dict[int, Part]) -> Iterator[JobRecord]:
         """Return the records of the jobs that ``parts`` maps to this grant: they have not ended."""
@@ -84,6 +85,7 @@ class Grant:
                     attempt=self.attempt,
                     holder=self.holder,
                     take=self.take,
+                    limits=self.limits,
                 )
 
 
@@ -101,11 +103,19 @@ class Batch:
     deadline: float | None
     first: int
     """Number of the first job that was ever in the batch."""
+    limits: JobLimits | None = None
     ids: array[int] = field(factory=lambda: array("Q"))
     payloads: tuple[Frame, ...] = ()
     """A tuple, because a garbage collector ignores a tuple of bytes."""
 
-    def suits(self, kind: Kind, priority: int, retries: int, deadline: float | None) -> bool:
+    def suits(
+        self,
+        kind: Kind,
+        priority: int,
+        retries: int,
+        deadline: float | None,
+        limits: JobLimits | None,
+    ) -> bool:
         """Return whether jobs on these terms may be added; False for a batch that ran empty."""
         return (
             0 < len(self.ids) < _MOST
@@ -113,6 +123,7 @@ class Batch:
             and priority == self.priority
             and retries == self.retries
             and deadline == self.deadline
+            and limits == self.limits
         )
 
     def take(self, count: int, size: int, *, least: int) -> tuple[Part | None, int, int]:
@@ -130,12 +141,19 @@ class Batch:
             left = size - sizes[min(fit, len(sizes) - 1)]
             payloads = payloads[:fit]
         if fit == 1:
-            part: Part | None = JobRecord(
-                self.ids[0], payloads[0], self.kind, self.priority, self.retries, self.deadline
-            )
+            part: Part | None = self._record(self.ids[0], payloads[0])
         elif fit:
             ids = self.ids[:fit].tolist()
-            part = Grant(self.kind, self.priority, self.retries, self.deadline, ids, payloads, fit)
+            part = Grant(
+                self.kind,
+                self.priority,
+                self.retries,
+                self.deadline,
+                ids,
+                payloads,
+                fit,
+                limits=self.limits,
+            )
         else:
             part = None
         del self.ids[:fit]
@@ -147,14 +165,24 @@ class Batch:
         place = bisect_left(self.ids, id)
         if place == len(self.ids) or self.ids[place] != id:
             return None
-        payload = self.payloads[place]
-        return JobRecord(id, payload, self.kind, self.priority, self.retries, self.deadline)
+        return self._record(id, self.payloads[place])
 
     def remove(self, id: int) -> None:
         """Remove one of the jobs."""
         place = bisect_left(self.ids, id)
         del self.ids[place]
         self.payloads = self.payloads[:place] + self.payloads[place + 1 :]
+
+    def _record(self, id: int, payload: Frame) -> JobRecord:
+        return JobRecord(
+            id,
+            payload,
+            self.kind,
+            self.priority,
+            self.retries,
+            self.deadline,
+            limits=self.limits,
+        )
 
 
 @define(eq=False)
@@ -175,13 +203,14 @@ class Batches:
         priority: int,
         retries: int,
         deadline: float | None,
+        limits: JobLimits | None,
     ) -> list[Batch]:
         """Add jobs behind all others; return the batches that were made for them."""
         batch = self._all[-1] if self._all else None
         place, made = 0, []
         while place < len(ids):
-            if batch is None or not batch.suits(kind, priority, retries, deadline):
-                batch = Batch(kind, priority, retries, deadline, ids[place])
+            if batch is None or not batch.suits(kind, priority, retries, deadline, limits):
+                batch = Batch(kind, priority, retries, deadline, ids[place], limits)
                 made.append(batch)
             end = place + _MOST - len(batch.ids)
             batch.ids.extend(ids[place:end])
@@ -255,9 +284,10 @@ class Queue:
         priority: int,
         retries: int,
         deadline: float | None,
+        limits: JobLimits | None = None,
     ) -> None:
         """Add new jobs behind the others of their priority."""
-        made = self.batches.add(ids, payloads, self.kind, priority, retries, deadline)
+        made = self.batches.add(ids, payloads, self.kind, priority, retries, deadline, limits)
         if made:
             self._line(priority).new += made
         self.waiting += len(ids)

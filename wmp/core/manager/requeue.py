@@ -32,7 +32,9 @@ class Requeue:
     counts: Counter[str] = field(factory=Counter)
     """Jobs that were queued again, by cause."""
 
-    def lose(self, worker: RemoteWorker, jobs: Sequence[JobRecord], cause: str) -> list[Queue]:
+    def lose(
+        self, worker: RemoteWorker, jobs: Sequence[JobRecord], cause: str, now: float
+    ) -> list[Queue]:
         """Queue leased jobs of a worker again, or end those whose retries are used up (WMP-6.4).
 
         Returns:
@@ -45,10 +47,12 @@ class Requeue:
         changed: list[Queue] = []
         for job in reversed(jobs):  # each job goes to the front, so the oldest must come last
             self.leases.release(worker, job)
-            changed += self._lose(worker, job, cause, cause)
+            changed += self._lose(worker, job, cause, cause, now)
         return changed
 
-    def take_back(self, worker: RemoteWorker, returned: Sequence[Returned]) -> list[Queue]:
+    def take_back(
+        self, worker: RemoteWorker, returned: Sequence[Returned], now: float
+    ) -> list[Queue]:
         """Queue jobs again that a worker answered without a result.
 
         Returns:
@@ -57,39 +61,47 @@ class Requeue:
         changed: list[Queue] = []
         for job, outcome, payload in reversed(returned):  # as in ``lose``
             if outcome == Outcome.LOST:
-                changed += self._lose(worker, job, _text(payload), "lost at the worker")
+                changed += self._lose(worker, job, _text(payload), "lost at the worker", now)
+                continue
+            if outcome == Outcome.OVERRUN:
+                job.step(JobInput.RESULT)
+                self.leases.end(job, End.TIMEOUT, _text(payload).encode())  # WMP-6.22
                 continue
             if outcome == Outcome.REFUSED:
                 job.refuse(*worker.mark)
-                queues = self._step(job, JobInput.REFUSE, "refused")
+                changed += self._step(job, JobInput.REFUSE, "refused", now)
             else:
-                queues = self._step(job, JobInput.RETURN, "handed back")
-            if not queues:
-                self.leases.end(job, End.CANCELLED, b"")
-            changed += queues
+                changed += self._step(job, JobInput.RETURN, "handed back", now)
         return changed
 
-    def _lose(self, worker: RemoteWorker, job: JobRecord, text: str, cause: str) -> list[Queue]:
-        """Void one lease (WMP-6.4, 6.15, 6.17); return the queue in which the job waits, if any.
+    def _lose(
+        self, worker: RemoteWorker, job: JobRecord, text: str, cause: str, now: float
+    ) -> list[Queue]:
+        """Void one lease (WMP-6.4, 6.15, 6.17); returns the queue in which the job waits, if any.
 
         Args:
             text: Cause for the submitter, if the job ends.
             cause: Cause to count, if the job is queued again.
         """
         job.lost += worker.stream.left(job.take)
-        cancelling = job.state is JobState.CANCELLING
-        spent = job.lost > job.retries
-        queues = self._step(job, JobInput.SPEND if spent else JobInput.LOSE, cause)
-        if not queues and cancelling:
-            self.leases.end(job, End.CANCELLED, b"")
-        elif not queues:
-            self.leases.end(job, End.LOST, f"{worker.name}\n{text}".encode())
-        return queues
+        if job.lost <= job.retries:
+            return self._step(job, JobInput.LOSE, cause, now)
+        if job.state is JobState.CANCELLING:
+            return self._step(job, JobInput.SPEND, cause, now)
+        job.step(JobInput.SPEND)
+        self.leases.end(job, End.LOST, f"{worker.name}\n{text}".encode())
+        return []
 
-    def _step(self, job: JobRecord, what: JobInput, cause: str) -> list[Queue]:
-        """Step a job whose lease is over; return the queue in which the job waits, if any."""
+    def _step(self, job: JobRecord, what: JobInput, cause: str, now: float) -> list[Queue]:
+        """Step a job whose lease is over; returns the queue in which the job waits, if any."""
+        if job.state is JobState.LEASED and job.expired(now):
+            job.step(JobInput.EXPIRE)  # WMP-6.20
+            text = f"expired before a worker began it; its last lease ended: {cause}"
+            self.leases.end(job, End.TIMEOUT, text.encode())
+            return []
         job.step(what)
         if job.state is not JobState.QUEUED:
+            self.leases.end(job, End.CANCELLED, b"")  # it was to be cancelled
             return []
         queue = self.queues.get(job.kind)
         queue.put_back(job)

@@ -14,7 +14,7 @@ from typing import Any
 from attrs import define, field
 
 from wmp.actions import End, Notify
-from wmp.core.manager.job_lifecycle import JobInput, JobRecord, JobState
+from wmp.core.manager.job_lifecycle import JobInput, JobLimits, JobRecord, JobState
 from wmp.core.manager.leases import Leases
 from wmp.core.manager.queues import Part, Queue, Queues
 from wmp.core.manager.remote_worker import Give, ManagerOutbound, RemoteWorker, fits
@@ -69,10 +69,15 @@ class Scheduler:
             return
         queue = self.queues.get(event.kind)
         deadline = None if event.timeout is None else now + event.timeout
+        limits, first = None, deadline
+        if event.expires is not None or event.run_limit is not None:
+            expires = None if event.expires is None else now + event.expires
+            limits = JobLimits(expires, event.run_limit)
+            first = _earlier(deadline, expires)
         self.last_id = max(self.last_id, event.ids[-1])
-        if deadline is not None:
-            self.timers.set_all(event.ids, deadline)
-        queue.append(event.ids, event.payloads, event.priority, event.retries, deadline)
+        if first is not None:
+            self.timers.set_all(event.ids, first)
+        queue.append(event.ids, event.payloads, event.priority, event.retries, deadline, limits)
         self.offer(queue, now)
 
     def cancel(self, ids: Iterable[int], now: float) -> None:
@@ -94,15 +99,22 @@ class Scheduler:
             self._send_cancel(self.leases.workers[holder], jobs, now)
 
     def expire(self, id: int, now: float) -> None:
-        """End a job whose deadline passed (WMP-6.8)."""
+        """End a job whose deadline (WMP-6.8) or expiry (WMP-6.20) passed."""
         job = self.find(id)
         if job is None:
+            return
+        due = job.deadline is not None and job.deadline <= now
+        if not due and self.leases.is_leased(id):
+            # The worker knows whether it has begun the job; without a lease it ends here.
+            if job.deadline is not None:
+                self.timers.set(id, job.deadline)
             return
         was = job.state
         job.step(JobInput.EXPIRE)
         if was is JobState.QUEUED:
             self._leave_queue(job)
-            self.leases.end(job, End.TIMEOUT, b"timed out before a worker took the job")
+            what = "timed out" if due else "expired"
+            self.leases.end(job, End.TIMEOUT, f"{what} before a worker took the job".encode())
         elif job.holder is not None:
             worker = self.leases.workers[job.holder]
             if was is JobState.LEASED:
@@ -207,7 +219,7 @@ class Scheduler:
         stale, changed = 0, list[Queue]()
         if not self.leases.settle(worker, columns):
             stale, returned = self.leases.settle_each(worker, columns)
-            changed = self.requeue.take_back(worker, returned)
+            changed = self.requeue.take_back(worker, returned, now)
         self._offer_all([*changed, *self._next_share(worker)], now)
         return stale
 
@@ -230,7 +242,7 @@ class Scheduler:
         self, worker: RemoteWorker, jobs: Sequence[JobRecord], cause: str, now: float
     ) -> None:
         """Void these leases of ``worker``, so that others get the jobs (WMP-6.4)."""
-        changed = self.requeue.lose(worker, jobs, cause)
+        changed = self.requeue.lose(worker, jobs, cause, now)
         # The worker may still be connected, and holds fewer jobs now.
         self._offer_all([*changed, *self._next_share(worker)], now)
 
@@ -404,3 +416,10 @@ class Scheduler:
         queue = self.queues.get(job.kind)
         queue.count_out(job)
         self.queues.tidy(queue)
+
+
+def _earlier(one: float | None, other: float | None) -> float | None:
+    """The earlier of two times; None stands for no time."""
+    if one is None or other is None:
+        return other if one is None else one
+    return min(one, other)

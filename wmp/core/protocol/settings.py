@@ -68,6 +68,9 @@ class WorkerSettings:
     Jobs that waited longer are handed back, at most once in this time. With a fixed ``window`` no
     job is handed back.
     """
+    overrun_grace: float = 5.0
+    """How long a job may go on after its run limit before it is answered although it has not
+    ended."""
     lane_time: float = 0.005
     """Jobs are started in bundles that take about this long together."""
     lane_max: int = 512

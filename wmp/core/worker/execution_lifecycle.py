@@ -22,6 +22,8 @@ class ExecutionState(IntEnum):
     """The job was handed to a lane, and recalled in case it has not begun."""
     INTERRUPTED = 4
     """The job was handed to a lane, and its result is not wanted any more."""
+    OVERDUE = 5
+    """The job was begun, and interrupted because it ran for longer than its limit."""
 
 
 class ExecutionInput(IntEnum):
@@ -37,11 +39,15 @@ class ExecutionInput(IntEnum):
     UNSTARTED = 5
     """CANCEL with ``unstarted``."""
     EXPIRE = 6
-    """The job's deadline passed."""
+    """The job's deadline or expiry passed."""
     HAND_BACK = 7
     """The worker ends."""
     FORGET = 8
     """The session or the epoch of the job's manager is lost."""
+    OVERRUN = 9
+    """The job ran for longer than its limit."""
+    ABANDON = 10
+    """The job goes on after that, and is answered although it has not ended."""
 
 
 _S = ExecutionState
@@ -71,6 +77,14 @@ TRANSITIONS: Final[Mapping[tuple[ExecutionState, ExecutionInput], ExecutionState
     (_S.INTERRUPTED, _I.FINISH): _S.ABSENT,
     (_S.INTERRUPTED, _I.RECALLED): _S.ABSENT,  # recalled first, interrupted after
     (_S.INTERRUPTED, _I.FORGET): _S.ABSENT,
+    (_S.STARTED, _I.OVERRUN): _S.OVERDUE,  # WMP-6.21
+    (_S.RECALLING, _I.OVERRUN): _S.OVERDUE,
+    (_S.OVERDUE, _I.TAKE): _S.OVERDUE,
+    (_S.OVERDUE, _I.FINISH): _S.ABSENT,
+    (_S.OVERDUE, _I.RECALLED): _S.ABSENT,
+    (_S.OVERDUE, _I.CANCEL): _S.INTERRUPTED,
+    (_S.OVERDUE, _I.FORGET): _S.ABSENT,
+    (_S.OVERDUE, _I.ABANDON): _S.ABSENT,
 }
 """The state that follows from each state by each input."""
 
@@ -101,5 +115,18 @@ IGNORED: Final[Mapping[tuple[ExecutionState, ExecutionInput], str]] = {
     (_S.INTERRUPTED, _I.UNSTARTED): "interrupted already: no result is wanted",
     (_S.INTERRUPTED, _I.EXPIRE): _BEGUN,
     (_S.INTERRUPTED, _I.HAND_BACK): _BEGUN,
+    (_S.ABSENT, _I.OVERRUN): "the job has ended",
+    (_S.ABSENT, _I.ABANDON): "the job has ended",
+    (_S.PARKED, _I.OVERRUN): _NOT_BEGUN,
+    (_S.PARKED, _I.ABANDON): _NOT_BEGUN,
+    (_S.STARTED, _I.ABANDON): "the job has not run for too long",
+    (_S.RECALLING, _I.ABANDON): "the job has not run for too long",
+    (_S.INTERRUPTED, _I.OVERRUN): "interrupted already: no result is wanted",
+    (_S.INTERRUPTED, _I.ABANDON): "no result is wanted: the submitter has an end",
+    (_S.OVERDUE, _I.START): "started already",
+    (_S.OVERDUE, _I.UNSTARTED): _BEGUN,
+    (_S.OVERDUE, _I.EXPIRE): _BEGUN,
+    (_S.OVERDUE, _I.HAND_BACK): _BEGUN,
+    (_S.OVERDUE, _I.OVERRUN): "interrupted already",
 }
 """Every other pair, and why it changes nothing."""

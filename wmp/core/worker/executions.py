@@ -15,11 +15,12 @@ from attrs import define, field
 from wmp.actions import Interrupt, Note, Recall, Run
 from wmp.core.protocol.resources import Needs, Resources
 from wmp.core.worker.execution_lifecycle import ExecutionInput, ExecutionState
+from wmp.core.worker.job_times import JobTimes
 from wmp.core.worker.outbound import WorkerOutbound
 from wmp.core.worker.remote_manager import RemoteManager
 from wmp.core.worker.run_queue import HeldJobs, RunningLane, RunQueue, Throughput
-from wmp.core.worker.timers import PatienceTimer
-from wmp.events import Finished, Recalled, Reported
+from wmp.core.worker.timers import LimitTimer, PatienceTimer
+from wmp.events import Begun, Finished, Recalled, Reported
 from wmp.message import (
     DEFAULT_NEEDS,
     Columns,
@@ -104,8 +105,8 @@ class Executions:
 
     @property
     def running(self) -> int:
-        """Return the number of jobs on lanes; those of lost sessions do not count."""
-        return sum(len(lane.ids) for lane in self.lanes if not lane.lost)
+        """Jobs on lanes that are not answered; those of lost sessions do not count."""
+        return sum(len(lane.ids) - len(lane.answered) for lane in self.lanes if not lane.lost)
 
     @property
     def window(self) -> int:
@@ -159,7 +160,8 @@ class Executions:
         assert columns is not None
         owner: Peer = tuple(message.fields[Field.MANAGER])
         identity, codec = manager.identity, kind.codec
-        ids, attempts, left = columns.ids, columns.attempts, columns.left
+        ids, attempts = columns.ids, columns.attempts
+        rows: Sequence[int] | None = None
         payloads = columns.payloads or [b""] * len(ids)
         held = self._held.get(identity, {}).get(owner)
         if len(set(ids)) != len(ids) or (held and not held.attempts.keys().isdisjoint(ids)):
@@ -169,7 +171,6 @@ class Executions:
                 self.outbound.drop("job held already", link, message, text)
             ids, attempts = [ids[row] for row in rows], [attempts[row] for row in rows]
             payloads = [payloads[row] for row in rows]
-            left = left and [left[row] for row in rows]
         if self.draining:
             self._refuse(identity, owner, codec, ids, attempts, Outcome.CANCELLED)
             return
@@ -181,16 +182,13 @@ class Executions:
             over = ids[places:], attempts[places:]
             self._refuse(identity, owner, codec, *over, Outcome.REFUSED, reason)
             ids, attempts, payloads = ids[:places], attempts[:places], payloads[:places]
-            left = left and left[:places]
+            rows = (range(len(columns.ids)) if rows is None else rows)[:places]
         if not ids:
             return
         if held is None:
             held = self._held.setdefault(identity, {})[owner] = HeldJobs(identity, owner)
         held.add(ids, attempts)
-        deadlines: Sequence[float | None] | None = None
-        if left is not None:
-            deadlines = [None if ms is None else now + ms / 1000 for ms in left]
-        self._queue.park(held, kind, ids, deadlines, payloads, now)
+        self._queue.park(held, kind, ids, JobTimes.of(columns, rows, now), payloads, now)
 
     def cancel(self, manager: RemoteManager, message: Message) -> None:
         """Stop jobs whose results are not wanted, or only those that have not begun (WMP-6.10)."""
@@ -243,12 +241,43 @@ class Executions:
 
     # -- from lanes
 
+    def begun(self, event: Begun, now: float) -> None:
+        """A lane begins a job that may have a limit (WMP-6.21)."""
+        lane = self._queue.running.get(event.lane)
+        limit = lane.limits.get(event.id) if lane is not None and lane.limits else None
+        if limit is not None and lane is not None and event.id in lane.ids:
+            self.outbound.timers.set(LimitTimer(event.lane, event.id), now + limit)
+
+    def run_too_long(self, number: int, job: int, now: float) -> None:
+        """A job has run for its limit: interrupt it; answer it if it goes on (WMP-6.21)."""
+        lane = self._queue.running.get(number)
+        if lane is None or lane.lost or job not in lane.ids:
+            return
+        if lane.held.step(job, ExecutionInput.OVERRUN) is not None:
+            self.outbound.actions.append(Interrupt(number, [job]))
+            grace = self.outbound.settings.overrun_grace
+            self.outbound.timers.set(LimitTimer(number, job), now + grace)
+            return
+        if lane.held.state(job) is not ExecutionState.OVERDUE or job in lane.answered:
+            return
+        held = lane.held
+        lane.answered.add(job)
+        attempts = self._release(held, [job], ExecutionInput.ABANDON)
+        text = f"{_too_long(lane, job)}; its handler goes on".encode()
+        codec = lane.kind.codec
+        self._refuse(held.manager, held.owner, codec, [job], attempts, Outcome.OVERRUN, text)
+        # The jobs behind it would wait for its end.
+        behind = [id for id in lane.ids if held.step(id, ExecutionInput.UNSTARTED) is not None]
+        if behind:
+            self.outbound.actions.append(Recall(number, behind))
+
     def finished(self, event: Finished, now: float) -> None:
         """Record results from a lane."""
         lane, ids = self._lane_of(event.lane, event.ids)
         if lane is None:
             return
-        outcomes, payloads = event.outcomes, event.payloads
+        outcomes: Sequence[int] = event.outcomes
+        payloads = event.payloads
         if len(ids) < len(event.ids):
             rows = {job: row for row, job in enumerate(event.ids)}
             outcomes = [outcomes[rows[job]] for job in ids]
@@ -256,7 +285,11 @@ class Executions:
         self._queue.throughput.record(lane.kind.role, now - lane.since, len(ids))
         self.stalled = False
         lane.since = now
-        if self._leave_lane(lane, ids):
+        if not self._leave_lane(lane, ids):
+            return
+        if lane.limits is not None:
+            ids, outcomes, payloads = self._judge(lane, ids, outcomes, payloads)
+        if ids:
             held = lane.held
             answers = self._answers_to(held.manager, held.owner, lane.kind.codec)
             answers[0].extend(ids)
@@ -268,12 +301,14 @@ class Executions:
         """Record jobs that a lane hands back before they began."""
         lane, ids = self._lane_of(event.lane, event.ids)
         if lane is not None and self._leave_lane(lane, ids):
-            self._give_back(lane.held, lane.kind.codec, ids, ExecutionInput.RECALLED)
+            ids = [id for id in ids if id not in lane.answered]
+            if ids:
+                self._give_back(lane.held, lane.kind.codec, ids, ExecutionInput.RECALLED)
 
     def reported(self, event: Reported, now: float) -> None:
         """Send a handler's progress (WMP-6.9)."""
         lane, _ = self._lane_of(event.lane, [event.id])
-        if lane is None or lane.lost:
+        if lane is None or lane.lost or event.id in lane.answered:
             return
         held = lane.held
         manager = self.outbound.links.managers[held.manager]
@@ -421,6 +456,26 @@ class Executions:
             self.outbound.drop("superseded result", detail=text)
         return not lane.lost
 
+    def _judge(
+        self,
+        lane: RunningLane,
+        ids: Sequence[int],
+        outcomes: Sequence[int],
+        payloads: Iterable[Frame],
+    ) -> tuple[list[int], list[int], list[Frame]]:
+        """Return the answers to jobs with limits; those that ran too long end as overrun."""
+        rows: list[tuple[int, int, Frame]] = []
+        for id, outcome, payload in zip(ids, outcomes, payloads, strict=True):
+            self.outbound.timers.clear(LimitTimer(lane.number, id))
+            if id in lane.answered:
+                lane.answered.remove(id)
+                self.outbound.drop("late result", detail=f"job {id} was answered as overrun")
+            elif outcome != Outcome.OK and lane.held.state(id) is ExecutionState.OVERDUE:
+                rows.append((id, Outcome.OVERRUN, _too_long(lane, id).encode()))
+            else:
+                rows.append((id, outcome, payload))
+        return [row[0] for row in rows], [row[1] for row in rows], [row[2] for row in rows]
+
     def _give_back(
         self, held: HeldJobs, codec: str, ids: Sequence[int], what: ExecutionInput
     ) -> None:
@@ -463,6 +518,11 @@ class Executions:
         if answers is None:
             answers = self._answers[key] = ([], [], [], [])
         return answers
+
+
+def _too_long(lane: RunningLane, job: int) -> str:
+    limit = lane.limits[job] if lane.limits else 0.0
+    return f"ran for longer than its run_limit of {limit:g} s"
 
 
 def _parts(lengths: list[int]) -> Iterator[tuple[int, int, int]]:

@@ -38,6 +38,7 @@ from wmp.core.worker.sessions import Sessions
 from wmp.core.worker.statistics import WorkerStatistics, snapshot
 from wmp.core.worker.timers import (
     DrainTimer,
+    LimitTimer,
     LinkTimer,
     LockTimer,
     PatienceTimer,
@@ -46,6 +47,7 @@ from wmp.core.worker.timers import (
 )
 from wmp.errors import LocalProtocolError, Superseded
 from wmp.events import (
+    Begun,
     Closed,
     Connected,
     Drained,
@@ -140,6 +142,8 @@ class WorkerMachine:
                 self._ticked(now)
             case Connected(link):
                 self._connected(self._link(link), now)
+            case Begun():
+                self._executions.begun(event, now)
             case Finished():
                 self._executions.finished(event, now)
                 self._changed = True
@@ -362,6 +366,9 @@ class WorkerMachine:
                 case PatienceTimer():
                     self._executions.overdue()
                     self._changed = True
+                case LimitTimer(lane, job):
+                    self._executions.run_too_long(lane, job, now)
+                    self._changed = True
                 case LockTimer(identity, lock):
                     if (manager := managers.get(identity)) is not None:
                         self._check_lock(manager, lock)
@@ -397,7 +404,7 @@ class WorkerMachine:
 
     def _wind_up(self, now: float) -> None:
         """Send BYE once all running jobs have ended and are acknowledged."""
-        if any(not lane.lost for lane in self._executions.lanes):
+        if self._executions.running:
             return
         outbound = self._outbound
         patience = 2 * outbound.resend

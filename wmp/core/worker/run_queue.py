@@ -17,6 +17,7 @@ from wmp.actions import Run
 from wmp.core.protocol.resources import Resources
 from wmp.core.protocol.settings import WorkerSettings
 from wmp.core.worker.execution_lifecycle import TRANSITIONS, ExecutionInput, ExecutionState
+from wmp.core.worker.job_times import NO_TIMES, JobTimes, joined
 from wmp.message import Frame, Kind, Peer
 
 __all__ = ["HeldJobs", "RunQueue", "RunningLane", "Throughput", "WaitingBatch", "WaitingJobs"]
@@ -150,8 +151,8 @@ class WaitingBatch:
     """Jobs of one TAKE that wait, in columns."""
 
     ids: Sequence[int]
-    deadlines: Sequence[float | None] | None
-    """None when no job has a deadline."""
+    times: JobTimes | None
+    """None when no job has a time."""
     payloads: Sequence[Frame]
     turn: int
     """Grows with every TAKE."""
@@ -162,26 +163,23 @@ class WaitingBatch:
         return len(self.ids)
 
     def late(self, now: float, first: int, last: int) -> int:
-        """Return the place of the first job from ``first`` on that is too late; else ``last``."""
-        for place, deadline in enumerate((self.deadlines or ())[first:last], first):
-            if deadline is not None and deadline <= now:
-                return place
-        return last
+        """Return the place of the first job from ``first`` on that may not begin; else ``last``."""
+        return last if self.times is None else self.times.late(now, first, last)
 
     def drop(self, count: int) -> None:
         """Remove the first jobs."""
         self.ids = self.ids[count:]
         self.payloads = self.payloads[count:]
-        if self.deadlines is not None:
-            self.deadlines = self.deadlines[count:]
+        if self.times is not None:
+            self.times = self.times.slice(count)
 
     def without(self, ids: Container[int]) -> None:
         """Remove jobs by their numbers."""
         rows = [row for row, id in enumerate(self.ids) if id not in ids]
         self.ids = [self.ids[row] for row in rows]
         self.payloads = [self.payloads[row] for row in rows]
-        if self.deadlines is not None:
-            self.deadlines = [self.deadlines[row] for row in rows]
+        if self.times is not None:
+            self.times = self.times.only(rows)
 
 
 @define(eq=False)
@@ -226,6 +224,10 @@ class RunningLane:
     """Jobs that have not ended, in order."""
     since: float
     """When the lane started, or reported last."""
+    limits: dict[int, float] | None = None
+    """Seconds that each job may run, for the jobs that have a limit."""
+    answered: set[int] = field(factory=set)
+    """Jobs that were answered while they go on: they ran for too long."""
     lost: bool = False
     """Whether the session of the manager is over: results are dropped."""
 
@@ -251,7 +253,7 @@ class RunQueue:
         held: HeldJobs,
         kind: Kind,
         ids: Sequence[int],
-        deadlines: Sequence[float | None] | None,
+        times: JobTimes | None,
         payloads: Sequence[Frame],
         now: float,
     ) -> None:
@@ -261,7 +263,7 @@ class RunQueue:
         if line is None:
             line = self._lines[key] = WaitingJobs(held, kind)
         self._turn += 1
-        line.batches.append(WaitingBatch(ids, deadlines, payloads, self._turn, now))
+        line.batches.append(WaitingBatch(ids, times, payloads, self._turn, now))
         line.waiting += len(ids)
         self.parked += len(ids)
 
@@ -272,9 +274,9 @@ class RunQueue:
         behind it cannot starve a large one.
 
         Returns:
-            Actions that run jobs; the ids, line by line, whose deadline passed before they could
-            begin (WMP-6.7: they left their line and are still held); and the resources that are
-            free for others.
+            Actions that run jobs; the ids, line by line, whose deadline or expiry passed before
+            they could begin (WMP-6.7, 6.19: they left their line and are still held); and the
+            resources that are free for others.
         """
         runs: list[Run] = []
         expired: list[tuple[WaitingJobs, list[int]]] = []
@@ -282,7 +284,7 @@ class RunQueue:
         waiting = list(self._lines.values()) if self.parked else []
         while waiting:
             line = min(waiting, key=_turn) if len(waiting) > 1 else waiting[0]
-            if line.batches[0].deadlines is not None and (late := self._weed(line, now)):
+            if line.batches[0].times is not None and (late := self._weed(line, now)):
                 expired.append((line, late))
             fits = spare.fits(line.kind.needs) if line.waiting else 0
             if fits:
@@ -373,7 +375,7 @@ class RunQueue:
             assert key == line.key
 
     def _weed(self, line: WaitingJobs, now: float) -> list[int]:
-        """Remove the first jobs of a line whose deadline passed; deeper jobs are removed later."""
+        """Remove the first jobs of a line that may not begin; deeper jobs are removed later."""
         late: list[int] = []
         while line.batches and not line.batches[0].late(now, 0, 1):
             late.append(line.batches[0].ids[0])
@@ -386,18 +388,20 @@ class RunQueue:
         kind, held = line.kind, line.held
         left = self.throughput.bundle(kind.role, line.waiting, fits)
         ids: list[int] = []
-        deadlines: list[float | None] = []
         payloads: list[Frame] = []
+        parts: list[tuple[int, JobTimes | None]] = []
         late = False
         while left and not late:
             batch = line.batches[0]
             most = min(left, len(batch))
-            # Up to the next job whose deadline passed, which is not started.
-            count = batch.late(now, 0 if ids else 1, most) if batch.deadlines else most
+            # Up to the next job that may not begin any more, which is not started.
+            count = batch.late(now, 0 if ids else 1, most) if batch.times is not None else most
             late = count < most
             ids += batch.ids[:count]
             payloads += batch.payloads[:count]
-            deadlines += batch.deadlines[:count] if batch.deadlines else [None] * count
+            if batch.times is not None or parts:
+                parts = parts or [(len(ids) - count, None)]
+                parts.append((count, batch.times and batch.times.slice(0, count)))
             left -= count
             if count:
                 line.take(count)
@@ -405,15 +409,27 @@ class RunQueue:
         self._number += 1
         number = self._number
         self.resources.take(kind.needs)
-        self.running[number] = RunningLane(number, held, kind, dict.fromkeys(ids), now)
+        lane = self.running[number] = RunningLane(number, held, kind, dict.fromkeys(ids), now)
+        deadlines = begin_by = limits = None
+        if parts:
+            times = [(n, NO_TIMES if one is None else one) for n, one in parts]
+            deadlines = joined([(n, one.deadlines) for n, one in times])
+            if any(one.begin_by for _, one in times):
+                begin_by = joined([(n, one.begins) for n, one in times])
+            limits = joined([(n, one.limits) for n, one in times])
+            if limits is not None:
+                rows = zip(ids, limits, strict=True)
+                lane.limits = {id: limit for id, limit in rows if limit is not None}
         return Run(
             lane=number,
             kind=kind,
             manager=held.owner,
             ids=ids,
             attempts=held.start(ids),
-            deadlines=deadlines if deadlines.count(None) < len(ids) else None,
+            deadlines=deadlines,
             payloads=payloads,
+            expires=begin_by,
+            limits=limits,
         )
 
 

@@ -8,6 +8,7 @@ from wmp.core.protocol.timers import ResendTimer, Timers
 
 __all__ = [
     "DrainTimer",
+    "LimitTimer",
     "LinkTimer",
     "LockTimer",
     "PatienceTimer",
@@ -22,6 +23,14 @@ class DrainTimer(NamedTuple):
     """A worker that ends has waited long enough for a manager (WMP-9.10)."""
 
     what: Literal["drain"] = "drain"
+
+
+class LimitTimer(NamedTuple):
+    """A job has run for its limit, or goes on a while after that (WMP-6.21)."""
+
+    lane: int
+    job: int
+    what: Literal["limit"] = "limit"
 
 
 class LinkTimer(NamedTuple):
@@ -59,6 +68,13 @@ class ReadyTimer(NamedTuple):
 
 
 WorkerTimer: TypeAlias = (
-    DrainTimer | LinkTimer | LockTimer | PatienceTimer | PingTimer | ReadyTimer | ResendTimer
+    DrainTimer
+    | LimitTimer
+    | LinkTimer
+    | LockTimer
+    | PatienceTimer
+    | PingTimer
+    | ReadyTimer
+    | ResendTimer
 )
 WorkerTimers: TypeAlias = Timers[WorkerTimer]

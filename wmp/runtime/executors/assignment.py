@@ -15,6 +15,9 @@ __all__ = ["NEVER", "Assignment"]
 
 NEVER: Final = float("inf")
 
+_Row = tuple[int, float | None, bytes, float | None, float | None]
+"""Attempt, deadline, payload, time by which it must begin, and run limit of a job."""
+
 _SETBACKS: Final = 3
 """Children in a row that may die before they began anything of a lane."""
 
@@ -38,10 +41,15 @@ class Assignment:
         self._kind = action.kind
         self._manager = action.manager
         payloads = [p if type(p) is bytes else bytes(p) for p in action.payloads]
-        rows = zip(action.attempts, action.deadlines or repeat(None), payloads, strict=False)
-        self.jobs: dict[int, tuple[int, float | None, bytes]] = dict(
-            zip(action.ids, rows, strict=False)
+        rows = zip(
+            action.attempts,
+            action.deadlines or repeat(None),
+            payloads,
+            action.expires or action.deadlines or repeat(None),
+            action.limits or repeat(None),
+            strict=False,
         )
+        self.jobs: dict[int, _Row] = dict(zip(action.ids, rows, strict=False))
         self.alarm = NEVER
         """When to check whether the running job may go on."""
         self.flagged: dict[int, float] = {}
@@ -51,7 +59,7 @@ class Assignment:
 
     def message(self) -> tuple[Any, ...]:
         """Return the message that has a child run it."""
-        attempts, deadlines, payloads = zip(*self.jobs.values(), strict=True)
+        attempts, deadlines, payloads, begin_by, limits = zip(*self.jobs.values(), strict=True)
         self.flagged.clear()
         self.alarm = min((at for at in deadlines if at is not None), default=NEVER)
         kind = self._kind
@@ -65,6 +73,8 @@ class Assignment:
             attempts,
             deadlines,
             payloads,
+            begin_by,
+            limits if limits.count(None) < len(limits) else None,
         )
 
     def take(self, ids: Iterable[int]) -> list[int]:

@@ -20,7 +20,7 @@ from threading import Lock, Thread
 from typing import Any, Final, NoReturn
 
 from wmp.actions import Interrupt, Recall, Run
-from wmp.events import Finished, Recalled, Reported
+from wmp.events import Begun, Finished, Recalled, Reported
 from wmp.message import Kind
 from wmp.runtime.executors.lane import Lane, PoolEvent, Terminated, run_lane
 from wmp.runtime.executors.local_executors import LocalExecutor
@@ -173,6 +173,8 @@ class _Child:
                 plain = [p if type(p) is bytes else bytes(p) for p in payloads]
                 if self._send(("finished", lane, ids, bytes(outcomes), plain)):
                     self._results.clear()
+            case Begun(lane, id):
+                self._send(("begun", lane, id))
             case Recalled(lane, ids):
                 self._send(("recalled", lane, ids))
             case Reported(lane, id, fraction, text):
@@ -197,10 +199,9 @@ class _Child:
     def _receive(self) -> None:
         for message in receive(self._sock):
             match message:
-                case ("run", number, role, codec, manager, ids, attempts, deadlines, payloads):
+                case ("run", number, role, codec, *columns):
                     # The clock of deadlines is the whole system's, so they hold here too.
-                    kind = Kind(role=role, codec=codec)
-                    run = Run(number, kind, manager, ids, attempts, deadlines, payloads)
+                    run = Run(number, Kind(role=role, codec=codec), *columns)
                     lane = self._lanes.open(run, self._served[role])
                     lane.begin = self._marking(lane)
                     self._queue.put(lane)

@@ -79,7 +79,7 @@ class KillDeadlines:
         """
         raised = ended = False
         alarm = NEVER
-        for id, (_, deadline, _) in assignment.jobs.items():
+        for id, (_, deadline, *_) in assignment.jobs.items():
             since = assignment.flagged.get(id)
             if since is None:
                 if deadline is None:

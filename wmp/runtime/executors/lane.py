@@ -24,7 +24,7 @@ from typing import Any, Final
 
 from wmp.actions import Run
 from wmp.errors import JobCancelled
-from wmp.events import Finished, Recalled, Reported
+from wmp.events import Begun, Finished, Recalled, Reported
 from wmp.message import Frame, Outcome
 from wmp.runtime.handlers import (
     REPORT_INTERVAL,
@@ -49,7 +49,7 @@ __all__ = [
     "run_lane_async",
 ]
 
-PoolEvent = Finished | Recalled | Reported | ThreadEnded
+PoolEvent = Begun | Finished | Recalled | Reported | ThreadEnded
 """Events that an executor reports to the worker's machine, and the end of one of its threads."""
 
 PostEvent = Callable[[PoolEvent], None]
@@ -321,11 +321,13 @@ async def run_lane_async(lane: Lane) -> None:
     clock, interval = monotonic, FLUSH_INTERVAL
     ok, cancelled = Outcome.OK, Outcome.CANCELLED
     result: Any
+    limited = action.limits is not None
     now = reported = clock()
-    for id, attempt, deadline, payload in zip(
+    for id, attempt, deadline, begin_by, payload in zip(
         action.ids,
         action.attempts,
         action.deadlines or repeat(None),
+        action.expires or action.deadlines or repeat(None),
         action.payloads,
         strict=False,  # ``repeat`` has no end
     ):
@@ -335,9 +337,11 @@ async def run_lane_async(lane: Lane) -> None:
             begin(id)
         except KeyError:
             continue
-        if deadline is not None and deadline <= now:
-            outcome, result = cancelled, b""  # WMP-6.7
+        if begin_by is not None and begin_by <= now:
+            outcome, result = cancelled, b""  # WMP-6.7, 6.19
         else:
+            if limited:
+                lane.post(Begun(lane.number, id))
             if is_async:
                 lane.current = id  # from here on the task may be cancelled, for this job
             try:

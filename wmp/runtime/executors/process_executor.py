@@ -22,7 +22,7 @@ from typing import Any, Final
 
 from wmp.actions import Interrupt, Recall, Run
 from wmp.errors import ConfigError, TransportError
-from wmp.events import Finished, Recalled, Reported
+from wmp.events import Begun, Finished, Recalled, Reported
 from wmp.message import Outcome
 from wmp.runtime.executors.assignment import NEVER, Assignment
 from wmp.runtime.executors.child_main import ANY
@@ -365,6 +365,8 @@ class ProcessExecutor:
                         assignment.take(ids)
                         self._forget_if_empty(assignment)
                     event = Recalled(number, ids)
+            case ("begun", number, id):
+                event = Begun(number, id)
             case ("reported", number, id, fraction, text):
                 event = Reported(number, id, fraction, text)
             case ("last",):

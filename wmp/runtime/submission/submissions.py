@@ -42,6 +42,8 @@ class JobTerms:
     priority: int
     timeout: float | None
     retries: int
+    expires: float | None = None
+    run_limit: float | None = None
 
 
 class JobOwner(Protocol):
@@ -100,6 +102,8 @@ class OpenSubmission:
             priority=terms.priority,
             timeout=terms.timeout,
             retries=terms.retries,
+            expires=terms.expires,
+            run_limit=terms.run_limit,
         )
 
 

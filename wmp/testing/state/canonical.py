@@ -277,6 +277,10 @@ def _columns_shape(columns: Columns) -> Hashable:
                 columns.payloads,
                 columns.fractions,
                 columns.texts,
+                columns.expires,
+                columns.limits,
+                columns.failed,
+                columns.waits,
             )
         ]
     )

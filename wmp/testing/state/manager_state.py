@@ -140,8 +140,11 @@ def _worker_shape(pen: Pen, me: Peer, worker: RemoteWorker, granted: Leases) -> 
 
 
 def _job_shape(pen: Pen, job: JobRecord, manager: ManagerMachine) -> Hashable:
+    limits = job.limits
     if job.deadline is not None:
         pen.times.append(job.deadline)
+    if limits is not None and limits.expires is not None:
+        pen.times.append(limits.expires)
     refusing = []
     for identity, refusal in sorted(job.refused.items(), key=_by_identity) if job.refused else ():
         # The READYs that the worker must send first; an old refusal counts towards the next one.
@@ -156,6 +159,7 @@ def _job_shape(pen: Pen, job: JobRecord, manager: ManagerMachine) -> Hashable:
         job.priority,
         job.retries,
         job.deadline is not None,
+        limits and (limits.expires is not None, limits.run),
         job.state,
         job.attempt,
         job.lost,

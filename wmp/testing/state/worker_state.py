@@ -8,6 +8,7 @@ from typing import Final
 from wmp.core.protocol.settings import WorkerSettings
 from wmp.core.worker.credit import Credit
 from wmp.core.worker.executions import Executions
+from wmp.core.worker.job_times import NO_TIMES
 from wmp.core.worker.machine import WorkerMachine
 from wmp.core.worker.remote_manager import RemoteManager
 from wmp.message import Peer
@@ -186,7 +187,11 @@ def _queue_shape(pen: Pen, me: Peer, executions: Executions, settings: WorkerSet
         if measured:
             pen.times.append(lane.since)
         held = lane.held
-        running.append((held.manager, held.owner, lane.kind, tuple(lane.ids), lane.lost))
+        limits = tuple(lane.limits.items()) if lane.limits else ()
+        answered = tuple(sorted(lane.answered))
+        running.append(
+            (held.manager, held.owner, lane.kind, tuple(lane.ids), lane.lost, limits, answered)
+        )
     batches = [batch for line in queue._lines.values() for batch in line.batches]
     turns = ranks([batch.turn for batch in batches for _ in batch.ids])
     lines = []
@@ -195,10 +200,19 @@ def _queue_shape(pen: Pen, me: Peer, executions: Executions, settings: WorkerSet
         for batch in line.batches:
             if settings.window is None:
                 pen.times.append(batch.since)
-            deadlines = batch.deadlines or [None] * len(batch)
-            pen.times += [at for at in deadlines if at is not None]
-            for id, at, payload in zip(batch.ids, deadlines, batch.payloads, strict=True):
-                jobs.append((id, at is not None, bytes(payload)))
+            times = batch.times or NO_TIMES
+            none = [None] * len(batch)
+            for id, payload, *bounds in zip(
+                batch.ids,
+                batch.payloads,
+                times.deadlines or none,
+                times.begin_by or none,
+                times.limits or none,
+                strict=True,
+            ):
+                pen.times += [at for at in bounds[:2] if at is not None]
+                timed = tuple([at is not None for at in bounds[:2]])
+                jobs.append((id, timed, bounds[2], bytes(payload)))
         lines.append((key, tuple(jobs)))
     return (
         amounts(resources.free),

@@ -1,0 +1,141 @@
+"""The manager machine: expiries and run limits (spec §6)."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.unit.test_manager import lease, resolved, submit
+from wmp.actions import End
+from wmp.events import Cancelled, Ticked
+from wmp.message import Command, Outcome
+from wmp.testing.scripted import ScriptedWorker, sent
+
+
+@pytest.mark.rule("WMP-6.20")
+def test_a_job_that_waits_ends_at_its_expiry(manager):
+    submit(manager, b"job", expires=2.0)
+
+    assert manager.deadline() == 2.0
+    ((id, end, text),) = resolved(manager.handle(Ticked(), 2.0))
+
+    assert (id, end) == (1, End.TIMEOUT)
+    assert text == b"expired before a worker took the job"
+    assert manager.statistics().queued == 0
+    manager.check_invariants()
+
+
+@pytest.mark.rule("WMP-6.19", "WMP-6.21")
+def test_take_has_the_time_to_the_expiry_and_the_limit_of_an_attempt(manager, worker):
+    submit(manager, b"a", expires=2.0, run_limit=0.5)
+    worker.now = 0.9996
+
+    (take,) = sent(worker.give(1), Command.TAKE)
+
+    assert list(take.columns.expires) == [1001]  # 1000.4 ms, rounded up
+    assert list(take.columns.limits) == [500]
+    assert take.columns.left is None
+
+
+def test_take_has_no_columns_of_limits_that_no_job_has(manager, worker):
+    take = lease(manager, worker, b"a", run_limit=1.0)
+
+    assert (take.columns.expires, list(take.columns.limits)) == (None, [1000])
+
+
+def test_jobs_of_different_limits_go_in_one_take(manager, worker):
+    submit(manager, b"a", expires=2.0)
+    submit(manager, b"b")
+    submit(manager, b"c", run_limit=0.5)
+
+    (take,) = sent(worker.give(3), Command.TAKE)
+
+    assert list(take.columns.expires) == [2000, None, None]
+    assert list(take.columns.limits) == [None, None, 500]
+
+
+@pytest.mark.rule("WMP-6.20")
+def test_a_leased_job_goes_on_after_its_expiry(manager, worker):
+    lease(manager, worker, b"a", b"b", expires=2.0)
+
+    assert sent(manager.handle(Ticked(), 2.0)) == []
+    assert manager.statistics().leased == 2
+    manager.check_invariants()
+    worker.now = 2.0
+    assert [end for _, end, _ in resolved(worker.done([1, 2]))] == [End.OK, End.OK]
+
+
+@pytest.mark.rule("WMP-6.20")
+@pytest.mark.parametrize("how", ["handed back", "refused", "lost", "bye"])
+def test_a_job_that_comes_back_after_its_expiry_ends(manager, worker, how):
+    lease(manager, worker, b"job", expires=2.0)
+    worker.now = 2.0
+    outcomes = {
+        "handed back": Outcome.CANCELLED,
+        "refused": Outcome.REFUSED,
+        "lost": Outcome.LOST,
+    }
+
+    actions = worker.bye() if how == "bye" else worker.done([1], outcome=outcomes[how])
+
+    ((_, end, text),) = resolved(actions)
+    assert end is End.TIMEOUT
+    assert text.startswith(b"expired before a worker began it; its last lease ended: ")
+    second = ScriptedWorker(manager, b"w2", link=b"l2")
+    assert [m.command for m in sent(second.give(1))] == [Command.NO]
+    manager.check_invariants()
+
+
+def test_a_job_that_comes_back_before_its_expiry_waits_for_it(manager, worker):
+    lease(manager, worker, b"job", expires=2.0)
+    worker.now = 1.0
+    assert resolved(worker.done([1], outcome=Outcome.REFUSED)) == []
+    manager.check_invariants()
+
+    assert [end for _, end, _ in resolved(manager.handle(Ticked(), 2.0))] == [End.TIMEOUT]
+
+
+def test_the_deadline_of_a_leased_job_counts_after_its_expiry(manager, worker):
+    lease(manager, worker, b"job", expires=2.0, timeout=3.0)
+
+    assert resolved(manager.handle(Ticked(), 2.0)) == []
+    manager.check_invariants()
+    assert manager.deadline() == 3.0
+    assert [end for _, end, _ in resolved(manager.handle(Ticked(), 3.0))] == [End.TIMEOUT]
+
+
+def test_the_earlier_of_deadline_and_expiry_ends_a_waiting_job(manager):
+    submit(manager, b"job", expires=3.0, timeout=2.0)
+
+    ((_, _, text),) = resolved(manager.handle(Ticked(), 2.0))
+
+    assert text == b"timed out before a worker took the job"
+
+
+def test_a_cancelled_job_ends_as_cancelled_after_its_expiry(manager, worker):
+    lease(manager, worker, b"job", expires=2.0)
+    manager.handle(Cancelled([1]), 1.0)
+    worker.now = 2.0
+
+    (row,) = resolved(worker.done([1], outcome=Outcome.CANCELLED))
+
+    assert row[1] is End.CANCELLED
+
+
+@pytest.mark.rule("WMP-6.22")
+def test_an_overrun_ends_the_job_as_timed_out_with_the_text(manager, worker):
+    lease(manager, worker, b"a", b"b", run_limit=0.5, retries=0)
+
+    actions = worker.done([1], [b"ran for too long"], outcome=Outcome.OVERRUN)
+
+    assert resolved(actions) == [(1, End.TIMEOUT, b"ran for too long")]
+    assert manager.statistics().leased == 1
+    manager.check_invariants()
+
+
+def test_an_overrun_of_an_earlier_attempt_changes_nothing(manager, worker):
+    lease(manager, worker, b"job", run_limit=0.5)
+    worker.done([1], outcome=Outcome.REFUSED)
+    sent(worker.give(1), Command.TAKE)
+
+    assert resolved(worker.done([1], outcome=Outcome.OVERRUN, attempt=1)) == []
+    assert manager.statistics().dropped["stale result"] == 1

@@ -1,0 +1,89 @@
+"""The times of jobs that wait at a worker: deadlines, expiries and run limits, in columns."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, TypeAlias
+
+from attrs import define
+
+from wmp.message import Columns
+
+__all__ = ["NO_TIMES", "JobTimes", "Times", "joined"]
+
+Times: TypeAlias = Sequence[float | None]
+
+
+@define(eq=False)
+class JobTimes:
+    """Times of some jobs: three columns, each as long as there are jobs, or None for no times."""
+
+    deadlines: Times | None = None
+    """When each job's time is over, on the clock of ``now``."""
+    begin_by: Times | None = None
+    """When each job may not be begun any more, its deadline counted in."""
+    limits: Times | None = None
+    """Seconds that each job may run."""
+
+    @staticmethod
+    def of(columns: Columns, rows: Sequence[int] | None, now: float) -> JobTimes | None:
+        """Read the times of a TAKE; ``rows`` are those of the jobs that are held, None for all.
+
+        Returns:
+            None when no job has a time.
+        """
+        left, expires, limits = columns.left, columns.expires, columns.limits
+        if left is None and expires is None and limits is None:
+            return None
+        deadlines = None if left is None else _times(left, now)
+        begin_by = None if expires is None else _times(expires, now)
+        if begin_by is not None and deadlines is not None:
+            rowed = zip(begin_by, deadlines, strict=True)
+            begin_by = [b if a is None else a if b is None else min(a, b) for a, b in rowed]
+        times = JobTimes(deadlines, begin_by, None if limits is None else _times(limits, 0.0))
+        return times if rows is None else times.only(rows)
+
+    def only(self, rows: Sequence[int]) -> JobTimes:
+        """The times of some of the jobs."""
+        return JobTimes(
+            None if self.deadlines is None else [self.deadlines[row] for row in rows],
+            None if self.begin_by is None else [self.begin_by[row] for row in rows],
+            None if self.limits is None else [self.limits[row] for row in rows],
+        )
+
+    def slice(self, first: int, last: int | None = None) -> JobTimes:
+        """The times of the jobs from ``first`` to the one before ``last``."""
+        return JobTimes(
+            None if self.deadlines is None else self.deadlines[first:last],
+            None if self.begin_by is None else self.begin_by[first:last],
+            None if self.limits is None else self.limits[first:last],
+        )
+
+    @property
+    def begins(self) -> Times | None:
+        """When each job may not be begun any more."""
+        return self.deadlines if self.begin_by is None else self.begin_by
+
+    def late(self, now: float, first: int, last: int) -> int:
+        """The place of the first job from ``first`` on that may not begin; else ``last``."""
+        for place, time in enumerate((self.begins or ())[first:last], first):
+            if time is not None and time <= now:
+                return place
+        return last
+
+
+NO_TIMES: Final = JobTimes()
+
+
+def joined(parts: Sequence[tuple[int, Times | None]]) -> Times | None:
+    """Join columns of the times of so many jobs each; None when no job has such a time."""
+    if all(column is None for _, column in parts):
+        return None
+    times: list[float | None] = []
+    for count, column in parts:
+        times += [None] * count if column is None else column
+    return times if times.count(None) < len(times) else None
+
+
+def _times(column: Sequence[int | None], now: float) -> list[float | None]:
+    return [None if ms is None else now + ms / 1000 for ms in column]
