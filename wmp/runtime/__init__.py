@@ -1,1 +1,1 @@
-"""The only place that does I/O: sockets, one driver, executors, security."""
+"""I/O: sockets, one driver, executors, security. No other package does I/O in a node."""

@@ -29,7 +29,7 @@ SECONDS: Final = 1e9
 """Longest time that a setting may have, some thirty years: its milliseconds fit every field."""
 
 OFFER: Final = 8 * 1024
-"""Bytes of a head for the names of roles and resources; a long route takes as many."""
+"""Bytes of a head for the names of roles and resources; a long route takes as many bytes."""
 
 HEADERS: Final = 1024
 """Bytes that a worker's headers may take in each of its READYs."""
@@ -63,7 +63,7 @@ def check_seconds(
     Raises:
         ConfigError: It is not.
     """
-    # Not by comparing alone: NaN is neither above nor below anything.
+    # A comparison alone is not enough: NaN is neither above nor below any number.
     if (
         isinstance(value, bool)
         or not isinstance(value, int | float)
@@ -95,11 +95,11 @@ def check_descriptors(what: str, needed: int) -> None:
     if limit == resource.RLIM_INFINITY:
         return
     try:
-        # The listing's own descriptor is in it, and free again afterwards.
+        # The listing includes its own descriptor, which is free again afterwards.
         used = sum(int(name) < limit for name in os.listdir("/dev/fd")) - 1
     except OSError as error:
         if error.errno != errno.EMFILE:
-            return  # This system does not list them.
+            return  # This system does not list descriptors.
         used = limit
     if limit - used < needed:
         raise TransportError(
@@ -123,20 +123,20 @@ def check_role(role: object) -> str:
     """Return a role, checked.
 
     Raises:
-        ConfigError: It is none.
+        ConfigError: The value is no role.
     """
     return check_text("a role", role, Limits.TEXT, 1)
 
 
 def check_offer(what: str, names: Iterable[str]) -> None:
-    """See that names of roles and resources fit a head together, with a number each.
+    """Check that names of roles and resources fit into a head together, with a number each.
 
     Args:
         what: The owner of the names, for the error.
         names: All of them.
 
     Raises:
-        ConfigError: They do not: whoever received them would refuse every message.
+        ConfigError: They do not fit: every receiver would refuse every message.
     """
     size = sum(len(name.encode("utf-8", "replace")) + 12 for name in names)
     if size > OFFER:
@@ -150,7 +150,7 @@ def check_headers(name: str, headers: object) -> dict[str, object]:
     """Return a mapping of text to scalars of CBOR, checked.
 
     Raises:
-        ConfigError: It is none, or too large; the text says where.
+        ConfigError: The value is no such mapping, or too large; the text names the fault.
     """
     if not isinstance(headers, Mapping):
         raise ConfigError(
@@ -185,7 +185,7 @@ def check_amounts(name: str, amounts: object) -> dict[str, int]:
     """Return a mapping of resources to amounts, checked.
 
     Raises:
-        ConfigError: It is none; the text says where.
+        ConfigError: The value is no such mapping; the text names the fault.
     """
     if not isinstance(amounts, Mapping):
         raise ConfigError(f"{name} maps names of resources to whole numbers, got {amounts!r}")

@@ -1,4 +1,4 @@
-"""Any Unix command as a handler: the payload on stdin, stdout is the result."""
+"""Any Unix command as a handler: stdin is the payload, stdout is the result."""
 
 from __future__ import annotations
 
@@ -45,20 +45,19 @@ class CommandFailed(Exception):
 class CommandHandler:
     """A handler that runs a command for each job.
 
-    The command is the leader of a process group of its own: what it starts is killed with it,
-    and a Ctrl-C at the worker's terminal does not reach it, so that a worker can drain.
-    For use with codec ``bytes``, in a thread or process pool of as many slots as commands may
-    run at once.
+    The command is the leader of a separate process group. The processes that it starts are killed
+    with it. A Ctrl-C at the worker's terminal does not reach it, so that a worker can drain. Use
+    codec ``bytes``, and a thread or process pool with as many slots as commands may run at once.
     """
 
     def __init__(self, argv: Sequence[str | os.PathLike[str]]) -> None:
-        """Look the command up.
+        """Find the command.
 
         Args:
             argv: The command and its arguments; no shell reads them.
 
         Raises:
-            ConfigError: There is no such command, or nothing to run.
+            ConfigError: There is no such command, or ``argv`` is empty.
         """
         if isinstance(argv, (str, bytes)):
             raise ConfigError(
@@ -80,11 +79,11 @@ class CommandHandler:
         """Run the command.
 
         Raises:
-            CommandFailed: It exited with something else than 0, or the job's time ran out.
+            CommandFailed: The exit code was not 0, or the job's time ran out.
             JobCancelled: It was killed because the job was cancelled.
         """
-        # A file and no pipe: once ``communicate`` was interrupted by its timeout, it does not
-        # write the rest of its input (Python 3.11), and the command would wait for it for ever.
+        # A file instead of a pipe: if the timeout of ``communicate`` interrupts it (Python 3.11),
+        # it does not write the rest of its input, and the command would wait for that for ever.
         with tempfile.TemporaryFile() as given:
             given.write(payload)
             given.seek(0)
@@ -98,7 +97,7 @@ class CommandHandler:
         try:
             while True:
                 left = job.deadline
-                # Before the flag, which goes up then too.
+                # This comes before the flag, which is raised then too.
                 if left is not None and left <= 0:
                     raise CommandFailed(
                         f"{shlex.join(self.argv)}: killed because the job timed out",
@@ -130,13 +129,13 @@ class CommandHandler:
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:
-    """End a command and all that it started in its group: politely, then not."""
+    """End a command and all processes of its group: by SIGTERM, then by SIGKILL."""
     _signal(process, signal.SIGTERM)
     try:
         process.communicate(timeout=_TERMINATE)
     except subprocess.TimeoutExpired:
         pass
-    # Also when the leader obeyed: others of its group may not have.
+    # This is needed even if the leader has ended: others of its group may run.
     _signal(process, signal.SIGKILL if hasattr(signal, "SIGKILL") else signal.SIGTERM)
     process.wait()
     for stream in (process.stdout, process.stderr):

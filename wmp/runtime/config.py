@@ -1,4 +1,4 @@
-"""Definitions of devices in TOML: what a ``device.toml`` may say, and what is wrong with one.
+"""Definitions of devices in TOML: the content of a ``device.toml``, and its errors.
 
 ::
 
@@ -6,14 +6,14 @@
     bind = "tcp://127.0.0.1:5571"             # one address or a list
     connect = ["tcp://127.0.0.1:5570"]
     identity = "proxy"                        # stable name on the wire, by default random
-    label = "proxy"                           # what people call it
+    label = "proxy"                           # name for people
     max_hops = 16
-    journal = "journal"                       # a folder, relative to this file: what it passes on
+    journal = "journal"                       # a folder, relative to this file
 
     [device.security]                         # CURVE keys, files relative to this one
     secret = "device.key_secret"
-    server = "manager.key"                    # of those it connects to
-    allowed = "workers"                       # a folder of the keys of those who may connect
+    server = "manager.key"                    # of the nodes to connect to
+    allowed = "workers"                       # a folder with keys of the peers that may connect
 
     [device.transport]                        # options of the sockets
     high_water_mark = 1000
@@ -67,11 +67,11 @@ class DeviceDefinition:
 def load_devices(path: str | os.PathLike[str]) -> tuple[DeviceDefinition, ...]:
     """Read the devices that a TOML file defines, at least one.
 
-    Nothing is opened yet but the files of keys.
+    Only the file and its files of keys are opened.
 
     Raises:
-        ConfigError: The file cannot be read, is not TOML, or says something that a device does
-            not understand; the text names file, key, what was found and what is expected.
+        ConfigError: The file cannot be read, is not TOML, or has an unknown or wrong value. The
+            text names file, key, the value found and the value expected.
     """
     path = Path(path)
     document = _read(path)
@@ -115,7 +115,7 @@ def meets(connect: str, bind: str) -> bool:
 
 
 def _check_apart(tables: Iterable[_Table], devices: Iterable[DeviceDefinition]) -> None:
-    """Refuse two devices that would bind to one address."""
+    """Refuse two devices that would bind the same address."""
     bound: dict[str, _Table] = {}
     for table, device in zip(tables, devices, strict=True):
         for endpoint in device.bind:
@@ -202,7 +202,7 @@ def _transport(device: _Table) -> Transport:
 
 @frozen
 class _Table:
-    """One table of a file, which knows its own name for errors."""
+    """One table of a file; errors contain its name."""
 
     file: Path
     name: str
@@ -212,7 +212,7 @@ class _Table:
         return f"{self.name}.{key}" if self.name else key
 
     def wrong(self, key: str, expected: str) -> ConfigError:
-        """Make the error of a value that does not do."""
+        """Return the error for a wrong value."""
         value = self.values[key]
         shown = "a table" if isinstance(value, dict) else repr(value)
         if len(shown) > 80:
@@ -220,11 +220,11 @@ class _Table:
         return ConfigError(f"{self.file}: {self._key(key)} is {shown}; expected {expected}")
 
     def missing(self, key: str, expected: str) -> ConfigError:
-        """Make the error of a key that must be there."""
+        """Return the error for a missing key."""
         return ConfigError(f"{self.file}: {self._key(key)} is missing; expected {expected}")
 
     def only(self, known: Iterable[str]) -> None:
-        """Refuse keys that are not known: a typing error must not be a default."""
+        """Refuse unknown keys: a typing error must not select a default."""
         known = list(known)
         for key in self.values:
             if key not in known:
@@ -274,7 +274,7 @@ class _Table:
 
     def count(self, key: str, default: int, *, most: int | None = None) -> int:
         value = self.values.get(key, default)
-        # TOML's true is a Python int.
+        # True in TOML is an int in Python.
         if type(value) is not int or value < 1 or (most is not None and value > most):
             limit = "of at least 1" if most is None else f"from 1 to {most}"
             raise self.wrong(key, f"a whole number {limit}")

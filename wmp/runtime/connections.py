@@ -1,13 +1,13 @@
-"""The connections of a socket: how much each has open, and the end of one that has too much.
+"""The connections of a socket: the bytes of incomplete messages on each, and the end of abusers.
 
 libzmq bounds a frame (``ZMQ_MAXMSGSIZE``) and the number of messages in a pipe (``ZMQ_RCVHWM``). It
-does not bound a message: frames of a message that never ends are kept and never shown. What is kept
-can be seen from outside: the kernel counts the bytes that each connection received, and a
-connection from which bytes come and no message comes has a message open.
+does not bound a message: it keeps the frames of a message that never ends, and never delivers them.
+These bytes can be seen from outside. The kernel counts the bytes that each connection received, and
+a connection that receives bytes and delivers no message has an open message.
 
-The kernel is asked only when the memory of this process has grown, and its answer counts only after
-the socket was found empty: until then the bytes may belong to messages that wait to be read. Where
-the system has no such counters (other systems than Linux, ipc), nothing is bounded here.
+The kernel is asked only when the memory of this process has grown. Its answer counts only after the
+socket was found empty: until then the bytes may belong to messages that wait to be read. Where the
+system has no such counters (other systems than Linux, ipc), nothing is bounded here.
 """
 
 from __future__ import annotations
@@ -21,14 +21,16 @@ from typing import Final
 __all__ = ["Connections"]
 
 _GROWTH: Final = 16 << 20
-"""Bytes by which memory grows between two looks at all connections."""
+"""Bytes by which memory grows between two checks of all connections."""
 
 _TURNS: Final = 20
-"""Looks after which a socket that is never empty has shown a message of each connection: libzmq
-takes them in turn."""
+"""Checks after which a busy socket has delivered a message of each connection.
+
+libzmq reads the connections in turn.
+"""
 
 _ALERT: Final = 600
-"""Looks after the end of a connection that had too much, at which the kernel is always asked."""
+"""Number of checks after the end of an abusive connection at which the kernel is always asked."""
 
 _RECEIVED: Final = 128
 """Place of ``tcpi_bytes_received`` in ``struct tcp_info``."""
@@ -38,9 +40,9 @@ class Connections:
     """The connections of one socket, by their file descriptors.
 
     Args:
-        max_message: Bytes that one connection may have open.
-        max_open: Bytes that all of them may have open.
-        max_silent: Connections that have not sent a message yet.
+        max_message: Limit of the open bytes of one connection.
+        max_open: Limit of the open bytes of all connections.
+        max_silent: Limit of the connections that have not sent a message yet.
         closed: Called with a reason and a description for each connection that is closed.
     """
 
@@ -76,7 +78,7 @@ class Connections:
         return len(self._open)
 
     def opened(self, descriptor: int) -> None:
-        """Note a new connection."""
+        """Record a new connection."""
         self._open[descriptor] = self._received[descriptor] = 0
         self._silent[descriptor] = None
         if len(self._silent) > self._max_silent:
@@ -85,7 +87,7 @@ class Connections:
             self._close(oldest, "silent", "too many connections have sent no message")
 
     def gone(self, descriptor: int) -> None:
-        """Forget a connection that ended."""
+        """Remove a connection that ended."""
         for table in (self._silent, self._open, self._received, self._look):
             table.pop(descriptor, None)
         key = self._keys.pop(descriptor, None)
@@ -94,12 +96,12 @@ class Connections:
             self._heard.discard(key)
 
     def knows(self, key: bytes) -> bool:
-        """Note a message of a connection; return whether its descriptor is known."""
+        """Record a message of a connection; return whether its descriptor is known."""
         self._heard.add(key)
         return key in self._descriptors
 
     def learn(self, key: bytes, descriptor: int) -> None:
-        """Note which descriptor a connection has."""
+        """Record the descriptor of a connection."""
         self._silent.pop(descriptor, None)
         if descriptor in self._open:
             self._descriptors[key] = descriptor
@@ -119,7 +121,7 @@ class Connections:
             return
         memory = _memory()
         self._memory = min(self._memory or memory, memory)
-        # Freed memory stays with this process: the next attack fills it, and nothing grows.
+        # Freed memory stays with this process. The next attack would fill it without any growth.
         self._alert -= self._alert > 0
         if memory - self._memory < _GROWTH and not self._alert:
             return
@@ -130,7 +132,7 @@ class Connections:
                 self._look[descriptor] = received
 
     def emptied(self) -> None:
-        """Count the last look: the socket was found empty, so complete messages were read."""
+        """Use the last check: the socket was found empty, so all complete messages were read."""
         look, self._look = self._look, {}
         for descriptor, received in look.items():
             if self._keys.get(descriptor) in self._heard:
@@ -149,12 +151,12 @@ class Connections:
 
     @property
     def waits(self) -> bool:
-        """Whether a look waits to be counted."""
+        """Return whether a check waits to be used."""
         return bool(self._look)
 
     def _close(self, descriptor: int, reason: str, detail: str) -> bool:
-        # libzmq reads the end of the stream and gives up the connection, its memory and this
-        # descriptor. Until then the descriptor cannot belong to anybody else.
+        # libzmq reads the end of the stream, and then closes the connection, its memory and this
+        # descriptor. Until then no other file can get this descriptor.
         if descriptor not in self._open or not _shut(descriptor):
             return False
         self._open[descriptor] = 0
@@ -164,7 +166,7 @@ class Connections:
 
 
 def _memory() -> int:
-    """Bytes that this process has resident; 0 where the system does not say."""
+    """Return the resident bytes of this process; 0 if the system does not report them."""
     try:
         with open("/proc/self/statm", "rb") as file:
             return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
@@ -173,7 +175,7 @@ def _memory() -> int:
 
 
 def _bytes_received(descriptor: int) -> int | None:
-    """Bytes that a TCP connection has received; None for any other descriptor."""
+    """Return the bytes that a TCP connection has received; None for any other descriptor."""
     try:
         stream = socket.socket(socket.AF_INET, socket.SOCK_STREAM, 0, descriptor)
     except OSError:
@@ -190,7 +192,7 @@ def _bytes_received(descriptor: int) -> int | None:
 
 
 def _shut(descriptor: int) -> bool:
-    """End a connection that libzmq owns; its descriptor stays for libzmq to close."""
+    """End a connection that libzmq owns; libzmq closes the descriptor."""
     try:
         stream = socket.socket(socket.AF_INET, socket.SOCK_STREAM, 0, descriptor)
     except OSError:

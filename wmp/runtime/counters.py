@@ -1,8 +1,8 @@
-"""Counters of ignored messages and errors, with a log that cannot be flooded.
+"""Counters of ignored messages and errors, with a bounded log.
 
-A hostile or broken peer can make a node refuse a hundred thousand messages a second. Every
-message is counted. For each reason one line is logged at once and then one every few seconds,
-with the number of messages since the last line.
+A hostile or broken peer can make a node refuse a hundred thousand messages a second. Every message
+is counted. For each reason one line is logged at once, and then one every few seconds with the
+number of messages since the last line.
 """
 
 from __future__ import annotations
@@ -28,11 +28,13 @@ _USUAL = frozenset(
         *("repeated READY", "stale result", "superseded result", "undelivered"),
     )
 )
-"""Reasons that follow from every restart, loss and change of route."""
+"""Reasons that normally follow from restarts, losses and changes of routes."""
 
 _ALARMING = (ERROR_CODES | {"policy failed"}) - _USUAL
-"""Reasons that point at a broken or hostile peer, or at a user's policy that raises. The
-others are ordinary races."""
+"""Reasons that indicate a broken or hostile peer, or a user's policy that raises errors.
+
+All other reasons are ordinary races.
+"""
 
 
 class Counters:
@@ -50,7 +52,7 @@ class Counters:
         return dict(self._counts)
 
     def count(self, reason: str, detail: str, now: float, *, alarming: bool | None = None) -> None:
-        """Count one occurrence of ``reason`` and log it when its turn has come.
+        """Count one occurrence of ``reason``, and log it unless a line was logged shortly before.
 
         Args:
             reason: A short constant.

@@ -1,13 +1,13 @@
-"""The driver: one caller of ``machine.handle``, and all I/O of a node.
+"""The driver: the only caller of ``machine.handle``, and all I/O of a node.
 
-Everything happens in *turns* on one asyncio loop. A turn feeds the machine what was posted,
-what arrived and what time it is, and performs the actions that come back, in order. Turns are
-bounded, so that timers and other users of the loop get theirs. No user code runs here.
+All work is done in *turns* on one asyncio loop. A turn gives the machine the posted events, the
+received messages and the time, and performs the returned actions in order. Turns are bounded, so
+that timers and other users of the loop get their time. No user code runs here.
 
-ZeroMQ's descriptors are edge-triggered: they say once that something changed, and any call on a
-socket may swallow that. Hence the rule of this file: *the last call of a turn on a socket finds
-nothing there*: the turn receives until there is no more or, after sending, asks for the
-socket's events.
+ZeroMQ's descriptors are edge-triggered: they report a change once, and any call on a socket may
+consume the report. Hence the rule of this file: *the last call of a turn on a socket finds no
+message there*. The turn receives until the socket is empty or, after sending, asks for the socket's
+events.
 """
 
 from __future__ import annotations
@@ -58,41 +58,41 @@ logger = logging.getLogger("wmp")
 Action = ManagerAction | WorkerAction | DeviceAction
 
 _BATCH = 256
-"""Messages of one socket, and posted events, that one turn takes."""
+"""Limit of the messages of one socket, and of the posted events, in one turn."""
 
 _STALL = 0.05
-"""Seconds until a machine that asks for the past is ticked again."""
+"""Seconds until a machine whose deadline has passed is ticked again."""
 
 _CATCH_UP = 0.5
-"""Seconds for which messages go before the time; after that both take turns."""
+"""Seconds for which messages come before ``Ticked``; after that both take turns."""
 
 
 class Machine(Protocol):
-    """A machine of :mod:`wmp.core`, as the driver uses it."""
+    """A machine of :mod:`wmp.core` as the driver uses it."""
 
     @property
     def settings(self) -> ManagerSettings | WorkerSettings | DeviceSettings:
-        """Its name and its limits."""
+        """The machine's settings, with its name and limits."""
 
     def handle(self, event: Any, now: float) -> Sequence[Action]:
-        """Take one event, return what to do."""
+        """Take one event; return the actions to perform."""
 
     def deadline(self) -> float | None:
         """Return when ``Ticked`` is due, None for never."""
 
 
 class Submitters(Protocol):
-    """Takes a manager's actions about jobs. None of them may block."""
+    """Performs a manager's actions about jobs. No method may block."""
 
     def resolve(self, action: Resolve) -> None:
-        """Hand the ends of jobs to their owners."""
+        """Deliver the ends of jobs to their owners."""
 
     def notify(self, action: Notify) -> None:
-        """Hand a job's progress to its owner."""
+        """Deliver a job's progress to its owner."""
 
 
 class Executors(Protocol):
-    """Takes a worker's actions about lanes. None of them may block."""
+    """Performs a worker's actions about lanes. No method may block."""
 
     def run(self, action: Run) -> None:
         """Start a lane."""
@@ -112,17 +112,16 @@ class Driver:
         inbox: Events for the machine.
         ports: Its sockets; DEALERs by their numbers.
         transport: Options of the sockets.
-        name: The node's; log lines begin with it.
-        halted: Called when the machine has ended; the driver feeds it nothing more.
-        submitters: Of a manager.
-        executors: Of a worker.
+        name: The node's name, with which log lines begin.
+        halted: Called when the machine has ended; the driver gives it no further event.
+        submitters: For a manager.
+        executors: For a worker.
         reopen: Opens the DEALER of that number anew.
-        forwards: Whether messages only pass through, as at a device: only their heads are read
-            (WMP-8.4), and one for a full pipe is not kept for a while but counts as undelivered
-            at once (WMP-1.6).
-        tells: Whether the machine wants to know when its links connect (workers).
-        owed: Whether a manager behind a link has not answered everything yet: a manager that
-            goes then did not end in peace.
+        forwards: Whether messages only pass through, as at a device. Then only their heads are read
+            (WMP-8.4), and a message for a full pipe counts as undelivered at once (WMP-1.6).
+        tells: Whether the machine needs the events of connected links (workers).
+        owed: Returns whether a manager behind a link still owes a reply: if it leaves then, the
+            connection is lost and not closed in order.
         gate: The allow list's handler, if there is one.
         recorder: Writes the node's journal, if it has one.
     """
@@ -192,7 +191,7 @@ class Driver:
         self._failure: Exception | None = None
         """Why the node stops although its machine did not ask for the end."""
 
-    # -- from outside -----------------------------------------------------------------------
+    # -- calls from outside ----------------------------------------------------------------
 
     def start(self) -> None:
         """Begin to take events and to watch the sockets; call it on the loop."""
@@ -203,25 +202,27 @@ class Driver:
         self._sockets.start()
         if self._gate is not None:
             self._loop.add_reader(self._gate.descriptor, self._gate.answer)
-            # A question asked before the reader was there would never wake it.
+            # A question of a client before the reader was added would never wake the loop.
             self._gate.answer()
         self._inbox.schedule()
 
     def say_goodbye(self) -> None:
-        """Let the machine take what was posted and then end; call it on the loop."""
+        """Let the machine take the posted events and then end; call this on the loop."""
         if self._loop is not None:
             self.take_all_posted()
             self._feed(Closed())
 
     def take_all_posted(self) -> None:
-        """Let the machine take what was posted until now, before the next turn; call it on the
-        loop."""
+        """Let the machine take the events posted so far, now and not in the next turn.
+
+        Call this on the loop.
+        """
         # Entries that are posted meanwhile wait for the next turn.
         for _ in range(1 + len(self._inbox.entries) // _BATCH):
             self._take_posted()
 
     def stop(self, linger: float | None = None) -> None:
-        """Let go of sockets, readers and timers; call it on the loop. Idempotent."""
+        """Remove sockets, readers and timers; call this on the loop. Idempotent."""
         if self._loop is None:
             return
         self.running = False
@@ -234,7 +235,7 @@ class Driver:
         self._sockets.close(self._transport.linger if linger is None else linger)
 
     def _rest(self) -> None:
-        """Cancel the timer and watch nothing any more; sockets stay open."""
+        """Cancel the timer and watch no socket any more; sockets stay open."""
         assert self._loop is not None
         if self._timer is not None:
             self._timer.cancel()
@@ -249,7 +250,7 @@ class Driver:
 
     @property
     def sockets(self) -> tuple[object, ...]:
-        """All its sockets, also those that are opened later; they do not refer to the driver."""
+        """Yield all sockets, also those that are opened later; they do not refer to the driver."""
         return self._gate, self._sockets.router, self._sockets.dealers
 
     def statistics(self) -> dict[str, int]:
@@ -294,7 +295,8 @@ class Driver:
             self._stop_after(ThreadEnded("a turn", error))
 
     def _ended(self) -> bool:
-        # A method: in _turn a type checker takes the attribute for True to the end.
+        # This is a method, because in _turn a type checker would take the attribute for True to the
+        # end.
         return not self.running
 
     def _take_posted(self) -> None:
@@ -326,7 +328,8 @@ class Driver:
         for port in ports:
             router = port.index is None
             for count in range(_BATCH):
-                # Usually there is one, and asking for more is cheaper than a receive in vain.
+                # Mostly there is one message, and a check for more is cheaper than a failed
+                # receive.
                 if count == 1 and not port.readable():
                     self._send_queue.touched.pop(port, None)
                     break
@@ -362,8 +365,8 @@ class Driver:
         if due is None or due > self._clock():
             self._behind = None
             return
-        # Messages that wait in the sockets came before now: after a pause of this node they must
-        # be read first, or peers would count as silent.
+        # Messages that wait in the sockets are older than this time. After a pause of this node
+        # they must be read first, or peers would count as silent.
         self._sockets.look()
         if self._sockets.readable:
             if self._behind is None:
@@ -379,7 +382,7 @@ class Driver:
             self._feed(self._late.popleft())
 
     def _clock(self) -> float:
-        """Seconds on the loop's clock; never goes back."""
+        """Return seconds on the loop's clock; the value never decreases."""
         assert self._loop is not None
         now = self._loop.time()
         if now > self._now:
@@ -392,7 +395,7 @@ class Driver:
         now, recorder = self._clock(), self._recorder
         try:
             actions = self.machine.handle(event, now)
-        except Exception as error:  # A defect of a machine; no caller could handle it.
+        except Exception as error:  # a defect of a machine, which no caller could handle
             logger.exception(
                 "%s: defect in wmp: handling the event %s failed; please report it",
                 self.name,
@@ -412,10 +415,10 @@ class Driver:
             self._perform(action)
 
     def _arm(self) -> None:
-        """Have a turn at the machine's deadline.
+        """Schedule a turn at the machine's deadline.
 
-        A timer that is armed for earlier is left alone: an idle turn is cheaper than moving
-        the timer for every message.
+        A timer that is armed for an earlier time stays: an idle turn is cheaper than moving the
+        timer for every message.
         """
         assert self._loop is not None
         due = self.machine.deadline()
@@ -429,10 +432,10 @@ class Driver:
                 return
             self._timer.cancel()
         if due <= self._now and self._behind is not None and self._inbox.scheduled:
-            return  # a turn is on its way, and goes on receiving
+            return  # the next turn is scheduled, and continues receiving
         if due <= self._now:
-            # After Ticked at now, deadline() must be later. A defect must not spin the loop; a
-            # turn that took so long that the next deadline has passed is no defect.
+            # After Ticked at now, deadline() must be later, so that a defect does not spin the
+            # loop. If a turn took long, the next deadline may have passed without a defect.
             now = self._clock()
             self.counters.count(
                 "late", f"the deadline passed {now - due:.3f} s ago", now, alarming=False
@@ -468,7 +471,7 @@ class Driver:
                 case Drop():
                     self._count(action.reason, action.detail or describe_drop(action))
                 case Note():
-                    pass  # it is there for the journal
+                    pass  # needed in the journal only
                 case Recall():
                     assert self._executors is not None
                     self._executors.recall(action)
@@ -481,7 +484,7 @@ class Driver:
                     self._halt(action.error)
                 case _:
                     assert_never(action)
-        except Exception as error:  # A defect of this package; the loop and other jobs go on.
+        except Exception as error:  # a defect of this package; the loop and other jobs continue
             what = action.message.command.name if isinstance(action, Send) else ""
             logger.exception(
                 "%s: defect in wmp: performing the action %s %s failed; please report it",

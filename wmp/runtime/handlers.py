@@ -1,7 +1,7 @@
 """Handlers: the user's functions, their arguments, and their results.
 
 A handler is any callable ``f(payload)`` or ``f(payload, job)``, ``def`` or ``async def``. Its
-number of required positional parameters decides which, once, when it is registered; nothing is
+number of required positional parameters decides once, when it is registered; no callable is
 inspected while jobs run.
 """
 
@@ -61,7 +61,7 @@ class Served:
 
 
 class JobHost(Protocol):
-    """The lane of a :class:`RunningJob`, as the job uses it."""
+    """The lane of a :class:`RunningJob`."""
 
     cancelled: set[int]
 
@@ -69,17 +69,17 @@ class JobHost(Protocol):
 
 
 class RunningJob:
-    """The job that a handler is working on; given to handlers that take a second argument.
+    """The running job of a handler; given to handlers that take a second argument.
 
     Attributes:
         id: The job's number within its manager.
-        attempt: Which attempt this is, from 1: after the first it may have been done before, or
-            have waited at a worker that handed it back.
+        attempt: Number of this attempt, from 1. After an earlier attempt the job may have been done
+            before, or have waited at a worker that handed it back.
         manager: Identity of the manager that it came from.
-        role: For which of the worker's roles.
+        role: The role of the worker that it is for.
     """
 
-    # A plain class with slots: one is made per job, and attrs adds nothing here.
+    # A plain class with slots: an object is made for each job, and attrs adds nothing here.
     __slots__ = (
         "_deadline",
         "_host",
@@ -108,7 +108,8 @@ class RunningJob:
         self.attempt = attempt
         self.manager = manager
         self.role = role
-        # Progress as it stands, and whether it is still to be sent: the lane's, under its lock.
+        # The last progress, and whether it must still be sent. The lane changes both under its
+        # lock.
         self.fraction: float | None = None
         self.text: str | None = None
         self.pending = False
@@ -121,7 +122,7 @@ class RunningJob:
 
     @property
     def cancelled(self) -> bool:
-        """Whether nobody wants the result any more: it was cancelled, or its time is up.
+        """Whether the result is not wanted any more: the job was cancelled, or its time is up.
 
         A handler that sees it may raise :class:`wmp.JobCancelled` (or just return).
         """
@@ -130,15 +131,14 @@ class RunningJob:
             return True
         if self._deadline is None or self._deadline > monotonic():
             return False
-        cancelled.add(self.id)  # so that JobCancelled is taken for what it is
+        cancelled.add(self.id)  # so that the lane accepts JobCancelled as a cancellation
         return True
 
     def report(self, fraction: float | None = None, text: str | None = None) -> None:
-        """Tell the submitter how far the job is. Returns at once, from any thread.
+        """Report progress to the submitter. Returns at once, from any thread.
 
-        Call it as often as is convenient: at most one report per 50 ms is sent and the last one
-        always is. None keeps the value of the report before. After the job's end it
-        does nothing.
+        Call it as often as is convenient: at most one report per 50 ms is sent, and the last one
+        always is. None keeps the value of the report before. After the job's end it does nothing.
 
         Args:
             fraction: From 0 to 1.
@@ -173,7 +173,7 @@ class RunningJob:
 
 
 def as_handlers(handlers: Mapping[str, Handler] | Handler | None) -> dict[str, Handler]:
-    """Turn what a worker was given into role → handler; a bare callable serves ``default``."""
+    """Turn a worker's argument into role → handler; a bare callable serves ``default``."""
     if handlers is None:
         return {}
     if isinstance(handlers, Mapping):
@@ -182,7 +182,7 @@ def as_handlers(handlers: Mapping[str, Handler] | Handler | None) -> dict[str, H
 
 
 def serve(role: str, handler: Handler) -> Served:
-    """Look a handler over, once.
+    """Inspect a handler, once.
 
     Args:
         role: The role it serves.
@@ -227,7 +227,7 @@ def _takes_job(role: str, name: str, handler: Handler) -> bool:
     try:
         signature = inspect.signature(handler)
     except (TypeError, ValueError):
-        # Some functions written in C do not say what they take: then it is the payload.
+        # Some functions written in C do not show their parameters: they get the payload alone.
         return False
     required = accepted = 0
     unfit = False
@@ -262,20 +262,20 @@ def unknown_codec(codec: str) -> bytes | None:
 
 
 def decode_payload(codec: str) -> Callable[[Frame], Any] | None:
-    """Return what turns payloads of ``codec`` into a handler's argument; None: nothing does."""
+    """Return a function from payloads of ``codec`` to arguments; None if there is none."""
     return None if codec in BYTES_CODECS else unpack_value
 
 
 def encode_result(codec: str) -> Callable[[Any], Frame]:
-    """Return what turns a handler's result into a payload of ``codec``.
+    """Return a function from a handler's result to a payload of ``codec``.
 
-    The callable raises TypeError or ValueError for a result that has no place there.
+    The function raises TypeError or ValueError for a result that cannot be encoded.
     """
     return _encode_bytes if codec in BYTES_CODECS else _encode_cbor
 
 
 def within_limit(event: Finished, limit: int) -> Finished:
-    """Return what ended, with an error in the place of each result above ``limit`` bytes.
+    """Return the ended jobs, with an error in the place of each result above ``limit`` bytes.
 
     A frame that is too long would cost the connection, and again after every reconnection.
     """
@@ -328,8 +328,8 @@ def _hint(result: Any, otherwise: str) -> str:
 
 
 def describe_error(error: BaseException) -> bytes:
-    """Pack what a handler raised: type, text and traceback, the runner's own frame left out."""
-    # Everything below runs code of the exception's own class, and that may raise as well.
+    """Encode a handler's error: type, text and traceback without the runner's own frame."""
+    # The code below calls methods of the exception's class, which may raise as well.
     try:
         text = str(error)
     except BaseException:  # noqa: BLE001

@@ -1,4 +1,4 @@
-"""A driver's inbox: entries from any thread, and how they wake the driver's loop."""
+"""A driver's inbox: entries from any thread, and the wake-up of the driver's loop."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["Event", "Inbox", "InboxEntry", "Wakeup"]
 Event = ManagerEvent | WorkerEvent | DeviceEvent
 
 InboxEntry = Event | OpenSubmission | ThreadEnded
-"""An event, jobs that become an event when their turn comes, or the reason to stop the node."""
+"""An event, jobs that become an event later, or the reason to stop the node."""
 
 _ONE: Final = (1).to_bytes(8, sys.byteorder)
 """Bytes of one write: an eventfd takes no fewer."""
@@ -49,7 +49,7 @@ class Wakeup:
 
     def ring(self) -> bool:
         """Wake the loop, from any thread; return False if the loop or this object is closed."""
-        # Under the lock: the number of a closed descriptor may belong to another file by now.
+        # Under the lock, since a closed descriptor's number may belong to another file.
         with self._lock:
             if self._closed or self._loop.is_closed():
                 return False
@@ -76,12 +76,12 @@ class Wakeup:
 class Inbox:
     """Entries for one driver, and its next turn.
 
-    ``post`` may be called from any thread and at any time: entries wait for ``start``, and those
-    posted after ``close`` are ignored. Everything else is called on the loop.
+    ``post`` may be called from any thread and at any time: entries wait for ``start``, and entries
+    posted after ``close`` are ignored. All other methods are called on the loop.
 
     Attributes:
         entries: Posted entries; the driver takes from the left.
-        scheduled: Whether a turn is on its way. The driver clears it when a turn begins.
+        scheduled: Whether a turn is scheduled. The driver clears it when a turn begins.
     """
 
     def __init__(self) -> None:
@@ -110,8 +110,8 @@ class Inbox:
     def post(self, entry: InboxEntry) -> None:
         """Add an entry and wake the loop, once a burst.
 
-        Appending comes first, and a turn clears the mark before it takes entries: an entry that
-        is added while the mark is set is taken by the turn on its way.
+        The entry is appended first, and a turn clears the mark before it takes entries. So the
+        scheduled turn takes an entry that is added while the mark is set.
         """
         self.entries.append(entry)
         loop = self._loop  # another thread may close the inbox meanwhile
@@ -126,13 +126,13 @@ class Inbox:
             self._loop_closed()
 
     def schedule(self) -> None:
-        """Have a turn soon, unless one is on its way."""
+        """Schedule a turn soon, unless one is scheduled."""
         if not self.scheduled and self._loop is not None:
             self.scheduled = True
             self._loop.call_soon(self._turn)
 
     def close(self) -> None:
-        """Wake the loop no more, and forget what was posted. Idempotent."""
+        """Wake the loop no more, and drop posted entries. Idempotent."""
         self._loop = None
         self._turn = self._loop_closed = _nothing
         if self._wakeup is not None:

@@ -1,9 +1,9 @@
 """Writes a node's journal: a bounded buffer, a thread that empties it into files, and a clock.
 
-The driver hands each step over as finished lines and goes on; it never waits. A thread of the
-recorder writes them. Lines that find the buffer full, or cannot be written, are lost and
-counted: in the node's statistics, in the log once in a while, and in the journal itself as soon
-as it can be written again. ``specs/journal.md`` says how segments are named, begun and ended.
+The driver passes on each step as finished lines and never waits. A thread of the recorder writes
+them. Lines that find the buffer full, or cannot be written, are lost and counted: in the node's
+statistics, in the log once in a while, and in the journal itself as soon as it can be written
+again. ``specs/journal.md`` says how segments are named, begun and ended.
 """
 
 from __future__ import annotations
@@ -46,25 +46,25 @@ CLOSE = 2.0
 def _folder(given: object) -> Path:
     if not isinstance(given, str | os.PathLike) or not os.fspath(given):
         raise ConfigError(f"a journal is the path of a folder or a Journal, got {given!r}")
-    # A program may change its directory meanwhile.
+    # The program may change its directory meanwhile.
     return Path(os.fsdecode(given)).absolute()
 
 
 @frozen
 class Journal:
-    """Where nodes write what crosses their boundaries, and when.
+    """Folder and sizes of nodes' journals.
 
     Args:
-        folder: Folder for the segments; it is made when it is not there. Any number of nodes may
+        folder: Folder for the segments; it is made when it does not exist. Any number of nodes may
             share it.
         segment_bytes: Size at which a segment is ended.
         segment_age: Seconds after which it is ended.
         flush: Seconds after which lines are in the file.
-        buffer: Bytes that wait for the disk at most; more is lost, and counted.
+        buffer: Limit of the bytes that wait for the disk; further lines are lost, and counted.
         beat: Seconds between two ``beat`` lines.
 
     Raises:
-        ConfigError: A value makes no sense.
+        ConfigError: A value is wrong.
     """
 
     folder: Path = field(converter=_folder)
@@ -82,7 +82,7 @@ class Journal:
         check_seconds("beat", self.beat, zero=False)
 
     def prepare(self) -> None:
-        """Make the folder, and see that files can be made in it.
+        """Make the folder, and check that files can be made in it.
 
         Raises:
             ConfigError: They cannot.
@@ -124,7 +124,7 @@ class Journal:
         return Recorder(self, header, loop, failed)
 
     def open(self, path: Path) -> int:
-        """Make a file that was not there; returns its descriptor.
+        """Make a new file; return its descriptor.
 
         Raises:
             OSError: It cannot be made.
@@ -144,13 +144,13 @@ def make_journal(journal: Journal | str | os.PathLike[str] | None) -> Journal | 
 class Recorder:
     """The journal of one node, while it runs.
 
-    All of it but ``wait`` belongs to the loop's thread. Between it and the writer's there are a
-    deque, whose ends are safe, and counters that only one side changes.
+    All of it except ``wait`` belongs to the loop's thread. That thread and the writer's thread
+    share a deque, whose ends are safe, and counters that only one side changes.
 
     Args:
-        journal: Where and when.
+        journal: Folder and sizes.
         header: Identity of the node.
-        loop: Its clock is the one of the steps.
+        loop: Its clock is the clock of the steps.
         failed: Takes the unexpected end of the writer's thread.
 
     Raises:
@@ -187,7 +187,7 @@ class Recorder:
         self._timer = loop.call_later(min(journal.beat, LONGEST_WAIT), self._beat)
 
     def step(self, event: object, actions: Sequence[object], now: float) -> None:
-        """Write down what a machine did at ``now``, seconds on the loop's clock. Never raises."""
+        """Record a machine's step at ``now``, seconds on the loop's clock. Never raises."""
         if self._ended:
             return
         at = int(now * 1e6)
@@ -202,7 +202,7 @@ class Recorder:
             self._add(lines, at, wall)
 
     def stop(self) -> None:
-        """Write the last line. The writer ends in its own time: see :meth:`wait`. Idempotent."""
+        """Write the last line. The writer ends later: see :meth:`wait`. Idempotent."""
         if self._ended:
             return
         self._timer.cancel()
@@ -212,12 +212,15 @@ class Recorder:
         self._writer.end()
 
     def wait(self, timeout: float = CLOSE) -> None:
-        """Wait until everything is in the file, or ``timeout`` seconds. Any thread may."""
+        """Wait until all lines are in the file, or ``timeout`` seconds.
+
+        Any thread may call this.
+        """
         self._writer.join(timeout)
 
     @property
     def lost(self) -> int:
-        """Lines lost so far."""
+        """Number of lines lost so far."""
         return self._missed + self._writer.failed
 
     def _lose(self, lines: int, reason: str) -> None:
@@ -231,7 +234,7 @@ class Recorder:
         self._timer = self._loop.call_later(min(self._journal.beat, LONGEST_WAIT), self._beat)
 
     def _add(self, lines: list[str], at: int, wall: int) -> None:
-        """Put lines into the buffer, or lose them."""
+        """Put lines into the buffer; lose them if it is full."""
         size = sum(map(len, lines)) + len(lines)
         waiting = self._put - self._writer.taken
         if waiting + size > self._journal.buffer:
@@ -310,14 +313,14 @@ class _Writer:
             raise ConfigError("the thread that writes the journal could not be started")
 
     def wake(self, *, hurry: bool) -> None:
-        """There is something in the buffer."""
+        """Wake the thread, because the buffer has lines."""
         if not self._work.is_set():
             self._work.set()
         if hurry and not self._hurry.is_set():
             self._hurry.set()
 
     def end(self) -> None:
-        """Write what is there, close, and end."""
+        """Write the remaining lines, close the file, and end."""
         self._ending = True
         self._work.set()
         self._hurry.set()
@@ -341,7 +344,7 @@ class _Writer:
         while not ending:
             self._work.wait()
             self._hurry.wait(min(self._journal.flush, LONGEST_WAIT))
-            # Cleared before the buffer is emptied: lines that come later set them again.
+            # Cleared before the buffer is emptied: lines that come later set it again.
             self._work.clear()
             self._hurry.clear()
             ending = self._ending
@@ -394,7 +397,7 @@ class _Writer:
         try:
             self._write([self._header.start(number, *self._times())])
         except OSError:
-            # A segment without its first line is none.
+            # A segment without its first line is invalid.
             os.close(self._file)
             self._file = None
             self._path.unlink(missing_ok=True)
@@ -402,7 +405,7 @@ class _Writer:
         self._segment = number
 
     def _end_segment(self) -> None:
-        """Close the file and give it the name under which it never changes again."""
+        """Close the file and give it its final name."""
         file, self._file = self._file, None
         if file is None:
             return

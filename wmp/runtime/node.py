@@ -1,4 +1,4 @@
-"""The part that the three kinds of nodes share: identity, sockets, a driver, an orderly end."""
+"""The common part of the three kinds of nodes: identity, sockets, a driver, an orderly end."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def make_identity(identity: bytes | str | None) -> bytes:
 
 
 def make_label(label: str | None) -> str:
-    """Return what people call this node: host and process unless given.
+    """Return the name of this node for people: host and process unless given.
 
     Raises:
         ConfigError: It is no text, or longer than 1024 bytes.
@@ -79,7 +79,7 @@ def make_label(label: str | None) -> str:
 _Settings = TypeVar("_Settings")
 
 _COLUMNS = Limits.COLUMNS // Limits.INLINE // 2
-"""Jobs in one message at most: so many small payloads fit a columns frame twice."""
+"""Limit of the jobs in one message: so many small payloads fit a columns frame twice."""
 
 _LEAST = {
     "bundle": 1,
@@ -99,7 +99,7 @@ _LEAST = {
 _MOST = {"bundle": _COLUMNS, "lane_max": _COLUMNS, "max_hops": Limits.HOPS}
 
 _MAY_BE_ZERO = frozenset(("hold", "jitter", "lane_time", "reply_margin", "window_time"))
-"""Times that may be 0, for no wait. With 0 for another time a node would never rest."""
+"""Times that may be 0, for no wait. Any other time of 0 would make a node spin."""
 
 
 def make_settings(
@@ -136,10 +136,12 @@ are open for moments."""
 
 
 _open: Final[dict[int, tuple[object, ...]]] = {}
-"""By the id of each node that serves, its context and sockets, which refer to nothing else. The
-collector finalises a node that nobody closed, its context and its sockets in any order, and a
-context that it finalises first waits for its sockets without end. While they are here, they are no
-garbage, and the finaliser of the node closes the sockets first."""
+"""Context and sockets of each serving node, by the id of the node; they refer to nothing else.
+
+The garbage collector finalises a node that was not closed, its context and its sockets in any
+order. A context that is finalised first waits for its sockets for ever. The entries here are no
+garbage, so the finaliser of the node closes the sockets first.
+"""
 
 
 class Node:
@@ -152,9 +154,9 @@ class Node:
         bind: Endpoints of its ROUTER, none for a node without.
         connect: Endpoints of its DEALERs, in the order of their numbers.
         security: CURVE keys.
-        context: A context to share, None for one of its own.
+        context: A context to share, None for a separate one.
         transport: Options of the sockets.
-        journal: Where to write down what crosses its boundary.
+        journal: The journal to write, None for none.
     """
 
     def __init__(
@@ -190,8 +192,9 @@ class Node:
         self._stopped = False
 
     def __del__(self) -> None:
-        # The loop's readers refer to a node that serves: it is collected after its loop ended.
-        # In a forked process its descriptors are the other process's, too.
+        # The loop's readers refer to a serving node, so the node is collected only after its loop
+        # ended. A forked process shares these descriptors with the other process and must not close
+        # them.
         if getattr(self, "_context", None) is None or self._pid != os.getpid():
             return
         self._stopped = True
@@ -215,7 +218,7 @@ class Node:
 
     @property
     def addresses(self) -> tuple[str, ...]:
-        """Where others can connect.
+        """Addresses to which peers can connect.
 
         Raises:
             ClosedError: The system chooses a port or a path, and has not done so yet.
@@ -242,7 +245,7 @@ class Node:
 
     @property
     def closed(self) -> bool:
-        """Whether the node has let go of its sockets."""
+        """Whether the node has closed its sockets."""
         return self._stopped
 
     def check_descriptors(self, more: int = 0) -> None:
@@ -255,7 +258,7 @@ class Node:
         check_descriptors(f"a {self.name}", needed)
 
     def check_open(self) -> None:
-        """See that it may be started.
+        """Check that the node may be started.
 
         Raises:
             ClosedError: It was closed.
@@ -316,7 +319,7 @@ class Node:
             self._term(context, 0)
             self._context = None
             if isinstance(error, zmq.ZMQError):
-                # Descriptors that were there a moment ago are gone, for example.
+                # For example, descriptors that were free a moment ago are used now.
                 raise TransportError(f"cannot start the {self.name}: {error}") from error
             raise
         self.driver = Driver(
@@ -364,7 +367,7 @@ class Node:
         return self.driver
 
     def halted(self, error: Exception | None) -> None:
-        """Learn from the machine that it has ended."""
+        """Record that the machine has ended."""
         self.error = error
         if self.on_halt is not None:
             self.on_halt(error)
@@ -372,14 +375,14 @@ class Node:
             self._ended.set()
 
     def drain(self) -> None:
-        """Ask the machine to finish what it has and end. Idempotent; it may be just starting."""
+        """Ask the machine to finish its jobs and end. Idempotent; the node may be just starting."""
         if self._drained:
             return
         self._drained = True
-        self.inbox.post(Drained())  # before the start it waits there
+        self.inbox.post(Drained())  # before the start the event waits there
 
     async def wait_ended(self, timeout: float | None = None) -> bool:
-        """Wait until the machine has ended; tell whether it did within ``timeout`` seconds."""
+        """Wait until the machine has ended; return whether it did within ``timeout`` seconds."""
         if self._ended is None or self._ended.is_set():
             return True
         try:
@@ -390,7 +393,7 @@ class Node:
         return True
 
     def raise_error(self) -> None:
-        """Raise what the node stopped with, if it did not stop well."""
+        """Raise the error that stopped the node, if there was one."""
         if self.error is not None:
             if isinstance(self.error, WMPError):
                 raise self.error

@@ -1,8 +1,8 @@
-"""The sockets of a node on its loop: which can be read, which are connected, which open anew.
+"""The sockets of a node on its loop: their readable messages, their connections, their reopening.
 
-ZeroMQ's descriptors are edge-triggered: they say once that something changed, and any call on a
-socket may swallow that. So a socket counts as readable from the edge on, until the driver has
-received all that was there.
+ZeroMQ's descriptors are edge-triggered: they report a change once, and any call on a socket may
+consume the report. So a socket counts as readable from the report on, until the driver has received
+all its messages.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ _REOPEN = 1.0
 """Seconds between two attempts to open a DEALER anew, or to listen again."""
 
 _LOOK = 0.1
-"""Seconds between two looks at the memory of this process, while there are connections."""
+"""Seconds between two checks of the memory of this process, while there are connections."""
 
 _NO_DESCRIPTORS = (errno.EMFILE, errno.ENFILE)
-"""Why a connection cannot be accepted: this process, or the machine, has no descriptor left."""
+"""Errors that mean that this process, or the machine, has no descriptor left for a connection."""
 
 
 class NodeSockets:
@@ -37,13 +37,13 @@ class NodeSockets:
 
     Args:
         ports: The sockets; DEALERs by their numbers.
-        name: The node's, for log lines.
+        name: The node's name, for log lines.
         transport: Limits of the connections.
         reopen: Opens the DEALER of that number anew.
-        owed: Whether a manager behind a link has not answered everything yet: a manager that
-            goes then did not end in peace.
+        owed: Returns whether a manager behind a link still owes a reply: if it leaves then, the
+            connection is lost and not closed in order.
         on_readable: Called by the loop with a socket that became readable.
-        schedule: Asks for a turn later: there may be something to read.
+        schedule: Asks for a turn later: there may be a message to read.
         connected: Called with the number of a link that is connected.
         failed: Called with ``handshake`` or ``accept`` and a description when one failed.
         closed: Called with the reason and a description when a connection is closed.
@@ -51,7 +51,7 @@ class NodeSockets:
     Attributes:
         router: The ROUTER, None for a node without.
         dealers: The DEALERs by number.
-        readable: Sockets from which the driver has not yet received all.
+        readable: Sockets from which the driver has not yet received all messages.
     """
 
     def __init__(
@@ -95,7 +95,7 @@ class NodeSockets:
             self._watch(port)
 
     def unwatch(self) -> None:
-        """Watch no socket any more: descriptors that are never read would keep waking the loop."""
+        """Stop watching all sockets: descriptors that are never read would keep waking the loop."""
         loop, self._loop = self._loop, None
         if self._lookout is not None:
             self._lookout.cancel()
@@ -111,7 +111,7 @@ class NodeSockets:
             port.close(linger)
 
     def look(self) -> None:
-        """Ask every socket whether something waits there."""
+        """Check every socket for waiting messages."""
         for port in self:
             if port not in self.readable and port.readable():
                 self.readable[port] = None
@@ -165,7 +165,7 @@ class NodeSockets:
             elif event == zmq.EVENT_CONNECT_RETRIED:
                 if port.index is not None and not port.connected and not port.warned:
                     port.warned = True
-                    # To the workers below it, a device is a manager.
+                    # The workers below a device know it as a manager.
                     text = (
                         "lost the connection to the manager at %s"
                         if port.met
@@ -188,7 +188,8 @@ class NodeSockets:
         self._lookout = None
         for port in tuple(self):
             if port.connections:
-                # What ended must be known first: its descriptor may be another file's by now.
+                # Ended connections must be handled first: their descriptors may belong to other
+                # files by now.
                 self._on_monitor(port)
                 port.connections.look()
                 if port.connections.waits and port.readable():
@@ -196,7 +197,7 @@ class NodeSockets:
                 self._look_later()
 
     def _pause(self, port: Port) -> None:
-        """Accept no connections for a while: libzmq would try again and again without a pause."""
+        """Accept no connections for a while: libzmq would try again without a pause."""
         if self._loop is None:
             return
         port.pause()
@@ -213,7 +214,7 @@ class NodeSockets:
             self._loop.call_later(_REOPEN, self._resume, port, logging.DEBUG)
 
     def reopen(self, link: int) -> Port | None:
-        """Close a DEALER and open it anew; return the closed one, None if nothing can open it."""
+        """Close a DEALER and open it anew; return the closed one, None if it cannot be opened."""
         if self._loop is None or self._reopen is None:
             return None
         old = self.dealers.pop(link)
@@ -223,7 +224,7 @@ class NodeSockets:
         return old
 
     def _open_again(self, link: int, old: Port, level: int) -> None:
-        """Open a DEALER, and try again every second until that succeeds: it worked before."""
+        """Open a DEALER, and try again every second until that succeeds."""
         if self._loop is None or self._reopen is None:
             return
         try:
@@ -232,7 +233,7 @@ class NodeSockets:
             logger.log(level, "%s: cannot reopen link %d, retrying: %s", self._name, link, error)
             self._loop.call_later(_REOPEN, self._open_again, link, old, logging.DEBUG)
             return
-        # The same place: warnings about it are not repeated.
+        # The address is the same: warnings about it are not repeated.
         port.met, port.warned = old.met, old.warned
         self.dealers[link] = port
         self._watch(port)

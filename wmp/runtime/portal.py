@@ -1,4 +1,4 @@
-"""A portal: one event loop on a thread of its own, for callers that want to block."""
+"""A portal: an event loop on a separate thread, for callers that block."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ _DESCRIPTORS = 5
 """File descriptors of an event loop, and some that are open for moments."""
 
 _FAILURES = 3
-"""Errors that may come out of the loop before its thread gives up."""
+"""Number of errors from the loop after which its thread gives up."""
 
 _PATIENCE = 5.0
-"""Seconds for each of its threads to end."""
+"""Limit of the seconds in which each of its threads must end."""
 
 
 class Portal:
     """Runs coroutines on a loop's thread and callbacks of users on another.
 
-    Both threads are daemons: nothing of theirs can keep the interpreter from ending.
+    Both threads are daemons, which cannot keep the interpreter from ending.
 
     Args:
-        name: Of the threads, for people.
+        name: Name of the threads, for people.
         failed: Takes the unexpected end of a thread, and an error that stopped the loop.
     """
 
@@ -60,7 +60,7 @@ class Portal:
 
     @property
     def opened(self) -> bool:
-        """Whether the loop runs: in this process, and not in the one that it was forked from."""
+        """Whether the loop runs in this process; False after a fork."""
         return self._loop is not None and not self._closed and self._pid == os.getpid()
 
     def open(self) -> None:
@@ -92,8 +92,8 @@ class Portal:
             for _ in range(_FAILURES):
                 try:
                     loop.run_forever()
-                # A task or a callback may raise SystemExit through the loop. The loop goes on,
-                # so that what it serves can end in order.
+                # A task or a callback may raise SystemExit through the loop. The loop continues, so
+                # that its nodes can end in order.
                 except BaseException as error:
                     logger.exception("the event loop of the %s was stopped", self._name)
                     self._report(ThreadEnded("the event loop", error))
@@ -104,7 +104,7 @@ class Portal:
         finally:
             with self._lock:
                 self._closed = True
-            with contextlib.suppress(Exception):  # No caller is left to report it to.
+            with contextlib.suppress(Exception):  # no caller is left for the error
                 # Other threads may wait for one of these tasks, so each must end.
                 while tasks := asyncio.all_tasks(loop):
                     for task in tasks:
@@ -130,7 +130,8 @@ class Portal:
         """
         self._check(coroutine)
         with self._lock:
-            # Under the lock: what is handed in before close() stops the loop gets its turn.
+            # Under the lock: a coroutine that is passed on before close() stops the loop gets its
+            # turn.
             if self._closed:
                 coroutine.close()
                 raise ClosedError(f"the {self._name} is closed")
@@ -175,15 +176,15 @@ class Portal:
         """Have ``act()`` called on the loop; from any thread, also from a signal handler."""
         loop = self._loop
         if loop is not None:
-            with contextlib.suppress(RuntimeError):  # The loop is closed: nothing to tell it.
+            with contextlib.suppress(RuntimeError):  # the loop is closed
                 loop.call_soon_threadsafe(act)
 
     def call_user(self, fn: Callable[[Any], object], argument: object) -> None:
         """Have a user's callback called on the callbacks' thread, in the order of these calls.
 
-        Not on the loop: a callback may take as long as it likes (WMP-9.5). Only where there is
-        no such thread, because it has ended or the interpreter is about to, they are called
-        here and now, on whatever thread this is.
+        The loop does not call it, since a callback may take long (WMP-9.5). If there is no such
+        thread, because it has ended or the interpreter is about to end, the callback is called at
+        once on the current thread.
         """
         with self._lock:
             if self._calls is None and not self._dismissed:
@@ -200,7 +201,7 @@ class Portal:
         _call(fn, argument)
 
     def _callbacks_ended(self, ended: ThreadEnded) -> None:
-        """Report the end of the callbacks' thread, and call what still waits for it."""
+        """Report the end of the callbacks' thread, and call the waiting callbacks."""
         with self._lock:
             self._dismissed = True
             calls = self._calls
@@ -211,7 +212,7 @@ class Portal:
                     _call(*call)
 
     def leave(self, close: Callable[[float], Coroutine[Any, Any, object]]) -> None:
-        """Have the loop run ``close(0.0)`` and end. It waits for nothing and takes no lock.
+        """Let the loop run ``close(0.0)`` and end. This waits for nothing and takes no lock.
 
         The garbage collector may call it on any thread, in the middle of any call.
         """
@@ -227,13 +228,13 @@ class Portal:
             self._calls.put(None)
 
     def close(self) -> None:
-        """Stop the loop, wait for its thread and for the callbacks under way. Idempotent."""
+        """Stop the loop, wait for its thread and for running callbacks. Idempotent."""
         with self._lock:
             self._closed = True
             loop, thread = self._loop, self._thread
         if loop is None or thread is None or self._pid != os.getpid():
             return
-        with contextlib.suppress(RuntimeError):  # Closed already.
+        with contextlib.suppress(RuntimeError):  # closed already
             loop.call_soon_threadsafe(loop.stop)
         if thread is not threading.current_thread():
             thread.join(_PATIENCE)
@@ -254,6 +255,6 @@ def _serve_calls(calls: _Calls) -> None:
 def _call(fn: Callable[[Any], object], argument: object) -> None:
     try:
         fn(argument)
-    # A user's callback, which may also call sys.exit; the next ones still get their turn.
+    # A user's callback may also call sys.exit; the next callbacks still get their turn.
     except (Exception, SystemExit):
         logger.exception("a callback raised an error: %r", fn)

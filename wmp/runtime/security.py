@@ -1,8 +1,8 @@
-"""CURVE keys, the allow list, and the rule that only loopback is open without them.
+"""CURVE keys, the allow list, and the rule that without keys only local addresses are open.
 
-The allow list is a ZAP handler: libzmq asks it over an inproc socket whether a client with
-this public key may connect. One context has one ZAP handler, so that two nodes with allow
-lists cannot share a context.
+The allow list is a ZAP handler: libzmq asks it over an inproc socket whether a client with this
+public key may connect. One context has one ZAP handler, so that two nodes with allow lists cannot
+share a context.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ def _optional_key(value: str | bytes | None) -> bytes | None:
 class Security:
     """CURVE keys of a node: its own, and those of trusted peers.
 
-    A node with keys speaks CURVE on every tcp and ipc endpoint, so both ends have keys or none
-    has. inproc stays as it is: it does not leave the process.
+    A node with keys speaks CURVE on every tcp and ipc endpoint, so either both ends have keys or
+    neither has. inproc has no keys: it does not leave the process.
 
     Keys are Z85 text of 40 characters, as ZeroMQ's own tools make them.
     """
@@ -64,11 +64,14 @@ class Security:
     server_key: bytes | None = field(default=None, converter=_optional_key)
     """Public key of the nodes that this one connects to (workers and devices need it)."""
     allowed: frozenset[bytes] | None = field(default=None, converter=_keys)
-    """Public keys of the nodes that may connect. None: every node that knows our public key."""
+    """Public keys of the nodes that may connect.
+
+    None: every node that knows this node's public key.
+    """
 
     def __attrs_post_init__(self) -> None:
         if not zmq.has("curve"):
-            return  # refused with a reason where a socket would use the keys
+            return  # refused with a reason when a socket would use the keys
         try:
             public = zmq.curve_public(self.secret_key)
         except (ValueError, zmq.ZMQError) as error:
@@ -86,11 +89,11 @@ class Security:
         server_key: str | bytes | None = None,
         allowed: Iterable[str | bytes] | None = None,
     ) -> Security:
-        """Make a fresh pair of keys.
+        """Make a new pair of keys.
 
         Args:
             server_key: Public key of the nodes to connect to.
-            allowed: Public keys of those who may connect.
+            allowed: Public keys of the peers that may connect.
         """
         _require_curve()
         public, secret = zmq.curve_keypair()
@@ -109,7 +112,7 @@ class Security:
         Args:
             path: The node's own ``.key_secret`` file.
             server: The ``.key`` file of the nodes to connect to.
-            allowed: A directory of ``.key`` files of those who may connect.
+            allowed: A directory with the ``.key`` files of the peers that may connect.
 
         Raises:
             ConfigError: A file is missing or has no key of that sort, other users can read the
@@ -137,7 +140,7 @@ class Security:
         return cls(public_key=public, secret_key=secret, server_key=server_key, allowed=keys)
 
     def serve(self, socket: zmq.Socket[bytes]) -> None:
-        """Make a socket that binds speak CURVE; the :class:`Gate` decides which peers it admits."""
+        """Make a binding socket speak CURVE; the :class:`Gate` decides which peers it admits."""
         _require_curve()
         socket.curve_secretkey = self.secret_key
         socket.curve_publickey = self.public_key
@@ -145,7 +148,7 @@ class Security:
         socket.zap_domain = b"wmp"
 
     def join(self, socket: zmq.Socket[bytes]) -> None:
-        """Make a socket that connects speak CURVE.
+        """Make a connecting socket speak CURVE.
 
         Raises:
             ConfigError: ``server_key`` is not set.
@@ -168,7 +171,7 @@ def _require_curve() -> None:
 
 
 def is_local(endpoint: str) -> bool:
-    """Tell whether only this machine can reach ``endpoint`` (``tcp``, ``ipc`` or ``inproc``)."""
+    """Return whether only this machine can reach ``endpoint`` (``tcp``, ``ipc`` or ``inproc``)."""
     if not endpoint.startswith("tcp://"):
         return True
     host = endpoint.removeprefix("tcp://").rpartition(":")[0].strip("[]")
@@ -177,12 +180,12 @@ def is_local(endpoint: str) -> bool:
     try:
         return ipaddress.ip_address(host.partition("%")[0]).is_loopback
     except ValueError:
-        # A name, a network interface or "*": it may mean any address.
+        # A name, a network interface or "*" may mean any address.
         return False
 
 
 class Gate:
-    """The ZAP handler of one node: answers libzmq's question who may connect."""
+    """The ZAP handler of one node: it decides which peers may connect."""
 
     ENDPOINT = "inproc://zeromq.zap.01"
 
@@ -209,7 +212,7 @@ class Gate:
             ) from error
 
     def answer(self) -> None:
-        """Answer every question that waits. Never blocks."""
+        """Answer all waiting questions of libzmq. Never blocks."""
         while True:
             try:
                 frames = self.socket.recv_multipart(zmq.NOBLOCK)
@@ -227,5 +230,5 @@ class Gate:
                 return
 
     def close(self) -> None:
-        """Give the context's handler back."""
+        """Release the context's handler."""
         self.socket.close(linger=0)

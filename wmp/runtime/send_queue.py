@@ -38,7 +38,7 @@ class _Parked:
 
 
 class SendQueue:
-    """Sends messages, parks what a full pipe refuses, and keeps their order for each peer.
+    """Sends messages, parks messages for a full pipe, and keeps their order for each peer.
 
     Args:
         router: The ROUTER, for links that are ``bytes``.
@@ -48,7 +48,7 @@ class SendQueue:
             once (devices).
         undelivered: Called with a link and a message that could not be sent; it must not send.
         count: Called with the reason and a detail of each failure.
-        sent: Called after a retry: sending may have swallowed a descriptor's edge.
+        sent: Called after a retry: sending may have consumed a descriptor's report.
         local_ids: A device's names for the connections of its ROUTER.
 
     Attributes:
@@ -84,7 +84,7 @@ class SendQueue:
         self._closed = False
 
     def send(self, link: Link, message: Message) -> None:
-        """Send a message, behind those that wait for the same peer."""
+        """Send a message, behind the messages that wait for the same peer."""
         if not self._connected(link):
             self._undelivered(link, message, "not connected")
             return
@@ -111,7 +111,7 @@ class SendQueue:
         return len(parked.messages)
 
     def close(self) -> None:
-        """Try once more to send parked messages, then forget them."""
+        """Try once more to send parked messages, then drop them."""
         self._closed = True
         if self._timer is not None:
             self._timer.cancel()

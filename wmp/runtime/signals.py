@@ -1,4 +1,4 @@
-"""SIGTERM and Ctrl-C for the programs that serve until they are asked to end."""
+"""SIGTERM and Ctrl-C for programs that serve until they are asked to end."""
 
 from __future__ import annotations
 
@@ -19,18 +19,19 @@ __all__ = ["caught", "caught_signals", "on_signals"]
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 caught: list[int] = []
-"""Numbers of the signals caught so far: a program finds by the last one how it was ended."""
+"""Numbers of the signals caught so far: the last one tells a program how it was ended."""
 
 
 @contextlib.contextmanager
 def caught_signals(act: Callable[[], object], failed: FailedCall | None = None) -> Iterator[None]:
-    """Have ``act()`` called at SIGTERM and SIGINT; put back what was there before.
+    """Have ``act()`` called at SIGTERM and SIGINT; restore the earlier handlers at the end.
 
-    Only the main thread may set signal handlers: elsewhere this does nothing. ``act`` is called
-    on a thread of its own. Python calls handlers on the main thread alone, and not before that
-    comes back from what it waits for; the system may hand a signal to any thread, and then nobody
-    wakes the main one. The number that Python writes to a socket at once is read here instead.
-    When that thread ends unexpectedly, ``failed`` is called, and the main thread calls ``act``.
+    Only the main thread may set signal handlers: on other threads this does nothing. ``act`` is
+    called on a separate thread. Python calls handlers only on the main thread, after the present
+    wait of that thread. The system may deliver a signal to any thread, and then the main thread is
+    not woken. Python writes the signal's number to a socket at once, and the separate thread reads
+    it there. When that thread ends unexpectedly, ``failed`` is called, and the main thread calls
+    ``act``.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -47,7 +48,7 @@ def caught_signals(act: Callable[[], object], failed: FailedCall | None = None) 
                     caught.append(number[0])
                     act()
                 elif others != -1:
-                    with contextlib.suppress(OSError):  # It is full, or gone.
+                    with contextlib.suppress(OSError):  # the socket is full, or closed
                         os.write(others, number)
 
         deaf = False
@@ -61,7 +62,8 @@ def caught_signals(act: Callable[[], object], failed: FailedCall | None = None) 
         listener = start_thread(listen, "wmp-signals", failed=ended)
 
         def handle(number: int, frame: FrameType | None) -> None:
-            if listener is None or deaf:  # No thread was to be had: late is better than never.
+            # Without the thread the main thread calls ``act``, perhaps late.
+            if listener is None or deaf:
                 caught.append(number)
                 act()
 
@@ -72,7 +74,8 @@ def caught_signals(act: Callable[[], object], failed: FailedCall | None = None) 
             for number, handler in before.items():
                 signal.signal(number, handler)
             signal.set_wakeup_fd(others)
-            # Closing alone would not end it: a process forked meanwhile has these sockets, too.
+            # Closing alone would not end the thread: a process forked meanwhile has these sockets,
+            # too.
             theirs.shutdown(socket.SHUT_WR)
             if listener is not None:
                 listener.join()
@@ -84,7 +87,7 @@ def on_signals(act: Callable[[], object], failed: FailedCall | None = None) -> I
     loop = asyncio.get_running_loop()
 
     def act_on_loop() -> None:
-        with contextlib.suppress(RuntimeError):  # The loop may have closed just now.
+        with contextlib.suppress(RuntimeError):  # the loop may have closed just now
             loop.call_soon_threadsafe(act)
 
     with caught_signals(act_on_loop, failed):

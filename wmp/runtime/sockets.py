@@ -1,7 +1,7 @@
 """ZeroMQ sockets of a node: their options, addresses and monitors, and nothing of WMP.
 
-Everything ZeroMQ refuses becomes a :class:`~wmp.errors.ConfigError` (the caller can fix it)
-or a :class:`~wmp.errors.TransportError` here, at the border.
+Every error of ZeroMQ becomes a :class:`~wmp.errors.ConfigError` (the caller can fix it) or a
+:class:`~wmp.errors.TransportError` here.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ __all__ = [
 Context = zmq.Context[zmq.Socket[bytes]]
 
 _COPY_BELOW = 32 * 1024
-"""Bytes below which handing a frame to libzmq by copy is faster than by reference."""
+"""Bytes below which passing a frame to libzmq by copy is faster than by reference."""
 
 _TCP = re.compile(r"tcp://(?P<host>\[[^\]]+\]|[^:/\s]+):(?P<port>\*|\d{1,5})")
 
@@ -49,7 +49,7 @@ _INT = 2**31 - 1
 """The largest option that libzmq takes; times are milliseconds there."""
 
 _IPC_PATH = 107
-"""Bytes of a Unix socket's path: ``sun_path`` less its end."""
+"""Limit of the bytes of a Unix socket's path: ``sun_path`` without its last byte."""
 
 
 @frozen(kw_only=True)
@@ -57,40 +57,51 @@ class Transport:
     """Options of the sockets. Times are seconds.
 
     Raises:
-        ConfigError: A value cannot be.
+        ConfigError: A value is wrong.
     """
 
     high_water_mark: int = 1000
     """Messages that libzmq queues for a peer, each way."""
     max_frame: int = Limits.PAYLOAD
     """Largest frame that is received, so the largest payload; libzmq closes the connection of a
-    peer that sends more. This node also refuses to send more: set it alike on all nodes."""
+    peer that sends more.
+
+    This node also refuses to send more: use the same value on all nodes.
+    """
     linger: float = 0.5
-    """How long a closed node tries to get its last messages out."""
+    """Time for which a closed node tries to send its last messages."""
     heartbeat: float = 2.0
-    """Interval of a DEALER's ZMTP heartbeats: they find dead hosts below WMP's own liveness."""
+    """Interval of a DEALER's ZMTP heartbeats, which find dead hosts below WMP's own liveness."""
     reconnect: float = 0.05
-    """How long a DEALER waits before it tries again to connect; the wait doubles each time."""
+    """Time that a DEALER waits before it tries again to connect; the wait doubles each time."""
     reconnect_max: float | None = None
-    """The longest such wait. None stands for 0.1 s where the address is of this machine, so that a
-    worker that waits for its manager does not keep the manager waiting, and for 1 s elsewhere."""
+    """The longest such wait.
+
+    None: 0.1 s for an address of this machine, so that a worker that waits for its manager does not
+    keep the manager waiting, and 1 s elsewhere.
+    """
     handshake: float = 10.0
-    """Time a connecting peer has for ZMTP's greeting, before which it costs a descriptor."""
+    """Time for ZMTP's greeting of a connecting peer, which holds a descriptor until then."""
     parked: int = 1000
-    """Messages kept for a peer whose pipe is full, before they count as undelivered."""
+    """Limit of the messages kept for a full pipe; further ones count as undelivered."""
     parked_bytes: int = field(default=64 << 20)
     """The same in bytes. Above either limit the connection of the peer is closed, since it reads
     nothing; the peer may connect again, and what was not delivered is sent again."""
     parked_total: int = field(default=256 << 20)
     """The same for all peers together; the connection of the peer with the most is closed."""
     max_message: int = field(default=320 << 20)
-    """Bytes of one message, all frames, that a peer may send before its end comes. The connection
-    of a peer that sends more is closed; on Linux and tcp only."""
+    """Limit of the bytes of one message, all frames.
+
+    The connection of a peer that sends more before the message ends is closed; on Linux and tcp
+    only.
+    """
     max_open: int = field(default=512 << 20)
-    """The same for all connections together; the largest is closed first."""
+    """The same limit for all connections together; the largest is closed first."""
     max_silent: int = 1000
-    """Connections that have not sent a message yet, in the handshake or after it. Above it the
-    oldest is closed."""
+    """Limit of the connections that have not sent a message yet, in the handshake or after it.
+
+    Above it the oldest is closed.
+    """
 
     def __attrs_post_init__(self) -> None:
         check_count("high_water_mark", self.high_water_mark, 1, _INT)
@@ -106,7 +117,7 @@ class Transport:
             check_seconds(name, getattr(self, name), most=_INT // 1000)
         if self.reconnect_max is not None:
             check_seconds("reconnect_max", self.reconnect_max, most=_INT // 1000)
-        # libzmq keeps three times this in 16 bits of a tenth of a second.
+        # libzmq keeps three times this value in 16 bits, in tenths of a second.
         check_seconds("heartbeat", self.heartbeat, most=2000)
 
     @property
@@ -129,13 +140,13 @@ class Port:
     Attributes:
         index: Number of a DEALER, None for the ROUTER.
         name: Endpoint, for people.
-        connections: What is open on it.
+        connections: The open connections.
         connected: Whether a DEALER has a peer, as far as the monitor reported.
         met: Whether it ever had one.
-        warned: Whether a warning that nobody answers was logged.
-        endpoints: Endpoints that a ROUTER is bound to, ports filled in.
+        warned: Whether a warning that no peer answers was logged.
+        endpoints: Endpoints that a ROUTER is bound to, with the actual ports.
         paused: Whether a ROUTER accepts no connections for a while.
-        descriptor: Becomes readable when something happens to the socket, edge-triggered.
+        descriptor: Becomes readable at a change of the socket, edge-triggered.
         monitor_descriptor: The same for its monitor.
     """
 
@@ -173,15 +184,15 @@ class Port:
     def receive(self, *, heads: bool = False) -> list[bytes | memoryview]:
         """Return the frames of the next message, the routing id of a ROUTER included.
 
-        Routing id, head and columns are copied: they are small or are taken apart anyway.
-        The frames behind them are payloads above 4 kB, which stay where libzmq received them.
+        Routing id, head and columns are copied: they are small or are taken apart anyway. The
+        frames behind them are payloads above 4 kB, which stay where libzmq received them.
 
         Args:
-            heads: Whether only heads are taken apart: columns are not copied either, unless they
+            heads: Whether only heads are decoded. Then columns are not copied either, unless they
                 are so small that they would keep more of libzmq's memory than they have bytes.
 
         Raises:
-            zmq.Again: Nothing waits.
+            zmq.Again: No message waits.
         """
         socket, connections = self.socket, self.connections
         copied = (self.index is None) + (not heads)
@@ -204,16 +215,16 @@ class Port:
                 frame = socket.recv(zmq.NOBLOCK, copy=False)
                 frames.append(frame.buffer if len(frame) >= Limits.INLINE else frame.bytes)
             else:
-                # More than a message may have: one frame above the limit is kept so that
-                # the decoder refuses it, the rest is not worth remembering.
+                # More frames than a message may have. One frame above the limit is kept, so that
+                # the decoder refuses the message; the rest is dropped.
                 socket.recv(zmq.NOBLOCK, copy=False)
         return frames
 
     def send(self, frames: list[bytes | memoryview]) -> Sent:
         """Send frames, the routing id first on a ROUTER. Never blocks.
 
-        Only the first frame can be refused for want of room. When a pipe breaks in the middle of
-        a message, libzmq drops what it had of it.
+        Only the first frame can be refused for a full pipe. When a pipe breaks in the middle of a
+        message, libzmq drops the frames so far.
 
         Raises:
             TransportError: ZeroMQ refused for a reason that no peer can cause.
@@ -225,7 +236,7 @@ class Port:
                 flags = zmq.NOBLOCK if index == last else zmq.NOBLOCK | zmq.SNDMORE
                 whole: object = frame.obj if type(frame) is memoryview else None
                 if isinstance(whole, zmq.Frame) and len(whole) == len(frame):
-                    # It was received: libzmq shares its own message, and copies nothing.
+                    # This frame was received: libzmq shares its own message, and copies nothing.
                     socket.send(whole, flags, copy=False)
                 else:
                     socket.send(frame, flags, copy=len(frame) < _COPY_BELOW)
@@ -238,7 +249,7 @@ class Port:
         return Sent.OK
 
     def readable(self) -> bool:
-        """Tell whether a message waits. The descriptor is edge-triggered, this is not."""
+        """Return whether a message waits; unlike the descriptor, this is not edge-triggered."""
         events = self.socket.get(zmq.EVENTS)
         assert isinstance(events, int)
         if events & zmq.POLLIN:
@@ -251,7 +262,7 @@ class Port:
             self.connections.emptied()
 
     def _learn(self, key: bytes, frames: list[bytes | memoryview]) -> bool:
-        """Receive one more frame, if there is one, and learn from it whose connection this is."""
+        """Receive one more frame, if there is one, and record to which connection it belongs."""
         assert self.connections is not None
         if not self.socket.get(zmq.RCVMORE):
             return False
@@ -262,7 +273,7 @@ class Port:
         return True
 
     def happenings(self) -> list[tuple[int, int]]:
-        """Return what the monitor saw since the last call: (event, value) each."""
+        """Return the monitor's events since the last call: (event, value) each."""
         seen: list[tuple[int, int]] = []
         while True:
             try:
@@ -274,7 +285,7 @@ class Port:
                 seen.append((event, value))
 
     def pause(self) -> None:
-        """Accept no further connections until ``resume``; those that are there stay."""
+        """Accept no further connections until ``resume``; existing ones stay."""
         self.paused = True
         for endpoint in self.endpoints:
             with contextlib.suppress(zmq.ZMQError):
@@ -307,7 +318,7 @@ class Port:
         """
         self.endpoints.append(_bind(self.socket, endpoint))
         path = endpoint.removeprefix("ipc://")
-        # Abstract names have no file, and libzmq removes those that it chose itself.
+        # Abstract names have no file, and libzmq removes the files whose names it chose itself.
         if path != endpoint and not path.startswith(("@", "*")):
             path = os.path.abspath(path)
             with contextlib.suppress(OSError):
@@ -315,8 +326,8 @@ class Port:
 
     def close(self, linger: float) -> None:
         """Close the socket and its monitor; queued messages have ``linger`` seconds to leave."""
-        # libzmq leaves the files of ipc behind. Before the socket closes nobody else can have
-        # bound the path; if it was taken away nevertheless, it is another file now.
+        # libzmq leaves the files of ipc behind. Before the socket closes, no other process can have
+        # bound the path; if the file was replaced nevertheless, it is another file now.
         for path, file in self._files:
             with contextlib.suppress(OSError):
                 if _file(path) == file:
@@ -329,7 +340,7 @@ class Port:
 
 
 def _file(path: str) -> tuple[int, int]:
-    """Tell one file from another of the same name; the number alone may be used again."""
+    """Return what identifies a file; a device and inode number alone may be used again."""
     found = os.stat(path)
     return found.st_ino, found.st_mtime_ns
 
@@ -357,7 +368,7 @@ _LINK = (
 
 
 def describe(event: int, value: int, *, connects: bool) -> str | None:
-    """Say what a failed handshake means, and what to check.
+    """Return the meaning of a failed handshake, and what to check.
 
     Args:
         event: Number of the monitor's event.
@@ -434,8 +445,8 @@ def check_endpoints(
         remedy: Advice for missing keys, in the terms of the caller.
 
     Raises:
-        ConfigError: One is malformed, double, open to the network without CURVE, or reaches
-            nobody.
+        ConfigError: One is malformed, double, open to the network without CURVE, or can reach no
+            peer.
     """
     verb = "bind to" if bind else "connect to"
     seen: set[str] = set()
@@ -489,10 +500,10 @@ def _seed_routing_ids() -> None:
     """Make the routing ids that libzmq gives to connections unpredictable, once a process.
 
     A ROUTER numbers its connections from a value of C's ``rand()``, which libzmq does not seed. A
-    peer that claims the number of a connection to come as its own routing id makes libzmq abort
-    the process when that connection arrives (an assertion in ``socket_base.cpp``). With a random
-    seed a peer would have to guess one of 2**32 numbers. Where no C library can be reached the
-    numbers stay as they are.
+    peer that claims the number of a later connection as its own routing id makes libzmq abort the
+    process when that connection arrives (an assertion in ``socket_base.cpp``). With a random seed a
+    peer would have to guess one of 2**32 numbers. Without access to the C library the numbers stay
+    predictable.
     """
     with contextlib.suppress(OSError, AttributeError, TypeError):
         ctypes.CDLL(None).srand(int.from_bytes(os.urandom(4), "big"))
@@ -515,7 +526,7 @@ def router(
     _seed_routing_ids()
     socket = _open(context, zmq.ROUTER, transport, ipv6=any("[" in name for name in names))
     try:
-        # WMP-1.7: an unreachable peer is an answer and not a silence.
+        # WMP-1.7: an unreachable peer is an error and not a silence.
         socket.router_mandatory = True
         if security is not None:
             security.serve(socket)
@@ -544,15 +555,15 @@ def dealer(
     """Open the DEALER number ``index`` and begin to connect it to ``endpoint``.
 
     Raises:
-        ConfigError: The address cannot be resolved or the keys do not do.
+        ConfigError: The address cannot be resolved or the keys are wrong.
         TransportError: ZeroMQ refused for another reason.
     """
     socket = _open(context, zmq.DEALER, transport, ipv6="[" in endpoint)
     port = None
     try:
-        # Not ZMQ_IMMEDIATE: with it libzmq throws away what was received and not read yet when
-        # the peer closes, a manager's last words among it. That nothing is queued without a
-        # connection (a READY of ten minutes ago helps nobody) the send queue sees to.
+        # Not ZMQ_IMMEDIATE. With it libzmq drops received but unread messages when the peer closes,
+        # for example a manager's last ones. The send queue ensures that no message is queued
+        # without a connection: a READY of ten minutes ago helps no manager.
         socket.reconnect_ivl = int(transport.reconnect * 1000)
         longest = transport.reconnect_max
         if longest is None:
@@ -583,9 +594,9 @@ def _open(context: Context, kind: int, transport: Transport, *, ipv6: bool) -> z
     socket.sndhwm = socket.rcvhwm = transport.high_water_mark
     socket.maxmsgsize = transport.max_frame
     if kind == zmq.DEALER:
-        # They serve both ends: a ROUTER answers them, and gives up who stays silent for the ttl.
-        # Its own would cost it a timer a connection that libzmq walks through all others to end:
-        # with 10,000 connections that alone fills a core.
+        # These heartbeats serve both ends: a ROUTER answers them, and drops a peer that is silent
+        # for the ttl. A ROUTER's own heartbeats would cost a timer for each connection, and libzmq
+        # walks through all timers to end one: with 10,000 connections that alone fills a core.
         socket.heartbeat_ivl = int(transport.heartbeat * 1000)
         socket.heartbeat_timeout = socket.heartbeat_ttl = int(transport.heartbeat * 3000)
     socket.handshake_ivl = int(transport.handshake * 1000)

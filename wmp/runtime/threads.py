@@ -16,8 +16,10 @@ __all__ = ["LONGEST_WAIT", "FailedCall", "ThreadEnded", "aside", "start_thread"]
 logger = logging.getLogger("wmp")
 
 LONGEST_WAIT: Final = 86_400.0
-"""Seconds that one wait takes at most: a selector refuses more than 24 days. After a wait that
-ends early the caller checks the time and waits again."""
+"""Limit of the seconds of one wait: a selector refuses more than 24 days.
+
+After a wait that ends early the caller checks the time and waits again.
+"""
 
 
 @frozen
@@ -39,14 +41,14 @@ def start_thread(
 
     Args:
         target: Runs on the thread.
-        name: The thread's.
+        name: Name of the thread.
         args: Arguments of the target.
         failed: Called when the target raises; without it the exception is logged.
 
     Returns:
-        The thread; None where none is to be had: the system has no more of them, or the main
-        thread has ended. From then on (Python 3.12) the interpreter starts no threads, although
-        ``atexit`` functions and other threads still run.
+        The thread; None if there is none: the system has no more threads, or the main thread has
+        ended. From then on (Python 3.12) the interpreter starts no threads, although ``atexit``
+        functions and other threads still run.
     """
 
     def run() -> None:
@@ -68,12 +70,12 @@ def start_thread(
 
 
 async def aside(act: Callable[[], object], name: str, timeout: float) -> None:
-    """Call a function that blocks, on a thread of its own; here if no thread can be started.
+    """Call a function that blocks on a separate thread; or here if no thread can be started.
 
     Args:
         act: The function; it must not raise.
-        name: The thread's.
-        timeout: Seconds to wait at most; the function goes on after that.
+        name: Name of the thread.
+        timeout: Seconds to wait at most; the function continues after that.
     """
     loop = asyncio.get_running_loop()
     done = asyncio.Event()
@@ -82,7 +84,7 @@ async def aside(act: Callable[[], object], name: str, timeout: float) -> None:
         try:
             act()
         finally:
-            with contextlib.suppress(RuntimeError):  # The loop may be closed by then.
+            with contextlib.suppress(RuntimeError):  # the loop may be closed by then
                 loop.call_soon_threadsafe(done.set)
 
     if start_thread(run, name) is None:

@@ -14,24 +14,24 @@ from wmp.runtime.submission.submissions import Submissions
 __all__ = ["UnservedWatch", "logger"]
 
 logger = logging.getLogger("wmp.unserved")
-"""Has a name of its own because `wmp map` prints such lines itself, with a command that helps."""
+"""A separate name, because `wmp map` prints such lines itself, with a command that helps."""
 
 _LOOK = 2.0
-"""Seconds between two looks."""
+"""Seconds between two checks."""
 
 _SHOWN = 5
-"""Kinds of jobs of which one look logs a line."""
+"""Limit of the kinds of jobs for which one check logs a line."""
 
 
 class UnservedWatch:
-    """Looks every two seconds which jobs no connected worker can do.
+    """Checks every two seconds for jobs that no connected worker can do.
 
-    A worker may be about to connect: a cause is logged when it stands for a second look, once.
+    A worker may be about to connect, so a cause is logged once, when a second check finds it again.
 
     Args:
-        node: Of the manager.
-        machine: Of the manager.
-        submissions: Of the manager; ``has_unserved`` is True while there are such jobs.
+        node: Node of the manager.
+        machine: Machine of the manager.
+        submissions: Submissions of the manager; ``has_unserved`` is True while there are such jobs.
     """
 
     def __init__(self, node: Node, machine: ManagerMachine, submissions: Submissions) -> None:
@@ -43,7 +43,7 @@ class UnservedWatch:
         self._logged: dict[Kind, str] = {}
 
     def start(self) -> None:
-        """Begin to look, on the running loop; the end of the node ends it."""
+        """Begin to check, on the running loop; the end of the node ends this."""
         asyncio.get_running_loop().call_later(_LOOK, self._turn)
 
     def _turn(self) -> None:
@@ -52,7 +52,7 @@ class UnservedWatch:
             self.look(self._machine.waiting() if len(self._submissions) else ())
 
     def look(self, waiting: tuple[WaitingRow, ...]) -> None:
-        """Take the kinds of jobs that wait now."""
+        """Check the kinds of the jobs that wait now."""
         rows = {
             Kind(row.role, tuple(row.needs.items()), row.codec): row
             for row in waiting

@@ -1,4 +1,4 @@
-"""A lane that is assigned, or will be, to a child process: the jobs that have not ended."""
+"""A lane that is or will be assigned to a child process: its jobs that have not ended."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ _Row = tuple[int, float | None, bytes, float | None, float | None]
 """Attempt, deadline, payload, time by which it must begin, and run limit of a job."""
 
 _SETBACKS: Final = 3
-"""Children in a row that may die before they began anything of a lane."""
+"""Limit of the children in a row that may die before they begin a job of a lane."""
 
 
 class Assignment:
-    """The jobs of a lane that have not ended, in order, and which of them are to stop."""
+    """The jobs of a lane that have not ended, in order, and the jobs among them that must stop."""
 
     __slots__ = (
         "_interrupted",
@@ -58,7 +58,7 @@ class Assignment:
         self._setbacks = 0
 
     def message(self) -> tuple[Any, ...]:
-        """Return the message that has a child run it."""
+        """Return the message that makes a child run the lane."""
         attempts, deadlines, payloads, begin_by, limits = zip(*self.jobs.values(), strict=True)
         self.flagged.clear()
         self.alarm = min((at for at in deadlines if at is not None), default=NEVER)
@@ -78,12 +78,12 @@ class Assignment:
         )
 
     def take(self, ids: Iterable[int]) -> list[int]:
-        """Remove jobs; return those that were still there."""
+        """Remove jobs; return the jobs that were still there."""
         pop = self.jobs.pop
         return [id for id in ids if pop(id, None) is not None]
 
     def interrupt(self, ids: Iterable[int]) -> None:
-        """Note jobs of which no result is wanted: another child must not begin them."""
+        """Record jobs whose results are not wanted: no other child may begin them."""
         self._interrupted.update(ids)
 
     def progress(self, ids: Iterable[int]) -> None:
@@ -92,17 +92,17 @@ class Assignment:
         self.take(ids)
 
     def release(self) -> list[PoolEvent]:
-        """End the interrupted jobs: the child leaves, and another takes the rest."""
+        """End the interrupted jobs: the child leaves, and another child takes the rest."""
         unwanted = self.take(sorted(self._interrupted))
         return [cancelled(self.number, unwanted)] if unwanted else []
 
     def child_died(self, buffer: ResultBuffer, begun: int, cause: str) -> list[PoolEvent]:
-        """End the jobs that the child had ended, and the job that it was at.
+        """End the jobs that the child had ended, and the job that it was running.
 
         Args:
             buffer: Results that the child had not sent.
             begun: The job that it began last, 0 for none.
-            cause: Why it died.
+            cause: The cause of its death.
         """
         events: list[PoolEvent] = []
         rows = [row for row in zip(*buffer.results(), strict=True) if row[0] in self.jobs]
@@ -117,7 +117,8 @@ class Assignment:
         else:
             self._setbacks += 1
             if self._setbacks >= _SETBACKS:
-                # A payload that no child survives reading, say, but it is unknown which one.
+                # For example, a payload that kills every child that reads it; it is unknown which
+                # payload.
                 ids = self.take(list(self.jobs))
         if ids:
             events.append(lost(self.number, ids, cause))

@@ -1,6 +1,6 @@
 """The main program of a worker process.
 
-Its main thread runs the lanes, because handlers may need the main thread of a process. A second
+The main thread runs the lanes, because handlers may need the main thread of a process. A second
 thread reads the parent's messages meanwhile.
 """
 
@@ -35,11 +35,11 @@ __all__ = ["ANY", "BEGUN", "CONDEMNED", "ENDING", "FILLED", "MARKS", "main"]
 BEGUN: Final = 0
 """Mark: the job that was begun last, 0 before the first of a lane. The child writes it."""
 CONDEMNED: Final = 1
-"""Mark: the job that SIGTERM shall end, ``ANY`` for the running job. The parent writes it."""
+"""Mark: the job that SIGTERM must end, ``ANY`` for the running job. The parent writes it."""
 ENDING: Final = 2
 """Mark: 1 when the child ends because of SIGTERM."""
 FILLED: Final = 3
-"""Mark: how many bytes of the result buffer are in use. The child writes it."""
+"""Mark: number of used bytes of the result buffer. The child writes it."""
 MARKS: Final = 4
 
 ANY: Final = -1
@@ -55,13 +55,13 @@ def main(
     memory: Any,
     limits: ProcessLimits,
 ) -> None:
-    """Serve the parent until it asks for the end, or is gone.
+    """Serve the parent until it requests the end or has ended.
 
     Args:
         sock: This end of the pair.
         handlers: Pickled role → :class:`Served`.
         mark: Shared with the parent, so that it outlives this process: ``BEGUN`` and so on.
-        memory: Shared as well: of the result buffer.
+        memory: Memory of the result buffer, shared as well.
         limits: Limits of this process.
     """
     _quiet_signals(mark)
@@ -74,12 +74,13 @@ def main(
         with lock:
             if broken:
                 return False
-            # SIGTERM may end this half way: after half a message nothing makes sense any more.
+            # SIGTERM may interrupt the sending of a message; after half a message the parent can
+            # read no other.
             broken = True
             try:
                 sock.sendall(data)
             except OSError:
-                # The parent is gone; the reading thread sees it too and ends this process.
+                # The parent has ended; the reading thread sees it too and ends this process.
                 return False
             broken = False
         return True
@@ -88,7 +89,7 @@ def main(
         if limits.memory is not None:
             _limit_memory(limits.memory)
         served: Mapping[str, Served] = pickle.loads(handlers)
-    # Importing the user's module may raise anything; the parent reports it.
+    # Importing the user's module may raise any error; the parent reports it.
     except BaseException as error:  # noqa: BLE001
         send(("failed", f"{type(error).__name__}: {error}"))
         return
@@ -101,7 +102,7 @@ def main(
     # A defect. Other threads could keep this process alive, and the parent would wait for it.
     except BaseException as error:  # noqa: BLE001
         child.give_up("the main thread", error)
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # what remains is the interpreter's own end
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # only the interpreter's own end follows
 
 
 def _limit_memory(limit: int) -> None:
@@ -114,9 +115,9 @@ def _limit_memory(limit: int) -> None:
 
 
 def _quiet_signals(mark: MutableSequence[int]) -> None:
-    # Ctrl-C goes to the whole process group, a stop of the service to all its processes: both
-    # are for the parent, which drains. SIGINT is ignored for programs that handlers start as
-    # well; SIGTERM is not, they could not be stopped any more.
+    # Ctrl-C goes to the whole process group, and a stop of the service to all its processes. Only
+    # the parent may react: it drains. SIGINT stays ignored in programs that handlers start. SIGTERM
+    # is not ignored, since such programs could not be stopped any more.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, functools.partial(_terminate, mark))
     if hasattr(signal, "pthread_sigmask"):
@@ -124,7 +125,7 @@ def _quiet_signals(mark: MutableSequence[int]) -> None:
 
 
 def _terminate(mark: MutableSequence[int], number: int, frame: Any) -> None:
-    """End the handler, if the parent means the job that it is at, and this process with it."""
+    """End the handler and this process, if the parent means the running job."""
     condemned = mark[CONDEMNED]
     if condemned and condemned in (ANY, mark[BEGUN]) and not mark[ENDING]:
         mark[ENDING] = 1
@@ -150,11 +151,11 @@ class _Child:
         self._send = send
         self._lanes = LocalExecutor(self._post)
         self._queue: SimpleQueue[Lane | None] = SimpleQueue()
-        # Daemon: it hangs in ``recv`` when this process ends.
+        # A daemon thread, since it hangs in ``recv`` when this process ends.
         Thread(target=self._listen, name="wmp-parent", daemon=True).start()
 
     def work(self) -> None:
-        """Run lanes until the parent asks for the end."""
+        """Run lanes until the parent requests the end."""
         while (lane := self._queue.get()) is not None:
             try:
                 run_lane(lane)
@@ -191,7 +192,8 @@ class _Child:
     def _listen(self) -> None:
         try:
             self._receive()
-        # No memory for a message, say. No thread would read the next one, so this process ends.
+        # For example, there is no memory for a message. No thread would read the next message, so
+        # this process ends.
         except BaseException as error:  # noqa: BLE001
             self._send(("broken", f"{type(error).__name__}: {error}"))
         os._exit(1)
@@ -200,7 +202,8 @@ class _Child:
         for message in receive(self._sock):
             match message:
                 case ("run", number, role, codec, *columns):
-                    # The clock of deadlines is the whole system's, so they hold here too.
+                    # The clock of deadlines is the whole system's, so the parent's deadlines are
+                    # valid here.
                     run = Run(number, Kind(role=role, codec=codec), *columns)
                     lane = self._lanes.open(run, self._served[role])
                     lane.begin = self._marking(lane)
@@ -212,7 +215,7 @@ class _Child:
                     self._lanes.interrupt(Interrupt(number, ids))
                 case ("close",):
                     self._end()
-        # The parent is gone. Handlers see their flag; after the grace they are cut off.
+        # The parent has ended. Handlers see their flag; after the grace this process ends.
         self._end()
         time.sleep(_GRACE)
         for stream in (sys.stdout, sys.stderr):
@@ -225,16 +228,16 @@ class _Child:
         remove, mark, put = lane.pending.remove, self._mark, self._results.put
 
         def begin(id: int) -> None:
-            if mark[ENDING]:  # a handler kept this process from ending: it ends with its job
+            if mark[ENDING]:  # a handler delayed the end of this process: now its job ends with it
                 raise KeyError(id)
             remove(id)
-            lane.keep(put)  # if this job ends the process, the others have ended
+            lane.keep(put)  # if this job ends the process, the results of the others are safe
             mark[BEGUN] = id
 
         def begin_counted(id: int) -> None:
             left = self._left
             if not left:
-                raise KeyError(id)  # for the next process
+                raise KeyError(id)  # left for the next process
             begin(id)
             self._left = left - 1
             if left == 1:

@@ -1,4 +1,4 @@
-"""A worker process as its parent sees it: its start, its socket and its end."""
+"""A worker process for its parent: its start, its socket and its end."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ def pack_handlers(served: dict[str, Served]) -> bytes:
     """Pickle handlers for children.
 
     Raises:
-        ConfigError: A child could not get at one of them.
+        ConfigError: A child could not import a handler.
     """
     for role, one in served.items():
         try:
             pickled = pickle.dumps(one, pickle.HIGHEST_PROTOCOL)
-        except Exception as error:  # pickle lets through whatever a __reduce__ raises
+        except Exception as error:  # pickle passes on any error of a __reduce__
             raise ConfigError(
                 f"the handler of role {role!r} cannot be sent to worker processes ({error}); "
                 'use a function at the top of a module, or pool="thread"'
@@ -54,7 +54,7 @@ def pack_handlers(served: dict[str, Served]) -> bytes:
 
 
 def _main_is_a_file() -> bool:
-    """Whether a spawned process can import ``__main__`` again."""
+    """Return whether a spawned process can import ``__main__`` again."""
     module = sys.modules["__main__"]
     if getattr(module, "__spec__", None) is not None:
         return True  # started with -m
@@ -63,10 +63,10 @@ def _main_is_a_file() -> bool:
 
 
 class ChildProcess:
-    """One worker process, this side of it. Its socket never blocks the parent."""
+    """The parent's side of one worker process. Its socket never blocks the parent."""
 
     def __init__(self, handlers: bytes, limits: ProcessLimits) -> None:
-        """Start it.
+        """Start the process.
 
         Raises:
             OSError: The system has no process, memory or descriptor left.
@@ -102,7 +102,7 @@ class ChildProcess:
             self.sock.close()
             raise
         finally:
-            # The child has its own by now; with this one open its end would go unnoticed.
+            # The child has its own copy by now. An open copy here would hide the child's end.
             theirs.close()
         self.pid = self._process.pid
         self._pidfd = _open_pidfd(self.pid)
@@ -111,12 +111,15 @@ class ChildProcess:
 
     @property
     def begun(self) -> int:
-        """The job of its lane that it began last, 0 for none. It outlives the child's end."""
+        """The job of its lane that it began last, 0 for none.
+
+        The value outlives the child's end.
+        """
         return self._mark[BEGUN]
 
     @property
     def idle(self) -> bool:
-        """Whether it can take a lane."""
+        """Whether the child can take a lane."""
         return self.ready and self.assignment is None and not self.retiring and self.kill_at is None
 
     def forget_marks(self) -> None:
@@ -129,14 +132,14 @@ class ChildProcess:
         return self._open
 
     def send(self, message: tuple[Any, ...]) -> bool:
-        """Send without waiting; return whether something is left in ``backlog``."""
+        """Send without waiting; return whether bytes are left in ``backlog``."""
         self.backlog.append(memoryview(pack(message)))
         if len(self.backlog) == 1:
             self.write()
         return bool(self.backlog)
 
     def write(self) -> None:
-        """Send from the backlog what fits."""
+        """Send as many bytes of the backlog as fit."""
         while self.backlog:
             data = self.backlog[0]
             try:
@@ -144,7 +147,7 @@ class ChildProcess:
             except (BlockingIOError, InterruptedError):
                 return
             except OSError:
-                self.backlog.clear()  # it is dead, and ``read`` finds that out
+                self.backlog.clear()  # the child is dead, which ``read`` notices
                 return
             if sent == len(data):
                 self.backlog.popleft()
@@ -152,7 +155,7 @@ class ChildProcess:
                 self.backlog[0] = data[sent:]
 
     def read(self) -> Iterator[tuple[Any, ...]]:
-        """Iterate over its messages; ``is_open`` turns False at the end of its socket."""
+        """Yield its messages; ``is_open`` turns False at the end of its socket."""
         while True:
             try:
                 data = self.sock.recv(CHUNK)
@@ -166,18 +169,18 @@ class ChildProcess:
             yield from self._frames.feed(data)
 
     def condemn(self, job: int, kill_at: float) -> None:
-        """Ask it to end by SIGTERM if it is still at ``job``, or at ``ANY``."""
+        """Send SIGTERM, which ends the child if it still runs ``job``, or any job for ``ANY``."""
         self._condemned = self._mark[CONDEMNED] = job
         self.kill_at = kill_at
         self._process.terminate()
 
     @property
     def condemned(self) -> int:
-        """The job for which it was asked to end, 0 for none."""
+        """The job for which SIGTERM was sent, 0 for none."""
         return self._condemned
 
     def pardon(self) -> bool:
-        """Let it go on if it ended the job before SIGTERM came; return whether it did."""
+        """Let the child continue if it ended the job before SIGTERM came; return whether it did."""
         at_it = self.assignment is not None and self._condemned in self.assignment.jobs
         if not self._condemned or self.retiring or at_it or self._mark[ENDING]:
             return False
@@ -186,17 +189,17 @@ class ChildProcess:
         return True
 
     def kill(self) -> None:
-        """Send SIGKILL; ``reap`` follows when its end is noticed."""
+        """Send SIGKILL; ``reap`` follows when the end of the child is noticed."""
         self._killed = True
         self._process.kill()
 
     def reap(self) -> str:
-        """Close everything of a process that has ended; return how it ended."""
+        """Close everything of a child that has ended; return how it ended."""
         process = self._process
         before = _peak(own=False)
         if process.exitcode is None:
             process.join(_REAP_TIMEOUT)
-        if process.exitcode is None:  # it closed its socket and lives on
+        if process.exitcode is None:  # the child closed its socket and still runs
             process.kill()
             process.join(_REAP_TIMEOUT)
         code = process.exitcode
@@ -209,7 +212,7 @@ class ChildProcess:
         if code == -signal.SIGKILL and not self._killed:
             how += ", perhaps because the machine had no memory left"
             after = _peak(own=False)
-            # The peak of all children that ended; a child's begins with its parent's.
+            # This is the peak of all ended children; a child's value begins with its parent's.
             if after > max(before, _peak(own=True)):
                 how += f" (the process had used {after >> 20} MiB)"
         return how
@@ -220,7 +223,8 @@ def _start_without_sigint(process: Any) -> None:
     if not hasattr(signal, "pthread_sigmask"):
         process.start()
         return
-    # The child inherits this thread's mask. The tracker is started first: it sets the mask back.
+    # The child inherits this thread's mask. The tracker is started first, because its start resets
+    # the mask.
     resource_tracker.ensure_running()
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
@@ -233,7 +237,7 @@ def _open_pidfd(pid: int | None) -> int | None:
     try:
         return os.pidfd_open(pid)  # type: ignore[arg-type]
     except (AttributeError, OSError):
-        return None  # not this system
+        return None  # not on this system
 
 
 def _describe(code: int | None) -> str:
@@ -248,7 +252,7 @@ def _describe(code: int | None) -> str:
 
 
 def _peak(*, own: bool) -> int:
-    """Most bytes that this process, or any of its children that have ended, had at once."""
+    """Return the peak memory of this process, or of its ended children, in bytes."""
     try:
         import resource
     except ImportError:

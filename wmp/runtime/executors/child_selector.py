@@ -13,9 +13,9 @@ __all__ = ["ChildSelector"]
 
 
 class ChildSelector:
-    """Selects children that have sent something, can be written to, or have ended.
+    """Selects children that have sent bytes, can be written to, or have ended.
 
-    One thread owns it; the others only ``wake``.
+    One thread owns it; other threads only call ``wake``.
     """
 
     def __init__(self) -> None:
@@ -30,7 +30,7 @@ class ChildSelector:
         try:
             self._writer.send(b"\0")
         except OSError:
-            pass  # full: the owner wakes anyway; closed: it has ended
+            pass  # full: the owner wakes anyway; closed: the owner has ended
 
     def add(self, child: ChildProcess) -> None:
         """Watch a new child."""
@@ -40,11 +40,11 @@ class ChildSelector:
             self._selector.register(sentinel, selectors.EVENT_READ, child)
 
     def remove_socket(self, child: ChildProcess) -> None:
-        """Watch only for the child's end: it has closed its socket."""
+        """Watch only for the child's end, because it has closed its socket."""
         self._selector.unregister(child.sock)
 
     def remove(self, child: ChildProcess) -> None:
-        """Watch the child no more."""
+        """Stop watching the child."""
         if child.is_open():
             self.remove_socket(child)
         for sentinel in child.sentinels:
@@ -53,10 +53,10 @@ class ChildSelector:
     def wait(
         self, children: Iterable[ChildProcess], timeout: float | None
     ) -> Iterator[tuple[ChildProcess, Any]]:
-        """Sleep until something happens; iterate over children and the file where it did.
+        """Sleep until a child or a timeout needs attention; yield children and their ready files.
 
         Args:
-            children: The watched children; one with a backlog is also watched for writing.
+            children: The watched children; a child with a backlog is also watched for writing.
             timeout: Seconds at most, None for ever.
         """
         for child in children:

@@ -1,6 +1,6 @@
-"""Lanes of ``async def`` handlers: tasks on one event loop of their own.
+"""Lanes of ``async def`` handlers: tasks on a separate event loop.
 
-Their own, because a handler that blocks by mistake would otherwise block heartbeats too.
+The loop is separate, because a handler that blocks by mistake would otherwise block heartbeats too.
 A lane is one task that awaits its jobs one after the other.
 """
 
@@ -25,7 +25,7 @@ _log = logging.getLogger(__name__)
 
 
 class CoroutineExecutor(LocalExecutor):
-    """One daemon thread with one event loop."""
+    """A daemon thread with an event loop."""
 
     def __init__(self, post: PostEvent, max_result: int = Limits.PAYLOAD) -> None:
         super().__init__(post, max_result)
@@ -56,15 +56,15 @@ class CoroutineExecutor(LocalExecutor):
         return known
 
     def stop(self) -> None:
-        """Begin nothing more, cancel what runs."""
+        """Begin no further job, and cancel the running jobs."""
         if self._loop is not None and not self._ending:
             self._ending = True
             super().stop()
-            with contextlib.suppress(RuntimeError):  # The thread has ended, and its loop is closed.
+            with contextlib.suppress(RuntimeError):  # the thread has ended, and its loop is closed
                 self._loop.call_soon_threadsafe(self._cancel_all)
 
     def close(self, timeout: float) -> None:
-        """Wait for the cancelled tasks, leave those that do not end."""
+        """Wait for the cancelled tasks; leave tasks that do not end."""
         if self._thread is not None:
             self._thread.join(timeout)
         self.mute()
@@ -95,7 +95,8 @@ class CoroutineExecutor(LocalExecutor):
         try:
             await run_lane_async(lane)
         except BaseException as error:
-            # Jobs of the lane would never end. At the end of the executor nobody waits for them.
+            # Jobs of the lane would never end. After the end of the executor no submitter waits for
+            # them.
             if self._ending:
                 raise
             self.post(ThreadEnded(f"the task of lane {lane.number}", error))
@@ -103,7 +104,7 @@ class CoroutineExecutor(LocalExecutor):
 
     @staticmethod
     def _cancel(lane: Lane, ids: frozenset[int]) -> None:
-        # While this runs the task waits in the handler of ``current``, so that is cancelled.
+        # During this call the task waits in the handler of ``current``, so that job is cancelled.
         if lane.current in ids and lane.task is not None:
             lane.task.cancel()
 

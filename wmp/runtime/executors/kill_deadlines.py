@@ -1,7 +1,7 @@
-"""How a handler in a child process is ended by force: its flag first, then SIGTERM, then SIGKILL.
+"""The forced end of a handler in a child process: first its flag, then SIGTERM, then SIGKILL.
 
-A job that is to stop, because it was cancelled or its deadline has passed, sees its flag. If it
-goes on for ``cancel_grace``, its child gets SIGTERM, which raises ``SystemExit`` in the handler,
+A job that must stop, because it was cancelled or its deadline has passed, sees its flag. If it
+continues for ``cancel_grace``, its child gets SIGTERM, which raises ``SystemExit`` in the handler,
 and ``KILL_AFTER`` later SIGKILL.
 """
 
@@ -19,15 +19,15 @@ KILL_AFTER: Final = 1.0
 """Seconds between SIGTERM and SIGKILL: enough for ``finally`` blocks."""
 
 _AGAIN: Final = 0.1
-"""Seconds until the next check of a job that should end by itself when its turn comes."""
+"""Seconds until the next check of a job that should end by itself when it begins."""
 
 
 class KillDeadlines:
     """Enforces the deadlines of the jobs in child processes. Called under the executor's lock.
 
     Args:
-        grace: Seconds that a job may go on after its flag was raised; None for ever.
-        raise_flag: Has a child raise the flag of its running job.
+        grace: Seconds that a job may continue after its flag was raised; None for ever.
+        raise_flag: Makes a child raise the flag of its running job.
     """
 
     def __init__(
@@ -37,7 +37,7 @@ class KillDeadlines:
         self._raise_flag = raise_flag
 
     def enforce(self, child: ChildProcess, now: float) -> None:
-        """Raise the flag of the running job, ask the child to end, or kill it, whatever is due."""
+        """Raise the flag of the running job, or send the child SIGTERM or SIGKILL, as due."""
         if child.kill_at is not None:
             if now < child.kill_at:
                 return
@@ -72,7 +72,7 @@ class KillDeadlines:
         return due
 
     def _check(self, assignment: Assignment, running: int, now: float) -> tuple[bool, bool]:
-        """Check whether the child's running job may go on; set the next alarm.
+        """Check whether the child's running job may continue; set the next alarm.
 
         Returns:
             Whether its flag must be raised now, and whether it must be ended by force.
@@ -91,10 +91,11 @@ class KillDeadlines:
                     assignment.flagged[id] = since = deadline
                     raised = True
                 else:
-                    since = NEVER  # the child does not begin it any more (WMP-6.7)
+                    since = NEVER  # the child will not begin the job any more (WMP-6.7)
             due = since + self.grace
             if id != running:
-                # The child may begin it at any moment: it has not read the flag yet, say.
+                # The child may begin the job at any moment: for example, it has not read the flag
+                # yet.
                 alarm = min(alarm, max(due, now + _AGAIN))
             elif due > now:
                 alarm = min(alarm, due)

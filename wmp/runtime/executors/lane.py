@@ -1,13 +1,13 @@
-"""A lane at work: k jobs one after the other, and how some of them are taken back.
+"""A running lane: k jobs one after the other, of which some may be taken back.
 
 Three threads touch a lane: the thread that runs its jobs, the driver (recall, interrupt) and the
 reporter. These rules keep them apart:
 
 - ``pending`` holds the jobs that have not begun. The thread that removes a job from it owns the
-  job: the runner to begin it, the driver to recall or cancel it. ``set.remove`` is one atomic
-  step, so the hot path needs no lock and the driver never waits for one.
+  job: the runner to begin it, the driver to recall or cancel it. ``set.remove`` is one atomic step,
+  so the hot path needs no lock and the driver never waits for one.
 - The runner appends to ``payloads``, ``outcomes`` and last ``done``; the other threads only take
-  prefixes as long as ``done`` is, under ``lock``. So a result is seen whole or not at all.
+  prefixes as long as ``done``, under ``lock``. So a result is seen whole or not at all.
 - ``job``, the running job that may report, and its progress are changed under ``lock``.
 """
 
@@ -56,10 +56,10 @@ PostEvent = Callable[[PoolEvent], None]
 """Puts an event into the driver's inbox, from any thread."""
 
 FLUSH_INTERVAL: Final = 0.002
-"""Seconds that a result waits for others of its lane at most.
+"""Limit of the seconds that a result waits for others of its lane.
 
-Long enough that a bundle of fast jobs is one event, too short for a person or a TCP round trip
-in a data center to notice.
+It is long enough that a bundle of fast jobs is one event, and too short for a person or a TCP round
+trip in a data center to notice.
 """
 
 _CANCELLATIONS: Final = (
@@ -79,12 +79,12 @@ def cancelled(lane: int, ids: list[int]) -> Finished:
 
 
 def lost(lane: int, ids: list[int], cause: str) -> Finished:
-    """Return the end of jobs that this worker cannot end: their process died, say (WMP-6.14)."""
+    """Return the end of jobs that cannot end here, for example after a crash (WMP-6.14)."""
     return Finished(lane, ids, [Outcome.LOST] * len(ids), [cause.encode()] * len(ids))
 
 
 class Lane:
-    """One ``Run`` action being carried out."""
+    """A ``Run`` action in progress."""
 
     __slots__ = (
         "action",
@@ -143,20 +143,20 @@ class Lane:
         return taken
 
     def interrupt(self, ids: Sequence[int]) -> list[int]:
-        """Take jobs that have not begun, raise the flag of the others."""
+        """Take jobs that have not begun, and raise the flags of the others."""
         taken = self.recall(ids)
         self.cancelled.update(ids)
         return taken
 
     def abandon(self) -> None:
-        """Begin nothing more and raise every flag: the executor closes."""
+        """Begin no further job and raise every flag: the executor closes."""
         self.pending.clear()
         self.cancelled.update(self.action.ids)
 
     # -- by the threads of the reporter and the runner --------------------------------------
 
     def flush(self, now: float) -> bool:
-        """Post what is done, and progress that is due.
+        """Post all ended jobs, and progress that is due.
 
         Returns:
             Whether progress is left that is not due yet.
@@ -173,17 +173,17 @@ class Lane:
             return False
 
     def keep(self, put: Callable[[int, Outcome, Frame], bool]) -> None:
-        """Put the last result away with ``put``; post all results if that has no room for it."""
+        """Store the last result with ``put``; post all results if ``put`` has no room for it."""
         with self.lock:
             if self.done and not put(self.done[-1], self.outcomes[-1], self.payloads[-1]):
                 self._post_done()
 
     def report(self, job: RunningJob, fraction: float | None, text: str | None) -> None:
-        """Take a handler's progress: post it now, or leave it to the reporter if it comes fast."""
+        """Take a handler's progress: post it now, or leave it to the reporter."""
         now = monotonic()
         with self.lock:
             if self.job is not job:
-                return  # a handler's own thread that outlived its job
+                return  # a thread of the handler that outlived its job
             if fraction is not None:
                 job.fraction = fraction
             if text is not None:
@@ -196,7 +196,7 @@ class Lane:
             self.reporter.watch(self)
 
     def end_job(self, job: RunningJob) -> None:
-        """Post the last progress of a job that ends, and take no more of it."""
+        """Post the last progress of a job that ends, and accept no more of it."""
         with self.lock:
             if job.pending:
                 self._post_progress(job, job.reported_at)
@@ -217,7 +217,7 @@ class Lane:
         self.post(Reported(self.number, job.id, job.fraction, job.text))
 
     def uncancel(self) -> None:
-        """Clear the task's cancellation, which is not for its next job."""
+        """Clear the task's cancellation, which must not reach the next job."""
         while self.task is not None and self.task.cancelling():
             self.task.uncancel()
 
@@ -237,9 +237,9 @@ class Lane:
 class Reporter:
     """A thread that posts results and progress which wait behind a slow job.
 
-    A lane's runner flushes the lane when its jobs end or when the last flush is old enough, but
-    not while it is inside a handler. The reporter does. It sleeps without a timer while no lane
-    has results.
+    A lane's runner flushes the lane when its jobs end or when the last flush is old enough. The
+    reporter flushes it while the runner is inside a handler. It sleeps without a timer while no
+    lane has results.
 
     Args:
         failed: Takes the unexpected end of the thread.
@@ -281,26 +281,26 @@ class Reporter:
         due = self._due
         while not self._closed:
             self._something.wait()
-            # Cleared before ``due`` is read: a lane that comes meanwhile sets it again.
+            # Cleared before ``due`` is read: a lane that comes meanwhile sets the event again.
             self._something.clear()
             while due and not self._closed:
                 sleep(FLUSH_INTERVAL)
                 for _ in range(len(due)):
                     lane = due.popleft()
-                    # Before the flush: a result that comes after it asks for another one.
+                    # Before the flush: a result that comes after the flush asks for another one.
                     lane.watched = False
                     if lane.flush(monotonic()):
                         self.watch(lane)
 
 
 def run_lane(lane: Lane) -> None:
-    """Run the lane's jobs here and now; everything is posted when it returns.
+    """Run the lane's jobs here and now; all events are posted when this returns.
 
     Raises:
-        Terminated: In a worker process that is asked to end; and nothing else.
+        Terminated: In a worker process that was asked to end; no other error.
     """
     try:
-        # Plain handlers give it nothing to wait for, so its first step is its last.
+        # Plain handlers never suspend it, so its first step is its last.
         run_lane_async(lane).send(None)
     except StopIteration:
         return
@@ -308,7 +308,7 @@ def run_lane(lane: Lane) -> None:
 
 
 async def run_lane_async(lane: Lane) -> None:
-    """Run the lane's jobs in the current task; everything is posted when it returns.
+    """Run the lane's jobs in the current task; all events are posted when this returns.
 
     Raises:
         Terminated: As for :func:`run_lane`.
@@ -364,10 +364,11 @@ async def run_lane_async(lane: Lane) -> None:
                 if decode is not None or type(result) is not bytes:
                     result = encode(result)
                 outcome = ok
-            # Also SystemExit and KeyboardInterrupt: a handler's end is never the worker's.
+            # This includes SystemExit and KeyboardInterrupt: a handler's end must not be the
+            # worker's end.
             except BaseException as error:
                 if is_async and isinstance(error, GeneratorExit):
-                    raise  # the loop is gone and this coroutine with it: nothing to go on with
+                    raise  # the loop has ended, and this coroutine with it
                 outcome, result = lane.failed(id, error)
             if is_async:
                 lane.current = 0

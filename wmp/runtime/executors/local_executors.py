@@ -26,7 +26,7 @@ __all__ = ["InlineExecutor", "LocalExecutor", "ThreadExecutor"]
 
 
 class LocalExecutor:
-    """The lanes at work in this process, by number.
+    """The running lanes of this process by number.
 
     Args:
         post: Takes the events.
@@ -46,12 +46,12 @@ class LocalExecutor:
             self._post(within_limit(event, self._max_result) if type(event) is Finished else event)
 
     def open(self, action: Run, served: Served) -> Lane:
-        """Make a lane of ``action`` and remember it."""
+        """Make a lane of ``action`` and keep it."""
         lane = self.lanes[action.lane] = Lane(action, served, self.post, self.reporter)
         return lane
 
     def forget(self, number: int) -> None:
-        """Forget a lane that has ended: all its events are posted."""
+        """Remove a lane that has ended: all its events are posted."""
         self.lanes.pop(number, None)
 
     def recall(self, action: Recall) -> bool:
@@ -75,20 +75,20 @@ class LocalExecutor:
             self.interrupt(Interrupt(lane.number, lane.action.ids))
 
     def stop(self) -> None:
-        """Begin nothing more, raise every flag."""
+        """Begin no further job; raise every flag."""
         for lane in list(self.lanes.values()):
             lane.abandon()
 
     def mute(self) -> None:
-        """Post nothing more."""
+        """Post no further event."""
         self._closed = True
         self.reporter.close()
 
 
 class ThreadExecutor(LocalExecutor):
-    """Lanes on at most ``slots`` daemon threads, each started when no other is free.
+    """Lanes on at most ``slots`` daemon threads; a thread is started when no other is free.
 
-    The default, right for handlers that wait or are short.
+    The default; it suits handlers that wait or are short.
     """
 
     def __init__(self, slots: int, post: PostEvent, max_result: int = Limits.PAYLOAD) -> None:
@@ -100,7 +100,7 @@ class ThreadExecutor(LocalExecutor):
         """A token for each thread that waits; taken for each lane that is queued."""
 
     def start(self) -> None:
-        """Start nothing: threads start with the first lanes."""
+        """Do nothing: threads start with the first lanes."""
 
     def run(self, action: Run, served: Served) -> None:
         if self._closed:
@@ -109,7 +109,7 @@ class ThreadExecutor(LocalExecutor):
             self._idle.pop()
         except IndexError:
             if len(self._threads) < self._slots:
-                # Daemon: a handler that never returns must not keep the process alive.
+                # A daemon thread: a handler that never returns must not keep the process alive.
                 name = f"wmp-handlers-{len(self._threads)}"
                 thread = start_thread(self._work, name, failed=self.post)
                 if thread is not None:
@@ -127,11 +127,11 @@ class ThreadExecutor(LocalExecutor):
         while (lane := self._queue.get()) is not None:
             run_lane(lane)
             self.forget(lane.number)
-            del lane  # its payloads must not live as long as this thread idles
+            del lane  # its payloads must not live as long as this thread is idle
             self._idle.append(None)
 
     def close(self, timeout: float) -> None:
-        """Wait for running handlers, leave those that do not end."""
+        """Wait for running handlers; leave handlers that do not end."""
         deadline = monotonic() + timeout
         for _ in self._threads:
             self._queue.put(None)
@@ -141,24 +141,24 @@ class ThreadExecutor(LocalExecutor):
 
 
 class InlineExecutor(LocalExecutor):
-    """Lanes on the driver's own thread: all of a lane is posted when ``run`` returns.
+    """Lanes on the driver's own thread: all events of a lane are posted when ``run`` returns.
 
-    No hop to another thread: the fastest for handlers of a few microseconds. The price: while a
-    lane runs nothing else does, heartbeats included (WMP-9.5), so a lane must never take longer
-    than a fraction of a manager's ``expire``; and neither RECALL nor CANCEL reaches it.
+    No hop to another thread: the fastest executor for handlers of a few microseconds. The price:
+    while a lane runs, no other work is done, not even heartbeats (WMP-9.5). So a lane must never
+    take longer than a fraction of a manager's ``expire``; and neither RECALL nor CANCEL reaches it.
     """
 
     def start(self) -> None:
-        """Start nothing."""
+        """Do nothing: there is nothing to start."""
 
     def run(self, action: Run, served: Served) -> None:
         if self._closed:
             return
         lane = self.open(action, served)
-        lane.watched = True  # a report by the reporter's thread would only wait for the driver
+        lane.watched = True  # the reporter's thread would only wait for the driver
         run_lane(lane)
         self.forget(lane.number)
 
     def close(self, timeout: float) -> None:
-        """Wait for nothing: no lane can be running."""
+        """Do nothing: no lane can be running."""
         self.mute()

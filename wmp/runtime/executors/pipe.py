@@ -1,7 +1,7 @@
 """Messages between a parent and its worker processes: pickled tuples, length first.
 
-Pickle is safe here: both ends are one program with one user, and the socket pair between them has
-no name that another process could open. Nothing from the network is ever unpickled.
+Pickle is safe here: both ends are one program of one user, and the socket pair between them has no
+name that another process could open. No bytes from the network are unpickled.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any, Final
 __all__ = ["CHUNK", "PipeReader", "pack", "receive"]
 
 CHUNK: Final = 1 << 18
-"""Bytes read at once: above what a socket buffer holds."""
+"""Bytes of one read: more than a socket buffer holds."""
 
 _LENGTH: Final = struct.Struct("!Q")
 
@@ -33,7 +33,7 @@ class PipeReader:
         self._buffer = bytearray()
 
     def feed(self, data: bytes) -> Iterator[tuple[Any, ...]]:
-        """Take bytes; iterate over the messages that are complete now."""
+        """Take bytes; yield the messages that are complete now."""
         buffer = self._buffer
         buffer += data
         begin, size = 0, _LENGTH.size
@@ -49,7 +49,7 @@ class PipeReader:
 
 
 def receive(sock: socket.socket) -> Iterator[tuple[Any, ...]]:
-    """Iterate over the messages of a blocking socket until its other end is closed."""
+    """Yield the messages of a blocking socket until its other end is closed."""
     frames = PipeReader()
     while True:
         try:

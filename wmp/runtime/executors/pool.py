@@ -25,7 +25,7 @@ KINDS: Final = ("thread", "process", "inline")
 
 
 class Executor(Protocol):
-    """Runs lanes in one way. The driver's thread calls it; nothing but ``close`` may wait."""
+    """Runs lanes in one way. Only the driver's thread calls it; only ``close`` may wait."""
 
     def start(self) -> None: ...
 
@@ -41,22 +41,22 @@ class Executor(Protocol):
         """Interrupt every lane."""
 
     def stop(self) -> None:
-        """Begin nothing more and ask running handlers to end."""
+        """Begin no further job and ask running handlers to end."""
 
     def close(self, timeout: float) -> None:
-        """Wait until they ended, at most ``timeout`` seconds; post nothing after."""
+        """Wait until they ended, at most ``timeout`` seconds; post no event after that."""
 
 
 class Pool:
-    """Carries out ``Run``, ``Recall`` and ``Interrupt`` on user code.
+    """Performs ``Run``, ``Recall`` and ``Interrupt`` on user code.
 
-    How far an interruption goes depends on the executor. Every handler can see its flag; an
+    The effect of an interruption depends on the executor. Every handler can see its flag; an
     ``async def`` handler is cancelled at its next ``await``; a worker process is ended by force
-    when the job goes on. A thread cannot be ended: a handler there that neither looks at its flag
+    when the job continues. A thread cannot be ended: a handler there that neither checks its flag
     nor returns keeps its slot.
 
-    Every method is called on the driver's thread. ``start`` of a process pool waits for the
-    first child (its imports); ``close`` waits for at most its timeout; nothing else waits.
+    Every method is called on the driver's thread. ``start`` of a process pool waits for the first
+    child (its imports); ``close`` waits for at most its timeout; no other method waits.
     """
 
     def __init__(
@@ -121,15 +121,15 @@ class Pool:
             any(executor.interrupt(action) for executor in self._executors)
 
     def interrupt_all(self) -> None:
-        """Interrupt every job: there is no time left."""
+        """Interrupt every job, because the worker ends."""
         if not self._closed:
             for executor in self._executors:
                 executor.interrupt_all()
 
     def close(self, timeout: float) -> None:
-        """Begin nothing more, interrupt every job, end within ``timeout`` seconds.
+        """Begin no further job, interrupt every job, end within ``timeout`` seconds.
 
-        Nothing is posted after this method returned. Idempotent.
+        No event is posted after this method returned. Idempotent.
         """
         if self._closed:
             return
@@ -159,16 +159,16 @@ def open_pool(
 
     Args:
         kind: ``thread``, ``process`` (spawned children) or ``inline`` (on the caller's thread).
-            ``async def`` handlers run on an event loop of the pool whatever it is.
+            With any kind, ``async def`` handlers run on an event loop of the pool.
         handlers: Role to handler.
-        slots: How many lanes of plain handlers run at once.
-        post: Takes the pool's events. It is called from any thread, also from inside the
-            pool's methods, and must only queue.
-        process_limits: Of worker processes.
+        slots: Number of lanes of plain handlers that run at once.
+        post: Takes the pool's events. It is called from any thread, also from inside the pool's
+            methods, and must only queue.
+        process_limits: Limits of worker processes.
         max_result: Largest number of bytes of one result; a larger one becomes an error.
 
     Raises:
-        ConfigError: Any of it is wrong.
+        ConfigError: An argument is wrong.
     """
     if kind not in KINDS:
         raise ConfigError(f"pool {kind!r}: expected one of {', '.join(KINDS)}")

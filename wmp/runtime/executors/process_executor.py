@@ -1,14 +1,14 @@
 """Lanes on worker processes, for handlers that compute: spawned, watched, replaced.
 
-A whole lane goes to a child in one message and its results come back in parts. The parent keeps
-the jobs that have not ended, so that a child may die at any moment: the job that it was at ends
-as ``lost``, which costs it an attempt and nothing else; the rest of the lane goes to the next
-child. Processes that a handler started are not ended with it.
+A whole lane goes to a child in one message, and its results come back in parts. The parent keeps
+the jobs that have not ended, so that a child may die at any moment: its running job ends as
+``lost``, which costs it an attempt; the rest of the lane goes to the next child. Processes that a
+handler started are not ended with it.
 
-Two threads: the driver's hands lanes over and writes to the children's sockets without ever
-waiting; one thread of this module reads the sockets, writes what did not fit, and alone starts,
-reaps and replaces children. State that both touch is guarded by ``_lock``, held for moments;
-events are posted after the lock is released.
+There are two threads. The driver's thread sends lanes to the children's sockets and never waits.
+The thread of this module reads the sockets, writes the rest, and starts, reaps and replaces
+children. The lock ``_lock`` guards the state of both, and is held for moments; events are posted
+after the lock is released.
 """
 
 from __future__ import annotations
@@ -94,7 +94,8 @@ class ProcessExecutor:
         """
         self._handlers = pack_handlers(self._served)
         self._selector = ChildSelector()
-        # Before multiprocessing's own, which would wait for the children to end by themselves.
+        # This comes before multiprocessing's own function, which would wait for the children to end
+        # by themselves.
         atexit.register(self._at_exit)
         self._thread = start_thread(self._serve, "wmp-processes", failed=self._post)
         if self._thread is None:
@@ -158,11 +159,11 @@ class ProcessExecutor:
             self.interrupt(action)
 
     def stop(self) -> None:
-        """Begin nothing more, interrupt every job, let the children end."""
+        """Begin no further job, interrupt every job, let the children end."""
         with self._lock:
             if self._stopping():
                 return
-            self._stop_at = float("inf")  # until ``close`` says how long
+            self._stop_at = float("inf")  # until ``close`` gives the time
             self._queue.clear()
             for child in self._children:
                 self._send(child, ("close",))
@@ -204,17 +205,17 @@ class ProcessExecutor:
             self._wake()
 
     def _send(self, child: ChildProcess, message: tuple[Any, ...]) -> None:
-        """Under the lock: send what fits now, leave the rest to the thread."""
+        """Under the lock: send the bytes that fit now, leave the rest to the thread."""
         if child.send(message):
             self._wake()
 
     def _raise_flag(self, child: ChildProcess, job: int) -> None:
-        """Under the lock: have a child raise the flag of its running job."""
+        """Under the lock: make a child raise the flag of its running job."""
         if child.assignment is not None:
             self._send(child, ("interrupt", child.assignment.number, (job,)))
 
     def _assign(self) -> None:
-        """Under the lock: give waiting assignments to children that are free."""
+        """Under the lock: give waiting assignments to free children."""
         if not self._queue or self._stopping():
             return
         for child in self._children:
@@ -229,7 +230,7 @@ class ProcessExecutor:
                     return
 
     def _forget_if_empty(self, assignment: Assignment) -> None:
-        """Under the lock: forget an assignment that has no job left."""
+        """Under the lock: remove an assignment without jobs."""
         if assignment.jobs:
             return
         self._assignments.pop(assignment.number, None)
@@ -241,7 +242,7 @@ class ProcessExecutor:
             try:
                 self._queue.remove(assignment)
             except ValueError:
-                pass  # it was never queued: it lost its child just now
+                pass  # it was not queued: its child was lost just now
 
     # -- by the thread ----------------------------------------------------------------------
 
@@ -250,7 +251,7 @@ class ProcessExecutor:
         try:
             self._watch_children()
         finally:
-            # After an error the thread leaves children behind, and nothing else would end them.
+            # After an error of the thread, no other code would end the remaining children.
             self._stop_at = monotonic()
             for child in self._children:
                 child.kill()
@@ -280,7 +281,7 @@ class ProcessExecutor:
                 self._spawn()
             self._enforce_deadlines(now)
             for child, file in self._selector.wait(self._children, self._time_to_sleep(now)):
-                if child in self._children:  # else it died earlier in this round
+                if child in self._children:  # else the child died earlier in this round
                     self._attend(child, file)
 
     def _time_to_sleep(self, now: float) -> float | None:
@@ -300,10 +301,10 @@ class ProcessExecutor:
         with self._lock:
             for child in self._children:
                 self._deadlines.enforce(child, now)
-            self._assign()  # to a child that may go on
+            self._assign()  # to a child that may continue
 
     def _spawn(self) -> None:
-        """Fill the places of children that are missing."""
+        """Start children in the places of missing ones."""
         assert self._selector is not None
         while not self._stopping():
             if sum(not child.retiring for child in self._children) >= self._slots:
@@ -313,7 +314,8 @@ class ProcessExecutor:
             except OSError as error:  # no process, memory or descriptor left: try again later
                 self._failed(f"a worker process could not be started: {error}")
                 return
-            except RuntimeError:  # multiprocessing's: this is a child that imports the program
+            except RuntimeError:
+                # An error of multiprocessing: this is a child that imports the program.
                 self._failed(_GUARD)
                 return
             self._selector.add(child)
@@ -323,7 +325,7 @@ class ProcessExecutor:
                     self._send(child, ("close",))
 
     def _attend(self, child: ChildProcess, file: Any) -> None:
-        """Write its backlog, read its messages, notice its end."""
+        """Write the child's backlog, read its messages, notice its end."""
         assert self._selector is not None
         with self._lock:
             child.write()
@@ -331,7 +333,8 @@ class ProcessExecutor:
             try:
                 for message in child.read():
                     self._take_message(child, message)
-            # A handler wrote into the socket, say: nothing from this child can be read any more.
+            # For example, a handler wrote into the socket: no message of this child can be read any
+            # more.
             except Exception:  # noqa: BLE001
                 _log.exception(
                     "killed worker process %s, which sent an unreadable message; "
@@ -372,7 +375,8 @@ class ProcessExecutor:
             case ("last",):
                 with self._lock:
                     child.retiring = True
-                    self._restarts.ended(monotonic())  # the next is ready before it leaves
+                    # The next child is ready before this child leaves.
+                    self._restarts.ended(monotonic())
                 return
             case ("left", _):
                 with self._lock:
@@ -401,7 +405,7 @@ class ProcessExecutor:
         self._post(event)
 
     def _reap(self, child: ChildProcess) -> None:
-        """End its running job, and start another child: this one has ended, or its socket has."""
+        """End the running job of a child that ended or closed its socket; start another child."""
         assert self._selector is not None
         self._selector.remove(child)
         how = child.reap()
@@ -427,7 +431,7 @@ class ProcessExecutor:
             )
 
     def _cause(self, child: ChildProcess, how: str) -> str:
-        """Return why the job that a child was at is lost."""
+        """Return why the running job of a child is lost."""
         if child.condemned:
             return (
                 f"the job ran for {self._deadlines.grace:g} s after its deadline; "
@@ -459,7 +463,7 @@ class ProcessExecutor:
         return events
 
     def _failed(self, problem: str) -> None:
-        """Start another child later; if that is hopeless, end the jobs that wait for a child."""
+        """Start another child later; after many failures, end the jobs that wait for a child."""
         hopeless = self._restarts.failed(problem, monotonic())
         events = []
         with self._lock:

@@ -1,4 +1,4 @@
-"""When a worker process is started in the place of another, with backoff after failures."""
+"""The time at which a worker process is replaced, with backoff after failures."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _START_TIMEOUT: Final = 60.0
 """Seconds for the first child to import what its handlers need."""
 
 _BACKOFF: Final = (0.0, 0.2, 1.0, 5.0)
-"""Seconds before the next child when that many in a row died before they were ready."""
+"""Seconds before the next child after this number of deaths in a row before a child was ready."""
 
 
 class RestartPolicy:
@@ -50,7 +50,7 @@ class RestartPolicy:
         """A child died before it was ready: start another later.
 
         Returns:
-            Whether so many died in a row that no work should wait for the next one.
+            Whether so many died in a row that no job should wait for the next child.
         """
         if not self._first.is_set():
             self._problem = problem
@@ -60,5 +60,5 @@ class RestartPolicy:
         return self._failures >= len(_BACKOFF)
 
     def close(self) -> None:
-        """Start no child any more; end the wait for the first."""
+        """Start no further child; end the wait for the first."""
         self._first.set()

@@ -1,8 +1,8 @@
 """Results that a worker process has not sent yet, in memory that outlives the process.
 
-Results are sent in parts, since a message for each would cost many times as much as a small job.
-So the results of the last milliseconds are put into memory that the parent shares before the next
-job begins: a process that is killed loses no result, and no job runs again because of that.
+Results are sent in parts, since a message for each would cost many times as much as a small job. So
+the results of the last milliseconds are put into memory that the parent shares before the next job
+begins. A process that is killed loses no result, and no job runs again because of that.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ class ResultBuffer:
     """The child puts results there and clears it; the parent reads it after the child's death."""
 
     def __init__(self, memory: Any, mark: Any, filled: int) -> None:
-        """Look at shared memory.
+        """Use shared memory.
 
         Args:
             memory: An array of bytes.
             mark: An array of integers, shared as well.
-            filled: Which of the marks says how many bytes are in use. It is written last, so
-                that a result does not count if the process died while it wrote it.
+            filled: Index of the mark with the number of used bytes. It is written last, so that a
+                result does not count if the process died while it wrote it.
         """
         self._memory = memoryview(memory).cast("B")
         self._mark: MutableSequence[int] = mark
@@ -53,11 +53,11 @@ class ResultBuffer:
         return True
 
     def clear(self) -> None:
-        """Forget all results: they were sent."""
+        """Remove all results: they were sent."""
         self._mark[self._filled] = 0
 
     def results(self) -> tuple[list[int], list[Outcome], list[Frame]]:
-        """Jobs, their outcomes and payloads."""
+        """Yield jobs, their outcomes and payloads."""
         ids, outcomes, payloads = list[int](), list[Outcome](), list[Frame]()
         at, end = 0, min(self._mark[self._filled], len(self._memory))
         while at + _HEAD.size <= end:

@@ -1,1 +1,1 @@
-"""Submitted jobs: who waits for them, how many there are, and what becomes of their results."""
+"""Submitted jobs: their submitters, their number, and the delivery of their results."""

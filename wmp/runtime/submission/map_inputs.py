@@ -20,7 +20,7 @@ _PULL: Final = 0.005
 """Seconds of pulling after which a chunk is submitted, full or not: inputs may come slowly."""
 
 _AHEAD: Final = 512
-"""Inputs that an async iterable is asked for before they are pulled."""
+"""Number of inputs that are requested from an async iterable before they are pulled."""
 
 _BYTES: Final = frozenset({bytes})
 
@@ -30,10 +30,10 @@ class MapInputs:
 
     Args:
         payloads: Pulled in ``pull`` only, so in the consumer's own context. A list or tuple is
-            taken by the slice.
+            sliced.
         codec: ``"bytes"`` or ``"cbor"``.
         limit: Largest number of bytes of one payload.
-        lenient: Whether the inputs behind one that is no payload are pulled too.
+        lenient: Whether the inputs behind an invalid one are pulled too.
     """
 
     def __init__(
@@ -125,7 +125,7 @@ class MapInputs:
         self.close()
 
     def _pack(self, payload: Any) -> Frame | None:
-        """Make a payload of an input; None when its error is in ``unfit``."""
+        """Return the payload of an input; None when its error is in ``unfit``."""
         try:
             return pack(payload, self._codec, self._limit)
         except (TypeError, ConfigError) as error:
@@ -197,5 +197,5 @@ class AsyncInputs(MapInputs):
             size -= len(data)
         self._space.set()
         if not self._queue and self._task.done():
-            # Its end, or its error, belongs behind the last input.
+            # the end, or the error, belongs behind the last input
             self.close(None if self._task.cancelled() else self._task.exception())

@@ -1,4 +1,4 @@
-"""A ``map`` in flight: pulls inputs, submits them by the hundreds, puts results in order.
+"""A running ``map``: pulls inputs, submits them by the hundreds, puts results in order.
 
 There is no object and no future for a job. Both APIs share all of it but the waiting.
 """
@@ -21,20 +21,26 @@ from wmp.runtime.submission.submissions import JobTerms, Submissions
 __all__ = ["MapPipeline", "MapSignal", "MapWait"]
 
 _CHUNK = 512
-"""Inputs pulled before they are submitted, at most."""
+"""Limit of the inputs pulled before they are submitted."""
 
 _BYTES = 256 << 20
-"""Bytes of payloads that one map keeps under way."""
+"""Limit of the bytes of payloads that one map has submitted at a time."""
 
 _PARTS = 8
-"""Parts in which those bytes are submitted, so that new jobs come while old ones are done."""
+"""Number of parts in which those bytes are submitted, so that new jobs come while old ones run."""
 
 _COPIED = 1 << 18
-"""Bytes of results after which one ``take`` copies no more. With more, results do not reuse the
-memory of earlier ones: each comes into fresh pages, which cost the kernel more than the copy."""
+"""Bytes of results after which one ``take`` copies no more.
+
+With more, results do not reuse the memory of earlier ones: each comes into fresh pages, which cost
+the kernel more than the copy.
+"""
 
 _BURST = 256
-"""Results taken between two calls of ``fill``, at most: a call costs as much as a few results."""
+"""Limit of the results taken between two calls of ``fill``.
+
+A call costs as much as a few results.
+"""
 
 
 class MapWait(Enum):
@@ -60,7 +66,7 @@ class MapPipeline:
     """Inputs and results of one ``map``. It is the owner of its jobs.
 
     The consumer calls ``step`` until that returns None, and ``abandon`` at the end, from one
-    thread. The driver sets the signal when the next result in order is there.
+    thread. The driver sets the signal when the next result in order has arrived.
 
     Args:
         submissions: Take the jobs.
@@ -72,8 +78,8 @@ class MapPipeline:
         limit: Largest number of bytes of one payload.
         max_bytes: Largest number of bytes of payloads submitted and not yet taken; one job may
             exceed it alone, and so may the last of the jobs submitted at once.
-        lenient: Whether an error of a job, or of an input that is no payload, stands among the
-            results instead of being raised.
+        lenient: Whether an error of a job, or of an invalid input, is put among the results instead
+            of being raised.
     """
 
     def __init__(
@@ -121,18 +127,18 @@ class MapPipeline:
     # -- the consumer's side ----------------------------------------------------------------
 
     def step(self) -> list[Any] | MapWait | None:
-        """Do what can be done without waiting.
+        """Do all work that needs no waiting.
 
         Returns:
-            The next results in order, or what to wait for, or None after the last result.
+            The next results in order, or the condition to wait for, or None after the last result.
 
         Raises:
-            JobError: The next job did not end well; not with ``lenient``.
-            ClosedError: The manager closed before it ended.
+            JobError: The next job ended without a result; not with ``lenient``.
+            ClosedError: The manager closed before the job ended.
             Exception: The inputs raised it, and all results before it were returned.
         """
         while not self.finished:
-            # After a chunk a result that is there already comes first.
+            # After a chunk, a result that has arrived comes first.
             self._filled = not (self._filled and self.ready()) and self.fill()
             if self._filled:
                 return MapWait.DRIVER
@@ -141,7 +147,7 @@ class MapPipeline:
                 return values
             if self.starved:
                 return MapWait.ROOM
-            # Cleared before the look: a result that comes after the look sets it again.
+            # Cleared before the check: a result that comes after the check sets it again.
             self._signal.clear()
             if self.waits or self._inputs.awaited:
                 return MapWait.RESULTS
@@ -157,7 +163,7 @@ class MapPipeline:
         if self._inputs.ended:
             return False
         free = min(self._in_flight - self._count, self._submissions.room, _CHUNK)
-        # Small top-ups would make small messages: wait until a good part is free.
+        # Small additions would make small messages, so wait until a good part is free.
         if free <= 0 or (self._count and free < self._top_up):
             return False
         room = min(self._max_bytes - self._bytes, self._max_bytes // _PARTS)
@@ -167,7 +173,7 @@ class MapPipeline:
         return self._submit_chunk() or self._inputs.unfit is not None
 
     def _keep_unfit(self, error: Exception) -> None:
-        """Give an input that is no payload its place among the results."""
+        """Put an invalid input among the results."""
         self._unfit += 1
         number = -self._unfit
         self._ended[number] = number, error, b"", 0
@@ -182,13 +188,13 @@ class MapPipeline:
             if room <= 0:
                 submissions.check_open()
                 return False
-            # The part that fits, not all or nothing: others may fill the manager again and again.
+            # As many as fit, since other submitters may fill the manager again and again.
             part = chunk if len(chunk) <= room else chunk[:room]
             submissions.add(self, part, self._terms)
         except QueueFull:
             return False
         except ClosedError as error:
-            # Jobs submitted before still end, and their results come first.
+            # Jobs that were submitted before still end, and their results come first.
             self._inputs.close(error)
             self._chunk = []
             return False
@@ -225,10 +231,10 @@ class MapPipeline:
         return self._count > 0 and not self.ready()
 
     def take(self) -> list[Any]:
-        """Return results that are there, next in order; perhaps not all of them, perhaps none.
+        """Return the next results that have arrived, in order; perhaps not all, perhaps none.
 
         Raises:
-            JobError: The next job did not end well; not with ``lenient``.
+            JobError: The next job ended without a result; not with ``lenient``.
             ClosedError: The manager closed before it ended.
         """
         most = min(_BURST, self._top_up)
@@ -260,7 +266,7 @@ class MapPipeline:
         return values
 
     def _forget(self, ids: Sequence[int]) -> None:
-        """Remove the first jobs: their results were taken."""
+        """Remove the first jobs, whose results were taken."""
         ended, runs, count = self._ended, self._runs, len(ids)
         for id in ids:
             del ended[id]
@@ -280,7 +286,7 @@ class MapPipeline:
         return self._count > 0 and self._runs[0][0] in self._ended
 
     def abandon(self) -> None:
-        """Cancel what is in flight and forget its results."""
+        """Cancel the submitted jobs and drop their results."""
         self._abandoned = True
         self._inputs.close()
         self._chunk = []
@@ -312,10 +318,10 @@ class MapPipeline:
             self._wake()
 
     def _progress(self, id: int, status: Status) -> None:
-        """Ignore progress: a ``map`` has no place for it."""
+        """Ignore progress: a ``map`` does not report it."""
 
     def _wake(self) -> None:
-        # The consumer clears the signal before it looks at the first result: a result that came
+        # The consumer clears the signal before it checks for the first result: a result that came
         # and was taken meanwhile needs no signal.
         try:
             if self._runs[0][0] in self._ended:

@@ -33,7 +33,7 @@ class Status:
     """From 0 to 1."""
     text: str | None
     unserved: str = ""
-    """Why no connected worker can do the job, which waits; empty while one can."""
+    """The reason why no connected worker can do a waiting job; empty while one can."""
 
 
 def with_cause(status: Status | None, unserved: str) -> Status | None:
@@ -62,7 +62,8 @@ def pack(payload: object, codec_name: str, limit: int = Limits.PAYLOAD) -> Frame
     if codec_name == "cbor":
         try:
             data = codec.pack_value(payload)
-        except Exception as error:  # cbor2's own tree has several roots; all mean the same here.
+        except Exception as error:
+            # Cbor2's errors have several base classes; all mean the same here.
             raise TypeError(
                 f"a payload of type {type(payload).__name__} is not a CBOR value ({error}); "
                 "use numbers, text, bytes, booleans, None, lists and dicts of them"
@@ -103,7 +104,7 @@ def result_of(id: int, ended: Frame | Ended, codec_name: str) -> tuple[Any, Exce
 
     Args:
         id: The job's number.
-        ended: The result's payload if the job ended well, else the job's end.
+        ended: The result's payload if the job ended with a result, else the job's end.
         codec_name: ``"bytes"`` or ``"cbor"``.
     """
     if isinstance(ended, tuple):
@@ -125,7 +126,7 @@ def result_of(id: int, ended: Frame | Ended, codec_name: str) -> tuple[Any, Exce
 
 
 def error_of(id: int, end: End, payload: Frame, attempts: int) -> JobError:
-    """Return the error of a job that did not end well."""
+    """Return the error of a job that ended without a result."""
     if end is End.ERROR:
         try:
             type_name, text, remote = codec.unpack_error(payload)

@@ -1,7 +1,7 @@
-"""The jobs of one manager that have not ended: their numbers, their owners, and how many fit.
+"""The jobs of one manager that have not ended: their numbers, their owners, and their limit.
 
-A job has no object here. Its owner (the user's job, or a ``map`` in flight) is looked up by the
-job's number when the job ends. Submitted jobs gather in columns until the driver takes them.
+A job has no object here. Its owner (the user's job, or a running ``map``) is looked up by the job's
+number when the job ends. Submitted jobs gather in columns until the driver takes them.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from wmp.runtime.submission.results import Ended, Status
 __all__ = ["JobOwner", "JobTerms", "OpenSubmission", "Submissions"]
 
 _BUNDLE = 4096
-"""Jobs that one Submitted carries at most: a turn of the driver stays short."""
+"""Limit of the jobs in one Submitted, so that a turn of the driver stays short."""
 
 _FEW_BYTES: Final = 512
 """Payload bytes up to which a job counts as a job alone."""
@@ -36,7 +36,7 @@ _FEW_BYTES: Final = 512
 
 @frozen
 class JobTerms:
-    """Terms of a submission, apart from its payload. Equal ones share a Submitted."""
+    """Terms of a submission, apart from its payload. Jobs of equal terms share a Submitted."""
 
     kind: Kind
     priority: int
@@ -47,23 +47,23 @@ class JobTerms:
 
 
 class JobOwner(Protocol):
-    """Takes the ends of jobs. The driver calls all but ``_given``; none may block or raise.
+    """Takes the ends of jobs. The driver calls all methods but ``_given``; none may block or raise.
 
-    The names begin with an underscore because the user's job is an owner, and shows only what
-    is public.
+    The names begin with an underscore because the user's job is an owner, and its other methods are
+    public.
     """
 
     def _given(self, first: int, count: int) -> None:
-        """Take the numbers of the submitted jobs, before anything can happen to them."""
+        """Take the numbers of the submitted jobs, before any event of these jobs."""
 
     def _succeed(self, ids: Sequence[int], payloads: Sequence[Frame]) -> None:
-        """Take results of jobs that ended well: one or more, in the order of their ends."""
+        """Take results of jobs: one or more, in the order of their ends."""
 
     def _settle(self, rows: Sequence[Ended]) -> None:
-        """Take ends of jobs, good or bad: one or more, in their order."""
+        """Take ends of jobs, with or without a result: one or more, in their order."""
 
     def _progress(self, id: int, status: Status) -> None:
-        """Take what a job's handler reported."""
+        """Take a report of a job's handler."""
 
 
 class OpenSubmission:
@@ -75,7 +75,7 @@ class OpenSubmission:
         first: Number of the first job; the others follow it.
 
     Attributes:
-        payloads: One a job.
+        payloads: One for each job.
         sealed: Whether no more jobs may join.
     """
 
@@ -151,12 +151,12 @@ class Submissions:
         _of_this_process.add(self)
 
     def __len__(self) -> int:
-        """Jobs that have not ended."""
+        """Return the number of jobs that have not ended."""
         return len(self._owners)
 
     @property
     def room(self) -> int:
-        """How many jobs may be added now."""
+        """Return how many jobs may be added now."""
         return self.limit - len(self._owners) if self._bytes < self._max_bytes else 0
 
     def add(
@@ -167,13 +167,14 @@ class Submissions:
         *,
         key: str | None = None,
     ) -> JobOwner:
-        """Submit jobs; consecutive ones of equal terms share an event.
+        """Submit jobs; consecutive jobs of equal terms share an event.
 
         Args:
             owner: Takes the ends of the jobs.
-            payloads: One a job.
+            payloads: One for each job.
             terms: Terms of the jobs.
-            key: Of a single job. Nothing is submitted while another job of that key has not ended.
+            key: Key of a single job. It is not submitted while another job of that key has not
+                ended.
 
         Returns:
             ``owner``, or the owner of the job in progress under ``key``.
@@ -234,7 +235,7 @@ class Submissions:
         return True
 
     def check_open(self) -> None:
-        """Raise ClosedError when no more jobs are taken."""
+        """Raise ClosedError when no more jobs are accepted."""
         if self._error is not None:
             raise self._closed()
 
@@ -268,11 +269,11 @@ class Submissions:
     # -- one job, on the driver's loop ------------------------------------------------------
 
     def attach(self, machine: ManagerMachine, take_posted: Callable[[], None]) -> None:
-        """Learn who has the jobs.
+        """Connect to the machine that has the jobs.
 
         Args:
-            machine: The manager's.
-            take_posted: Lets the machine take at once what was posted.
+            machine: The manager's machine.
+            take_posted: Lets the machine take the posted events at once.
         """
         self._machine, self._take_posted = machine, take_posted
 
@@ -289,14 +290,14 @@ class Submissions:
             self._take_posted()
 
     def unserved(self, id: int) -> str:
-        """Return why no connected worker can do the job, which waits; empty for other jobs."""
+        """Return why no connected worker can do a waiting job; empty for other jobs."""
         machine = self._machine
         return "" if machine is None or not self.has_unserved else machine.unserved(id)
 
     # -- from the driver --------------------------------------------------------------------
 
     def resolve(self, action: Resolve) -> None:
-        """Hand the ends of jobs to their owners."""
+        """Deliver the ends of jobs to their owners."""
         if self._key_of:
             self._forget_keys(action.ids)
         if self._sizes:
@@ -310,12 +311,12 @@ class Submissions:
             and action.ends.count(End.OK) == count
             and owners.count(first) == count
         ):
-            first._succeed(action.ids, action.payloads)  # nearly always
+            first._succeed(action.ids, action.payloads)  # almost always
             self._wake(count)
             return
         rows = zip(action.ids, action.ends, action.payloads, action.attempts, strict=True)
         freed = 0
-        # Jobs of one map end by the hundreds, one after the other: one call for all of them.
+        # The jobs of one map end by the hundreds, one after the other: one call for all of them.
         for owner, group in groupby(zip(owners, rows, strict=True), _OWNER):
             if owner is not None:
                 ended = list(map(_ROW, group))
@@ -325,7 +326,7 @@ class Submissions:
             self._wake(freed)
 
     def _forget_keys(self, ids: Sequence[int]) -> None:
-        """Let jobs be submitted again under the keys of these."""
+        """Allow new jobs under the keys of these jobs."""
         with self._lock:
             for id in ids:
                 key = self._key_of.pop(id, None)
@@ -333,13 +334,13 @@ class Submissions:
                     del self._keys[key]
 
     def notify(self, action: Notify) -> None:
-        """Hand a job's progress to its owner."""
+        """Deliver a job's progress to its owner."""
         owner = self._owners.get(action.id)
         if owner is not None:
             owner._progress(action.id, Status(action.fraction, action.text))
 
     def refuse(self, error: Exception) -> None:
-        """Take no more jobs; submitters that wait for room get ``error``."""
+        """Accept no more jobs; submitters that wait for room get ``error``."""
         with self._lock:
             if self._error is None:
                 self._error = error
