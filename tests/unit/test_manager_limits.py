@@ -63,6 +63,29 @@ def test_the_number_of_workers_is_bounded():
     assert answers == [[], [], [ErrorCode.LIMIT]]
 
 
+def test_the_workers_of_one_connection_are_bounded_and_make_place_when_they_go():
+    manager = make(max_identities=2)
+    several = [ScriptedWorker(manager, b"w%d" % i, link=b"one") for i in range(3)]
+    answers = [errors(worker.ready(1)) for worker in several]
+    assert answers == [[], [], [ErrorCode.LIMIT]]
+    assert errors(ScriptedWorker(manager, b"other", link=b"two").ready(1)) == []
+
+    several[0].bye()
+    assert errors(several[2].ready(1)) == []
+    manager.check_invariants()
+
+
+def test_the_held_gives_of_all_workers_are_bounded(manager):
+    manager = make(max_gives=2)
+    workers = [ScriptedWorker(manager, b"w%d" % i, link=b"%d" % i) for i in range(3)]
+    answers = [sent(worker.give(1, hold=5.0), Command.NO) for worker in workers]
+    assert list(map(len, answers)) == [0, 0, 1]
+
+    workers[0].give(0, lock=1)
+    assert not sent(workers[2].give(1, hold=5.0), Command.NO)
+    manager.check_invariants()
+
+
 @pytest.mark.parametrize("outcome", [None, Outcome.LOST], ids=["left", "answered lost"])
 def test_the_error_of_a_lost_job_has_no_control_characters_of_its_worker(manager, worker, outcome):
     worker.ready(1, label="\x1b[2Jpi\n:7\u202e")

@@ -87,6 +87,7 @@ _LEAST = {
     "lane_max": 1,
     "max_bytes": 1,
     "max_hops": 1,
+    "max_identities": 1,
     "max_jobs": 1,
     "max_leases": 1,
     "max_workers": 1,

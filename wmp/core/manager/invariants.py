@@ -28,6 +28,8 @@ def check_manager(scheduler: Scheduler) -> None:
     _check_parts(leases._parts, workers, timers)
     _check_queues(queues, workers, timers, leases._parts)
     _check_selection(scheduler.selection, workers)
+    held = sum(len(worker.gives) for worker in workers.values())
+    assert scheduler.held_gives == held, "held_gives counts the open GIVEs"
     kept = sum(worker.stream.size for worker in workers.values())
     assert scheduler.outbound.kept_bytes == kept, "kept_bytes is not the sum of all streams"
 

@@ -11,7 +11,7 @@ dropped with a reason, and answered with ERROR where the specification requires 
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from typing import Any, assert_never
 
 from attrs import define, field
@@ -88,6 +88,8 @@ class ManagerMachine:
     _scheduler: Scheduler = field(init=False)
     _gone: OrderedDict[bytes, int] = field(factory=OrderedDict, init=False)
     """Epochs of workers that have gone, so that their late messages do not bring them back."""
+    _identities: Counter[Link] = field(factory=Counter, init=False)
+    """How many workers were met on each connection and are known."""
     _sessions: int = field(default=0, init=False)
     _draining: bool = field(default=False, init=False)
     _halted: bool = field(default=False, init=False)
@@ -248,8 +250,13 @@ class ManagerMachine:
             text = f"this manager remembers {self.settings.max_workers} workers, its limit"
             self._outbound.refuse(link, message, ErrorCode.LIMIT, text)
             return None
+        if self._identities[link] >= self.settings.max_identities:
+            text = f"one connection has at most {self.settings.max_identities} workers here"
+            self._outbound.refuse(link, message, ErrorCode.LIMIT, text)
+            return None
         self._sessions += 1
-        worker = RemoteWorker(identity, epoch, Stream(self._sessions), now)
+        worker = RemoteWorker(identity, epoch, Stream(self._sessions), now, origin=link)
+        self._identities[link] += 1
         self._workers[identity] = worker
         self._gone.pop(identity, None)
         self._timers.set(ExpiryTimer(identity), now + self.settings.expire)
@@ -375,6 +382,9 @@ class ManagerMachine:
         self._timers.clear(ExpiryTimer(worker.identity))
         self._gone_epoch(worker.identity, worker.epoch)
         del self._workers[worker.identity]
+        self._identities[worker.origin] -= 1
+        if not self._identities[worker.origin]:
+            del self._identities[worker.origin]
 
     def _gone_epoch(self, identity: bytes, epoch: int) -> None:
         self._gone[identity] = epoch

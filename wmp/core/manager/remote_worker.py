@@ -63,6 +63,8 @@ class RemoteWorker:
     stream: Stream
     last_received: float
     """When a message of the worker last arrived."""
+    origin: Link = b""
+    """The connection of its first message."""
     link: Link | None = None
     """None while no route is known."""
     path: Path = ()

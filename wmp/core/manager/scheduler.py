@@ -53,6 +53,8 @@ class Scheduler:
     leases: Leases = field(init=False)
     requeue: Requeue = field(init=False)
     last_id: int = 0
+    held_gives: int = 0
+    """Open GIVEs of all workers."""
 
     def __attrs_post_init__(self) -> None:
         self.leases = Leases(self.outbound, self.timers)
@@ -179,7 +181,7 @@ class Scheduler:
         worker.last_lock = lock
         worker.room_reports += 1
         hold = min(fields.get(Field.HOLD, 0) / 1000, _MOST_HOLD)
-        if len(worker.gives) >= _MOST_GIVES:
+        if len(worker.gives) >= _MOST_GIVES or self.held_gives >= self.settings.max_gives:
             hold = 0.0
         until = now + hold - min(self.settings.reply_margin, hold / 2)
         give = Give(
@@ -204,6 +206,7 @@ class Scheduler:
             self._grant(give, queue, parts, now, more=last < 0 or held)
         if held:
             worker.gives[lock] = give
+            self.held_gives += 1
             self.selection.update(worker)
             self.timers.set(HoldTimer(worker.identity, lock), until)
         elif not filled:
@@ -409,6 +412,7 @@ class Scheduler:
     def _forget_give(self, give: Give) -> None:
         worker = give.worker
         if worker.gives.pop(give.lock, None) is not None:
+            self.held_gives -= 1
             self.timers.clear(HoldTimer(worker.identity, give.lock))
             self.selection.update(worker)
 

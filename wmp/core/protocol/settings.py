@@ -42,6 +42,10 @@ class ManagerSettings:
     """Leases of one worker at most, whatever capacity it reports."""
     max_workers: int = 100_000
     """Workers remembered at most."""
+    max_identities: int = 10_000
+    """Workers remembered at most that were met on one connection: a device may have many."""
+    max_gives: int = 20_000
+    """GIVEs held at most. Those above are answered at once."""
     stories: int = 0
     """Jobs whose story is remembered, the newest ones; 0 keeps no stories and costs nothing."""
 
