@@ -20,7 +20,7 @@ from wmp.core.worker.machine import WorkerMachine
 from wmp.events import Closed, Submitted
 from wmp.message import Command, Kind
 from wmp.testing.network import Network
-from wmp.testing.scripted import ScriptedWorker
+from wmp.testing.scripted_worker import ScriptedWorker
 
 Switch = Callable[[pytest.MonkeyPatch], None]
 

@@ -29,8 +29,8 @@ from wmp.balance import least_recently_used
 from wmp.core.device import DeviceMachine
 from wmp.core.manager.machine import ManagerMachine
 from wmp.core.protocol.settings import DeviceSettings, ManagerSettings
-from wmp.testing.scripted import ScriptedWorker
 from wmp.testing.scripted_manager import ScriptedManager
+from wmp.testing.scripted_worker import ScriptedWorker
 
 Switch = Callable[[pytest.MonkeyPatch], None]
 

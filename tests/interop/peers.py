@@ -3,63 +3,57 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from typing import Any
 
 import zmq
 
 from wmp import codec
-from wmp.message import Columns, Command, Field, Message
+from wmp.message import Command, Field, Message, Outcome, Path
+from wmp.testing.worker_messages import WorkerMessages
 
 EPOCH = 1_000_000
 TIMEOUT = 10_000
 """Milliseconds after which a test that waits for a message fails."""
 
 
-class Peer:
-    """A DEALER, connected to a manager or a device."""
+class SocketWorker(WorkerMessages):
+    """A worker on a DEALER that is connected to a manager or a device."""
 
     def __init__(self, endpoint: str, identity: bytes = b"stranger") -> None:
+        super().__init__(identity=identity, epoch=EPOCH, resources={"slots": 1})
+        self.manager: Path = ()
+        """The ``to`` of messages to the manager; empty before its first message."""
         self.context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self.socket = self.context.socket(zmq.DEALER)
         self.socket.linger = 0
         self.socket.connect(endpoint)
-        self.me = (identity, EPOCH)
 
-    def __enter__(self) -> Peer:
+    def __enter__(self) -> SocketWorker:
         return self
 
     def __exit__(self, *exception: object) -> None:
         self.socket.close()
         self.context.term()
 
+    @property
+    def to(self) -> Path:
+        return self.manager
+
     def raw(self, *frames: bytes) -> None:
         """Send frames as they are."""
         self.socket.send_multipart(frames)
 
-    def send(
-        self,
-        command: Command,
-        fields: dict[int | str, Any],
-        to: Sequence[bytes | int] = (),
-        columns: Columns | None = None,
-    ) -> None:
-        """Send a message from this peer."""
-        self.socket.send_multipart(
-            codec.encode(Message(command, tuple(to), self.me, fields, columns))
-        )
+    def send(self, message: Message) -> None:
+        """Send a message."""
+        self.socket.send_multipart(codec.encode(message))
 
-    def ready(self, credit: int = 1, number: int = 1, role: str = "default") -> None:
+    def ready(self, credit: int = 1) -> None:
         """Send READY with free capacity."""
-        self.send(
-            Command.READY,
-            {
-                Field.READY: number,
-                Field.CREDIT: credit,
-                Field.ROLES: [role],
-                Field.RESOURCES: {"slots": 1},
-            },
-        )
+        self.send(self.compose_ready(credit))
+
+    def ping(self, **fields: Any) -> None:
+        """Send PING without ``to``."""
+        self.send(self.compose_ping(to=(), **fields))
 
     def receive(self, *wanted: Command) -> Message:
         """Return the next message, or the next message with one of these commands."""
@@ -68,40 +62,19 @@ class Peer:
                 raise TimeoutError(f"no {wanted or 'message'} within {TIMEOUT} ms")
             message = codec.decode(self.socket.recv_multipart())
             if not wanted or message.command in wanted:
+                self.session = message.fields.get(Field.SESSION, self.session)
+                self.received = message.fields.get(Field.NUMBER, self.received)
                 return message
 
     def work_once(self, result: bytes) -> Message:
         """Do one job by the plain handshake of five messages; return the TAKE."""
         self.ready()
-        wake = self.receive(Command.WAKE)
-        self.send(
-            Command.GIVE,
-            {
-                Field.LOCK: 1,
-                Field.WANT: 1,
-                Field.ROLES: [wake.fields[Field.ROLE]],
-                Field.NEEDS: wake.fields[Field.NEEDS],
-            },
-            to=wake.answer_to,
-        )
+        self.manager = self.receive(Command.WAKE).answer_to
+        self.send(self.compose_give(1))
         take = self.receive(Command.TAKE)
         assert take.columns is not None
-        self.send(
-            Command.DONE,
-            {
-                Field.NUMBER: 1,
-                Field.SESSION: take.fields[Field.SESSION],
-                Field.ACK: take.fields[Field.NUMBER],
-                Field.MANAGER: take.fields[Field.MANAGER],
-            },
-            to=take.answer_to,
-            columns=Columns(
-                ids=take.columns.ids,
-                attempts=take.columns.attempts,
-                outcomes=[0],
-                payloads=[result],
-            ),
-        )
+        jobs = list(zip(take.columns.ids, take.columns.attempts, strict=True))
+        self.send(self.compose_done(jobs, [result], [Outcome.OK]))
         return take
 
 

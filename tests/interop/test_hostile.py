@@ -11,7 +11,7 @@ import zmq
 
 import wmp
 from benchmarks.attacks.attacker import Attacker, handshake
-from tests.interop.peers import EPOCH, Peer, garbage
+from tests.interop.peers import EPOCH, SocketWorker, garbage
 from tests.waiting import wait_until
 from wmp.message import Command, ErrorCode, Field, Limits
 
@@ -23,7 +23,7 @@ linux = pytest.mark.skipif(
 
 @pytest.mark.rule("WMP-1.2")
 def test_a_hand_written_worker_does_a_job() -> None:
-    with wmp.Manager() as manager, Peer(manager.endpoints[0]) as peer:
+    with wmp.Manager() as manager, SocketWorker(manager.endpoints[0]) as peer:
         job = manager.submit(b"question")
         take = peer.work_once(b"answer")
 
@@ -35,7 +35,7 @@ def test_a_hand_written_worker_does_a_job() -> None:
 @pytest.mark.rule("WMP-10.1", "WMP-10.2")
 def test_garbage_is_answered_counted_and_survived() -> None:
     messages = garbage()
-    with wmp.Manager() as manager, Peer(manager.endpoints[0]) as peer:
+    with wmp.Manager() as manager, SocketWorker(manager.endpoints[0]) as peer:
         answered = 0
         for frames in messages:
             peer.raw(*frames)
@@ -50,19 +50,19 @@ def test_garbage_is_answered_counted_and_survived() -> None:
 
 @pytest.mark.rule("WMP-10.3")
 def test_an_error_is_not_answered() -> None:
-    with wmp.Manager() as manager, Peer(manager.endpoints[0]) as peer:
-        peer.send(Command.ERROR, {Field.CODE: ErrorCode.MALFORMED, Field.TEXT: "no, you"})
-        peer.send(Command.ERROR, {Field.CODE: "never heard of"})
-        peer.send(Command.PING, {})
+    with wmp.Manager() as manager, SocketWorker(manager.endpoints[0]) as peer:
+        peer.send(peer.compose_error(ErrorCode.MALFORMED, text="no, you"))
+        peer.send(peer.compose_error("unknown to everybody"))
+        peer.ping()
 
         assert peer.receive().command is Command.PONG
 
 
 @pytest.mark.rule("WMP-10.4")
 def test_wrong_direction_command_and_version_have_their_codes() -> None:
-    with wmp.Manager() as manager, Peer(manager.endpoints[0]) as peer:
+    with wmp.Manager() as manager, SocketWorker(manager.endpoints[0]) as peer:
         to = (1, manager.identity)
-        peer.send(Command.NO, {Field.NUMBER: 1, Field.SESSION: 1, Field.LOCK: 1}, to=to)
+        peer.send(peer.compose(Command.NO, to=to, number=1, session=1, lock=1))
         assert peer.receive().fields[Field.CODE] == ErrorCode.DIRECTION
 
         peer.raw(b"\x85\x01\x18\x63\x80\x82\x41x\x01\xa0")
@@ -78,16 +78,16 @@ def test_a_device_survives_garbage_from_both_sides() -> None:
     port = above.bind_to_random_port("tcp://127.0.0.1")
     try:
         with wmp.Device(bind="tcp://127.0.0.1:*", connect=f"tcp://127.0.0.1:{port}") as device:
-            with Peer(device.endpoints[0]) as peer:
+            with SocketWorker(device.endpoints[0]) as peer:
                 for frames in garbage():
                     peer.raw(*frames)
                     assert peer.receive().command is Command.ERROR
                 # Discovery shows the id that the device gives to the connection.
-                peer.send(Command.PING, {})
+                peer.ping()
                 link = above.recv_multipart()[0]
                 for frames in garbage():
                     above.send_multipart([link, *frames])
-                peer.send(Command.PING, {Field.LABEL: "after all that"})
+                peer.ping(label="after all that")
                 while True:
                     assert above.poll(10_000)
                     frames = above.recv_multipart()
@@ -110,7 +110,7 @@ def test_a_connection_without_zeromq_does_no_harm() -> None:
                     pass
             except ConnectionError:
                 pass
-        with Peer(manager.endpoints[0]) as peer:
+        with SocketWorker(manager.endpoints[0]) as peer:
             job = manager.submit(b"question")
             peer.work_once(b"answer")
             assert job.result(10) == b"answer"
@@ -120,8 +120,8 @@ def test_a_frame_above_the_limit_ends_only_that_connection() -> None:
     transport = wmp.Transport(max_frame=Limits.COLUMNS)
     with (
         wmp.Manager(transport=transport) as manager,
-        Peer(manager.endpoints[0], b"greedy") as greedy,
-        Peer(manager.endpoints[0]) as peer,
+        SocketWorker(manager.endpoints[0], b"greedy") as greedy,
+        SocketWorker(manager.endpoints[0]) as peer,
     ):
         greedy.raw(bytes(Limits.COLUMNS + 1))
         job = manager.submit(b"question")
@@ -140,7 +140,7 @@ def send_until_closed(stream: socket.socket) -> None:
 @linux
 def test_a_message_without_end_ends_only_that_connection() -> None:
     transport = wmp.Transport(max_frame=Limits.COLUMNS, max_message=Limits.COLUMNS)
-    with wmp.Manager(transport=transport) as manager, Peer(manager.endpoints[0]) as peer:
+    with wmp.Manager(transport=transport) as manager, SocketWorker(manager.endpoints[0]) as peer:
         with Attacker(manager.endpoints[0]).tcp() as stream:
             handshake(stream)
             send_until_closed(stream)
@@ -172,7 +172,7 @@ def test_the_oldest_of_too_many_connections_without_a_message_is_closed() -> Non
             streams[0].settimeout(20)
             while streams[0].recv(4096):
                 pass
-            with Peer(manager.endpoints[0]) as peer:
+            with SocketWorker(manager.endpoints[0]) as peer:
                 job = manager.submit(b"question")
                 peer.work_once(b"answer")
                 assert job.result(10) == b"answer"
@@ -181,12 +181,12 @@ def test_the_oldest_of_too_many_connections_without_a_message_is_closed() -> Non
 
 @pytest.mark.rule("WMP-1.5", "WMP-1.8")
 def test_a_peer_is_its_identity_and_not_its_connection() -> None:
-    with wmp.Manager() as manager, Peer(manager.endpoints[0]) as first:
+    with wmp.Manager() as manager, SocketWorker(manager.endpoints[0]) as first:
         first.ready()
-        first.send(Command.PING, {})
+        first.ping()
         first.receive(Command.PONG)
-        with Peer(manager.endpoints[0]) as second:
-            second.send(Command.PING, {})
+        with SocketWorker(manager.endpoints[0]) as second:
+            second.ping()
             pong = second.receive(Command.PONG)
 
         (row,) = manager.statistics().workers

@@ -36,7 +36,7 @@ from wmp.core.protocol.settings import ManagerSettings
 from wmp.events import Ticked
 from wmp.message import Command, Field, Message
 from wmp.testing.memory_bounds import sizes
-from wmp.testing.scripted import ScriptedWorker
+from wmp.testing.scripted_worker import ScriptedWorker
 
 pytestmark = [
     pytest.mark.interop,

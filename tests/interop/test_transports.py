@@ -17,7 +17,7 @@ import zmq.auth
 
 import wmp
 from tests.interop.faults import Part
-from tests.interop.peers import Peer
+from tests.interop.peers import SocketWorker
 from tests.waiting import wait_until
 from wmp.message import Command
 from wmp.runtime.sockets import dealer
@@ -84,8 +84,8 @@ def test_a_manager_binds_to_several_endpoints(tmp_path: Path) -> None:
     with wmp.Manager("tcp://127.0.0.1:*", f"ipc://{tmp_path}/wmp") as manager:
         assert len(manager.endpoints) == 2
         for endpoint in manager.endpoints:
-            with Peer(endpoint) as peer:
-                peer.send(Command.PING, {})
+            with SocketWorker(endpoint) as peer:
+                peer.ping()
                 assert peer.receive().command is Command.PONG
 
 
@@ -293,7 +293,7 @@ def test_curve_keeps_out_peers_without_keys() -> None:
     mine = secured(server=server)
     with (
         wmp.Manager("tcp://127.0.0.1:*", security=server) as manager,
-        Peer(manager.endpoints[0]) as plain,
+        SocketWorker(manager.endpoints[0]) as plain,
         wmp.Worker(*manager.endpoints, handlers=bytes.upper, security=mine),
     ):
         # After a refused handshake libzmq accepts no further bytes from the peer.

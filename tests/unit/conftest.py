@@ -12,7 +12,7 @@ from wmp.balance import least_recently_used
 from wmp.core.manager.machine import ManagerMachine
 from wmp.core.protocol.settings import ManagerSettings
 from wmp.runtime.executors import Pool, ProcessLimits, open_pool
-from wmp.testing.scripted import ScriptedWorker
+from wmp.testing.scripted_worker import ScriptedWorker
 
 
 @pytest.fixture

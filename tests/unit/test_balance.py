@@ -19,7 +19,7 @@ from wmp.core.protocol.settings import ManagerSettings
 from wmp.errors import ConfigError
 from wmp.events import Submitted
 from wmp.message import Command, Field, Kind
-from wmp.testing.scripted import ScriptedWorker, sent
+from wmp.testing.scripted_worker import ScriptedWorker, sent
 
 
 @frozen
@@ -169,7 +169,7 @@ def test_a_policy_reads_the_headers_of_the_newest_ready():
     manager, worker = offers_to(keep, rack="r7", spot=True)
     manager.handle(Submitted([1], [b"x"], Kind()), 0.0)
     assert shown[-1].headers == {"rack": "r7", "spot": True}
-    worker.ready(4, number=3)
+    worker.ready(4, ready=3)
     manager.handle(Submitted([2], [b"x"], Kind()), 0.0)
     assert shown[-1].headers == {}
     assert shown[0].headers == {"rack": "r7", "spot": True}, "an offer is a value"

@@ -11,7 +11,7 @@ from wmp.core.protocol.settings import DeviceSettings
 from wmp.errors import DecodeError
 from wmp.events import Closed, Drained, Garbled, Received, Ticked, Undelivered
 from wmp.message import Command, ErrorCode, Field, Message
-from wmp.testing.scripted import sent
+from wmp.testing.scripted_worker import sent
 
 BELOW = b"routing-id"
 ME = (b"d", 5)

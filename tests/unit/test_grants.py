@@ -16,7 +16,7 @@ from wmp.core.manager.machine import ManagerMachine
 from wmp.core.protocol.settings import ManagerSettings
 from wmp.events import Cancelled, Submitted, Ticked
 from wmp.message import Columns, Command, Kind, Outcome
-from wmp.testing.scripted import ScriptedWorker, sent
+from wmp.testing.scripted_worker import ScriptedWorker, sent
 from wmp.testing.state.manager_state import all_jobs
 from wmp.testing.state.snapshots import snapshot
 

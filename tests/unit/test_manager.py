@@ -11,7 +11,7 @@ from wmp.core.protocol.settings import ManagerSettings
 from wmp.errors import LocalProtocolError
 from wmp.events import Cancelled, Submitted, Ticked
 from wmp.message import Columns, Command, Field, Kind, Outcome
-from wmp.testing.scripted import ScriptedWorker, sent
+from wmp.testing.scripted_worker import ScriptedWorker, sent
 from wmp.testing.state.manager_state import all_jobs
 
 GPU = Kind("default", (("gpu", 1),))
@@ -47,13 +47,13 @@ def lease(manager, worker, *payloads, **options):
 @pytest.mark.rule("WMP-3.3")
 def test_a_repeated_or_older_ready_is_ignored_and_a_newer_one_replaces(manager, worker):
     worker.ready(3)
-    worker.ready(99, number=1)
+    worker.ready(99, ready=1)
     assert manager.statistics().workers[0].credit == 3
 
-    worker.ready(5, number=2)
+    worker.ready(5, ready=2)
     assert manager.statistics().workers[0].credit == 5
 
-    worker.ready(99, number=1)
+    worker.ready(99, ready=1)
     assert manager.statistics().workers[0].credit == 5
     assert manager.statistics().dropped == {"repeated READY": 2}
 

@@ -13,7 +13,7 @@ from wmp.core.manager.timers import ExpiryTimer, HoldTimer, WakeTimer
 from wmp.core.protocol.timers import ResendTimer
 from wmp.events import Cancelled, Submitted
 from wmp.message import Kind, Outcome
-from wmp.testing.scripted import ScriptedWorker
+from wmp.testing.scripted_worker import ScriptedWorker
 
 BIG = Kind(needs=(("slots", 9),))
 

@@ -10,7 +10,7 @@ from wmp.core.manager.machine import ManagerMachine
 from wmp.core.protocol.settings import ManagerSettings
 from wmp.events import Submitted
 from wmp.message import Command, ErrorCode, Field, Kind, Outcome
-from wmp.testing.scripted import ScriptedWorker, sent
+from wmp.testing.scripted_worker import ScriptedWorker, sent
 
 
 @pytest.fixture

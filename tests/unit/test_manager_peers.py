@@ -12,7 +12,7 @@ from wmp.core.protocol.settings import ManagerSettings
 from wmp.errors import DecodeError, LocalProtocolError, Superseded
 from wmp.events import Closed, Drained, Garbled, Received, Submitted, Ticked, Undelivered
 from wmp.message import Columns, Command, ErrorCode, Field, Kind, Message, Outcome
-from wmp.testing.scripted import ScriptedWorker, sent
+from wmp.testing.scripted_worker import ScriptedWorker, sent
 
 
 @pytest.fixture

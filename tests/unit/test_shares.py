@@ -9,7 +9,7 @@ from wmp.core.manager.machine import ManagerMachine
 from wmp.core.protocol.settings import ManagerSettings
 from wmp.events import Submitted
 from wmp.message import Command, Field, Kind
-from wmp.testing.scripted import ScriptedWorker, sent
+from wmp.testing.scripted_worker import ScriptedWorker, sent
 
 PLAIN, LARGE, GPU = Kind(), Kind("default", (("slots", 3),)), Kind("default", (("gpu", 1),))
 

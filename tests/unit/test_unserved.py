@@ -9,7 +9,7 @@ import wmp.aio
 from wmp.core.manager.unserved import WaitingRow
 from wmp.events import Submitted
 from wmp.message import Kind
-from wmp.testing.scripted import ScriptedWorker
+from wmp.testing.scripted_worker import ScriptedWorker
 
 
 def submit(manager, *kinds):

@@ -12,8 +12,8 @@ from wmp.core.worker.sessions import MOST_MANAGERS
 from wmp.errors import DecodeError
 from wmp.events import Connected, Garbled, Received
 from wmp.message import Columns, Command, Field, Message
-from wmp.testing.scripted import sent
 from wmp.testing.scripted_manager import ScriptedManager
+from wmp.testing.scripted_worker import sent
 
 WRONG_WAY = (
     Command.READY,

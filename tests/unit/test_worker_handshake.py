@@ -13,8 +13,8 @@ from wmp.core.worker.machine import WorkerMachine
 from wmp.errors import LocalProtocolError
 from wmp.events import Connected, Ticked
 from wmp.message import Command, Field
-from wmp.testing.scripted import sent
 from wmp.testing.scripted_manager import ScriptedManager
+from wmp.testing.scripted_worker import sent
 
 # -- §1
 

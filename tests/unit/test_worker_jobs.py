@@ -10,8 +10,8 @@ from wmp.core.protocol.settings import WorkerSettings
 from wmp.core.worker.machine import WorkerMachine
 from wmp.events import Recalled, Reported, Ticked
 from wmp.message import Command, Field, Kind, Outcome
-from wmp.testing.scripted import sent
 from wmp.testing.scripted_manager import ScriptedManager
+from wmp.testing.scripted_worker import sent
 
 
 @pytest.fixture

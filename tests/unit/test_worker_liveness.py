@@ -14,8 +14,8 @@ from wmp.core.worker.sessions import MOST_MANAGERS
 from wmp.errors import Superseded
 from wmp.events import Connected, Drained, Ticked, Undelivered
 from wmp.message import Command, Field, Outcome
-from wmp.testing.scripted import sent
 from wmp.testing.scripted_manager import ScriptedManager
+from wmp.testing.scripted_worker import sent
 
 make = functools.partial(workers.make, resources={"slots": 2})
 

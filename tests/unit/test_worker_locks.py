@@ -7,8 +7,8 @@ import pytest
 from tests.unit.workers import fields, finish, give, make, met, one, reasons, runs, until
 from wmp.events import Connected, Received, Ticked
 from wmp.message import Command, Field, Outcome
-from wmp.testing.scripted import sent
 from wmp.testing.scripted_manager import ScriptedManager
+from wmp.testing.scripted_worker import sent
 
 # -- §4
 

@@ -9,7 +9,7 @@ from wmp.actions import Recall
 from wmp.core.worker.timers import PatienceTimer
 from wmp.events import Recalled
 from wmp.message import Command, Field, Outcome
-from wmp.testing.scripted import sent
+from wmp.testing.scripted_worker import sent
 
 pytestmark = pytest.mark.rule("WMP-6.18")
 

@@ -11,8 +11,8 @@ from tests.unit.workers import finish, give, met, reasons, runs
 from wmp.actions import Drop, Interrupt
 from wmp.events import Connected, Ticked
 from wmp.message import Command, Field
-from wmp.testing.scripted import sent
 from wmp.testing.scripted_manager import ScriptedManager
+from wmp.testing.scripted_worker import sent
 
 make = functools.partial(workers.make, resources={"slots": 2})
 

@@ -10,8 +10,8 @@ from wmp.core.protocol.settings import WorkerSettings
 from wmp.core.worker.machine import WorkerMachine
 from wmp.events import Finished, Ticked
 from wmp.message import Command, Field, Frame, Message, Outcome
-from wmp.testing.scripted import sent
 from wmp.testing.scripted_manager import ScriptedManager
+from wmp.testing.scripted_worker import sent
 
 
 def make(links: int = 1, **options: Any) -> WorkerMachine:

@@ -12,7 +12,8 @@ from wmp.conformance.case import Broken
 from wmp.conformance.played_peer import PlayedPeer
 from wmp.conformance.talk import ReceivedMessage
 from wmp.conformance.wire import Connection
-from wmp.message import Columns, Command, Message, Peer
+from wmp.message import Command, Field, Message, Peer
+from wmp.testing.manager_messages import ManagerMessages
 
 __all__ = ["Given", "OfferedLock", "PlayedManager", "WorkerBook"]
 
@@ -64,21 +65,15 @@ class WorkerBook:
 
 
 @define(eq=False)
-class PlayedManager(PlayedPeer):
+class PlayedManager(PlayedPeer, ManagerMessages):
     """A manager that keeps the rules unless the script breaks them."""
 
     endpoint: int = 0
-    expire: float = 6.0
-    """In units; the PONG of this manager carries it."""
+    role: str = "echo"
     answers: bool = True
     """Whether the manager answers PING by itself."""
     refuses: bool = False
     """Whether the manager answers every GIVE with NO."""
-    credit: int = 0
-    """The credit that is left of the READY ``ready``."""
-    ready: int = 0
-    """The number of the newest READY received; 0 for none."""
-    last_lock: int = 0
     locks: dict[int, OfferedLock] = field(factory=dict)
     """Open locks that the worker keeps for this manager."""
     windows: bool = False
@@ -91,9 +86,6 @@ class PlayedManager(PlayedPeer):
     """How many DONE entries may still arrive for a job that is not given, after CANCEL."""
     lost: dict[tuple[Peer, int], str] = field(factory=dict)
     """Jobs that must not be answered any more, each with the rule that forbids an answer."""
-    last_id: int = 0
-    owner: Peer | None = None
-    """The owner named in TAKE; None for this manager itself."""
 
     def __attrs_post_init__(self) -> None:
         PlayedPeer.__attrs_post_init__(self)
@@ -103,47 +95,28 @@ class PlayedManager(PlayedPeer):
 
     def pong(self, **fields: Any) -> None:
         """Send PONG with the remembered state; a field given as None is left out."""
-        fields.setdefault("expire", self.talk.ms(self.expire))
-        if self.ready:
-            fields.setdefault("ready", self.ready)
-            fields.setdefault("credit", self.credit if fields["ready"] is not None else None)
-        if self.last_lock:
-            fields.setdefault("lock", self.last_lock)
-        self.send(Command.PONG, **fields)
+        self.transmit(self.compose_pong(**fields))
 
-    def wake(self, count: int = 1, *, role: str = "echo", **fields: Any) -> None:
+    def wake(self, count: int = 1, **fields: Any) -> None:
         """Send WAKE."""
-        fields.setdefault("needs", {"slots": 1})
         self.credit = max(0, self.credit - count)
-        self.send(Command.WAKE, count=count, role=role, **fields)
+        self.transmit(self.compose_wake(count, **fields))
 
     def take(
         self,
         lock: int,
         *payloads: bytes,
-        role: str = "echo",
-        ids: Sequence[int] | None = None,
-        attempt: int = 1,
         left: float | None = None,
         more: bool = False,
-        needs: Mapping[str, int] | None = None,
         **fields: Any,
     ) -> list[int]:
         """Send TAKE of jobs with these payloads; returns their ids. ``left`` is in units."""
         payloads = payloads or (b"question",)
-        if ids is None:
-            ids = range(self.last_id + 1, self.last_id + 1 + len(payloads))
-        self.last_id = max(self.last_id, *ids)
-        owner = self.owner or (self.identity, self.epoch)
-        needs = {"slots": 1} if needs is None else needs
-        columns = Columns(
-            list(ids),
-            [attempt] * len(ids),
-            left=None if left is None else [self.talk.ms(left)] * len(ids),
-            payloads=list(payloads),
-        )
-        if more:
-            fields["more"] = True
+        columns_left = None if left is None else [self.talk.ms(left)] * len(payloads)
+        message = self.compose_take(lock, payloads, left=columns_left, more=more or None, **fields)
+        assert message.columns is not None
+        ids, attempt = list(message.columns.ids), message.columns.attempts[0]
+        owner, needs = self.owner_of_jobs, message.fields[Field.NEEDS]
         known = self.locks.get(lock)
         for id, payload in zip(ids, payloads, strict=True):
             windowed = known is None or known.locked <= 0
@@ -160,8 +133,8 @@ class PlayedManager(PlayedPeer):
             self.given[owner, id] = Given(id, attempt, payload, windowed, needs)
         if known is not None and not (more and known.want > 0):
             self._close(lock)
-        self.send(Command.TAKE, columns, lock=lock, role=role, needs=needs, manager=owner, **fields)
-        return list(ids)
+        self.transmit(message)
+        return ids
 
     def _lender(self, lock: OfferedLock) -> OfferedLock | None:
         """Find another lock whose resources a job for the window may use to start (WMP-4.2)."""
@@ -170,27 +143,22 @@ class PlayedManager(PlayedPeer):
 
     def expects(self, id: int, payload: bytes) -> None:
         """Expect an answer to this job: the script is about to send its TAKE as raw bytes."""
-        owner = self.identity, self.epoch
-        self.given[owner, id] = Given(id, 1, payload, True, {"slots": 1})
+        self.given[self.peer, id] = Given(id, 1, payload, True, {"slots": 1})
         for number in list(self.locks):
             self._close(number)
 
     def no(self, lock: int, **fields: Any) -> None:
         """Send NO."""
         self._close(lock)
-        self.send(Command.NO, lock=lock, **fields)
+        self.transmit(self.compose_no(lock, **fields))
 
     def cancel(self, *ids: int, attempt: int = 1, **fields: Any) -> None:
         """Send CANCEL."""
-        owner = self.owner or (self.identity, self.epoch)
+        owner = self.owner_of_jobs
         for id in ids:
             # One answer for a job not held, and a second if a DONE crosses CANCEL (WMP-6.10).
             self.expected[owner, id, attempt] += 1
-        self.send(Command.CANCEL, Columns(list(ids), [attempt] * len(ids)), manager=owner, **fields)
-
-    def error(self, code: str, **fields: Any) -> None:
-        """Send ERROR."""
-        self.send(Command.ERROR, code=code, **fields)
+        self.transmit(self.compose_cancel(ids, attempt, **fields))
 
     def new_session(self) -> None:
         """Begin another session; jobs and locks of the old session are lost (WMP-7.6)."""
@@ -204,9 +172,8 @@ class PlayedManager(PlayedPeer):
     def lose(self, rule: str, *ids: int) -> None:
         """Forbid answers to these jobs, because of ``rule``."""
         for id in ids:
-            owner = self.owner or (self.identity, self.epoch)
-            self.given.pop((owner, id), None)
-            self.lost[owner, id] = rule
+            self.given.pop((self.owner_of_jobs, id), None)
+            self.lost[self.owner_of_jobs, id] = rule
 
     def restart(self) -> None:
         self.settle()  # messages on their way are for the older epoch

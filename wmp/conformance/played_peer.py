@@ -59,6 +59,10 @@ class PlayedPeer(ScriptedPeer):
         """The ack of messages."""
         return self.received if self.ack_override is None else self.ack_override
 
+    def milliseconds(self, seconds: float) -> int:
+        """The value of a field for a time, which scripts give in units."""
+        return self.talk.ms(seconds)
+
     def move(self, connection: Connection | None = None, *, hops: Path | None = None) -> None:
         """Use another connection, or a path through other devices, from now on."""
         if connection is not None:
@@ -116,13 +120,22 @@ class PlayedPeer(ScriptedPeer):
         Number, ack and session are added where the rules require them; a None leaves one out.
         """
         message = self.compose(command, columns, to=to, source=source, **fields)
-        frames = codec.encode(message)
-        following = message.fields.get(Field.NUMBER) == self.number + 1
-        if command in NUMBERED and following and message.fields.get(Field.SESSION) == self.session:
-            self.number += 1
-            self.sent[self.number] = (command, frames)
-        self.raw(*frames)
+        self.transmit(message)
         return message
+
+    def transmit(self, message: Message) -> None:
+        """Send a message; keep it for a repeat if it is the next of the numbered stream."""
+        frames = codec.encode(message)
+        fields = message.fields
+        following = fields.get(Field.NUMBER) == self.number + 1
+        if message.command in NUMBERED and following and fields.get(Field.SESSION) == self.session:
+            self.number += 1
+            self.sent[self.number] = (message.command, frames)
+        self.raw(*frames)
+
+    def error(self, code: str, **fields: Any) -> None:
+        """Send ERROR."""
+        self.transmit(self.compose_error(code, **fields))
 
     def raw(self, *frames: Frame) -> None:
         """Send frames unchanged."""

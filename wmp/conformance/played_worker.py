@@ -11,7 +11,8 @@ from attrs import define, field
 from wmp.conformance.case import Broken
 from wmp.conformance.played_peer import PlayedPeer
 from wmp.conformance.talk import ReceivedMessage
-from wmp.message import Columns, Command, Outcome, Path
+from wmp.message import Columns, Command, Field, Outcome, Path
+from wmp.testing.worker_messages import WorkerMessages
 
 __all__ = ["Held", "ManagerBook", "PlayedWorker"]
 
@@ -67,14 +68,12 @@ class ManagerBook:
 
 
 @define(eq=False)
-class PlayedWorker(PlayedPeer):
+class PlayedWorker(PlayedPeer, WorkerMessages):
     """A worker that keeps the rules unless the script breaks them."""
 
     roles: Sequence[str] = ("echo",)
     resources: Mapping[str, int] = field(factory=lambda: {"slots": 4})
     held: dict[int, Held] = field(factory=dict)
-    ready_number: int = 0
-    lock: int = 0
     _readies: list[_Ready] = field(factory=list)
     _locks: dict[int, _PlayedLock] = field(factory=dict)
     _forgotten: int = 0
@@ -86,31 +85,29 @@ class PlayedWorker(PlayedPeer):
 
     def ready(self, credit: int = 1, **fields: Any) -> None:
         """Send READY to every manager, with the next number unless ``ready`` is given."""
-        number = fields.setdefault("ready", self.ready_number + 1)
-        fields.setdefault("roles", list(self.roles))
-        fields.setdefault("resources", dict(self.resources))
-        to: Path = fields.pop("to", ())
-        if number > self.ready_number:
-            self.ready_number = number
-            if self.talk.wire.grace == 0:
-                self.settle()
-                self._readies.clear()  # later WAKEs answer this READY
-            roles, resources = fields["roles"], fields["resources"]
-            self._readies.append(_Ready(number, credit, roles, resources))
-        self.send(Command.READY, to=to, credit=credit, **fields)
+        newest = fields.get("ready", self.ready_number + 1) > self.ready_number
+        if newest and self.talk.wire.grace == 0:
+            self.settle()
+            self._readies.clear()  # later WAKEs answer this READY
+        message = self.compose_ready(credit, **fields)
+        if newest:
+            roles, resources = (
+                fields.get("roles", self.roles),
+                fields.get("resources", self.resources),
+            )
+            self._readies.append(_Ready(self.ready_number, credit, roles, resources))
+        self.transmit(message)
 
     def ping(self, *, held: Sequence[Held] | None = None, **fields: Any) -> None:
         """Send PING, to the manager if it is known. ``held`` lists jobs; empty reports idle."""
         to: Path = fields.pop("to", self.to if self.testee is not None else ())
-        columns = None
         if held is not None:
             for job in [job for job in self.held.values() if job not in held]:
                 self._lose(job)
-            if held:
-                columns = Columns([job.id for job in held], [job.attempt for job in held])
-            else:
+            if not held:
                 fields["idle"] = True
-        self.send(Command.PING, columns, to=to, **fields)
+        listed = [(job.id, job.attempt) for job in held or ()]
+        self.transmit(self.compose_ping(listed, to=to, **fields))
 
     def ask(self, **fields: Any) -> ReceivedMessage:
         """Send PING, and wait for the PONG that answers it.
@@ -140,19 +137,17 @@ class PlayedWorker(PlayedPeer):
 
     def give(self, want: int = 1, *, hold: float = 0.0, **fields: Any) -> int:
         """Send GIVE under the next lock unless ``lock`` is given; returns the lock."""
-        lock: int = fields.pop("lock", self.lock + 1)
-        if want:
-            fields.setdefault("roles", list(self.roles))
-            fields.setdefault("needs", {"slots": 1})
-        if hold:
-            fields["hold"] = self.talk.ms(hold)
-        if lock > self.lock and want:
-            self.promise(lock, want, fields["roles"], fields["needs"], hold)
+        before = self.lock
+        message = self.compose_give(want, hold=hold or None, **fields)
+        lock: int = message.fields[Field.LOCK]
+        if lock > before and want:
+            roles, needs = message.fields.get(Field.ROLES), message.fields.get(Field.NEEDS)
+            self.promise(lock, want, roles, needs, hold)
         elif lock in self._locks:
             self._locks[lock].repeated = True
             if not want:
                 self._locks[lock].due = self.talk.now + self.talk.wire.grace
-        self.send(Command.GIVE, lock=lock, want=want, **fields)
+        self.transmit(message)
         return lock
 
     def promise(
@@ -179,19 +174,14 @@ class PlayedWorker(PlayedPeer):
         """Send DONE for these jobs; a result is the job's payload unless ``payloads`` is given."""
         outcomes = [outcome] * len(jobs) if isinstance(outcome, int) else list(outcome)
         attempts: list[int] = fields.pop("attempts", [job.attempt for job in jobs])
-        fields.setdefault("manager", self.testee)
-        columns = Columns(
-            [job.id for job in jobs],
-            attempts,
-            outcomes=[int(one) for one in outcomes],
-            payloads=list(payloads or [job.payload for job in jobs]),
-        )
         for job, attempt, one in zip(jobs, attempts, outcomes, strict=True):
             if attempt == job.attempt:
                 if one <= Outcome.ERROR and not job.free and "number" not in fields:
                     self.talk.book.finished.add(job.id)
                 self._lose(job)
-        self.send(Command.DONE, columns, **fields)
+        listed = [(job.id, attempt) for job, attempt in zip(jobs, attempts, strict=True)]
+        payloads = payloads or [job.payload for job in jobs]
+        self.transmit(self.compose_done(listed, payloads, outcomes, **fields))
 
     def status(self, job: Held, fraction: float | None, text: str | None = None) -> None:
         """Send STATUS of one job."""
@@ -201,15 +191,11 @@ class PlayedWorker(PlayedPeer):
     def bye(self) -> None:
         """Send BYE: all held jobs return to the manager."""
         self.settle()  # messages on their way were sent before the BYE
-        self.send(Command.BYE)
+        self.transmit(self.compose_bye())
         self._lose_all()
         self._locks.clear()
         self._readies.clear()
         self.lively = False
-
-    def error(self, code: str, **fields: Any) -> None:
-        """Send ERROR."""
-        self.send(Command.ERROR, code=code, **fields)
 
     def restart(self) -> None:
         self.settle()  # messages on their way are for the older epoch

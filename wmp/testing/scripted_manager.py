@@ -5,21 +5,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from attrs import define, field
+from attrs import define
 
 from wmp.actions import WorkerAction
 from wmp.core.worker.machine import WorkerMachine
 from wmp.events import Connected, Received
-from wmp.message import Columns, Command, Field, Frame, Message, Path, Peer
-from wmp.testing.scripted import sent
-from wmp.testing.scripted_peer import ScriptedPeer
+from wmp.message import Command, Field, Frame, Message, Path
+from wmp.testing.manager_messages import ManagerMessages
+from wmp.testing.scripted_peer import sent
 
 __all__ = ["ScriptedManager"]
 
 
 @define
-class ScriptedManager(ScriptedPeer):
-    """One manager that talks to ``worker``.
+class ScriptedManager(ManagerMessages):
+    """One manager of the machine ``worker``.
 
     Every method sends one message and returns the worker's actions. Further fields may be given to
     any of them, by their names in the specification; ``now`` is when the message arrives.
@@ -30,16 +30,7 @@ class ScriptedManager(ScriptedPeer):
     epoch: int = 1
     link: int = 0
     session: int = 1
-    expire: float = 6.0
     now: float = 0.0
-    last_id: int = 0
-    ready: int = 0
-    """The newest READY received, which the next PONG names."""
-    credit: int = 0
-    last_lock: int = 0
-    """The newest lock received, which the next PONG names."""
-    owner: Peer | None = field(default=None)
-    """The owner named in TAKE; None for this manager itself."""
 
     @property
     def to(self) -> Path:
@@ -77,69 +68,32 @@ class ScriptedManager(ScriptedPeer):
     def pong(self, *, expire: float | None = None, **fields: Any) -> list[WorkerAction]:
         """Send PONG with the remembered state; ``ready=None`` omits READY; ``expire`` is in
         seconds."""
-        if fields.setdefault("ready", self.ready or None) is not None:
-            fields.setdefault("credit", self.credit)
-        fields["lock"] = fields.get("lock", self.last_lock) or None
-        fields["expire"] = int((self.expire if expire is None else expire) * 1000)
-        return self.send(self.compose(Command.PONG, **fields))
+        if expire is not None:
+            fields["expire"] = self.milliseconds(expire)
+        return self.send(self.compose_pong(**fields))
 
-    def wake(self, count: int = 1, *, role: str = "default", **fields: Any) -> list[WorkerAction]:
+    def wake(self, count: int = 1, **fields: Any) -> list[WorkerAction]:
         """Send WAKE."""
-        fields["needs"] = dict(fields.get("needs", {"slots": 1}))
-        return self.send(self.compose(Command.WAKE, count=count, role=role, **fields))
+        return self.send(self.compose_wake(count, **fields))
 
-    def take(
-        self,
-        lock: int,
-        *payloads: Frame,
-        ids: Sequence[int] | None = None,
-        attempt: int = 1,
-        left: Sequence[int | None] | None = None,
-        expires: Sequence[int | None] | None = None,
-        limits: Sequence[int | None] | None = None,
-        failed: Sequence[int | None] | None = None,
-        role: str = "default",
-        **fields: Any,
-    ) -> list[WorkerAction]:
+    def take(self, lock: int, *payloads: Frame, **fields: Any) -> list[WorkerAction]:
         """Send TAKE, with the next ids unless ``ids`` are given."""
-        payloads = payloads or (b"job",)
-        if ids is None:
-            ids = range(self.last_id + 1, self.last_id + 1 + len(payloads))
-        self.last_id = max(self.last_id, *ids)
-        columns = Columns(
-            list(ids),
-            [attempt] * len(ids),
-            left=left,
-            payloads=list(payloads),
-            expires=expires,
-            limits=limits,
-            failed=failed,
-        )
-        fields["needs"] = dict(fields.get("needs", {"slots": 1}))
-        owner = self.owner or self.peer
-        return self._send_numbered(
-            Command.TAKE, columns, lock=lock, role=role, manager=owner, **fields
-        )
+        fields = self._next_number(fields)
+        return self.send(self.compose_take(lock, payloads or (b"job",), **fields))
 
     def no(self, lock: int, **fields: Any) -> list[WorkerAction]:
         """Send NO."""
-        return self._send_numbered(Command.NO, lock=lock, **fields)
+        return self.send(self.compose_no(lock, **self._next_number(fields)))
 
     def cancel(self, *ids: int, attempt: int = 1, **fields: Any) -> list[WorkerAction]:
         """Send CANCEL."""
-        fields["unstarted"] = fields.get("unstarted") or None
-        columns = Columns(list(ids), [attempt] * len(ids))
-        return self._send_numbered(
-            Command.CANCEL, columns, manager=self.owner or self.peer, **fields
-        )
+        return self.send(self.compose_cancel(ids, attempt, **self._next_number(fields)))
 
     def error(self, code: str, *, to: Path | None = None, **fields: Any) -> list[WorkerAction]:
         """Send ERROR."""
-        return self.send(self.compose(Command.ERROR, to=to, code=code, **fields))
+        return self.send(self.compose_error(code, to=to, **fields))
 
-    def _send_numbered(
-        self, command: Command, columns: Columns | None = None, **fields: Any
-    ) -> list[WorkerAction]:
-        """Send a message of the numbered stream, the next unless ``number`` is given."""
+    def _next_number(self, fields: dict[str, Any]) -> dict[str, Any]:
+        """Add the next number of the stream, unless ``number`` is given."""
         self.number = fields.setdefault("number", self.number + 1)
-        return self.send(self.compose(command, columns, **fields))
+        return fields

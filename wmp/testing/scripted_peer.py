@@ -1,17 +1,20 @@
 """A peer with scripted messages: the common part of the workers and managers of tests.
 
-The peers of the tests (:mod:`wmp.testing.scripted`, :mod:`wmp.testing.scripted_manager`) drive a
-machine, those of the conformance kit (:mod:`wmp.conformance.played_peer`) a process. All of them
-compose their messages here.
+The peers of the unit tests (:mod:`wmp.testing.scripted_worker` and
+:mod:`wmp.testing.scripted_manager`) drive a machine, those of the conformance kit
+(:mod:`wmp.conformance.played_worker` and :mod:`wmp.conformance.played_manager`) a process. All of
+them compose their messages by :mod:`wmp.testing.worker_messages` and
+:mod:`wmp.testing.manager_messages`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from attrs import define
 
+from wmp.actions import Send
 from wmp.message import (
     NUMBERED_BY_MANAGERS,
     NUMBERED_BY_WORKERS,
@@ -23,10 +26,19 @@ from wmp.message import (
     Peer,
 )
 
-__all__ = ["NUMBERED", "ScriptedPeer"]
+__all__ = ["NUMBERED", "ScriptedPeer", "sent"]
 
 NUMBERED: Final = NUMBERED_BY_MANAGERS | NUMBERED_BY_WORKERS
 """The commands in the numbered streams of either side."""
+
+
+def sent(actions: Sequence[object], *commands: Command) -> list[Message]:
+    """Select the messages among ``actions``, of these commands when any are named."""
+    return [
+        action.message
+        for action in actions
+        if isinstance(action, Send) and (not commands or action.message.command in commands)
+    ]
 
 
 @define(eq=False, kw_only=True)
@@ -65,6 +77,18 @@ class ScriptedPeer:
     def ack(self) -> int:
         """The ack of messages."""
         return self.received
+
+    def milliseconds(self, seconds: float) -> int:
+        """The value of a field for a time."""
+        return int(seconds * 1000)
+
+    def compose_error(self, code: str, *, to: Path | None = None, **fields: Any) -> Message:
+        """Compose ERROR."""
+        return self.compose(Command.ERROR, to=to, code=code, **fields)
+
+    def compose_bye(self, **fields: Any) -> Message:
+        """Compose BYE."""
+        return self.compose(Command.BYE, **fields)
 
     def message(
         self,

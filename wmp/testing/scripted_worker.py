@@ -2,32 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from attrs import define, field
+from attrs import define
 
-from wmp.actions import ManagerAction, Send
+from wmp.actions import ManagerAction
 from wmp.core.manager.machine import ManagerMachine
 from wmp.events import Received
 from wmp.message import Columns, Command, Field, Frame, Link, Message, Outcome, Path, Peer
-from wmp.testing.scripted_peer import ScriptedPeer
+from wmp.testing.scripted_peer import sent
+from wmp.testing.worker_messages import WorkerMessages
 
 __all__ = ["ScriptedWorker", "sent"]
 
 
-def sent(actions: Sequence[object], *commands: Command) -> list[Message]:
-    """Select the messages among ``actions``, of these commands when any are named."""
-    return [
-        action.message
-        for action in actions
-        if isinstance(action, Send) and (not commands or action.message.command in commands)
-    ]
-
-
 @define
-class ScriptedWorker(ScriptedPeer):
-    """One worker that talks to ``manager``.
+class ScriptedWorker(WorkerMessages):
+    """One worker of the machine ``manager``.
 
     Every method sends one message and returns the manager's actions. Further fields may be given to
     any of them, by their names in the specification.
@@ -37,11 +29,7 @@ class ScriptedWorker(ScriptedPeer):
     identity: bytes = b"w1"
     epoch: int = 1
     link: Link = b"link-1"
-    roles: Sequence[str] = ("default",)
-    resources: Mapping[str, int] = field(factory=lambda: {"slots": 8})
     now: float = 0.0
-    ready_number: int = 0
-    lock: int = 0
 
     @property
     def managed_by(self) -> Peer:
@@ -68,29 +56,13 @@ class ScriptedWorker(ScriptedPeer):
                 self.received = message.fields.get(Field.NUMBER, self.received)
 
     def ready(self, credit: int = 1, **fields: Any) -> list[ManagerAction]:
-        """Send READY without ``to``, with the next number unless ``number`` is given."""
-        self.ready_number = fields.pop("number", self.ready_number + 1)
-        ready = {
-            "ready": self.ready_number,
-            "credit": credit,
-            "window": 0,
-            "roles": list(self.roles),
-            "resources": dict(self.resources),
-            "label": self.identity.decode(),
-        }
-        return self.send(self.compose(Command.READY, to=(), **{**ready, **fields}))
+        """Send READY without ``to``, with the next number unless ``ready`` is given."""
+        label = self.identity.decode()
+        return self.send(self.compose_ready(credit, **{"window": 0, "label": label, **fields}))
 
-    def give(
-        self, want: int = 1, *, hold: float | None = None, **fields: Any
-    ) -> list[ManagerAction]:
+    def give(self, want: int = 1, **fields: Any) -> list[ManagerAction]:
         """Send GIVE under the next lock number unless ``lock`` is given; ``hold`` is in seconds."""
-        self.lock = fields.setdefault("lock", self.lock + 1)
-        if want:
-            fields["roles"] = list(fields.get("roles", self.roles))
-            fields["needs"] = dict(fields.get("needs", {"slots": 1}))
-        if hold is not None:
-            fields["hold"] = int(hold * 1000)
-        return self.send(self.compose(Command.GIVE, want=want, **fields))
+        return self.send(self.compose_give(want, **fields))
 
     def done(
         self,
@@ -99,35 +71,32 @@ class ScriptedWorker(ScriptedPeer):
         *,
         outcome: Outcome = Outcome.OK,
         attempt: int = 1,
-        waits: Sequence[int | None] | None = None,
         **fields: Any,
     ) -> list[ManagerAction]:
         """Send DONE for these jobs, with the next number unless ``number`` is given."""
-        columns = Columns(
-            ids=list(ids),
-            attempts=[attempt] * len(ids),
-            outcomes=[outcome] * len(ids),
-            payloads=payloads or [b"result"] * len(ids),
-            waits=waits,
-        )
-        return self.send(self.numbered(Command.DONE, columns, **fields))
+        jobs = [(id, attempt) for id in ids]
+        payloads = payloads or [b"result"] * len(ids)
+        stream = self._next_number(fields)
+        return self.send(self.compose_done(jobs, payloads, [outcome] * len(ids), **stream))
 
     def numbered(self, command: Command, columns: Columns, **fields: Any) -> Message:
         """Compose a message of the numbered stream."""
+        stream = self._next_number({"manager": self.managed_by, **fields})
+        return self.compose(command, columns, **stream)
+
+    def _next_number(self, fields: dict[str, Any]) -> dict[str, Any]:
+        """Add the place in the numbered stream; a worker without a session has the session 0."""
         self.number = fields.setdefault("number", self.number + 1)
-        stream = {"session": self.session, "ack": self.ack, "manager": self.managed_by}
-        return self.compose(command, columns, **{**stream, **fields})
+        return {"session": self.session, "ack": self.ack, **fields}
 
     def ping(
         self, *, to: bool = True, held: Sequence[tuple[int, int]] = (), **fields: Any
     ) -> list[ManagerAction]:
         """Send PING, to this manager or without ``to``; ``held`` lists (id, attempt) pairs."""
-        columns = Columns([id for id, _ in held], [attempt for _, attempt in held])
         if not fields.get("session", self.session):
             fields |= {"session": None, "ack": None}
-        path = self.to if to else ()
-        return self.send(self.compose(Command.PING, columns if held else None, to=path, **fields))
+        return self.send(self.compose_ping(held, to=self.to if to else (), **fields))
 
     def bye(self, **fields: Any) -> list[ManagerAction]:
         """Send BYE."""
-        return self.send(self.compose(Command.BYE, **fields))
+        return self.send(self.compose_bye(**fields))
