@@ -7,7 +7,7 @@ from typing import Any
 
 from attrs import define
 
-from wmp.message import Columns, Command, Frame, Message, Peer
+from wmp.message import Command, Frame, Message, Peer
 from wmp.testing.scripted_peer import ScriptedPeer
 
 __all__ = ["ManagerMessages"]
@@ -62,14 +62,17 @@ class ManagerMessages(ScriptedPeer):
         *,
         ids: Sequence[int] | None = None,
         attempt: int = 1,
-        left: Sequence[int | None] | None = None,
         **fields: Any,
     ) -> Message:
-        """Compose TAKE of jobs with these payloads, with the next ids unless ``ids`` are given."""
+        """Compose TAKE of jobs with these payloads, with the next ids unless ``ids`` are given.
+
+        Further columns may be given by their names, such as ``left``.
+        """
         if ids is None:
             ids = range(self.last_id + 1, self.last_id + 1 + len(payloads))
         self.last_id = max(self.last_id, *ids)
-        columns = Columns(list(ids), [attempt] * len(ids), left=left, payloads=list(payloads))
+        jobs = [(id, attempt) for id in ids]
+        columns = self.columns(jobs, fields, payloads=list(payloads))
         fields.setdefault("role", self.role)
         fields.setdefault("needs", {"slots": 1})
         fields.setdefault("manager", self.owner_of_jobs)
@@ -82,5 +85,5 @@ class ManagerMessages(ScriptedPeer):
     def compose_cancel(self, ids: Sequence[int], attempt: int = 1, **fields: Any) -> Message:
         """Compose CANCEL of one attempt of these jobs."""
         fields.setdefault("manager", self.owner_of_jobs)
-        columns = Columns(list(ids), [attempt] * len(ids))
+        columns = self.columns([(id, attempt) for id in ids], fields)
         return self.compose(Command.CANCEL, columns, **fields)

@@ -9,10 +9,10 @@ them compose their messages by :mod:`wmp.testing.worker_messages` and
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from attrs import define
+from attrs import define, fields_dict
 
 from wmp.actions import Send
 from wmp.message import (
@@ -30,6 +30,8 @@ __all__ = ["NUMBERED", "ScriptedPeer", "sent"]
 
 NUMBERED: Final = NUMBERED_BY_MANAGERS | NUMBERED_BY_WORKERS
 """The commands in the numbered streams of either side."""
+
+_COLUMNS: Final = frozenset(fields_dict(Columns))
 
 
 def sent(actions: Sequence[object], *commands: Command) -> list[Message]:
@@ -81,6 +83,17 @@ class ScriptedPeer:
     def milliseconds(self, seconds: float) -> int:
         """The value of a field for a time."""
         return int(seconds * 1000)
+
+    def columns(
+        self, jobs: Iterable[tuple[int, int]], fields: dict[str, Any], **columns: Any
+    ) -> Columns:
+        """Make the columns of jobs, pairs of (id, attempt).
+
+        Fields that bear the name of a column are taken out of ``fields`` and into the columns.
+        """
+        ids, attempts = zip(*jobs, strict=True)
+        columns |= {name: fields.pop(name) for name in _COLUMNS & fields.keys()}
+        return Columns(list(ids), list(attempts), **columns)
 
     def compose_error(self, code: str, *, to: Path | None = None, **fields: Any) -> Message:
         """Compose ERROR."""

@@ -7,7 +7,7 @@ from typing import Any
 
 from attrs import define, field
 
-from wmp.message import Columns, Command, Frame, Message, Path
+from wmp.message import Command, Frame, Message, Path
 from wmp.testing.scripted_peer import ScriptedPeer
 
 __all__ = ["WorkerMessages"]
@@ -55,12 +55,8 @@ class WorkerMessages(ScriptedPeer):
         **fields: Any,
     ) -> Message:
         """Compose DONE with an outcome and a payload for each job."""
-        columns = Columns(
-            [id for id, _ in jobs],
-            [attempt for _, attempt in jobs],
-            outcomes=[int(outcome) for outcome in outcomes],
-            payloads=list(payloads),
-        )
+        results = {"outcomes": [int(one) for one in outcomes], "payloads": list(payloads)}
+        columns = self.columns(jobs, fields, **results)
         if "manager" not in fields:
             fields["manager"] = self.to[::-1]
         return self.compose(Command.DONE, columns, **fields)
@@ -70,5 +66,5 @@ class WorkerMessages(ScriptedPeer):
     ) -> Message:
         """Compose PING; ``held`` lists jobs."""
         held = list(held)
-        columns = Columns([id for id, _ in held], [attempt for _, attempt in held])
-        return self.compose(Command.PING, columns if held else None, to=to, **fields)
+        columns = self.columns(held, fields) if held else None
+        return self.compose(Command.PING, columns, to=to, **fields)
