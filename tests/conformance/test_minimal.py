@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import shlex
-import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from tests.conformance.at_once import Play, played
+from tests.interop.programs import copy_node_worker
 from wmp.conformance import CaseResult, Nonconforming, Verdict
 from wmp.conformance.case import Case
 from wmp.conformance.check import cases_for
@@ -58,15 +58,7 @@ def live(name: str, folder: Path) -> Live:
     """Return how the kit reaches a peer; the peer for Node.js is skipped without its package."""
     if name != "node":
         return Live(name, COMMANDS[name], unit=UNIT)
-    if not shutil.which("node"):
-        pytest.skip("node is not installed")
-    source = EXAMPLES / "javascript"
-    packages = Path(os.environ.get("WMP_NODE_MODULES", source / "node_modules"))
-    if not (packages / "zeromq").is_dir():
-        pytest.skip("no zeromq: `npm install` in examples/javascript, or WMP_NODE_MODULES=FOLDER")
-    for path in (source / "package.json", *source.glob("*.mjs")):
-        shutil.copy(path, folder)
-    (folder / "node_modules").symlink_to(packages.resolve())
+    copy_node_worker(folder)
     worker = shlex.quote(str(folder / "worker.mjs"))
     return Live("worker", COMMANDS[name].replace("worker.mjs", worker), unit=UNIT)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -11,6 +12,9 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
+from typing import Self
+
+import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -37,7 +41,8 @@ class Program:
             cwd=cwd,
             env={**ENVIRON, **(env or {})},
         )
-        self._heard = threading.Condition()
+        self._changed = threading.Condition()
+        self._returned = 0
         self._lines: dict[str, list[bytes]] = {"stdout": [], "stderr": []}
         self._threads = [
             threading.Thread(target=self._listen, args=(name,), daemon=True) for name in self._lines
@@ -45,7 +50,7 @@ class Program:
         for thread in self._threads:
             thread.start()
 
-    def __enter__(self) -> Program:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(
@@ -67,11 +72,11 @@ class Program:
 
     def _listen(self, name: str) -> None:
         for line in getattr(self.process, name):
-            with self._heard:
+            with self._changed:
                 self._lines[name].append(line)
-                self._heard.notify_all()
-        with self._heard:
-            self._heard.notify_all()
+                self._changed.notify_all()
+        with self._changed:
+            self._changed.notify_all()
 
     @property
     def stdout(self) -> bytes:
@@ -86,7 +91,7 @@ class Program:
     def says(self, text: str, *, on: str = "stderr") -> str:
         """Wait for the first line with ``text``, and return it."""
         until = time.monotonic() + TIMEOUT
-        with self._heard:
+        with self._changed:
             while True:
                 for line in self._lines[on]:
                     if text.encode() in line:
@@ -95,16 +100,28 @@ class Program:
                 ended = not any(thread.is_alive() for thread in self._threads)
                 assert left > 0, f"{text!r} was not printed in time: {self._lines}"
                 assert not ended, f"{text!r} was never printed: {self._lines}"
-                self._heard.wait(min(left, 0.5))
+                self._changed.wait(min(left, 0.5))
+
+    def line(self) -> str:
+        """Return the next line of stdout, without its end."""
+        until = time.monotonic() + TIMEOUT
+        lines = self._lines["stdout"]
+        with self._changed:
+            while len(lines) == self._returned:
+                left = until - time.monotonic()
+                assert left > 0, f"no further line was printed in time: {self._lines}"
+                self._changed.wait(left)
+            self._returned += 1
+            return lines[self._returned - 1].decode().rstrip("\n")
 
     def says_times(self, text: str, times: int) -> None:
         """Wait until stderr contains ``text`` this many times."""
         until = time.monotonic() + TIMEOUT
-        with self._heard:
+        with self._changed:
             while self.stderr.count(text) < times:
                 left = until - time.monotonic()
                 assert left > 0, f"{text!r} was not printed in time: {self._lines}"
-                self._heard.wait(left)
+                self._changed.wait(left)
 
     def feed(self, data: bytes) -> None:
         """Write to the process's stdin."""
@@ -127,6 +144,19 @@ class Program:
         for thread in self._threads:
             thread.join(TIMEOUT)
         return code
+
+
+def copy_node_worker(folder: Path) -> None:
+    """Copy the worker for Node.js and link the package that it needs; skip the test without it."""
+    if not shutil.which("node"):
+        pytest.skip("node is not installed")
+    source = ROOT / "examples" / "javascript"
+    packages = Path(os.environ.get("WMP_NODE_MODULES", source / "node_modules"))
+    if not (packages / "zeromq").is_dir():
+        pytest.skip("no zeromq: `npm install` in examples/javascript, or WMP_NODE_MODULES=FOLDER")
+    for path in (source / "package.json", *source.glob("*.mjs")):
+        shutil.copy(path, folder)
+    (folder / "node_modules").symlink_to(packages.resolve())
 
 
 def wmp(*argv: str, cwd: Path | None = None) -> Program:

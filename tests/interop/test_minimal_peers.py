@@ -2,23 +2,19 @@
 
 import importlib.util
 import json
-import os
-import queue
 import re
-import shutil
 import signal
 import socket
-import subprocess
 import sys
-import threading
 from pathlib import Path
 from types import ModuleType, TracebackType
-from typing import Any, Self
+from typing import Any
 
 import pytest
 import zmq
 
-ROOT = Path(__file__).parent.parent.parent
+from tests.interop.programs import ROOT, Program, copy_node_worker
+
 EXAMPLES, VECTORS = ROOT / "examples" / "independent", ROOT / "specs" / "vectors"
 PATIENCE = 40  # a bound for hangs, in seconds
 JOBS = 2000
@@ -38,98 +34,57 @@ wire = load(EXAMPLES / "messages.py")
 pytestmark = pytest.mark.interop
 
 
-class Program:
-    """A process of this project, the lines of its stdout, and its stderr."""
+class Peer(Program):
+    """A peer of these tests: a process that takes orders and prints what happened."""
 
     def __init__(self, *command: object, cwd: Path = ROOT) -> None:
-        pipe = subprocess.PIPE
-        words = [str(word) for word in command]
-        self.process = subprocess.Popen(
-            words, stdin=pipe, stdout=pipe, stderr=pipe, text=True, cwd=cwd
-        )
-        self.lines: queue.Queue[str] = queue.Queue()
-        self.complaints: list[str] = []
-        self.threads = [
-            threading.Thread(target=self._read_stdout),
-            threading.Thread(target=self._read_stderr),
-        ]
-        for thread in self.threads:
-            thread.start()
+        super().__init__(*map(str, command), cwd=cwd)
 
-    def _read_stdout(self) -> None:
-        assert self.process.stdout
-        for line in self.process.stdout:
-            self.lines.put(line.rstrip("\n"))
+    def order(self, *lines: str) -> None:
+        """Write lines to stdin."""
+        self.feed("".join(f"{line}\n" for line in lines).encode())
 
-    def _read_stderr(self) -> None:
-        assert self.process.stderr
-        for line in self.process.stderr:
-            self.complaints.append(line)
-
-    def tell(self, *lines: str) -> None:
-        assert self.process.stdin
-        self.process.stdin.write("".join(f"{line}\n" for line in lines))
-        self.process.stdin.flush()
-
-    def line(self) -> str:
+    def event(self) -> str:
         """Return the next line that does not begin with "submitted"."""
-        while (line := self.lines.get(timeout=PATIENCE)).startswith("submitted "):
+        while (line := self.line()).startswith("submitted "):
             pass
         return line
 
-    def ends(self, number: int) -> dict[str, str]:
+    def ended(self, number: int) -> dict[str, str]:
         """Return this many lines `ended NAME …` by name; each name comes once."""
         found: dict[str, str] = {}
         while len(found) < number:
-            word, name, end = self.line().split(" ", 2)
+            word, name, end = self.event().split(" ", 2)
             assert (word, name in found) == ("ended", False), (word, name, end)
             found[name] = end
         return found
 
-    def stop(self, number: int = signal.SIGTERM) -> int:
-        self.process.send_signal(number)
-        return self.process.wait(PATIENCE)
-
-    def __enter__(self) -> Self:
-        return self
+    def stop(self, number: signal.Signals = signal.SIGTERM) -> int:
+        self.signal(number)
+        return self.ends()
 
     def __exit__(
-        self, kind: type | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
     ) -> None:
-        self.process.kill()
-        self.process.wait(PATIENCE)
-        for thread in self.threads:
-            thread.join(PATIENCE)
-        for stream in (self.process.stdin, self.process.stdout, self.process.stderr):
-            try:
-                assert stream
-                stream.close()
-            except BrokenPipeError:
-                pass
-        said = "".join(self.complaints)
-        assert kind or "Traceback" not in said, said
+        super().__exit__(kind, error, traceback)
+        assert kind or "Traceback" not in self.stderr, self.stderr
 
 
-def minimal(kind: str, *words: object) -> Program:
-    return Program(sys.executable, EXAMPLES / f"{kind}.py", *words)
+def minimal(kind: str, *words: object) -> Peer:
+    return Peer(sys.executable, EXAMPLES / f"{kind}.py", *words)
 
 
-def wmp(name: str, *words: object, cwd: Path = ROOT) -> Program:
-    return Program(Path(sys.executable).parent / name, *words, cwd=cwd)
+def wmp(name: str, *words: object, cwd: Path = ROOT) -> Peer:
+    return Peer(Path(sys.executable).parent / name, *words, cwd=cwd)
 
 
 @pytest.fixture
 def node(tmp_path: Path) -> Path:
     """A folder with the worker for Node.js and the package that it needs."""
-    if not shutil.which("node"):
-        pytest.skip("node is not installed")
-    source = ROOT / "examples" / "javascript"
-    packages = Path(os.environ.get("WMP_NODE_MODULES", source / "node_modules"))
-    if not (packages / "zeromq").is_dir():
-        pytest.skip("no zeromq: `npm install` in examples/javascript, or WMP_NODE_MODULES=FOLDER")
-    for path in (source / "package.json", *source.glob("*.mjs")):
-        shutil.copy(path, tmp_path)
-    (tmp_path / "node_modules").symlink_to(packages.resolve())
+    copy_node_worker(tmp_path)
     return tmp_path
 
 
@@ -213,10 +168,10 @@ def test_the_minimal_codec_refuses_invalid_messages(vector: dict[str, Any]) -> N
 def do_every_kind(manager: Program) -> None:
     """Do thousands of jobs, a job that fails, a cancelled job, large jobs and an empty job."""
     large = b"large".hex() * 20_000
-    manager.tell(*(f"submit e{n} echo {n:08x}" for n in range(JOBS)))
-    manager.tell("submit f fail 00", "submit empty echo -", "submit s slow 313030")
-    manager.tell(f"submit large echo {large}")
-    ends = manager.ends(JOBS + 4)
+    manager.order(*(f"submit e{n} echo {n:08x}" for n in range(JOBS)))
+    manager.order("submit f fail 00", "submit empty echo -", "submit s slow 313030")
+    manager.order(f"submit large echo {large}")
+    ends = manager.ended(JOBS + 4)
     assert all(ends[f"e{n}"] == f"ok {n:08x}" for n in range(JOBS))
     assert ends["f"].startswith("error ")
     assert (ends["empty"], ends["s"], ends["large"]) == ("ok -", "ok 313030", f"ok {large}")
@@ -225,15 +180,15 @@ def do_every_kind(manager: Program) -> None:
 def test_minimal_manager_and_minimal_worker(endpoint: str) -> None:
     with minimal("manager", endpoint) as manager, minimal("worker", endpoint) as worker:
         do_every_kind(manager)
-        manager.tell("submit c slow 3939393939", "submit t slow 3939393939 timeout=300")
-        manager.tell("submit late nobody 00", "cancel late", "submit u echo 00 colour=red")
-        assert manager.line() == "ended late cancelled -"
-        assert manager.line() == "unknown u colour"
-        assert manager.line() == "ended t timeout -"
-        manager.tell("cancel c", "submit after echo 01")
-        assert manager.ends(2) == {"c": "cancelled -", "after": "ok 01"}
+        manager.order("submit c slow 3939393939", "submit t slow 3939393939 timeout=300")
+        manager.order("submit late nobody 00", "cancel late", "submit u echo 00 colour=red")
+        assert manager.event() == "ended late cancelled -"
+        assert manager.event() == "unknown u colour"
+        assert manager.event() == "ended t timeout -"
+        manager.order("cancel c", "submit after echo 01")
+        assert manager.ended(2) == {"c": "cancelled -", "after": "ok 01"}
         assert (worker.stop(), manager.stop()) == (0, 0)
-        assert manager.complaints == worker.complaints == []
+        assert manager.stderr == worker.stderr == ""
 
 
 def test_minimal_manager_and_our_worker(endpoint: str, handlers: Path) -> None:
@@ -241,19 +196,18 @@ def test_minimal_manager_and_our_worker(endpoint: str, handlers: Path) -> None:
     with minimal("manager", endpoint) as manager, wmp("wmp", *words, cwd=handlers) as worker:
         do_every_kind(manager)
         assert (worker.stop(), manager.stop()) == (0, 0)
-        assert manager.complaints == []
+        assert manager.stderr == ""
 
 
 def test_our_map_and_minimal_worker(endpoint: str) -> None:
     words = ("map", "--bind", endpoint, "--role", "echo")
     with wmp("wmp", *words) as mapping, minimal("worker", endpoint, "--slots", 8) as worker:
-        mapping.tell(*(f"line {n}" for n in range(JOBS)))
-        assert mapping.process.stdin
-        mapping.process.stdin.close()
+        mapping.order(*(f"line {n}" for n in range(JOBS)))
+        mapping.end_input()
         assert [mapping.line() for _ in range(JOBS)] == [f"line {n}" for n in range(JOBS)]
-        assert mapping.process.wait(PATIENCE) == 0
+        assert mapping.ends() == 0
         assert worker.stop() == 0
-        assert worker.complaints == []
+        assert worker.stderr == ""
 
 
 def test_both_through_a_device(endpoint: str, another: str, handlers: Path) -> None:
@@ -268,26 +222,26 @@ def test_both_through_a_device(endpoint: str, another: str, handlers: Path) -> N
         with wmp("wmp", *words, cwd=handlers) as worker:
             do_every_kind(manager)
             assert worker.stop() == 0
-        assert manager.complaints == []
+        assert manager.stderr == ""
 
 
 def test_minimal_manager_and_the_worker_for_node(endpoint: str, node: Path) -> None:
     words = ("node", node / "worker.mjs", endpoint, "--slots", 8, "--identity", "one")
     with minimal("manager", endpoint) as manager:
-        with Program(*words) as worker:
+        with Peer(*words) as worker:
             do_every_kind(manager)
-            manager.tell("submit c slow 3939393939", "submit e echo 00")
-            assert manager.line() == "ended e ok 00"
-            manager.tell("cancel c")
-            assert manager.line() == "ended c cancelled -"
-            manager.tell(*(f"submit e{n} echo {n:08x}" for n in range(JOBS)))
-            first = manager.ends(2)
+            manager.order("submit c slow 3939393939", "submit e echo 00")
+            assert manager.event() == "ended e ok 00"
+            manager.order("cancel c")
+            assert manager.event() == "ended c cancelled -"
+            manager.order(*(f"submit e{n} echo {n:08x}" for n in range(JOBS)))
+            first = manager.ended(2)
             worker.stop(signal.SIGKILL)
-        with Program(*words) as worker:
-            ends = {**first, **manager.ends(JOBS - 2)}
+        with Peer(*words) as worker:
+            ends = {**first, **manager.ended(JOBS - 2)}
             assert ends == {f"e{n}": f"ok {n:08x}" for n in range(JOBS)}
             assert worker.stop() == 0
-            assert worker.complaints == []
+            assert worker.stderr == ""
 
 
 def test_our_map_and_the_worker_for_node_through_a_device(
@@ -296,15 +250,14 @@ def test_our_map_and_the_worker_for_node_through_a_device(
     with (
         wmp("wmp-device", "--bind", another, "--connect", endpoint),
         wmp("wmp", "map", "--bind", endpoint, "--role", "echo") as mapping,
-        Program("node", node / "worker.mjs", another) as worker,
+        Peer("node", node / "worker.mjs", another) as worker,
     ):
-        mapping.tell(*(f"line {n}" for n in range(JOBS)))
-        assert mapping.process.stdin
-        mapping.process.stdin.close()
+        mapping.order(*(f"line {n}" for n in range(JOBS)))
+        mapping.end_input()
         assert [mapping.line() for _ in range(JOBS)] == [f"line {n}" for n in range(JOBS)]
-        assert mapping.process.wait(PATIENCE) == 0
+        assert mapping.ends() == 0
         assert worker.stop() == 0
-        assert worker.complaints == []
+        assert worker.stderr == ""
 
 
 # --- a peer that is killed ---
@@ -322,12 +275,12 @@ def test_a_killed_worker_loses_no_job_of_the_minimal_manager(
 
     with minimal("manager", endpoint) as manager:
         with start() as worker:
-            manager.tell(*(f"submit s{n} slow 313030" for n in range(8)))
-            manager.tell(*(f"submit e{n} echo {n:08x}" for n in range(JOBS)))
-            first = manager.ends(2)
+            manager.order(*(f"submit s{n} slow 313030" for n in range(8)))
+            manager.order(*(f"submit e{n} echo {n:08x}" for n in range(JOBS)))
+            first = manager.ended(2)
             worker.stop(signal.SIGKILL)
         with start():
-            ends = {**first, **manager.ends(JOBS + 6)}
+            ends = {**first, **manager.ended(JOBS + 6)}
     assert len(ends) == JOBS + 8
     assert all(end.startswith("ok ") for end in ends.values())
 
@@ -336,15 +289,14 @@ def test_a_killed_minimal_worker_loses_no_job_of_our_manager(endpoint: str) -> N
     words = ("map", "--bind", endpoint, "--role", "echo")
     with wmp("wmp", *words) as mapping:
         with minimal("worker", endpoint, "--identity", "one") as worker:
-            mapping.tell(*(f"line {n}" for n in range(JOBS)))
+            mapping.order(*(f"line {n}" for n in range(JOBS)))
             first = mapping.line()
             worker.stop(signal.SIGKILL)
         with minimal("worker", endpoint, "--identity", "one"):
-            assert mapping.process.stdin
-            mapping.process.stdin.close()
+            mapping.end_input()
             lines = [first, *(mapping.line() for _ in range(JOBS - 1))]
             assert lines == [f"line {n}" for n in range(JOBS)]
-            assert mapping.process.wait(PATIENCE) == 0
+            assert mapping.ends() == 0
 
 
 @pytest.mark.parametrize("whose", ["minimal", "ours"])
@@ -356,12 +308,12 @@ def test_workers_find_a_minimal_manager_that_was_killed(
     with start:
         for _ in range(2):
             with minimal("manager", endpoint) as manager:
-                manager.tell("submit s slow 3939393939", "submit e echo 00")
-                assert manager.ends(1) == {"e": "ok 00"}
+                manager.order("submit s slow 3939393939", "submit e echo 00")
+                assert manager.ended(1) == {"e": "ok 00"}
                 manager.stop(signal.SIGKILL)
         with minimal("manager", endpoint) as manager:
-            manager.tell("submit e echo 01")
-            assert manager.ends(1) == {"e": "ok 01"}
+            manager.order("submit e echo 01")
+            assert manager.ended(1) == {"e": "ok 01"}
 
 
 def test_the_minimal_worker_finds_our_manager_that_was_killed(endpoint: str) -> None:
@@ -369,7 +321,7 @@ def test_the_minimal_worker_finds_our_manager_that_was_killed(endpoint: str) -> 
     with minimal("worker", endpoint):
         for end in (signal.SIGKILL, signal.SIGTERM):
             with wmp("wmp", *words) as mapping:
-                mapping.tell("a line")
+                mapping.order("a line")
                 assert mapping.line() == "a line"
                 mapping.stop(end)
 
@@ -379,13 +331,13 @@ def test_the_older_of_two_with_one_identity_stops(endpoint: str) -> None:
         minimal("manager", endpoint) as manager,
         minimal("worker", endpoint, "--identity", "one") as older,
     ):
-        manager.tell("submit a echo 01")
-        assert manager.line() == "ended a ok 01"
+        manager.order("submit a echo 01")
+        assert manager.event() == "ended a ok 01"
         with minimal("worker", endpoint, "--identity", "one"):
-            assert older.process.wait(PATIENCE) == 1
-            manager.tell("submit b echo 02")
-            assert manager.line() == "ended b ok 02"
-    assert [line for line in older.complaints if "was started again" in line]
+            assert older.ends() == 1
+            manager.order("submit b echo 02")
+            assert manager.event() == "ended b ok 02"
+    assert "was started again" in older.stderr
 
 
 # --- invalid messages ---
@@ -431,7 +383,7 @@ def test_the_minimal_workers_survive_malformed_messages(
             route, *_ = stranger.recv_multipart()
             refusals(stranger, [route])
             assert worker.stop() == 0
-            assert worker.complaints == []
+            assert worker.stderr == ""
 
 
 def test_they_are_small_and_share_nothing_with_wmp() -> None:
