@@ -379,7 +379,7 @@ def test_the_minimal_workers_survive_malformed_messages(
             command = (sys.executable, EXAMPLES / "worker.py")
         else:
             command = ("node", request.getfixturevalue("node") / "worker.mjs")
-        with Program(*command, f"tcp://127.0.0.1:{port}") as worker:
+        with Peer(*command, f"tcp://127.0.0.1:{port}") as worker:
             route, *_ = stranger.recv_multipart()
             refusals(stranger, [route])
             assert worker.stop() == 0
