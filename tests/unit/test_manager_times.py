@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from wmp.testing.scripted_worker import ScriptedWorker, sent
 
 from tests.unit.test_manager import lease, resolved, submit
 from wmp.actions import End
 from wmp.events import Cancelled, Ticked
 from wmp.message import Command, Outcome
+from wmp.testing.scripted_worker import ScriptedWorker, sent
 
 
 @pytest.mark.rule("WMP-6.20")

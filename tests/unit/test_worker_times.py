@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from wmp.testing.scripted_worker import sent
 
 from tests.unit.test_worker_jobs import dones, jobs
 from tests.unit.workers import finish, give, make, met, reasons, runs
 from wmp.actions import Halt, Interrupt, Recall
 from wmp.events import Begun, Drained, Finished, Recalled, Ticked
 from wmp.message import Command, Outcome
+from wmp.testing.scripted_worker import sent
 
 
 def make_worker(**options):
