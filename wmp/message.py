@@ -293,7 +293,7 @@ class Columns:
     limits: Sequence[int | None] | None = None
     """Milliseconds that the attempt may run, None for no limit (TAKE)."""
     failed: Sequence[int | None] | None = None
-    """How many attempts failed; None: the job says which errors are tried again (TAKE)."""
+    """How many attempts failed; None: the job names the errors that are tried again (TAKE)."""
     waits: Sequence[int | None] | None = None
     """Milliseconds after which an error is tried again, None for no opinion (DONE)."""
 

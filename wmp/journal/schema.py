@@ -156,7 +156,7 @@ COLUMNS: Final[tuple[Column, ...]] = (
     Column("limits", Type.INTEGERS, "TAKE, run", "ms that each attempt may run, null for no limit; "
            "a single entry applies to all jobs; absent when no attempt has a limit"),
     Column("failed", Type.INTEGERS, "TAKE", "attempts of each job that ended as error or overrun, "
-           "null when the job says which errors are tried again; a single entry applies to all "
+           "null when the job names the errors that are tried again; a single entry applies to all "
            "jobs; absent when all are 0"),
     Column("waits", Type.INTEGERS, "DONE, finished", "ms after which each job is to be given "
            "again, null for no wish; a single entry applies to all jobs; absent when no job has "

@@ -66,7 +66,7 @@ class Connections:
         self._descriptors: dict[bytes, int] = {}
         """By the key of the connection."""
         self._keys: dict[int, bytes] = {}
-        self._heard: set[bytes] = set()
+        self._active: set[bytes] = set()
         """Connections from which a message came since the last look that counted."""
         self._look: dict[int, int] = {}
         """Bytes that each has received by now; not empty while this waits to be counted."""
@@ -93,11 +93,11 @@ class Connections:
         key = self._keys.pop(descriptor, None)
         if key is not None:
             self._descriptors.pop(key, None)
-            self._heard.discard(key)
+            self._active.discard(key)
 
     def knows(self, key: bytes) -> bool:
         """Record a message of a connection; return whether its descriptor is known."""
-        self._heard.add(key)
+        self._active.add(key)
         return key in self._descriptors
 
     def learn(self, key: bytes, descriptor: int) -> None:
@@ -135,12 +135,12 @@ class Connections:
         """Use the last check: the socket was found empty, so all complete messages were read."""
         look, self._look = self._look, {}
         for descriptor, received in look.items():
-            if self._keys.get(descriptor) in self._heard:
+            if self._keys.get(descriptor) in self._active:
                 self._open[descriptor] = 0
             else:
                 self._open[descriptor] += received - self._received[descriptor]
             self._received[descriptor] = received
-        self._heard.clear()
+        self._active.clear()
         total = sum(self._open.values())
         for descriptor, size in sorted(self._open.items(), key=lambda one: -one[1]):
             if size <= self._max_message and total <= self._max_open:
