@@ -122,7 +122,7 @@ def spoken(case: Case, lines: Sequence[TranscriptLine]) -> dict[str, Any]:
 
 
 def render(vectors: Sequence[dict[str, Any]]) -> str:
-    """Give the text of a file: one vector a line, so that a change shows as what it is."""
+    """Return the text of a file: one vector a line, so that a change shows as what it is."""
     lines = []
     for vector in vectors:
         steps = vector.get("steps")

@@ -28,7 +28,7 @@ from wmp.message import FIELD_NAMES, Command
 
 
 def item(major: int, number: int, width: int | None = None) -> bytes:
-    """Give the initial bytes of an item, shortest unless ``width`` bytes are asked for."""
+    """Return the initial bytes of an item, shortest unless ``width`` bytes are asked for."""
     if width is None:
         width = next(
             w
@@ -76,7 +76,7 @@ def head(
     source: Any = FROM_MANAGER,
     version: Any = 1,
 ) -> bytes:
-    """Give a head out of any parts."""
+    """Return a head out of any parts."""
     return cbor([version, command, to, source, fields])
 
 
@@ -89,27 +89,27 @@ DONE_COLUMNS: dict[Any, Any] = {1: [1], 2: 1, 4: 0, 5: [b"x"]}
 
 
 def wake(**parts: Any) -> list[bytes]:
-    """Give a WAKE with other parts."""
+    """Return a WAKE with other parts."""
     return [head(2, parts.pop("fields", WAKE), **parts)]
 
 
 def take(columns: Any = COLUMNS, *frames: bytes, **fields: Any) -> list[bytes]:
-    """Give a TAKE with other columns."""
+    """Return a TAKE with other columns."""
     return [head(4, TAKE), columns if isinstance(columns, Raw) else cbor(columns), *frames]
 
 
 def done(columns: Any) -> list[bytes]:
-    """Give a DONE with other columns."""
+    """Return a DONE with other columns."""
     return [head(6, DONE, TO_MANAGER, FROM_WORKER), cbor(columns)]
 
 
 def without(table: dict[Any, Any], key: int) -> dict[Any, Any]:
-    """Give a map without one key."""
+    """Return a map without one key."""
     return {other: value for other, value in table.items() if other != key}
 
 
 def invalid() -> Iterator[tuple[str, list[bytes], str, str]]:
-    """Give every invalid message: name, frames, the ERROR code to answer, and why."""
+    """Yield every invalid message: name, frames, the ERROR code to answer, and why."""
     good = head(2, WAKE)
     yield "no-frames", [], "malformed", "there is no head"
     yield "empty-head", [b""], "malformed", "the head has no bytes"
@@ -400,7 +400,7 @@ def invalid() -> Iterator[tuple[str, list[bytes], str, str]]:
 
 
 def tolerated() -> Iterator[tuple[str, list[bytes], str]]:
-    """Give what is not deterministic CBOR (WMP-2.2) but well-formed: name, frames, what is odd."""
+    """Yield what is not deterministic CBOR (WMP-2.2) but well-formed: name, frames, what is odd."""
     yield "fields-not-sorted", wake(fields={11: NEEDS, 10: "default", 9: 1}), "keys out of order"
     yield (
         "integer-longer-than-needed",

@@ -24,7 +24,7 @@ LARGE = b"\x2a" * (Limits.INLINE + 1)
 
 
 def valid() -> Iterator[tuple[str, Message]]:
-    """Give every valid message with its name."""
+    """Yield every valid message with its name."""
     f = Field
     room: dict[int | str, Any] = {
         f.READY: 1,

@@ -8,7 +8,7 @@ cases, the kit draws conversations (:mod:`wmp.conformance.draw`), and reports th
 that breaks a rule.
 
 In Python, :func:`check_manager`, :func:`check_worker`, :func:`check_device` and
-:func:`check_codec` hold an implementation against all cases;
+:func:`check_codec` check an implementation against all cases;
 :mod:`wmp.conformance.library_testees` is an example of an adapter. Needs the extra ``conformance``.
 """
 

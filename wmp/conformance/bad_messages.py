@@ -58,7 +58,7 @@ class Bad:
 
 
 def bad_heads(good: Message) -> Iterator[Bad]:
-    """Give messages with a defect in the head, for testees of every kind.
+    """Yield messages with a defect in the head, for testees of every kind.
 
     Args:
         good: A message with a ``to``; a testee acts on it.
@@ -116,7 +116,7 @@ def bad_heads(good: Message) -> Iterator[Bad]:
 
 
 def meaningless(good: Message) -> Iterator[Bad]:
-    """Give messages that lack what the command needs; `core` drops them.
+    """Yield messages that lack what the command needs; `core` drops them.
 
     Args:
         good: A message with a ``to``; a testee acts on it.
@@ -134,7 +134,7 @@ def meaningless(good: Message) -> Iterator[Bad]:
 
 
 def misaddressed(good: Message) -> Iterator[Message]:
-    """Give copies of a message for another peer, and for other epochs of its receiver."""
+    """Yield copies of a message for another peer, and for other epochs of its receiver."""
     epoch, identity = good.to[-2:]
     assert isinstance(epoch, int)
     for to in ((epoch, b"somebody"), (epoch + 1, identity), (epoch - 1, identity)):
@@ -142,7 +142,7 @@ def misaddressed(good: Message) -> Iterator[Message]:
 
 
 def endless(good: Message) -> Frame:
-    """Give a message whose ``from`` some decoders read, but no encoder can write in an answer."""
+    """Return a message whose ``from`` some decoders read, but no encoder can write in an answer."""
     head = bytes(codec.encode(good)[0])
     source = bytes(codec.encode(evolve(good, fields={}))[0])
     start = bytes(codec.encode(evolve(good, source=(b"", 0), fields={}))[0])
@@ -151,7 +151,7 @@ def endless(good: Message) -> Frame:
 
 
 def bad_columns(good: Message) -> Iterator[Bad]:
-    """Give messages with a defect behind the head.
+    """Yield messages with a defect behind the head.
 
     Args:
         good: A TAKE or DONE; a testee acts on it.
@@ -185,7 +185,7 @@ def bad_columns(good: Message) -> Iterator[Bad]:
 
 
 def enumerate_columns(message: Message) -> Iterator[tuple[int, Any]]:
-    """Give the columns of a message with their keys, and the payloads in their column."""
+    """Yield the columns of a message with their keys, and the payloads in their column."""
     columns = message.columns
     assert columns is not None
     for key, name in COLUMN_NAMES.items():
@@ -195,7 +195,7 @@ def enumerate_columns(message: Message) -> Iterator[tuple[int, Any]]:
 
 
 def too_much(good: Message) -> Iterator[Bad]:
-    """Give well-formed messages above a default limit.
+    """Yield well-formed messages above a default limit.
 
     Args:
         good: A READY; a testee acts on it.

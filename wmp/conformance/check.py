@@ -1,4 +1,4 @@
-"""Hold a sans-I/O implementation against the specification, in this process."""
+"""Check a sans-I/O implementation against the specification, in this process."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Nonconforming(AssertionError):
 def cases_for(
     testee: str, profiles: Collection[str] = PROFILES, rules: Collection[str] = ()
 ) -> list[Case]:
-    """Give the cases for a kind of testee, sorted by rule; ``rules`` selects some of them."""
+    """Return the cases for a kind of testee, sorted by rule; ``rules`` selects some of them."""
     cases.load()
     found = [
         case
@@ -92,7 +92,7 @@ def check_manager(
     examples: int = 100,
     seed: int = 0,
 ) -> None:
-    """Hold a manager against every case, and against drawn conversations.
+    """Check a manager against every case, and against drawn conversations.
 
     Args:
         factory: Makes a manager (:class:`~wmp.conformance.virtual.ManagerTestee`) that has just
@@ -116,7 +116,7 @@ def check_worker(
     examples: int = 100,
     seed: int = 0,
 ) -> None:
-    """Hold a worker against every case and drawn conversations; see :func:`check_manager`.
+    """Check a worker against every case and drawn conversations; see :func:`check_manager`.
 
     Raises:
         Nonconforming: The worker breaks a rule.
@@ -132,7 +132,7 @@ def check_device(
     examples: int = 100,
     seed: int = 0,
 ) -> None:
-    """Hold a device against every case and drawn conversations; see :func:`check_manager`.
+    """Check a device against every case and drawn conversations; see :func:`check_manager`.
 
     Raises:
         Nonconforming: The device breaks a rule.

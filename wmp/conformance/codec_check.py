@@ -1,4 +1,4 @@
-"""Hold a codec, in process, against section 2: the messages that it writes, reads and refuses.
+"""Check a codec, in process, against section 2: its written, read and refused messages.
 
 A message is *plain* here, so that any codec can be adapted in a few lines::
 
@@ -96,12 +96,12 @@ def check_codec(
     examples: int = 200,
     number: int = 0,
 ) -> None:
-    """Hold a codec against section 2.
+    """Check a codec against section 2.
 
     Args:
         encode: Converts a plain message to frames.
         decode: Converts frames to a plain message. For frames that are no message it raises any
-            exception; its ``code`` is held against the ERROR codes of section 10.
+            exception; its ``code`` is compared with the ERROR codes of section 10.
         examples: The number of drawn messages of each kind.
         number: The seed.
 

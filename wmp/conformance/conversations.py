@@ -45,7 +45,7 @@ class ManagerTalk(Talk):
         return worker
 
     def still_works(self) -> None:
-        """Hold that a new worker gets a job and finishes it.
+        """Check that a new worker gets a job and finishes it.
 
         Raises:
             Broken: The manager does not work any more (WMP-10.1).
@@ -106,7 +106,7 @@ class WorkerTalk(Talk):
                 manager.pong()
 
     def still_works(self) -> None:
-        """Hold that a new manager gets a job done.
+        """Check that a new manager gets a job done.
 
         Raises:
             Broken: The worker does not work any more (WMP-10.1).
@@ -215,7 +215,7 @@ class Neighbor:
         return received
 
     def never(self, *commands: Command, rule: str = "", what: str = "") -> None:
-        """Hold that no such message arrives.
+        """Check that no such message arrives.
 
         Raises:
             Broken: Such a message arrived.
@@ -289,7 +289,7 @@ class DeviceTalk(Talk):
         return below, above
 
     def route(self, above: Neighbor, below: Neighbor) -> tuple[Path, Path]:
-        """Give (``to`` of messages down, ``to`` of messages up), as the device writes its hops."""
+        """Return (``to`` of messages down, ``to`` of messages up) with the hops of the device."""
         self._routes += 1
         label = f"route {self._routes}"
 
@@ -304,7 +304,7 @@ class DeviceTalk(Talk):
         return down, pong.message.source[::-1]
 
     def still_works(self) -> None:
-        """Hold that a message passes up, and its answer down.
+        """Check that a message passes up, and its answer down.
 
         Raises:
             Broken: The device does not work any more (WMP-10.1).

@@ -59,12 +59,12 @@ def sequence_diagram(lines: Sequence[ReportedLine], testee: str, *, broken: str 
 
 
 def _peers(line: ReportedLine) -> list[str]:
-    """Give the peers at the other end of a message."""
+    """Return the peers at the other end of a message."""
     return (line.who.split() if line.way == "<" else [line.who]) or ["?"]
 
 
 def _cut(lines: Sequence[ReportedLine]) -> tuple[Sequence[ReportedLine], int]:
-    """Give the lines to draw, and the number of lines left out in the middle."""
+    """Return the lines to draw, and the number of lines left out in the middle."""
     if len(lines) <= _MOST:
         return lines, 0
     half = _MOST // 2

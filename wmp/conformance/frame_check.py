@@ -82,7 +82,7 @@ _DEPTH, _MOST = 16, 2**63 - 1
 
 
 def check_form(frames: Sequence[Frame]) -> None:
-    """Hold a message against WMP-2.1 to 2.10.
+    """Check a message against WMP-2.1 to 2.10.
 
     Raises:
         Broken: The message breaks one of these rules.
@@ -92,7 +92,7 @@ def check_form(frames: Sequence[Frame]) -> None:
 
 
 def check_head(frames: Sequence[Frame]) -> tuple[int, bool]:
-    """Hold the head of a message against WMP-2.1 to 2.7: a device reads no more of it.
+    """Check the head of a message against WMP-2.1 to 2.7: a device reads no more of it.
 
     Returns:
         The command, and whether the message has a ``to``.

@@ -65,7 +65,7 @@ class _Managed:
         getattr(self, f"_{name}")(worker, two, three)
 
     def end(self) -> None:
-        """Hold that every job ends once a helper takes the jobs."""
+        """Check that every job ends once a helper takes the jobs."""
         for worker in self.workers:
             if worker.name not in self.gone:
                 worker.bye()
@@ -208,7 +208,7 @@ class _Worked:
         getattr(self, f"_{name}")(self.managers[one % 2], two, three)
 
     def end(self) -> None:
-        """Hold that every job that was given is answered."""
+        """Check that every job that was given is answered."""
         talk = self.talk
         for manager in self.managers:
             manager.retire()
@@ -381,7 +381,7 @@ class _Passed:
             one.inbox.clear()
 
     def _arrives(self, who: Neighbor, *others: Neighbor) -> None:
-        """Hold that the last message arrives at one neighbor, once, and at no other."""
+        """Check that the last message arrives at one neighbor, once, and at no other."""
         label = f"n{self.sent}"
         who.expect(
             Command.PING,

@@ -96,7 +96,7 @@ _Cells = list[tuple[Verdict | None, str] | None]
 
 
 def _sections(reports: Sequence[ConformanceReport]) -> dict[str, list[tuple[Rule, _Cells]]]:
-    """Give the rules that bind at least one testee, by section of the specification."""
+    """Return the rules that bind at least one testee, by section of the specification."""
     columns = [report.rules() for report in reports]
     sections: dict[str, list[tuple[Rule, _Cells]]] = {}
     for rule in RULES.values():

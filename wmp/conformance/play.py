@@ -21,7 +21,7 @@ TALKS: Mapping[str, type[ManagerTalk] | type[WorkerTalk] | type[DeviceTalk]] = {
 
 
 def terms_of(case: Case) -> Terms:
-    """Give the terms on which a testee must be started for a case."""
+    """Return the terms on which a testee must be started for a case."""
     endpoints = 0 if case.testee == "manager" else case.links
     return Terms(endpoints=endpoints, slots=case.slots)
 

@@ -262,7 +262,7 @@ class PlayedManager(PlayedPeer, ManagerMessages):
         return received.payloads[row]
 
     def echoes(self, rule: str = "WMP-10.1", within: float = 4.0) -> None:
-        """Hold that the worker still answers a job."""
+        """Check that the worker still answers a job."""
         talk = self.talk
         until = talk.now + within
         while True:
@@ -310,7 +310,7 @@ class PlayedManager(PlayedPeer, ManagerMessages):
         return book
 
     def _ready(self, received: ReceivedMessage) -> None:
-        """Hold that READY numbers grow and that one number has one content (WMP-3.2)."""
+        """Check that READY numbers grow and that one number has one content (WMP-3.2)."""
         number, book = received["ready"], self._book
         content = (received["credit"], received["window"], received["roles"], received["resources"])
         if book.readies.setdefault(number, content) != content:
@@ -325,7 +325,7 @@ class PlayedManager(PlayedPeer, ManagerMessages):
             self.ready, self.credit = number, received["credit"]
 
     def _gave(self, received: ReceivedMessage) -> None:
-        """Hold that lock numbers grow, and that locks fit into the resources (WMP-4.1)."""
+        """Check that lock numbers grow, and that locks fit into the resources (WMP-4.1)."""
         number, want, book = received["lock"], received["want"], self._book
         if not want:
             if number not in book.locks:
@@ -350,7 +350,7 @@ class PlayedManager(PlayedPeer, ManagerMessages):
             self.no(number)
 
     def _check_resources(self) -> None:
-        """Hold that locks and running jobs together fit into the resources (WMP-4.1)."""
+        """Check that locks and running jobs together fit into the resources (WMP-4.1)."""
         book = self._book
         for name, total in book.resources.items():
             locked = running = 0
@@ -370,7 +370,7 @@ class PlayedManager(PlayedPeer, ManagerMessages):
                 )
 
     def _done(self, received: ReceivedMessage) -> None:
-        """Hold that each job is answered once, to its giver, by owner, id and attempt (WMP-6.6)."""
+        """Check that each job is answered once, by owner, id and attempt (WMP-6.6)."""
         owner: Peer = tuple(received["manager"])
         for (id, attempt), outcome in zip(received.jobs, received.outcomes, strict=True):
             key = owner, id, attempt

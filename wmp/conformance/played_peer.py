@@ -180,7 +180,7 @@ class PlayedPeer(ScriptedPeer):
         self.testee = sender
 
     def _check_stream(self, received: ReceivedMessage) -> None:
-        """Hold numbers and acks against section 7."""
+        """Check numbers and acks against section 7."""
         session, number, ack = received["session"], received["number"], received["ack"]
         if ack is not None and session == self.session and ack > self.number:
             text = f"ack {ack}, but the highest number sent is {self.number}"
@@ -277,7 +277,7 @@ class PlayedPeer(ScriptedPeer):
         what: str = "",
         **fields: Any,
     ) -> None:
-        """Hold that no such message arrives or waits in the inbox.
+        """Check that no such message arrives or waits in the inbox.
 
         Raises:
             Broken: Such a message arrived.

@@ -330,7 +330,7 @@ class PlayedWorker(PlayedPeer, WorkerMessages):
                 raise Broken("WMP-10.4", f"a manager sent {received.command.name}")
 
     def _woken(self, received: ReceivedMessage) -> None:
-        """Hold that WAKE fits credit, roles and resources of a READY (WMP-3.4)."""
+        """Check that WAKE fits credit, roles and resources of a READY (WMP-3.4)."""
         count, role, needs = received["count"], received["role"], received["needs"]
         fitting = [
             ready
@@ -398,7 +398,7 @@ class PlayedWorker(PlayedPeer, WorkerMessages):
         lock.open = False
 
     def _pong(self, received: ReceivedMessage) -> None:
-        """Hold that PONG remembers no more than the worker sent (WMP-9.2)."""
+        """Check that PONG remembers no more than the worker sent (WMP-9.2)."""
         book: ManagerBook = self.talk.book
         book.expire = received["expire"] / self.talk.wire.unit
         ready, lock = received["ready"], received["lock"]

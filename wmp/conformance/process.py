@@ -100,7 +100,7 @@ class PeerProcess:
                 return
 
     def lines(self) -> list[str]:
-        """Give the whole lines that the testee has written since the last call."""
+        """Return the whole lines that the testee has written since the last call."""
         data = self._rest
         while True:
             try:

@@ -1,4 +1,4 @@
-"""The program ``wmp-conformance``: hold a live peer, in any language, against the specification."""
+"""The program ``wmp-conformance``: test a live peer, in any language, against the specification."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def _may_write(
 )
 @version
 def command() -> None:
-    """Hold a peer of the Worker-Manager Protocol against its specification.
+    """Test a peer of the Worker-Manager Protocol against its specification.
 
     The peer is a program in any language. The kit starts the peer anew for every case and plays
     the other side, with correct and with wrong messages. specs/testee.md states what the peer
@@ -97,7 +97,7 @@ def _make(testee: str) -> click.Command:
     @click.command(
         name=testee,
         cls=ProgramCommand,
-        help=f"Hold a {testee} against the specification.",
+        help=f"Test a {testee} against the specification.",
         epilog=f"""
         wmp-conformance {testee} --command "{wishes}" --html found.html
         wmp-conformance {testee} --list

@@ -94,7 +94,7 @@ class ReportEntry:
 
 @frozen
 class ConformanceReport:
-    """One testee, held against cases."""
+    """The results of one testee."""
 
     testee: str
     """manager, worker or device."""
@@ -178,7 +178,7 @@ class ConformanceReport:
 
 
 def _judged(entry: ReportEntry) -> Iterable[tuple[str, Verdict]]:
-    """Give each (rule, verdict) that an entry shows."""
+    """Return each (rule, verdict) that an entry shows."""
     if entry.breaks:
         # The case ended early, so it shows nothing about its other rules.
         return [(rule, entry.verdict) for rule in entry.breaks]
@@ -189,7 +189,7 @@ def _judged(entry: ReportEntry) -> Iterable[tuple[str, Verdict]]:
 
 
 def entry_of(result: CaseResult, seconds: float) -> ReportEntry:
-    """Give the part of a result that a report keeps."""
+    """Return the part of a result that a report keeps."""
     case = result.case
     kept = () if result.verdict in (Verdict.OK, Verdict.UNIMPLEMENTED) else result.lines
     return ReportEntry(

@@ -1,4 +1,4 @@
-"""Hold a live testee against cases, several at a time."""
+"""Play cases with a live testee, several at a time."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class RunPlan:
 
 
 def unspoken(case: Case, profiles: Collection[str]) -> CaseResult | None:
-    """Give the result of a case that is not played, for want of a profile; None for other cases."""
+    """Return the result of a case whose profile is missing; None for other cases."""
     drawn = case.id == drawn_id(case.testee) and case.testee != "device"
     needed = SPEAKS if drawn else {case.profile}
     missing = [one for one in PROFILES if one in needed and one not in profiles]

@@ -53,7 +53,7 @@ def choose(testee: str, rules: Sequence[str], cases: Sequence[str]) -> tuple[lis
 def failed(
     before: ConformanceReport, testee: str, file: Path, cases: Sequence[str]
 ) -> list[ReportEntry]:
-    """Give the entries of a report to play again.
+    """Return the entries of a report to play again.
 
     Raises:
         ConfigError: The report has no such entry, or is about another kind of testee.
@@ -103,7 +103,7 @@ def check(testee: str, command: str | None, endpoint: str | None) -> None:
 
 
 def spoken(testee: str, profiles: Sequence[str], without: Sequence[str]) -> list[str]:
-    """Give the profiles to test: the named ones, or all for this kind of testee."""
+    """Return the profiles to test: the named ones, or all for this kind of testee."""
     always = {"core", "device"} if testee == "device" else {"core"}
     there = {case.profile for case in cases_for(testee)} | always
     named = set(profiles) | always if profiles else there

@@ -3,7 +3,7 @@
 A script is plain blocking code. It makes peers with :meth:`ManagerTalk.worker` or
 :meth:`WorkerTalk.manager` (:mod:`wmp.conformance.conversations`), lets them send, and waits for
 answers. Meanwhile the peers keep their connections alive by themselves. Every message of the
-testee is held against the rules that hold always, in every script.
+testee is checked against the rules that are always valid, in every script.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class ReceivedMessage:
         return self.message.command
 
     def __getitem__(self, name: str) -> Any:
-        """Give a field by its name in the specification; None when the message lacks it."""
+        """Return a field by its name in the specification; None when the message lacks it."""
         return self.message.fields.get(getattr(Field, name.upper()))
 
     @property
@@ -179,7 +179,7 @@ class Talk:
             return None
 
     def check_form(self, frames: Sequence[Frame]) -> None:
-        """Hold a message of the testee against section 2."""
+        """Check a message of the testee against section 2."""
         check_form(frames)
 
     def remark(self, text: str) -> None:
@@ -237,7 +237,7 @@ class Talk:
         self.wire.cancel(name)
 
     def collect_ends(self) -> list[JobEnd]:
-        """Give all ends that the manager has reported so far.
+        """Return all ends that the manager has reported so far.
 
         Raises:
             Broken: A job ended twice (WMP-6.3).
@@ -275,7 +275,7 @@ class Talk:
         return found[0]
 
     def not_ended(self, name: str, rule: str = "") -> None:
-        """Hold that a job has not ended."""
+        """Check that a job has not ended."""
         for end in self.collect_ends():
             if end.name == name:
                 raise Broken(rule or self.first_rule, f"{name} ended: {end.outcome}")

@@ -52,7 +52,7 @@ class ReportedLine:
 
 
 def describe(message: Message | None, frames: Sequence[Frame]) -> str:
-    """Give a message in one line: its command, fields and jobs."""
+    """Return a message in one line: its command, fields and jobs."""
     if message is None:
         shown = " ".join(bytes(frame[:_LONGEST]).hex() or "(empty)" for frame in frames[:4])
         return f"not a message, {len(frames)} frames: {shown}"
@@ -94,7 +94,7 @@ def _show(value: Any) -> str:
 
 
 def conversation(lines: Iterable[TranscriptLine | ReportedLine], testee: str = "testee") -> str:
-    """Give a conversation as text: time, sender and receiver, and message of each line."""
+    """Return a conversation as text: time, sender and receiver, and message of each line."""
     shown = []
     for line in lines:
         who = {">": f"{line.who} → {testee}", "<": f"{testee} → {line.who or '?'}"}

@@ -52,7 +52,7 @@ class ManagerTestee(Testee, Protocol):
         """Cancel a job."""
 
     def ends(self) -> list[JobEnd]:
-        """Give the ends since the last call."""
+        """Return the ends since the last call."""
 
 
 @runtime_checkable

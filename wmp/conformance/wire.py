@@ -117,7 +117,7 @@ class Wire(Protocol):
         """Cancel a job of the manager."""
 
     def ends(self) -> list[JobEnd]:
-        """Give the reports of the manager to the submitter since the last call."""
+        """Return the reports of the manager to the submitter since the last call."""
 
     def drain(self) -> None:
         """Let the testee finish its jobs, send BYE and end."""

@@ -61,7 +61,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _why_not(folder: Path) -> str:
-    """Give the reason why no journals can be written into a folder; empty when they can."""
+    """Return the reason why no journals can be written into a folder; empty when they can."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:

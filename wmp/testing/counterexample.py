@@ -115,7 +115,7 @@ def _moves_of(plan: ModelPlan, moves: Sequence[int]) -> list[Move]:
 
 
 def _made(plan: ModelPlan, moves: Sequence[Move], name: str) -> list[Move] | None:
-    """Give the moves up to a violation of that name; None without such a violation."""
+    """Return the moves up to a violation of that name; None without such a violation."""
     model = Model(plan=plan)
     for count, move in enumerate(moves, 1):
         if move not in model.moves():

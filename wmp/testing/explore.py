@@ -2,7 +2,7 @@
 
 Visits all states that a :class:`~wmp.testing.plan.ModelPlan` can reach: any next message delivered,
 lost, repeated or refused, any job finished, any timer fired, any process killed, in every
-order, within the plan's bounds. Each state is held against the invariants of
+order, within the plan's bounds. Each state is checked against the invariants of
 :mod:`wmp.testing.invariants`.
 
 Exit status: 0 all invariants held, 1 an invariant was broken, 2 wrong usage, 130 Ctrl-C before the
@@ -26,7 +26,7 @@ __all__ = ["describe", "main"]
 
 
 def describe(name: str, plan: ModelPlan, explored: Explored) -> str:
-    """Give a report in words."""
+    """Return a report in words."""
     rate = explored.states / max(explored.seconds, 1e-9)
     seen = "all states were seen" if explored.emptied else "more states exist"
     head = (

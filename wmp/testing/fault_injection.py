@@ -78,7 +78,7 @@ def _one(among: Sequence[_T], blow: Strike) -> _T | None:
 
 
 def _nodes(world: FaultInjector, *kinds: type) -> list[str]:
-    """Give the running nodes of these kinds that are the newest of their identity."""
+    """Return the running nodes of these kinds that are the newest of their identity."""
     return [
         name
         for name, node in world.network.nodes.items()
@@ -219,7 +219,7 @@ def _quicken(world: FaultInjector, name: str) -> None:
 
 
 def _at_work(world: FaultInjector, blow: Strike) -> tuple[str, LinkQueue] | None:
-    """Give a running job with its worker; without one the strike waits for the next job."""
+    """Return a running job with its worker; without one the strike waits for the next job."""
     workers = _nodes(world, WorkerMachine)
     found = _one([(name, lane) for name, lane in world.network.running() if name in workers], blow)
     if found is None:

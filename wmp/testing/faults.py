@@ -26,7 +26,7 @@ class Fault(Enum):
     DUPLICATE = "duplicate"
     """A message arrives twice."""
     DELAY = "delay"
-    """A connection holds everything up for a while."""
+    """A connection delays all messages for a while."""
     REORDER = "reorder"
     """A message arrives after later ones, of its own connection and of others."""
     ONE_WAY_PARTITION = "one-way partition"

@@ -91,7 +91,7 @@ class Fleet:
         return self.newest.get(identity_of(name), name) == name
 
     def check_superseded(self) -> None:
-        """Hold that of two processes of one identity the older one has stopped.
+        """Check that of two processes of one identity the older one has stopped.
 
         Raises:
             Violation: "the newest epoch lives".

@@ -254,6 +254,6 @@ class HandlerWorld:
             self.submitter.note(f"{name} is killed with it in its hands", self.submitter.job(lane))
 
     def again(self) -> list[SimulatedJob]:
-        """Give the jobs with more than one handler call; those with a cut call come first."""
+        """Return the jobs with more than one handler call; those with a cut call come first."""
         jobs = [job for job in self.submitter.jobs if job.runs > 1]
         return sorted(jobs, key=lambda job: (not job.cut, -job.runs, job.number))

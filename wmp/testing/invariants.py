@@ -256,11 +256,11 @@ class History:
                 )
 
     def waits(self) -> list[str]:
-        """Give the jobs without an end whose manager lives, in words."""
+        """Return the jobs without an end whose manager lives, in words."""
         return [_name(owner, id) for owner, ids in self.open.items() for id in ids]
 
     def finish(self) -> None:
-        """Hold that all jobs have ended: no further event can happen."""
+        """Check that all jobs have ended: no further event can happen."""
         if waiting := self.waits():
             raise Violation("every job ends", f"{', '.join(waiting[:8])} did not end")
 

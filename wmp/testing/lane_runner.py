@@ -29,10 +29,10 @@ class LaneHandlers(Protocol):
         """Call the handler of a lane's first job, and let the call end."""
 
     def hangs(self, name: str, lane: LinkQueue) -> None:
-        """Handle that the handler of a lane's first job does not return by itself."""
+        """Note that the handler of a lane's first job does not return by itself."""
 
     def dies(self, name: str, lane: LinkQueue) -> None:
-        """Handle that the process of a lane's first job dies."""
+        """Note that the process of a lane's first job dies."""
 
 
 @define(eq=False)

@@ -49,7 +49,7 @@ def sizes(machine: ManagerMachine | WorkerMachine) -> dict[str, int]:
 
 
 def check_tables(name: str, machine: ManagerMachine | WorkerMachine, jobs: int, peers: int) -> None:
-    """Hold the sizes of a machine's tables against their bounds.
+    """Check the sizes of a machine's tables against their bounds.
 
     Args:
         name: The name of the node.

@@ -61,7 +61,7 @@ class _Mail:
         return message
 
     def outline(self, frames: Sequence[Frame]) -> Outline:
-        """Give the outline of a message."""
+        """Return the outline of a message."""
         key = tuple(frames)
         outline = self.drawn.get(key)
         if outline is None:
@@ -108,7 +108,7 @@ class Model(Network):
     # -- copying
 
     def copy(self) -> Model:
-        """Give an independent world in the same state."""
+        """Return an independent world in the same state."""
         new = object.__new__(type(self))
         for name, how in _HOW_TO_COPY:
             setattr(new, name, how(getattr(self, name)))
@@ -130,7 +130,7 @@ class Model(Network):
     # -- the state
 
     def snapshot(self, *, budgets: bool = True) -> Snapshot:
-        """Give the canonical state of everything that decides about future events and violations;
+        """Return the canonical state of everything that decides about future events and violations;
         ``budgets``: whether the remaining faults are included."""
         drawn = self._drawn
         outlines = []
@@ -320,7 +320,7 @@ class Model(Network):
     # -- the end without faults
 
     def close(self, known: set[int]) -> None:
-        """Hold that without further faults everything ends, and new jobs end too.
+        """Check that without further faults everything ends, and new jobs end too.
 
         Args:
             known: Hashes of states from which everything ends; this method adds more.

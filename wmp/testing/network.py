@@ -136,7 +136,7 @@ class Network:
             del self._far[below], self.pipes[below], self.pipes[name, link]
 
     def connections(self, name: str) -> list[tuple[str, int]]:
-        """Give the DEALER links of a node and the links that lead to it, connected or not."""
+        """Return the DEALER links of a node and the links that lead to it, connected or not."""
         return [
             (below, link)
             for below, upstreams in self.uplinks.items()

@@ -234,7 +234,7 @@ class Observer:
 
 
 def outline_of_observer(observer: Observer) -> Outline:
-    """Give the outline of an observer and its history: it differs for states that differ in
+    """Return the outline of an observer and its history: it differs for states that differ in
     possible violations."""
     history = observer.history
     pen = Pen()

@@ -92,7 +92,7 @@ def wmp_world(request: pytest.FixtureRequest) -> SimulatedWorld:
 
 
 def _name(item: pytest.Item) -> str:
-    """Give a test's name without its seed."""
+    """Return a test's name without its seed."""
     return re.sub(rf"\b{_SEED}\d+\b", _SEED, item.nodeid)
 
 
@@ -117,7 +117,7 @@ def pytest_runtest_makereport(
 
 
 def _command(item: pytest.Item, seed: int) -> str:
-    """Give the command that plays the test in this world alone."""
+    """Return the command that plays the test in this world alone."""
     path, colons, name = item.nodeid.partition("::")
     try:
         path = os.path.relpath(item.path)

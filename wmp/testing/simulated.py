@@ -257,7 +257,7 @@ class SimulatedWorld:
         self._world.go(seconds)
 
     def account(self, error: BaseException | None = None) -> str:
-        """Give an account in words: the faults, the jobs that ran twice, the last steps.
+        """Return an account in words: the faults, the jobs that ran twice, the last steps.
 
         Args:
             error: The error that the test raised.

@@ -62,7 +62,7 @@ class HandlerHistory(History):
         by: Peer | None,
         now: float = inf,
     ) -> None:
-        """Hold the end of a job against the result of that attempt's handler."""
+        """Compare the end of a job with the result of that attempt's handler."""
         made = self._made.get((owner, id, attempt))
         if made is not None:
             self.jobs[owner][id].results = dict([made])

@@ -68,7 +68,7 @@ class Topology:
         return list(found)
 
     def kinds(self, manager: str) -> list[Kind]:
-        """Give the kinds of jobs that the workers of a manager can do."""
+        """Return the kinds of jobs that the workers of a manager can do."""
         return [
             kind
             for kind in KINDS

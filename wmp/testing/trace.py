@@ -94,7 +94,7 @@ class Trace:
 
 
 def words(what: object) -> str:
-    """Give an event or action in readable words."""
+    """Return an event or action in readable words."""
     match what:
         case Received(link, message):
             return f"got {_message(message)} on {_link(link)}"

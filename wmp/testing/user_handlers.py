@@ -1,7 +1,7 @@
 """Users' handlers in a world: each is called at one moment within the time of its call.
 
-A worker that is killed before that moment has done nothing. A worker that is killed after it has
-done the job in vain. Some calls are ended in the middle
+A worker that is killed before that moment has not done the job. A worker that is killed after that
+moment has done the job, but its result is lost. Some calls are ended in the middle
 (:class:`~wmp.testing.handler_run.Fuse`).
 """
 

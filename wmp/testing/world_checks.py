@@ -79,7 +79,7 @@ class WorldChecks:
             self.look()
 
     def look(self) -> None:
-        """Hold the machines' tables against their bounds, and check the machines' own invariants.
+        """Check the machines' tables against their bounds, and check the machines' own invariants.
 
         Raises:
             Violation: "no crash" or "tables are bounded".

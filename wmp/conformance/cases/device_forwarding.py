@@ -29,7 +29,7 @@ __all__ = [
 
 
 def _device(path: Path) -> tuple[Any, Any, Any]:
-    """Give the hop that the device has appended to a ``from``: identity, epoch, local id."""
+    """Return the hop that the device has appended to a ``from``: identity, epoch, local id."""
     return path[-3], path[-2], path[-1]
 
 

@@ -63,7 +63,7 @@ def _give(worker: PlayedWorker, lock: int) -> Message:
 
 
 def _refused(talk: ManagerTalk, worker: PlayedWorker, bad: Iterable[Bad], rule: str) -> None:
-    """Hold that each message is answered by the right ERROR, and has no effect."""
+    """Check that each message is answered by the right ERROR, and has no effect."""
     for one in bad:
         if one.rule != rule:
             continue

@@ -155,7 +155,7 @@ def who_does_not_come(talk: ManagerTalk) -> None:
 
 
 def _wakes(talk: ManagerTalk) -> list[float]:
-    """Give the times of the WAKEs for one job, which no worker answers."""
+    """Return the times of the WAKEs for one job, which no worker answers."""
     workers = [talk.met() for _ in range(4)]
     for worker in workers:
         worker.ready(1)

@@ -63,7 +63,7 @@ def _take(manager: PlayedManager, id: int = 900) -> Message:
 
 
 def _refused(talk: WorkerTalk, manager: PlayedManager, bad: Iterable[Bad], rule: str) -> None:
-    """Hold that each message is answered by the right ERROR, and has no effect."""
+    """Check that each message is answered by the right ERROR, and has no effect."""
     for one in bad:
         if one.rule != rule:
             continue

@@ -29,7 +29,7 @@ __all__ = [
 
 
 def slowly(talk: WorkerTalk, units: float) -> bytes:
-    """Give the payload for a job of role ``slow`` that takes this long."""
+    """Return the payload for a job of role ``slow`` that takes this long."""
     return b"%d" % talk.ms(units)
 
 

@@ -39,7 +39,7 @@ _LATE = 0.05
 def _gaps(
     talk: WorkerTalk, manager: PlayedManager, during: float, *commands: Command
 ) -> list[float]:
-    """Give the times between messages that the manager receives, of some commands or all."""
+    """Return the times between messages that the manager receives, of some commands or all."""
     talk.settle()
     began = talk.now
     manager.inbox.clear()

@@ -145,18 +145,18 @@ def _places(series: Series, numbers: set[int]) -> dict[int, int]:
 
 
 def amounts(mapping: Mapping[str, int]) -> tuple[tuple[str, int], ...]:
-    """Give a mapping as a hashable value."""
+    """Return a mapping as a hashable value."""
     return tuple(sorted(mapping.items())) if len(mapping) > 1 else tuple(mapping.items())
 
 
 def ranks(numbers: Sequence[int]) -> tuple[int, ...]:
-    """Give the order of private numbers; equal numbers stay equal, and 0 stays 0."""
+    """Return the order of private numbers; equal numbers stay equal, and 0 stays 0."""
     order = {number: rank for rank, number in enumerate(sorted({0, *numbers}))}
     return tuple([order[number] for number in numbers])
 
 
 def value_shape(value: Any) -> Hashable:
-    """Give a field's value in a hashable form."""
+    """Return a field's value in a hashable form."""
     if isinstance(value, Mapping):
         return tuple([(key, value_shape(value[key])) for key in sorted(value, key=str)])
     if isinstance(value, (list, tuple)):
@@ -167,7 +167,7 @@ def value_shape(value: Any) -> Hashable:
 def stream_shape(
     pen: Pen, stream: Stream, manager: Peer, worker: Peer, *, at_manager: bool
 ) -> Hashable:
-    """Give both streams of a session, as one of its ends sees them."""
+    """Return both streams of a session, as one of its ends sees them."""
     session = stream.session
     pen.number(("session", manager), session)
     out, back = (DOWN, UP) if at_manager else (UP, DOWN)
@@ -188,7 +188,7 @@ def stream_shape(
 
 
 def timer_names(pen: Pen, timers: Timers[Any], lock: Mapping[bytes, Series]) -> Hashable:
-    """Give the timers in the order in which they fire.
+    """Return the timers in the order in which they fire.
 
     Args:
         lock: The series of the locks of each peer, by its identity.
@@ -241,7 +241,7 @@ def _fields_shape(
     worker: Peer,
     session: int,
 ) -> Hashable:
-    """Give fields without the numbered ones."""
+    """Return fields without the numbered ones."""
     rest: list[Hashable] = []
     mine, theirs = (UP, DOWN) if command in _BY_WORKERS else (DOWN, UP)
     about_lock = fields.get(Field.ABOUT) == Command.GIVE

@@ -188,7 +188,7 @@ def _queue_shape(queue: Queue) -> Hashable:
 
 
 def _offers_shape(offers: WorkerSelection) -> Hashable:
-    """Give the workers with credit, those with open GIVEs, oldest place first, and all workers."""
+    """Return the workers with credit and those with open GIVEs, oldest first, and all workers."""
     profiles = [p for p in offers._profiles.values() if p.credited or p.giving]
     credited = [(place, id) for p in profiles for id, (place, _) in p.credited.items()]
     giving = [(place, id) for p in profiles for id, (place, _) in p.giving.items()]
