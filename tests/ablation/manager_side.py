@@ -267,6 +267,11 @@ def retries(patch: Patch) -> None:
     patch.setattr(Requeue, "_lose", patient)
 
 
+def leaving_again(patch: Patch) -> None:
+    """WMP-6.23: a worker that takes a job and leaves costs the job a retry each time."""
+    patch.setattr(JobRecord, "leave", lambda self, identity: True)
+
+
 def impatience(patch: Patch) -> None:
     """WMP-6.15: a job ends as lost one lost lease too early."""
     lose = Requeue._lose

@@ -18,6 +18,7 @@ from tests.property import test_network_property as network
 from tests.simulation import test_idle as idle
 from tests.simulation import test_regressions as regressions
 from tests.unit import test_device as device
+from tests.unit import test_leaving as leaving
 from tests.unit import test_manager as jobs
 from tests.unit import test_manager_limits as limits
 from tests.unit import test_manager_peers as peers
@@ -84,6 +85,16 @@ RULES: list[tuple[Switch, Callable[..., None], dict[str, Any]]] = [
         {},
     ),
     (manager_side.retries, jobs.test_a_job_whose_retries_are_used_up_is_lost_with_a_reason, {}),
+    (
+        manager_side.leaving_again,
+        leaving.test_a_worker_that_takes_jobs_and_leaves_costs_each_job_one_retry,
+        {"how": "BYE"},
+    ),
+    (
+        manager_side.leaving_again,
+        leaving.test_a_job_that_its_worker_takes_away_again_and_again_is_given_ever_later,
+        {},
+    ),
     (manager_side.fair_share, shares.test_a_large_window_leaves_the_others_their_share, {}),
     (
         manager_side.lease_bound,
@@ -183,7 +194,7 @@ def play(test: Callable[..., None], parameters: dict[str, Any]) -> None:
     """Run a test with its parameters, and give it machines in place of its fixtures."""
     module = sys.modules[test.__module__]
     known: dict[str, Any] = dict(parameters)
-    if module in (jobs, peers, shares, limits):
+    if module in (jobs, peers, shares, limits, leaving):
         known["manager"] = ManagerMachine(
             ManagerSettings(identity=b"m", epoch=7), least_recently_used
         )

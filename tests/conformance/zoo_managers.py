@@ -182,6 +182,7 @@ class GivesWhatNeedsMore(Bend):
         return changed(message, needs={"slots": 9}) if message.command is C.GIVE else message
 
 
+switched(M, "WMP-6.23", manager_side.leaving_again, "counts each theft against the retries")
 switched(M, "WMP-4.16", manager_side.lease_bound, "gives as many jobs as are wanted")
 
 

@@ -145,7 +145,7 @@ class _Judge:
             case "granted" if self.accepted:
                 history.granted(owner, job, attempt, (peer.encode(), peer_epoch))
             case "lost" if self.accepted:
-                history.lost(owner, job, attempt, counts=bool(value))
+                history.lost(owner, job, attempt, counts=value > 0, leaving=value > 1)
             case "resolved" if self.accepted:
                 by = None if peer is None else (peer.encode(), peer_epoch)
                 history.resolved(owner, job, End(row[15]), b"", attempt, by, at)

@@ -26,7 +26,8 @@ event     side peer                  value                 word                 
 accepted  0                          retries                                    deadline, µs
 asked     0
 granted   0    the worker                                                       of its TAKE
-lost      0    the worker            1: counts
+lost      0    the worker            1: counts; 2: once for
+                                     each worker
 resolved  0    whose DONE it was                           the end
 taken     1    the manager                                                      of its TAKE
 run       1    the manager           the lane

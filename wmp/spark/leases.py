@@ -103,13 +103,16 @@ class _Recorder(History):
 
     def __init__(self) -> None:
         super().__init__()
-        self.events: list[tuple[str, Peer, int, int, Peer | None, bool]] = []
+        self.events: list[tuple[str, Peer, int, int, Peer | None, int]] = []
 
     def granted(self, owner: Peer, id: int, attempt: int, worker: Peer) -> None:
-        self.events.append(("granted", owner, id, attempt, worker, False))
+        self.events.append(("granted", owner, id, attempt, worker, 0))
 
-    def lost(self, owner: Peer, id: int, attempt: int, *, counts: bool = True) -> None:
-        self.events.append(("lost", owner, id, attempt, None, counts))
+    def lost(
+        self, owner: Peer, id: int, attempt: int, *, counts: bool = True, leaving: bool = False
+    ) -> None:
+        value = counts * (1 + leaving)
+        self.events.append(("lost", owner, id, attempt, None, value))
 
 
 def _lease_rows(batches: Iterator[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
@@ -131,7 +134,7 @@ def _lease_events(rows: Iterator[Values]) -> Iterator[Values]:
             peer, peer_epoch = worker or (None, None)
             yield (
                 node, epoch, job, 0, node, epoch, n, at, event, attempt,
-                peer and peer.decode(), peer_epoch, int(counts), None, row[10], None,
+                peer and peer.decode(), peer_epoch, counts, None, row[10], None,
             )  # fmt: skip
         recorder.events.clear()
 

@@ -86,6 +86,8 @@ class _Job:
     """Leases that ended without a result."""
     spent: int = 0
     """Those of the ended leases that count against the retries."""
+    left: set[bytes] = field(factory=set)
+    """Identities of the workers that left with the job."""
     asked: bool = False
     """Whether its submitter asked for its cancellation."""
     deadline: float | None = None
@@ -158,16 +160,27 @@ class History:
                 f"it reported {bound}, its window included",
             )
 
-    def lost(self, owner: Peer, id: int, attempt: int, *, counts: bool = True) -> None:
+    def lost(
+        self, owner: Peer, id: int, attempt: int, *, counts: bool = True, leaving: bool = False
+    ) -> None:
         """Record that a lease ended without a result, for a cause that the manager knows.
 
-        ``counts``: whether the loss counts against the retries; a refusal does not.
+        Args:
+            owner: The job's manager.
+            id: The job's number there.
+            attempt: The attempt of the lease.
+            counts: Whether the loss counts against the retries; a refusal does not.
+            leaving: Whether the worker left or had forgotten the job: of these losses of one
+                identity only the first counts.
         """
         job = self._job(owner, id)
         if job.attempt == attempt and job.holder is not None:
-            job.holder = None
             job.over += 1
+            if leaving and counts:
+                counts = job.holder[0] not in job.left
+                job.left.add(job.holder[0])
             job.spent += counts
+            job.holder = None
 
     def begun(self, worker: Peer, owner: Peer, id: int, attempt: int) -> None:
         """Record that a handler began."""

@@ -79,7 +79,7 @@ class Observer:
         elif isinstance(event, Ticked):
             for contact in contacts.values():
                 if contact.last_message + settings.expire <= now:
-                    self._lose(me, contact)
+                    self._lose(me, contact, leaving=False)
         for action in actions:
             if isinstance(action, Send):
                 self._sent(me, contacts, action.message, now)
@@ -150,7 +150,7 @@ class Observer:
                 held, ack = set(columns.ids), fields.get(Field.ACK, 0)
                 for id, (_, number) in tuple(contact.leases.items()):
                     if number <= ack and id not in held:
-                        self._over(me, contact, id)
+                        self._over(me, contact, id, leaving=True)
         elif command is Command.DONE or command is Command.STATUS:
             if fields[Field.SESSION] != contact.session:
                 return
@@ -204,9 +204,9 @@ class Observer:
             bound = has + contact.window * max(amounts)
             self.history.leased(me, worker, name, sum(amounts), bound)
 
-    def _lose(self, me: Peer, contact: _Contact) -> None:
+    def _lose(self, me: Peer, contact: _Contact, *, leaving: bool = True) -> None:
         for id in tuple(contact.leases):
-            self._over(me, contact, id)
+            self._over(me, contact, id, leaving=leaving)
 
     def _returned(self, contacts: dict[bytes, _Contact], message: Message) -> None:
         """Record that a manager's own socket refused a message."""
@@ -217,11 +217,19 @@ class Observer:
         if contact.sends.get(number) == 1:
             contact.sends[number] = 0
 
-    def _over(self, me: Peer, contact: _Contact, id: int, *, counts: bool = True) -> None:
+    def _over(
+        self,
+        me: Peer,
+        contact: _Contact,
+        id: int,
+        *,
+        counts: bool = True,
+        leaving: bool = False,
+    ) -> None:
         attempt, number = contact.leases.pop(id)
         del contact.needs[id]
         left = contact.sends.get(number, 1) > 0
-        self.history.lost(me, id, attempt, counts=counts and left)
+        self.history.lost(me, id, attempt, counts=counts and left, leaving=leaving)
         self._tidy(contact)
 
     @staticmethod

@@ -67,8 +67,8 @@ class StarvationCheck:
                 if name not in topology.above(worker):
                     continue
                 for job in waiting:
-                    refused = job.refused is not None and settings.identity in job.refused
-                    if refused or not can(settings, job.kind):
+                    avoided = {**(job.refused or {}), **(job.left or {})}
+                    if settings.identity in avoided or not can(settings, job.kind):
                         continue  # the worker must send READY first, perhaps after backoff
                     pair, begun = (name, job.id, worker), self.runner.begun[worker]
                     since, count = before.get(pair, (now, begun))

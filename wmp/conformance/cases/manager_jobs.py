@@ -17,6 +17,7 @@ __all__ = [
     "deadline_in_the_queue",
     "handed_back",
     "higher_priorities_first",
+    "leaving_costs_one_retry",
     "lost_at_the_worker",
     "lost_lease_goes_first",
     "not_to_who_refused",
@@ -40,7 +41,7 @@ def attempts_grow(talk: ManagerTalk) -> None:
     worker = talk.met()
     name = talk.submit(retries=5)
     attempts = []
-    for _ in range(4):
+    for _ in range(3):
         attempts.append(worker.one().attempt)
         worker.restart()
         worker.meet()
@@ -150,15 +151,30 @@ def a_route_is_no_lease(talk: ManagerTalk) -> None:
 @case("WMP-6.17", "WMP-6.4", "WMP-6.15")
 def retries_are_used_up(talk: ManagerTalk) -> None:
     """A job that loses more leases than it has retries ends as lost."""
-    worker = talk.met()
     name = talk.submit(retries=1)
     for _ in range(2):
+        worker = talk.met()
         worker.one()
         talk.not_ended(name)
         worker.restart()
         worker.meet()
     talk.end_of(name, "lost")
     talk.check(not worker.take(), "an ended job is given again")
+
+
+@case("WMP-6.23", profile="reliable")
+def leaving_costs_one_retry(talk: ManagerTalk) -> None:
+    """A worker that takes a job and leaves, again and again, costs the job one retry."""
+    worker = talk.met()
+    name = talk.submit(retries=1)
+    for _ in range(3):
+        worker.one()
+        worker.restart()
+        worker.meet()
+    talk.not_ended(name)
+    other = talk.met()
+    other.done(other.one())
+    talk.end_of(name)
 
 
 @case("WMP-6.17")

@@ -30,6 +30,9 @@ __all__ = [
 ]
 
 _MOST_PATIENCE = 7  # 64 READYs or GIVEs
+_MOST_TAKEN_AT_ONCE = 3
+"""How often a worker may leave with a job and get the job at its first report of capacity."""
+_MOST_LEFT = _MOST_TAKEN_AT_ONCE + 6  # 64 READYs or GIVEs
 
 
 class JobState(IntEnum):
@@ -143,6 +146,16 @@ class JobRecord:
     refused: dict[bytes, Refusal] | None = None
     """Refusals by the identity of the worker; None for none."""
     limits: JobLimits | None = None
+    left: dict[bytes, int] | None = None
+    """How often a worker left with the job, by the identity of the worker; None for none."""
+
+    def leave(self, identity: bytes) -> bool:
+        """Record that a worker left with the job; return whether this costs a retry (WMP-6.23)."""
+        if self.left is None:
+            self.left = {}
+        times = self.left.get(identity, 0)
+        self.left[identity] = min(times + 1, _MOST_LEFT)
+        return not times
 
     def refuse(self, identity: bytes, session: int, reports: int) -> None:
         """Record that a worker refused the job.
@@ -156,7 +169,12 @@ class JobRecord:
         self.refused[identity] = Refusal(session, reports + 2 ** (times - 1) - 1, times)
 
     def passes_over(self, identity: bytes, session: int, reports: int) -> bool:
-        """Return whether a worker refused the job and has reported capacity too seldom since."""
+        """Return whether a worker refused the job, or left with it several times, and has reported
+        capacity too seldom since."""
+        if self.left is not None:
+            again = self.left.get(identity, 0) - _MOST_TAKEN_AT_ONCE
+            if again > 0 and reports < 2**again:
+                return True
         if self.refused is None:
             return False
         last = self.refused.get(identity)

@@ -21,6 +21,7 @@ from wmp.core.manager.invariants import check_manager
 from wmp.core.manager.job_lifecycle import JobState
 from wmp.core.manager.policy import Policy
 from wmp.core.manager.remote_worker import ManagerOutbound, RemoteWorker
+from wmp.core.manager.requeue import SILENCE
 from wmp.core.manager.scheduler import Scheduler
 from wmp.core.manager.statistics import ManagerStatistics, snapshot
 from wmp.core.manager.timers import (
@@ -420,7 +421,7 @@ class ManagerMachine:
     def _check_expiry(self, worker: RemoteWorker, now: float) -> None:
         until = worker.last_received + self.settings.expire
         if until <= now:
-            self._forget(worker, "silence", now)
+            self._forget(worker, SILENCE, now)
         else:
             self._timers.set(ExpiryTimer(worker.identity), until)
 

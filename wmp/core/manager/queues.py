@@ -354,7 +354,7 @@ class Queue:
                 if job.state is not JobState.QUEUED:
                     self.dead -= 1
                     continue
-                if job.refused is not None and job.passes_over(*worker):
+                if (job.refused or job.left) and job.passes_over(*worker):
                     passed.append(job)
                     continue
                 size -= len(job.payload)

@@ -1,14 +1,16 @@
 """Jobs that come back from a worker without a result: they are queued again, or end.
 
-A lost lease costs a job one retry if the job may have started (WMP-6.4, 6.15, 6.17). A refused job
-and a job that was handed back cost none (WMP-6.5, 6.11). Jobs that are queued again stand before
-the others of their priority, in their old order (WMP-6.13).
+A lost lease costs a job one retry if the job may have started (WMP-6.4, 6.15, 6.17). Further leases
+that the same worker loses by leaving cost none (WMP-6.23). Neither does a refusal (WMP-6.5), nor a
+job that was handed back (WMP-6.11). Jobs that are queued again stand before the others of their
+priority, in their old order (WMP-6.13).
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from typing import Final
 
 from attrs import define, field
 
@@ -19,7 +21,14 @@ from wmp.core.manager.queues import Queue, Queues
 from wmp.core.manager.remote_worker import ManagerOutbound, RemoteWorker
 from wmp.message import Frame, Limits, Outcome, printable
 
-__all__ = ["Requeue"]
+__all__ = ["SILENCE", "Requeue"]
+
+SILENCE: Final = "silence"
+"""Cause of the leases of a worker that was given up (WMP-9.3)."""
+_LOST: Final = "lost at the worker"
+_COUNTED: Final = frozenset({SILENCE, _LOST})
+"""Causes that cost a job a retry each time. Those of the others count once for each identity: a
+worker needs one message to leave and another to come back (WMP-6.23)."""
 
 
 @define(eq=False)
@@ -61,7 +70,7 @@ class Requeue:
         changed: list[Queue] = []
         for job, outcome, payload in reversed(returned):  # as in ``lose``
             if outcome == Outcome.LOST:
-                changed += self._lose(worker, job, _text(payload), "lost at the worker", now)
+                changed += self._lose(worker, job, _text(payload), _LOST, now)
                 continue
             if outcome == Outcome.OVERRUN:
                 job.step(JobInput.RESULT)
@@ -77,13 +86,14 @@ class Requeue:
     def _lose(
         self, worker: RemoteWorker, job: JobRecord, text: str, cause: str, now: float
     ) -> list[Queue]:
-        """Void one lease (WMP-6.4, 6.15, 6.17); returns the queue in which the job waits, if any.
+        """Void one lease (WMP-6.4, 6.15, 6.17, 6.23); returns the job's queue, if it waits again.
 
         Args:
             text: Cause for the submitter, if the job ends.
             cause: Cause to count, if the job is queued again.
         """
-        job.lost += worker.stream.left(job.take)
+        counts = worker.stream.left(job.take)
+        job.lost += counts and (cause in _COUNTED or job.leave(worker.identity))
         if job.lost <= job.retries:
             return self._step(job, JobInput.LOSE, cause, now)
         if job.state is JobState.CANCELLING:

@@ -155,6 +155,11 @@ def _job_shape(pen: Pen, job: JobRecord, manager: ManagerMachine) -> Hashable:
         same = worker is not None and worker.stream.session == refusal.session
         more = refusal.reports - worker.room_reports if same and worker is not None else -1
         refusing.append((identity, refusal.times, max(-1, more)))
+    leaving = []
+    for identity, times in sorted(job.left.items()) if job.left else ():
+        worker = manager._workers.get(identity)
+        reports = 0 if worker is None else min(worker.room_reports, 64)
+        leaving.append((identity, times, job.passes_over(identity, 0, reports) and reports))
     return (
         job.id,
         bytes(job.payload),
@@ -168,6 +173,7 @@ def _job_shape(pen: Pen, job: JobRecord, manager: ManagerMachine) -> Hashable:
         job.lost,
         job.holder,
         tuple(refusing),
+        tuple(leaving),
     )
 
 
