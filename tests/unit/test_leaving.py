@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from wmp.testing.scripted import ScriptedWorker, sent
 
 from tests.unit.test_manager import resolved, submit
 from wmp.actions import End
 from wmp.events import Ticked
 from wmp.message import Command, Outcome
+from wmp.testing.scripted_worker import ScriptedWorker, sent
 
 LEAVING = {
     "BYE": lambda worker: worker.bye(),
