@@ -90,6 +90,8 @@ class Submitted:
     """Seconds from now in which the jobs may be begun."""
     run_limit: float | None = None
     """Seconds that one attempt may run."""
+    delay: float = 0.0
+    """Seconds from now before which no job may be granted. The other times count from then."""
 
 
 @frozen

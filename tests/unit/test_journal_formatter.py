@@ -61,7 +61,7 @@ EVENTS = (
     Ticked(),
     Drained(),
     Closed(),
-    Submitted(range(1, 4), [b"x", b"yy", b"zzz"], KIND, 5, 2.5, 1, 2.0, 0.5),
+    Submitted(range(1, 4), [b"x", b"yy", b"zzz"], KIND, 5, 2.5, 1, 2.0, 0.5, 1.0),
     Cancelled((1, 2)),
     Connected(0),
     Finished(3, [1, 2], [Outcome.OK, Outcome.LOST], [b"ab", b""]),

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
 from wmp import codec
 from wmp.actions import End, Notify, Resolve
-from wmp.errors import ClosedError, JobCancelled, JobTimeout, QueueFull, WorkerLost
+from wmp.errors import ClosedError, ConfigError, JobCancelled, JobTimeout, QueueFull, WorkerLost
 from wmp.events import Cancelled, Submitted
 from wmp.message import Frame, Kind
 from wmp.runtime.submission.results import Ended, Status, error_of, pack, value_of
 from wmp.runtime.submission.submissions import JobTerms, OpenSubmission, Submissions
+from wmp.runtime.submission.time_limits import TimeLimits
 
 TERMS = JobTerms(Kind(), 0, None, 3)
 
@@ -258,3 +261,29 @@ def test_keys_are_forgotten_with_their_jobs(inbox: Inbox) -> None:
     submissions.fail(ClosedError("closed"))
     assert not submissions._keys
     assert not submissions._key_of
+
+
+def test_a_start_time_is_seconds_from_now() -> None:
+    soon = time.time() + 100
+
+    assert 99 < TimeLimits(start_at=soon).wait() <= 100
+    assert 99 < TimeLimits(start_at=datetime.fromtimestamp(soon, UTC)).wait() <= 100
+    assert TimeLimits(start_at=soon - 200).wait() == 0.0
+    assert TimeLimits(delay=5).wait() == 5
+
+
+@pytest.mark.parametrize(
+    ("times", "text"),
+    [
+        ({"delay": -1}, "delay is a number of seconds"),
+        ({"delay": 1, "start_at": 5}, "give one of them"),
+        ({"start_at": True}, "start_at is a datetime or seconds since 1970, got True"),
+        ({"start_at": float("nan")}, "got nan"),
+        ({"start_at": "now"}, "got 'now'; use delay"),
+        ({"start_at": 1e300}, "the time until start_at is a number of seconds"),
+        ({"expires": 0}, "expires is a number of seconds, more than 0"),
+    ],
+)
+def test_a_wrong_time_is_refused(times: dict[str, Any], text: str) -> None:
+    with pytest.raises(ConfigError, match=text):
+        TimeLimits(**times).check()

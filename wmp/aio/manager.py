@@ -7,6 +7,7 @@ import logging
 import random
 import time
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Mapping
+from datetime import datetime
 from os import PathLike
 from typing import Any, Protocol, TypeVar
 
@@ -237,6 +238,8 @@ class Manager(AsyncNode[ManagerSettings]):
         timeout: float | None = None,
         expires: float | None = None,
         run_limit: float | None = None,
+        delay: float | None = None,
+        start_at: datetime | float | None = None,
         retries: int | None = None,
         on_status: Callable[[Status], object] | None = None,
         key: str | None = None,
@@ -253,6 +256,10 @@ class Manager(AsyncNode[ManagerSettings]):
             expires: Seconds in which it must have begun, or end with ``JobTimeout``.
             run_limit: Seconds that one attempt may run. A longer attempt is interrupted, in a
                 worker process by force, and the job ends with ``JobTimeout``.
+            delay: Seconds before which no worker gets it. ``timeout`` and ``expires`` count from
+                then.
+            start_at: The same as a time: a ``datetime``, or seconds since 1970. A time in the
+                past means now.
             retries: Lost leases it survives; by default the manager's.
             on_status: Called on the loop with each :class:`Status` that the handler reports.
             key: While a job of that key is in progress here, no second one is handed in: the
@@ -266,7 +273,7 @@ class Manager(AsyncNode[ManagerSettings]):
             ConfigError: The payload is too large, or another argument is wrong.
             ClosedError: The manager takes no more jobs.
         """
-        times = TimeLimits(timeout, expires, run_limit)
+        times = TimeLimits(timeout, expires, run_limit, delay, start_at)
         terms = self._terms(role, needs, priority, times, retries, on_status, key)
         job, data = self._job(on_status), pack(payload, self.codec, self._payload_limit)
         while True:
@@ -285,6 +292,8 @@ class Manager(AsyncNode[ManagerSettings]):
         timeout: float | None = None,
         expires: float | None = None,
         run_limit: float | None = None,
+        delay: float | None = None,
+        start_at: datetime | float | None = None,
         retries: int | None = None,
         on_status: Callable[[Status], object] | None = None,
         key: str | None = None,
@@ -294,7 +303,7 @@ class Manager(AsyncNode[ManagerSettings]):
         Raises:
             QueueFull: The manager holds ``max_jobs`` jobs, or ``max_bytes`` bytes of payloads.
         """
-        times = TimeLimits(timeout, expires, run_limit)
+        times = TimeLimits(timeout, expires, run_limit, delay, start_at)
         terms = self._terms(role, needs, priority, times, retries, on_status, key)
         job, data = self._job(on_status), pack(payload, self.codec, self._payload_limit)
         return self._add(job, data, terms, on_status, key)
@@ -309,6 +318,8 @@ class Manager(AsyncNode[ManagerSettings]):
         timeout: float | None = None,
         expires: float | None = None,
         run_limit: float | None = None,
+        delay: float | None = None,
+        start_at: datetime | float | None = None,
         retries: int | None = None,
         in_flight: int = IN_FLIGHT,
         return_exceptions: bool = False,
@@ -326,6 +337,8 @@ class Manager(AsyncNode[ManagerSettings]):
             timeout: As for :meth:`submit`, of each job from when it is handed in.
             expires: As for ``timeout``.
             run_limit: As for :meth:`submit`.
+            delay: As for ``timeout``.
+            start_at: As for :meth:`submit`.
             retries: As for :meth:`submit`.
             in_flight: Inputs pulled whose results were not taken yet, at most.
             return_exceptions: Yield the error of a job at its place, as
@@ -336,7 +349,7 @@ class Manager(AsyncNode[ManagerSettings]):
             JobError: At the place of the first job that did not end well, unless
                 ``return_exceptions`` is true.
         """
-        times = TimeLimits(timeout, expires, run_limit)
+        times = TimeLimits(timeout, expires, run_limit, delay, start_at)
         terms = self._terms(role, needs, priority, times, retries)
         signal = asyncio.Event()
         pipeline = self._pipeline(payloads, terms, in_flight, signal, return_exceptions)
@@ -455,7 +468,9 @@ class Manager(AsyncNode[ManagerSettings]):
             raise ConfigError(f"on_status is a callable that takes a Status, got {on_status!r}")
         if key is not None and not isinstance(key, str):
             raise ConfigError(f"key is text, got {key!r}")
-        return JobTerms(kind, priority, times.timeout, retries, times.expires, times.run_limit)
+        return JobTerms(
+            kind, priority, times.timeout, retries, times.expires, times.run_limit, times.wait()
+        )
 
     def _job(self, on_status: Callable[[Status], object] | None) -> Job:
         job = Job(self._submissions)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import concurrent.futures
 import threading
 from collections.abc import AsyncIterable, Callable, Iterable, Iterator, Mapping
+from datetime import datetime
 from os import PathLike
 from typing import Any
 
@@ -104,13 +105,15 @@ class Manager(BlockingNode[aio.Manager]):
         timeout: float | None = None,
         expires: float | None = None,
         run_limit: float | None = None,
+        delay: float | None = None,
+        start_at: datetime | float | None = None,
         retries: int | None = None,
         on_status: Callable[[Status], object] | None = None,
         key: str | None = None,
     ) -> Job:
         """Hand in a job; wait while the manager is full. See :meth:`wmp.aio.Manager.submit`."""
         inner = self._inner
-        times = TimeLimits(timeout, expires, run_limit)
+        times = TimeLimits(timeout, expires, run_limit, delay, start_at)
         terms = inner._terms(role, needs, priority, times, retries, on_status, key)
         job, data = self._job(on_status), pack(payload, inner.codec, inner._payload_limit)
         while True:
@@ -129,13 +132,15 @@ class Manager(BlockingNode[aio.Manager]):
         timeout: float | None = None,
         expires: float | None = None,
         run_limit: float | None = None,
+        delay: float | None = None,
+        start_at: datetime | float | None = None,
         retries: int | None = None,
         on_status: Callable[[Status], object] | None = None,
         key: str | None = None,
     ) -> Job:
         """Hand in a job or raise QueueFull. See :meth:`wmp.aio.Manager.submit_nowait`."""
         inner = self._inner
-        times = TimeLimits(timeout, expires, run_limit)
+        times = TimeLimits(timeout, expires, run_limit, delay, start_at)
         terms = inner._terms(role, needs, priority, times, retries, on_status, key)
         job, data = self._job(on_status), pack(payload, inner.codec, inner._payload_limit)
         return inner._add(job, data, terms, on_status, key)
@@ -150,6 +155,8 @@ class Manager(BlockingNode[aio.Manager]):
         timeout: float | None = None,
         expires: float | None = None,
         run_limit: float | None = None,
+        delay: float | None = None,
+        start_at: datetime | float | None = None,
         retries: int | None = None,
         in_flight: int = IN_FLIGHT,
         return_exceptions: bool = False,
@@ -164,7 +171,7 @@ class Manager(BlockingNode[aio.Manager]):
                 f"payloads is of type {type(payloads).__name__}, an async iterable; expected an "
                 "iterable, or use wmp.aio.Manager"
             )
-        times = TimeLimits(timeout, expires, run_limit)
+        times = TimeLimits(timeout, expires, run_limit, delay, start_at)
         terms = self._inner._terms(role, needs, priority, times, retries)
         signal = threading.Event()
         pipeline = self._inner._pipeline(payloads, terms, in_flight, signal, return_exceptions)

@@ -97,6 +97,7 @@ _TURN: Final = 0.1
 @click.option(
     "--expires", metavar="SECONDS", type=float, help="Each job must begin within SECONDS."
 )
+@click.option("--delay", metavar="SECONDS", type=float, help="No job begins before SECONDS.")
 @click.option(
     "--run-limit",
     metavar="SECONDS",
@@ -132,6 +133,7 @@ def map_command(
     timeout: float | None,
     expires: float | None,
     run_limit: float | None,
+    delay: float | None,
     wait: float,
     retries: int,
     secret: str | None,
@@ -154,6 +156,8 @@ def map_command(
     for flag, seconds in limits.items():
         if seconds is not None:
             check_seconds(flag, seconds, zero=False)
+    if delay is not None:
+        check_seconds("--delay", delay)
     TimeLimits(timeout, expires, run_limit).check()
     check_seconds("--wait", wait)
     check_role(role)
@@ -166,7 +170,7 @@ def map_command(
     total = len(files) if files and not lines else None
     needs = amounts("--need", need)
     order = {"role": role, "needs": needs or None, "timeout": timeout}
-    order |= {"expires": expires, "run_limit": run_limit}
+    order |= {"expires": expires, "run_limit": run_limit, "delay": delay}
     try:
         with terminated(), manager, ProgressBar(_PROGRAM, total, shown=not typed) as bar:
             if any(endpoint.endswith((":*", ":0")) for endpoint in bind):

@@ -130,6 +130,7 @@ class JournalFormatter:
                         ("timeout", event.timeout),
                         ("expires_in", event.expires),
                         ("run_limit", event.run_limit),
+                        ("delay", event.delay or None),
                     )
                     if seconds is not None
                 )

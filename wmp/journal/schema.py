@@ -171,6 +171,7 @@ COLUMNS: Final[tuple[Column, ...]] = (
     Column("timeout", _I, "submitted", "µs in which the jobs must end; absent for no limit"),
     Column("retries", _I, "submitted", "how many lost leases a job may have and be tried again"),
     Column("expires_in", _I, "submitted", "µs in which the jobs may be begun; absent for any time"),
+    Column("delay", _I, "submitted", "µs before which no job may be granted; absent for none"),
     Column("run_limit", _I, "submitted", "µs that one attempt may run; absent for no limit"),
     Column("lane", _I, "run, recall, interrupt, begun, finished, recalled, reported",
            "number of the lane at the worker"),

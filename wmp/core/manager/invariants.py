@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 
+from wmp.core.manager.delayed_jobs import DelayedJobs
 from wmp.core.manager.job_lifecycle import JobRecord, JobState
-from wmp.core.manager.queues import Grant, Queue, Queues
+from wmp.core.manager.queues import Batch, Grant, Queue, Queues
 from wmp.core.manager.remote_worker import RemoteWorker
 from wmp.core.manager.scheduler import Scheduler
-from wmp.core.manager.timers import ExpiryTimer, HoldTimer, ManagerTimers, WakeTimer
+from wmp.core.manager.timers import DueTimer, ExpiryTimer, HoldTimer, ManagerTimers, WakeTimer
 from wmp.core.manager.worker_selection import WorkerSelection
 from wmp.core.protocol.timers import ResendTimer
 from wmp.message import Kind
@@ -27,6 +28,7 @@ def check_manager(scheduler: Scheduler) -> None:
         _check_leases(worker, leases._parts)
     _check_parts(leases._parts, workers, timers)
     _check_queues(queues, workers, timers, leases._parts)
+    _check_delayed(scheduler.delayed, timers, leases._parts)
     _check_selection(scheduler.selection, workers)
     held = sum(len(worker.gives) for worker in workers.values())
     assert scheduler.held_gives == held, "held_gives counts the open GIVEs"
@@ -84,7 +86,8 @@ def _check_parts(
             assert (part.limits.expires is not None) == (id in timers), "the timer of an expiry"
         if part.holder is None:
             assert isinstance(part, JobRecord), "a grant has a holder"
-            assert part.state is JobState.QUEUED, "a record without a holder is queued"
+            waits = part.state is JobState.QUEUED or part.state is JobState.DELAYED
+            assert waits, "a record without a holder is queued or delayed"
             continue
         assert part.holder in workers, "the holder is a known worker"
         worker = workers[part.holder]
@@ -131,6 +134,13 @@ def _count(
             assert parts.get(job.id) is job, "a job in a line has its record"
             waiting += 1
         for batch in line.new:
+            if type(batch) is JobRecord:
+                waits = batch.state is JobState.QUEUED
+                dead, waiting = dead + (not waits), waiting + waits
+                assert not waits or parts.get(batch.id) is batch, "a job in a line has its record"
+                continue
+            assert type(batch) is Batch
+            assert batch.due is None, "a delayed batch is in no line"
             dead += not batch.ids
             waiting += len(batch.ids)
             assert (batch.priority, batch.kind) == (priority, queue.kind), "the line of a batch"
@@ -141,6 +151,23 @@ def _count(
                 ends = batch.deadline is not None or (limits and limits.expires is not None)
                 assert bool(ends) == (id in timers), "the timer of a deadline or an expiry"
     return waiting, dead
+
+
+def _check_delayed(
+    delayed: DelayedJobs, timers: ManagerTimers, parts: Mapping[int, JobRecord | Grant]
+) -> None:
+    waiting = dead = 0
+    for due, _, part in delayed._heap:
+        if type(part) is JobRecord:
+            waits = part.state is JobState.DELAYED
+            assert not waits or parts.get(part.id) is part, "a delayed job has its record"
+            waiting, dead = waiting + waits, dead + (not waits)
+        elif type(part) is Batch:
+            waiting, dead = waiting + len(part.ids), dead + (not part.ids)
+            assert not part.ids or part.due == due, "the time of a delayed batch"
+    assert delayed.waiting == waiting, "waiting counts the delayed jobs"
+    assert delayed.dead == dead, "dead counts the delayed jobs that ended"
+    assert not waiting or DueTimer() in timers, "no timer for delayed jobs"
 
 
 def _check_selection(selection: WorkerSelection, workers: Mapping[bytes, RemoteWorker]) -> None:

@@ -42,6 +42,8 @@ class JobState(IntEnum):
     LEASED = 1
     CANCELLING = 2
     ENDED = 3
+    DELAYED = 4
+    """The job waits for its time, and may not be granted before it."""
 
 
 class JobInput(IntEnum):
@@ -63,13 +65,21 @@ class JobInput(IntEnum):
     """The submitter wants no result any more."""
     EXPIRE = 7
     """Its deadline passed; or its expiry, and it has no lease."""
+    DUE = 8
+    """Its time has come."""
+    AGAIN = 9
+    """DONE error or overrun, of the current attempt, and the job is to be tried again."""
 
 
 TRANSITIONS: Final[Mapping[tuple[JobState, JobInput], JobState]] = {
     (JobState.QUEUED, JobInput.GRANT): JobState.LEASED,  # WMP-6.1
     (JobState.QUEUED, JobInput.CANCEL): JobState.ENDED,
     (JobState.QUEUED, JobInput.EXPIRE): JobState.ENDED,  # WMP-6.8
+    (JobState.DELAYED, JobInput.DUE): JobState.QUEUED,  # WMP-6.24
+    (JobState.DELAYED, JobInput.CANCEL): JobState.ENDED,
+    (JobState.DELAYED, JobInput.EXPIRE): JobState.ENDED,
     (JobState.LEASED, JobInput.RESULT): JobState.ENDED,  # WMP-6.3
+    (JobState.LEASED, JobInput.AGAIN): JobState.DELAYED,
     (JobState.LEASED, JobInput.REFUSE): JobState.QUEUED,  # WMP-6.5
     (JobState.LEASED, JobInput.RETURN): JobState.QUEUED,  # WMP-6.11: handed back
     (JobState.LEASED, JobInput.LOSE): JobState.QUEUED,  # WMP-6.4, 6.15
@@ -83,6 +93,8 @@ TRANSITIONS: Final[Mapping[tuple[JobState, JobInput], JobState]] = {
     (JobState.CANCELLING, JobInput.SPEND): JobState.ENDED,
     (JobState.CANCELLING, JobInput.EXPIRE): JobState.ENDED,
 }
+
+_NO_LEASE = "no lease: the message is about an attempt that is over"
 
 IGNORED: Final[Mapping[tuple[JobState, JobInput], str]] = {
     (JobState.QUEUED, JobInput.RESULT): "no lease: the result is of an attempt that was lost",
@@ -99,6 +111,20 @@ IGNORED: Final[Mapping[tuple[JobState, JobInput], str]] = {
     (JobState.ENDED, JobInput.RETURN): "ended",
     (JobState.ENDED, JobInput.LOSE): "ended",
     (JobState.ENDED, JobInput.SPEND): "ended",
+    (JobState.QUEUED, JobInput.AGAIN): _NO_LEASE,
+    (JobState.DELAYED, JobInput.AGAIN): _NO_LEASE,
+    (JobState.CANCELLING, JobInput.AGAIN): "a job that is cancelled is not tried again",
+    (JobState.ENDED, JobInput.AGAIN): "ended",
+    (JobState.QUEUED, JobInput.DUE): "due already",
+    (JobState.LEASED, JobInput.DUE): "due already",
+    (JobState.CANCELLING, JobInput.DUE): "due already",
+    (JobState.ENDED, JobInput.DUE): "a job that ended before its time is skipped when it is due",
+    (JobState.DELAYED, JobInput.GRANT): "its time has not come",
+    (JobState.DELAYED, JobInput.RESULT): _NO_LEASE,
+    (JobState.DELAYED, JobInput.REFUSE): _NO_LEASE,
+    (JobState.DELAYED, JobInput.RETURN): _NO_LEASE,
+    (JobState.DELAYED, JobInput.LOSE): "no lease to lose",
+    (JobState.DELAYED, JobInput.SPEND): "no lease to lose",
     (JobState.ENDED, JobInput.CANCEL): "ended: too late to cancel",
     (JobState.ENDED, JobInput.EXPIRE): "ended",
 }

@@ -25,6 +25,7 @@ from wmp.core.manager.requeue import SILENCE
 from wmp.core.manager.scheduler import Scheduler
 from wmp.core.manager.statistics import ManagerStatistics, snapshot
 from wmp.core.manager.timers import (
+    DueTimer,
     ExpiryTimer,
     HoldTimer,
     ManagerTimer,
@@ -402,6 +403,8 @@ class ManagerMachine:
         match timer:
             case int() as id:
                 self._scheduler.expire(id, now)
+            case DueTimer():
+                self._scheduler.release(now)
             case WakeTimer(kind):
                 if (queue := self._scheduler.queues.find(kind)) is not None:
                     self._scheduler.widen(queue, now)

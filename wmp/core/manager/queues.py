@@ -104,6 +104,8 @@ class Batch:
     first: int
     """Number of the first job that was ever in the batch."""
     limits: JobLimits | None = None
+    due: float | None = None
+    """Time before which no job of it may be granted; None when that is over."""
     ids: array[int] = field(factory=lambda: array("Q"))
     payloads: tuple[Frame, ...] = ()
     """A tuple, because a garbage collector ignores a tuple of bytes."""
@@ -115,15 +117,17 @@ class Batch:
         retries: int,
         deadline: float | None,
         limits: JobLimits | None,
+        due: float | None,
     ) -> bool:
         """Return whether jobs on these terms may be added; False for a batch that ran empty."""
         return (
             0 < len(self.ids) < _MOST
-            and kind is self.kind  # a queue has one object for its kind
+            and (kind is self.kind or kind == self.kind)  # mostly the queue's one object
             and priority == self.priority
             and retries == self.retries
             and deadline == self.deadline
             and limits == self.limits
+            and due == self.due
         )
 
     def take(self, count: int, size: int, *, least: int) -> tuple[Part | None, int, int]:
@@ -181,6 +185,7 @@ class Batch:
             self.priority,
             self.retries,
             self.deadline,
+            JobState.QUEUED if self.due is None else JobState.DELAYED,
             limits=self.limits,
         )
 
@@ -191,6 +196,8 @@ class Batches:
 
     _all: list[Batch] = field(factory=list)
     _spent: int = 0
+    _sealed: bool = False
+    """Whether jobs stand behind the newest batch in a line, so that no more may join it."""
 
     def __iter__(self) -> Iterator[Batch]:
         return iter(self._all)
@@ -204,13 +211,15 @@ class Batches:
         retries: int,
         deadline: float | None,
         limits: JobLimits | None,
+        due: float | None,
     ) -> list[Batch]:
         """Add jobs behind all others; return the batches that were made for them."""
-        batch = self._all[-1] if self._all else None
+        batch = self._all[-1] if self._all and not self._sealed else None
+        self._sealed = False
         place, made = 0, []
         while place < len(ids):
-            if batch is None or not batch.suits(kind, priority, retries, deadline, limits):
-                batch = Batch(kind, priority, retries, deadline, ids[place], limits)
+            if batch is None or not batch.suits(kind, priority, retries, deadline, limits, due):
+                batch = Batch(kind, priority, retries, deadline, ids[place], limits, due)
                 made.append(batch)
             end = place + _MOST - len(batch.ids)
             batch.ids.extend(ids[place:end])
@@ -229,6 +238,10 @@ class Batches:
         place = bisect_right(self._all, id, key=_FIRST)
         return self._all[place - 1] if place else None
 
+    def seal(self) -> None:
+        """Let no more jobs join the newest batch."""
+        self._sealed = True
+
     def spent(self) -> None:
         """Count a batch that ran empty; empty batches are removed together, at O(1) each."""
         self._spent += 1
@@ -245,7 +258,8 @@ class PriorityLevel:
     """Jobs of one priority: those that came back go first (WMP-6.13)."""
 
     back: deque[JobRecord] = field(factory=deque)
-    new: deque[Batch] = field(factory=deque)
+    new: deque[Batch | JobRecord] = field(factory=deque)
+    """In the order in which they may be granted; a record is of a job that is tried again."""
 
     def __len__(self) -> int:
         return len(self.back) + len(self.new)
@@ -287,10 +301,16 @@ class Queue:
         limits: JobLimits | None = None,
     ) -> None:
         """Add new jobs behind the others of their priority."""
-        made = self.batches.add(ids, payloads, self.kind, priority, retries, deadline, limits)
+        made = self.batches.add(ids, payloads, self.kind, priority, retries, deadline, limits, None)
         if made:
             self._line(priority).new += made
         self.waiting += len(ids)
+
+    def join(self, part: Batch | JobRecord) -> None:
+        """Add jobs whose time has come behind the others of their priority (WMP-6.24)."""
+        self._line(part.priority).new.append(part)
+        self.waiting += 1 if type(part) is JobRecord else len(part.ids)  # type: ignore[union-attr]
+        self.batches.seal()
 
     def put_back(self, job: JobRecord) -> None:
         """Add a job before all others of its priority (WMP-6.4)."""
@@ -314,8 +334,7 @@ class Queue:
     def has_for(self, worker: tuple[bytes, int, int]) -> bool:
         """Return whether a job waits that the worker did not refuse; checks a few jobs at most."""
         return self.waiting > FEW or any(
-            any(batch.ids for batch in line.new)
-            or any(j.state is JobState.QUEUED and not j.passes_over(*worker) for j in line.back)
+            any(_is_for(part, worker) for part in (*line.new, *line.back))
             for line in self._lines.values()
         )
 
@@ -327,11 +346,12 @@ class Queue:
             while back and back[0].state is not JobState.QUEUED:
                 back.popleft()
                 self.dead -= 1
-            while new and not new[0].ids:
+            while new and not _lives(new[0]):
                 new.popleft()
                 self.dead -= 1
             if back or new:
-                return negated, back[0].id if back else new[0].ids[0]
+                first = back[0] if back else new[0]
+                return negated, first.id if type(first) is JobRecord else first.ids[0]  # type: ignore[union-attr]
             self._forget(negated)
         return None
 
@@ -366,6 +386,21 @@ class Queue:
             back.extendleft(reversed(passed))
             while new and taken < count and size >= 0:
                 batch = new[0]
+                if type(batch) is JobRecord:
+                    if taken and _lives(batch) and len(batch.payload) > size:
+                        size = -1
+                        break
+                    new.popleft()
+                    if not _lives(batch):
+                        self.dead -= 1
+                    elif batch.refused is not None and batch.passes_over(*worker):
+                        back.append(batch)  # it stays before all that follow
+                    else:
+                        size -= len(batch.payload)
+                        parts.append(batch)
+                        taken += 1
+                    continue
+                assert type(batch) is Batch
                 if batch.ids:
                     part, found, size = batch.take(count - taken, size, least=not taken)
                     if part is not None:
@@ -395,13 +430,25 @@ class Queue:
         """Remove all ended jobs at once, so O(1) each."""
         for line in self._lines.values():
             line.back = deque(job for job in line.back if job.state is JobState.QUEUED)
-            line.new = deque(batch for batch in line.new if batch.ids)
+            line.new = deque(part for part in line.new if _lives(part))
         self.dead = 0
 
     def _forget(self, negated: int) -> None:
         """Forget a line in which nothing stands."""
         del self._lines[-negated]
         self._order.remove(negated)
+
+
+def _lives(part: Batch | JobRecord) -> bool:
+    """Return whether jobs of a line's part still wait."""
+    if type(part) is JobRecord:
+        return part.state is JobState.QUEUED
+    return bool(part.ids)  # type: ignore[union-attr]
+
+
+def _is_for(part: Batch | JobRecord, worker: tuple[bytes, int, int]) -> bool:
+    """Return whether jobs of a part still wait, and the worker did not refuse them."""
+    return _lives(part) and not (type(part) is JobRecord and part.passes_over(*worker))
 
 
 @define(eq=False)

@@ -9,17 +9,19 @@ belong to :mod:`wmp.core.manager.machine`, which owns one scheduler.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from math import floor
 from typing import Any
 
 from attrs import define, field
 
 from wmp.actions import End, Notify
+from wmp.core.manager.delayed_jobs import DelayedJobs
 from wmp.core.manager.job_lifecycle import JobInput, JobLimits, JobRecord, JobState
 from wmp.core.manager.leases import Leases
 from wmp.core.manager.queues import Part, Queue, Queues
 from wmp.core.manager.remote_worker import Give, ManagerOutbound, RemoteWorker, fits
 from wmp.core.manager.requeue import Requeue
-from wmp.core.manager.timers import HoldTimer, ManagerTimers, WakeTimer
+from wmp.core.manager.timers import DueTimer, HoldTimer, ManagerTimers, WakeTimer
 from wmp.core.manager.worker_selection import WorkerSelection
 from wmp.core.protocol.settings import ManagerSettings
 from wmp.errors import LocalProtocolError
@@ -51,12 +53,14 @@ class Scheduler:
     selection: WorkerSelection
     queues: Queues = field(factory=Queues)
     leases: Leases = field(init=False)
+    delayed: DelayedJobs = field(init=False)
     requeue: Requeue = field(init=False)
     last_id: int = 0
     held_gives: int = 0
     """Open GIVEs of all workers."""
 
     def __attrs_post_init__(self) -> None:
+        self.delayed = DelayedJobs(self.queues.batches)
         self.leases = Leases(self.outbound, self.timers)
         self.requeue = Requeue(self.outbound, self.leases, self.queues)
 
@@ -70,17 +74,44 @@ class Scheduler:
         if not event.ids:
             return
         queue = self.queues.get(event.kind)
-        deadline = None if event.timeout is None else now + event.timeout
+        # The next whole millisecond: jobs of one delay share a batch, and none comes too early.
+        due = (floor((now + event.delay) * 1000) + 1) / 1000 if event.delay > 0 else None
+        begin = now if due is None else due
+        deadline = None if event.timeout is None else begin + event.timeout
         limits, first = None, deadline
         if event.expires is not None or event.run_limit is not None:
-            expires = None if event.expires is None else now + event.expires
+            expires = None if event.expires is None else begin + event.expires
             limits = JobLimits(expires, event.run_limit)
             first = _earlier(deadline, expires)
         self.last_id = max(self.last_id, event.ids[-1])
         if first is not None:
             self.timers.set_all(event.ids, first)
-        queue.append(event.ids, event.payloads, event.priority, event.retries, deadline, limits)
+        terms = event.priority, event.retries, deadline, limits
+        if due is not None:
+            ids, payloads = event.ids, event.payloads
+            made = self.queues.batches.add(ids, payloads, queue.kind, *terms, due)
+            self.delayed.extend(due, made, len(ids))
+            self._watch_delayed(now)
+            self.queues.tidy(queue)
+            return
+        queue.append(event.ids, event.payloads, *terms)
         self.offer(queue, now)
+
+    def release(self, now: float) -> None:
+        """Queue the jobs whose time has come, and offer them (WMP-6.24)."""
+        queues: list[Queue] = []
+        for part in self.delayed.release(now):
+            queue = self.queues.get(part.kind)
+            queue.join(part)
+            queues.append(queue)
+        self._offer_all(queues, now)
+        self._watch_delayed(now)
+
+    def _watch_delayed(self, now: float) -> None:
+        """Ring at the earliest time; what a step left over is released a moment later."""
+        due = self.delayed.next()
+        if due is not None:
+            self.timers.set(DueTimer(), due if due > now else now + 0.001)
 
     def cancel(self, ids: Iterable[int], now: float) -> None:
         """End jobs that wait; send CANCEL for leased jobs (WMP-6.10, 6.12)."""
@@ -92,8 +123,8 @@ class Scheduler:
             was = job.state
             if not job.step(JobInput.CANCEL):
                 continue
-            if was is JobState.QUEUED:
-                self._leave_queue(job)
+            if was is JobState.QUEUED or was is JobState.DELAYED:
+                self._leave_queue(job, was)
                 self.leases.end(job, End.CANCELLED, b"")
             elif job.holder is not None:
                 leased.setdefault(job.holder, []).append(job)
@@ -113,8 +144,8 @@ class Scheduler:
             return
         was = job.state
         job.step(JobInput.EXPIRE)
-        if was is JobState.QUEUED:
-            self._leave_queue(job)
+        if was is JobState.QUEUED or was is JobState.DELAYED:
+            self._leave_queue(job, was)
             what = "timed out" if due else "expired"
             self.leases.end(job, End.TIMEOUT, f"{what} before a worker took the job".encode())
         elif job.holder is not None:
@@ -133,7 +164,7 @@ class Scheduler:
     @property
     def empty(self) -> bool:
         """Return whether all jobs have ended."""
-        return not self.leases and not self.queues.waiting
+        return not self.leases and not self.queues.waiting and not self.delayed.waiting
 
     # -- from workers
 
@@ -416,7 +447,11 @@ class Scheduler:
             self.timers.clear(HoldTimer(worker.identity, give.lock))
             self.selection.update(worker)
 
-    def _leave_queue(self, job: JobRecord) -> None:
+    def _leave_queue(self, job: JobRecord, was: JobState) -> None:
+        """Count out a job that ended while it waited, in its queue or for its time."""
+        if was is JobState.DELAYED:
+            self.delayed.count_out(job)
+            return
         queue = self.queues.get(job.kind)
         queue.count_out(job)
         self.queues.tidy(queue)

@@ -36,6 +36,8 @@ class ManagerStatistics(Statistics):
     """Jobs, workers and counts of a manager; a snapshot."""
 
     queued: int
+    delayed: int
+    """Jobs that wait for their time."""
     leased: int
     ended: Mapping[End, int]
     requeued: Mapping[str, int]
@@ -58,6 +60,7 @@ def snapshot(scheduler: Scheduler) -> ManagerStatistics:
     )
     return ManagerStatistics(
         queued=scheduler.queues.waiting,
+        delayed=scheduler.delayed.waiting,
         leased=sum(row.leased for row in rows),
         ended=dict(scheduler.leases.ended),
         requeued=dict(scheduler.requeue.counts),

@@ -9,6 +9,7 @@ from wmp.message import Kind
 
 __all__ = [
     "DeadlineTimer",
+    "DueTimer",
     "ExpiryTimer",
     "HoldTimer",
     "ManagerTimer",
@@ -22,6 +23,12 @@ DeadlineTimer: TypeAlias = int
 
 The timer is the number itself, because there is such a timer for each job with a deadline.
 """
+
+
+class DueTimer(NamedTuple):
+    """The time of delayed jobs has come (WMP-6.24)."""
+
+    what: Literal["due"] = "due"
 
 
 class ExpiryTimer(NamedTuple):
@@ -46,5 +53,7 @@ class WakeTimer(NamedTuple):
     what: Literal["wake"] = "wake"
 
 
-ManagerTimer: TypeAlias = DeadlineTimer | ExpiryTimer | HoldTimer | ResendTimer | WakeTimer
+ManagerTimer: TypeAlias = (
+    DeadlineTimer | DueTimer | ExpiryTimer | HoldTimer | ResendTimer | WakeTimer
+)
 ManagerTimers: TypeAlias = Timers[ManagerTimer]

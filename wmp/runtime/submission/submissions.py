@@ -44,6 +44,7 @@ class JobTerms:
     retries: int
     expires: float | None = None
     run_limit: float | None = None
+    delay: float = 0.0
 
 
 class JobOwner(Protocol):
@@ -104,6 +105,7 @@ class OpenSubmission:
             retries=terms.retries,
             expires=terms.expires,
             run_limit=terms.run_limit,
+            delay=terms.delay,
         )
 
 

@@ -1,11 +1,15 @@
-"""The times that a submitter gives a job, checked: timeout, expiry and run limit.
+"""The times that a submitter gives a job, checked: start, timeout, expiry and run limit.
 
 ``timeout`` bounds waiting and running together, ``expires`` the waiting alone, and ``run_limit``
-one attempt alone.
+one attempt alone. ``delay`` and ``start_at`` say when the job may begin; the others count from
+then.
 """
 
 from __future__ import annotations
 
+import time
+from datetime import datetime
+from math import isfinite
 from typing import Final
 
 from attrs import frozen
@@ -26,6 +30,18 @@ class TimeLimits:
     """Within which the job must have begun."""
     run_limit: float | None = None
     """For which one attempt may run."""
+    delay: float | None = None
+    """Before which the job may not begin."""
+    start_at: datetime | float | None = None
+    """The same as a time: a ``datetime``, or seconds since 1970."""
+
+    def wait(self) -> float:
+        """Return the seconds from now before which the job may not begin."""
+        start = self.start_at
+        if start is None:
+            return self.delay or 0.0
+        seconds = start.timestamp() if isinstance(start, datetime) else start
+        return max(0.0, seconds - time.time())
 
     def check(self) -> None:
         """Check what a user gave: a wrong number would end the machine, and with it all jobs.
@@ -37,11 +53,26 @@ class TimeLimits:
             value = getattr(self, name)
             if value is not None:
                 check_seconds(name, value, zero=False)
+        if self.delay is not None:
+            check_seconds("delay", self.delay)
+        if self.start_at is not None:
+            self._check_start(self.start_at)
         if self.timeout is not None and self.expires is not None and self.expires > self.timeout:
             raise ConfigError(
                 f"expires is {self.expires:g} s and timeout {self.timeout:g} s; a job that must "
                 "have ended by then cannot begin later; leave expires out, or make it smaller"
             )
+
+    def _check_start(self, start: object) -> None:
+        if self.delay is not None:
+            raise ConfigError("delay and start_at name the same time; give one of them")
+        numeric = isinstance(start, int | float) and not isinstance(start, bool)
+        if not isinstance(start, datetime) and not (numeric and isfinite(start)):  # type: ignore[arg-type]
+            raise ConfigError(
+                f"start_at is a datetime or seconds since 1970, got {start!r}; use delay for "
+                "seconds from now"
+            )
+        check_seconds("the time until start_at", self.wait())
 
 
 NO_LIMITS: Final = TimeLimits()

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Hashable
 from typing import TYPE_CHECKING, Final
 
+from wmp.core.manager.delayed_jobs import DelayedJobs
 from wmp.core.manager.job_lifecycle import JobRecord, JobState, Refusal
 from wmp.core.manager.leases import Leases
-from wmp.core.manager.queues import Grant, Queue
+from wmp.core.manager.queues import Batch, Grant, Queue
 from wmp.core.manager.remote_worker import RemoteWorker
 from wmp.core.manager.worker_selection import WorkerSelection
 from wmp.message import Peer
@@ -28,6 +29,11 @@ if TYPE_CHECKING:
 __all__ = ["LEFT_OUT", "all_jobs", "outline_manager"]
 
 LEFT_OUT: Final = {
+    "Batch.due": "is among the times of the delayed jobs",
+    "Batches._sealed": "decides only which jobs share a batch",
+    "DelayedJobs._ties": "only the order counts",
+    "DelayedJobs.dead": "leftovers, to be cleared",
+    "DelayedJobs.waiting": "follows from the heap",
     "Batch.first": "follows from its first jobs",
     "Batches._all": "the same batches as in the lines, with leftovers",
     "Batches._spent": "leftovers, to be cleared",
@@ -101,6 +107,7 @@ def outline_manager(manager: ManagerMachine) -> Outline:
         tuple([_worker_shape(pen, me, worker, scheduler.leases) for worker in workers]),
         tuple([_job_shape(pen, job, manager) for _, job in sorted(all_jobs(manager).items())]),
         tuple([_queue_shape(queue) for queue in scheduler.queues]),
+        _delayed_shape(pen, scheduler.delayed),
         _offers_shape(scheduler.selection),
         ranks([worker.served for worker in workers]),
         timer_names(pen, manager._timers, locks),
@@ -186,11 +193,27 @@ def _queue_shape(queue: Queue) -> Hashable:
     for priority, line in sorted(queue._lines.items()):
         # Jobs that ended in the queue are skipped when they come first.
         ids = [job.id for job in line.back if job.state is JobState.QUEUED]
-        for batch in line.new:
-            ids += batch.ids
+        for part in line.new:
+            if type(part) is JobRecord:
+                ids += [part.id] if part.state is JobState.QUEUED else []
+            elif type(part) is Batch:
+                ids += part.ids
         if ids:
             lines.append((priority, tuple(ids)))
     return queue.kind, queue.waiting, queue.woken, queue.factor, tuple(lines)
+
+
+def _delayed_shape(pen: Pen, delayed: DelayedJobs) -> Hashable:
+    """Give the delayed jobs in the order of their times."""
+    jobs = []
+    for due, _, part in sorted(delayed._heap):
+        ids = tuple(part.ids) if type(part) is Batch else ()
+        if type(part) is JobRecord and part.state is JobState.DELAYED:
+            ids = (part.id,)
+        if ids:
+            pen.times.append(due)
+            jobs.append(ids)
+    return tuple(jobs)
 
 
 def _offers_shape(offers: WorkerSelection) -> Hashable:

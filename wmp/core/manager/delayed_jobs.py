@@ -1,0 +1,101 @@
+"""Jobs that wait for their time: submitted with a delay, or to be tried again later.
+
+Theory of operation. A heap has one entry for each batch of jobs with one time, and for each
+record. A job that ends before its time leaves its batch at once; an empty batch, or the record of
+an ended job, stays in the heap until it surfaces or is cleared with others. So adding, ending and
+releasing a job cost O(log n), and a million jobs of one time cost no more than a million that
+wait for workers.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from attrs import define, field
+
+from wmp.core.manager.job_lifecycle import JobInput, JobRecord, JobState
+from wmp.core.manager.queues import Batch, Batches
+
+__all__ = ["DelayedJobs"]
+
+_DEAD: Final = 64
+"""Ended entries that may be in the heap beyond as many as wait."""
+
+_MOST: Final = 4096
+"""Entries released in one step: a step must stay short."""
+
+
+@define(eq=False)
+class DelayedJobs:
+    """All jobs of a manager that may not be granted yet, earliest first."""
+
+    batches: Batches
+    """The batches of all queues; those of delayed jobs are among them."""
+    waiting: int = 0
+    """Number of the jobs."""
+    dead: int = 0
+    """Entries of jobs that ended before their time."""
+    _heap: list[tuple[float, int, Batch | JobRecord]] = field(factory=list)
+    _ties: int = 0
+    """Number of entries so far: of two entries with one time the first goes first."""
+
+    def add(self, due: float, part: Batch | JobRecord, count: int = 1) -> None:
+        """Keep ``count`` jobs until ``due``."""
+        self._ties += 1
+        self.waiting += count
+        heapq.heappush(self._heap, (due, self._ties, part))
+
+    def extend(self, due: float, made: Sequence[Batch], count: int) -> None:
+        """Keep ``count`` new jobs until ``due``; some may have joined a batch that is here."""
+        for batch in made:
+            self.add(due, batch, 0)
+        self.waiting += count
+
+    def next(self) -> float | None:
+        """Return the earliest time; None without jobs."""
+        heap = self._heap
+        while heap and not _waits(heap[0][2]):
+            heapq.heappop(heap)
+            self.dead -= 1
+        return heap[0][0] if heap else None
+
+    def release(self, now: float) -> Iterator[Batch | JobRecord]:
+        """Take out what is due, earliest first; a step releases a bounded number of entries."""
+        heap = self._heap
+        for _ in range(_MOST):
+            due = self.next()
+            if due is None or due > now:
+                return
+            part = heapq.heappop(heap)[2]
+            if type(part) is Batch:
+                self.waiting -= len(part.ids)
+                part.due = None
+            elif type(part) is JobRecord:
+                self.waiting -= 1
+                part.step(JobInput.DUE)
+            yield part
+
+    def count_out(self, job: JobRecord) -> None:
+        """Count a job that ended before its time."""
+        self.waiting -= 1
+        batch = None if job.attempt else self.batches.at(job.id)
+        if batch is not None:  # the job was never granted
+            batch.remove(job.id)
+            if batch.ids:
+                return
+            self.batches.spent()
+        self.dead += 1
+        job.payload = b""
+        if self.dead > len(self._heap) // 2 + _DEAD:
+            self._heap = [entry for entry in self._heap if _waits(entry[2])]
+            heapq.heapify(self._heap)
+            self.dead = 0
+
+
+def _waits(part: Batch | JobRecord) -> bool:
+    """Return whether jobs of a heap's entry still wait for their time."""
+    if type(part) is JobRecord:
+        return part.state is JobState.DELAYED
+    return bool(part.ids)  # type: ignore[union-attr]
