@@ -1,8 +1,9 @@
-"""Where the installed programs begin: each checks that ``wmp`` is this package, then runs it.
+"""The entry points of the installed programs: each checks that ``wmp`` is this package, then runs
+it.
 
 The public index has another package that imports as ``wmp``. Installed over this one, it replaces
-``wmp/__init__.py``, or hides the whole package. This module lies beside ``wmp`` and imports
-nothing of it before the check.
+``wmp/__init__.py``, or hides the whole package. This module is outside of ``wmp`` and imports
+nothing from it before the check.
 """
 
 from __future__ import annotations
@@ -14,10 +15,10 @@ from typing import Final, NoReturn
 __all__ = ["conformance", "device", "wmp"]
 
 _MARK: Final = '"worker-manager-protocol"'
-"""Stands in this project's ``wmp/__init__.py`` and in no other."""
+"""A name that only this project's ``wmp/__init__.py`` contains."""
 
 _USAGE: Final = 2
-"""Exit code of the programs for what must be mended before anything is done."""
+"""Exit code for a problem that the user must solve before the program can start."""
 
 
 def wmp() -> NoReturn:
@@ -54,7 +55,7 @@ def _check(program: str) -> None:
     spec = importlib.util.find_spec("wmp")
     if spec is not None and spec.origin is not None:
         source = getattr(spec.loader, "get_source", lambda name: None)("wmp")
-        # Without a source there is nothing to compare.
+        # Without a source file no comparison is possible.
         if source is None or _MARK in source:
             return
         found = f"{spec.origin} belongs to another package called wmp"

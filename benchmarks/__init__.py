@@ -1,4 +1,4 @@
 """The speed of wmp beside other systems: ``python -m benchmarks``.
 
-Run it from the top of the repository; the README here says how to read the figures.
+Run it from the top of the repository. README.md here explains the figures.
 """

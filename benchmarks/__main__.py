@@ -55,9 +55,9 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Run what was asked for and show it."""
+    """Measure the chosen groups and show the figures."""
     options = _options(arguments)
-    # SIGTERM ends the children, too: sys.exit leaves all contexts in order.
+    # sys.exit after SIGTERM lets every context end its child processes.
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     if options.source is not None:
         try:

@@ -1,8 +1,8 @@
-"""Many workers in one process, over a connection each. Started by ``--only growth``.
+"""Many workers in one process, each with a connection. Started by ``--only growth``.
 
-``python -m benchmarks.crowd ENDPOINT --workers N [--role R]``. One ROUTER connects N times: on
-the wire that is N workers, and here one socket to look after. They speak the plain
-handshake, a job at a time, and as much of it as a manager that loses nothing needs.
+``python -m benchmarks.crowd ENDPOINT --workers N [--role R]``. One ROUTER connects N times: a
+manager sees N workers, and this process has one socket. The workers use the plain handshake, one
+job at a time, with only those messages that a manager without losses needs.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from wmp.message import Columns, Command, Field, Message
 __all__ = ["Crowd", "main"]
 
 _BATCH = 50
-"""Connections made before the next: a listener queues a hundred."""
+"""Number of connections before a pause: a listener queues a hundred."""
 
 _EPOCH = 1
 _TIMEOUT = 20_000
@@ -31,10 +31,10 @@ class Crowd:
     """N workers with one slot each.
 
     Args:
-        endpoint: Of a manager, or with ``mute`` of anything.
-        workers: How many.
+        endpoint: Endpoint of a manager; with ``mute`` of any socket.
+        workers: Number of workers.
         role: The role that all of them offer.
-        mute: Only connect and say READY: what is there may not answer.
+        mute: Only connect and send READY: the other end need not answer.
     """
 
     def __init__(self, endpoint: str, workers: int, role: str, *, mute: bool = False) -> None:
@@ -57,7 +57,7 @@ class Crowd:
                 self._say_ready(number)
                 if not mute:
                     self._send(number, Command.PING, {})
-            # PONG says that a connection stands.
+            # PONG shows that a connection is established.
             self._waits += 0 if mute else len(group)
             while self._waits:
                 if not socket.poll(_TIMEOUT):
@@ -65,7 +65,7 @@ class Crowd:
                 self.turn()
 
     def ping(self) -> None:
-        """Have every worker say that it lives, and wait for the answers."""
+        """Send PING for every worker, and wait for the answers."""
         for number in range(len(self._ready)):
             self._send(number, Command.PING, {})
             self._waits += 1
@@ -75,7 +75,7 @@ class Crowd:
             self.turn()
 
     def turn(self) -> None:
-        """Answer one message; wait for it."""
+        """Wait for one message and answer it."""
         link, *frames = self._socket.recv_multipart()
         number = int(link[1:])
         message = codec.decode(frames)
@@ -112,7 +112,7 @@ class Crowd:
                 self._say_ready(number)
 
     def serve(self) -> None:
-        """Answer for ever; a line on standard input has everybody PING."""
+        """Answer for ever; after a line on standard input, every worker sends PING."""
         lines: Any = zmq.Context.instance().socket(zmq.PULL)
         lines.bind("inproc://lines")
         threading.Thread(target=_read_lines, daemon=True).start()
@@ -163,7 +163,7 @@ def _read_lines() -> None:
 
 
 def main() -> None:
-    """Connect, say that all are there, serve."""
+    """Connect, report when all workers are connected, serve."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.crowd")
     parser.add_argument("endpoint")
     parser.add_argument("--workers", type=int, required=True)

@@ -1,9 +1,9 @@
 """The cost of a device's own work: CPU a message with 1, 16 and 256 jobs in it.
 
 ``python -m benchmarks --only device``. A bare ROUTER plays the manager and a bare DEALER the
-worker, so that the process in between is all that is measured. Beside the device stands libzmq's
-own proxy, which passes the same messages on and reads nothing: what it costs is the price of the
-bytes, and what a device costs beyond it is the device's own.
+worker, so that only the process in between is measured. libzmq's own proxy is measured for
+comparison: it passes on the same messages and reads nothing. Its cost is the price of the bytes;
+the rest of a device's cost is the device's own.
 """
 
 from __future__ import annotations
@@ -30,21 +30,21 @@ _WORKER, _MANAGER = b"the worker", b"the manager"
 
 @frozen
 class _Between:
-    """A device or a proxy, with a bare socket at each end of it."""
+    """A device or a proxy with a bare socket at each end."""
 
     process: Process
     router: zmq.Socket[bytes]
     dealer: zmq.Socket[bytes]
     way: list[bytes]
-    """Frames before a message on the way to the dealer."""
+    """Frames before a message on the way to the DEALER."""
     route: Path
-    """And in it."""
+    """``to`` of a message on that way."""
 
     def cost(self, jobs: int, bursts: int) -> float:
-        """Pass TAKEs of so many jobs on, in bursts; return µs of CPU for each.
+        """Pass on TAKEs with so many jobs, in bursts; return µs of CPU for each.
 
         Raises:
-            Failure: The columns of one were changed.
+            Failure: The columns of a TAKE were changed.
         """
         take = [*self.way, *codec.encode(_take(jobs, self.route))]
         before = self.process.cpu()
@@ -59,7 +59,7 @@ class _Between:
 
 @contextlib.contextmanager
 def _between(kind: str) -> Iterator[_Between]:
-    """Start one of a kind that ``benchmarks.node`` knows."""
+    """Start a device or a proxy with ``benchmarks.node``."""
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
     router, dealer = context.socket(zmq.ROUTER), context.socket(zmq.DEALER)
     router.rcvtimeo = dealer.rcvtimeo = 30_000
@@ -67,7 +67,7 @@ def _between(kind: str) -> Iterator[_Between]:
         port = router.bind_to_random_port("tcp://127.0.0.1")
         with python("benchmarks.node", kind, f"tcp://127.0.0.1:{port}") as process:
             dealer.connect(process.hear())
-            # Its own connection upwards takes a moment, and until then it has nobody to tell.
+            # The upper connection needs a moment; until then messages from below are lost.
             number = 0
             while not router.poll(100):
                 number += 1
@@ -81,7 +81,7 @@ def _between(kind: str) -> Iterator[_Between]:
 
 
 def measure(bench: Bench) -> None:
-    """Add the cost of a TAKE passed on, by the number of jobs in it."""
+    """Add the cost of a TAKE that is passed on, by the number of its jobs."""
     bursts = max(1, bench.scale.jobs["100"] // 8 // _BURST)
     costs: dict[str, list[float]] = {}
     with _between("device") as device, _between("proxy") as proxy:

@@ -1,10 +1,10 @@
-"""Fairness under load: jobs of mixed length on four workers, and quick ones behind a slow one.
+"""Fairness under load: jobs of mixed length on four workers, and quick jobs behind a slow one.
 
 ``python -m benchmarks --only fairness``.
 
-Three questions: how far is the busiest worker from the least busy, how long does a job wait
-while some worker that could do it is idle, and how long do quick jobs wait behind one that
-suddenly takes long, beside a worker that could do them?
+It measures three differences: the time of the busiest and the least busy worker; the time that jobs
+wait while a worker that could do them is idle; and the time that quick jobs wait behind a job that
+suddenly takes long, although another worker could do them.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ __all__ = ["idle_gaps", "idle_waits", "labor", "measure"]
 WORKERS = 4
 SEED = 14
 LENGTHS = ((0.001, 0.90), (0.010, 0.09), (0.100, 0.01))
-"""Seconds of a job, and how many are so long."""
+"""Duration of jobs in seconds, and the number of such jobs."""
 
 SLOW = 3.0
-"""Seconds of the one in front of quick jobs."""
+"""Duration of the job in front of quick jobs, in seconds."""
 
 _NOTE = struct.Struct("!Qdd")
 
@@ -35,7 +35,7 @@ Span = tuple[float, float]
 
 
 def labor(payload: bytes) -> bytes:
-    """The handler: take as long as the payload says; tell who did it, from when to when."""
+    """The handler: take as long as the payload says; return the worker, the begin and the end."""
     start = time.monotonic()
     time.sleep(struct.unpack_from("!d", payload)[0])
     return _NOTE.pack(os.getpid(), start, time.monotonic())
@@ -86,10 +86,10 @@ def measure(bench: Bench, *, tiny: bool) -> None:
 
 
 def _behind(jobs: int) -> float:
-    """Seconds in which quick jobs are done that were handed in behind a slow one."""
+    """Return the seconds in which quick jobs behind a slow one are done."""
     quick, slow = struct.pack("!d", 0.0), struct.pack("!d", SLOW)
     with Map(workers=2, options=("--handler", "labor")) as ours:
-        for _ in ours.map([quick] * 5 * jobs):  # so that many are given at once
+        for _ in ours.map([quick] * 5 * jobs):  # so that a worker takes many jobs at once
             pass
         start = time.monotonic()
         first = ours.submit(slow)
@@ -101,12 +101,12 @@ def _behind(jobs: int) -> float:
 
 
 def idle_gaps(begun: float, busy: dict[int, list[Span]]) -> list[float]:
-    """Seconds that workers were idle at a stretch while jobs waited.
+    """Return the seconds of each stretch in which a worker was idle while jobs waited.
 
     Args:
-        begun: When all jobs were there.
-        busy: The jobs of each worker, from when to when. After the last of all has begun none
-            waits, and nobody is to blame.
+        begun: When all jobs were submitted.
+        busy: Begin and end of the jobs of each worker. After the begin of the last job, no job
+            waits and idle time does not count.
     """
     last = max(start for spans in busy.values() for start, _ in spans)
     gaps = []
@@ -120,12 +120,12 @@ def idle_gaps(begun: float, busy: dict[int, list[Span]]) -> list[float]:
 
 
 def idle_waits(waiting: list[Span], busy: dict[int, list[Span]]) -> list[float]:
-    """Seconds that each job waited while some worker was idle.
+    """Return the seconds that each job waited while some worker was idle.
 
     Args:
-        waiting: From when to when each job waited.
-        busy: The jobs of each worker, from when to when. A worker is idle in between: the
-            time to fetch a job counts, too.
+        waiting: Begin and end of the wait of each job.
+        busy: Begin and end of the jobs of each worker. A worker is idle in between, also while it
+            fetches a job.
     """
     last = max(end for _, end in waiting)
     edges: list[tuple[float, int]] = []
@@ -136,7 +136,7 @@ def idle_waits(waiting: list[Span], busy: dict[int, list[Span]]) -> list[float]:
                 edges += [(edge, 1), (start, -1)]
             edge = max(edge, end)
     edges.sort()
-    # Spans in which at least one worker is idle, and how much of that there was before each edge.
+    # Spans in which at least one worker is idle, and the idle time before each edge.
     idle, depth = [0.0], 0
     at = [edges[0][0]] if edges else [0.0]
     for (here, step), (there, _) in pairwise(edges):

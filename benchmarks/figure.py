@@ -1,4 +1,4 @@
-"""Figures: repeats measured beside the raw echo. Used by ``python -m benchmarks``."""
+"""Figures: repeats measured in turn with the raw echo. Used by ``python -m benchmarks``."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ __all__ = [
 
 
 class Skip(Exception):
-    """Something that a case needs is not here; says how to get it."""
+    """A case lacks a requirement; the text says how to install it."""
 
 
 class Contender(Protocol):
-    """Somebody who does the work; open it as a context manager."""
+    """A measured system; open it as a context manager."""
 
     def map(self, payloads: Sequence[bytes]) -> Iterator[bytes]:
-        """Yield the results in order, however they are got fastest."""
+        """Yield the results in order, in the fastest way of the system."""
 
     def one(self, payload: bytes) -> bytes:
         """Do one job and wait for it."""
@@ -54,20 +54,20 @@ class Case:
     rates: Mapping[str, str] = field(factory=dict)
     """Name of a figure to the size of its payloads (a key of ``SIZES``)."""
     latency: str = ""
-    """Name before ``_p50``, ``_p99`` and ``_cpu``; empty: not measured."""
+    """Begin of the names with ``_p50``, ``_p99`` and ``_cpu``; empty if these are not measured."""
 
 
 @frozen
 class Scale:
-    """How much is done."""
+    """The size of a measurement."""
 
     repeats: int
     jobs: Mapping[str, int]
     """Jobs a repeat, by size."""
     single: int
-    """Jobs a repeat when they go one at a time."""
+    """Jobs a repeat when they run one at a time."""
     seconds: float
-    """A contender too slow to do the jobs in this time does as many as it can."""
+    """Limit of the time of a repeat; a slower contender does fewer jobs."""
 
 
 FULL = Scale(5, {"100": 50_000, "10k": 5_000, "1m": 100}, 2_000, 2.0)
@@ -90,11 +90,11 @@ def summary(samples: Sequence[float], unit: str, **more: Any) -> dict[str, Any]:
 def beside(
     samples: Sequence[float], unit: str, units: Sequence[float], against: str, **more: Any
 ) -> dict[str, Any]:
-    """Samples, and each of them beside the one of another just before it.
+    """Return samples, and the ratio of each to a sample of another contender just before it.
 
-    A machine that is slower for a while is slower for both: the median of the ratios says more.
+    A machine that is slower for a while slows both, so the median of the ratios is more reliable.
     """
-    # A clock of CPU time may not have moved in a run as short as --tiny makes it.
+    # CPU clocks are coarse: in a run as short as --tiny the clock may not have advanced.
     ratios = [sample / max(one, 1e-9) for sample, one in zip(samples, units, strict=True)]
     return summary(
         samples,
@@ -109,7 +109,7 @@ def beside(
 
 
 def raw_name(size: str) -> str:
-    """Name of the raw echo's figure for a size."""
+    """Return the name of the raw echo's figure for a size."""
     return "raw" if size == "100" else f"raw_{size}"
 
 
@@ -118,8 +118,8 @@ class Bench:
 
     Args:
         raw: The open raw echo.
-        scale: How much is done.
-        say: Told each figure's name when it is measured.
+        scale: The size of a measurement.
+        say: Called with each figure's name when it is measured.
     """
 
     def __init__(self, raw: Raw, scale: Scale, say: Callable[[str], None]) -> None:
@@ -134,7 +134,7 @@ class Bench:
         self.unit("100")
 
     def run(self, case: Case) -> None:
-        """Open a contender and measure all its figures; what cannot be is skipped."""
+        """Open a contender and measure all its figures; skip it if a requirement is missing."""
         names = [*case.rates, *([case.latency] if case.latency else [])]
         if all(name in self.figures or f"{name}_p50" in self.figures for name in names):
             return
@@ -146,18 +146,18 @@ class Bench:
                     self.latency(case.latency, contender)
         except Skip as reason:
             self.skip(names, str(reason))
-        except Exception as error:  # A peer that does not work must not end the others.
+        except Exception as error:  # An error of one contender must not end the others.
             if any(name.startswith(("map", "submit", "latency", "device")) for name in names):
                 raise
             self.skip(names, f"{type(error).__name__}: {error}")
 
     def skip(self, names: Sequence[str], reason: str) -> None:
-        """Remember why there is no figure."""
+        """Record why a figure is missing."""
         self.skipped.update(dict.fromkeys(names, reason))
         self.say(f"{', '.join(names)}: skipped: {reason}")
 
     def payloads(self, size: str) -> list[bytes]:
-        """The jobs of a size."""
+        """Return the jobs of a size."""
         if size not in self._payloads:
             self._payloads[size] = Work(self.scale.jobs[size], SIZES[size]).payloads()
         return self._payloads[size]
@@ -204,12 +204,12 @@ class Bench:
         self.say(name)
 
     def _warm(self, contender: Contender, size: str) -> list[bytes]:
-        """Warm the contender up; return as many jobs as it does in the time it has."""
+        """Warm the contender up; return how many jobs it does in the limit of time."""
         payloads = self.payloads(size)
         count = min(16, len(payloads))
         while True:
             some = payloads[:count]
-            # The better of two: a moment in which the machine was busy must not decide.
+            # The better of two runs, since the machine may have been busy for a moment.
             rate = count / min(through(contender.map, some) for _ in range(2))
             possible = int(rate * self.scale.seconds)
             if count >= len(payloads) // 4 or count * 4 > possible:
@@ -258,13 +258,15 @@ def _singles(contender: Contender, payloads: Sequence[bytes]) -> dict[str, float
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Collect the garbage of earlier cases before the clock starts; the collector stays on, as it
-    does in ordinary programs."""
+    """Collect the garbage of earlier cases before the clock starts.
+
+    The collector stays on, as in ordinary programs.
+    """
     gc.collect()
     yield
 
 
 def stderr(text: str) -> None:
-    """Tell the person at the terminal how far it is."""
+    """Print progress to stderr."""
     sys.stderr.write(text + "\n")
     sys.stderr.flush()

@@ -1,14 +1,15 @@
-"""The cost of a lone job without our machines: ``python -m benchmarks --only floor,latency``.
+"""The cost of a lone job without the machines: ``python -m benchmarks --only floor,latency``.
 
-A ladder of echoes, one at a time, each a rung more than the one before:
+A ladder of echoes, one at a time; each rung adds something to the one before:
 
 - ``loop``: both ends on an asyncio loop that watches the socket's descriptor;
-- ``threads``: the caller waits in another thread than its loop's, the handler runs in another
-  than the worker's loop's: two hand-overs at each end, as for a blocking manager and a pool;
-- ``codec``: and a TAKE on the way there, a DONE on the way back, made and read by our codec.
+- ``threads``: the caller waits in another thread than its loop's, and the handler runs in another
+  than the worker's loop's. These are two hand-overs at each end, as for a blocking manager and a
+  pool;
+- ``codec``: also a TAKE on the way there and a DONE on the way back, made and read by wmp's codec.
 
-The rest of ``latency`` is the machines, the driver, and the promises of the API. The
-machines alone, and the codec, are measured in this process, by its CPU clock.
+The rest of ``latency`` is the machines, the driver, and the promises of the API. The machines
+alone, and the codec, are measured in this process by its CPU clock.
 
 The other end is ``python -m benchmarks.floor RUNG``.
 """
@@ -49,7 +50,7 @@ WORKER: Peer = (b"w" * 16, 1)
 
 
 def take(payload: bytes) -> list[Any]:
-    """The frames of a TAKE as a manager sends it for one job."""
+    """Return the frames of a manager's TAKE for one job."""
     fields = {
         Field.NUMBER: 1000,
         Field.ACK: 1000,
@@ -65,14 +66,14 @@ def take(payload: bytes) -> list[Any]:
 
 
 def done(payload: bytes) -> list[Any]:
-    """The frames of the DONE to it."""
+    """Return the frames of the DONE that answers it."""
     fields = {Field.NUMBER: 1000, Field.ACK: 1000, Field.SESSION: 1, Field.MANAGER: MANAGER}
     columns = Columns([1000], [1], outcomes=[Outcome.OK], payloads=[payload])
     return codec.encode(Message(Command.DONE, MANAGER[::-1], WORKER, fields, columns))
 
 
 def payload_of(frames: Sequence[Any]) -> Any:
-    """The payload in either."""
+    """Return the payload of a TAKE or DONE."""
     columns = codec.decode(frames).columns
     assert columns is not None
     assert columns.payloads is not None
@@ -85,12 +86,12 @@ def watch(
     """Have ``got`` called with the frames of each message.
 
     Returns:
-        A function that looks for messages. Call it after sending, too: a send may clear the
-        signal of the descriptor.
+        A function that looks for messages. Call it after sending, too: a send may clear the signal
+        of the descriptor.
     """
 
     def readable() -> None:
-        # The descriptor tells once that something changed: look until nothing waits.
+        # The descriptor reports a change once: read until no message waits.
         while socket.get(zmq.EVENTS) & zmq.POLLIN:
             got(socket.recv_multipart(zmq.NOBLOCK))
 
@@ -135,7 +136,7 @@ class Rung:
         self._process.end()
 
     def map(self, payloads: Sequence[bytes]) -> Iterator[bytes]:
-        """One after the other."""
+        """Echo payloads one after the other."""
         return map(self.one, payloads)
 
     def one(self, payload: bytes) -> bytes:
@@ -164,7 +165,7 @@ class Rung:
 
 
 def serve(name: str) -> None:
-    """Echo for ever, the way that rung does; say first where."""
+    """Echo for ever in the way of that rung; first print the address."""
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
     router: Any = context.socket(zmq.ROUTER)
     router.linger = 0
@@ -198,14 +199,14 @@ CASES = [Case(partial(Rung, name), latency=f"floor_{name}") for name in RUNGS]
 
 
 class Parts:
-    """One manager and one worker hand each other a lone job's messages in this process.
+    """A manager and a worker exchange a lone job's messages in this process.
 
     Args:
         hold: Seconds of the worker's held GIVE; 0 for the plain handshake.
 
     Attributes:
         seconds: CPU time by part.
-        messages: How many were sent.
+        messages: Number of messages sent.
         ended: The job that ended last.
     """
 
@@ -223,7 +224,7 @@ class Parts:
         self._step("worker", Connected(0))
 
     def job(self, number: int, payload: bytes) -> None:
-        """Do one, from being handed in to its result."""
+        """Do one job, from submission to its result."""
         self._now += 300e-6
         self._step("manager", Submitted(range(number, number + 1), [payload], Kind()))
 
@@ -259,7 +260,7 @@ class Parts:
 
 
 def _look() -> float:
-    """Seconds of a look at the clock."""
+    """Return the seconds of one reading of the clock."""
     start = process_time()
     for _ in range(1000):
         process_time()

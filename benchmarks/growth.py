@@ -1,7 +1,8 @@
 """The cost of size: ``python -m benchmarks --only growth``.
 
-Workers, queued jobs, managers a worker, roles. Times are CPU of the process in question and not
-of the clock: the same on a machine that others use. Each point has processes of its own.
+The sizes are workers, queued jobs, managers of a worker, and roles. Times are CPU time of the
+measured process, which other programs on the machine do not change. Each point has separate
+processes.
 """
 
 from __future__ import annotations
@@ -21,10 +22,10 @@ __all__ = ["measure"]
 _MICRO = 1e6
 
 _GATHER = 120.0
-"""Seconds in which a crowd must have connected; a manager that cannot cope is a result, too."""
+"""Seconds in which a crowd must have connected; a manager that is too slow is a result, too."""
 
 _STAND = 2.0
-"""Seconds for which nothing is done, to see what that costs."""
+"""Seconds of idle time, whose cost is measured."""
 
 
 def measure(bench: Bench, *, tiny: bool) -> None:
@@ -50,10 +51,10 @@ def _figure(bench: Bench, name: str, samples: list[float], unit: str, **more: An
 
 
 def _files(needed: int) -> None:
-    """Raise the limit of open files of this process and of what it starts.
+    """Raise the limit of open files of this process and its children.
 
     Raises:
-        Skip: It cannot be raised so far.
+        Skip: The limit cannot be raised so far.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard != resource.RLIM_INFINITY and hard < needed:
@@ -77,7 +78,7 @@ def _crowd(holder: Process, endpoint: str, workers: int, *options: str) -> Itera
 
 
 def _standing(holder: Process) -> float:
-    """Share of a core, in percent, that a manager takes while nobody does anything."""
+    """Return the share of a core, in percent, that an idle manager takes."""
     start = holder.cpu()
     time.sleep(_STAND)
     return (holder.cpu() - start) / _STAND * 100
@@ -100,8 +101,9 @@ def _idle(bench: Bench, points: tuple[int, ...], jobs: int) -> None:
                 before = holder.ask(do="look")["memory"]
                 with _crowd(holder, endpoint, workers) as crowd:
                     share = _standing(holder)
-                    # Each has worked once first: buffers are made for the first message, and those
-                    # who are served least recently would all be making theirs.
+                    # Each worker has done one job before: buffers are made at the first message,
+                    # and the least recently served workers would all make theirs during the
+                    # measurement.
                     holder.ask(do="singles", jobs=max(few, workers))
                     took = [holder.ask(do="singles", jobs=few)["cpu"] for _ in range(3)]
                     after = holder.ask(do="look")["memory"]
@@ -138,7 +140,7 @@ def _idle(bench: Bench, points: tuple[int, ...], jobs: int) -> None:
         bench.say(f"growth: {workers} idle workers")
     if not done:
         return
-    # Of the most workers: what a process has anyway is spread over all of them.
+    # For the largest number of workers: the fixed memory of a process is spread over all of them.
     more = {"workers": done[-1], "verified": True}
     bench.figures["growth_idle_memory_all"] = summary([manager[-1]], "kB", **more)
     bench.figures["growth_idle_memory_libzmq"] = summary([libzmq[-1]], "kB", **more)
@@ -182,7 +184,7 @@ def _queued(bench: Bench, points: tuple[int, ...]) -> None:
     for how in ("submit", "map"):
         for jobs in points:
             rates, drains, sizes = [], [], []
-            # Jobs wait only where nobody does them: each repeat has a manager of its own.
+            # Jobs wait only without workers: each repeat has a new manager.
             for _ in range(bench.scale.repeats if jobs <= 10_000 else 1):
                 with python("benchmarks.holder") as holder:
                     endpoints = holder.hear()

@@ -1,8 +1,8 @@
-"""Managers in a process of their own, which reads orders from stdin. Started by ``--only growth``.
+"""Managers in a separate process, which reads orders from stdin. Started by ``--only growth``.
 
-``python -m benchmarks.holder [MANAGERS]``; ``… sink`` instead is a bare ROUTER which shows
-what connections cost without any of wmp. Each line is a JSON object with ``do`` and its
-arguments, each answer a line with seconds of CPU and of the clock.
+``python -m benchmarks.holder [MANAGERS]``; with ``sink`` a bare ROUTER, which shows the cost of
+connections without wmp. Each line is a JSON object with ``do`` and its arguments; each answer is a
+line with seconds of CPU and of wall time.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from benchmarks.work import Failure
 __all__ = ["Holder", "main", "sink"]
 
 _EXPIRE = 600.0
-"""Seconds: idle workers of a crowd need not PING while something else is measured."""
+"""Seconds: idle workers of a crowd need not PING during other measurements."""
 
 
 def _payloads(jobs: int) -> Iterator[bytes]:
@@ -35,7 +35,7 @@ def _payloads(jobs: int) -> Iterator[bytes]:
 
 
 class Holder:
-    """Does what lines say. Times are of this process alone."""
+    """Executes orders. Times are of this process alone."""
 
     def __init__(self, managers: int = 1) -> None:
         self._managers = [
@@ -46,7 +46,7 @@ class Holder:
         self._first: Any = None
 
     async def run(self) -> None:
-        """Start, say where, obey until standard input ends."""
+        """Start, print the addresses, execute orders until standard input ends."""
         for manager in self._managers:
             await manager.start()
         _say([manager.endpoints[0] for manager in self._managers])
@@ -67,7 +67,7 @@ class Holder:
             )
 
     async def do_wait(self, workers: int) -> None:
-        """Until every manager has so many workers."""
+        """Wait until every manager has this many workers."""
         for manager in self._managers:
             await manager.wait_for_workers(workers, timeout=60.0)
 
@@ -85,7 +85,7 @@ class Holder:
             _check(await (await manager.submit(payload)), payload)
 
     async def do_queue(self, jobs: int, how: str) -> int:
-        """Hand jobs in, with nobody there to do them: a future each, or a map's window."""
+        """Submit jobs without any worker: each with a future, or in a map's window."""
         manager = self._managers[0]
         if how == "submit":
             self._jobs = [await manager.submit(payload) for payload in _payloads(jobs)]
@@ -112,7 +112,7 @@ class Holder:
         self._map = None
 
     async def do_look(self) -> int:
-        """Say how many workers there are."""
+        """Return the number of workers."""
         return len(self._managers[0].statistics().workers)
 
 
@@ -132,7 +132,7 @@ def _say(what: object) -> None:
 
 
 def sink() -> None:
-    """Take what comes and do nothing; each line is answered with the memory."""
+    """Receive messages and drop them; answer each line with the memory."""
     router: Any = zmq.Context.instance().socket(zmq.ROUTER)
     router.linger = 0
     port = router.bind_to_random_port("tcp://127.0.0.1")
@@ -153,7 +153,7 @@ def sink() -> None:
 
 
 def main() -> None:
-    """Hold until standard input ends."""
+    """Run until standard input ends."""
     if sys.argv[1:] == ["sink"]:
         sink()
     else:

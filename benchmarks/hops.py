@@ -1,10 +1,10 @@
-"""One job's way: which functions of ``wmp`` hand a job on, from ``submit`` to its future.
+"""One job's way: the functions of ``wmp`` that pass a job on, from ``submit`` to its future.
 
-A *hop* is a call between two different functions of ``wmp`` whose arguments or whose return value
-hold the payload or the result of the job. A pair of functions counts once. A comprehension, a
-generator expression and a lambda count as the function around them; ``self`` is no argument, and
-code that attrs generates is passed over. An object counts as the job's when it was made after the
-job was submitted: the machines were there before.
+A *hop* is a call between two different functions of ``wmp`` whose arguments or return value hold
+the payload or the result of the job. A pair of functions counts once. A comprehension, a generator
+expression and a lambda count as the function around them. ``self`` is not counted as an argument,
+and code that attrs generates is ignored. An object counts as the job's when it was made after the
+job was submitted: the machines were made before.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Way(NamedTuple):
     files: list[str]
     """Files in which any function was called meanwhile."""
     steps: list[tuple[Place | None, Place]]
-    """Caller and called of each hand-over in order; None where the caller is not of ``wmp``."""
+    """Caller and callee of each hand-over in order; None for a caller outside of ``wmp``."""
 
     def hops(self) -> list[tuple[Place, Place]]:
         """Return the pairs of functions, each once."""
@@ -61,7 +61,7 @@ class Way(NamedTuple):
 
 
 class _Follower:
-    """A profile function that notes the steps of one job at a time."""
+    """A profile function that records the steps of one job at a time."""
 
     def __init__(self) -> None:
         self._noting = False
@@ -72,16 +72,17 @@ class _Follower:
         self._places: dict[CodeType, Place | None] = {}
 
     def begin(self) -> None:
-        """Forget the last job and note the next."""
+        """Drop the last job and record the next."""
         self._files, self._steps = set(), []
         gc.collect()
-        # The list keeps these objects alive, so that no later one gets the number of an earlier.
+        # The list keeps these objects alive, so that a later object cannot reuse the number of an
+        # earlier one.
         self._before = gc.get_objects()
         self._known = set(map(id, self._before))
         self._noting = True
 
     def end(self) -> Way:
-        """Return what was noted."""
+        """Return the recorded steps."""
         self._noting = False
         self._before, self._known = [], set()
         return Way(sorted(self._files), self._steps)
@@ -151,7 +152,7 @@ def _parts(value: Any) -> list[Any]:
 async def follow(runs: int = _RUNS) -> Way:
     """Submit jobs one at a time and follow each; return the way with the fewest steps.
 
-    A timer may come between in any single run: a sign of life, say.
+    A timer may interrupt any single run, for example to send PING.
     """
     follower = _Follower()
     ways: list[Way] = []

@@ -1,8 +1,8 @@
 """The cost of a journal: ``python -m benchmarks --only journal``.
 
 Two managers, each with a worker of its own, take turns: one writes journals at both ends, the other
-none. A run of one is compared with the run of the other just before it, by time and by the
-CPU time of the manager's process, the thread that writes included. The CPU time is steadier.
+writes none. Each run is compared with the other's run just before it, by time and by the CPU time
+of the manager's process, including the writing thread. The CPU time varies less.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ __all__ = ["AGAINST", "measure"]
 AGAINST: Final = "the same without"
 
 _PAIRS: Final = 3
-"""Pairs of runs for each repeat that others get: differences are small."""
+"""Pairs of runs for each repeat of other cases, because the differences are small."""
 
 
 def measure(bench: Bench) -> None:
@@ -60,7 +60,7 @@ def _pairs(
 
 
 def _run(contender: Map, payloads: Sequence[bytes], *, single: bool) -> tuple[float, float]:
-    """Jobs a second, and the manager's µs of CPU a job."""
+    """Return jobs a second, and the manager's µs of CPU a job."""
     with quiet():
         start, computed = perf_counter(), process_time()
         if single:

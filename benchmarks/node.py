@@ -1,8 +1,8 @@
-"""A worker or a device of wmp in a process of its own; started by ``python -m benchmarks``.
+"""A worker or a device of wmp in a separate process; started by ``python -m benchmarks``.
 
-``python -m benchmarks.node worker ENDPOINT… [--pool P] [--hold S]`` or
-``python -m benchmarks.node device ENDPOINT``, which says where it is bound, as does
-``python -m benchmarks.node proxy ENDPOINT``, in which no code of wmp runs.
+``python -m benchmarks.node worker ENDPOINT… [--pool P] [--hold S]`` or ``python -m benchmarks.node
+device ENDPOINT`` or ``python -m benchmarks.node proxy ENDPOINT``. The proxy runs no code of wmp.
+Device and proxy print the address that they bind.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def _proxy(options: argparse.Namespace) -> None:
 
 
 def _end_with_parent() -> None:
-    """End with the parent, which holds the other end of standard input until it ends."""
+    """End with the parent, which holds the other end of standard input until the parent ends."""
     sys.stdin.buffer.read()
     os.kill(os.getpid(), signal.SIGTERM)
 

@@ -1,7 +1,7 @@
 """wmp itself: ``python -m benchmarks --only map,submit,aio,latency,device,pools,bundles``.
 
-The manager is in the process that measures; workers and devices are processes of their own,
-over tcp on loopback. Everything is as it comes: all safeguards on.
+The manager is in the measuring process; workers and devices are separate processes, over tcp on
+loopback. All settings are the defaults, so all safeguards are on.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from benchmarks.process import Process, python
 __all__ = ["GROUPS", "Aio", "AioSubmit", "Map", "Submit", "nodes"]
 
 READY = 60.0
-"""Seconds in which workers must have come."""
+"""Seconds in which workers must have connected."""
 
 
 @contextlib.contextmanager
@@ -45,10 +45,10 @@ class Map:
     """``Manager.map``.
 
     Args:
-        workers: Processes.
-        devices: In a chain in between.
-        options: Of ``benchmarks.node worker``.
-        settings: Of the manager.
+        workers: Number of worker processes.
+        devices: Number of devices in a chain in between.
+        options: Options of ``benchmarks.node worker``.
+        settings: Settings of the manager.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class Map:
 
     def __enter__(self) -> Map:
         with contextlib.ExitStack() as stack:
-            # A job that waits at the end of it was lost: it must not take five seconds to see.
+            # A job that still waits at the end was lost: this must show in less than five seconds.
             stack.callback(self._manager.close, 0.0)
             self._manager.start()
             endpoints = self._manager.endpoints
@@ -85,11 +85,11 @@ class Map:
         self._stack.close()
 
     def map(self, payloads: Sequence[bytes]) -> Iterator[bytes]:
-        """Results as ``map`` yields them."""
+        """Return results as ``map`` yields them."""
         return self._manager.map(payloads)
 
     def submit(self, payload: bytes) -> wmp.Job:
-        """Hand one in."""
+        """Submit one job."""
         return self._manager.submit(payload)
 
     def one(self, payload: bytes) -> bytes:
@@ -99,7 +99,7 @@ class Map:
 
 
 class Submit(Map):
-    """``Manager.submit``: a future each."""
+    """``Manager.submit``: a future for each job."""
 
     def map(self, payloads: Sequence[bytes]) -> Iterator[bytes]:
         """Submit all, then take results."""
@@ -141,7 +141,7 @@ class Aio:
         self._stack.close()
 
     def map(self, payloads: Sequence[bytes]) -> Iterator[bytes]:
-        """All results, then one after the other."""
+        """Submit all, then await one after the other."""
         return iter(self._runner.run(self._all(payloads)))
 
     async def _all(self, payloads: Sequence[bytes]) -> list[bytes]:
@@ -157,7 +157,7 @@ class Aio:
 
 
 class AioSubmit(Aio):
-    """A future each, awaited in turn."""
+    """A future for each job, awaited in turn."""
 
     async def _all(self, payloads: Sequence[bytes]) -> list[bytes]:
         submit = self._manager.submit

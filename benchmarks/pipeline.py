@@ -1,12 +1,13 @@
-"""How fast journals become tables: ``python -m benchmarks.pipeline --lines 1000000 --cores 1,2``.
+"""Throughput of the pipeline: ``python -m benchmarks.pipeline --lines 1000000 --cores 1,2``.
 
-The journal is that of a fleet of our own machines in virtual time, two managers and eight
-workers, half of them behind a device, without faults. More lines are more such fleets: the first
-again, under other names. Each number of cores is a process of its own, which starts Spark, makes
-all tables of a small journal to warm up, and then those of the whole. Where others use the
-machine read the CPU seconds, of Java and the Python workers together; two steps are often under
-way at once, and then each has the seconds of both. The stages of a step are those that Spark ran
-for it: what it had planned and then skipped, as it was there, does not count.
+The journal is that of a fleet in virtual time without faults: two managers and eight workers, half
+of them behind a device. More lines are more such fleets, which are copies of the first under other
+names. Each number of cores is a separate process. It starts Spark, makes all tables of a small
+journal to warm up, and then those of the whole journal.
+
+On a machine with other load, read the CPU seconds, of Java and the Python workers together. Two
+steps often run at once, and then each has the seconds of both. The stages of a step are those that
+Spark ran for it; skipped stages do not count.
 
 Ten million lines need 3 GB for the journal, as much for Spark's temporary files, and 3 GB of
 memory.
@@ -37,22 +38,22 @@ from wmp.testing.journals import Journals
 from wmp.testing.network import Network, Pipe
 
 FLEET = 250_000
-"""Lines of one fleet, about."""
+"""Approximate number of lines of one fleet."""
 STEP = 5e-6
 """Seconds that each message takes."""
 BATCH = 16
-"""Jobs handed in at once."""
+"""Jobs submitted at a time."""
 WORK = ("spark_jobs", "stages", "tasks")
 """The parts of a step in Spark."""
 WARM = 20_000
 """Lines of the journal to warm up with."""
 ROOM = 1000
-"""Bytes of disk for a line: its journal, and what Spark makes of it and has meanwhile."""
+"""Bytes of disk for a line: the journal, and Spark's tables and temporary files."""
 
 
 @define(eq=False)
 class Fleet(Network):
-    """Machines whose every step goes into journals, and takes a little time."""
+    """Machines that write every step into journals, and use a little time for it."""
 
     journals: Journals = None  # type: ignore[assignment]
 
@@ -62,7 +63,7 @@ class Fleet(Network):
         super().deliver(pipe)
 
     def handled(self, name: str, event: object, actions: Sequence[Any]) -> None:
-        """Write it down."""
+        """Write the step into the journal."""
         self.journals.step(name, self.nodes[name].settings, event, actions, self.now)
 
 
@@ -99,7 +100,7 @@ def record(folder: Path, lines: int) -> None:
 
 
 def make(folder: Path, lines: int) -> int:
-    """Write journals of about so many lines; returns how many there are."""
+    """Write journals of about so many lines; return their actual number."""
     fleets = max(1, round(lines / FLEET))
     record(folder, lines // fleets)
     count = 0
@@ -115,7 +116,7 @@ def make(folder: Path, lines: int) -> int:
 
 
 def cpu_seconds(root: int) -> float:
-    """CPU seconds of a process and all below it, with those that have ended."""
+    """Return the CPU seconds of a process and all its descendants, ended ones included."""
     ticks, children, left = 0, {}, [root]
     for entry in os.listdir("/proc"):
         if entry.isdecimal():
@@ -140,17 +141,17 @@ def cpu_seconds(root: int) -> float:
 
 
 def work_of(spark: Any, step: str) -> dict[str, int]:
-    """The numbers of jobs, stages and tasks that Spark ran for a step, by the group of its jobs."""
+    """Return the numbers of jobs, stages and tasks that Spark ran for a step."""
     tracker = spark.sparkContext.statusTracker()
     jobs = [tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup(step)]
     numbers = {number for job in jobs for number in job.stageIds}
     tasks = [tracker.getStageInfo(number).numCompletedTasks for number in numbers]
-    # A stage that was skipped has no task that was completed.
+    # A skipped stage has no completed task.
     return {"spark_jobs": len(jobs), "stages": sum(map(bool, tasks)), "tasks": sum(tasks)}
 
 
 def measure(journal: Path, warm: Path, cores: int) -> dict[str, Any]:
-    """Make all tables; runs in a process of its own."""
+    """Make all tables; runs in a separate process."""
     from wmp.spark.run import Tables, build
     from wmp.spark.session import start_session
 

@@ -21,7 +21,7 @@ __all__ = ["ROOT", "Process", "free_port", "memory_of", "python", "wait_for_port
 ROOT = Path(__file__).resolve().parents[1]
 
 TIMEOUT = 60.0
-"""Seconds after which a process that does not get ready, or does not answer, is an error."""
+"""Limit of the seconds until a process is ready or answers; more is an error."""
 
 
 class Process:
@@ -33,7 +33,7 @@ class Process:
     """
 
     def __init__(self, *argv: str, env: Mapping[str, str] | None = None) -> None:
-        # Words of a child are only wanted when it fails; a pipe that nobody reads would fill.
+        # The output of a child is needed only when it fails; an unread pipe would fill.
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 (closed with the process)
         self._argv = argv
         self._popen = subprocess.Popen(
@@ -58,7 +58,7 @@ class Process:
 
     @property
     def pid(self) -> int:
-        """Id of the process."""
+        """Return the id of the process."""
         return self._popen.pid
 
     def tell(self, **what: Any) -> None:
@@ -82,13 +82,13 @@ class Process:
             late.cancel()
         if not line:
             self._popen.wait(TIMEOUT)
-            # Of a traceback the last line says what happened.
+            # The last line of a traceback has the error.
             words = self.words().rpartition("\n")[2]
             raise RuntimeError(f"{self.name} ended: {words or 'without a word on stderr'}")
         return json.loads(line)
 
     def ask(self, **what: Any) -> Any:
-        """Send a line and return the answer, which may be long in coming."""
+        """Send a line and return the answer, which may take long."""
         self.tell(**what)
         return self.hear(300.0)
 
@@ -99,25 +99,25 @@ class Process:
 
     @property
     def running(self) -> bool:
-        """Whether it has not ended."""
+        """Return whether it has not ended."""
         return self._popen.poll() is None
 
     def words(self) -> str:
-        """The end of its standard error."""
+        """Return the end of its standard error."""
         self._errors.seek(0)
         return self._errors.read().decode(errors="replace")[-2000:].strip()
 
     def cpu(self) -> float:
-        """Seconds of CPU that it used so far, all threads."""
+        """Return the seconds of CPU that it used so far, all threads."""
         # The formula of clock_getcpuclockid(3); /proc counts in hundredths of a second.
         return time.clock_gettime(~self.pid << 3 | 2)
 
     def memory(self) -> int:
-        """Bytes of memory that it has resident."""
+        """Return its resident memory in bytes."""
         return memory_of(self.pid)
 
     def end(self) -> None:
-        """Ask it to end, and after five seconds see to it."""
+        """Send SIGTERM, and SIGKILL after five seconds."""
         popen = self._popen
         if popen.poll() is None:
             popen.terminate()
@@ -134,18 +134,18 @@ class Process:
 
 
 def python(module: str, *arguments: str, env: Mapping[str, str] | None = None) -> Process:
-    """Start a module of this package, or of somebody else, under this Python."""
+    """Start a module of this package, or of another one, with this Python."""
     return Process(sys.executable, "-m", module, *arguments, env=env)
 
 
 def memory_of(pid: int) -> int:
-    """Bytes that a process has resident."""
+    """Return the resident memory of a process in bytes."""
     pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE")
 
 
 def free_port() -> int:
-    """Return a port of loopback that nobody listens on."""
+    """Return a port of loopback on which no process listens."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]

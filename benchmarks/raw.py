@@ -1,7 +1,7 @@
 """The unit: a bare pyzmq echo of three frames, DEALER to ROUTER, between two processes.
 
-Measured beside everything else by ``python -m benchmarks``; the other end is
-``python -m benchmarks.raw``, or with the argument ``large`` the one that does not copy.
+``python -m benchmarks`` measures it in turn with everything else. The other end is ``python -m
+benchmarks.raw``; the argument ``large`` selects the echo that does not copy.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from benchmarks.process import Process, python
 __all__ = ["Raw", "in_flight", "serve"]
 
 _LARGE = 64 * 1024
-"""Bytes from which an echo is faster when it does not copy; below, it is slower."""
+"""Bytes from which an echo without copies is faster; for fewer bytes it is slower."""
 
 
 def in_flight(size: int) -> int:
-    """How many payloads of a size are under way at once: a thousand, or eight megabytes."""
+    """Return how many payloads of a size are under way at once: a thousand, or eight megabytes."""
     return max(2, min(1000, 8_000_000 // size))
 
 
@@ -81,11 +81,11 @@ class Raw:
 
 
 def serve(copy: bool) -> None:
-    """Echo for ever; say first where."""
+    """Echo for ever; first print the address."""
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
     router: Any = context.socket(zmq.ROUTER)
     router.linger = 0
-    # A ROUTER throws away what does not fit; how many are under way is bounded by the client.
+    # A ROUTER drops messages for a full pipe; the client bounds the number under way.
     router.set_hwm(0)
     port = router.bind_to_random_port("tcp://127.0.0.1")
     print(json.dumps(f"tcp://127.0.0.1:{port}"), flush=True)

@@ -48,7 +48,7 @@ TARGETS: dict[str, tuple[str, float, str]] = {
 }
 """The targets: a figure, and the least or greatest multiple of another figure that it should be.
 
-Without another one the number is the figure itself. Nothing fails for a target missed.
+Without another figure the number is the target itself. A missed target is no failure.
 """
 
 
@@ -68,7 +68,7 @@ class _Read:
 
 
 def about(bench: Figures, *, quick: bool) -> dict[str, Any]:
-    """Where and how the figures were made."""
+    """Return where and how the figures were made."""
     return {
         "quick": quick,
         "wmp": wmp.__version__,
@@ -85,19 +85,19 @@ def about(bench: Figures, *, quick: bool) -> dict[str, Any]:
 
 
 def from_json(found: dict[str, Any]) -> Figures:
-    """The figures that ``as_json`` wrote."""
+    """Read figures that ``as_json`` wrote."""
     rest = dict(found)
     told = rest.pop("about")
     return _Read(rest, told["curves"], told["skipped"])
 
 
 def as_json(bench: Figures, *, quick: bool) -> dict[str, Any]:
-    """Every figure by its name, and under ``about`` the rest."""
+    """Return every figure by its name, and the rest under ``about``."""
     return {**bench.figures, "about": about(bench, quick=quick)}
 
 
 def judge(figures: dict[str, dict[str, Any]], name: str) -> tuple[str, bool] | None:
-    """The target of a figure in words, and whether it is met; None without one."""
+    """Return the target of a figure in words, and whether it is met; None without a target."""
     if name not in TARGETS:
         return None
     sign, times, other = TARGETS[name]
@@ -107,11 +107,11 @@ def judge(figures: dict[str, dict[str, Any]], name: str) -> tuple[str, bool] | N
     elif figure.get("against") == other:
         value = figure["ratio"]
     elif other in figures and "ratio" in figure and figures[other].get("ratio"):
-        # Both were measured beside the same echo: compare the ratios.
+        # Both were measured in turn with the same echo: compare the ratios.
         value = figure["ratio"] / figures[other]["ratio"]
     elif other in figures:
         if figures[other]["median"] <= 0:
-            return None  # too short a run for the clock of a process's CPU
+            return None  # the run is too short for the clock of a process's CPU
         value = figure["median"] / figures[other]["median"]
     else:
         return None
@@ -121,7 +121,7 @@ def judge(figures: dict[str, dict[str, Any]], name: str) -> tuple[str, bool] | N
 
 
 def table(bench: Figures) -> Iterator[str]:
-    """The figures for people, a line each."""
+    """Return the figures as text, a line for each."""
     figures = bench.figures
     width = max(map(len, figures), default=4)
     yield (
@@ -169,14 +169,14 @@ SHOWN = {
     "dask_latency_p50": "one at a time: Dask",
     "celery_latency_p50": "one at a time: Celery and Redis",
 }
-"""The figures of the short table and the short picture, and their names in a reader's words."""
+"""The figures of the short table and the short picture, with their names for readers."""
 
 _ALONE = "one at a time: "
 """Prefix of the waits in the table. In the picture they have a panel of their own."""
 
 
 def markdown(figures: dict[str, dict[str, Any]]) -> Iterator[str]:
-    """Those of the figures that ``SHOWN`` names, as a table of Markdown, a line each."""
+    """Return the figures that ``SHOWN`` names as a table of Markdown, a line for each."""
     yield "| 100 B a job, 2 cores | median | × the bare echo |"
     yield "|---|---|---|"
     for name, words in SHOWN.items():
@@ -197,10 +197,10 @@ def _short(value: float) -> str:
 def draw(bench: Figures, path: Path, *, short: bool = False) -> None:
     """Draw bars of the ratios, and the curves; a picture, or HTML around one.
 
-    ``short`` draws those of ``SHOWN`` alone, in one column that a page shows at full size.
+    ``short`` draws only the figures of ``SHOWN``, in one column that a page shows at full size.
 
     Raises:
-        Skip: There is nothing to draw with.
+        Skip: matplotlib is missing.
     """
     try:
         import matplotlib
@@ -280,7 +280,7 @@ def _bar(axis: Any, kind: str, figures: dict[str, dict[str, Any]]) -> None:
 
 
 def _plain(words: str) -> str:
-    """The words of a figure without Markdown, and without what its panel says already."""
+    """Return the name of a figure without Markdown, and without the words of its panel's title."""
     return words.replace("*", "").replace("`", "").removeprefix(_ALONE)
 
 

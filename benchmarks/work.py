@@ -10,11 +10,11 @@ from attrs import frozen
 __all__ = ["SIZES", "Failure", "Work", "echo", "make", "one_by_one", "through"]
 
 SIZES = {"100": 100, "10k": 10_000, "1m": 1_000_000}
-"""Bytes of a payload, by the word that names end in."""
+"""Bytes of a payload, by the word at the end of figures' names."""
 
 
 class Failure(Exception):
-    """A result is not what was handed in."""
+    """A result differs from its input."""
 
 
 @frozen
@@ -25,12 +25,12 @@ class Work:
     size: int
 
     def payloads(self) -> list[bytes]:
-        """Make them; no two are equal."""
+        """Make the payloads; no two are equal."""
         return make(self.jobs, self.size)
 
 
 def echo(payload: bytes) -> bytes:
-    """The handler: give it back."""
+    """The handler: return the payload."""
     return payload
 
 
@@ -43,8 +43,8 @@ def make(jobs: int, size: int) -> list[bytes]:
 def through(call: Callable[[Sequence[bytes]], Iterable[bytes]], payloads: Sequence[bytes]) -> float:
     """Take every result and compare it with its payload; return the seconds that this took.
 
-    The comparison is inside the clock for everybody, and so is the call: some work in it, some
-    only when results are asked for.
+    The comparison is inside the measured time for every system, and so is the call: some systems
+    work during the call, others when results are taken.
 
     Raises:
         Failure: A result is wrong, missing, or one too many.

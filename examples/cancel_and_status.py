@@ -13,7 +13,7 @@ def slow(payload: bytes, job: wmp.RunningJob) -> str:
     steps = int(payload)
     for step in range(steps):
         if job.cancelled:
-            # Nobody wants the result any more. The handler only has to check now and then.
+            # The result is not wanted any more. The handler only has to check now and then.
             raise wmp.JobCancelled("seen, and stopped")
         job.report(step / steps, f"step {step} of {steps}")
         time.sleep(0.02)
@@ -21,14 +21,14 @@ def slow(payload: bytes, job: wmp.RunningJob) -> str:
 
 
 def show(status: wmp.Status) -> None:
-    """Called on a thread of its own for each report. At most 20 reports a second are sent."""
+    """Called on a separate thread for each report. At most 20 reports a second are sent."""
     if status.fraction is not None and status.fraction > 0.5 and not halfway.is_set():
         print(f"more than half of it is done: {status.text}")
         halfway.set()
 
 
 def broken(payload: bytes) -> str:
-    """Go wrong."""
+    """Raise an error."""
     return str(1 / int(payload))
 
 

@@ -1,8 +1,8 @@
 """Manager and worker as state machines, driven by hand.
 
-No sockets, no threads, no clock: what one sends is handed to the other, and time is a number that
-jumps to whenever somebody wants to be looked at next. A program with a transport of its own
-would do the same; so do the simulations that test this library.
+There are no sockets, threads or clocks. A message of one machine is passed to the other, and the
+time is a number that jumps to the next deadline. A program with another transport would do the
+same, and so do the simulations that test this library.
 """
 
 from collections import deque
@@ -31,7 +31,7 @@ results = {}
 
 
 def perform(machine, actions):
-    """Carry out the actions of a machine, in order."""
+    """Perform the actions of a machine, in order."""
     other = worker if machine is manager else manager
     for action in actions:
         match action:
@@ -69,7 +69,7 @@ payloads = [b"to be", b"or not", b"to be"]
 events.append((manager, Submitted((1, 2, 3), payloads, Kind(role="shout"))))
 settle()
 
-# Nothing happens until a timer is due. Three timers pass here.
+# No event happens until a timer is due. Three timers pass here.
 for _ in range(3):
     now = min(at for machine in (manager, worker) if (at := machine.deadline()) is not None)
     events += [(machine, Ticked()) for machine in (manager, worker)]

@@ -1,8 +1,8 @@
 """May a handler run twice? Simulated networks with faults show it, in a second or two.
 
-A worker may die after it did a job and before it could say so; then the job is done again. Run
-this file by itself, or as one would in a project: ``pytest examples/is_it_repeatable.py``
-(the first of its tests is meant to fail).
+A worker may be killed after it did a job and before it could send the result; then the job is done
+again. Run this file by itself, or with pytest as in a project: ``pytest
+examples/is_it_repeatable.py``. The first of its tests is meant to fail.
 """
 
 from collections import Counter
@@ -13,14 +13,14 @@ ORDERS = [b"order-%d" % number for number in range(10)]
 
 
 class Bank:
-    """Stands for the data that a handler changes, for example in a database."""
+    """Stands for data that a handler changes, for example in a database."""
 
     def __init__(self):
         self.booked = Counter()
         self.known = set()
 
     def pay(self, order):
-        """Wrong: to run it twice is to pay twice."""
+        """Wrong: a second run pays a second time."""
         self.booked[order] += 1
 
     def pay_if_unknown(self, order):
@@ -30,7 +30,7 @@ class Bank:
             self.known.add(order)
 
     def pay_by_number(self, order):
-        """Right: one step, which changes nothing when it is repeated."""
+        """Right: a single step, which changes nothing when it is repeated."""
         self.booked[order] = 1
 
 
@@ -47,21 +47,21 @@ def each_is_paid_once(world, bank, handler):
 
 @wmp.testing.simulate(seeds=100)
 def test_pay(world):
-    """Meant to fail."""
+    """This test is meant to fail."""
     bank = Bank()  # a new bank for each world
     each_is_paid_once(world, bank, bank.pay)
 
 
 @wmp.testing.simulate(seeds=100, faults=["kill"])
 def test_pay_if_unknown(world):
-    """Meant to fail, in some of the worlds."""
+    """This test is meant to fail, in some of the worlds."""
     bank = Bank()
     each_is_paid_once(world, bank, bank.pay_if_unknown)
 
 
 @wmp.testing.simulate(seeds=100)
 def test_pay_by_number(world):
-    """Holds in all worlds."""
+    """This test passes in all worlds."""
     bank = Bank()
     each_is_paid_once(world, bank, bank.pay_by_number)
 

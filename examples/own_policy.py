@@ -7,7 +7,7 @@ from wmp.balance import Jobs, Offer
 
 
 def nearest_first(jobs: Jobs, offers: Sequence[Offer]) -> Sequence[Offer]:
-    """Ask the workers of our own rack first, and among them the worker that has done least."""
+    """Ask the workers of the own rack first, and among them the worker that has done least."""
     return sorted(offers, key=lambda offer: (offer.headers.get("rack") != "r7", offer.done))
 
 
@@ -19,7 +19,7 @@ def work(payload: bytes) -> bytes:
 # Built-in policies, by name: any, least_recently_used (the default), most_free, random_of_two.
 # wmp.balance has policies that combine others: by_role, weighted.
 with wmp.Manager(policy=nearest_first) as manager:
-    # hold=0: the plain handshake, in which the manager asks whenever jobs come. So no worker asks
+    # hold=0: the plain handshake, in which a manager asks workers when jobs come. So no worker asks
     # before the manager has chosen.
     near = wmp.Worker(
         *manager.endpoints, handlers=work, slots=4, label="near", headers={"rack": "r7"}, hold=0

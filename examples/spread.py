@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import wmp
 
-# map() keeps up to `in_flight` jobs (8192 by default) under way. After an early stop, more inputs
+# map() submits up to `in_flight` jobs (8192 by default) ahead. So after an early stop, more inputs
 # were read and more jobs done than results taken. in_flight=10 reads 10 inputs ahead.
 
 
@@ -14,7 +14,7 @@ def square(number: int) -> int:
 
 
 def numbers() -> Iterator[int]:
-    """Inputs may come from anywhere, and need not end: map() reads them as results are taken."""
+    """Inputs may come from an endless iterator: map() reads them as results are taken."""
     number = 0
     while True:
         yield number
@@ -24,7 +24,8 @@ def numbers() -> Iterator[int]:
 with (
     # With codec "cbor" payloads and results are numbers, texts, lists and dicts, not just bytes.
     wmp.Manager(codec="cbor") as manager,
-    # Two workers here. There may be any number, on any machine, and they may come and go.
+    # This example has two workers. There may be any number, on any machine, and they may come and
+    # go.
     wmp.Worker(*manager.endpoints, handlers=square),
     wmp.Worker(*manager.endpoints, handlers=square),
 ):

@@ -17,7 +17,7 @@ with wmp.Manager() as manager:
 
     jobs = [manager.submit(b"drawer") for _ in range(100)]
     first.close()
-    # Another device takes its place. A device knows no jobs: manager and worker know them.
+    # Another device takes its place. A device keeps no jobs: manager and worker keep them.
     with wmp.Device(bind=first.endpoints, connect=manager.endpoints) as second, worker:
         results = {job.result(timeout=20).decode() for job in jobs}
         print(f"{len(jobs)} jobs, all of them: {', '.join(results)}")

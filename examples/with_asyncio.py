@@ -1,4 +1,4 @@
-"""The same names for asyncio. Hundreds of handlers that are coroutines run on one loop."""
+"""The same API for asyncio. Hundreds of handlers that are coroutines run on one loop."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""Lets Spark find the format ``wmp``: it looks into the modules whose names begin so."""
+"""Lets Spark find the format ``wmp``: Spark searches modules with names like ``pyspark_…``."""
 
 from wmp.spark.source import JournalSource as DefaultSource
 

@@ -16,14 +16,14 @@ MARK = "<!-- What follows is made by specs/build_journal.py from wmp/journal/sch
 
 
 def page() -> str:
-    """The page: its words as they are, its tables anew."""
+    """Return the page: its own text, and new tables."""
     words, _, _ = PAGE.read_text("utf-8").partition(MARK)
     assert words.startswith(f"# The journal of a node, schema {VERSION}\n"), "the title's number"
     return words + MARK + tables()
 
 
 def tables() -> str:
-    """Columns, then kinds of lines."""
+    """Return the tables of columns and of kinds of lines."""
     lines = ["", "## Columns", "", "| column | type | on | meaning |", "|---|---|---|---|"]
     lines += [f"| {c.name} | {c.type.value} | {c.on} | {c.doc} |" for c in COLUMNS]
     lines += [
@@ -38,7 +38,7 @@ def tables() -> str:
 
 
 def main() -> int:
-    """Run it; returns the exit code."""
+    """Write or check the page; return the exit code."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--check", action="store_true", help="write nothing, compare")
     made = page()

@@ -21,7 +21,7 @@ FOLDER = Path(__file__).parent / "machines"
 
 
 def draw(module: ModuleType) -> str:
-    """One page: the diagram, then the table of ignored inputs with the reasons."""
+    """Return one page: the diagram, then the table of ignored inputs with the reasons."""
     arrows: dict[tuple[str, str], list[str]] = {}
     for (state, what), target in module.TRANSITIONS.items():
         arrows.setdefault((name(state), name(target)), []).append(name(what))
@@ -54,12 +54,12 @@ def draw(module: ModuleType) -> str:
 
 
 def name(member: Enum) -> str:
-    """A state's or input's name as the diagrams show it."""
+    """Return a state's or input's name as the diagrams show it."""
     return member.name
 
 
 def pages() -> dict[Path, str]:
-    """Every page by its path."""
+    """Return every page by its path."""
     return {
         FOLDER / f"{path.rpartition('.')[2]}.md": draw(importlib.import_module(path))
         for path in MODULES
@@ -67,7 +67,7 @@ def pages() -> dict[Path, str]:
 
 
 def main() -> int:
-    """Write or check."""
+    """Write or check the pages."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--check", action="store_true", help="only compare; exit 1 when stale")
     check = parser.parse_args().check

@@ -1,7 +1,7 @@
 """List every rule of ``wmp.md`` with the tests that hold it, in ``rules.toml``.
 
-The rules alone, as the conformance kit carries them, go to ``wmp/conformance/rules.json``. Which
-profile a rule belongs to says the table in ``testee.md``.
+The rules alone go to ``wmp/conformance/rules.json`` for the conformance kit. The table in
+``testee.md`` gives the profile of each rule.
 
 ::
 
@@ -10,8 +10,8 @@ profile a rule belongs to says the table in ``testee.md``.
 
 A rule is a list item ``- **WMP-3.7** (manager) text``. A test holds a rule when it carries
 ``@pytest.mark.rule("WMP-3.7")``: on the function, on its class, in a ``pytest.param`` of its
-decorators, or in ``pytestmark``. Files are read, never imported, so that the list does not
-depend on what is installed.
+decorators, or in ``pytestmark``. Files are read and not imported, so that the list does not depend
+on installed packages.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ TESTS = ROOT / "tests"
 KIT = ROOT / "wmp" / "conformance" / "rules.json"
 
 UNTESTED: Mapping[str, str] = {}
-"""Rule to the reason why no test can hold it. Empty is how it should be."""
+"""Rule to the reason why no test can hold it. It should stay empty."""
 
 _SECTION = re.compile(r"^## (\d+)\. (.+)$")
 _RULE = re.compile(r"^- \*\*(WMP-(\d+)\.\d+)\*\* \(([a-z]+)\) (.+)$")
@@ -53,27 +53,27 @@ class Rule:
 
     @property
     def level(self) -> str:
-        """``must``, ``should`` or ``may``: the strongest word in it; none binds like MUST."""
+        """Return ``must``, ``should`` or ``may``: the strongest word in it; else ``must``."""
         return next(
             (level for level in _LEVELS if re.search(rf"\b{level.upper()}\b", self.text)), "must"
         )
 
     @property
     def profile(self) -> str:
-        """Which part of the protocol the rule belongs to."""
+        """Return the part of the protocol to which the rule belongs."""
         number = self.id.removeprefix("WMP-")
         return PROFILES.get(number) or PROFILES[str(self.section)]
 
     @property
     def testable(self) -> str:
-        """``required``, ``optional``, or ``untested because`` and the reason."""
+        """Return ``required``, ``optional``, or ``untested because`` and the reason."""
         if reason := UNTESTED.get(self.id):
             return f"untested because {reason}"
         return "optional" if self.level == "may" else "required"
 
 
 class SpecError(ValueError):
-    """The specification or a marker is not written as this program reads it."""
+    """The specification or a marker does not have the expected form."""
 
 
 def parse_profiles(text: str) -> dict[str, str]:
@@ -99,8 +99,8 @@ def parse_rules(spec: str) -> list[Rule]:
     """Read the rules of a specification, in its order.
 
     Raises:
-        SpecError: An item looks like a rule but is not written as one, or a number
-            is used twice, or is not the next of its section.
+        SpecError: An item looks like a rule but has another form, or a number is used twice, or is
+            not the next of its section.
     """
     rules: list[Rule] = []
     section, title, last = 0, "", 0
@@ -122,7 +122,7 @@ def parse_rules(spec: str) -> list[Rule]:
 
 
 def _continuation(lines: Iterable[str]) -> Iterator[str]:
-    """Yield the indented lines that go on with an item."""
+    """Yield the indented lines that continue an item."""
     for line in lines:
         if not line.startswith("  ") or not line.strip():
             return
@@ -133,7 +133,7 @@ def collect(tests: Path, root: Path = ROOT) -> dict[str, list[str]]:
     """Map each rule named by a marker to the node ids of its tests, sorted.
 
     Raises:
-        SpecError: A marker stands where pytest does not look, or names no text.
+        SpecError: A marker is in a place that pytest ignores, or names no text.
     """
     held: dict[str, set[str]] = {}
     for path in sorted(tests.rglob("test_*.py")):
@@ -162,7 +162,7 @@ def _tests(tree: ast.Module, used: set[ast.Call]) -> Iterator[tuple[str, list[st
             case ast.ClassDef() if node.name.startswith("Test"):
                 yield from _class(node, everywhere, tree, used)
             case ast.Assign(targets=[ast.Name(id=name)]) if name.startswith("Test"):
-                # TestWorld = World.TestCase, as Hypothesis has it.
+                # For example TestWorld = World.TestCase, as with Hypothesis.
                 yield name, everywhere + _assigned(tree.body, f"{name}.pytestmark", used)
 
 
@@ -207,7 +207,7 @@ def _ids(tree: ast.AST, used: set[ast.Call]) -> Iterator[str]:
 
 
 def _markers(tree: ast.AST) -> Iterator[ast.Call]:
-    """Yield every call of ``….mark.rule(…)``; Hypothesis' own ``rule()`` is another."""
+    """Yield every call of ``….mark.rule(…)``, but not calls of Hypothesis' ``rule()``."""
     for node in ast.walk(tree):
         match node:
             case ast.Call(func=ast.Attribute(value=ast.Attribute(attr="mark"), attr="rule")):
@@ -215,7 +215,7 @@ def _markers(tree: ast.AST) -> Iterator[ast.Call]:
 
 
 def render(rules: Iterable[Rule], held: Mapping[str, list[str]]) -> str:
-    """Write the rules and their tests as TOML."""
+    """Return the rules and their tests as TOML."""
     parts = ["# Written by specs/build_rules.py from specs/wmp.md and the tests' markers.\n"]
     for rule in rules:
         tests = held.get(rule.id, [])
@@ -235,7 +235,7 @@ def render(rules: Iterable[Rule], held: Mapping[str, list[str]]) -> str:
 
 
 def render_kit(rules: Iterable[Rule]) -> str:
-    """Write the rules as JSON, one a line."""
+    """Return the rules as JSON, one on a line."""
     entries = (
         {key: getattr(rule, key) for key in ("id", "who", "level", "profile", "text")}
         for rule in rules

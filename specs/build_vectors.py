@@ -1,14 +1,14 @@
-"""Write ``vectors/*.json``: messages as bytes, and what a receiver makes of them.
+"""Write ``vectors/*.json``: messages as bytes, and their meaning for a receiver.
 
 ::
 
     python specs/build_vectors.py            # write the files
     python specs/build_vectors.py --check    # exit 1 when one is stale
 
-The files are never edited by hand. ``vectors/README.md`` says how to read them. The bytes of
-valid messages (``valid_messages.py``) come from the codec; those of invalid ones are put
-together item by item (``invalid_messages.py``), because no encoder of ours would make them.
-Whole conversations are those of the conformance kit with this project's machines.
+The files are never edited by hand. ``vectors/README.md`` explains their format. The bytes of valid
+messages (``valid_messages.py``) come from the codec. The bytes of invalid messages are put together
+item by item (``invalid_messages.py``), because the codec does not make them. The conversations are
+those of the conformance kit with this project's machines.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ VECTORS = Path(__file__).resolve().parent / "vectors"
 
 
 def readable(value: Any) -> Any:
-    """Put a value in JSON: bytes become ``{"hex": …}``, maps ``{"map": [[key, value], …]}``."""
+    """Return a value for JSON: bytes become ``{"hex": …}``, maps ``{"map": [[key, value], …]}``."""
     match value:
         case bytes() | memoryview():
             return {"hex": bytes(value).hex()}
@@ -47,7 +47,7 @@ def readable(value: Any) -> Any:
 
 
 def readable_message(message: Message) -> dict[str, Any]:
-    """Put a message in JSON, by the names of the specification."""
+    """Return a message for JSON, by the names of the specification."""
     named: dict[str, Any] = {
         "command": message.command.name,
         "to": readable(message.to),
@@ -66,16 +66,16 @@ def readable_message(message: Message) -> dict[str, Any]:
 
 
 def hexes(frames: Sequence[Frame]) -> list[str]:
-    """Put frames in JSON."""
+    """Return frames for JSON."""
     return [bytes(frame).hex() for frame in frames]
 
 
 def files() -> dict[str, list[dict[str, Any]]]:
-    """Make the content of every file."""
+    """Return the content of every file."""
     taken = []
     for name, message in valid():
         frames = encode(message)
-        # By way of the bytes, so that what is written is what a receiver sees.
+        # Encoded and decoded, so that the file has what a receiver gets.
         seen = readable_message(decode(frames))
         taken.append({"name": name, "frames": hexes(frames), "valid": True, "message": seen})
     refused = []
@@ -102,7 +102,7 @@ def files() -> dict[str, list[dict[str, Any]]]:
 
 
 def spoken(case: Case, lines: Sequence[TranscriptLine]) -> dict[str, Any]:
-    """Put a conversation in JSON: sender, receiver, message and time of each step."""
+    """Return a conversation for JSON: sender, receiver, message and time of each step."""
     steps: list[dict[str, Any]] = []
     for line in lines:
         step: dict[str, Any] = {"at": round(line.at, 3)}
@@ -122,12 +122,12 @@ def spoken(case: Case, lines: Sequence[TranscriptLine]) -> dict[str, Any]:
 
 
 def render(vectors: Sequence[dict[str, Any]]) -> str:
-    """Return the text of a file: one vector a line, so that a change shows as what it is."""
+    """Return the text of a file: one vector on a line, so that a diff shows changed vectors."""
     lines = []
     for vector in vectors:
         steps = vector.get("steps")
         text = json.dumps({**vector, "steps": []} if steps else vector, ensure_ascii=False)
-        if steps:  # of a conversation, one step a line
+        if steps:  # a conversation has one step on a line
             written = ",\n  ".join(json.dumps(step, ensure_ascii=False) for step in steps)
             text = f"{text.removesuffix('[]}')}[\n  {written}\n]}}"
         lines.append(text)
@@ -135,7 +135,7 @@ def render(vectors: Sequence[dict[str, Any]]) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Write the files, or say which are stale."""
+    """Write the files, or report stale ones."""
     parser = argparse.ArgumentParser(description="write specs/vectors/*.json")
     parser.add_argument("--check", action="store_true", help="only say what is stale")
     check = parser.parse_args(arguments).check

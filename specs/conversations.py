@@ -1,4 +1,4 @@
-"""Conversations for the vectors: one for each main flow, as the conformance kit has them."""
+"""Conversations for the vectors: one for each main flow, played by the conformance kit."""
 
 from __future__ import annotations
 

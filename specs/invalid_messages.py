@@ -1,6 +1,6 @@
-"""Messages that no encoder of ours would make, put together item by item.
+"""Messages that the codec does not encode, put together item by item.
 
-Some must be refused, with the code of the ERROR. Others may be accepted although
+Receivers must refuse some of them, with the given code of ERROR. They may accept others, although
 no peer should send them.
 """
 
@@ -45,7 +45,7 @@ class Raw(bytes):
 
 
 def cbor(value: Any) -> bytes:
-    """Encode plain values in the order given; :class:`Raw` goes in as it is."""
+    """Encode plain values in the order given; :class:`Raw` is inserted unchanged."""
     match value:
         case Raw():
             return value
@@ -76,7 +76,7 @@ def head(
     source: Any = FROM_MANAGER,
     version: Any = 1,
 ) -> bytes:
-    """Return a head out of any parts."""
+    """Return a head with any parts."""
     return cbor([version, command, to, source, fields])
 
 
@@ -400,7 +400,7 @@ def invalid() -> Iterator[tuple[str, list[bytes], str, str]]:
 
 
 def tolerated() -> Iterator[tuple[str, list[bytes], str]]:
-    """Yield what is not deterministic CBOR (WMP-2.2) but well-formed: name, frames, what is odd."""
+    """Yield messages in well-formed but not deterministic CBOR (WMP-2.2): name, frames, defect."""
     yield "fields-not-sorted", wake(fields={11: NEEDS, 10: "default", 9: 1}), "keys out of order"
     yield (
         "integer-longer-than-needed",

@@ -1,4 +1,4 @@
-"""Valid messages for the vectors: every command, with what it may carry."""
+"""Valid messages for the vectors: every command, with all its possible fields."""
 
 from __future__ import annotations
 

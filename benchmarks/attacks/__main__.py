@@ -16,7 +16,7 @@ from benchmarks.attacks.stage import MEMORY, Finding, perform
 __all__ = ["main"]
 
 KEPT = 0.8
-"""The part of the baseline's throughput that each drill must leave."""
+"""The part of the baseline's throughput that must remain during each drill."""
 
 
 def _drills(text: str) -> list[str]:
@@ -38,7 +38,7 @@ def _row(finding: Finding) -> str:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Run the drills and print a table; exit with 1 when one is not held."""
+    """Run the drills and print a table; exit with 1 when a node fails a drill."""
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.attacks",
         description="Attack nodes at work. Each drill must leave "
@@ -52,7 +52,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--repeats", type=int, default=3, help="rounds of each drill")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there")
     options = parser.parse_args(arguments)
-    # SIGTERM ends the children, too: sys.exit leaves all contexts in order.
+    # sys.exit after SIGTERM lets every context end its child processes.
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     print(f"{'drill':<25}{'jobs/s':>9}{'baseline':>10}{'kept':>7}{'CPU':>7}{'MB':>9}")
     findings = []

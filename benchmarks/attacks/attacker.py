@@ -1,4 +1,4 @@
-"""An attacker's connections: DEALERs, and TCP connections on which ZMTP is spoken by hand."""
+"""An attacker's connections: DEALERs, and TCP connections with handwritten ZMTP."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ _READY = b"\x05READY" + b"\x0bSocket-Type"
 
 
 class Attacker:
-    """Connections to the node that is attacked.
+    """Connections to the attacked node.
 
     Args:
-        endpoint: The node's.
-        connections: How many a flood uses.
+        endpoint: The endpoint of the node.
+        connections: Number of connections of a flood.
     """
 
     def __init__(self, endpoint: str, connections: int = 1) -> None:
@@ -58,7 +58,7 @@ class Attacker:
         """Send without a pause over all connections.
 
         Args:
-            messages: What to send.
+            messages: The messages to send.
             reads: Whether the answers are read.
         """
         dealers = [self.connect() for _ in range(self.connections)]
@@ -82,7 +82,7 @@ class Attacker:
 
 
 def handshake(stream: socket.socket, kind: bytes = b"DEALER") -> None:
-    """Do the ZMTP handshake of a socket without keys by hand.
+    """Do the ZMTP handshake of a socket without keys.
 
     Raises:
         OSError: The other end closed the connection.
@@ -90,7 +90,7 @@ def handshake(stream: socket.socket, kind: bytes = b"DEALER") -> None:
     ready = _READY + len(kind).to_bytes(4, "big") + kind + b"\x08Identity" + bytes(4)
     stream.sendall(_GREETING + bytes((4, len(ready))) + ready)
     seen = b""
-    # Bytes before the other end's READY would break the handshake off.
+    # Bytes before the other end's READY would break off the handshake.
     while b"READY" not in seen:
         if not (part := stream.recv(4096)):
             raise OSError("the other end closed the connection during the handshake")

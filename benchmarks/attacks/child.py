@@ -1,7 +1,7 @@
 """The process of an attacker: ``python -m benchmarks.attacks.child DRILL ENDPOINT``.
 
 It prints ``true`` when its connections are open, and attacks until it is ended. ``burn SHARE``
-attacks nobody, and uses that share of a core.
+attacks no node, and uses that share of a core.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def _burn(share: float) -> None:
 
 
 def _end_with_parent() -> None:
-    """End with the parent, which holds the other end of standard input until it ends."""
+    """End with the parent, which holds the other end of standard input until the parent ends."""
     sys.stdin.buffer.read()
     os._exit(0)
 

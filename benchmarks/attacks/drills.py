@@ -1,6 +1,6 @@
-"""The drills: what an attacker does who can connect to a node and has no key to break.
+"""The drills: the attacks of a peer that can connect to a node and needs no key.
 
-Each runs until its process is ended. An attacker whose connection is closed opens another.
+Each runs until its process is ended. If its connection is closed, the attacker opens another.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def _ready(attacker: Attacker) -> None:
 
 
 def _identities(attacker: Attacker) -> None:
-    """READY of another worker each time."""
+    """READY, each time of another worker."""
 
     def messages() -> Iterator[Frames]:
         fields = {Field.READY: 1, Field.CREDIT: 1, **_OFFER}
@@ -92,7 +92,7 @@ def _deaf(attacker: Attacker) -> None:
     attacker.flood(itertools.repeat(encode(Command.PING, b"deaf", {})), reads=False)
 
 
-# -- workers that do not do what they say
+# -- workers that break their promises
 
 
 def _meet(dealer: zmq.Socket[bytes], identity: bytes, epoch: int = 1) -> Message:
@@ -106,7 +106,7 @@ def _meet(dealer: zmq.Socket[bytes], identity: bytes, epoch: int = 1) -> Message
 
 
 def _credit(attacker: Attacker) -> None:
-    """Ask for all jobs, and keep them with a PING now and then."""
+    """Offer capacity for all jobs, and keep them with a PING now and then."""
     dealer = attacker.connect()
     to = _meet(dealer, b"glutton").answer_to
     attacker.begin()
@@ -201,7 +201,7 @@ def _endless(attacker: Attacker) -> None:
 
 
 def _half_open(attacker: Attacker) -> None:
-    """Connections that say half of a greeting."""
+    """Connections that send half of a greeting."""
     streams: list[socket.socket] = []
     attacker.begin()
     while True:

@@ -20,8 +20,8 @@ class Load:
     """Keeps a manager busy while the ``with`` block lasts.
 
     Attributes:
-        ended: Jobs with a right result.
-        failed: What became of the others, in words.
+        ended: Number of jobs with a right result.
+        failed: Errors of the other jobs, as text.
     """
 
     def __init__(self, manager: wmp.Manager) -> None:

@@ -1,4 +1,4 @@
-"""One drill: honest nodes, an attacker, and the same again with an attacker that attacks nobody."""
+"""One drill: honest nodes with an attacker, and with an idle attacker for comparison."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from benchmarks.process import memory_of, python
 __all__ = ["MEMORY", "Finding", "perform"]
 
 MEMORY = 400
-"""Megabytes by which a node may grow during a drill: one message without end, and some."""
+"""Limit of the megabytes by which a node may grow during a drill: one endless message, and some."""
 
 _WARM_UP = 0.5
 """Seconds of work before a measurement begins."""
@@ -31,21 +31,21 @@ class Finding:
     rate: float
     """Honest jobs a second during the attack."""
     baseline: float
-    """The same beside a process that uses as much CPU time and attacks nobody."""
+    """The same figure beside a process that uses as much CPU time and attacks no node."""
     share: float
-    """CPU time of the attacker, of one core."""
+    """CPU time of the attacker, as a share of one core."""
     memory: float
-    """Megabytes by which the node that grew most had grown at its largest."""
+    """Largest growth of a node in megabytes."""
     left: int
     """Honest jobs that had not ended a minute after the attack."""
     failed: tuple[str, ...]
     """Errors of honest jobs."""
     dropped: dict[str, int]
-    """Messages that the manager did not act on, by reason."""
+    """Number of messages that the manager did not act on, by reason."""
 
     @property
     def kept(self) -> float:
-        """The part of the baseline's throughput that the attack leaves."""
+        """The part of the baseline's throughput that remains during the attack."""
         return self.rate / self.baseline if self.baseline else 0.0
 
     @property
@@ -73,7 +73,7 @@ def perform(name: str, seconds: float, repeats: int = 1) -> Finding:
         rounds: list[tuple[float, float, float]] = []
         with _Watch(pids) as watch:
             for _ in range(repeats):
-                # One after the other: whatever else this machine does slows both.
+                # One after the other, since other load on this machine then slows both.
                 rate, share = _beside(load, seconds, name, endpoint)
                 baseline, _ = _beside(load, seconds, "burn", f"{min(share, 1.0):.3f}")
                 rounds.append((rate, baseline, share))
@@ -104,7 +104,7 @@ def _beside(load: Load, seconds: float, name: str, target: str) -> tuple[float, 
 
 
 class _Watch:
-    """Looks at the memory of processes during a ``with`` block."""
+    """Records the memory of processes during a ``with`` block."""
 
     def __init__(self, pids: list[int]) -> None:
         self._before = {pid: memory_of(pid) for pid in pids}

@@ -1,6 +1,6 @@
 """Celery with Redis as broker and for results. ``python -m benchmarks --only peers``.
 
-Workers are Celery's own program with ``--pool solo``: for an echo, forking only costs.
+Workers are Celery's own program with ``--pool solo``: for an echo, forking would only cost time.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def make_app(url: str) -> Any:
     """The application; the worker's program finds it as ``benchmarks.peers.celery:app``."""
     app = import_module("celery").Celery("benchmarks", broker=url, backend=url)
     app.conf.update(
-        # Payloads are bytes, which JSON does not know and pickle should not carry.
+        # Payloads are bytes, which JSON cannot hold and pickle should not carry.
         task_serializer="msgpack",
         result_serializer="msgpack",
         accept_content=["msgpack"],
@@ -41,8 +41,8 @@ class Celery:
     """Single tasks, or ``starmap`` over chunks.
 
     Args:
-        workers: Processes.
-        chunk: Payloads a task; 0: one, and no ``starmap``.
+        workers: Number of processes.
+        chunk: Payloads of a task; 0 for one payload without ``starmap``.
     """
 
     def __init__(self, workers: int, *, chunk: int = 0) -> None:

@@ -19,7 +19,7 @@ from benchmarks.process import Process, free_port, python, wait_for_port
 __all__ = ["Gearman", "work"]
 
 _BATCH = 256
-"""Jobs handed in at once: the client looks through all that are open at every turn."""
+"""Limit of the jobs submitted at a time: the client checks all open jobs in every turn."""
 
 
 class Gearman:

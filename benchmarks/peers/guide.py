@@ -1,8 +1,8 @@
-"""A broker as the ZeroMQ guide teaches it: least recently used, two ROUTERs, no safeguards.
+"""A broker as in the ZeroMQ guide: least recently used, two ROUTERs, no safeguards.
 
-Written for the comparison ``python -m benchmarks --only peers``; the broker is
-``python -m benchmarks.peers.guide broker``, a worker ``… worker ENDPOINT``. Workers hold one job
-at a time, a dead one takes its job with it, and nothing is sent again.
+It was written for the comparison ``python -m benchmarks --only peers``. The broker is ``python -m
+benchmarks.peers.guide broker``, a worker ``… worker ENDPOINT``. A worker holds one job at a time.
+The job of a killed worker is lost, and no message is sent again.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Guide:
             stack.callback(self._socket.close, 0)
             self._socket.set_hwm(0)
             self._socket.connect(front)
-            # Says how many workers have come; asked until all have.
+            # Request the number of connected workers until all are.
             while int(self.one(b"?")) < self._workers:
                 pass
             self._stack = stack.pop_all()
@@ -79,7 +79,7 @@ class Guide:
 
 
 def broker() -> None:
-    """Pass jobs to whichever worker has been idle longest."""
+    """Pass each job to the worker that has been idle longest."""
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
     front, back = context.socket(zmq.ROUTER), context.socket(zmq.ROUTER)
     for socket in (front, back):
@@ -114,7 +114,7 @@ def broker() -> None:
 
 
 def worker(endpoint: str) -> None:
-    """Say ready, then echo for ever."""
+    """Send ready, then echo for ever."""
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
     socket = context.socket(zmq.DEALER)
     socket.connect(endpoint)

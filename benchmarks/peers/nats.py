@@ -1,7 +1,7 @@
 """NATS with Python at both ends. ``python -m benchmarks --only peers``.
 
-A queue group of workers, one inbox for all results, a thousand under way. NATS core promises
-nothing: a message that a worker held when it died is lost. The worker is
+There is a queue group of workers and one inbox for all results, with a thousand jobs under way.
+NATS core makes no promise: a message that a worker held when it was killed is lost. The worker is
 ``python -m benchmarks.peers.nats PORT``.
 """
 
@@ -24,7 +24,7 @@ __all__ = ["Nats", "work"]
 
 
 class Nats:
-    """One connection; results are put in order by the last word of the subject they come to."""
+    """One connection; results are put in order by the last word of their subject."""
 
     def __init__(self, workers: int) -> None:
         self._workers = workers
@@ -76,7 +76,7 @@ class Nats:
         self._stack.close()
 
     def map(self, payloads: Sequence[bytes]) -> Iterator[bytes]:
-        """All results, then one after the other."""
+        """Publish all, then await one after the other."""
         results = self._runner.run(self._echo(payloads))
         return (results[number] for number in range(len(payloads)))
 

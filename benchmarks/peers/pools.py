@@ -17,7 +17,7 @@ class Executor:
 
     def __init__(self, workers: int, *, chunk: int) -> None:
         self._chunk = chunk
-        # spawn: the measuring process has threads, which fork does not copy.
+        # spawn, because the measuring process has threads, which fork does not copy.
         self._pool = concurrent.futures.ProcessPoolExecutor(
             workers, multiprocessing.get_context("spawn")
         )

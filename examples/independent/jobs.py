@@ -13,7 +13,7 @@ Owner = tuple[Any, ...]  # identity and epoch
 
 
 def begin(role: str, payload: bytes) -> tuple[float, int, bytes]:
-    """How many seconds a job takes, its outcome, and the outcome's payload."""
+    """Return the duration of a job in seconds, its outcome, and the outcome's payload."""
     try:
         if role == "fail":
             raise RuntimeError("this role always fails")
@@ -45,31 +45,31 @@ class Jobs:
         self.answers: dict[tuple[bytes, Owner], list[tuple[int, int, int, bytes]]] = {}
 
     def free(self) -> int:
-        """Slots that are neither locked nor in use."""
+        """Return the number of slots that are neither locked nor in use."""
         locked = sum(int(slots * jobs) for slots, jobs, *_ in self.locks.values())
         return max(0, self.all_slots - locked - sum(job.slots for job in self.held.values()))
 
     def slots_for(self, needs: dict[str, int]) -> int:
-        """The slots of one job: at least one, and too many if its needs are impossible."""
+        """Return the slots of one job: at least one, and too many if its needs are impossible."""
         others = sum(needs.values()) - needs.get("slots", 0)
         return self.all_slots + 1 if others else max(1, needs.get("slots", 0))
 
     def lock(self, manager: Peer, slots: int, jobs: int, seconds: float) -> int:
-        """The number of a new lock for a manager (WMP-4.1)."""
+        """Return the number of a new lock for a manager (WMP-4.1)."""
         self.last_lock += 1
         lock = [slots, jobs, time.monotonic() + seconds, manager]
         self.locks[manager.identity, self.last_lock] = lock
         return self.last_lock
 
     def unlock(self, manager: Peer, number: int, jobs: int) -> bool:
-        """Use a lock for this many jobs; whether there was such a lock (WMP-4.8, WMP-4.9)."""
+        """Use a lock for this many jobs; return whether there was such a lock (WMP-4.8, 4.9)."""
         lock = self.locks.pop((manager.identity, number), None)
         if lock and jobs < lock[1]:
             self.locks[manager.identity, number] = [lock[0], lock[1] - jobs, *lock[2:]]
         return lock is not None
 
     def unlock_late(self) -> bool:
-        """Release locks without answer or route (WMP-4.11, WMP-9.12); whether there was one."""
+        """Release locks without answer or route (WMP-4.11, 9.12); return whether there was one."""
         before, now = len(self.locks), time.monotonic()
         for key, (_, _, until, manager) in list(self.locks.items()):
             if until <= now or manager.connection is None:
@@ -104,7 +104,7 @@ class Jobs:
         self.answers.setdefault((manager.identity, owner), []).append(row)
 
     def over(self, hand_back: bool) -> bool:
-        """Answer the jobs that have ended, or all; whether there was one."""
+        """Answer the jobs that have ended, or all; return whether there was one."""
         before = len(self.held)
         for (owner, number), job in list(self.held.items()):
             ended = job.until <= time.monotonic()

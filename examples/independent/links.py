@@ -9,7 +9,8 @@ import zmq
 from messages import Message, encode
 from stream import Peer
 
-SILENCE, PATIENCE = 3, 32  # ping intervals before a link is replaced, units at most between two
+# Ping intervals before a link is replaced, and units between two replacements at most.
+SILENCE, PATIENCE = 3, 32
 
 
 @dataclass
@@ -17,8 +18,8 @@ class Manager(Peer):
     """A manager, as a worker remembers it."""
 
     ready: int = 0  # number of the last READY sent to it
-    wake: dict[str, Any] | None = None  # pending
-    served: int = 0  # the last lock for it
+    wake: dict[str, Any] | None = None  # not answered yet
+    served: int = 0  # number of the last lock for it
 
 
 class Link:
@@ -30,13 +31,13 @@ class Link:
         self.connect()
 
     def connect(self) -> None:
-        """A new socket."""
+        """Open a new socket."""
         self.socket = self.open_socket(zmq.DEALER)
         self.socket.connect(self.endpoint)
         self.fresh = True  # no message has come from the node at its other end
 
     def others(self, there: Manager, managers: Iterable[Manager]) -> list[Manager]:
-        """The managers at its other end before the present one."""
+        """Return the managers at its other end before the present one."""
         known = [peer for peer in managers if peer.connection is self and peer is not there]
         return [peer for peer in known if len(peer.to) == 2]  # no device in between
 
@@ -60,7 +61,7 @@ class Link:
             pass
 
     def replace_if_silent(self, interval: float, unit: float) -> bool:
-        """Replace the socket at once after three intervals, then with backoff (WMP-9.4)."""
+        """Replace the socket after three silent intervals, then with backoff (WMP-9.4)."""
         now = time.monotonic()
         if now < self.heard + max(SILENCE * interval, self.patience):
             return False

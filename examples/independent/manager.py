@@ -58,7 +58,7 @@ class Manager(Node[Worker]):
             until = time.monotonic() + hold / 1000 - min(MARGIN * self.unit, hold / 2000)
             roles, needs = fields.get("roles", []), fields.get("needs", {})
             worker.gives[lock] = Give(fields["want"], roles, needs, until)
-        elif lock in worker.gives and not fields["want"]:  # withdrawn (WMP-4.5)
+        elif lock in worker.gives and not fields["want"]:  # a withdrawn GIVE (WMP-4.5)
             worker.gives[lock].want = 0
         self.serve(worker)
 
@@ -79,7 +79,7 @@ class Manager(Node[Worker]):
         for number, outcome, payload in self.rows(worker, message, "outcomes", "payloads"):
             if outcome in (wire.OK, wire.FAILED):
                 self.queue.end(number, "ok" if outcome == wire.OK else "error", payload)
-            else:  # refused and handed back cost nothing (WMP-6.5, WMP-6.11)
+            else:  # a refused job or a job handed back costs no retry (WMP-6.5, WMP-6.11)
                 job = self.queue.jobs[number]
                 job.refused = (worker.identity, worker.asked) if outcome == wire.REFUSED else None
                 self.queue.lose(number, payload, spend=outcome == wire.LOST)
@@ -90,7 +90,7 @@ class Manager(Node[Worker]):
             print("status", self.queue.jobs[number].name, fraction, words, flush=True)
 
     def rows(self, worker: Worker, message: Message, *names: str) -> Iterator[tuple[Any, ...]]:
-        """The rows about leases that this worker has now (WMP-6.2, WMP-10.5)."""
+        """Return the rows about current leases of this worker (WMP-6.2, WMP-10.5)."""
         columns, mine = message.columns, message.fields["manager"] == self.me
         if not mine or max(columns["ids"]) > self.queue.last:
             self.complain(worker.connection, message, "unknown")
@@ -125,7 +125,7 @@ class Manager(Node[Worker]):
         return worker
 
     def forget(self, peer: Worker) -> None:
-        """Lose a worker's leases, and go on in a greater session (WMP-7.5)."""
+        """Lose a worker's leases, and continue in a greater session (WMP-7.5)."""
         self.queue.lose_missing(peer)
         self.session += 1
         peer.stream, peer.asked, peer.gives = Stream(self.session), peer.asked + 1, {}
@@ -136,7 +136,7 @@ class Manager(Node[Worker]):
             if stream.sent or stream.received:
                 self.forget(peer)
         elif "number" in message.fields and session != stream.session:
-            self.pong(peer)  # names the current one (WMP-7.7)
+            self.pong(peer)  # PONG names the current session (WMP-7.7)
             return False
         return True
 
@@ -146,7 +146,7 @@ class Manager(Node[Worker]):
     def unreachable(self, peer: Worker) -> None:
         super().unreachable(peer)
         for give in peer.gives.values():
-            give.want = 0  # answered NO (WMP-9.12)
+            give.want = 0  # the rest is answered by NO (WMP-9.12)
 
     def stop(self, worker: Worker, number: int, attempt: int) -> None:
         rows, fields = [(number, attempt)], {"manager": self.me}

@@ -25,13 +25,13 @@ class Message:
 
     command: int
     to: list[Any]
-    sender: list[Any]  # its `from`
+    sender: list[Any]  # the field `from`
     fields: dict[Any, Any]
     columns: dict[Any, list[Any]] = field(default_factory=dict)
 
 
 class Refused(Exception):
-    """No message: the ERROR's code and text, the way back, and the command that it is about."""
+    """Invalid frames: the ERROR's code and text, the way back, and the command that it is about."""
 
     def __init__(self, code: str, text: str) -> None:
         super().__init__(text)
@@ -75,7 +75,8 @@ def _identity(value: Any) -> bool:
     return type(value) is bytes and value != b"" and must(len(value) < 256, "too long", "limit")
 
 
-def _path(value: Any) -> bool:  # identity, epoch, then (identity, epoch, local) of each device
+# The path: identity, epoch, then (identity, epoch, local) of each device.
+def _path(value: Any) -> bool:
     if type(value) is not list or len(value) % 3 != 2:
         return False
     must(len(value) <= 2 + 3 * HOPS, f"above {HOPS} hops", "limit")
@@ -89,7 +90,8 @@ def _peer(value: Any) -> bool:
 
 _natural, _positive, _name, _words = _uint(0), _uint(1), _text(255), _text(1024)
 _flag, _null = _type(bool), type(None)
-FIELDS: dict[str, Callable[[Any], bool]] = {  # in the order of their keys, from 0
+# Types of the fields in the order of their keys, from 0.
+FIELDS: dict[str, Callable[[Any], bool]] = {
     "number": _positive, "ack": _natural, "session": _positive, "again": _flag,
     "ready": _positive, "credit": _natural, "window": _natural, "roles": _names,
     "resources": _amounts, "count": _positive, "role": _name, "needs": _amounts,
@@ -98,7 +100,8 @@ FIELDS: dict[str, Callable[[Any], bool]] = {  # in the order of their keys, from
     "about": _natural, "about_number": _natural, "about_peer": _peer, "label": _words,
     "idle": _flag,
 }  # fmt: skip
-ENTRIES: dict[str, Callable[[Any], bool]] = {  # of columns, in the order of their keys, from 1
+# Types of the columns' entries in the order of their keys, from 1.
+ENTRIES: dict[str, Callable[[Any], bool]] = {
     "ids": _positive, "attempts": _positive, "left": lambda x: x is None or _natural(x),
     "outcomes": _uint(OK, LOST), "payloads": _type(bytes, _null), "fractions": _type(float, _null),
     "texts": _type(str, _null),
@@ -113,7 +116,7 @@ REQUIRED = {
 
 
 def _parse(frame: bytes) -> tuple[Any, bool]:
-    """The first value in a frame, and whether the frame ends after it (WMP-2.2)."""
+    """Return the first value in a frame, and whether the frame ends after it (WMP-2.2)."""
     source = io.BytesIO(frame)
     tags: dict[int, Any] = defaultdict(lambda: lambda *_: must(False, "a tag"))
     try:
@@ -129,7 +132,7 @@ def _parse(frame: bytes) -> tuple[Any, bool]:
         raise Refused("malformed", f"not the CBOR of WMP: {error}") from None
 
 
-def _plain(value: Any) -> bool:  # WMP-2.2, WMP-12.3: nothing but these types
+def _plain(value: Any) -> bool:  # only these types are allowed (WMP-2.2, WMP-12.3)
     if type(value) in (list, dict):
         return all(map(_plain, value if type(value) is list else [*value, *value.values()]))
     if type(value) is int:
@@ -138,7 +141,7 @@ def _plain(value: Any) -> bool:  # WMP-2.2, WMP-12.3: nothing but these types
 
 
 def decode(frames: list[bytes]) -> Message:
-    """Received frames to a message; raises `Refused`, and nothing else."""
+    """Turn received frames into a message; raise `Refused`, and no other error."""
     must(len(frames) > 0, "no frames")
     head: Any = []
     try:
@@ -155,7 +158,7 @@ def decode(frames: list[bytes]) -> Message:
         raise
 
 
-def _command(frame: bytes, head: Any) -> int | None:  # as far as it can be read
+def _command(frame: bytes, head: Any) -> int | None:  # the command, as far as it can be read
     if type(head) is list and len(head) > 1:
         return head[1] if _natural(head[1]) else None
     return frame[2] if frame[:2] == b"\x85\x01" and len(frame) > 2 and frame[2] < 24 else None
@@ -228,7 +231,7 @@ def _value(value: Any) -> bytes:  # maps sorted by their encoded keys (WMP-2.2)
 
 
 def encode(message: Message) -> list[bytes]:
-    """A message to frames, deterministically; large payloads in frames of their own."""
+    """Turn a message into frames, deterministically; large payloads get separate frames."""
     keys = {word: key for key, word in enumerate(FIELDS)}
     fields = {keys.get(word, word): value for word, value in message.fields.items()}
     head = _value([1, message.command, message.to, message.sender, fields])

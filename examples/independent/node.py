@@ -15,34 +15,34 @@ import zmq
 from messages import ERROR, NAMES, PAYLOAD, Message, Refused, decode, encode
 from stream import Peer, size_of
 
-RESEND, EXPIRE, BATCH = 3, 6, 1000  # units, units, jobs in a message
+RESEND, EXPIRE, BATCH = 3, 6, 1000  # units; units; jobs in a message
 
 
 class Superseded(Exception):
-    """Somebody with this identity started later."""
+    """A newer process runs under this identity."""
 
 
 P = TypeVar("P", bound=Peer)
 
 
 class Node(Generic[P]):
-    """One end. It has a method for each command that it receives."""
+    """An end node. It has a method for each command that it receives."""
 
     receives: ClassVar[tuple[int, ...]]
-    heeds_strangers: ClassVar[bool] = False  # whether a peer that it does not know may supersede it
-    lost_by: ClassVar[tuple[str, ...]] = ("unreachable",)  # codes that say: no route
+    heeds_strangers: ClassVar[bool] = False  # whether an unknown peer may supersede it
+    lost_by: ClassVar[tuple[str, ...]] = ("unreachable",)  # codes of ERROR that mean: no route
 
     def __init__(self, identity: bytes | None, unit: float) -> None:
-        self.unit = unit  # seconds: 1, unless everything is to go faster
+        self.unit = unit  # seconds: 1, or less for a faster test
         self.epoch = time.time_ns() // 1_000_000  # greater at every start (WMP-1.1)
         self.me: list[Any] = [identity or os.urandom(16), self.epoch]
         self.context = zmq.Context()
         self.peers: dict[bytes, P] = {}
-        self.epochs: dict[bytes, int] = {}  # the newest received of each identity (WMP-9.6)
+        self.epochs: dict[bytes, int] = {}  # the newest epoch received of each identity (WMP-9.6)
         self.ending = False
 
     def socket(self, kind: int) -> "zmq.Socket[bytes]":
-        """A socket with bounded queues and with ZMTP heartbeats (WMP-1.7)."""
+        """Return a socket with bounded queues and with ZMTP heartbeats (WMP-1.7)."""
         socket = self.context.socket(kind)
         socket.set(zmq.LINGER, 1000)
         socket.set(zmq.SNDHWM, 10_000)
@@ -63,21 +63,21 @@ class Node(Generic[P]):
         raise NotImplementedError
 
     def forget(self, peer: P) -> None:
-        """Drop everything that belongs to a record, which is already removed."""
+        """Drop all state that belongs to a record, which is already removed."""
         raise NotImplementedError
 
     def in_session(self, peer: P, message: Message) -> bool:
-        """Whether a message may be acted on, by its session."""
+        """Return whether a message may be acted on, by its session."""
         raise NotImplementedError
 
     def ask_again(self, peer: P) -> None:
-        """A gap was seen."""
+        """Ask for the messages after a gap."""
         raise NotImplementedError
 
     # --- sending ---
 
     def post(self, connection: Any, message: Message) -> int | None:
-        """Never block (WMP-1.6): numbered messages are sent again, and PONG reveals lost others."""
+        """Send without blocking (WMP-1.6). Resending and PONG repair a loss."""
         try:
             self.transmit(connection, encode(message))
         except zmq.ZMQError as error:
@@ -108,20 +108,20 @@ class Node(Generic[P]):
             self.send(peer, command, fields, columns)
 
     def send_jobs(self, peer: P, command: int, fields: Any, names: str, rows: list[Any]) -> None:
-        """Numbered messages about jobs, their rows turned into columns."""
+        """Send numbered messages about jobs, with their rows turned into columns."""
         for start in range(0, len(rows), BATCH):
             columns: Iterable[Any] = map(list, zip(*rows[start : start + BATCH], strict=True))
             columns = zip(names.split(), columns, strict=True)
             self.send_numbered(peer, command, fields, columns)
 
     def resend(self, peer: P) -> None:
-        """All from ack + 1, in order (WMP-7.3)."""
+        """Send all from ack + 1 again, in order (WMP-7.3)."""
         for kept in list(peer.stream.unacknowledged) if peer.stream else ():
             kept[0] = time.monotonic()
             self.send(peer, *kept[2:])
 
     def complain(self, connection: Any, about: Message | Refused, code: str, **more: Any) -> None:
-        """Answer with ERROR, but never an ERROR (WMP-10.2, WMP-10.3)."""
+        """Answer a message with ERROR, but never an ERROR (WMP-10.2, WMP-10.3)."""
         to = about.back if isinstance(about, Refused) else about.sender[::-1]
         fields: dict[str, Any] = {"code": code, **more}
         if about.command is not None:
@@ -169,7 +169,7 @@ class Node(Generic[P]):
             getattr(self, NAMES[message.command])(peer, message)
 
     def error(self, message: Message) -> None:
-        """An ERROR: we are superseded, or a peer is old or unreachable (WMP-9.8, WMP-9.12)."""
+        """Act on an ERROR: this node is superseded, or a peer is old or unreachable (WMP-9.8)."""
         identity, epoch = about = message.fields.get("about_peer", [b"", 0])
         code, peer = message.fields["code"], self.peers.get(identity)
         heeded = self.heeds_strangers or message.sender[0] in self.peers
@@ -191,7 +191,7 @@ class Node(Generic[P]):
             self.forget(peer)
 
     def tick(self) -> None:
-        """Send again messages that wait too long for an ack; give up silent peers."""
+        """Send messages again that wait too long for an ack; give up silent peers."""
         now = time.monotonic()
         for peer in list(self.peers.values()):
             kept = peer.stream.unacknowledged if peer.stream else None
@@ -205,7 +205,7 @@ class Node(Generic[P]):
         raise NotImplementedError
 
     def leave(self) -> None:
-        """Say goodbye at the end."""
+        """Send BYE at the end."""
 
     def run(self) -> None:
         """Run until a signal."""
@@ -225,7 +225,7 @@ class Node(Generic[P]):
 def run(
     parser: argparse.ArgumentParser, make: Callable[[argparse.Namespace, float], Node[P]]
 ) -> None:
-    """A program: its arguments, the node that they make, and exit code 2 for a bad address."""
+    """Run a program: its arguments, its node, and exit code 2 for a bad address."""
     parser.add_argument("--unit", type=int, default=1000, help="milliseconds in place of a second")
     given = parser.parse_args()
     try:

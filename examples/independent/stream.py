@@ -1,4 +1,4 @@
-"""The memory of a peer of WMP/1, and the numbered streams to and from it (§1, §7)."""
+"""A peer's memory of another peer, and the numbered streams to and from it (§1, §7)."""
 
 from collections import deque
 from dataclasses import dataclass, field
@@ -11,11 +11,12 @@ class Stream:
 
     session: int
     sent: int = 0
-    left: int = 0  # the highest that a socket took
+    left: int = 0  # the highest number that a socket took
     received: int = 0
     gap: bool = False
-    unacknowledged: deque[list[Any]] = field(default_factory=deque)  # [when, number, …]
-    size: int = 0  # bytes of payloads in there
+    # [time, number, …] of each message.
+    unacknowledged: deque[list[Any]] = field(default_factory=deque)
+    size: int = 0  # bytes of payloads in `unacknowledged`
 
     def acknowledge(self, ack: int) -> None:
         """Drop the acknowledged messages (WMP-7.2, WMP-7.4)."""
@@ -23,7 +24,7 @@ class Stream:
             self.size -= size_of(self.unacknowledged.popleft()[-1])
 
     def accept(self, number: int) -> tuple[bool, bool]:
-        """Whether it is the next number, and whether it is the first to show a gap (WMP-7.1)."""
+        """Return whether it is the next number, and whether it first shows a gap (WMP-7.1)."""
         if number == self.received + 1:
             self.received, self.gap = number, False
             return True, False
@@ -33,7 +34,7 @@ class Stream:
 
 
 def size_of(columns: dict[str, list[Any]]) -> int:
-    """Bytes of payloads."""
+    """Return the bytes of payloads."""
     return sum(map(len, columns.get("payloads", ())))
 
 
@@ -44,8 +45,8 @@ class Peer:
     identity: bytes
     epoch: int
     expire: float
-    connection: Any = None  # the latest that a message came over; None: no route
+    connection: Any = None  # the connection of its latest message; None: no route
     to: list[Any] = field(default_factory=list)
     heard: float = 0.0
     stream: Stream | None = None
-    credit: int = 0  # of a worker: what is left of it
+    credit: int = 0  # the rest of a worker's credit

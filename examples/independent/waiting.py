@@ -12,7 +12,7 @@ from typing import Any
 from node import BATCH
 from workers import Give, Worker, fits
 
-RETRIES = 3  # lost leases that a job survives by default
+RETRIES = 3  # default of the lost leases after which a job is still queued again
 
 
 @dataclass
@@ -27,13 +27,13 @@ class Job:
     timeout: float = 0  # milliseconds; 0: none
     deadline: float = 0.0
     attempt: int = 0
-    worker: Worker | None = None  # who has the lease
-    take: int = 0  # number of the TAKE that brought it
+    worker: Worker | None = None  # the worker with the lease
+    take: int = 0  # number of the TAKE with the job
     cancelling: bool = False
-    refused: tuple[bytes, int] | None = None  # a worker, and how often it had asked
+    refused: tuple[bytes, int] | None = None  # a worker, and its value of `asked` at its refusal
 
     def left(self) -> int | None:
-        """Milliseconds to the deadline, rounded up (WMP-6.7)."""
+        """Return milliseconds to the deadline, rounded up (WMP-6.7)."""
         late = int((time.monotonic() - self.deadline) * 1000 // 1)
         return max(0, -late) if self.timeout else None
 
@@ -45,12 +45,12 @@ class Queue:
         self.stop = stop  # sends CANCEL for a job's attempt
         self.line = b""
         self.jobs: dict[int, Job] = {}
-        self.numbers: dict[str, int] = {}  # by name
-        self.waiting: dict[str, list[tuple[int, int]]] = {}  # by role: (-priority, number)
+        self.numbers: dict[str, int] = {}  # numbers by name
+        self.waiting: dict[str, list[tuple[int, int]]] = {}  # (-priority, number) by role
         self.last = 0
 
     def read(self) -> bool:
-        """Handle the lines on stdin; whether more may come."""
+        """Handle the lines on stdin; return whether more may come."""
         octets = os.read(0, 1 << 16)
         *lines, self.line = (self.line + octets).split(b"\n")
         for line in lines:
@@ -62,7 +62,7 @@ class Queue:
         return octets != b""
 
     def submit(self, name: str, role: str, payload: str, *options: str) -> None:
-        """A line of stdin: `submit NAME ROLE HEX`, and options."""
+        """Handle a line of stdin: `submit NAME ROLE HEX`, and options."""
         given: dict[str, Any] = {}
         for option in options:
             word, _, amount = option.partition("=")
@@ -77,12 +77,12 @@ class Queue:
         print("submitted", name, flush=True)
 
     def wait(self, number: int) -> None:
-        """Queue a job in the order of submission: a lost one comes first (WMP-6.4, WMP-6.13)."""
+        """Queue a job in the order of submission: a lost job comes first (WMP-6.4, WMP-6.13)."""
         job = self.jobs[number]
         heappush(self.waiting.setdefault(job.role, []), (-job.priority, number))
 
     def lease(self, worker: Worker, give: Give) -> tuple[str, list[Any]]:
-        """The jobs that an open GIVE may have: a role, and rows of a TAKE (WMP-4.6, WMP-6.13)."""
+        """Return jobs for an open GIVE: a role, and rows of a TAKE (WMP-4.6, WMP-6.13)."""
         firsts = [(self.waiting[role][0], role) for role in give.roles if self.waiting.get(role)]
         role, skipped = min(firsts)[1] if firsts else "", []
         rows: list[Any] = []
@@ -112,7 +112,7 @@ class Queue:
         return job
 
     def lose(self, number: int, cause: bytes, spend: bool = True) -> None:
-        """A lease is over without a result."""
+        """End a lease without a result."""
         job = self.release(number)
         job.retries -= spend
         self.wait(number)
@@ -126,17 +126,18 @@ class Queue:
         for number in sorted(worker.leases):
             job = self.jobs[number]
             if (number, job.attempt) not in held and job.take <= last:
-                left = worker.stream and job.take <= worker.stream.left  # else it cost nothing
+                # Else the lease did not count.
+                left = worker.stream and job.take <= worker.stream.left
                 self.lose(number, b"the worker is gone, or has it no more", spend=bool(left))
 
     def end(self, number: int, word: str, payload: bytes = b"") -> None:
-        """The one end that a job has (WMP-6.3)."""
+        """Report the one end of a job (WMP-6.3)."""
         job = self.release(number)
         del self.jobs[number], self.numbers[job.name]
         print("ended", job.name, word, payload.hex() or "-", flush=True)
 
     def cancel(self, name: str) -> None:
-        """Cancel a job: at once when it waits, else when its worker answers."""
+        """Cancel a job: at once if it waits, else when its worker answers."""
         number = self.numbers.get(name, 0)
         job = self.jobs.get(number)
         if job and job.worker and not job.cancelling:

@@ -2,9 +2,9 @@
 
     python worker.py tcp://127.0.0.1:5570[,tcp://…] [--slots 4] [--identity NAME]
 
-It shares no code with `wmp`. Its roles: `echo` returns the payload, `fail` always fails, `slow`
-takes as many milliseconds as its payload says, and ends at once when it is cancelled. None of
-them keeps this thread; a worker with real work would do it in another one.
+It shares no code with `wmp`. Its roles: `echo` returns the payload, `fail` always fails, and `slow`
+takes as many milliseconds as its payload says, and ends at once when it is cancelled. None of them
+blocks this thread; a worker with real work would use another thread for it.
 """
 
 import argparse
@@ -33,13 +33,14 @@ class Worker(Node[Manager]):
         super().__init__(name, unit)
         self.jobs, self.room_grew = Jobs(slots), False
         self.ready, self.greeted, self.pings, self.ping_at = 0, 0, 0, 0.0
-        self.left: dict[tuple[bytes, int], int] = {}  # sessions not to enter again (WMP-7.8)
+        # Sessions that must not be entered again (WMP-7.8).
+        self.left: dict[tuple[bytes, int], int] = {}
         self.links = [Link(endpoint, self.socket) for endpoint in endpoints]
 
     def transmit(self, connection: Link, frames: list[bytes]) -> None:
         connection.socket.send_multipart(frames, zmq.DONTWAIT)
 
-    # --- room ---
+    # --- capacity ---
 
     def room(self) -> int:
         kept = sum(peer.stream.size for peer in self.peers.values() if peer.stream)
@@ -87,7 +88,7 @@ class Worker(Node[Manager]):
         names = ("ids", "attempts", "left", "payloads")
         for row in zip(*(columns[name] for name in names), strict=True):
             self.jobs.take(manager, tuple(fields["manager"]), fields["role"], slots, row)
-        self.room_grew = True  # the rest is advertised before any DONE of these (WMP-3.11)
+        self.room_grew = True  # the rest is reported before any DONE of these jobs (WMP-3.11)
         self.share_room()
 
     def no(self, manager: Manager, message: Message) -> None:
@@ -160,7 +161,7 @@ class Worker(Node[Manager]):
 
     def ping(self) -> None:
         """PING every manager, and links without a known manager (WMP-3.1, WMP-9.1)."""
-        if self.pings == 0:  # a new link, or time to search for managers again
+        if self.pings == 0:  # the link is new, or it is time to search for managers again
             self.say_ready(self.room())
         known = [manager.connection for manager in self.peers.values()]
         for link in self.links:

@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from stream import Peer
 
 WAKE_TIMEOUT = 0.25  # units
-NEEDS = {"slots": 1}  # of every job
+NEEDS = {"slots": 1}  # the needs of every job
 
 
 def fits(amounts: dict[str, int]) -> bool:
-    """Whether a job needs no more than this."""
+    """Return whether a job needs no more than this."""
     return all(amounts.get(resource, 0) >= amount for resource, amount in NEEDS.items())
 
 
@@ -27,16 +27,16 @@ class Give:
 
 @dataclass
 class Worker(Peer):
-    """One worker."""
+    """A worker."""
 
-    ready: int = 0  # number of the last READY, 0: none
+    ready: int = 0  # number of the last READY; 0: none
     roles: list[str] = field(default_factory=list)
     resources: dict[str, int] = field(default_factory=dict)
     offered: int = 0  # the oldest offers go first
-    asked: int = 0  # how often it sent READY or GIVE, or began a session (WMP-6.5)
-    lock: int = 0  # the last that was served
-    gives: dict[int, Give] = field(default_factory=dict)  # by lock
-    woken: dict[str, int] = field(default_factory=dict)  # jobs by role, not answered yet
+    asked: int = 0  # number of its READYs, GIVEs and sessions (WMP-6.5)
+    lock: int = 0  # the last lock that was served
+    gives: dict[int, Give] = field(default_factory=dict)  # open GIVEs by lock
+    woken: dict[str, int] = field(default_factory=dict)  # jobs of unanswered WAKEs by role
     leases: set[int] = field(default_factory=set)
 
 
@@ -45,16 +45,17 @@ class Policy:
 
     def __init__(self, unit: float) -> None:
         self.timeout = WAKE_TIMEOUT * unit
-        self.unanswered: dict[str, tuple[float, int]] = {}  # by role: since when, and stretch
+        # Unanswered WAKEs by role: begin, and factor of the number of jobs.
+        self.unanswered: dict[str, tuple[float, int]] = {}
 
     def comes(self, worker: Worker, roles: list[str]) -> None:
-        """A GIVE answers WAKEs for its roles."""
+        """Record that a GIVE answers WAKEs for its roles."""
         for role in worker.woken.keys() & {*roles}:
             del worker.woken[role]
             self.unanswered.pop(role, None)
 
     def wake(self, role: str, waiting: int, peers: list[Worker]) -> Iterator[tuple[Worker, int]]:
-        """The workers to wake for a role, and the jobs of each: equal shares."""
+        """Return the workers to wake for a role, and the number of jobs for each: equal shares."""
         now = time.monotonic()
         since, stretch = self.unanswered.get(role, (now, 1))
         if now > since + self.timeout:

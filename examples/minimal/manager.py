@@ -21,7 +21,8 @@ READY, WAKE, GIVE, TAKE, NO, DONE, STATUS, CANCEL, PING, PONG, BYE, ERROR = rang
 NUMBER, ACK, SESSION, AGAIN, READY_NUMBER, CREDIT, WINDOW, ROLES, RESOURCES = range(9)
 COUNT, ROLE, NEEDS, LOCK, WANT, HOLD, MORE, MANAGER, CODEC, UNSTARTED, EXPIRE = range(9, 20)
 IDS, ATTEMPTS, LEFT, OUTCOMES, PAYLOADS = range(1, 6)
-WORDS = {0: "ok", 1: "error"}  # of outcomes; after any other the job waits again
+# Outcomes that end a job; after any other outcome the job waits again.
+WORDS = {0: "ok", 1: "error"}
 RECEIVES: dict[int, dict[int, type]] = {  # required fields
     READY: {READY_NUMBER: int, CREDIT: int, ROLES: list, RESOURCES: dict},
     GIVE: {LOCK: int, WANT: int, ROLES: list, NEEDS: dict},
@@ -31,7 +32,7 @@ RECEIVES: dict[int, dict[int, type]] = {  # required fields
     BYE: {},
 }
 SILENCE = 6  # units after which a worker is given up
-SLOT = {"slots": 1}  # what a job needs
+SLOT = {"slots": 1}  # the needs of a job
 
 
 class Manager:
@@ -69,7 +70,7 @@ class Manager:
         print("submitted", name, flush=True)
 
     def waiting(self) -> list[int]:
-        """Jobs without a lease, by priority, then as submitted (WMP-6.13)."""
+        """Return jobs without a lease, by priority, then as submitted (WMP-6.13)."""
         free = [number for number, job in self.jobs.items() if not job.worker]
         return sorted(free, key=lambda number: -self.jobs[number].priority)
 
@@ -103,7 +104,7 @@ class Manager:
             self.forget(worker)
 
     def read_jobs(self, frames: tuple[bytes, ...]) -> list[Any]:
-        """Id, attempt, outcome and payload of each job."""
+        """Return id, attempt, outcome and payload of each job."""
         table, behind = cbor2.loads(frames[1]), iter(frames[2:])
         columns = [table[key] for key in (IDS, ATTEMPTS, OUTCOMES, PAYLOADS)]
         columns = [x if type(x) is list else [x] * len(columns[0]) for x in columns]
@@ -111,7 +112,10 @@ class Manager:
         return list(zip(*columns, strict=True))
 
     def meet(self, link: bytes, sender: list[Any]) -> Any:
-        """The worker, by identity. A newer epoch is a new worker, an older epoch is ignored."""
+        """Return the worker by identity.
+
+        A newer epoch is a new worker, an older epoch is ignored.
+        """
         identity, epoch = sender[:2]
         worker = self.workers.get(identity)
         if worker and epoch < worker.epoch:
@@ -140,7 +144,7 @@ class Manager:
         worker.lock = lock
         fit = [number for number in self.waiting() if self.jobs[number].role in roles]
         fit = fit[: want if fields[NEEDS].get("slots", 0) else 0]
-        for number in fit:  # a TAKE each
+        for number in fit:  # a TAKE for each job
             job, more = self.jobs[number], number != fit[-1]
             job.attempt += 1
             columns = cbor2.dumps({IDS: [number], ATTEMPTS: job.attempt, PAYLOADS: [None]})
@@ -161,7 +165,7 @@ class Manager:
             job.worker = None
 
     def tick(self) -> None:
-        """Give up silent workers; wake for the waiting jobs, the oldest offers first."""
+        """Give up silent workers; wake workers for the waiting jobs, the oldest offers first."""
         for worker in list(self.workers.values()):
             if time.monotonic() > worker.heard + SILENCE * self.unit:
                 self.forget(worker)
@@ -193,5 +197,6 @@ if __name__ == "__main__":
                 if word == "submit":
                     manager.submit(*words)
         except (ValueError, TypeError, LookupError, AttributeError, cbor2.CBORError) as error:
-            print("dropped:", repr(error), file=sys.stderr)  # no harm done (WMP-10.1)
+            # A bad message must not end the manager (WMP-10.1).
+            print("dropped:", repr(error), file=sys.stderr)
         manager.tick()

@@ -31,7 +31,7 @@ RECEIVES: dict[int, dict[int, type]] = {  # required fields
     PONG: {EXPIRE: int, SESSION: int},
 }
 LOCK_TIMEOUT, PING_INTERVAL = 5, 1  # units
-SLOT = {"slots": 1}  # all that it has, and the most that a job may need
+SLOT = {"slots": 1}  # all resources of the worker, and the limit of a job's needs
 
 
 def slow(payload: bytes) -> bytes:
@@ -92,7 +92,7 @@ class Worker:
         self.say(manager, DONE, {NUMBER: manager.sent, MANAGER: owner}, columns, payload)
 
     def use_room(self) -> None:
-        """GIVE to the waiting manager served least recently (WMP-3.10); else READY to all."""
+        """Send GIVE to the waiting manager served least recently (WMP-3.10), else READY to all."""
         waiting = [x for x in self.managers.values() if x.wake and x.wake[NEEDS] in ({}, SLOT)]
         if self.room() and waiting:
             one = min(waiting, key=lambda one: one.served)
@@ -115,7 +115,7 @@ class Worker:
         if not manager or (NUMBER in fields and not self.is_next(manager, fields[NUMBER])):
             return
         if command == WAKE:
-            manager.wake = fields  # it stays pending when there is no room (WMP-3.9)
+            manager.wake = fields  # the WAKE stays pending without capacity (WMP-3.9)
             self.use_room() if self.room() else self.say_ready(manager)
         elif command in (TAKE, NO):
             if self.lock and self.lock[:2] == (manager, fields[LOCK]):
@@ -129,7 +129,7 @@ class Worker:
                 self.say_ready(manager)
 
     def read_jobs(self, frames: list[bytes]) -> list[Any]:
-        """Id, attempt and payload of each job."""
+        """Return id, attempt and payload of each job."""
         columns, behind = cbor2.loads(frames[1]), iter(frames[2:])
         ids, attempts, payloads = columns[IDS], columns[ATTEMPTS], columns[PAYLOADS]
         attempts = attempts if type(attempts) is list else [attempts] * len(ids)
@@ -137,7 +137,7 @@ class Worker:
         return list(zip(ids, attempts, payloads, strict=True))
 
     def meet(self, link: Any, sender: Any, session: int) -> Any:
-        """The manager, by identity; none for a message of an old epoch or session."""
+        """Return the manager by identity; None for a message of an old epoch or session."""
         identity, epoch = sender[:2]
         known = self.managers.get(identity)
         if known and (epoch, session or known.session) < (known.epoch, known.session):
@@ -147,7 +147,7 @@ class Worker:
             self.job = None if self.job and self.job[0] is known else self.job
             numbers = {"epoch": epoch, "session": session, "sent": 0, "received": 0, "served": 0}
             known = self.managers[identity] = SimpleNamespace(**numbers, ready=1, wake=None)
-        known.link, known.to = link, sender[::-1]  # the latest way to it (WMP-1.8)
+        known.link, known.to = link, sender[::-1]  # the latest route to it (WMP-1.8)
         return known
 
     def is_next(self, manager: Any, number: int) -> bool:
@@ -188,7 +188,8 @@ if __name__ == "__main__":
             try:
                 worker.receive(link, link.recv_multipart())
             except (ValueError, TypeError, LookupError, AttributeError, cbor2.CBORError) as error:
-                print("dropped:", repr(error), file=sys.stderr)  # no harm done (WMP-10.1)
+                # A bad message must not end the worker (WMP-10.1).
+                print("dropped:", repr(error), file=sys.stderr)
         worker.tick()
         if time.monotonic() > ping_at:
             ping_at = time.monotonic() + PING_INTERVAL * worker.unit

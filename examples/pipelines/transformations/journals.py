@@ -1,8 +1,8 @@
-"""Tables of journals, declared: Spark finds their order and runs independent ones at once.
+"""Declared tables of journals: Spark finds their order and runs independent ones at once.
 
 The transforms are those of ``wmp report``. Times in these tables are on the clocks of their nodes.
-Tables of all lines read views of the journals, not the table that grows: Spark lists the files of a
-table once a run, before that run has written to it.
+Tables of all lines read views of the journals, and not the growing table: Spark lists the files of
+a table once a run, before that run has written to it.
 """
 
 from pyspark import pipelines as dp
@@ -18,41 +18,41 @@ spark = SparkSession.active()
 
 @dp.table(comment="every line, once; a run takes in what came since the one before")
 def archive() -> DataFrame:
-    """A stream."""
+    """Make the stream of all lines."""
     return spark.readStream.format("wmp").load(spark.conf.get("wmp.journal"))
 
 
 @dp.temporary_view(comment="the lines that are there now")
 def events() -> DataFrame:
-    """Of journals."""
+    """Make events from journals."""
     return spark.read.format("wmp").load(spark.conf.get("wmp.journal"))
 
 
 @dp.temporary_view(comment="a job in a lane of a worker")
 def executions() -> DataFrame:
-    """Of events."""
+    """Make executions from events."""
     return executions_of(spark.read.table("events"))
 
 
 @dp.temporary_view(comment="a lease of a job")
 def attempts() -> DataFrame:
-    """Of events and executions."""
+    """Make attempts from events and executions."""
     return attempts_of(spark.read.table("events"), spark.read.table("executions"))
 
 
 @dp.materialized_view(comment="who got how much of whom")
 def fairness() -> DataFrame:
-    """Of events and attempts."""
+    """Make fairness from events and attempts."""
     return utilisation.fairness(spark.read.table("events"), spark.read.table("attempts"))
 
 
 @dp.materialized_view(comment="why leases were over without a result")
 def requeues() -> DataFrame:
-    """Of attempts."""
+    """Make requeues from attempts."""
     return utilisation.requeues(spark.read.table("attempts"))
 
 
 @dp.materialized_view(comment="messages that were ignored, and why")
 def drops() -> DataFrame:
-    """Of events."""
+    """Make drops from events."""
     return drops_of(spark.read.table("events"))
