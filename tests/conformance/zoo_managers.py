@@ -334,6 +334,40 @@ class KnowsNoDeadlines(Bend):
         return evolve(job, timeout=None)
 
 
+@bent(M, "WMP-6.19")
+class TellsNoExpiry(Bend):
+    def says(self, link: Link, message: Message) -> Message:
+        return columned(message, expires=None) if message.command is C.TAKE else message
+
+
+@bent(M, "WMP-6.20")
+class KnowsNoExpiries(Bend):
+    def job(self, job: SubmittedJob) -> SubmittedJob:
+        return evolve(job, expires=None)
+
+
+@bent(M, "WMP-6.20")
+class EndsJobsAtTheirExpiry(Bend):
+    def job(self, job: SubmittedJob) -> SubmittedJob:
+        return evolve(job, expires=None, timeout=job.expires)
+
+
+@bent(M, "WMP-6.22")
+class TakesAnOverrunForALostLease(Bend):
+    def wait_for(self, link: Link, message: Message) -> Message:
+        if message.command is C.DONE and message.columns is not None:
+            lost = {Outcome.OVERRUN: Outcome.LOST}
+            outcomes = [lost.get(Outcome(one), one) for one in message.columns.outcomes or ()]
+            return columned(message, outcomes=outcomes)
+        return message
+
+
+@bent(M, "WMP-6.24")
+class KnowsNoDelays(Bend):
+    def job(self, job: SubmittedJob) -> SubmittedJob:
+        return evolve(job, delay=None)
+
+
 switched(M, "WMP-6.12", manager_side.cancelling, "gives a cancelled job again")
 switched(M, "WMP-6.12", manager_side.ended_in_the_queue, "gives a job that was cancelled")
 

@@ -312,6 +312,18 @@ class KnowsNoDeadlines(Bend):
         return columned(message, left=None) if message.command is C.TAKE else message
 
 
+@bent(W, "WMP-6.19")
+class KnowsNoExpiries(Bend):
+    def wait_for(self, link: Link, message: Message) -> Message:
+        return columned(message, expires=None) if message.command is C.TAKE else message
+
+
+@bent(W, "WMP-6.21")
+class KnowsNoLimits(Bend):
+    def wait_for(self, link: Link, message: Message) -> Message:
+        return columned(message, limits=None) if message.command is C.TAKE else message
+
+
 def no_cancel(patch: Patch) -> None:
     """WMP-6.10: CANCEL is not answered."""
     patch.setattr(Executions, "cancel", lambda self, manager, message: None)

@@ -27,6 +27,7 @@ from wmp.core.protocol.settings import DeviceSettings, ManagerSettings, WorkerSe
 from wmp.core.worker.machine import WorkerMachine
 from wmp.errors import DecodeError
 from wmp.events import (
+    Begun,
     Cancelled,
     Connected,
     Drained,
@@ -122,10 +123,18 @@ class OurManager(_Ours):
         id = len(self._names) + 1
         self._names[id] = job.name
         retries = {} if job.retries is None else {"retries": job.retries}
-        return self.handle(
-            Submitted([id], [job.payload], Kind(job.role), job.priority, job.timeout, **retries),
-            now,
+        event = Submitted(
+            [id],
+            [job.payload],
+            Kind(job.role),
+            job.priority,
+            job.timeout,
+            expires=job.expires,
+            run_limit=job.run_limit,
+            delay=job.delay or 0.0,
+            **retries,
         )
+        return self.handle(event, now)
 
     def cancel(self, name: str, now: float) -> Sends:
         ids = [id for id, known in self._names.items() if known == name]
@@ -207,6 +216,8 @@ class OurWorker(_Ours):
     def _begin(self, lane: _Lane, now: float) -> None:
         """Start the first job of a lane; all but ``slow`` end at the next tick."""
         lane.due = now
+        if lane.run.limits is not None:
+            self.later.append(Begun(lane.run.lane, lane.ids[0]))
         if lane.run.kind.role == "slow":
             lane.due += int(self._payload(lane) or b"0") / 1000
             self.later.append(Reported(lane.run.lane, lane.ids[0], 0.0, "begun"))

@@ -55,6 +55,7 @@ PROFILES: Final[tuple[str, ...]] = (
     "reliable",
     "held-give",
     "status-cancel",
+    "times",
     "device",
     "secure",
 )

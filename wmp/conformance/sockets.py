@@ -277,8 +277,14 @@ class SocketWire:
     # -- control
 
     def submit(self, job: SubmittedJob) -> None:
+        times = {
+            "timeout": job.timeout,
+            "expires": job.expires,
+            "run_limit": job.run_limit,
+            "delay": job.delay,
+        }
         options = {
-            "timeout": None if job.timeout is None else round(job.timeout * self.unit),
+            **{key: None if t is None else round(t * self.unit) for key, t in times.items()},
             "retries": job.retries,
             "priority": job.priority or None,
         }

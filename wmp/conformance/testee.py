@@ -74,6 +74,9 @@ async def _manage(bind: Sequence[str], unit: int) -> None:
     jobs: dict[str, Job] = {}
     options: dict[str, Callable[[str], Any]] = {
         "timeout": lambda ms: int(ms) / 1000,
+        "expires": lambda ms: int(ms) / 1000,
+        "run_limit": lambda ms: int(ms) / 1000,
+        "delay": lambda ms: int(ms) / 1000,
         "retries": int,
         "priority": int,
     }

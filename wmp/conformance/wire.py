@@ -48,6 +48,12 @@ class SubmittedJob:
     retries: int | None = None
     """Lost leases that the job survives; None for the default of the testee."""
     priority: int = 0
+    expires: float | None = None
+    """Units within which the job must have begun."""
+    run_limit: float | None = None
+    """Units for which one attempt may run."""
+    delay: float | None = None
+    """Units before which the job may not begin."""
 
 
 @frozen

@@ -1,0 +1,105 @@
+"""Start times, expiries and run limits (section 6), as tests of a manager."""
+
+from __future__ import annotations
+
+from wmp.conformance.case import case
+from wmp.conformance.conversations import ManagerTalk
+from wmp.message import Command, Outcome
+
+__all__ = [
+    "behind_those_that_wait",
+    "expires_in_the_queue",
+    "goes_on_after_its_expiry",
+    "not_before_its_time",
+    "overrun_ends_the_job",
+    "returns_after_its_expiry",
+    "time_to_the_expiry",
+]
+
+
+@case("WMP-6.19", "WMP-6.21")
+def time_to_the_expiry(talk: ManagerTalk) -> None:
+    """``expires`` is the time to the expiry, rounded up; ``limits`` is the run limit."""
+    worker = talk.met()
+    began = talk.now
+    talk.submit(expires=4.0, run_limit=2.0)
+    talk.wait(1.0)
+    lock = worker.give()
+    take = worker.expect(Command.TAKE, lock=lock, rule="WMP-4.4")
+    columns = take.message.columns
+    assert columns is not None
+    expires = (columns.expires or [None])[0]
+    limit = (columns.limits or [None])[0]
+    most = talk.ms(4.0 - 1.0) + 1 + talk.ms(2 * talk.wire.grace)
+    least = talk.ms(4.0 - (take.at - began)) - 1
+    good = expires is not None and least <= expires <= most
+    talk.check(good, f"expires is {expires} ms, expected {least} to {most}", "WMP-6.19")
+    talk.check(limit == talk.ms(2.0), f"the limit is {limit} ms, expected {talk.ms(2.0)}")
+
+
+@case("WMP-6.20")
+def expires_in_the_queue(talk: ManagerTalk) -> None:
+    """A job whose expiry passes in the queue ends, and is not granted any more."""
+    worker = talk.met()
+    name = talk.submit(expires=1.0)
+    talk.end_of(name, "timeout", within=1.0 + talk.wire.grace)
+    talk.check(not worker.take(), "the job is given after its end", "WMP-6.20")
+
+
+@case("WMP-6.20")
+def goes_on_after_its_expiry(talk: ManagerTalk) -> None:
+    """A job that a worker has goes on after its expiry."""
+    worker = talk.met()
+    name = talk.submit(expires=1.0)
+    job = worker.one()
+    talk.wait(2.0)
+    talk.not_ended(name)
+    worker.done(job)
+    talk.end_of(name)
+
+
+@case("WMP-6.20")
+def returns_after_its_expiry(talk: ManagerTalk) -> None:
+    """A job that comes back after its expiry ends, and is not granted again."""
+    worker, other = talk.met(), talk.met()
+    name = talk.submit(expires=1.0)
+    job = worker.one()
+    talk.wait(2.0)
+    worker.done(job, outcome=Outcome.CANCELLED, payloads=[b""])
+    talk.end_of(name, "timeout")
+    talk.check(not other.take(), "the job is given after its expiry", "WMP-6.20")
+
+
+@case("WMP-6.22")
+def overrun_ends_the_job(talk: ManagerTalk) -> None:
+    """DONE overrun ends a job as timed out, with the text."""
+    worker, other = talk.met(), talk.met()
+    name = talk.submit(run_limit=1.0, retries=5)
+    worker.done(worker.one(), outcome=Outcome.OVERRUN, payloads=[b"ran for too long"])
+    talk.end_of(name, "timeout")
+    talk.check(not other.take(), "the job is given after its end", "WMP-6.22")
+
+
+@case("WMP-6.24")
+def not_before_its_time(talk: ManagerTalk) -> None:
+    """A delayed job is not granted before its time, and is granted then."""
+    worker = talk.met()
+    name = talk.submit(delay=2.0)
+    talk.check(not worker.take(), "the job is given before its time", "WMP-6.24")
+    talk.wait(1.5 - talk.wire.grace / 2)
+    talk.check(not worker.take(), "the job is given before its time", "WMP-6.24")
+    talk.wait(1.0 + talk.wire.grace)
+    worker.done(worker.one())
+    talk.end_of(name)
+
+
+@case("WMP-6.24")
+def behind_those_that_wait(talk: ManagerTalk) -> None:
+    """A job whose time has come is granted after the jobs that wait then."""
+    worker = talk.met()
+    late, soon = talk.submit(delay=1.0), talk.submit()
+    talk.wait(1.5 + talk.wire.grace)
+    last = talk.submit()
+    given = [job.payload.decode() for job in worker.some(3)]
+    expected = [soon, late, last]
+    talk.check(given == expected, f"{given} are given, expected {expected}", "WMP-6.24")

@@ -1,0 +1,50 @@
+"""Expiries and run limits (section 6), as tests of a worker."""
+
+from __future__ import annotations
+
+from wmp.conformance.case import case
+from wmp.conformance.cases.worker_handshake import slowly
+from wmp.conformance.conversations import WorkerTalk
+from wmp.message import Outcome
+
+__all__ = ["expired_on_arrival", "goes_on_after_its_expiry", "runs_too_long", "within_its_limit"]
+
+_GRACE = 5.0
+"""Units that an attempt may go on after its limit before it is answered: ``overrun_grace``."""
+
+
+@case("WMP-6.19")
+def expired_on_arrival(talk: WorkerTalk) -> None:
+    """A job whose expiry has passed on arrival is not begun, and ends as *cancelled*."""
+    manager = talk.met()
+    lock = manager.woken(1)
+    (job,) = manager.take(lock.number, b"too late", expires=[0])
+    manager.done_of(job, Outcome.CANCELLED, rule="WMP-6.19")
+    (job,) = manager.run(b"in time", expires=[talk.ms(100.0)])
+    manager.done_of(job, rule="WMP-6.19")
+
+
+@case("WMP-6.19")
+def goes_on_after_its_expiry(talk: WorkerTalk) -> None:
+    """A job that has begun before its expiry goes on after it."""
+    manager = talk.met()
+    (job,) = manager.run(slowly(talk, 2.0), role="slow", expires=[talk.ms(1.0)])
+    manager.done_of(job, Outcome.OK, within=2.0 + talk.wire.grace, rule="WMP-6.19")
+
+
+@case("WMP-6.21")
+def runs_too_long(talk: WorkerTalk) -> None:
+    """A job that runs for longer than its limit is answered by *overrun*."""
+    manager, _ = talk.met(), talk.met()
+    (job,) = manager.run(slowly(talk, 20.0), role="slow", limits=[talk.ms(1.0)])
+    within = 1.0 + _GRACE + talk.wire.grace
+    text = manager.done_of(job, Outcome.OVERRUN, within=within, rule="WMP-6.21")
+    talk.check(bool(text), "DONE overrun has no text", "WMP-6.21", "should")
+
+
+@case("WMP-6.21")
+def within_its_limit(talk: WorkerTalk) -> None:
+    """A job that ends before its limit ends as its handler does."""
+    manager = talk.met()
+    (job,) = manager.run(slowly(talk, 0.5), role="slow", limits=[talk.ms(100.0)])
+    manager.done_of(job, Outcome.OK, within=0.5 + talk.wire.grace, rule="WMP-6.21")
