@@ -147,6 +147,16 @@ def valid() -> Iterator[tuple[str, Message]]:
         ),
     )
     yield (
+        "take-with-checksums",
+        Message(
+            Command.TAKE,
+            TO_WORKER,
+            FROM_MANAGER,
+            {**take, f.NUMBER: 4},
+            Columns([8, 9], [1, 1], payloads=[b"123456789", b""], checksums=[0xCBF43926, 0]),
+        ),
+    )
+    yield (
         "no",
         Message(Command.NO, TO_WORKER, FROM_MANAGER, {f.NUMBER: 2, f.SESSION: 1, f.LOCK: 2}),
     )

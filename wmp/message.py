@@ -268,6 +268,8 @@ class Kind:
     """Resource to amount, sorted by name; an amount is never 0."""
     codec: str = ""
     """How the payload is encoded; empty means bytes."""
+    checksum: bool = False
+    """Whether payloads and results travel with a checksum."""
 
 
 @frozen
@@ -296,6 +298,8 @@ class Columns:
     """How many attempts failed; None: the job names the errors that are tried again (TAKE)."""
     waits: Sequence[int | None] | None = None
     """Milliseconds after which an error is tried again, None for no opinion (DONE)."""
+    checksums: Sequence[int | None] | None = None
+    """CRC-32 of each payload, None for none (TAKE, DONE)."""
 
 
 @frozen

@@ -236,6 +236,20 @@ class CountsNoAttempts(Bend):
         return columned(message, attempts=[self.real.get(id, 1) for id in ids])
 
 
+@bent(M, "WMP-2.11")
+class HasAnotherChecksum(Bend):
+    def wait_for(self, link: Link, message: Message) -> Message:
+        if message.columns is None or message.columns.checksums is None:
+            return message
+        return columned(message, checksums=[7] * len(message.columns.ids))
+
+
+@bent(M, "WMP-2.13")
+class AcceptsDamagedResults(Bend):
+    def wait_for(self, link: Link, message: Message) -> Message:
+        return columned(message, checksums=None) if message.command is C.DONE else message
+
+
 switched(M, "WMP-6.2", manager_side.fencing, "accepts a stale attempt")
 
 

@@ -12,6 +12,7 @@ from tests.conformance.zoo import Bend, Link, Patch, bent, changed, columned, ma
 from tests.conformance.zoo_common import ERRORS, FORMS
 from wmp.conformance.library_testees import ROLES, OurWorker
 from wmp.conformance.wire import Terms
+from wmp.core.protocol.checksums import checksums_of
 from wmp.core.protocol.settings import WorkerSettings
 from wmp.core.worker.capacity import Capacity
 from wmp.core.worker.executions import Executions
@@ -347,6 +348,25 @@ class CallsADeathAnError(Bend):
         if message.command is C.DONE and columns is not None:
             outcomes = [1 if one == Outcome.LOST else one for one in columns.outcomes or ()]
             return columned(message, outcomes=outcomes)
+        return message
+
+
+@bent(W, "WMP-2.12")
+class DoesDamagedJobs(Bend):
+    def wait_for(self, link: Link, message: Message) -> Message:
+        if message.command is C.TAKE and message.columns is not None:
+            sums = message.columns.checksums
+            fitting = None if sums is None else checksums_of(message.columns.payloads or ())
+            return columned(message, checksums=fitting)
+        return message
+
+
+@bent(W, "WMP-2.11")
+class WritesTheChecksumOfTheJob(Bend):
+    def says(self, link: Link, message: Message) -> Message:
+        columns = message.columns
+        if message.command is C.DONE and columns is not None and columns.checksums is not None:
+            return columned(message, checksums=[1] * len(columns.ids))
         return message
 
 

@@ -75,7 +75,7 @@ def test_lines_of_files_are_named_by_their_number(folder, worker):
     (folder / "a").write_text("one\nbad\n")
     (folder / "b").write_text("three")
 
-    with program(*spread("--lines", "a", "b")) as mapped:
+    with program(*spread("--lines", "--checksum", "a", "b")) as mapped:
         assert mapped.ends() == 1
         assert mapped.stdout == b"ONE\nTHREE\n"
         assert "wmp: a:2: ValueError: this is bad\n" in mapped.stderr

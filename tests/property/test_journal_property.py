@@ -80,7 +80,7 @@ def test_every_message_makes_a_line_with_all_its_fields(message: Message):
     assert spread(line["attempts"], count) == list(columns.attempts)
     if columns.left is not None:
         assert spread(line["left"], count) == list(columns.left)
-    for name in ("expires", "limits", "failed", "waits"):
+    for name in ("expires", "limits", "failed", "waits", "checksums"):
         values = getattr(columns, name)
         assert (name in line) == (values is not None)
         if values is not None:

@@ -241,6 +241,7 @@ class Manager(AsyncNode[ManagerSettings]):
         delay: float | None = None,
         start_at: datetime | float | None = None,
         retries: int | None = None,
+        checksum: bool = False,
         on_status: Callable[[Status], object] | None = None,
         key: str | None = None,
     ) -> Job:
@@ -261,6 +262,8 @@ class Manager(AsyncNode[ManagerSettings]):
             start_at: The same as a time: a ``datetime``, or seconds since 1970. A time in the
                 past means now.
             retries: Lost leases it survives; by default the manager's.
+            checksum: Whether payload and result travel with a CRC-32. A job whose payload or
+                result arrives otherwise than it was sent is done again.
             on_status: Called on the loop with each :class:`Status` that the handler reports.
             key: While a job of that key is in progress here, no second one is handed in: the
                 one in progress is returned, whatever the other arguments say. It is one job
@@ -274,7 +277,7 @@ class Manager(AsyncNode[ManagerSettings]):
             ClosedError: The manager takes no more jobs.
         """
         times = TimeLimits(timeout, expires, run_limit, delay, start_at)
-        terms = self._terms(role, needs, priority, times, retries, on_status, key)
+        terms = self._terms(role, needs, priority, times, retries, on_status, key, checksum)
         job, data = self._job(on_status), pack(payload, self.codec, self._payload_limit)
         while True:
             try:
@@ -295,6 +298,7 @@ class Manager(AsyncNode[ManagerSettings]):
         delay: float | None = None,
         start_at: datetime | float | None = None,
         retries: int | None = None,
+        checksum: bool = False,
         on_status: Callable[[Status], object] | None = None,
         key: str | None = None,
     ) -> Job:
@@ -304,7 +308,7 @@ class Manager(AsyncNode[ManagerSettings]):
             QueueFull: The manager holds ``max_jobs`` jobs, or ``max_bytes`` bytes of payloads.
         """
         times = TimeLimits(timeout, expires, run_limit, delay, start_at)
-        terms = self._terms(role, needs, priority, times, retries, on_status, key)
+        terms = self._terms(role, needs, priority, times, retries, on_status, key, checksum)
         job, data = self._job(on_status), pack(payload, self.codec, self._payload_limit)
         return self._add(job, data, terms, on_status, key)
 
@@ -321,6 +325,7 @@ class Manager(AsyncNode[ManagerSettings]):
         delay: float | None = None,
         start_at: datetime | float | None = None,
         retries: int | None = None,
+        checksum: bool = False,
         in_flight: int = IN_FLIGHT,
         return_exceptions: bool = False,
     ) -> AsyncIterator[Any]:
@@ -350,7 +355,7 @@ class Manager(AsyncNode[ManagerSettings]):
                 ``return_exceptions`` is true.
         """
         times = TimeLimits(timeout, expires, run_limit, delay, start_at)
-        terms = self._terms(role, needs, priority, times, retries)
+        terms = self._terms(role, needs, priority, times, retries, checksum=checksum)
         signal = asyncio.Event()
         pipeline = self._pipeline(payloads, terms, in_flight, signal, return_exceptions)
         try:
@@ -448,14 +453,16 @@ class Manager(AsyncNode[ManagerSettings]):
         retries: int | None,
         on_status: Callable[[Status], object] | None = None,
         key: str | None = None,
+        checksum: bool = False,
     ) -> JobTerms:
         driver = self._node.driver
         if driver is None or not driver.running:
             self._node.serving()
-        if role == DEFAULT_ROLE and needs is None:
+        if role == DEFAULT_ROLE and needs is None and not checksum:
             kind = _PLAIN[self.codec]
         else:
-            kind = Kind(check_role(role), _needs(needs), _PLAIN[self.codec].codec)
+            codec = _PLAIN[self.codec].codec
+            kind = Kind(check_role(role), _needs(needs), codec, bool(checksum))
         # A wrong argument must be found here: it would end the machine, and with it all jobs.
         if type(priority) is not int or abs(priority) > Limits.UINT:
             raise ConfigError(

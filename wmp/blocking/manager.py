@@ -108,13 +108,14 @@ class Manager(BlockingNode[aio.Manager]):
         delay: float | None = None,
         start_at: datetime | float | None = None,
         retries: int | None = None,
+        checksum: bool = False,
         on_status: Callable[[Status], object] | None = None,
         key: str | None = None,
     ) -> Job:
         """Hand in a job; wait while the manager is full. See :meth:`wmp.aio.Manager.submit`."""
         inner = self._inner
         times = TimeLimits(timeout, expires, run_limit, delay, start_at)
-        terms = inner._terms(role, needs, priority, times, retries, on_status, key)
+        terms = inner._terms(role, needs, priority, times, retries, on_status, key, checksum)
         job, data = self._job(on_status), pack(payload, inner.codec, inner._payload_limit)
         while True:
             try:
@@ -135,13 +136,14 @@ class Manager(BlockingNode[aio.Manager]):
         delay: float | None = None,
         start_at: datetime | float | None = None,
         retries: int | None = None,
+        checksum: bool = False,
         on_status: Callable[[Status], object] | None = None,
         key: str | None = None,
     ) -> Job:
         """Hand in a job or raise QueueFull. See :meth:`wmp.aio.Manager.submit_nowait`."""
         inner = self._inner
         times = TimeLimits(timeout, expires, run_limit, delay, start_at)
-        terms = inner._terms(role, needs, priority, times, retries, on_status, key)
+        terms = inner._terms(role, needs, priority, times, retries, on_status, key, checksum)
         job, data = self._job(on_status), pack(payload, inner.codec, inner._payload_limit)
         return inner._add(job, data, terms, on_status, key)
 
@@ -158,6 +160,7 @@ class Manager(BlockingNode[aio.Manager]):
         delay: float | None = None,
         start_at: datetime | float | None = None,
         retries: int | None = None,
+        checksum: bool = False,
         in_flight: int = IN_FLIGHT,
         return_exceptions: bool = False,
     ) -> Iterator[Any]:
@@ -172,7 +175,7 @@ class Manager(BlockingNode[aio.Manager]):
                 "iterable, or use wmp.aio.Manager"
             )
         times = TimeLimits(timeout, expires, run_limit, delay, start_at)
-        terms = self._inner._terms(role, needs, priority, times, retries)
+        terms = self._inner._terms(role, needs, priority, times, retries, checksum=checksum)
         signal = threading.Event()
         pipeline = self._inner._pipeline(payloads, terms, in_flight, signal, return_exceptions)
         try:

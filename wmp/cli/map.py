@@ -113,6 +113,11 @@ _TURN: Final = 0.1
     help="A job runs again when its worker dies, at most N times.",
 )
 @click.option(
+    "--checksum",
+    is_flag=True,
+    help="Send each payload and result with a checksum; a damaged one is done again.",
+)
+@click.option(
     "--wait",
     metavar="SECONDS",
     type=float,
@@ -136,6 +141,7 @@ def map_command(
     delay: float | None,
     wait: float,
     retries: int,
+    checksum: bool,
     secret: str | None,
     allowed: str | None,
     journal: str | None,
@@ -170,7 +176,7 @@ def map_command(
     total = len(files) if files and not lines else None
     needs = amounts("--need", need)
     order = {"role": role, "needs": needs or None, "timeout": timeout}
-    order |= {"expires": expires, "run_limit": run_limit, "delay": delay}
+    order |= {"expires": expires, "run_limit": run_limit, "delay": delay, "checksum": checksum}
     try:
         with terminated(), manager, ProgressBar(_PROGRAM, total, shown=not typed) as bar:
             if any(endpoint.endswith((":*", ":0")) for endpoint in bind):

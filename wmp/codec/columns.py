@@ -10,6 +10,7 @@ from typing import Any, Final
 from wmp.codec.cbor import KINDS, UINT_MAX, CodecLimits, Wrong, check_plain, kind_of, load
 from wmp.codec.message_tables import (
     ATTEMPTS,
+    CHECKSUMS,
     COLUMN_NAMES,
     EXPIRES,
     FAILED,
@@ -130,6 +131,7 @@ def decode_columns(command: Command, frames: Sequence[Frame], limits: CodecLimit
         numbers.get(LIMITS),
         numbers.get(FAILED),
         numbers.get(WAITS),
+        numbers.get(CHECKSUMS),
     )
 
 

@@ -238,6 +238,7 @@ def _encode_columns(columns: Columns, frames: list[Frame]) -> bytes:
         (b"\x09", columns.limits),
         (b"\x0a", columns.failed),
         (b"\x0b", columns.waits),
+        (b"\x0c", columns.checksums),
     ):
         if values is not None:
             number += 1

@@ -8,6 +8,7 @@ from wmp.message import VERSION, Command, Field
 
 __all__ = [
     "ATTEMPTS",
+    "CHECKSUMS",
     "COLUMN_NAMES",
     "EXPIRES",
     "FAILED",
@@ -61,6 +62,7 @@ EXPIRES: Final = 8
 LIMITS: Final = 9
 FAILED: Final = 10
 WAITS: Final = 11
+CHECKSUMS: Final = 12
 COLUMN_NAMES: Final = {
     IDS: "ids",
     ATTEMPTS: "attempts",
@@ -73,8 +75,9 @@ COLUMN_NAMES: Final = {
     LIMITS: "limits",
     FAILED: "failed",
     WAITS: "waits",
+    CHECKSUMS: "checksums",
 }
-NULLABLE: Final = frozenset({LEFT, EXPIRES, LIMITS, FAILED, WAITS})
+NULLABLE: Final = frozenset({LEFT, EXPIRES, LIMITS, FAILED, WAITS, CHECKSUMS})
 """Columns of unsigned integers and null."""
 REQUIRED_COLUMNS: Final[dict[Command, frozenset[int]]] = {
     Command.TAKE: frozenset({IDS, ATTEMPTS, PAYLOADS}),

@@ -176,7 +176,8 @@ class PlayedWorker(PlayedPeer, WorkerMessages):
         attempts: list[int] = fields.pop("attempts", [job.attempt for job in jobs])
         for job, attempt, one in zip(jobs, attempts, outcomes, strict=True):
             if attempt == job.attempt:
-                if one <= Outcome.ERROR and not job.free and "number" not in fields:
+                plain = not job.free and fields.keys().isdisjoint(("number", "checksums"))
+                if one <= Outcome.ERROR and plain:
                     self.talk.book.finished.add(job.id)
                 self._lose(job)
         listed = [(job.id, attempt) for job, attempt in zip(jobs, attempts, strict=True)]

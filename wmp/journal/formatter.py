@@ -240,6 +240,7 @@ class JournalFormatter:
             ("limits", columns.limits),
             ("failed", columns.failed),
             ("waits", columns.waits),
+            ("checksums", columns.checksums),
         ):
             if values is not None:
                 text += f',"{name}":{column(values, _or_null)}'

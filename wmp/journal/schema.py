@@ -161,6 +161,8 @@ COLUMNS: Final[tuple[Column, ...]] = (
     Column("waits", Type.INTEGERS, "DONE, finished", "ms after which each job is to be given "
            "again, null for no wish; a single entry applies to all jobs; absent when no job has "
            "one"),
+    Column("checksums", Type.INTEGERS, "TAKE DONE", "CRC-32 of each payload, null for none; a "
+           "single entry applies to all jobs; absent when no payload has one"),
     Column("outcomes", Type.INTEGERS, "DONE, finished", "0 ok, 1 error, 2 refused, 3 cancelled, "
            "4 lost, 5 overrun; a single entry applies to all jobs"),
     Column("ends", Type.TEXTS, "resolve", "ok, error, cancelled, timeout, lost: how each job ended "

@@ -208,10 +208,18 @@ def columns(draw: st.DrawFn, command: Command, max_jobs: int = 40) -> Columns:
             expires=maybe(),
             limits=maybe(),
             failed=maybe(),
+            checksums=maybe(),
         )
     if command is Command.DONE:
         outcomes = column(st.sampled_from([int(outcome) for outcome in Outcome]))
-        return Columns(ids, attempts, outcomes=outcomes, payloads=column(payloads()), waits=maybe())
+        return Columns(
+            ids,
+            attempts,
+            outcomes=outcomes,
+            payloads=column(payloads()),
+            waits=maybe(),
+            checksums=maybe(),
+        )
     if command is Command.STATUS:
         fractions = column(st.none() | st.floats(allow_nan=False)) if draw(st.booleans()) else None
         texts = column(st.none() | st.text(max_size=20)) if draw(st.booleans()) else None

@@ -13,6 +13,7 @@ __all__ = [
     "cancelled_and_lost",
     "cancelled_at_a_worker",
     "cancelled_in_the_queue",
+    "damaged_result",
     "deadline_at_a_worker",
     "deadline_in_the_queue",
     "handed_back",
@@ -400,6 +401,19 @@ def higher_priorities_first(talk: ManagerTalk) -> None:
     talk.settle()
     given = [job.payload.decode() for _ in range(2) for job in worker.take()]
     talk.check(given == [high, low], f"jobs are given in the order {given}, expected {[high, low]}")
+
+
+@case("WMP-2.13", "WMP-2.11")
+def damaged_result(talk: ManagerTalk) -> None:
+    """A result that does not fit its checksum does not end the job."""
+    worker = talk.met()
+    name = talk.submit(retries=5)
+    worker.done(worker.one(), payloads=[b"damaged"], checksums=[0xCBF43926])
+    talk.settle()
+    talk.not_ended(name, "WMP-2.13")
+    worker.done(worker.one("WMP-2.13"), payloads=[b"123456789"], checksums=[0xCBF43926])
+    end = talk.end_of(name, rule="WMP-2.11")
+    talk.check(end.payload == b"123456789", f"the manager reported {end.payload!r}")
 
 
 @case("WMP-6.15")

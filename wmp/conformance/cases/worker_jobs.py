@@ -14,6 +14,7 @@ __all__ = [
     "cancel_unstarted",
     "cancel_what_is_not_held",
     "cancel_what_runs",
+    "checksums",
     "every_job_is_answered",
     "failing_job",
     "force",
@@ -153,6 +154,21 @@ def what_runs_it_dies(talk: WorkerTalk) -> None:
     (job,) = manager.run(b"", role="die")
     cause = manager.done_of(job, Outcome.LOST, within=5.0 + talk.wire.patience, rule="WMP-6.14")
     talk.check(bool(cause), "DONE lost names no cause")
+
+
+@case("WMP-2.12", "WMP-2.11")
+def checksums(talk: WorkerTalk) -> None:
+    """A job with a checksum gets a result with one; a damaged job is refused."""
+    manager = talk.met()
+    (job,) = manager.run(b"123456789", checksums=[0xCBF43926])
+    done = manager.expect(Command.DONE, within=2.0)
+    columns = done.message.columns
+    found = None if columns is None or columns.checksums is None else list(columns.checksums)
+    talk.check(done.jobs == [(job, 1)], f"DONE has the jobs {done.jobs}")
+    text = f"the checksums of the result are {found}, expected [3421780262]"
+    talk.check(found == [0xCBF43926], text, "WMP-2.11")
+    (damaged,) = manager.run(b"12345678", checksums=[0xCBF43926])
+    manager.done_of(damaged, Outcome.REFUSED, within=2.0, rule="WMP-2.12")
 
 
 @case("WMP-6.16")

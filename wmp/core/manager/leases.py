@@ -22,6 +22,7 @@ from wmp.core.manager.job_lifecycle import TRANSITIONS, JobInput, JobRecord, Job
 from wmp.core.manager.queues import GRANTED, Grant, Part
 from wmp.core.manager.remote_worker import ManagerOutbound, RemoteWorker
 from wmp.core.manager.timers import ManagerTimers
+from wmp.core.protocol.checksums import checksums_of
 from wmp.message import Columns, Frame, Outcome
 
 __all__ = ["Leases", "Returned"]
@@ -96,6 +97,8 @@ class Leases:
         timed = deadlines.count(None) < len(deadlines)
         left = [_left(at, now) for at in deadlines] if timed else None
         columns = Columns(ids=ids, attempts=attempts, left=left, payloads=payloads)
+        if parts[0].kind.checksum:
+            columns = evolve(columns, checksums=checksums_of(payloads))
         return _limited(columns, parts, now) if limited else columns
 
     # -- a lease ends: results

@@ -35,6 +35,7 @@ from wmp.core.manager.timers import (
 from wmp.core.manager.unserved import WaitingRow, waiting_rows
 from wmp.core.manager.worker_selection import WorkerSelection
 from wmp.core.protocol import error_replies
+from wmp.core.protocol.checksums import refuse_wrong
 from wmp.core.protocol.job_story import Stories, StoryEvent
 from wmp.core.protocol.outbound import Arrival, Outbound, Stream
 from wmp.core.protocol.settings import ManagerSettings
@@ -289,6 +290,8 @@ class ManagerMachine:
         if message.command is Command.STATUS:
             self._scheduler.status(worker, columns)
             return
+        if columns.checksums is not None:
+            columns = refuse_wrong(columns)  # WMP-2.13
         stale = self._scheduler.done(worker, columns, now)
         if stale:
             self._outbound.drop("stale result", link, message, f"{stale} of {len(columns.ids)}")

@@ -13,6 +13,7 @@ from typing import Any, Final
 from attrs import define, field
 
 from wmp.actions import Interrupt, Note, Recall, Run
+from wmp.core.protocol.checksums import WRONG_JOB, checksums_of, fits
 from wmp.core.protocol.resources import Needs, Resources
 from wmp.core.worker.execution_lifecycle import ExecutionInput, ExecutionState
 from wmp.core.worker.job_times import JobTimes
@@ -76,7 +77,7 @@ class Executions:
     _queue: RunQueue = field(init=False)
     _held: dict[bytes, dict[Peer, HeldJobs]] = field(factory=dict)
     """By identity of the manager and by owner."""
-    _answers: dict[tuple[bytes, Peer, str], _Answers] = field(factory=dict)
+    _answers: dict[tuple[bytes, Peer, str, bool], _Answers] = field(factory=dict)
     _overdue: bool = False
     """Whether the timer of ``patience`` rang."""
 
@@ -174,7 +175,10 @@ class Executions:
         if self.draining:
             self._refuse(identity, owner, codec, ids, attempts, Outcome.CANCELLED)
             return
-        if reason := self._why_not(kind):
+        reason = self._why_not(kind)
+        if kind.checksum and not fits(columns):
+            reason = WRONG_JOB  # WMP-2.12
+        if reason:
             self._refuse(identity, owner, codec, ids, attempts, Outcome.REFUSED, reason)
             return
         if places < len(ids):
@@ -291,7 +295,8 @@ class Executions:
             ids, outcomes, payloads = self._judge(lane, ids, outcomes, payloads)
         if ids:
             held = lane.held
-            answers = self._answers_to(held.manager, held.owner, lane.kind.codec)
+            kind = lane.kind
+            answers = self._answers_to(held.manager, held.owner, kind.codec, kind.checksum)
             answers[0].extend(ids)
             answers[1].extend(self._release(held, ids, ExecutionInput.FINISH))
             answers[2].extend(outcomes)
@@ -364,7 +369,8 @@ class Executions:
         if not self._answers:
             return
         answers, self._answers = self._answers, {}
-        for (identity, owner, codec), (ids, attempts, outcomes, payloads) in answers.items():
+        for (identity, owner, codec, checksum), rows in answers.items():
+            ids, attempts, outcomes, payloads = rows
             manager = self.outbound.links.managers[identity]
             first, count = outcomes[0], len(outcomes)
             if outcomes.count(first) == count:
@@ -378,6 +384,7 @@ class Executions:
                     attempts=attempts[start:end],
                     outcomes=outcomes[start:end],
                     payloads=payloads[start:end],
+                    checksums=checksums_of(payloads[start:end]) if checksum else None,
                 )
                 fields: dict[int | str, Any] = {Field.MANAGER: owner}
                 if codec:
@@ -511,9 +518,11 @@ class Executions:
             answers[2].extend([outcome] * len(ids))
             answers[3].extend([reason] * len(ids))
 
-    def _answers_to(self, manager: bytes, owner: Peer, codec: str) -> _Answers:
+    def _answers_to(
+        self, manager: bytes, owner: Peer, codec: str, checksum: bool = False
+    ) -> _Answers:
         """Return the columns of answers collected until ``flush``."""
-        key = (manager, owner, codec)
+        key = (manager, owner, codec, checksum)
         answers = self._answers.get(key)
         if answers is None:
             answers = self._answers[key] = ([], [], [], [])

@@ -64,6 +64,7 @@ from wmp.message import (
     ERROR_CODES,
     NUMBERED_BY_MANAGERS,
     SENT_BY_MANAGERS,
+    Columns,
     Command,
     ErrorCode,
     Field,
@@ -253,8 +254,8 @@ class WorkerMachine:
             case Command.WAKE:
                 self._capacity.woken(manager, link.index, message, now)
             case Command.TAKE:
-                kind = _kind_of(fields)
                 assert message.columns is not None
+                kind = _kind_of(fields, message.columns)
                 places = self._capacity.take(manager, fields, kind.needs, len(message.columns.ids))
                 self._executions.take(manager, link.index, message, kind, places, now)
             case Command.NO:
@@ -444,6 +445,11 @@ class WorkerMachine:
         check_worker(self._outbound, self._executions, self._locks)
 
 
-def _kind_of(fields: Mapping[int | str, Any]) -> Kind:
+def _kind_of(fields: Mapping[int | str, Any], columns: Columns) -> Kind:
     """The kind of the jobs of a TAKE."""
-    return Kind(fields[Field.ROLE], needs_of(fields[Field.NEEDS]), fields.get(Field.CODEC, ""))
+    return Kind(
+        fields[Field.ROLE],
+        needs_of(fields[Field.NEEDS]),
+        fields.get(Field.CODEC, ""),
+        columns.checksums is not None,
+    )
