@@ -10,6 +10,7 @@ import pytest
 import zmq
 
 from wmp import codec
+from wmp.actions import Send
 from wmp.message import Command, Field, Link, Message
 from wmp.runtime.connections import Connections
 from wmp.runtime.send_queue import SendQueue
@@ -85,14 +86,14 @@ def test_a_full_pipe_keeps_a_bounded_number_in_order(context: Any) -> None:
         try:
             (slow, slow_link), (quick, quick_link) = world.peer(), world.peer()
             for number in range(100):
-                world.outbox.send(slow_link, message(number))
+                world.outbox.send(Send(slow_link, message(number)))
             refused = [int(m.fields[Field.LABEL]) for _, m in world.undelivered]
             kept = [number for number in range(100) if number not in refused]
             assert 50 <= len(kept) < 100
             assert refused == list(range(len(kept), 100))
             assert set(world.reasons) == {"pipe full"}
 
-            world.outbox.send(quick_link, message(7))
+            world.outbox.send(Send(quick_link, message(7)))
             assert labels(quick) == [7]
 
             got: list[int] = []
@@ -132,8 +133,8 @@ def test_the_connection_of_a_peer_that_reads_nothing_is_closed(
         try:
             (_, slow), (quick, other) = world.peer(), world.peer()
             while not closing.closed:
-                world.outbox.send(slow, message(1))
-            world.outbox.send(other, message(2))
+                world.outbox.send(Send(slow, message(1)))
+            world.outbox.send(Send(other, message(2)))
 
             assert closing.closed == [slow]
             assert 20 < len(world.undelivered) <= 40
@@ -151,9 +152,9 @@ def test_above_the_bytes_for_all_peers_the_peer_with_the_most_is_closed(context:
         try:
             (_, much), (_, little) = world.peer(), world.peer()
             for number in range(25):
-                world.outbox.send(much, message(number))
+                world.outbox.send(Send(much, message(number)))
             for number in range(20):
-                world.outbox.send(little, message(number))
+                world.outbox.send(Send(little, message(number)))
 
             assert closing.closed == [much]
             assert {link for link, _ in world.undelivered} <= {much, little}
@@ -172,7 +173,7 @@ def test_a_device_keeps_nothing(context: Any) -> None:
         try:
             slow, link = world.peer()
             for number in range(20):
-                world.outbox.send(link, message(number))
+                world.outbox.send(Send(link, message(number)))
             refused = [int(m.fields[Field.LABEL]) for _, m in world.undelivered]
             got = labels(slow)
             assert refused
@@ -187,8 +188,8 @@ def test_a_peer_that_is_gone_is_undelivered_at_once(context: Any) -> None:
     async def main() -> None:
         world = World(context, parks=True)
         try:
-            world.outbox.send(b"nobody", message(1))
-            world.outbox.send(3, message(2))
+            world.outbox.send(Send(b"nobody", message(1)))
+            world.outbox.send(Send(3, message(2)))
             assert [link for link, _ in world.undelivered] == [b"nobody", 3]
             assert world.reasons == ["no such connection", "not connected"]
         finally:
@@ -203,7 +204,7 @@ def test_messages_parked_for_a_leaving_peer_are_undelivered(context: Any) -> Non
         try:
             slow, link = world.peer()
             for number in range(30):
-                world.outbox.send(link, message(number))
+                world.outbox.send(Send(link, message(number)))
             assert world.undelivered == []
             slow.close()
             # A ROUTER notices by reading that a peer has gone, as the driver always does.

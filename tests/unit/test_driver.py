@@ -1,14 +1,13 @@
-"""The driver's clock: a deadline is met after any earlier event."""
+"""The driver: it carries out every action, and meets a deadline after any earlier event."""
 
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import Any, get_args
 
-from wmp.actions import Halt
 from wmp.events import Ticked, Undelivered
 from wmp.message import Command, Message
-from wmp.runtime.driver import Driver
+from wmp.runtime.driver import Action, Driver
 from wmp.runtime.inbox import Inbox
 from wmp.runtime.sockets import Transport
 
@@ -46,8 +45,33 @@ def test_a_deadline_that_comes_up_after_receiving_had_gone_first_is_met() -> Non
             driver._undelivered(0, Message(Command.PING))
             async with asyncio.timeout(5):
                 await machine.ticked.wait()
-            driver._perform(Halt(None))
+            driver._halt(None)
         finally:
             driver.stop()
 
     asyncio.run(main())
+
+
+class Performers:
+    """Submitters of a manager and executors of a worker, which do nothing."""
+
+    def nothing(self, action: Any) -> None:
+        pass
+
+    resolve = notify = run = recall = interrupt = nothing
+
+
+def test_the_driver_knows_what_carries_out_each_action() -> None:
+    parts = Performers()
+    driver = Driver(
+        Machine(),  # type: ignore[arg-type]
+        Inbox(),
+        [],
+        transport=Transport(),
+        name="test",
+        halted=parts.nothing,
+        submitters=parts,
+        executors=parts,
+    )
+
+    assert set(driver._performers) == set(get_args(Action))

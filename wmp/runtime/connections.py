@@ -44,6 +44,13 @@ class Connections:
         max_open: Limit of the open bytes of all connections.
         max_silent: Limit of the connections that have not sent a message yet.
         closed: Called with a reason and a description for each connection that is closed.
+
+    Attributes:
+        active: Keys of connections from which a message came since the last used check. The port
+            adds to it.
+        descriptors: File descriptors by the key of the connection.
+        pending: Bytes that each connection had received at a check; not empty while that check
+            waits to be used.
     """
 
     def __init__(
@@ -63,13 +70,10 @@ class Connections:
         """Bytes that each connection has open, as far as known."""
         self._received: dict[int, int] = {}
         """Bytes that each had received at the last look."""
-        self._descriptors: dict[bytes, int] = {}
-        """By the key of the connection."""
+        self.descriptors: dict[bytes, int] = {}
         self._keys: dict[int, bytes] = {}
-        self._active: set[bytes] = set()
-        """Connections from which a message came since the last look that counted."""
-        self._look: dict[int, int] = {}
-        """Bytes that each has received by now; not empty while this waits to be counted."""
+        self.active: set[bytes] = set()
+        self.pending: dict[int, int] = {}
         self._turns = 0
         self._alert = 0
         self._memory = 0
@@ -88,33 +92,28 @@ class Connections:
 
     def gone(self, descriptor: int) -> None:
         """Remove a connection that ended."""
-        for table in (self._silent, self._open, self._received, self._look):
+        for table in (self._silent, self._open, self._received, self.pending):
             table.pop(descriptor, None)
         key = self._keys.pop(descriptor, None)
         if key is not None:
-            self._descriptors.pop(key, None)
-            self._active.discard(key)
-
-    def knows(self, key: bytes) -> bool:
-        """Record a message of a connection; return whether its descriptor is known."""
-        self._active.add(key)
-        return key in self._descriptors
+            self.descriptors.pop(key, None)
+            self.active.discard(key)
 
     def learn(self, key: bytes, descriptor: int) -> None:
         """Record the descriptor of a connection."""
         self._silent.pop(descriptor, None)
         if descriptor in self._open:
-            self._descriptors[key] = descriptor
+            self.descriptors[key] = descriptor
             self._keys[descriptor] = key
 
     def close(self, key: bytes, reason: str, detail: str) -> bool:
         """Close a connection by its key; return whether it was known."""
-        descriptor = self._descriptors.get(key)
+        descriptor = self.descriptors.get(key)
         return descriptor is not None and self._close(descriptor, reason, detail)
 
     def look(self) -> None:
         """Ask the kernel about all connections when the memory of this process has grown."""
-        if self._look:
+        if self.pending:
             self._turns += 1
             if self._turns >= _TURNS:
                 self.emptied()
@@ -129,18 +128,18 @@ class Connections:
         for descriptor in self._open:
             received = _bytes_received(descriptor)
             if received is not None:
-                self._look[descriptor] = received
+                self.pending[descriptor] = received
 
     def emptied(self) -> None:
         """Use the last check: the socket was found empty, so all complete messages were read."""
-        look, self._look = self._look, {}
+        look, self.pending = self.pending, {}
         for descriptor, received in look.items():
-            if self._keys.get(descriptor) in self._active:
+            if self._keys.get(descriptor) in self.active:
                 self._open[descriptor] = 0
             else:
                 self._open[descriptor] += received - self._received[descriptor]
             self._received[descriptor] = received
-        self._active.clear()
+        self.active.clear()
         total = sum(self._open.values())
         for descriptor, size in sorted(self._open.items(), key=lambda one: -one[1]):
             if size <= self._max_message and total <= self._max_open:
@@ -148,11 +147,6 @@ class Connections:
             total -= size
             text = f"a message of more than {size} bytes had no end; the connection was closed"
             self._close(descriptor, "unfinished message", text)
-
-    @property
-    def waits(self) -> bool:
-        """Return whether a check waits to be used."""
-        return bool(self._look)
 
     def _close(self, descriptor: int, reason: str, detail: str) -> bool:
         # libzmq reads the end of the stream, and then closes the connection, its memory and this

@@ -16,7 +16,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol, assert_never
+from typing import Any, Protocol
 
 import zmq
 
@@ -151,8 +151,6 @@ class Driver:
         self.running = False
         self._inbox = inbox
         self._halted = halted
-        self._submitters = submitters
-        self._executors = executors
         self._transport = transport
         self._forwards = forwards
         self._decode = codec.peek if forwards else codec.decode
@@ -183,6 +181,8 @@ class Driver:
             sent=inbox.schedule,
             local_ids=self._local_ids,
         )
+        self._performers = self._make_performers(submitters, executors)
+        """What carries out each action."""
         self._timer: asyncio.TimerHandle | None = None
         self._now = 0.0
         self._behind: float | None = None
@@ -407,12 +407,22 @@ class Driver:
             if not isinstance(event, Received | Garbled | Undelivered):
                 # Peers must not be able to stop a node (WMP-10.1). After any other event a
                 # submitter or a handler might wait for ever.
-                self._perform(Halt(error))
+                self._halt(error)
             return
         if recorder is not None:
             recorder.step(event, actions, now)
         for action in actions:
-            self._perform(action)
+            try:
+                self._performers[type(action)](action)
+            except Exception as error:  # A defect of this package; the loop and other jobs go on.
+                what = action.message.command.name if isinstance(action, Send) else ""
+                logger.exception(
+                    "%s: defect in wmp: performing the action %s %s failed; please report it",
+                    self.name,
+                    type(action).__name__,
+                    what,
+                )
+                self.counters.count("defect", repr(error), self._now, alarming=True)
 
     def _arm(self) -> None:
         """Schedule a turn at the machine's deadline.
@@ -454,45 +464,26 @@ class Driver:
 
     # -- actions ----------------------------------------------------------------------------
 
-    def _perform(self, action: Action) -> None:
-        try:
-            match action:
-                case Send():
-                    self._send_queue.send(action.link, action.message)
-                case Resolve():
-                    assert self._submitters is not None
-                    self._submitters.resolve(action)
-                case Run():
-                    assert self._executors is not None
-                    self._executors.run(action)
-                case Notify():
-                    assert self._submitters is not None
-                    self._submitters.notify(action)
-                case Drop():
-                    self._count(action.reason, action.detail or describe_drop(action))
-                case Note():
-                    pass  # needed in the journal only
-                case Recall():
-                    assert self._executors is not None
-                    self._executors.recall(action)
-                case Interrupt():
-                    assert self._executors is not None
-                    self._executors.interrupt(action)
-                case Reconnect():
-                    self._reconnect(action.link)
-                case Halt():
-                    self._halt(action.error)
-                case _:
-                    assert_never(action)
-        except Exception as error:  # a defect of this package; the loop and other jobs continue
-            what = action.message.command.name if isinstance(action, Send) else ""
-            logger.exception(
-                "%s: defect in wmp: performing the action %s %s failed; please report it",
-                self.name,
-                type(action).__name__,
-                what,
-            )
-            self.counters.count("defect", repr(error), self._now, alarming=True)
+    def _make_performers(
+        self, submitters: Submitters | None, executors: Executors | None
+    ) -> dict[type[Action], Callable[[Any], None]]:
+        """Return what carries out each action that the machine may return."""
+        performers: dict[type[Action], Callable[[Any], None]] = {
+            Send: self._send_queue.send,
+            Drop: lambda drop: self._count(drop.reason, drop.detail or describe_drop(drop)),
+            Note: lambda note: None,  # needed in the journal only
+            Reconnect: lambda reconnect: self._reconnect(reconnect.link),
+            Halt: lambda halt: self._halt(halt.error),
+        }
+        if submitters is not None:
+            performers |= {Resolve: submitters.resolve, Notify: submitters.notify}
+        if executors is not None:
+            performers |= {
+                Run: executors.run,
+                Recall: executors.recall,
+                Interrupt: executors.interrupt,
+            }
+        return performers
 
     def _halt(self, error: Exception | None) -> None:
         if not self.running:

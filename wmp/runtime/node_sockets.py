@@ -192,7 +192,7 @@ class NodeSockets:
                 # files by now.
                 self._on_monitor(port)
                 port.connections.look()
-                if port.connections.waits and port.readable():
+                if port.connections.pending and port.readable():
                     self._on_readable(port)
                 self._look_later()
 

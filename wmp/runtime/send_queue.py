@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Callable
 
 from wmp import codec
+from wmp.actions import Send
 from wmp.errors import TransportError
 from wmp.message import Frame, Link, Message
 from wmp.runtime.local_ids import LocalIds
@@ -83,8 +84,9 @@ class SendQueue:
         self._timer: asyncio.TimerHandle | None = None
         self._closed = False
 
-    def send(self, link: Link, message: Message) -> None:
+    def send(self, action: Send) -> None:
         """Send a message, behind the messages that wait for the same peer."""
+        link, message = action.link, action.message
         if not self._connected(link):
             self._undelivered(link, message, "not connected")
             return

@@ -203,10 +203,10 @@ class Port:
             raise
         frames: list[bytes | memoryview] = [first]
         if connections is not None:
-            if self.index is not None:
-                connections.knows(b"")
-            elif not connections.knows(first):
-                copied -= self._learn(first, frames)
+            key = first if self.index is None else b""
+            connections.active.add(key)
+            if self.index is None and key not in connections.descriptors:
+                copied -= self._learn(key, frames)
         while socket.get(zmq.RCVMORE):
             if copied:
                 copied -= 1
@@ -258,7 +258,7 @@ class Port:
         return False
 
     def _emptied(self) -> None:
-        if self.connections is not None and self.connections.waits:
+        if self.connections is not None and self.connections.pending:
             self.connections.emptied()
 
     def _learn(self, key: bytes, frames: list[bytes | memoryview]) -> bool:

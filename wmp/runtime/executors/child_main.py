@@ -205,7 +205,7 @@ class _Child:
                     # The clock of deadlines is the whole system's, so the parent's deadlines are
                     # valid here.
                     run = Run(number, Kind(role=role, codec=codec), *columns)
-                    lane = self._lanes.open(run, self._served[role])
+                    lane = self._lanes.lanes[number] = Lane(run, self._served[role], self._lanes)
                     lane.begin = self._marking(lane)
                     self._queue.put(lane)
                 case ("recall", number, ids):

@@ -38,13 +38,14 @@ class CoroutineExecutor(LocalExecutor):
 
     def start(self) -> None:
         self._loop = asyncio.new_event_loop()
-        self._thread = start_thread(self._serve, "wmp-coroutines", failed=self.post)
+        self._thread = start_thread(self._serve, "wmp-coroutines", failed=self.thread_ended)
         if self._thread is None:
             raise TransportError("no thread can be started for async handlers; end other threads")
 
     def run(self, action: Run, served: Served) -> None:
         if self._loop is not None and not self._ending:
-            self._loop.call_soon_threadsafe(self._begin, self.open(action, served))
+            lane = self.lanes[action.lane] = Lane(action, served, self)
+            self._loop.call_soon_threadsafe(self._begin, lane)
 
     def interrupt(self, action: Interrupt) -> bool:
         known = super().interrupt(action)

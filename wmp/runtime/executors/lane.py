@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import repeat
 from threading import Event, Lock, Thread
 from time import monotonic, sleep
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from wmp.actions import Run
 from wmp.errors import JobCancelled
@@ -33,12 +33,14 @@ from wmp.runtime.handlers import (
     decode_payload,
     describe_error,
     encode_result,
+    within_limit,
 )
 from wmp.runtime.threads import FailedCall, ThreadEnded, start_thread
 
 __all__ = [
     "FLUSH_INTERVAL",
     "Lane",
+    "LaneHost",
     "PoolEvent",
     "PostEvent",
     "Reporter",
@@ -83,6 +85,16 @@ def lost(lane: int, ids: list[int], cause: str) -> Finished:
     return Finished(lane, ids, [Outcome.LOST] * len(ids), [cause.encode()] * len(ids))
 
 
+class LaneHost(Protocol):
+    """The executor of a lane, as the lane uses it."""
+
+    post: PostEvent
+    """Takes the lane's events. It changes when the executor closes: look it up each time."""
+    reporter: Reporter
+    max_result: int
+    """Largest number of bytes of one result."""
+
+
 class Lane:
     """A ``Run`` action in progress."""
 
@@ -92,25 +104,23 @@ class Lane:
         "cancelled",
         "current",
         "done",
+        "host",
         "job",
         "lock",
         "number",
         "outcomes",
         "payloads",
         "pending",
-        "post",
-        "reporter",
         "served",
         "task",
         "watched",
     )
 
-    def __init__(self, action: Run, served: Served, post: PostEvent, reporter: Reporter) -> None:
+    def __init__(self, action: Run, served: Served, host: LaneHost) -> None:
         self.action = action
         self.number = action.lane
         self.served = served
-        self.post = post
-        self.reporter = reporter
+        self.host = host
         self.pending = set(action.ids)
         self.begin: Callable[[int], None] = self.pending.remove
         """Takes a job out of ``pending``, or raises KeyError; worker processes hook in here."""
@@ -193,7 +203,7 @@ class Lane:
                 return
             job.pending = True
         if not self.watched:
-            self.reporter.watch(self)
+            self.host.reporter.watch(self)
 
     def end_job(self, job: RunningJob) -> None:
         """Post the last progress of a job that ends, and accept no more of it."""
@@ -209,12 +219,14 @@ class Lane:
         )
         # The runner may append meanwhile, but only behind this prefix.
         del self.done[:count], self.outcomes[:count], self.payloads[:count]
-        self.post(event)
+        if max(map(len, event.payloads)) > self.host.max_result:
+            event = within_limit(event, self.host.max_result)
+        self.host.post(event)
 
     def _post_progress(self, job: RunningJob, now: float) -> None:
         job.pending = False
         job.reported_at = now
-        self.post(Reported(self.number, job.id, job.fraction, job.text))
+        self.host.post(Reported(self.number, job.id, job.fraction, job.text))
 
     def uncancel(self) -> None:
         """Clear the task's cancellation, which must not reach the next job."""
@@ -332,7 +344,8 @@ async def run_lane_async(lane: Lane) -> None:
         strict=False,  # ``repeat`` has no end
     ):
         if done and not lane.watched:
-            lane.reporter.watch(lane)  # the next job may be slow, and results must not wait for it
+            # The next job may be slow, and results must not wait for it.
+            lane.host.reporter.watch(lane)
         try:
             begin(id)
         except KeyError:
@@ -341,7 +354,7 @@ async def run_lane_async(lane: Lane) -> None:
             outcome, result = cancelled, b""  # WMP-6.7, 6.19
         else:
             if limited:
-                lane.post(Begun(lane.number, id))
+                lane.host.post(Begun(lane.number, id))
             if is_async:
                 lane.current = id  # from here on the task may be cancelled, for this job
             try:

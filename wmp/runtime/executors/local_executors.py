@@ -8,7 +8,7 @@ from threading import Thread
 from time import monotonic
 
 from wmp.actions import Interrupt, Recall, Run
-from wmp.events import Finished, Recalled
+from wmp.events import Recalled
 from wmp.message import Limits
 from wmp.runtime.executors.lane import (
     Lane,
@@ -19,8 +19,8 @@ from wmp.runtime.executors.lane import (
     lost,
     run_lane,
 )
-from wmp.runtime.handlers import Served, within_limit
-from wmp.runtime.threads import start_thread
+from wmp.runtime.handlers import Served
+from wmp.runtime.threads import ThreadEnded, start_thread
 
 __all__ = ["InlineExecutor", "LocalExecutor", "ThreadExecutor"]
 
@@ -34,21 +34,14 @@ class LocalExecutor:
     """
 
     def __init__(self, post: PostEvent, max_result: int = Limits.PAYLOAD) -> None:
-        self._post = post
-        self._max_result = max_result
-        self._closed = False
+        self.post: PostEvent = post
+        self.max_result = max_result
         self.lanes: dict[int, Lane] = {}
-        self.reporter = Reporter(self.post)
+        self.reporter = Reporter(self.thread_ended)
 
-    def post(self, event: PoolEvent) -> None:
-        """Post, unless the executor is closed: a handler that hung may end much later."""
-        if not self._closed:
-            self._post(within_limit(event, self._max_result) if type(event) is Finished else event)
-
-    def open(self, action: Run, served: Served) -> Lane:
-        """Make a lane of ``action`` and keep it."""
-        lane = self.lanes[action.lane] = Lane(action, served, self.post, self.reporter)
-        return lane
+    def thread_ended(self, ended: ThreadEnded) -> None:
+        """Report the unexpected end of a thread."""
+        self.post(ended)
 
     def forget(self, number: int) -> None:
         """Remove a lane that has ended: all its events are posted."""
@@ -81,7 +74,7 @@ class LocalExecutor:
 
     def mute(self) -> None:
         """Post no further event."""
-        self._closed = True
+        self.post = _ignore  # a handler that hung may end much later
         self.reporter.close()
 
 
@@ -103,15 +96,13 @@ class ThreadExecutor(LocalExecutor):
         """Do nothing: threads start with the first lanes."""
 
     def run(self, action: Run, served: Served) -> None:
-        if self._closed:
-            return
         try:
             self._idle.pop()
         except IndexError:
             if len(self._threads) < self._slots:
                 # A daemon thread: a handler that never returns must not keep the process alive.
                 name = f"wmp-handlers-{len(self._threads)}"
-                thread = start_thread(self._work, name, failed=self.post)
+                thread = start_thread(self._work, name, failed=self.thread_ended)
                 if thread is not None:
                     self._threads.append(thread)
                 elif not self._threads:
@@ -121,7 +112,8 @@ class ThreadExecutor(LocalExecutor):
                         )
                     )
                     return
-        self._queue.put(self.open(action, served))
+        lane = self.lanes[action.lane] = Lane(action, served, self)
+        self._queue.put(lane)
 
     def _work(self) -> None:
         while (lane := self._queue.get()) is not None:
@@ -152,9 +144,7 @@ class InlineExecutor(LocalExecutor):
         """Do nothing: there is nothing to start."""
 
     def run(self, action: Run, served: Served) -> None:
-        if self._closed:
-            return
-        lane = self.open(action, served)
+        lane = self.lanes[action.lane] = Lane(action, served, self)
         lane.watched = True  # the reporter's thread would only wait for the driver
         run_lane(lane)
         self.forget(lane.number)
@@ -162,3 +152,7 @@ class InlineExecutor(LocalExecutor):
     def close(self, timeout: float) -> None:
         """Do nothing: no lane can be running."""
         self.mute()
+
+
+def _ignore(event: PoolEvent) -> None:
+    pass
