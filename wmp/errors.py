@@ -154,8 +154,8 @@ class WorkerLost(JobError):
     """The workers that had the job were lost more often than its ``retries`` allow.
 
     Attributes:
-        cause: The cause of the last loss: how the process ended, ``silence``, a restart of the
-        worker, …
+        cause: The cause of the last loss: how the process ended, ``the connection ended``,
+            ``silence``, a restart of the worker, …
         host: Label of that worker, by default host and process.
         attempts: Number of the job's leases, refusals included.
     """

@@ -19,6 +19,7 @@ __all__ = [
     "Closed",
     "Connected",
     "DeviceEvent",
+    "Disconnected",
     "Drained",
     "Finished",
     "Garbled",
@@ -109,6 +110,13 @@ class Connected:
 
 
 @frozen
+class Disconnected:
+    """A connection of this manager's ROUTER ended."""
+
+    link: Link
+
+
+@frozen
 class Finished:
     """Jobs of a lane ended. A lane may report in several parts."""
 
@@ -145,7 +153,17 @@ class Reported:
     text: str | None
 
 
-ManagerEvent = Received | Garbled | Undelivered | Ticked | Submitted | Cancelled | Drained | Closed
+ManagerEvent = (
+    Received
+    | Garbled
+    | Undelivered
+    | Ticked
+    | Disconnected
+    | Submitted
+    | Cancelled
+    | Drained
+    | Closed
+)
 WorkerEvent = (
     Received
     | Garbled

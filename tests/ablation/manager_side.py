@@ -16,7 +16,7 @@ from wmp.core.manager.job_lifecycle import JobInput, JobRecord, JobState
 from wmp.core.manager.machine import ManagerMachine
 from wmp.core.manager.queues import Queue
 from wmp.core.manager.remote_worker import RemoteWorker
-from wmp.core.manager.requeue import Requeue
+from wmp.core.manager.requeue import CONNECTION_ENDED, Requeue
 from wmp.core.manager.scheduler import Scheduler
 from wmp.core.manager.timers import ExpiryTimer, HoldTimer
 from wmp.core.manager.worker_selection import WorkerSelection
@@ -94,6 +94,19 @@ def expiry(patch: Patch) -> None:
         self._timers.set(ExpiryTimer(worker.identity), now + self.settings.expire)
 
     patch.setattr(ManagerMachine, "_check_expiry", wait)
+
+
+def reconnect_grace(patch: Patch) -> None:
+    """WMP-9.16: a worker whose connection ended has no time to return."""
+    disconnected = ManagerMachine._disconnected
+
+    def forget(self: ManagerMachine, link: Any, now: float) -> None:
+        workers = [w for w in self._workers.values() if w.link == link and w.direct]
+        disconnected(self, link, now)
+        for worker in workers:
+            self._forget(worker, CONNECTION_ENDED, now)
+
+    patch.setattr(ManagerMachine, "_disconnected", forget)
 
 
 def older_epoch(patch: Patch) -> None:

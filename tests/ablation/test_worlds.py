@@ -26,6 +26,7 @@ WORLDS: list[tuple[Switch, set[str], tuple[int, ...]]] = [
     (manager_side.new_session, {STALE, ENDS}, (10, 160, 307, 329)),
     (manager_side.leases_of_the_old_session, {ENDS}, (453, 133, 11)),
     (manager_side.expiry, {STALE, ENDS}, (300, 372, 170)),
+    (manager_side.reconnect_grace, {CAUSE}, (69, 186, 340)),
     (manager_side.older_epoch, {NEWEST, TWICE}, (62, 67, 139, 81, 31)),
     (manager_side.newer_epoch, {STALE, TWICE}, (55, 220, 289, 317, 386, 440)),
     (manager_side.lost_leases, {ENDS}, (81, 63, 55)),

@@ -10,7 +10,7 @@ from itertools import groupby
 from typing import Any
 
 from wmp.actions import End, Resolve, Run, Send
-from wmp.events import Cancelled, Finished, Received, Submitted, Ticked, Undelivered
+from wmp.events import Cancelled, Disconnected, Finished, Received, Submitted, Ticked, Undelivered
 from wmp.journal.reader import Line
 from wmp.message import Columns, Command, Field, Kind, Message, Path, Peer
 
@@ -51,9 +51,9 @@ def steps(lines: Iterable[Line]) -> Iterator[tuple[float, object, list[object]]]
 def _event(line: Line) -> object:
     match line["what"]:
         case "received":
-            return Received(0, message_of(line))
+            return Received(line["link"], message_of(line))
         case "undelivered":
-            return Undelivered(0, message_of(line))
+            return Undelivered(line["link"], message_of(line))
         case "submitted":
             kind = Kind(line["role"], tuple(line["needs"].items()), line.get("codec", ""))
             timeout = line["timeout"] / 1e6 if "timeout" in line else None
@@ -61,6 +61,8 @@ def _event(line: Line) -> object:
             return Submitted(
                 ids, [b""] * len(ids), kind, line["priority"], timeout, line["retries"]
             )
+        case "disconnected":
+            return Disconnected(line["link"])
         case "cancelled":
             return Cancelled(line["ids"])
         case "finished":

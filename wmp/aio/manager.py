@@ -153,7 +153,7 @@ class Manager(AsyncNode[ManagerSettings]):
         """
         self._node.check_open()
         if self._node.driver is None:
-            driver = self._node.start(self._machine, submitters=self._submissions)
+            driver = self._node.start(self._machine, submitters=self._submissions, tells=True)
             self._submissions.attach(self._machine, driver.take_all_posted)
             self._unserved.start()
 

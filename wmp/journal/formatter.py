@@ -33,6 +33,7 @@ from wmp.events import (
     Begun,
     Cancelled,
     Connected,
+    Disconnected,
     Finished,
     Garbled,
     Recalled,
@@ -140,10 +141,10 @@ class JournalFormatter:
                 )
             case Cancelled(ids):
                 text = f'cancelled",{jobs_of(ids)}'
-            case Connected(link):
-                text = f'connected",{self._link(link)}'
             case Begun(lane, id):
                 text = f'begun","lane":{lane},"ids":[{id}]'
+            case Connected(link) | Disconnected(link):
+                text = f'{_what(event)}",{self._link(link)}'
             case Finished(lane, ids, outcomes, _):
                 text = (
                     f'finished","lane":{lane},{self._jobs(ids)},'

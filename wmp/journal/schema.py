@@ -98,7 +98,7 @@ COLUMNS: Final[tuple[Column, ...]] = (
     Column("what", _T, "all", "kind of the line"),
     # -- messages
     Column("command", _T, _MESSAGE, "the command: READY, WAKE, …"),
-    Column("link", _T, f"{_MESSAGE}, garbled, connected, reconnect",
+    Column("link", _T, f"{_MESSAGE}, garbled, connected, disconnected, reconnect",
            "the node's connection: `#0` is its first DEALER; others are routing ids of its ROUTER"),
     Column("source", _T, f"{_MESSAGE}, resolve", "identity of the end node that made the message, "
            "or a device that made an ERROR; in resolve, the sender of the message that ended "
@@ -211,6 +211,7 @@ LINES: Final[Mapping[str, tuple[str, ...]]] = {
     "cancelled": ("ids",),
     "connected": ("link",),
     "begun": ("lane", "ids"),
+    "disconnected": ("link",),
     "finished": ("lane", "ids", "outcomes"),
     "recalled": ("lane", "ids"),
     "reported": ("lane", "ids"),

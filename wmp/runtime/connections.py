@@ -90,14 +90,15 @@ class Connections:
             del self._silent[oldest]
             self._close(oldest, "silent", "too many connections have sent no message")
 
-    def gone(self, descriptor: int) -> None:
-        """Remove a connection that ended."""
+    def gone(self, descriptor: int) -> bytes | None:
+        """Remove a connection that ended; return its key if it is known."""
         for table in (self._silent, self._open, self._received, self.pending):
             table.pop(descriptor, None)
         key = self._keys.pop(descriptor, None)
         if key is not None:
             self.descriptors.pop(key, None)
             self.active.discard(key)
+        return key
 
     def learn(self, key: bytes, descriptor: int) -> None:
         """Record the descriptor of a connection."""

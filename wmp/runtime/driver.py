@@ -38,7 +38,15 @@ from wmp.actions import (
 )
 from wmp.core.protocol.settings import DeviceSettings, ManagerSettings, WorkerSettings
 from wmp.errors import ClosedError, DecodeError
-from wmp.events import Closed, Connected, Garbled, Received, Ticked, Undelivered
+from wmp.events import (
+    Closed,
+    Connected,
+    Disconnected,
+    Garbled,
+    Received,
+    Ticked,
+    Undelivered,
+)
 from wmp.message import Frame, Link, Message
 from wmp.runtime.counters import Counters, describe_drop
 from wmp.runtime.inbox import Event, Inbox
@@ -119,7 +127,7 @@ class Driver:
         reopen: Opens the DEALER of that number anew.
         forwards: Whether messages only pass through, as at a device. Then only their heads are read
             (WMP-8.4), and a message for a full pipe counts as undelivered at once (WMP-1.6).
-        tells: Whether the machine needs the events of connected links (workers).
+        tells: Whether the machine takes events about connections (managers and workers).
         owed: Returns whether a manager behind a link still owes a reply: if it leaves then, the
             connection is lost and not closed in order.
         gate: The allow list's handler, if there is one.
@@ -158,6 +166,8 @@ class Driver:
         self._gate = gate
         self._recorder = recorder
         self._late: deque[Event] = deque()
+        self._parted: list[bytes] = []
+        """Routing ids whose connections ended, until the ROUTER was found empty."""
         self._sockets = NodeSockets(
             ports,
             name=name,
@@ -166,6 +176,7 @@ class Driver:
             on_readable=self._on_readable,
             schedule=inbox.schedule,
             connected=self._connected,
+            disconnected=self._disconnected,
             transport=transport,
             failed=self._connection_failed,
             closed=self._connection_failed,
@@ -279,6 +290,10 @@ class Driver:
             self._take_posted()
             if readable:
                 self._take_received()
+            if self._parted and self._sockets.router not in readable:
+                parted, self._parted = self._parted, []
+                for routing_id in parted:
+                    self._feed(Disconnected(routing_id))
             self._take_time()
             self._take_late()
             if self._ended():
@@ -511,6 +526,14 @@ class Driver:
     def _connected(self, link: int) -> None:
         if self._tells:
             self._late.append(Connected(link))
+            self._inbox.schedule()
+
+    def _disconnected(self, routing_id: bytes) -> None:
+        # Its last messages may still wait in the socket: they come first.
+        router = self._sockets.router
+        if self._tells and router is not None:
+            self._parted.append(routing_id)
+            self._sockets.readable[router] = None
             self._inbox.schedule()
 
     def _undelivered(self, link: Link, message: Message) -> None:

@@ -45,6 +45,7 @@ class NodeSockets:
         on_readable: Called by the loop with a socket that became readable.
         schedule: Asks for a turn later: there may be a message to read.
         connected: Called with the number of a link that is connected.
+        disconnected: Called with the routing id of a connection of the ROUTER that ended.
         failed: Called with ``handshake`` or ``accept`` and a description when one failed.
         closed: Called with the reason and a description when a connection is closed.
 
@@ -65,6 +66,7 @@ class NodeSockets:
         on_readable: Callable[[Port], None],
         schedule: Callable[[], None],
         connected: Callable[[int], None],
+        disconnected: Callable[[bytes], None],
         failed: Callable[[str, str], None],
         closed: Callable[[str, str], None],
     ) -> None:
@@ -78,6 +80,7 @@ class NodeSockets:
         self._on_readable = on_readable
         self._schedule = schedule
         self._on_connected = connected
+        self._on_disconnected = disconnected
         self._on_failed = failed
         self._on_closed = closed
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -156,9 +159,11 @@ class NodeSockets:
                     connections.learn(b"", value)
                 self._look_later()
             elif event == zmq.EVENT_DISCONNECTED:
-                connections.gone(value)
+                key = connections.gone(value)
                 if port.index is not None:
                     port.connected = False
+                elif key is not None:
+                    self._on_disconnected(key)
             elif event == zmq.EVENT_ACCEPT_FAILED:
                 if value in _NO_DESCRIPTORS and not port.paused:
                     self._pause(port)

@@ -15,6 +15,7 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
 from wmp.actions import Send
+from wmp.core.manager.requeue import CONNECTION_ENDED
 from wmp.core.protocol.settings import ManagerSettings
 from wmp.events import Received, Ticked, Undelivered
 from wmp.message import Columns, Command, Field, Message, Peer
@@ -29,7 +30,7 @@ _ARROW: Final = schema_of(JOB_EVENTS)
 _LINES: Final = ("received", "send", "undelivered", "note", "resolve")
 _READ: Final = (
     "node", "epoch", "other", "n", "at", "what", "command", "other_epoch", "mine", "session",
-    "number", "ack", "ids", "attempts", "outcomes", "expire",
+    "number", "ack", "ids", "attempts", "outcomes", "expire", "reason",
 )  # fmt: skip
 _NOBODY: Final = ManagerSettings(identity=b"", epoch=0)
 _WAITED: Final = 100_000
@@ -128,7 +129,9 @@ def _lease_events(rows: Iterator[Values]) -> Iterator[Values]:
         node, epoch, _, n, at = row[:5]
         if settings is None:
             expire = (row[15] or _NOBODY.expire) * 1e6 - _SLACK
-            settings = ManagerSettings(identity=node.encode(), epoch=epoch, expire=expire)
+            settings = ManagerSettings(
+                identity=node.encode(), epoch=epoch, expire=expire, reconnect_grace=None
+            )
         _observe(observer, settings, row)
         for event, _, job, attempt, worker, counts in recorder.events:
             peer, peer_epoch = worker or (None, None)
@@ -142,13 +145,17 @@ def _lease_events(rows: Iterator[Values]) -> Iterator[Values]:
 def _observe(observer: Observer, settings: ManagerSettings, row: tuple[Any, ...]) -> None:
     """Pass one line to the observer."""
     (_, _, other, _, at, what, command, other_epoch, mine, session, number, ack, ids, attempts,
-     outcomes, _) = row  # fmt: skip
+     outcomes, _, reason) = row  # fmt: skip
+    me: Peer = (settings.identity, settings.epoch)
+    if what == "note" and reason == CONNECTION_ENDED:
+        # The line `disconnected` names a link, and not the worker.
+        observer.gave_up(me, other.encode())
+        return
     if what == "note" or what == "tick":
-        # A note names why leases are over. Only silence is a cause without a message: the observer
-        # finds it by the clock.
+        # A note names why leases are over. Only silence is a cause without a message or note: the
+        # observer finds it by the clock.
         observer.manager_did(settings, Ticked(), (), at)
         return
-    me: Peer = (settings.identity, settings.epoch)
     peer: Peer = (other.encode(), other_epoch)
     if what == "resolve":
         observer.settled(me, peer[0], ids)

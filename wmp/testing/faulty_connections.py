@@ -15,8 +15,9 @@ from attrs import define, field
 
 from wmp import codec
 from wmp.core.device import DeviceMachine
+from wmp.core.manager.machine import ManagerMachine
 from wmp.core.worker.machine import WorkerMachine
-from wmp.events import Connected, Undelivered
+from wmp.events import Connected, Disconnected, Undelivered
 from wmp.message import Frame, Message
 from wmp.testing.agenda import Agenda
 from wmp.testing.faults import Fault
@@ -82,12 +83,15 @@ class FaultyConnections:
 
     def part(self, name: str, link: int) -> None:
         """Break a connection, with notice to its ends."""
-        for pipe in ((name, link), self.network.far((name, link))):
+        far = self.network.far((name, link))
+        for pipe in ((name, link), far):
             if pipe is not None:
                 self.stale.discard(pipe)
                 self.full.pop(pipe, None)
                 self._last.pop(pipe, None)
         self.network.part(name, link)
+        if far is not None and isinstance(self.network.nodes[far[0]], ManagerMachine):
+            self.network.happen(far[0], Disconnected(far[1]))
 
     def deaden(self, name: str, link: int) -> None:
         """Break a connection without notice to its ends."""

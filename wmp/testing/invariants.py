@@ -26,7 +26,8 @@ INVARIANTS: Mapping[str, str] = {
     "executions": "a job is begun at most once a lease: at most 1 + its lost leases",
     "leases are lost for a cause": (
         "a new attempt is granted only after a refusal, a return, BYE, silence for `expire`, "
-        "a newer epoch, a new session, a list of held jobs without the job, or DONE `lost`"
+        "the end of a direct connection for `reconnect_grace`, a newer epoch, a new session, "
+        "a list of held jobs without the job, or DONE `lost`"
     ),
     "no double booking": "started jobs never exceed a worker's resources",
     "leases fit": "a worker has no more leases than it reported capacity for",

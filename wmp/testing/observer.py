@@ -12,8 +12,8 @@ from attrs import define, field
 
 from wmp.actions import Resolve, Send
 from wmp.core.protocol.settings import ManagerSettings
-from wmp.events import Cancelled, Received, Submitted, Ticked, Undelivered
-from wmp.message import Columns, Command, Field, Message, Outcome, Peer
+from wmp.events import Cancelled, Disconnected, Received, Submitted, Ticked, Undelivered
+from wmp.message import Columns, Command, Field, Link, Message, Outcome, Peer
 from wmp.testing.invariants import History
 from wmp.testing.state.canonical import DOWN, UP, Outline, Pen
 
@@ -26,6 +26,10 @@ class _Contact:
 
     epoch: int
     last_message: float
+    link: Link | None = None
+    """The link of that message; None when a device stands between."""
+    parted: float | None = None
+    """When the connection of that message ended."""
     session: int = 0
     number: int = 0
     """Highest number sent in the session."""
@@ -66,7 +70,7 @@ class Observer:
             message = event.message
             sender = message.sender
             if not message.to or message.to == me[::-1]:
-                self._read(me, contacts, message, now)
+                self._read(me, contacts, event.link, message, now)
         elif isinstance(event, Undelivered):
             self._returned(contacts, event.message)
         elif isinstance(event, Submitted):
@@ -76,9 +80,17 @@ class Observer:
         elif isinstance(event, Cancelled):
             for id in event.ids:
                 self.history.asked(me, id)
-        elif isinstance(event, Ticked):
+        elif isinstance(event, Disconnected):
             for contact in contacts.values():
-                if contact.last_message + settings.expire <= now:
+                if contact.link == event.link:
+                    contact.parted = now
+        elif isinstance(event, Ticked):
+            grace = settings.reconnect_grace
+            for contact in contacts.values():
+                parted = contact.parted
+                if contact.last_message + settings.expire <= now or (
+                    grace is not None and parted is not None and parted + grace <= now
+                ):
                     self._lose(me, contact, leaving=False)
         for action in actions:
             if isinstance(action, Send):
@@ -113,13 +125,19 @@ class Observer:
                 for id, attempt, outcome in _rows(columns):
                     self.history.answered(me, owner, id, attempt, outcome)
 
+    def gave_up(self, me: Peer, identity: bytes) -> None:
+        """Record that a manager gave a worker up because its connection ended (WMP-9.16)."""
+        contact = self._contacts.get(me, {}).get(identity)
+        if contact is not None:
+            self._lose(me, contact, leaving=False)
+
     def died(self, owner: Peer) -> None:
         """Record that a manager's process ended."""
         self._contacts.pop(owner, None)
         self.history.died(owner)
 
     def _read(
-        self, me: Peer, contacts: dict[bytes, _Contact], message: Message, now: float
+        self, me: Peer, contacts: dict[bytes, _Contact], link: Link, message: Message, now: float
     ) -> None:
         """Record what a message of a worker changes in its leases."""
         if message.command is Command.ERROR:
@@ -134,7 +152,8 @@ class Observer:
             self._lose(me, contact)
             contact.epoch = epoch
             contact.ready = contact.window = 0
-        contact.last_message = now
+        contact.last_message, contact.parted = now, None
+        contact.link = None if message.hops else link
         command, fields, columns = message.command, message.fields, message.columns
         if command in (Command.READY, Command.GIVE):
             contact.window = max(contact.window, fields.get(Field.WINDOW, 0))
@@ -251,6 +270,8 @@ def outline_of_observer(observer: Observer) -> Outline:
         for identity, contact in sorted(known.items()):
             peer = (identity, contact.epoch)
             pen.times.append(contact.last_message)
+            if contact.parted is not None:
+                pen.times.append(contact.parted)
             pen.number(("session", me), contact.session)
             pen.place((DOWN, me, peer, contact.session), contact.number)
             pen.place((UP, me, peer, contact.session), contact.received)
@@ -258,7 +279,8 @@ def outline_of_observer(observer: Observer) -> Outline:
             for id, (attempt, number) in contact.leases.items():
                 pen.place((DOWN, me, peer, contact.session), number)
                 leases.append((id, attempt, contact.sends.get(number)))
-            contacts.append((me, peer, contact.session > 0, tuple(leases)))
+            parted = contact.parted is not None
+            contacts.append((me, peer, contact.session > 0, parted, tuple(leases)))
     for ids in history.jobs.values():
         pen.ahead += [j.deadline for j in ids.values() if j.deadline is not None]
     jobs = [

@@ -12,6 +12,7 @@ from wmp.actions import Drop, Halt, Interrupt, Note, Notify, Recall, Reconnect, 
 from wmp.events import (
     Cancelled,
     Connected,
+    Disconnected,
     Finished,
     Garbled,
     Recalled,
@@ -118,7 +119,7 @@ def words(what: object) -> str:
             )
         case Cancelled(ids):
             return f"cancelled {_numbers(ids)}"
-        case Connected(link) | Reconnect(link):
+        case Connected(link) | Disconnected(link) | Reconnect(link):
             return f"{type(what).__name__.lower()} {_link(link)}"
         case Run():
             owner = f"{what.manager[0].decode()}:{what.manager[1]}"

@@ -21,7 +21,7 @@ from wmp.core.manager.invariants import check_manager
 from wmp.core.manager.job_lifecycle import JobState
 from wmp.core.manager.policy import Policy
 from wmp.core.manager.remote_worker import ManagerOutbound, RemoteWorker
-from wmp.core.manager.requeue import SILENCE
+from wmp.core.manager.requeue import CONNECTION_ENDED, SILENCE
 from wmp.core.manager.scheduler import Scheduler
 from wmp.core.manager.statistics import ManagerStatistics, snapshot
 from wmp.core.manager.timers import (
@@ -30,6 +30,7 @@ from wmp.core.manager.timers import (
     HoldTimer,
     ManagerTimer,
     ManagerTimers,
+    ReconnectTimer,
     WakeTimer,
 )
 from wmp.core.manager.unserved import WaitingRow, waiting_rows
@@ -44,6 +45,7 @@ from wmp.errors import LocalProtocolError, Superseded
 from wmp.events import (
     Cancelled,
     Closed,
+    Disconnected,
     Drained,
     Garbled,
     ManagerEvent,
@@ -136,6 +138,8 @@ class ManagerMachine:
                 self._undelivered(link, message, now)
             case Ticked():
                 self._ticked(now)
+            case Disconnected(link):
+                self._disconnected(link, now)
             case Submitted():
                 if self._draining:
                     raise LocalProtocolError("jobs submitted to a manager that is draining")
@@ -367,6 +371,17 @@ class ManagerMachine:
         if worker is not None and worker.link == link and worker.path == message.to:
             self._lose_route(worker, now)
 
+    def _disconnected(self, link: Link, now: float) -> None:
+        """Give the worker at the other end some time to return (WMP-9.16)."""
+        grace = self.settings.reconnect_grace
+        if grace is None:
+            return
+        for worker in self._workers.values():
+            if worker.link == link and worker.direct:
+                self._lose_route(worker, now)
+                self._timers.set(ReconnectTimer(worker.identity), now + grace)
+                return
+
     def _lose_route(self, worker: RemoteWorker, now: float) -> None:
         """Send nothing more to a worker until its next message; its leases stay (WMP-9.12)."""
         worker.link = None
@@ -414,6 +429,10 @@ class ManagerMachine:
             case ExpiryTimer(identity):
                 if (worker := self._workers.get(identity)) is not None:
                     self._check_expiry(worker, now)
+            case ReconnectTimer(identity):
+                worker = self._workers.get(identity)
+                if worker is not None and worker.link is None:
+                    self._forget(worker, CONNECTION_ENDED, now)
             case ResendTimer(identity):
                 if (worker := self._workers.get(identity)) is not None:
                     self._outbound.check_resend(worker, now)

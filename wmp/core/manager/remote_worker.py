@@ -141,6 +141,11 @@ class RemoteWorker:
         ]
 
     @property
+    def direct(self) -> bool:
+        """Whether no device stands between, as far as is known."""
+        return len(self.path) == 2
+
+    @property
     def leased(self) -> int:
         """Return the number of this manager's jobs that the worker holds."""
         return len(self.leases) + self.granted

@@ -21,12 +21,14 @@ from wmp.core.manager.queues import Queue, Queues
 from wmp.core.manager.remote_worker import ManagerOutbound, RemoteWorker
 from wmp.message import Frame, Limits, Outcome, printable
 
-__all__ = ["SILENCE", "Requeue"]
+__all__ = ["CONNECTION_ENDED", "SILENCE", "Requeue"]
 
+CONNECTION_ENDED: Final = "the connection ended"
+"""Cause of leases that are lost by the end of a direct connection (WMP-9.16)."""
 SILENCE: Final = "silence"
 """Cause of the leases of a worker that was given up (WMP-9.3)."""
 _LOST: Final = "lost at the worker"
-_COUNTED: Final = frozenset({SILENCE, _LOST})
+_COUNTED: Final = frozenset({CONNECTION_ENDED, SILENCE, _LOST})
 """Causes that cost a job a retry each time. Those of the others count once for each identity: a
 worker needs one message to leave and another to come back (WMP-6.23)."""
 

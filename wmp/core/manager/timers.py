@@ -14,6 +14,7 @@ __all__ = [
     "HoldTimer",
     "ManagerTimer",
     "ManagerTimers",
+    "ReconnectTimer",
     "WakeTimer",
 ]
 
@@ -38,6 +39,13 @@ class ExpiryTimer(NamedTuple):
     what: Literal["expiry"] = "expiry"
 
 
+class ReconnectTimer(NamedTuple):
+    """A worker whose direct connection ended may not have returned (WMP-9.16)."""
+
+    identity: bytes
+    what: Literal["reconnect"] = "reconnect"
+
+
 class HoldTimer(NamedTuple):
     """A held GIVE must be answered (WMP-4.4)."""
 
@@ -54,6 +62,12 @@ class WakeTimer(NamedTuple):
 
 
 ManagerTimer: TypeAlias = (
-    DeadlineTimer | DueTimer | ExpiryTimer | HoldTimer | ResendTimer | WakeTimer
+    DeadlineTimer
+    | DueTimer
+    | ExpiryTimer
+    | HoldTimer
+    | ReconnectTimer
+    | ResendTimer
+    | WakeTimer
 )
 ManagerTimers: TypeAlias = Timers[ManagerTimer]

@@ -21,6 +21,8 @@ class ManagerSettings:
     label: str = ""
     expire: float = 6.0
     """Silence after which a worker is given up and its leases are queued again."""
+    reconnect_grace: float | None = 1.0
+    """Time in which a worker whose direct connection ended must return; None: until ``expire``."""
     wake_timeout: float = 0.25
     """Time for which jobs wait for a GIVE before twice as many workers are woken."""
     wake_scan: int = 64
