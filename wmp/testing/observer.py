@@ -157,7 +157,7 @@ class Observer:
         command, fields, columns = message.command, message.fields, message.columns
         if command in (Command.READY, Command.GIVE):
             contact.window = max(contact.window, fields.get(Field.WINDOW, 0))
-        if command is Command.READY and fields[Field.READY] > contact.ready:
+        if command is Command.READY and fields.get(Field.READY, 0) > contact.ready:
             contact.ready, contact.resources = fields[Field.READY], fields[Field.RESOURCES]
         elif command is Command.BYE:
             self._lose(me, contact)
@@ -209,7 +209,8 @@ class Observer:
             for id, attempt in zip(columns.ids, columns.attempts, strict=True):
                 self.history.granted(me, id, attempt, worker)
                 contact.leases[id] = (attempt, number)
-                contact.needs[id] = message.fields[Field.NEEDS]
+                # The pipeline's messages have neither needs nor resources.
+                contact.needs[id] = message.fields.get(Field.NEEDS, {})
             contact.sends[number] = 1
             contact.grown = True
 
