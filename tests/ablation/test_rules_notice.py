@@ -55,6 +55,11 @@ RULES: list[tuple[Switch, Callable[..., None], dict[str, Any]]] = [
     ),
     (manager_side.reconciliation, peers.test_an_idle_worker_holds_nothing, {}),
     (manager_side.goodbye, peers.test_bye_gives_the_leases_back_at_once, {}),
+    (
+        manager_side.takes_that_never_left,
+        peers.test_bye_ends_resending_and_an_unsent_take_costs_no_retry,
+        {},
+    ),
     (manager_side.echo_after_goodbye, peers.test_bye_gives_the_leases_back_at_once, {}),
     (
         manager_side.replay_by_manager,
