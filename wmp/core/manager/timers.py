@@ -62,12 +62,6 @@ class WakeTimer(NamedTuple):
 
 
 ManagerTimer: TypeAlias = (
-    DeadlineTimer
-    | DueTimer
-    | ExpiryTimer
-    | HoldTimer
-    | ReconnectTimer
-    | ResendTimer
-    | WakeTimer
+    DeadlineTimer | DueTimer | ExpiryTimer | HoldTimer | ReconnectTimer | ResendTimer | WakeTimer
 )
 ManagerTimers: TypeAlias = Timers[ManagerTimer]
