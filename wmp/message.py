@@ -301,6 +301,11 @@ class Columns:
     checksums: Sequence[int | None] | None = None
     """CRC-32 of each payload, None for none (TAKE, DONE)."""
 
+    @property
+    def timed(self) -> bool:
+        """Whether any column has times."""
+        return not (self.left is None and self.expires is None and self.limits is None)
+
 
 @frozen
 class Message:

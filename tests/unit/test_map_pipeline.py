@@ -18,8 +18,9 @@ from wmp.errors import (
 )
 from wmp.events import Cancelled, Submitted
 from wmp.message import Kind
+from wmp.runtime.inbox import JobTerms, OpenSubmission
 from wmp.runtime.submission.map_pipeline import MapPipeline, MapWait
-from wmp.runtime.submission.submissions import JobTerms, OpenSubmission, Submissions
+from wmp.runtime.submission.submissions import Submissions
 
 
 class World:

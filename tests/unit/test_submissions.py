@@ -14,8 +14,9 @@ from wmp.actions import End, Notify, Resolve
 from wmp.errors import ClosedError, ConfigError, JobCancelled, JobTimeout, QueueFull, WorkerLost
 from wmp.events import Cancelled, Submitted
 from wmp.message import Frame, Kind
-from wmp.runtime.submission.results import Ended, Status, error_of, pack, value_of
-from wmp.runtime.submission.submissions import JobTerms, OpenSubmission, Submissions
+from wmp.runtime.inbox import JobTerms, OpenSubmission
+from wmp.runtime.submission.results import Ended, Status, error_of
+from wmp.runtime.submission.submissions import Submissions, pack, result_of
 from wmp.runtime.submission.time_limits import TimeLimits
 
 TERMS = JobTerms(Kind(), 0, None, 3)
@@ -215,7 +216,7 @@ def test_bytes_payloads_are_bytes_or_text() -> None:
 def test_cbor_payloads_are_values() -> None:
     value = {"a": [1, 2.5, None, b"x", "ä", True]}
 
-    assert value_of(pack(value, "cbor"), "cbor") == value
+    assert result_of(1, pack(value, "cbor"), "cbor") == (value, None)
     with pytest.raises(TypeError, match="not a CBOR value"):
         pack(object(), "cbor")
 

@@ -11,8 +11,8 @@ from attrs import define, field
 
 from wmp.errors import JobCancelled
 from wmp.message import Frame
-from wmp.runtime.submission.results import Ended, Status, result_of, with_cause
-from wmp.runtime.submission.submissions import Submissions
+from wmp.runtime.submission.results import Ended, Status, with_cause
+from wmp.runtime.submission.submissions import Submissions, result_of
 
 __all__ = ["Job"]
 
@@ -143,12 +143,18 @@ class Job:
 
     def _succeed(self, ids: Sequence[int], payloads: Sequence[Frame]) -> None:
         """End with a result."""
-        self._settle(payloads)
+        value, error = result_of(self.id, payloads[0], self._submissions.codec)
+        self._ended = value if error is None else error
+        self._wake()
 
-    def _settle(self, rows: Sequence[Frame | Ended]) -> None:
+    def _settle(self, rows: Sequence[Ended]) -> None:
         """End with a result or an error."""
         value, error = result_of(self.id, rows[0], self._submissions.codec)
         self._ended = value if error is None else error
+        self._wake()
+
+    def _wake(self) -> None:
+        """Wake the waiters of the end, and call the callbacks."""
         wanted = self._interest
         if wanted is None:
             return

@@ -9,7 +9,7 @@ import time
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Mapping
 from datetime import datetime
 from os import PathLike
-from typing import Any, Protocol, TypeVar
+from typing import Any
 
 from wmp import balance
 from wmp.aio.job import Job
@@ -20,20 +20,21 @@ from wmp.core.manager.statistics import ManagerStatistics
 from wmp.core.protocol.settings import ManagerSettings
 from wmp.errors import ClosedError, ConfigError, QueueFull
 from wmp.events import Cancelled
-from wmp.message import DEFAULT_NEEDS, DEFAULT_ROLE, Frame, Kind, Limits
+from wmp.message import DEFAULT_NEEDS, DEFAULT_ROLE, Kind, Limits
 from wmp.runtime.checks import (
     check_amounts,
     check_count,
     check_offer,
     check_role,
 )
+from wmp.runtime.inbox import JobTerms
 from wmp.runtime.journal import Journal
 from wmp.runtime.node import Node, make_identity, make_label, make_settings, new_epoch
 from wmp.runtime.security import Security
 from wmp.runtime.sockets import Context, Transport
 from wmp.runtime.submission.map_pipeline import MapPipeline, MapSignal, MapWait
-from wmp.runtime.submission.results import Status, pack
-from wmp.runtime.submission.submissions import JobOwner, JobTerms, Submissions
+from wmp.runtime.submission.results import Status
+from wmp.runtime.submission.submissions import Submissions, pack
 from wmp.runtime.submission.time_limits import NO_LIMITS, TimeLimits
 from wmp.runtime.unserved_watch import UnservedWatch
 
@@ -51,15 +52,6 @@ _SILENT = 1.0
 
 IN_FLIGHT = 8192
 """Default limit of the jobs that one ``map`` has submitted at a time."""
-
-
-class _Single(JobOwner, Protocol):
-    """The owner of one job: a Job of this API or of the blocking one."""
-
-    def add_status_callback(self, fn: Callable[[Status], object]) -> None: ...
-
-
-_JobT = TypeVar("_JobT", bound=_Single)
 
 
 class Manager(AsyncNode[ManagerSettings]):
@@ -278,12 +270,16 @@ class Manager(AsyncNode[ManagerSettings]):
         """
         times = TimeLimits(timeout, expires, run_limit, delay, start_at)
         terms = self._terms(role, needs, priority, times, retries, on_status, key, checksum)
-        job, data = self._job(on_status), pack(payload, self.codec, self._payload_limit)
+        job, data = Job(self._submissions), pack(payload, self.codec, self._payload_limit)
         while True:
             try:
-                return self._add(job, data, terms, on_status, key)
+                job = self._submissions.add(job, (data,), terms, key=key)
+                break
             except QueueFull:
                 await self._wait_for_room()
+        if on_status is not None:
+            job.add_status_callback(on_status)
+        return job
 
     def submit_nowait(
         self,
@@ -309,8 +305,11 @@ class Manager(AsyncNode[ManagerSettings]):
         """
         times = TimeLimits(timeout, expires, run_limit, delay, start_at)
         terms = self._terms(role, needs, priority, times, retries, on_status, key, checksum)
-        job, data = self._job(on_status), pack(payload, self.codec, self._payload_limit)
-        return self._add(job, data, terms, on_status, key)
+        job, data = Job(self._submissions), pack(payload, self.codec, self._payload_limit)
+        job = self._submissions.add(job, (data,), terms, key=key)
+        if on_status is not None:
+            job.add_status_callback(on_status)
+        return job
 
     async def map(
         self,
@@ -468,44 +467,18 @@ class Manager(AsyncNode[ManagerSettings]):
             raise ConfigError(
                 f"priority is a whole number from -(2**63 - 1) to 2**63 - 1, got {priority!r}"
             )
+        delay = 0.0
         if times != NO_LIMITS:
             times.check()
+            delay = times.wait()
         retries = self.retries if retries is None else check_count("retries", retries)
         if on_status is not None and not callable(on_status):
             raise ConfigError(f"on_status is a callable that takes a Status, got {on_status!r}")
         if key is not None and not isinstance(key, str):
             raise ConfigError(f"key is text, got {key!r}")
         return JobTerms(
-            kind, priority, times.timeout, retries, times.expires, times.run_limit, times.wait()
+            kind, priority, times.timeout, retries, times.expires, times.run_limit, delay
         )
-
-    def _job(self, on_status: Callable[[Status], object] | None) -> Job:
-        job = Job(self._submissions)
-        if on_status is not None:
-            job.add_status_callback(on_status)
-        return job
-
-    def _add(
-        self,
-        job: _JobT,
-        data: Frame,
-        terms: JobTerms,
-        on_status: Callable[[Status], object] | None,
-        key: str | None,
-    ) -> _JobT:
-        """Submit a job, or return the job in progress under its key.
-
-        Raises:
-            QueueFull: There is no room for it.
-            ClosedError: The manager takes no more jobs.
-        """
-        owner = self._submissions.add(job, (data,), terms, key=key)
-        if owner is job:
-            return job
-        assert isinstance(owner, type(job)), "keys are given to single jobs only"
-        if on_status is not None:
-            owner.add_status_callback(on_status)
-        return owner
 
     def _pipeline(
         self,

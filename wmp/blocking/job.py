@@ -9,8 +9,8 @@ from typing import Any, TypeVar
 from wmp.errors import JobCancelled
 from wmp.message import Frame
 from wmp.runtime.portal import Portal
-from wmp.runtime.submission.results import Ended, Status, result_of, with_cause
-from wmp.runtime.submission.submissions import Submissions
+from wmp.runtime.submission.results import Ended, Status, with_cause
+from wmp.runtime.submission.submissions import Submissions, result_of
 
 __all__ = ["Job"]
 

@@ -16,12 +16,14 @@ from wmp.blocking.node import BlockingNode
 from wmp.core.manager.policy import Policy
 from wmp.core.manager.statistics import ManagerStatistics
 from wmp.errors import QueueFull
-from wmp.message import DEFAULT_ROLE
+from wmp.message import DEFAULT_ROLE, Frame
+from wmp.runtime.inbox import JobTerms
 from wmp.runtime.journal import Journal
 from wmp.runtime.security import Security
 from wmp.runtime.sockets import Context, Transport
 from wmp.runtime.submission.map_pipeline import MapWait
-from wmp.runtime.submission.results import Status, pack
+from wmp.runtime.submission.results import Status
+from wmp.runtime.submission.submissions import pack
 from wmp.runtime.submission.time_limits import TimeLimits
 
 __all__ = ["Manager"]
@@ -119,7 +121,7 @@ class Manager(BlockingNode[aio.Manager]):
         job, data = self._job(on_status), pack(payload, inner.codec, inner._payload_limit)
         while True:
             try:
-                return inner._add(job, data, terms, on_status, key)
+                return self._add(job, data, terms, on_status, key)
             except QueueFull:
                 self._wait_for_room()
 
@@ -145,7 +147,7 @@ class Manager(BlockingNode[aio.Manager]):
         times = TimeLimits(timeout, expires, run_limit, delay, start_at)
         terms = inner._terms(role, needs, priority, times, retries, on_status, key, checksum)
         job, data = self._job(on_status), pack(payload, inner.codec, inner._payload_limit)
-        return inner._add(job, data, terms, on_status, key)
+        return self._add(job, data, terms, on_status, key)
 
     def map(
         self,
@@ -221,6 +223,25 @@ class Manager(BlockingNode[aio.Manager]):
         if on_status is not None:
             job.add_status_callback(on_status)
         return job
+
+    def _add(
+        self,
+        job: Job,
+        data: Frame,
+        terms: JobTerms,
+        on_status: Callable[[Status], object] | None,
+        key: str | None,
+    ) -> Job:
+        """Submit a job, or return the job in progress under its key.
+
+        Raises:
+            QueueFull: There is no room for it.
+            ClosedError: The manager takes no more jobs.
+        """
+        added = self._inner._submissions.add(job, (data,), terms, key=key)
+        if on_status is not None and added is not job:
+            added.add_status_callback(on_status)
+        return added
 
     def _wait_for_room(self) -> None:
         """Wait until there may be room. An interrupted wait leaves the room to the next waiter."""

@@ -49,14 +49,13 @@ from wmp.events import (
 )
 from wmp.message import Frame, Link, Message
 from wmp.runtime.counters import Counters, describe_drop
-from wmp.runtime.inbox import Event, Inbox
+from wmp.runtime.inbox import Event, Inbox, OpenSubmission
 from wmp.runtime.journal import Recorder
 from wmp.runtime.local_ids import LocalIds
 from wmp.runtime.node_sockets import NodeSockets
 from wmp.runtime.security import Gate
 from wmp.runtime.send_queue import SendQueue
 from wmp.runtime.sockets import Port, Transport
-from wmp.runtime.submission.submissions import OpenSubmission
 from wmp.runtime.threads import LONGEST_WAIT, ThreadEnded
 
 __all__ = ["Action", "Driver", "Executors", "Machine", "Submitters"]

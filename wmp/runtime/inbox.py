@@ -11,13 +11,71 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
-from wmp.events import DeviceEvent, ManagerEvent, WorkerEvent
-from wmp.runtime.submission.submissions import OpenSubmission
+from attrs import frozen
+
+from wmp.events import DeviceEvent, ManagerEvent, Submitted, WorkerEvent
+from wmp.message import Frame, Kind
 from wmp.runtime.threads import ThreadEnded
 
-__all__ = ["Event", "Inbox", "InboxEntry", "Wakeup"]
+__all__ = ["Event", "Inbox", "InboxEntry", "JobTerms", "OpenSubmission", "Wakeup"]
 
 Event = ManagerEvent | WorkerEvent | DeviceEvent
+
+
+@frozen
+class JobTerms:
+    """Terms of a submission, apart from its payload. Jobs of equal terms share a Submitted."""
+
+    kind: Kind
+    priority: int
+    timeout: float | None
+    retries: int
+    expires: float | None = None
+    run_limit: float | None = None
+    delay: float = 0.0
+
+
+class OpenSubmission:
+    """Jobs of equal terms in the driver's inbox; more may join until the driver seals it.
+
+    Args:
+        lock: Guards the attributes.
+        terms: Terms of the jobs.
+        first: Number of the first job; the others follow it.
+
+    Attributes:
+        payloads: One for each job.
+        sealed: Whether no more jobs may join.
+    """
+
+    __slots__ = ("_lock", "first", "payloads", "sealed", "terms")
+
+    def __init__(self, lock: threading.Lock, terms: JobTerms, first: int) -> None:
+        self._lock = lock
+        self.terms = terms
+        self.first = first
+        self.payloads: list[Frame] = []
+        self.sealed = False
+
+    def seal(self) -> Submitted:
+        """Let no more jobs join; return all of them as one event."""
+        with self._lock:
+            self.sealed = True
+            # The submissions keep this object until the next one: the payloads must not stay.
+            payloads, self.payloads = self.payloads, []
+        terms, first = self.terms, self.first
+        return Submitted(
+            ids=range(first, first + len(payloads)),
+            payloads=payloads,
+            kind=terms.kind,
+            priority=terms.priority,
+            timeout=terms.timeout,
+            retries=terms.retries,
+            expires=terms.expires,
+            run_limit=terms.run_limit,
+            delay=terms.delay,
+        )
+
 
 InboxEntry = Event | OpenSubmission | ThreadEnded
 """An event, jobs that become an event later, or the reason to stop the node."""

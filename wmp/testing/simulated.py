@@ -23,7 +23,7 @@ from wmp.errors import ConfigError
 from wmp.message import DEFAULT_NEEDS, DEFAULT_ROLE, Kind, Limits
 from wmp.runtime.checks import check_amounts, check_count, check_role, check_seconds
 from wmp.runtime.handlers import CODECS, Handler, Served, as_handlers, serve
-from wmp.runtime.submission.results import pack
+from wmp.runtime.submission.submissions import pack
 from wmp.testing.faults import Fault
 from wmp.testing.handler_world import HandlerWorld
 from wmp.testing.invariants import INVARIANTS, Violation

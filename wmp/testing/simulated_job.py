@@ -14,7 +14,8 @@ from attrs import define, field
 from wmp.actions import End
 from wmp.errors import JobCancelled
 from wmp.message import Frame, Kind, Peer
-from wmp.runtime.submission.results import Status, error_of, value_of
+from wmp.runtime.submission.results import Status, error_of
+from wmp.runtime.submission.submissions import result_of
 
 __all__ = ["SimulatedJob"]
 
@@ -67,7 +68,10 @@ class SimulatedJob:
         error = self.exception()
         if error is not None:
             raise error
-        return value_of(self._answer, self._terms[1].codec or "bytes")
+        value, error = result_of(self.number, self._answer, self._terms[1].codec or "bytes")
+        if error is not None:
+            raise error
+        return value
 
     def exception(self) -> Exception | None:
         """Return the error, None for a job with a result; the world runs first if needed."""

@@ -145,7 +145,15 @@ class Batch:
             left = size - sizes[min(fit, len(sizes) - 1)]
             payloads = payloads[:fit]
         if fit == 1:
-            part: Part | None = self._record(self.ids[0], payloads[0])
+            part: Part | None = JobRecord(
+                self.ids[0],
+                payloads[0],
+                self.kind,
+                self.priority,
+                self.retries,
+                self.deadline,
+                limits=self.limits,
+            )
         elif fit:
             ids = self.ids[:fit].tolist()
             part = Grant(
@@ -169,18 +177,9 @@ class Batch:
         place = bisect_left(self.ids, id)
         if place == len(self.ids) or self.ids[place] != id:
             return None
-        return self._record(id, self.payloads[place])
-
-    def remove(self, id: int) -> None:
-        """Remove one of the jobs."""
-        place = bisect_left(self.ids, id)
-        del self.ids[place]
-        self.payloads = self.payloads[:place] + self.payloads[place + 1 :]
-
-    def _record(self, id: int, payload: Frame) -> JobRecord:
         return JobRecord(
             id,
-            payload,
+            self.payloads[place],
             self.kind,
             self.priority,
             self.retries,
@@ -188,6 +187,12 @@ class Batch:
             JobState.QUEUED if self.due is None else JobState.DELAYED,
             limits=self.limits,
         )
+
+    def remove(self, id: int) -> None:
+        """Remove one of the jobs."""
+        place = bisect_left(self.ids, id)
+        del self.ids[place]
+        self.payloads = self.payloads[:place] + self.payloads[place + 1 :]
 
 
 @define(eq=False)

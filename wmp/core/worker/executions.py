@@ -192,7 +192,8 @@ class Executions:
         if held is None:
             held = self._held.setdefault(identity, {})[owner] = HeldJobs(identity, owner)
         held.add(ids, attempts)
-        self._queue.park(held, kind, ids, JobTimes.of(columns, rows, now), payloads, now)
+        times = JobTimes.of(columns, rows, now) if columns.timed else None
+        self._queue.park(held, kind, ids, times, payloads, now)
 
     def cancel(self, manager: RemoteManager, message: Message) -> None:
         """Stop jobs whose results are not wanted, or only those that have not begun (WMP-6.10)."""

@@ -26,15 +26,9 @@ class JobTimes:
     """Seconds that each job may run."""
 
     @staticmethod
-    def of(columns: Columns, rows: Sequence[int] | None, now: float) -> JobTimes | None:
-        """Read the times of a TAKE; ``rows`` are those of the jobs that are held, None for all.
-
-        Returns:
-            None when no job has a time.
-        """
+    def of(columns: Columns, rows: Sequence[int] | None, now: float) -> JobTimes:
+        """Read the times of a TAKE; ``rows`` are those of the jobs that are held, None for all."""
         left, expires, limits = columns.left, columns.expires, columns.limits
-        if left is None and expires is None and limits is None:
-            return None
         deadlines = None if left is None else _times(left, now)
         begin_by = None if expires is None else _times(expires, now)
         if begin_by is not None and deadlines is not None:

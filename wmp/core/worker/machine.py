@@ -64,7 +64,6 @@ from wmp.message import (
     ERROR_CODES,
     NUMBERED_BY_MANAGERS,
     SENT_BY_MANAGERS,
-    Columns,
     Command,
     ErrorCode,
     Field,
@@ -255,7 +254,7 @@ class WorkerMachine:
                 self._capacity.woken(manager, link.index, message, now)
             case Command.TAKE:
                 assert message.columns is not None
-                kind = _kind_of(fields, message.columns)
+                kind = _kind_of(fields, summed=message.columns.checksums is not None)
                 places = self._capacity.take(manager, fields, kind.needs, len(message.columns.ids))
                 self._executions.take(manager, link.index, message, kind, places, now)
             case Command.NO:
@@ -445,11 +444,11 @@ class WorkerMachine:
         check_worker(self._outbound, self._executions, self._locks)
 
 
-def _kind_of(fields: Mapping[int | str, Any], columns: Columns) -> Kind:
+def _kind_of(fields: Mapping[int | str, Any], *, summed: bool) -> Kind:
     """The kind of the jobs of a TAKE."""
     return Kind(
         fields[Field.ROLE],
         needs_of(fields[Field.NEEDS]),
         fields.get(Field.CODEC, ""),
-        columns.checksums is not None,
+        summed,
     )

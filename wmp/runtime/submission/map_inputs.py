@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from wmp.errors import ConfigError
 from wmp.message import Frame
-from wmp.runtime.submission.results import pack
+from wmp.runtime.submission.submissions import pack
 
 __all__ = ["AsyncInputs", "MapInputs"]
 

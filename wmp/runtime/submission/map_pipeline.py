@@ -14,9 +14,10 @@ from typing import Any, Final, Protocol, cast
 
 from wmp.errors import ClosedError, QueueFull
 from wmp.message import Frame, Limits
+from wmp.runtime.inbox import JobTerms
 from wmp.runtime.submission.map_inputs import AsyncInputs, MapInputs
-from wmp.runtime.submission.results import Ended, Status, result_of
-from wmp.runtime.submission.submissions import JobTerms, Submissions
+from wmp.runtime.submission.results import Ended, Status
+from wmp.runtime.submission.submissions import Submissions, result_of
 
 __all__ = ["MapPipeline", "MapSignal", "MapWait"]
 

@@ -1,4 +1,4 @@
-"""The jobs of one manager that have not ended: their numbers, their owners, and their limit.
+"""The jobs of one manager from payload to result: their numbers, owners, and their limit.
 
 A job has no object here. Its owner (the user's job, or a running ``map``) is looked up by the job's
 number when the job ends. Submitted jobs gather in columns until the driver takes them.
@@ -13,38 +13,25 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from itertools import groupby, repeat
 from operator import itemgetter
-from typing import Final, Protocol
+from typing import Any, Final, Protocol, TypeVar
 
-from attrs import frozen
-
+from wmp import codec
 from wmp.actions import End, Notify, Resolve
 from wmp.core.manager.job_lifecycle import JobState
 from wmp.core.manager.machine import ManagerMachine
-from wmp.errors import ClosedError, QueueFull
-from wmp.events import Cancelled, Submitted
-from wmp.message import Frame, Kind
-from wmp.runtime.submission.results import Ended, Status
+from wmp.errors import ClosedError, ConfigError, DecodeError, JobFailed, QueueFull
+from wmp.events import Cancelled
+from wmp.message import Frame, Limits
+from wmp.runtime.inbox import JobTerms, OpenSubmission
+from wmp.runtime.submission.results import Ended, Status, error_of
 
-__all__ = ["JobOwner", "JobTerms", "OpenSubmission", "Submissions"]
+__all__ = ["JobOwner", "Submissions", "pack", "result_of"]
 
 _BUNDLE = 4096
 """Limit of the jobs in one Submitted, so that a turn of the driver stays short."""
 
 _FEW_BYTES: Final = 512
 """Payload bytes up to which a job counts as a job alone."""
-
-
-@frozen
-class JobTerms:
-    """Terms of a submission, apart from its payload. Jobs of equal terms share a Submitted."""
-
-    kind: Kind
-    priority: int
-    timeout: float | None
-    retries: int
-    expires: float | None = None
-    run_limit: float | None = None
-    delay: float = 0.0
 
 
 class JobOwner(Protocol):
@@ -67,46 +54,7 @@ class JobOwner(Protocol):
         """Take a report of a job's handler."""
 
 
-class OpenSubmission:
-    """Jobs of equal terms in the driver's inbox; more may join until the driver seals it.
-
-    Args:
-        lock: Guards the attributes.
-        terms: Terms of the jobs.
-        first: Number of the first job; the others follow it.
-
-    Attributes:
-        payloads: One for each job.
-        sealed: Whether no more jobs may join.
-    """
-
-    __slots__ = ("_lock", "first", "payloads", "sealed", "terms")
-
-    def __init__(self, lock: threading.Lock, terms: JobTerms, first: int) -> None:
-        self._lock = lock
-        self.terms = terms
-        self.first = first
-        self.payloads: list[Frame] = []
-        self.sealed = False
-
-    def seal(self) -> Submitted:
-        """Let no more jobs join; return all of them as one event."""
-        with self._lock:
-            self.sealed = True
-            # The submissions keep this object until the next one: the payloads must not stay.
-            payloads, self.payloads = self.payloads, []
-        terms, first = self.terms, self.first
-        return Submitted(
-            ids=range(first, first + len(payloads)),
-            payloads=payloads,
-            kind=terms.kind,
-            priority=terms.priority,
-            timeout=terms.timeout,
-            retries=terms.retries,
-            expires=terms.expires,
-            run_limit=terms.run_limit,
-            delay=terms.delay,
-        )
+_Owner = TypeVar("_Owner", bound=JobOwner)
 
 
 class Submissions:
@@ -163,12 +111,12 @@ class Submissions:
 
     def add(
         self,
-        owner: JobOwner,
+        owner: _Owner,
         payloads: Sequence[Frame],
         terms: JobTerms,
         *,
         key: str | None = None,
-    ) -> JobOwner:
+    ) -> _Owner:
         """Submit jobs; consecutive jobs of equal terms share an event.
 
         Args:
@@ -190,7 +138,9 @@ class Submissions:
             if self._error is not None:
                 raise self._closed()
             if key is not None and key in self._keys:
-                return self._keys[key]
+                found = self._keys[key]
+                assert isinstance(found, type(owner)), "keys are given to single jobs only"
+                return found
             owners = self._owners
             if len(owners) + count > self.limit:
                 raise QueueFull(self.limit)
@@ -394,3 +344,75 @@ if hasattr(os, "register_at_fork"):
 
 _OWNER: Final = itemgetter(0)
 _ROW: Final = itemgetter(1)
+
+
+# -- payloads in, results out ------------------------------------------------------------------
+
+
+def pack(payload: object, codec_name: str, limit: int = Limits.PAYLOAD) -> Frame:
+    """Turn a user's payload into bytes.
+
+    Args:
+        payload: Bytes or text (``bytes``), any CBOR value (``cbor``).
+        codec_name: ``"bytes"`` or ``"cbor"``.
+        limit: Largest number of bytes.
+
+    Raises:
+        TypeError: The payload cannot be turned into bytes.
+        ConfigError: The payload has too many bytes: no connection would carry them.
+    """
+    if codec_name == "cbor":
+        try:
+            data = codec.pack_value(payload)
+        except Exception as error:
+            # Cbor2's errors have several base classes; all mean the same here.
+            raise TypeError(
+                f"a payload of type {type(payload).__name__} is not a CBOR value ({error}); "
+                "use numbers, text, bytes, booleans, None, lists and dicts of them"
+            ) from error
+    elif type(payload) is bytes:
+        data = payload
+    elif isinstance(payload, str):
+        data = payload.encode()
+    elif isinstance(payload, bytes | bytearray | memoryview):
+        data = bytes(payload)
+    else:
+        raise TypeError(
+            f"a payload is bytes or str with codec='bytes', got {type(payload).__name__}; "
+            "encode it, or use codec='cbor' for numbers, lists and dicts"
+        )
+    if len(data) > limit:
+        raise ConfigError(
+            f"a payload of {len(data)} bytes is too large; the limit is {limit} "
+            "(Transport.max_frame, and 256 MiB in any case); split it into several jobs, or "
+            "store the data elsewhere and send its address"
+        )
+    return data
+
+
+def result_of(id: int, ended: Frame | Ended, codec_name: str) -> tuple[Any, Exception | None]:
+    """Return (value, None) or (None, error) for a job.
+
+    Args:
+        id: The job's number.
+        ended: The result's payload if the job ended with a result, else the job's end.
+        codec_name: ``"bytes"`` or ``"cbor"``.
+    """
+    if isinstance(ended, tuple):
+        _, end, payload, attempts = ended
+        if isinstance(end, Exception):
+            return None, end
+        if end is not End.OK:
+            return None, error_of(id, end, payload, attempts)
+    else:
+        payload = ended
+    if codec_name != "cbor":
+        return payload if type(payload) is bytes else bytes(payload), None
+    try:
+        return codec.unpack_value(payload), None
+    except DecodeError as error:
+        broken = JobFailed(
+            "DecodeError", f"the result of the job cannot be decoded: {error}", job_id=id
+        )
+        broken.__cause__ = error
+        return None, broken
