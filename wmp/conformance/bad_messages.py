@@ -13,9 +13,11 @@ from wmp.conformance.frame_check import FIELDS, REQUIRED
 from wmp.message import VERSION, Command, ErrorCode, Field, Frame, Message
 
 __all__ = [
+    "CODES",
     "EITHER",
     "LIMIT",
     "MALFORMED",
+    "NOISE",
     "Bad",
     "bad_columns",
     "bad_heads",
@@ -23,6 +25,7 @@ __all__ = [
     "enumerate_columns",
     "meaningless",
     "misaddressed",
+    "noise_around",
     "too_much",
 ]
 
@@ -42,6 +45,25 @@ _WRONG: dict[str, Any] = {
 
 _ENDLESS = b"\x85\x41w\x01\x41d\x01\xd8\x1c\x81\xd8\x1d\x00"
 """A path whose last item is an array that contains itself (tags 28 and 29)."""
+
+NOISE: tuple[list[Frame], ...] = (
+    [b""],
+    [b"", b"", b""],
+    [b"GET / HTTP/1.1\r\n\r\n"],
+    [100_000 * b"\x81"],
+    [b"\x5b\xff\xff\xff\xff\xff\xff\xff\xff"],
+    [bytes(range(256))],
+)
+"""Frames that are no message of any version."""
+
+CODES = (
+    ErrorCode.UNKNOWN,
+    ErrorCode.MALFORMED,
+    ErrorCode.LIMIT,
+    ErrorCode.LOOP,
+    "of a later version",
+)
+"""Codes of ERRORs: some known, one from a later version."""
 
 
 @frozen
@@ -148,6 +170,22 @@ def endless(good: Message) -> Frame:
     start = bytes(codec.encode(evolve(good, source=(b"", 0), fields={}))[0])
     before, fields = start[: -len(b"\x82\x40\x00\xa0")], head[len(source) - 1 :]
     return before + _ENDLESS + fields
+
+
+def noise_around(good: Message, head: Message) -> Iterator[list[Frame]]:
+    """Noise, parts of a correct message with columns, and wrong frames behind a correct head."""
+    first, second = (bytes(frame) for frame in codec.encode(good))
+    broken: Sequence[list[Frame]] = (
+        [b"\x00"],
+        [first[:-3], second],
+        [first, second[:-3]],
+        [second, first],
+        [b"\x85\x01" + bytes((good.command,)) + b"\x80\x80\xa0", b"\xa0"],
+        [b"\x9b\xff\xff\xff\xff\xff\xff\xff\xff"],
+        [first, *5000 * [b""]],
+        [endless(head)],
+    )
+    yield from (*NOISE, *broken)
 
 
 def bad_columns(good: Message) -> Iterator[Bad]:

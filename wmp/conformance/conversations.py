@@ -1,24 +1,22 @@
-"""Conversations with a manager, a worker and a device, and the peers that take part."""
+"""Conversations with a manager, a worker and a device."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from math import inf
+from collections.abc import Sequence
 from typing import Any
 
-from attrs import define, field
+from attrs import define
 
 from wmp import codec
-from wmp.conformance.case import Broken
 from wmp.conformance.frame_check import check_head
+from wmp.conformance.neighbor import Neighbor
 from wmp.conformance.played_manager import PlayedManager, WorkerBook
 from wmp.conformance.played_worker import ManagerBook, PlayedWorker
 from wmp.conformance.talk import ReceivedMessage, Talk
-from wmp.conformance.wire import EPOCH, Connection
 from wmp.errors import DecodeError
-from wmp.message import Columns, Command, Field, Frame, Message, Path
+from wmp.message import Command, Frame, Message, Path
 
-__all__ = ["DeviceTalk", "ManagerTalk", "Neighbor", "WorkerTalk"]
+__all__ = ["DeviceTalk", "ManagerTalk", "WorkerTalk"]
 
 
 @define(eq=False)
@@ -119,122 +117,6 @@ class WorkerTalk(Talk):
             if other.testee is not None and other.answers:
                 other.retire()
         self.met("newcomer").echoes(within=12.0)
-
-
-@define(eq=False)
-class Neighbor:
-    """A neighbor of a device: one connection, which may carry any message."""
-
-    talk: Talk
-    name: str
-    connection: Connection | None
-    endpoint: int = 0
-    side: str = "dialled"
-    identity: bytes = b"peer"
-    epoch: int = EPOCH
-    inbox: list[ReceivedMessage] = field(factory=list)
-
-    @property
-    def path(self) -> Path:
-        """The ``from`` of this neighbor's messages."""
-        return self.identity, self.epoch
-
-    def is_for(self, connection: Connection, message: Message) -> bool:
-        if self.side == "taken":
-            return connection.side == "taken" and connection.endpoint == self.endpoint
-        return connection == self.connection
-
-    def was_for(self, message: Message) -> bool:
-        return False
-
-    def receive(self, connection: Connection, frames: Sequence[Frame], message: Message) -> None:
-        self.connection = connection
-        self.inbox.append(ReceivedMessage(self.talk.now, connection, message, frames))
-
-    def due(self) -> float:
-        return inf
-
-    def wait(self) -> None:
-        pass
-
-    def raw(self, *frames: Frame) -> None:
-        """Send frames unchanged."""
-        assert self.connection is not None
-        self.talk.send(self.name, self.connection, frames)
-
-    def send(
-        self,
-        command: Command,
-        columns: Columns | None = None,
-        *,
-        to: Path = (),
-        source: Path | None = None,
-        **fields: Any,
-    ) -> Message:
-        """Send a message."""
-        keys = {getattr(Field, name.upper()): value for name, value in fields.items()}
-        message = Message(command, to, source or self.path, keys, columns)
-        self.raw(*codec.encode(message))
-        return message
-
-    def wait_for(
-        self,
-        *commands: Command,
-        within: float | None = None,
-        where: Callable[[ReceivedMessage], bool] | None = None,
-    ) -> ReceivedMessage | None:
-        """Wait for a message and take it out of the inbox; None when none arrives in time."""
-        talk = self.talk
-        until = talk.now + (talk.wire.grace if within is None else within)
-        while True:
-            for received in self.inbox:
-                if received.command in commands and (where is None or where(received)):
-                    self.inbox.remove(received)
-                    return received
-            if not talk.pump(until):
-                return None
-
-    def expect(
-        self,
-        *commands: Command,
-        within: float | None = None,
-        where: Callable[[ReceivedMessage], bool] | None = None,
-        rule: str = "",
-    ) -> ReceivedMessage:
-        """Wait for a message and take it out of the inbox.
-
-        Raises:
-            Broken: No such message arrived.
-        """
-        received = self.wait_for(*commands, within=within, where=where)
-        if received is None:
-            names = " or ".join(command.name for command in commands)
-            others = ", ".join(received.command.name for received in self.inbox[-6:]) or "nothing"
-            text = f"no {names} arrives at {self.name}; received: {others}"
-            raise Broken(rule or self.talk.first_rule, text)
-        return received
-
-    def never(self, *commands: Command, rule: str = "", what: str = "") -> None:
-        """Check that no such message arrives.
-
-        Raises:
-            Broken: Such a message arrived.
-        """
-        if found := self.wait_for(*commands):
-            text = f"{found.command.name} arrives at {self.name}: {what or 'expected none'}"
-            raise Broken(rule or self.talk.first_rule, text)
-
-    def error(self, code: str, rule: str = "") -> ReceivedMessage:
-        """Wait for ERROR of this code.
-
-        Raises:
-            Broken: No ERROR arrived, or one of another code.
-        """
-        received = self.expect(Command.ERROR, rule=rule)
-        self.talk.check(
-            received["code"] == code, f"ERROR {received['code']!r}, expected {code!r}", rule
-        )
-        return received
 
 
 @define(eq=False)

@@ -1,8 +1,8 @@
-"""The common part of the kit's workers and managers: a path, an inbox, two numberings."""
+"""The common part of the kit's workers and managers: a path, a mailbox, two numberings."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from math import inf
 from typing import Any
 
@@ -10,27 +10,24 @@ from attrs import define, field
 
 from wmp import codec
 from wmp.conformance.case import Broken
-from wmp.conformance.talk import ReceivedMessage, Talk
+from wmp.conformance.mailbox import Mailbox
+from wmp.conformance.talk import ReceivedMessage
 from wmp.conformance.wire import Connection
-from wmp.message import Columns, Command, Field, Frame, Message, Path, Peer
+from wmp.message import Columns, Command, ErrorCode, Field, Frame, Message, Path, Peer
 from wmp.testing.scripted_peer import NUMBERED, ScriptedPeer
 
 __all__ = ["PlayedPeer"]
 
 
 @define(eq=False)
-class PlayedPeer(ScriptedPeer):
+class PlayedPeer(Mailbox, ScriptedPeer):
     """A peer that the kit plays; it keeps the rules unless a script breaks them."""
 
-    talk: Talk
-    name: str
     connection: Connection | None = None
     lively: bool = True
     """Whether the peer does by itself what the rules of liveness require."""
     testee: Peer | None = None
     """(identity, epoch) of the testee; None before its first message."""
-    inbox: list[ReceivedMessage] = field(factory=list)
-    """Messages received that the script has not expected yet."""
     ack_override: int | None = None
     """The ack of messages, in place of ``received``."""
     sent: dict[int, tuple[Command, list[Frame]]] = field(factory=dict)
@@ -137,6 +134,20 @@ class PlayedPeer(ScriptedPeer):
         """Send ERROR."""
         self.transmit(self.compose_error(code, **fields))
 
+    def provoke_by_errors(self, about: Command) -> None:
+        """Send right and wrong ERRORs; check that none is answered by ERROR (WMP-10.3).
+
+        Raises:
+            Broken: An ERROR was answered.
+        """
+        self.error(ErrorCode.MALFORMED, to=(1, b"somebody"))
+        self.error(ErrorCode.UNKNOWN, about=int(about), about_number=7)
+        self.error(ErrorCode.MISROUTED, to=())
+        self.send(Command.ERROR, text="without a code")
+        self.send(Command.ERROR, code=7)
+        self.raw(b"\x85\x01\x0c\x80\x80\xa0")
+        self.never(Command.ERROR, during=1.0, what="an ERROR was answered")
+
     def raw(self, *frames: Frame) -> None:
         """Send frames unchanged."""
         assert self.connection is not None, f"{self.name} has no connection yet"
@@ -203,90 +214,3 @@ class PlayedPeer(ScriptedPeer):
             raise Broken(
                 "WMP-7.1", f"number {number}, expected {self.received + 1}; numbers grow by 1"
             )
-
-    # -- expecting
-
-    def expect(
-        self,
-        *commands: Command,
-        within: float | None = None,
-        where: Callable[[ReceivedMessage], bool] | None = None,
-        again: bool = False,
-        rule: str = "",
-        what: str = "",
-        **fields: Any,
-    ) -> ReceivedMessage:
-        """Wait for a message and take it out of the inbox.
-
-        Args:
-            commands: The message has any of these.
-            within: Units to wait; None for "at once".
-            where: A further condition on the message.
-            again: Whether a numbered message that was received before counts.
-            rule: The rule that a missing message breaks; the first of the case by default.
-            what: Why the message must come, in words for the report.
-            fields: Fields of the message, by their names.
-
-        Raises:
-            Broken: No such message came.
-        """
-        found = self.wait_for(*commands, within=within, where=where, again=again, **fields)
-        if found is None:
-            names = " or ".join(command.name for command in commands)
-            shown = "".join(f" {name}={value!r}" for name, value in fields.items())
-            others = ", ".join(received.command.name for received in self.inbox[-6:]) or "nothing"
-            when = self.talk.wire.grace if within is None else within
-            text = f"no {names}{shown} to {self.name} within {when:g} units"
-            text += f", {what}; received: {others}" if what else f"; received: {others}"
-            raise Broken(rule or self.talk.first_rule, text)
-        return found
-
-    def wait_for(
-        self,
-        *commands: Command,
-        within: float | None = None,
-        where: Callable[[ReceivedMessage], bool] | None = None,
-        again: bool = False,
-        **fields: Any,
-    ) -> ReceivedMessage | None:
-        """Wait for a message and take it out of the inbox; None when none arrives in time."""
-        talk = self.talk
-        until = talk.now + (talk.wire.grace if within is None else within)
-        start = 0
-        while True:
-            for received in self.inbox[start:]:
-                if (
-                    received.command in commands
-                    and received.again <= again
-                    and all(received[name] == value for name, value in fields.items())
-                    and (where is None or where(received))
-                ):
-                    self.inbox.remove(received)
-                    return received
-            start = len(self.inbox)
-            if not talk.pump(until):
-                return None
-
-    def never(
-        self,
-        *commands: Command,
-        during: float | None = None,
-        where: Callable[[ReceivedMessage], bool] | None = None,
-        again: bool = True,
-        rule: str = "",
-        what: str = "",
-        **fields: Any,
-    ) -> None:
-        """Check that no such message arrives or waits in the inbox.
-
-        Raises:
-            Broken: Such a message arrived.
-        """
-        if found := self.wait_for(*commands, within=during, where=where, again=again, **fields):
-            text = f"{found.command.name} to {self.name}"
-            raise Broken(rule or self.talk.first_rule, f"{text}: {what or 'expected none'}")
-
-    def clear(self) -> None:
-        """Forget the messages received so far."""
-        self.talk.settle()
-        self.inbox.clear()

@@ -7,7 +7,7 @@ from typing import Any
 from attrs import evolve
 
 from wmp import codec
-from wmp.conformance.bad_messages import bad_heads, too_much
+from wmp.conformance.bad_messages import NOISE, bad_heads, too_much
 from wmp.conformance.case import case
 from wmp.conformance.conversations import DeviceTalk
 from wmp.message import Command, ErrorCode, Field, Message
@@ -43,14 +43,7 @@ def _refused(talk: DeviceTalk, rule: str) -> None:
     for one in (*bad_heads(_ready()), *too_much(_ready())):
         if one.rule != rule:
             continue
-        talk.remark(f"{one.what}:")
-        below.raw(*one.frames)
-        error = below.expect(Command.ERROR, rule=rule)
-        talk.check(
-            error["code"] in one.codes,
-            f"{one.what} gets ERROR {error['code']!r}, expected {one.codes[0]!r}",
-            rule,
-        )
+        below.refusal(one, rule)
     above.never(*_ANY, rule=rule, what="a refused message is passed on")
 
 
@@ -115,14 +108,7 @@ def garbage(talk: DeviceTalk) -> None:
     """The device survives noise from both sides, and answers with ERROR where it can."""
     below, (above,) = talk.joined()
     for side in (below, above):
-        for frames in (
-            [b""],
-            [b"", b"", b""],
-            [b"GET / HTTP/1.1\r\n\r\n"],
-            [100_000 * b"\x81"],
-            [b"\x5b\xff\xff\xff\xff\xff\xff\xff\xff"],
-            [bytes(range(256))],
-        ):
+        for frames in NOISE:
             side.raw(*frames)
             error = side.expect(Command.ERROR, rule="WMP-10.2")
             talk.check(

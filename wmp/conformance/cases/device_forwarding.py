@@ -6,7 +6,8 @@ from typing import Any
 
 from wmp import codec
 from wmp.conformance.case import case
-from wmp.conformance.conversations import DeviceTalk, Neighbor
+from wmp.conformance.conversations import DeviceTalk
+from wmp.conformance.neighbor import Neighbor
 from wmp.message import Columns, Command, ErrorCode, Message, Path
 
 __all__ = [

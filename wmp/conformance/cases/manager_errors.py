@@ -13,9 +13,9 @@ from wmp.conformance.bad_messages import (
     Bad,
     bad_columns,
     bad_heads,
-    endless,
     meaningless,
     misaddressed,
+    noise_around,
     too_much,
 )
 from wmp.conformance.case import case
@@ -67,16 +67,7 @@ def _refused(talk: ManagerTalk, worker: PlayedWorker, bad: Iterable[Bad], rule: 
     for one in bad:
         if one.rule != rule:
             continue
-        talk.remark(f"{one.what}:")
-        worker.raw(*one.frames)
-        error = worker.expect(
-            Command.ERROR, rule=rule, what=f"{one.what} must be refused, and answered (WMP-10.2)"
-        )
-        talk.check(
-            error["code"] in one.codes,
-            f"{one.what} gets ERROR {error['code']!r}, expected {one.codes[0]!r}",
-            rule,
-        )
+        worker.refusal(one, rule)
         acts = {received.command for received in worker.inbox} & {Command.TAKE, Command.NO}
         talk.check(not acts, f"{one.what} has an effect, though it is refused", rule)
     worker.never(
@@ -304,24 +295,9 @@ def garbage(talk: ManagerTalk) -> None:
     worker = talk.met()
     name = talk.submit()
     job = worker.one()
-    good = [bytes(frame) for frame in codec.encode(_done(worker, job.id, job.attempt))]
     ready: dict[int | str, Any] = {4: 1, 5: 1, 7: ["still"], 8: {"slots": 1}}
-    for frames in (
-        [b""],
-        [b"", b"", b""],
-        [b"\x00"],
-        [b"GET / HTTP/1.1\r\n\r\n"],
-        [good[0][:-3], good[1]],
-        [good[0], good[1][:-3]],
-        [good[1], good[0]],
-        [b"\x85\x01\x06\x80\x80\xa0", b"\xa0"],
-        [100_000 * b"\x81"],
-        [b"\x5b\xff\xff\xff\xff\xff\xff\xff\xff"],
-        [b"\x9b\xff\xff\xff\xff\xff\xff\xff\xff"],
-        [good[0], *5000 * [b""]],
-        [bytes(range(256))],
-        [endless(Message(Command.READY, (), worker.path, ready))],
-    ):
+    good = _done(worker, job.id, job.attempt)
+    for frames in noise_around(good, Message(Command.READY, (), worker.path, ready)):
         worker.raw(*frames)
     talk.settle()
     talk.not_ended(name)
@@ -368,13 +344,7 @@ def errors_find_their_way(talk: ManagerTalk) -> None:
 def errors_are_not_answered(talk: ManagerTalk) -> None:
     """No ERROR is answered by ERROR, not even a malformed one."""
     worker = talk.met()
-    worker.error(ErrorCode.MALFORMED, to=(1, b"somebody"))
-    worker.error(ErrorCode.UNKNOWN, about=int(Command.GIVE), about_number=7)
-    worker.error(ErrorCode.MISROUTED, to=())
-    worker.send(Command.ERROR, text="without a code")
-    worker.send(Command.ERROR, code=7)
-    worker.raw(b"\x85\x01\x0c\x80\x80\xa0")
-    worker.never(Command.ERROR, during=1.0, what="an ERROR was answered")
+    worker.provoke_by_errors(Command.GIVE)
 
 
 @case("WMP-10.4")

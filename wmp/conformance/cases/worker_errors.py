@@ -12,9 +12,9 @@ from wmp.conformance.bad_messages import (
     Bad,
     bad_columns,
     bad_heads,
-    endless,
     meaningless,
     misaddressed,
+    noise_around,
     too_much,
 )
 from wmp.conformance.case import case
@@ -67,16 +67,7 @@ def _refused(talk: WorkerTalk, manager: PlayedManager, bad: Iterable[Bad], rule:
     for one in bad:
         if one.rule != rule:
             continue
-        talk.remark(f"{one.what}:")
-        manager.raw(*one.frames)
-        error = manager.expect(
-            Command.ERROR, rule=rule, what=f"{one.what} must be refused, and answered (WMP-10.2)"
-        )
-        talk.check(
-            error["code"] in one.codes,
-            f"{one.what} gets ERROR {error['code']!r}, expected {one.codes[0]!r}",
-            rule,
-        )
+        manager.refusal(one, rule)
     manager.never(Command.DONE, rule=rule, what="a refused message has an effect")
 
 
@@ -244,25 +235,10 @@ def garbage(talk: WorkerTalk) -> None:
     """The worker survives noise."""
     manager, _ = talk.met(), talk.met()
     (job,) = manager.run(slowly(talk, 0.5), role="slow")
-    good = [bytes(frame) for frame in codec.encode(_take(manager))]
     manager.lose("WMP-10.1", 900)
     pong: dict[int | str, Any] = {Field.EXPIRE: talk.ms(6.0), Field.SESSION: 1}
-    for frames in (
-        [b""],
-        [b"", b"", b""],
-        [b"\x00"],
-        [b"GET / HTTP/1.1\r\n\r\n"],
-        [good[0][:-3], good[1]],
-        [good[0], good[1][:-3]],
-        [good[1], good[0]],
-        [b"\x85\x01\x04\x80\x80\xa0", b"\xa0"],
-        [100_000 * b"\x81"],
-        [b"\x5b\xff\xff\xff\xff\xff\xff\xff\xff"],
-        [b"\x9b\xff\xff\xff\xff\xff\xff\xff\xff"],
-        [good[0], *5000 * [b""]],
-        [bytes(range(256))],
-        [endless(Message(Command.PONG, manager.to, manager.path, pong))],
-    ):
+    good = _take(manager)
+    for frames in noise_around(good, Message(Command.PONG, manager.to, manager.path, pong)):
         manager.raw(*frames)
     talk.wait(1.5)  # the periodic messages may go out without a receiver
     manager.done_of(job, within=2.0 + talk.wire.grace, rule="WMP-10.1")
@@ -310,13 +286,7 @@ def errors_find_their_way(talk: WorkerTalk) -> None:
 def errors_are_not_answered(talk: WorkerTalk) -> None:
     """No ERROR is answered by ERROR, not even a malformed one."""
     manager = talk.met()
-    manager.error(ErrorCode.MALFORMED, to=(1, b"somebody"))
-    manager.error(ErrorCode.UNKNOWN, about=int(Command.DONE), about_number=7)
-    manager.error(ErrorCode.MISROUTED, to=())
-    manager.send(Command.ERROR, text="without a code")
-    manager.send(Command.ERROR, code=7)
-    manager.raw(b"\x85\x01\x0c\x80\x80\xa0")
-    manager.never(Command.ERROR, during=1.0, what="an ERROR was answered")
+    manager.provoke_by_errors(Command.DONE)
 
 
 @case("WMP-10.4")

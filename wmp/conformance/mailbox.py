@@ -1,0 +1,131 @@
+"""The inbox of a peer that the kit plays, and what scripts expect there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from attrs import define, field
+
+from wmp.conformance.bad_messages import Bad
+from wmp.conformance.case import Broken
+from wmp.conformance.talk import ReceivedMessage, Talk
+from wmp.message import Command, Frame
+
+__all__ = ["Mailbox"]
+
+
+@define(eq=False, slots=False)
+class Mailbox:
+    """Messages received at one peer of a conversation."""
+
+    talk: Talk
+    name: str
+    inbox: list[ReceivedMessage] = field(factory=list, init=False)
+    """Messages received that the script has not expected yet."""
+
+    def raw(self, *frames: Frame) -> None:
+        """Send frames unchanged."""
+        raise NotImplementedError
+
+    def expect(
+        self,
+        *commands: Command,
+        within: float | None = None,
+        where: Callable[[ReceivedMessage], bool] | None = None,
+        again: bool = False,
+        rule: str = "",
+        what: str = "",
+        **fields: Any,
+    ) -> ReceivedMessage:
+        """Wait for a message and take it out of the inbox.
+
+        Args:
+            commands: The message has any of these.
+            within: Units to wait; None for "at once".
+            where: A further condition on the message.
+            again: Whether a numbered message that was received before counts.
+            rule: The rule that a missing message breaks; the first of the case by default.
+            what: Why the message must come, in words for the report.
+            fields: Fields of the message, by their names.
+
+        Raises:
+            Broken: No such message came.
+        """
+        found = self.wait_for(*commands, within=within, where=where, again=again, **fields)
+        if found is None:
+            names = " or ".join(command.name for command in commands)
+            shown = "".join(f" {name}={value!r}" for name, value in fields.items())
+            others = ", ".join(received.command.name for received in self.inbox[-6:]) or "nothing"
+            when = self.talk.wire.grace if within is None else within
+            text = f"no {names}{shown} to {self.name} within {when:g} units"
+            text += f", {what}; received: {others}" if what else f"; received: {others}"
+            raise Broken(rule or self.talk.first_rule, text)
+        return found
+
+    def wait_for(
+        self,
+        *commands: Command,
+        within: float | None = None,
+        where: Callable[[ReceivedMessage], bool] | None = None,
+        again: bool = False,
+        **fields: Any,
+    ) -> ReceivedMessage | None:
+        """Wait for a message and take it out of the inbox; None when none arrives in time."""
+        talk = self.talk
+        until = talk.now + (talk.wire.grace if within is None else within)
+        start = 0
+        while True:
+            for received in self.inbox[start:]:
+                if (
+                    received.command in commands
+                    and received.again <= again
+                    and all(received[name] == value for name, value in fields.items())
+                    and (where is None or where(received))
+                ):
+                    self.inbox.remove(received)
+                    return received
+            start = len(self.inbox)
+            if not talk.pump(until):
+                return None
+
+    def never(
+        self,
+        *commands: Command,
+        during: float | None = None,
+        where: Callable[[ReceivedMessage], bool] | None = None,
+        again: bool = True,
+        rule: str = "",
+        what: str = "",
+        **fields: Any,
+    ) -> None:
+        """Check that no such message arrives or waits in the inbox.
+
+        Raises:
+            Broken: Such a message arrived.
+        """
+        if found := self.wait_for(*commands, within=during, where=where, again=again, **fields):
+            text = f"{found.command.name} to {self.name}"
+            raise Broken(rule or self.talk.first_rule, f"{text}: {what or 'expected none'}")
+
+    def clear(self) -> None:
+        """Forget the messages received so far."""
+        self.talk.settle()
+        self.inbox.clear()
+
+    def refusal(self, bad: Bad, rule: str) -> None:
+        """Send bad frames; check that they are answered by the right ERROR.
+
+        Raises:
+            Broken: No ERROR arrived, or one with another code.
+        """
+        self.talk.remark(f"{bad.what}:")
+        self.raw(*bad.frames)
+        error = self.expect(
+            Command.ERROR, rule=rule, what=f"{bad.what} must be refused, and answered (WMP-10.2)"
+        )
+        self.talk.check(
+            error["code"] in bad.codes,
+            f"{bad.what} gets ERROR {error['code']!r}, expected {bad.codes[0]!r}",
+            rule,
+        )
