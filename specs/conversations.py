@@ -6,16 +6,16 @@ from collections.abc import Callable, Iterator, Mapping
 
 from wmp.conformance import cases
 from wmp.conformance.case import CASES, Case, Verdict
-from wmp.conformance.library_testees import OurDevice, OurManager, OurWorker
+from wmp.conformance.library_testees import LibraryDevice, LibraryManager, LibraryWorker
 from wmp.conformance.play import play, terms_of
 from wmp.conformance.transcript import TranscriptLine
 from wmp.conformance.virtual import Testee, VirtualWire
 from wmp.conformance.wire import Terms
 
 TESTEES: Mapping[str, Callable[[Terms], Testee]] = {
-    "manager": OurManager.of,
-    "worker": OurWorker.of,
-    "device": OurDevice.of,
+    "manager": LibraryManager.of,
+    "worker": LibraryWorker.of,
+    "device": LibraryDevice.of,
 }
 
 CHOSEN = (

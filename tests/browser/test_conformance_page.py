@@ -12,7 +12,7 @@ from tests.browser.conftest import Browser
 from tests.conformance import zoo_workers  # noqa: F401 - it fills the zoo
 from tests.conformance.zoo import ZOO, Bent
 from wmp.conformance.check import cases_for, run_all
-from wmp.conformance.library_testees import OurManager, OurWorker
+from wmp.conformance.library_testees import LibraryManager, LibraryWorker
 from wmp.conformance.page import page
 from wmp.conformance.report import ConformanceReport, entry_of
 
@@ -25,10 +25,10 @@ def matrix(tmp_path: Path) -> Path:
     animal = next(a for a in ZOO if a.testee == "worker" and a.rule == RULE)
 
     def make(terms: Any) -> Bent:
-        return Bent(OurWorker.of(terms), animal.bend(terms=terms))
+        return Bent(LibraryWorker.of(terms), animal.bend(terms=terms))
 
     worker = run_all(make, cases_for("worker", rules=[RULE]))
-    manager = run_all(OurManager.of, cases_for("manager", rules=["WMP-4.4"]))
+    manager = run_all(LibraryManager.of, cases_for("manager", rules=["WMP-4.4"]))
     reports = [
         ConformanceReport(
             "manager", "ours", "./ours", entries=tuple(entry_of(r, 1.0) for r in manager)

@@ -21,7 +21,7 @@ from wmp.conformance import (
 from wmp.conformance.case import Case
 from wmp.conformance.check import cases_for, run_all
 from wmp.conformance.draw import SPEAKS, draw, play_moves
-from wmp.conformance.library_testees import OurDevice, OurManager, OurWorker
+from wmp.conformance.library_testees import LibraryDevice, LibraryManager, LibraryWorker
 from wmp.conformance.moves import drawn_case
 from wmp.conformance.play import terms_of
 from wmp.conformance.rules import PROFILES, RULES, UNTESTABLE
@@ -31,9 +31,9 @@ from wmp.conformance.virtual import VirtualWire
 from wmp.conformance.wire import JobEnd, Terms
 
 TESTEES: dict[str, Any] = {
-    "manager": OurManager.of,
-    "worker": OurWorker.of,
-    "device": OurDevice.of,
+    "manager": LibraryManager.of,
+    "worker": LibraryWorker.of,
+    "device": LibraryDevice.of,
 }
 EVERY = [case for testee in TESTEES for case in cases_for(testee)]
 
@@ -46,18 +46,18 @@ def test_this_project_conforms(case: Case) -> None:
 
 
 def test_a_whole_kind_is_checked_at_once() -> None:
-    check_manager(OurManager.of, strict=True, examples=15)
-    check_worker(OurWorker.of, strict=True, examples=15)
-    check_device(OurDevice.of, strict=True, examples=15)
+    check_manager(LibraryManager.of, strict=True, examples=15)
+    check_worker(LibraryWorker.of, strict=True, examples=15)
+    check_device(LibraryDevice.of, strict=True, examples=15)
 
 
-class Twice(OurManager):
+class Twice(LibraryManager):
     """Reports the end of its third job twice, which few scripts notice."""
 
     told = 0
 
     def ends(self) -> list[JobEnd]:
-        ends = OurManager.ends(self)
+        ends = LibraryManager.ends(self)
         self.told += len(ends)
         return ends * 2 if self.told == 3 else ends
 
@@ -131,11 +131,11 @@ def test_every_case_has_a_sentence_about_it_and_a_rule_of_its_testee() -> None:
         assert any(RULES[rule].binds(case.testee) for rule in case.rules), case.id
 
 
-class Forgetful(OurManager):
+class Forgetful(LibraryManager):
     """Reports success to its submitters and does nothing else."""
 
     def ends(self) -> list[JobEnd]:
-        return [JobEnd(end.name, "ok", b"") for end in OurManager.ends(self)]
+        return [JobEnd(end.name, "ok", b"") for end in LibraryManager.ends(self)]
 
 
 def test_a_failure_is_a_conversation_that_can_be_read() -> None:
@@ -156,7 +156,7 @@ def test_cases_of_missing_profiles_are_not_selected() -> None:
     asked = {case.profile for case in cases_for("worker", profiles)}
 
     assert asked == {"core"}
-    check_worker(lambda terms: OurWorker.of(terms), profiles)
+    check_worker(lambda terms: LibraryWorker.of(terms), profiles)
 
 
 @define(eq=False)
@@ -208,7 +208,7 @@ def test_a_peer_with_all_profiles_gets_all_cases(testee: str) -> None:
 
 
 def test_a_testee_that_raises_fails_with_the_text_of_the_error() -> None:
-    class Fragile(OurWorker):
+    class Fragile(LibraryWorker):
         def receive(self, *arguments: Any) -> Any:
             raise ZeroDivisionError("oh")
 
@@ -222,9 +222,9 @@ def test_a_testee_that_raises_fails_with_the_text_of_the_error() -> None:
 def test_terms_match_the_needs_of_a_case() -> None:
     seen: list[Terms] = []
 
-    def make(terms: Terms) -> OurWorker:
+    def make(terms: Terms) -> LibraryWorker:
         seen.append(terms)
-        return OurWorker.of(terms)
+        return LibraryWorker.of(terms)
 
     for case in cases_for("worker"):
         list(run_all(make, [case]))

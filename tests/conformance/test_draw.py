@@ -9,19 +9,19 @@ import pytest
 
 from wmp.conformance.case import Case, Verdict
 from wmp.conformance.draw import draw
-from wmp.conformance.library_testees import OurWorker
+from wmp.conformance.library_testees import LibraryWorker
 from wmp.conformance.play import terms_of
 from wmp.conformance.virtual import VirtualWire
 from wmp.message import Command
 
 
-class Fragile(OurWorker):
+class Fragile(LibraryWorker):
     """Raises an error at CANCEL."""
 
     def handle(self, event: Any, now: float) -> Any:
         if getattr(getattr(event, "message", None), "command", None) is Command.CANCEL:
             raise ZeroDivisionError("oh")
-        return OurWorker.handle(self, event, now)
+        return LibraryWorker.handle(self, event, now)
 
 
 def wire(case: Case) -> VirtualWire:
@@ -45,7 +45,7 @@ def test_without_time_it_stays_as_it_was_found() -> None:
 
 def test_a_failure_counts_only_if_it_repeats_at_a_slower_pace() -> None:
     def good(case: Case) -> VirtualWire:
-        return VirtualWire(OurWorker.of(terms_of(case)))
+        return VirtualWire(LibraryWorker.of(terms_of(case)))
 
     found = draw("worker", wire, examples=60, number=3, sure=good)
 

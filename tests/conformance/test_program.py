@@ -21,7 +21,7 @@ from tests.conformance.zoo import ZOO, Bent
 from tests.interop.programs import ENVIRON, ROOT, Program
 from wmp.conformance.case import Verdict
 from wmp.conformance.check import cases_for, run_all
-from wmp.conformance.library_testees import OurWorker
+from wmp.conformance.library_testees import LibraryWorker
 from wmp.conformance.report import ConformanceReport, ReportEntry, entry_of
 from wmp.conformance.rules import PROFILES
 from wmp_programs import conformance as main
@@ -168,8 +168,8 @@ def test_cases_of_missing_profiles_are_unimplemented(tmp_path: Path) -> None:
 def test_reports_are_put_on_one_page(tmp_path: Path) -> None:
     deaf = next(one for one in ZOO if (one.testee, one.rule) == ("worker", "WMP-4.9"))
     makes = {
-        "good": OurWorker.of,
-        "deaf": lambda terms: Bent(OurWorker.of(terms), deaf.bend(terms=terms)),
+        "good": LibraryWorker.of,
+        "deaf": lambda terms: Bent(LibraryWorker.of(terms), deaf.bend(terms=terms)),
     }
     for name, make in makes.items():
         results = run_all(make, cases_for("worker", rules=["WMP-4.9"]))

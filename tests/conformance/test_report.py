@@ -17,7 +17,7 @@ from wmp.conformance.case import Verdict
 from wmp.conformance.check import cases_for, run_all
 from wmp.conformance.diagram import sequence_diagram
 from wmp.conformance.junit import junit
-from wmp.conformance.library_testees import OurWorker
+from wmp.conformance.library_testees import LibraryWorker
 from wmp.conformance.page import badge, page
 from wmp.conformance.report import ConformanceReport, ReportEntry, entry_of, read
 from wmp.conformance.rules import RULES
@@ -252,7 +252,7 @@ def test_an_entry_keeps_verdict_and_lines_of_a_result() -> None:
     animal = next(a for a in ZOO if a.testee == "worker" and a.rule == "WMP-4.9")
 
     def make(terms: Any) -> Bent:
-        return Bent(OurWorker.of(terms), animal.bend(terms=terms))
+        return Bent(LibraryWorker.of(terms), animal.bend(terms=terms))
 
     results = list(run_all(make, cases_for("worker", rules=["WMP-4.9"])))
     entries = [entry_of(result, 1.0) for result in results]

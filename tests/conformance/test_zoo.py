@@ -10,13 +10,13 @@ from tests.conformance import zoo_devices, zoo_managers, zoo_workers  # noqa: F4
 from tests.conformance.zoo import ZOO, Animal, Bent
 from wmp.conformance.case import Verdict
 from wmp.conformance.check import cases_for, run_all
-from wmp.conformance.library_testees import OurDevice, OurManager, OurWorker
+from wmp.conformance.library_testees import LibraryDevice, LibraryManager, LibraryWorker
 from wmp.conformance.wire import Terms
 
 GOOD: dict[str, Any] = {
-    "manager": lambda terms: OurManager(),
-    "worker": OurWorker.of,
-    "device": OurDevice.of,
+    "manager": lambda terms: LibraryManager(),
+    "worker": LibraryWorker.of,
+    "device": LibraryDevice.of,
 }
 
 

@@ -10,7 +10,7 @@ from tests.ablation import manager_side, worker_side
 from tests.conformance.zoo import Bend, Link, bent, changed, columned, made, switched
 from tests.conformance.zoo_common import ERRORS, FORMS
 from wmp import balance
-from wmp.conformance.library_testees import OurManager
+from wmp.conformance.library_testees import LibraryManager
 from wmp.conformance.wire import JobEnd, SubmittedJob
 from wmp.core.manager.machine import ManagerMachine
 from wmp.core.protocol.settings import ManagerSettings
@@ -125,7 +125,7 @@ made(
     M,
     "WMP-3.7",
     "wakes by name",
-    lambda terms: OurManager(
+    lambda terms: LibraryManager(
         machine=ManagerMachine(
             ManagerSettings(identity=b"manager", epoch=1000),
             lambda jobs, offers: sorted(offers, key=lambda offer: offer.identity),
@@ -198,7 +198,7 @@ made(
     M,
     "WMP-5.3",
     "answers a held GIVE too late",
-    lambda terms: OurManager(
+    lambda terms: LibraryManager(
         machine=ManagerMachine(
             ManagerSettings(identity=b"manager", epoch=1000, reply_margin=0.0), balance.any_worker
         )

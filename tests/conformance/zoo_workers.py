@@ -10,7 +10,7 @@ from attrs import evolve
 from tests.ablation import worker_side
 from tests.conformance.zoo import Bend, Link, Patch, bent, changed, columned, made, switched
 from tests.conformance.zoo_common import ERRORS, FORMS
-from wmp.conformance.library_testees import ROLES, OurWorker
+from wmp.conformance.library_testees import ROLES, LibraryWorker
 from wmp.conformance.wire import Terms
 from wmp.core.protocol.checksums import checksums_of
 from wmp.core.protocol.settings import WorkerSettings
@@ -27,7 +27,7 @@ for rule, bend in (*FORMS, *ERRORS):
     bent(W, rule)(bend)
 
 
-def worker(terms: Terms, **settings: Any) -> OurWorker:
+def worker(terms: Terms, **settings: Any) -> LibraryWorker:
     chosen = WorkerSettings(
         identity=b"worker",
         epoch=2000,
@@ -35,7 +35,7 @@ def worker(terms: Terms, **settings: Any) -> OurWorker:
         resources={"slots": terms.slots},
         **settings,
     )
-    return OurWorker(machine=WorkerMachine(chosen, terms.endpoints))
+    return LibraryWorker(machine=WorkerMachine(chosen, terms.endpoints))
 
 
 # -- identities and routes

@@ -98,7 +98,7 @@ def _cat(
             raise click.UsageError(f"--what {what!r}: expected one of {', '.join(LINES)}")
     upper = {command.upper() for command in commands}
     reader = Reader()
-    crew = _Crew()
+    crew = _NodeNames()
     shown = False
     for line in _merged(reader, find_segments(paths)):
         crew.meet(line)
@@ -175,7 +175,7 @@ def _strand(reader: Reader, segments: Sequence[Path]) -> Iterator[Line]:
         yield from reader.read(segment)
 
 
-class _Crew:
+class _NodeNames:
     """The nodes of the lines, and their names."""
 
     def __init__(self) -> None:

@@ -170,7 +170,7 @@ def map_command(
     security = security_of(secret, allowed=allowed)
     check_addresses(security, bind=bind or (HOME,))
     manager = Manager(*(bind or (HOME,)), retries=retries, security=security, journal=journal)
-    unserved_logger.disabled = True  # _Watch prints such lines, with a command that helps.
+    unserved_logger.disabled = True  # _WorkerWatch prints such lines, with a command that helps.
     # A progress bar and typed input would share a line.
     typed = (not files or "-" in files) and sys.stdin is not None and sys.stdin.isatty()
     total = len(files) if files and not lines else None
@@ -189,7 +189,7 @@ def map_command(
                 for name, n in needs.items()
             )
             start = f"wmp worker --role {role}{offers}{keys} --connect {address} -- COMMAND"
-            watch = _Watch(manager, bar, role, wait, start)
+            watch = _WorkerWatch(manager, bar, role, wait, start)
             failed = _collect(feed, _Printer(as_json, bar), watch)
     except ProgramTerminated:
         complain(_PROGRAM, "terminated; running jobs were cancelled")
@@ -204,7 +204,7 @@ def map_command(
     return FAILED if failed else 0
 
 
-def _collect(feed: Feed, printer: _Printer, watch: _Watch) -> int:
+def _collect(feed: Feed, printer: _Printer, watch: _WorkerWatch) -> int:
     """Print results in the order of the inputs; return the number of errors."""
     failed = 0
     while True:
@@ -227,7 +227,7 @@ def _collect(feed: Feed, printer: _Printer, watch: _Watch) -> int:
         feed.drop()
 
 
-class _Watch:
+class _WorkerWatch:
     """Prints a line when no connected worker can do the jobs, once for each such time."""
 
     def __init__(

@@ -66,7 +66,7 @@ class ProgressBar:
             for handler in logging.getLogger("wmp").handlers:
                 if type(handler) is logging.StreamHandler:
                     self._moved.append((handler, handler.stream))
-                    handler.setStream(_Above(self._progress.console))
+                    handler.setStream(_LogStream(self._progress.console))
         return self
 
     def __exit__(
@@ -111,7 +111,7 @@ class ProgressBar:
         sys.stdout.flush()
 
 
-class _Above(io.TextIOBase):
+class _LogStream(io.TextIOBase):
     """The stream of a log handler while there is a bar: whole lines, above the bar."""
 
     def __init__(self, console: Console) -> None:

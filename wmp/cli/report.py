@@ -108,7 +108,7 @@ def make(
     spark = pipeline()
     _hush()
     with ProgressBar(_PROGRAM, None, shown=not quiet) as bar:
-        made: _Report = spark.report(journals, out, master=master, progress=_Steps(bar))
+        made: _Report = spark.report(journals, out, master=master, progress=_StepProgress(bar))
     return made
 
 
@@ -137,7 +137,9 @@ def _follow(
             return True
 
         try:
-            last = spark.follow(journals, out, made, idle=idle, master=master, progress=_Steps(bar))
+            last = spark.follow(
+                journals, out, made, idle=idle, master=master, progress=_StepProgress(bar)
+            )
         except KeyboardInterrupt:
             again = f"; {out} has the last report, and the same command continues it"
             bar.complain(f"stopped{again if last is not None else ''}")
@@ -167,7 +169,7 @@ def pipeline() -> Any:
     return importlib.import_module("wmp.spark")
 
 
-class _Steps:
+class _StepProgress:
     """Advances the progress bar."""
 
     def __init__(self, bar: ProgressBar) -> None:

@@ -306,7 +306,7 @@ def _serve(
     Raises:
         ConfigError: No manager has been there for ``wait`` seconds.
     """
-    lookout = _Lookout(made, wait or math.inf)
+    lookout = _ManagerWatch(made, wait or math.inf)
     late = False
     try:
         if isinstance(made, blocking.Worker):
@@ -337,13 +337,13 @@ def _serve(
     return SIGNALLED + caught[-1] if left.held or left.unacknowledged else 0
 
 
-async def _run(made: aio.Worker, lookout: _Lookout, drain_timeout: float | None) -> None:
+async def _run(made: aio.Worker, lookout: _ManagerWatch, drain_timeout: float | None) -> None:
     loop = asyncio.get_running_loop()
     lookout.start(lambda: asyncio.run_coroutine_threadsafe(made.drain(0.0), loop).result())
     await made.run(drain_timeout)
 
 
-class _Lookout:
+class _ManagerWatch:
     """Prints which managers answered; ends a worker that has no manager."""
 
     def __init__(self, made: blocking.Worker | aio.Worker, wait: float) -> None:

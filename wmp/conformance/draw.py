@@ -86,13 +86,13 @@ def draw(
             result = play_moves(testee, script, sure)
         if result.verdict in _BAD:
             failures.append(result)
-            raise _Found(result.rule)
+            raise _BrokenConversation(result.rule)
         results[:] = [result]
 
     failures: list[CaseResult] = []
     try:
         search()
-    except (_Found, Flaky, ExceptionGroup):
+    except (_BrokenConversation, Flaky, ExceptionGroup):
         # Hypothesis plays the shortest failure last. A failure that does not repeat still counts.
         found = failures[-1]
         if shrinking < inf:
@@ -122,5 +122,5 @@ def _shorten(
     return found
 
 
-class _Found(AssertionError):
+class _BrokenConversation(AssertionError):
     """A rule was broken."""

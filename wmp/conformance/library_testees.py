@@ -42,13 +42,13 @@ from wmp.events import (
 )
 from wmp.message import Frame, Kind, Outcome
 
-__all__ = ["ROLES", "OurDevice", "OurManager", "OurWorker"]
+__all__ = ["ROLES", "LibraryDevice", "LibraryManager", "LibraryWorker"]
 
 ROLES = ("echo", "fail", "slow", "die")
 
 
 @define(eq=False)
-class _Ours:
+class _LibraryTestee:
     """A machine behind the methods of a testee."""
 
     machine: Any
@@ -103,7 +103,7 @@ class _Ours:
 
 
 @define(eq=False)
-class OurManager(_Ours):
+class LibraryManager(_LibraryTestee):
     """``wmp.core.manager.machine`` as a testee."""
 
     machine: Any = field(
@@ -154,7 +154,7 @@ class OurManager(_Ours):
 
 
 @define(eq=False)
-class _Lane:
+class _VirtualLane:
     """Jobs that run one after the other."""
 
     run: Run
@@ -163,10 +163,10 @@ class _Lane:
 
 
 @define(eq=False)
-class OurWorker(_Ours):
+class LibraryWorker(_LibraryTestee):
     """``wmp.core.worker.machine`` as a testee, with the handlers of ``specs/testee.md``."""
 
-    _lanes: dict[int, _Lane] = field(factory=dict)
+    _lanes: dict[int, _VirtualLane] = field(factory=dict)
 
     @classmethod
     def of(cls, terms: Terms) -> Self:
@@ -202,7 +202,7 @@ class OurWorker(_Ours):
     def act(self, action: Any, now: float) -> None:
         match action:
             case Run():
-                lane = self._lanes[action.lane] = _Lane(action, deque(action.ids))
+                lane = self._lanes[action.lane] = _VirtualLane(action, deque(action.ids))
                 self._begin(lane, now)
             case Recall(number, ids):
                 lane = self._lanes[number]
@@ -213,7 +213,7 @@ class OurWorker(_Ours):
                 if (running := self._lanes.get(number)) is not None:
                     self._interrupt(number, running, ids, now)
 
-    def _begin(self, lane: _Lane, now: float) -> None:
+    def _begin(self, lane: _VirtualLane, now: float) -> None:
         """Start the first job of a lane; all but ``slow`` end at the next tick."""
         lane.due = now
         if lane.run.limits is not None:
@@ -222,10 +222,10 @@ class OurWorker(_Ours):
             lane.due += int(self._payload(lane) or b"0") / 1000
             self.later.append(Reported(lane.run.lane, lane.ids[0], 0.0, "begun"))
 
-    def _payload(self, lane: _Lane) -> bytes:
+    def _payload(self, lane: _VirtualLane) -> bytes:
         return bytes(lane.run.payloads[list(lane.run.ids).index(lane.ids[0])])
 
-    def _outcome(self, lane: _Lane) -> tuple[Outcome, bytes]:
+    def _outcome(self, lane: _VirtualLane) -> tuple[Outcome, bytes]:
         match lane.run.kind.role:
             case "fail":
                 return Outcome.ERROR, codec.pack_error("Failed", "as it was told to", "")
@@ -233,21 +233,23 @@ class OurWorker(_Ours):
                 return Outcome.LOST, b"what ran it died"
         return Outcome.OK, self._payload(lane)
 
-    def _end(self, number: int, lane: _Lane, outcome: Outcome, payload: bytes, now: float) -> None:
+    def _end(
+        self, number: int, lane: _VirtualLane, outcome: Outcome, payload: bytes, now: float
+    ) -> None:
         self.later.append(Finished(number, [lane.ids.popleft()], [outcome], [payload]))
         if lane.ids:
             self._begin(lane, now)
         else:
             del self._lanes[number]
 
-    def _take_back(self, lane: _Lane, ids: Sequence[int]) -> list[int]:
+    def _take_back(self, lane: _VirtualLane, ids: Sequence[int]) -> list[int]:
         """Take jobs that have not begun off a lane."""
         waiting = [id for id in list(lane.ids)[1:] if id in ids]
         for id in waiting:
             lane.ids.remove(id)
         return waiting
 
-    def _interrupt(self, number: int, lane: _Lane, ids: Sequence[int], now: float) -> None:
+    def _interrupt(self, number: int, lane: _VirtualLane, ids: Sequence[int], now: float) -> None:
         waiting = self._take_back(lane, ids)
         if waiting:
             outcomes, payloads = [Outcome.CANCELLED] * len(waiting), [b""] * len(waiting)
@@ -257,7 +259,7 @@ class OurWorker(_Ours):
 
 
 @define(eq=False)
-class OurDevice(_Ours):
+class LibraryDevice(_LibraryTestee):
     """``wmp.core.device`` as a testee."""
 
     @classmethod

@@ -8,7 +8,7 @@ from attrs import define, field
 
 from wmp.conformance.bad_messages import CODES, NOISE, bad_heads
 from wmp.conformance.conversations import ManagerTalk
-from wmp.conformance.played_worker import Held, PlayedWorker
+from wmp.conformance.played_worker import HeldJob, PlayedWorker
 from wmp.message import Columns, Command, Message
 
 __all__ = ["ManagerMoves"]
@@ -23,7 +23,7 @@ class ManagerMoves:
     names: list[str] = field(factory=list)
     cancelled: set[str] = field(factory=set)
     gone: set[str] = field(factory=set)
-    past: list[Held] = field(factory=list)
+    past: list[HeldJob] = field(factory=list)
 
     def begin(self) -> None:
         self.workers = [self.talk.met(f"w{number}") for number in (1, 2)]
@@ -56,7 +56,7 @@ class ManagerMoves:
                 helper.done(*jobs)
             self.talk.settle()
 
-    def _held(self, worker: PlayedWorker, number: int) -> Held | None:
+    def _held(self, worker: PlayedWorker, number: int) -> HeldJob | None:
         held = list(worker.held.values())
         return held[number % len(held)] if held else None
 

@@ -53,7 +53,7 @@ _LETTER: Final = 6.6
 
 
 @frozen
-class _Talk:
+class _ShownConversation:
     """A conversation that the page shows."""
 
     number: int
@@ -75,7 +75,7 @@ def page(reports: Sequence[ConformanceReport]) -> str:
         for entry in report.entries
         if entry.detailed
     ]
-    talks = [_Talk(number, *one) for number, one in enumerate(shown)]
+    talks = [_ShownConversation(number, *one) for number, one in enumerate(shown)]
     return render(
         "conformance.html",
         reports=reports,
@@ -107,7 +107,7 @@ def _sections(reports: Sequence[ConformanceReport]) -> dict[str, list[tuple[Rule
     return sections
 
 
-def _diagram(talk: _Talk) -> Markup:
+def _diagram(talk: _ShownConversation) -> Markup:
     entry = talk.entry
     broken = entry.text if entry.unwell else ""
     return sequence_diagram(entry.lines, talk.report.testee, broken=broken)

@@ -15,7 +15,7 @@ from wmp.conformance.wire import Connection
 from wmp.message import Command, Field, Message, Peer
 from wmp.testing.manager_messages import ManagerMessages
 
-__all__ = ["Given", "OfferedLock", "PlayedManager", "WorkerBook"]
+__all__ = ["GivenJob", "OfferedLock", "PlayedManager", "WorkerBook"]
 
 
 @define
@@ -39,7 +39,7 @@ class OfferedLock:
 
 
 @define
-class Given:
+class GivenJob:
     """A job that was given to the worker; the worker has not answered it."""
 
     id: int
@@ -78,7 +78,7 @@ class PlayedManager(PlayedPeer, ManagerMessages):
     """Open locks that the worker keeps for this manager."""
     windows: bool = False
     """Whether any GIVE had a window."""
-    given: dict[tuple[Peer, int], Given] = field(factory=dict)
+    given: dict[tuple[Peer, int], GivenJob] = field(factory=dict)
     """Jobs not answered yet, by (owner, id)."""
     answered: dict[tuple[Peer, int, int], int] = field(factory=dict)
     """The outcome of each answered job, by (owner, id, attempt)."""
@@ -130,7 +130,7 @@ class PlayedManager(PlayedPeer, ManagerMessages):
             if (before := self.given.get((owner, id))) is not None:
                 # It may have been answered before this one arrives.
                 self.expected[owner, id, before.attempt] += 1
-            self.given[owner, id] = Given(id, attempt, payload, windowed, needs)
+            self.given[owner, id] = GivenJob(id, attempt, payload, windowed, needs)
         if known is not None and not (more and known.want > 0):
             self._close(lock)
         self.transmit(message)
@@ -143,7 +143,7 @@ class PlayedManager(PlayedPeer, ManagerMessages):
 
     def expects(self, id: int, payload: bytes) -> None:
         """Expect an answer to this job: the script is about to send its TAKE as raw bytes."""
-        self.given[self.peer, id] = Given(id, 1, payload, True, {"slots": 1})
+        self.given[self.peer, id] = GivenJob(id, 1, payload, True, {"slots": 1})
         for number in list(self.locks):
             self._close(number)
 

@@ -14,7 +14,7 @@ from wmp.conformance.talk import ReceivedMessage
 from wmp.message import Columns, Command, Field, Outcome, Path
 from wmp.testing.worker_messages import WorkerMessages
 
-__all__ = ["Held", "ManagerBook", "PlayedWorker"]
+__all__ = ["HeldJob", "ManagerBook", "PlayedWorker"]
 
 
 @define
@@ -40,7 +40,7 @@ class _PlayedLock:
 
 
 @define
-class Held:
+class HeldJob:
     """A job that the worker holds."""
 
     id: int
@@ -60,7 +60,7 @@ class ManagerBook:
 
     attempts: dict[int, int] = field(factory=dict)
     """The highest attempt of each job so far."""
-    leases: dict[int, Held] = field(factory=dict)
+    leases: dict[int, HeldJob] = field(factory=dict)
     """The newest lease of each job."""
     finished: set[int] = field(factory=set)
     """Jobs that a worker has answered correctly with ok or error."""
@@ -73,7 +73,7 @@ class PlayedWorker(PlayedPeer, WorkerMessages):
 
     roles: Sequence[str] = ("echo",)
     resources: Mapping[str, int] = field(factory=lambda: {"slots": 4})
-    held: dict[int, Held] = field(factory=dict)
+    held: dict[int, HeldJob] = field(factory=dict)
     _readies: list[_Ready] = field(factory=list)
     _locks: dict[int, _PlayedLock] = field(factory=dict)
     _forgotten: int = 0
@@ -98,7 +98,7 @@ class PlayedWorker(PlayedPeer, WorkerMessages):
             self._readies.append(_Ready(self.ready_number, credit, roles, resources))
         self.transmit(message)
 
-    def ping(self, *, held: Sequence[Held] | None = None, **fields: Any) -> None:
+    def ping(self, *, held: Sequence[HeldJob] | None = None, **fields: Any) -> None:
         """Send PING, to the manager if it is known. ``held`` lists jobs; empty reports idle."""
         to: Path = fields.pop("to", self.to if self.testee is not None else ())
         if held is not None:
@@ -166,7 +166,7 @@ class PlayedWorker(PlayedPeer, WorkerMessages):
 
     def done(
         self,
-        *jobs: Held,
+        *jobs: HeldJob,
         outcome: int | Sequence[int] = Outcome.OK,
         payloads: Sequence[bytes] | None = None,
         **fields: Any,
@@ -184,7 +184,7 @@ class PlayedWorker(PlayedPeer, WorkerMessages):
         payloads = payloads or [job.payload for job in jobs]
         self.transmit(self.compose_done(listed, payloads, outcomes, **fields))
 
-    def status(self, job: Held, fraction: float | None, text: str | None = None) -> None:
+    def status(self, job: HeldJob, fraction: float | None, text: str | None = None) -> None:
         """Send STATUS of one job."""
         columns = Columns([job.id], [job.attempt], fractions=[fraction], texts=[text])
         self.send(Command.STATUS, columns, manager=self.testee)
@@ -218,12 +218,12 @@ class PlayedWorker(PlayedPeer, WorkerMessages):
 
     # -- whole flows
 
-    def take(self, want: int = 1, *, within: float | None = None, **fields: Any) -> list[Held]:
+    def take(self, want: int = 1, *, within: float | None = None, **fields: Any) -> list[HeldJob]:
         """Send GIVE without READY and wait for the answer; returns the jobs, none after NO."""
         lock = self.give(want, **fields)
         return self.taken(lock, within=within)
 
-    def one(self, rule: str = "WMP-4.4") -> Held:
+    def one(self, rule: str = "WMP-4.4") -> HeldJob:
         """Send GIVE for one job, and wait for the job.
 
         Raises:
@@ -233,29 +233,29 @@ class PlayedWorker(PlayedPeer, WorkerMessages):
         self.talk.check(len(jobs) == 1, f"{self.name} gets no job, though one waits", rule)
         return jobs[0]
 
-    def some(self, count: int) -> list[Held]:
+    def some(self, count: int) -> list[HeldJob]:
         """Send GIVE until so many jobs have arrived; a manager may grant them one by one.
 
         Raises:
             Broken: The answer is NO, though the jobs wait.
         """
-        jobs: list[Held] = []
+        jobs: list[HeldJob] = []
         while len(jobs) < count:
             more = self.take(count - len(jobs))
             self.talk.check(bool(more), f"{len(jobs)} jobs arrive, though {count} wait", "WMP-4.4")
             jobs += more
         return jobs
 
-    def all(self, want: int = 9, **fields: Any) -> list[Held]:
+    def all(self, want: int = 9, **fields: Any) -> list[HeldJob]:
         """Send GIVE until the answer is NO."""
-        jobs: list[Held] = []
+        jobs: list[HeldJob] = []
         while more := self.take(want, **fields):
             jobs += more
         return jobs
 
-    def taken(self, lock: int, within: float | None = None, rule: str = "") -> list[Held]:
+    def taken(self, lock: int, within: float | None = None, rule: str = "") -> list[HeldJob]:
         """Wait for the answer to a GIVE: the jobs of all its TAKEs until the lock is closed."""
-        jobs: list[Held] = []
+        jobs: list[HeldJob] = []
         while True:
             received = self.expect(
                 Command.TAKE, Command.NO, lock=lock, within=within, rule=rule or "WMP-4.4"
@@ -264,7 +264,7 @@ class PlayedWorker(PlayedPeer, WorkerMessages):
             if not received["more"]:
                 return jobs
 
-    def take_one(self, within: float | None = None) -> Held:
+    def take_one(self, within: float | None = None) -> HeldJob:
         """Take one job by the plain handshake: READY, WAKE, GIVE, TAKE."""
         self.ready(1)
         self.expect(Command.WAKE, within=within, what="jobs wait and there is credit")
@@ -366,9 +366,9 @@ class PlayedWorker(PlayedPeer, WorkerMessages):
         lock.left -= len(received.jobs)
         lock.open = bool(received["more"])
         for (id, attempt), payload in zip(received.jobs, received.payloads, strict=True):
-            self._lease(Held(id, attempt, payload, received["role"], received["number"], self))
+            self._lease(HeldJob(id, attempt, payload, received["role"], received["number"], self))
 
-    def _lease(self, job: Held) -> None:
+    def _lease(self, job: HeldJob) -> None:
         book: ManagerBook = self.talk.book
         if job.attempt <= book.attempts.get(job.id, 0):
             raise Broken(
@@ -418,7 +418,7 @@ class PlayedWorker(PlayedPeer, WorkerMessages):
                     f"{remembered.left} is left: WAKE consumes it",
                 )
 
-    def _lose(self, job: Held) -> None:
+    def _lose(self, job: HeldJob) -> None:
         job.free = True
         self.held.pop(job.id, None)
 

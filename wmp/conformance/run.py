@@ -140,7 +140,7 @@ class KitRun:
 
     def _again(self, moves: Sequence[Move]) -> ReportEntry:
         began = time.monotonic()
-        wires = _Wires(self.plan.live)
+        wires = _WireFactory(self.plan.live)
         result = play_moves(self.plan.live.testee, moves, wires)
         self._step()
         return entry_of(evolve(result, stderr=wires.stderr), time.monotonic() - began)
@@ -151,7 +151,9 @@ class KitRun:
         if (result := unspoken(case, plan.profiles)) is not None:
             self._step(plan.examples)
             return entry_of(result, time.monotonic() - began)
-        wires = _Wires(plan.live, lambda: self._step() if wires.made <= plan.examples else None)
+        wires = _WireFactory(
+            plan.live, lambda: self._step() if wires.made <= plan.examples else None
+        )
         try:
             result = draw(
                 plan.live.testee,
@@ -168,7 +170,7 @@ class KitRun:
 
 
 @define(eq=False)
-class _Wires:
+class _WireFactory:
     """Starts the testee for each conversation, and remembers its last process."""
 
     live: Live

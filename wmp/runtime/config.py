@@ -75,7 +75,7 @@ def load_devices(path: str | os.PathLike[str]) -> tuple[DeviceDefinition, ...]:
     """
     path = Path(path)
     document = _read(path)
-    top = _Table(path, "", document)
+    top = _ConfigTable(path, "", document)
     stray = [key for key in document if key in attrs.fields_dict(DeviceDefinition)]
     if stray:
         raise ConfigError(
@@ -85,9 +85,11 @@ def load_devices(path: str | os.PathLike[str]) -> tuple[DeviceDefinition, ...]:
     found = document.get("device")
     match found:
         case dict():
-            return (_device(_Table(path, "device", found)),)
+            return (_device(_ConfigTable(path, "device", found)),)
         case [_, *_] if all(isinstance(one, dict) for one in found):
-            tables = [_Table(path, f"device[{index}]", one) for index, one in enumerate(found)]
+            tables = [
+                _ConfigTable(path, f"device[{index}]", one) for index, one in enumerate(found)
+            ]
             devices = tuple(map(_device, tables))
             _check_apart(tables, devices)
             return devices
@@ -114,9 +116,9 @@ def meets(connect: str, bind: str) -> bool:
     )
 
 
-def _check_apart(tables: Iterable[_Table], devices: Iterable[DeviceDefinition]) -> None:
+def _check_apart(tables: Iterable[_ConfigTable], devices: Iterable[DeviceDefinition]) -> None:
     """Refuse two devices that would bind the same address."""
-    bound: dict[str, _Table] = {}
+    bound: dict[str, _ConfigTable] = {}
     for table, device in zip(tables, devices, strict=True):
         for endpoint in device.bind:
             for other, owner in bound.items():
@@ -142,7 +144,7 @@ def _read(path: Path) -> dict[str, Any]:
         raise ConfigError(f"{path} is not TOML: the file is not UTF-8 text") from error
 
 
-def _device(table: _Table) -> DeviceDefinition:
+def _device(table: _ConfigTable) -> DeviceDefinition:
     table.only(attrs.fields_dict(DeviceDefinition))
     security = _security(table)
     bind = table.addresses("bind", bind=True, security=security)
@@ -165,7 +167,7 @@ def _device(table: _Table) -> DeviceDefinition:
     )
 
 
-def _security(device: _Table) -> Security | None:
+def _security(device: _ConfigTable) -> Security | None:
     table = device.table("security")
     if table is None:
         return None
@@ -182,7 +184,7 @@ def _security(device: _Table) -> Security | None:
         raise ConfigError(f"{table.file}: {table.name}: {error}") from error
 
 
-def _transport(device: _Table) -> Transport:
+def _transport(device: _ConfigTable) -> Transport:
     table = device.table("transport")
     if table is None:
         return Transport()
@@ -201,7 +203,7 @@ def _transport(device: _Table) -> Transport:
 
 
 @frozen
-class _Table:
+class _ConfigTable:
     """One table of a file; errors contain its name."""
 
     file: Path
@@ -232,13 +234,13 @@ class _Table:
                 hint = f"did you mean {near[0]}" if near else f"expected {', '.join(known)}"
                 raise ConfigError(f"{self.file}: {self._key(key)} is not a known key; {hint}")
 
-    def table(self, key: str) -> _Table | None:
+    def table(self, key: str) -> _ConfigTable | None:
         value = self.values.get(key)
         if value is None:
             return None
         if not isinstance(value, dict):
             raise self.wrong(key, f"a table [{self._key(key)}]")
-        return _Table(self.file, self._key(key), value)
+        return _ConfigTable(self.file, self._key(key), value)
 
     def addresses(self, key: str, *, bind: bool, security: Security | None) -> tuple[str, ...]:
         match self.values.get(key):

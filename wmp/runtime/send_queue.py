@@ -28,7 +28,7 @@ _OVERHEAD = 512
 """Bytes that a message takes here beside its frames."""
 
 
-class _Parked:
+class _WaitingMessages:
     """Messages that wait for room in the pipe to one peer."""
 
     __slots__ = ("messages", "size")
@@ -77,7 +77,7 @@ class SendQueue:
         self._count = count
         self._sent = sent
         self._local_ids = local_ids
-        self._parked: dict[Link, _Parked] = {}
+        self._parked: dict[Link, _WaitingMessages] = {}
         self._size = 0
         """Bytes of all messages that are parked."""
         self._pause = _RETRY
@@ -161,7 +161,7 @@ class SendQueue:
     def _park(self, link: Link, message: Message, frames: list[Frame]) -> None:
         parked = self._parked.get(link)
         if parked is None:
-            parked = self._parked[link] = _Parked()
+            parked = self._parked[link] = _WaitingMessages()
         size = _OVERHEAD + sum(map(len, frames))
         limits = self._transport
         if len(parked.messages) >= limits.parked or parked.size + size > limits.parked_bytes:

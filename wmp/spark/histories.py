@@ -73,11 +73,11 @@ def _verdict_rows(batches: Iterator[pyarrow.RecordBatch]) -> Iterator[pyarrow.Re
 
 def _verdicts(rows: Iterator[Values]) -> list[Values]:
     """Return the state of a job and its violations, from all events of the job."""
-    return _Judge(list(rows)).judge()
+    return _JobHistory(list(rows)).judge()
 
 
 @define(eq=False)
-class _Held:
+class _HeldAttempt:
     """A job at one process of a worker."""
 
     state: ExecutionState = ExecutionState.ABSENT
@@ -89,7 +89,7 @@ class _Held:
 
 
 @define(eq=False)
-class _Judge:
+class _JobHistory:
     """A job with all its events: first the manager's events, then each worker's."""
 
     rows: list[Values]
@@ -97,7 +97,7 @@ class _Judge:
     state: JobState = JobState.QUEUED
     accepted: bool = False
     _broken: list[tuple[str, str, Values]] = field(factory=list)
-    _held: dict[tuple[str, int], _Held] = field(factory=dict)
+    _held: dict[tuple[str, int], _HeldAttempt] = field(factory=dict)
 
     def judge(self) -> list[Values]:
         """Return the rows of the job."""
@@ -187,7 +187,7 @@ class _Judge:
     def _at_worker(self, row: Values) -> tuple[str, str] | None:
         """Make a step in the worker's table; return the violation if the table has no such step."""
         (_, node, epoch, _, _, event, attempt, _, _, value, session, number) = row[3:15]
-        held = self._held.setdefault((node, epoch), _Held())
+        held = self._held.setdefault((node, epoch), _HeldAttempt())
         match event:
             case "taken":
                 if held.state is ExecutionState.ABSENT:

@@ -99,7 +99,7 @@ def _silences(events: DataFrame, rows: DataFrame) -> DataFrame:
     )
 
 
-class _Recorder(History):
+class _LeaseRecorder(History):
     """Records the facts that an observer reports to a history, and judges nothing."""
 
     def __init__(self) -> None:
@@ -122,7 +122,7 @@ def _lease_rows(batches: Iterator[pyarrow.RecordBatch]) -> Iterator[pyarrow.Reco
 
 def _lease_events(rows: Iterator[Values]) -> Iterator[Values]:
     """Return the events between a manager and a worker from the manager's lines."""
-    recorder = _Recorder()
+    recorder = _LeaseRecorder()
     observer = Observer(recorder)
     settings: ManagerSettings | None = None
     for row in rows:

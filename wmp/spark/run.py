@@ -131,7 +131,7 @@ def build_from(
 ) -> PipelineResult:
     """Do as :func:`build`, from lines of :func:`wmp.spark.journals.read_lines`."""
     aside = ThreadPoolExecutor(1, "wmp-aside")
-    run = _Run(Tables(spark, str(out)), progress, aside)
+    run = _PipelineSteps(Tables(spark, str(out)), progress, aside)
     try:
         run.read(parse(lines))
         run.rebuild()
@@ -148,7 +148,7 @@ def build_from(
         aside.shutdown(cancel_futures=True)
 
 
-class _Run:
+class _PipelineSteps:
     """The steps; each works on tables that are on disk already.
 
     A table that no later step uses is written in a second thread. While Spark plans such a table or

@@ -78,18 +78,18 @@ class JournalSource(DataSource):  # type: ignore[misc]
 
     def schema(self) -> str:
         """Return the schema of the table ``events``, or of plain lines."""
-        return LINES if _Asked(self.options).lines else ddl("events")
+        return LINES if _SourceOptions(self.options).lines else ddl("events")
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return a reader of all present lines."""
-        return _JournalRows(_Asked(self.options))
+        return _JournalRows(_SourceOptions(self.options))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """Return a reader of all present and future lines."""
-        return _Stream(_Asked(self.options))
+        return _JournalStreamReader(_SourceOptions(self.options))
 
 
-class _Asked:
+class _SourceOptions:
     """Parse the options.
 
     Raises:
@@ -183,7 +183,7 @@ def _batch(rows: list[Mapping[str, Any]], file: pyarrow.Array) -> pyarrow.Record
     return pyarrow.RecordBatch.from_arrays([*arrays, file], schema=_EVENTS)
 
 
-class _Part(InputPartition):  # type: ignore[misc]
+class _JournalPart(InputPartition):  # type: ignore[misc]
     """The part of a journal that one task reads."""
 
     def __init__(self, span: byte_ranges.ByteRange | None) -> None:
@@ -191,25 +191,27 @@ class _Part(InputPartition):  # type: ignore[misc]
 
 
 class _JournalRows(DataSourceReader):  # type: ignore[misc]
-    def __init__(self, asked: _Asked) -> None:
+    def __init__(self, asked: _SourceOptions) -> None:
         self._asked = asked
 
-    def partitions(self) -> list[_Part]:
+    def partitions(self) -> list[_JournalPart]:
         """Return a partition for each part of a segment; an empty one if there is no segment."""
         found = byte_ranges.find(self._asked.paths).values()
         parts = [
-            _Part(s) for path, size in found for s in byte_ranges.pieces(path, 0, size, _PIECE)
+            _JournalPart(s)
+            for path, size in found
+            for s in byte_ranges.pieces(path, 0, size, _PIECE)
         ]
-        return parts or [_Part(None)]
+        return parts or [_JournalPart(None)]
 
     def read(self, partition: InputPartition) -> Iterator[pyarrow.RecordBatch]:
         """Read one part of a journal; runs at a worker of Spark."""
-        assert isinstance(partition, _Part)
+        assert isinstance(partition, _JournalPart)
         return iter(()) if partition.span is None else self._asked.read(partition.span)
 
 
-class _Stream(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]
-    def __init__(self, asked: _Asked) -> None:
+class _JournalStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]
+    def __init__(self, asked: _SourceOptions) -> None:
         self._asked = asked
         self._last: dict[str, tuple[str, int]] | None = None
         """With the trigger ``availableNow``: the end positions at the begin of the query."""
@@ -233,14 +235,14 @@ class _Stream(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ign
         most = limit.max_bytes if isinstance(limit, ReadMaxBytes) else None
         return byte_ranges.advance(start, found, most)
 
-    def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[_Part]:
+    def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[_JournalPart]:
         """Return a partition for each part of a segment."""
         new = {name: at for name, at in end.items() if at > start.get(name, 0)}
         if not new:
             return []
         found = byte_ranges.find(self._asked.paths)
         return [
-            _Part(span)
+            _JournalPart(span)
             for name, at in new.items()
             for span in byte_ranges.pieces(
                 found[name][0] if name in found else f"{self._asked.paths[0]}/{name}",
@@ -250,6 +252,6 @@ class _Stream(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ign
 
     def read(self, partition: InputPartition) -> Iterator[pyarrow.RecordBatch]:
         """Read one part of a journal; runs at a worker of Spark."""
-        assert isinstance(partition, _Part)
+        assert isinstance(partition, _JournalPart)
         assert partition.span is not None
         return self._asked.read(partition.span)

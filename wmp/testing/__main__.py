@@ -71,7 +71,7 @@ def _why_not(folder: Path) -> str:
     return ""
 
 
-class _Progress:
+class _CampaignProgress:
     """Progress: one line that is rewritten on a terminal; a line every ten seconds elsewhere."""
 
     def __init__(self, total: int, stream: TextIO) -> None:
@@ -142,7 +142,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for name, text in INVARIANTS.items():
             _print(f"{name}: {text}", sys.stdout)
         return 0
-    tally, progress = CampaignResult(), _Progress(len(options.seeds), sys.stderr)
+    tally, progress = CampaignResult(), _CampaignProgress(len(options.seeds), sys.stderr)
     out = sys.stderr if options.json else sys.stdout
     start, status = time.monotonic(), 0
     if options.journal is not None and (refusal := _why_not(options.journal)):

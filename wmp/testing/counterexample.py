@@ -33,7 +33,7 @@ def replay(plan: ModelPlan, moves: Sequence[int]) -> tuple[list[str], Violation 
     Raises:
         NoSuchMove: A state has too few moves.
     """
-    model, lines = _Recorded(plan=plan), list[str]()
+    model, lines = _RecordedModel(plan=plan), list[str]()
     try:
         for place, index in enumerate(moves, 1):
             there = model.moves()
@@ -56,7 +56,7 @@ def replay(plan: ModelPlan, moves: Sequence[int]) -> tuple[list[str], Violation 
 
 
 @define(eq=False, kw_only=True)
-class _Recorded(Model):
+class _RecordedModel(Model):
     """A world that records what its nodes do."""
 
     steps: list[str] = field(factory=list)

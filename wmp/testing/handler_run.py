@@ -189,7 +189,7 @@ def execute(
     try:
         argument: Any = payload if decode is None else decode(payload)
         arguments = (argument, job) if served.takes_job else (argument,)
-        with fuse or _Unlit():
+        with fuse or _NoFuse():
             result = served.call(*arguments)
             if served.is_async:
                 result = loop().run(result)
@@ -204,7 +204,7 @@ def execute(
         return Outcome.ERROR, describe_error(error)
 
 
-class _Unlit:
+class _NoFuse:
     """No fuse."""
 
     def __enter__(self) -> None: ...

@@ -74,7 +74,7 @@ class Violation(AssertionError):
 
 
 @define(eq=False)
-class _Job:
+class _JobFacts:
     """The recorded facts of one job of one owner."""
 
     results: Mapping[End, bytes]
@@ -102,7 +102,7 @@ class _Job:
 class History:
     """All jobs of all owners."""
 
-    jobs: dict[Peer, dict[int, _Job]] = field(factory=dict)
+    jobs: dict[Peer, dict[int, _JobFacts]] = field(factory=dict)
     open: dict[Peer, dict[int, None]] = field(factory=dict)
     """Jobs without an end, of owners whose process runs."""
     _answered: dict[tuple[Peer, Peer, int], int] = field(factory=dict)
@@ -119,7 +119,7 @@ class History:
             results: The handler's results, for the ends that carry a result.
             retries: How many lost leases the job survives.
         """
-        self.jobs.setdefault(owner, {})[id] = _Job(results, retries)
+        self.jobs.setdefault(owner, {})[id] = _JobFacts(results, retries)
         self.open.setdefault(owner, {})[id] = None
 
     def limited(self, owner: Peer, id: int, deadline: float) -> None:
@@ -278,7 +278,7 @@ class History:
         if waiting := self.waits():
             raise Violation("every job ends", f"{', '.join(waiting[:8])} did not end")
 
-    def _job(self, owner: Peer, id: int) -> _Job:
+    def _job(self, owner: Peer, id: int) -> _JobFacts:
         job = self.jobs.get(owner, {}).get(id)
         if job is None:
             raise Violation("exact results", f"{_name(owner, id)} was never submitted")
