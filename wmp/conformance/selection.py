@@ -120,7 +120,7 @@ def name_of(command: str | None, endpoint: str | None) -> str:
     return Path((named or words)[0]).name
 
 
-class _Terminated(BaseException):
+class _SigtermCaught(BaseException):
     """SIGTERM arrived."""
 
 
@@ -133,7 +133,7 @@ def play_plan(plan: RunPlan, report: ConformanceReport) -> tuple[ConformanceRepo
         # Ignore a second signal: the testees are being ended.
         for one in (signal.SIGTERM, signal.SIGINT):
             signal.signal(one, signal.SIG_IGN)
-        raise _Terminated if number == signal.SIGTERM else KeyboardInterrupt
+        raise _SigtermCaught if number == signal.SIGTERM else KeyboardInterrupt
 
     before = {one: signal.signal(one, end) for one in (signal.SIGTERM, signal.SIGINT)}
     progress = Progress(plan.size)
@@ -150,7 +150,7 @@ def play_plan(plan: RunPlan, report: ConformanceReport) -> tuple[ConformanceRepo
         raise ConfigError(f"cannot run {report.command!r}: {error}") from None
     except KeyboardInterrupt:
         stopped = INTERRUPTED
-    except _Terminated:
+    except _SigtermCaught:
         stopped = SIGNALLED + signal.SIGTERM
     finally:
         for one, handler in before.items():

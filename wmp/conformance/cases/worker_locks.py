@@ -39,7 +39,7 @@ def _lock_everything(talk: WorkerTalk, manager: PlayedManager) -> OfferedLock:
 
 
 def _has_no_capacity_for(talk: WorkerTalk, manager: PlayedManager, rule: str = "") -> None:
-    """Send WAKE, and hold that the worker has no capacity."""
+    """Send WAKE, and check that the worker has no capacity."""
     manager.clear()
     manager.wake(1)
     received = manager.expect(
