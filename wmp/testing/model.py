@@ -12,14 +12,11 @@ before or after any message, so a message may be as slow as the remaining timers
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Hashable, Sequence
 from typing import Any, Final
 
-import attrs
 from attrs import define, evolve, field
 
-from wmp import codec
 from wmp.actions import End, Halt
 from wmp.balance import least_recently_used
 from wmp.core.device import DeviceMachine
@@ -29,10 +26,12 @@ from wmp.core.worker.machine import WorkerMachine
 from wmp.events import Received, Submitted
 from wmp.message import Frame, Link, Message, Outcome, Peer
 from wmp.testing.invariants import History, Violation
+from wmp.testing.message_cache import MessageCache
+from wmp.testing.model_copy import copy_parts
 from wmp.testing.network import Action, LinkQueue, Network, Pipe
 from wmp.testing.observer import Observer, outline_of_observer
 from wmp.testing.plan import Cancel, ModelPlan, Submit
-from wmp.testing.state.canonical import Outline, Snapshot, canonical, outline_message
+from wmp.testing.state.canonical import Outline, Snapshot, canonical
 from wmp.testing.state.clone import clone
 from wmp.testing.state.snapshots import outline_of
 
@@ -43,30 +42,6 @@ Move = tuple[Hashable, ...]
 
 _QUIET: Final = 60.0
 """Seconds in which everything must end after the last fault."""
-
-
-@define(eq=False)
-class _Mail:
-    """Messages on their way; each is read and outlined once, in however many worlds it is."""
-
-    read: dict[tuple[tuple[Frame, ...], bool], Message] = field(factory=dict)
-    drawn: dict[tuple[Frame, ...], Outline] = field(factory=dict)
-
-    def message(self, frames: Sequence[Frame], *, peek: bool) -> Message:
-        """Read a message from its frames."""
-        key = tuple(frames), peek
-        message = self.read.get(key)
-        if message is None:
-            message = self.read[key] = (codec.peek if peek else codec.decode)(key[0])
-        return message
-
-    def outline(self, frames: Sequence[Frame]) -> Outline:
-        """Return the outline of a message."""
-        key = tuple(frames)
-        outline = self.drawn.get(key)
-        if outline is None:
-            outline = self.drawn[key] = outline_message(self.message(frames, peek=False))
-        return outline
 
 
 @define(eq=False, kw_only=True)
@@ -85,7 +60,7 @@ class Model(Network):
     history: History = field(factory=History, init=False)
     observer: Observer = field(init=False)
     _epochs: dict[str, int] = field(factory=dict, init=False)
-    _mail: _Mail = field(factory=_Mail, init=False)
+    _messages: MessageCache = field(factory=MessageCache, init=False)
     _own: set[str] = field(factory=set, init=False)
     """Nodes whose machine and lanes no other world shares."""
     _drawn: dict[str, Outline] = field(factory=dict, init=False)
@@ -109,9 +84,7 @@ class Model(Network):
 
     def copy(self) -> Model:
         """Return an independent world in the same state."""
-        new = object.__new__(type(self))
-        for name, how in _HOW_TO_COPY:
-            setattr(new, name, how(getattr(self, name)))
+        new = copy_parts(self)
         new.history, new.observer = clone((self.history, self.observer))
         self._own.clear()  # two worlds share all nodes now
         return new
@@ -149,7 +122,7 @@ class Model(Network):
         for pipe in sorted(self.pipes, key=_pipe_name):
             queue = self.pipes[pipe]
             pipes.append((pipe, len(queue)))
-            outlines += [self._mail.outline(frames) for frames in queue]
+            outlines += [self._messages.outline(frames) for frames in queue]
         left = (self.ticks_left, self.faults_left, self.done) if budgets else ()
         shape = (tuple(lanes), tuple(pipes), tuple(sorted(self.down)), tuple(self.halted), left)
         outlines.append(Outline(shape, numbers=tuple(numbers)))
@@ -167,7 +140,7 @@ class Model(Network):
 
     def first(self, pipe: Pipe) -> Message:
         """The next message of a pipe."""
-        return self._mail.message(self.pipes[pipe][0], peek=False)
+        return self._messages.message(self.pipes[pipe][0], peek=False)
 
     # -- moves
 
@@ -399,7 +372,7 @@ class Model(Network):
         name, link = self._far[pipe]
         if self.alive(name):
             peek = isinstance(self.nodes[name], DeviceMachine)
-            self.happen(name, Received(link, self._mail.message(frames, peek=peek)))
+            self.happen(name, Received(link, self._messages.message(frames, peek=peek)))
 
     def begin(self, name: str, lane: LinkQueue) -> None:
         """Begin the first job that is left in a lane."""
@@ -426,48 +399,3 @@ def _lane_shape(lane: LinkQueue) -> Hashable:
 
 def _pipe_name(pipe: tuple[str, Link]) -> tuple[str, str]:
     return pipe[0], repr(pipe[1])
-
-
-def _same(value: Any) -> Any:
-    return value
-
-
-def _queues(pipes: dict[Pipe, deque[list[Frame]]]) -> dict[Pipe, deque[list[Frame]]]:
-    return {pipe: queue.copy() for pipe, queue in pipes.items()}
-
-
-_SHARED: Final = {"now", "uplinks", "plan", "done", "ticks_left", "faults_left", "_mail"}
-_OWN: Final = {
-    "nodes",
-    "lanes",
-    "results",
-    "halted",
-    "down",
-    "_far",
-    "_last_id",
-    "_epochs",
-    "_drawn",
-}
-_FRESH: Final[dict[str, Callable[[Any], Any]]] = {
-    "_own": lambda _: set(),
-    "_inbox": lambda _: deque(),
-    "drops": lambda _: [],
-    "reports": lambda _: [],
-    "twice": list,
-    "pipes": _queues,
-    "ticks": _same,  # statistics over all copies
-    "sent": _same,
-    "history": _same,  # cloned below
-    "observer": _same,
-}
-
-
-def _how(name: str) -> Callable[[Any], Any]:
-    if name in _SHARED:
-        return _same
-    if name in _OWN:
-        return lambda value: value.copy()
-    return _FRESH.get(name, clone)
-
-
-_HOW_TO_COPY: Final = tuple((a.name, _how(a.name)) for a in attrs.fields(Model))

@@ -1,0 +1,73 @@
+"""How each part of a model is copied: shared, copied at once, emptied or cloned."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from functools import cache
+from typing import Any, Final, TypeVar
+
+import attrs
+
+from wmp.message import Frame
+from wmp.testing.network import Network, Pipe
+from wmp.testing.state.clone import clone
+
+__all__ = ["copy_parts"]
+
+N = TypeVar("N", bound=Network)
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+def _queues(pipes: dict[Pipe, deque[list[Frame]]]) -> dict[Pipe, deque[list[Frame]]]:
+    return {pipe: queue.copy() for pipe, queue in pipes.items()}
+
+
+_SHARED: Final = {"now", "uplinks", "plan", "done", "ticks_left", "faults_left", "_messages"}
+_OWN: Final = {
+    "nodes",
+    "lanes",
+    "results",
+    "halted",
+    "down",
+    "_far",
+    "_last_id",
+    "_epochs",
+    "_drawn",
+}
+_FRESH: Final[dict[str, Callable[[Any], Any]]] = {
+    "_own": lambda _: set(),
+    "_inbox": lambda _: deque(),
+    "drops": lambda _: [],
+    "reports": lambda _: [],
+    "twice": list,
+    "pipes": _queues,
+    "ticks": _same,  # statistics over all copies
+    "sent": _same,
+    "history": _same,  # cloned by the model
+    "observer": _same,
+}
+
+
+def _how(name: str) -> Callable[[Any], Any]:
+    if name in _SHARED:
+        return _same
+    if name in _OWN:
+        return lambda value: value.copy()
+    return _FRESH.get(name, clone)
+
+
+@cache
+def _copiers(kind: Any) -> tuple[tuple[str, Callable[[Any], Any]], ...]:
+    return tuple((part.name, _how(part.name)) for part in attrs.fields(kind))
+
+
+def copy_parts(world: N) -> N:
+    """Return a world with the parts of another; history and observer are the same objects."""
+    new = object.__new__(type(world))
+    for name, how in _copiers(type(world)):
+        setattr(new, name, how(getattr(world, name)))
+    return new
