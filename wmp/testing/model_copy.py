@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from functools import cache
 from typing import Any, Final, TypeVar
 
 import attrs
@@ -60,14 +59,16 @@ def _how(name: str) -> Callable[[Any], Any]:
     return _FRESH.get(name, clone)
 
 
-@cache
-def _copiers(kind: Any) -> tuple[tuple[str, Callable[[Any], Any]], ...]:
-    return tuple((part.name, _how(part.name)) for part in attrs.fields(kind))
+_HOW_TO_COPY: Final[dict[type[Any], tuple[tuple[str, Callable[[Any], Any]], ...]]] = {}
+"""For each class of worlds, the name of each part and how it is copied."""
 
 
 def copy_parts(world: N) -> N:
     """Return a world with the parts of another; history and observer are the same objects."""
-    new = object.__new__(type(world))
-    for name, how in _copiers(type(world)):
+    kind: type[Any] = type(world)
+    if kind not in _HOW_TO_COPY:
+        _HOW_TO_COPY[kind] = tuple((part.name, _how(part.name)) for part in attrs.fields(kind))
+    new: N = object.__new__(kind)
+    for name, how in _HOW_TO_COPY[kind]:
         setattr(new, name, how(getattr(world, name)))
     return new
