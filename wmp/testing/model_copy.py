@@ -14,7 +14,7 @@ from wmp.testing.state.clone import clone
 
 __all__ = ["copy_parts"]
 
-N = TypeVar("N", bound=Network)
+_NetworkT = TypeVar("_NetworkT", bound=Network)
 
 
 def _same(value: Any) -> Any:
@@ -63,12 +63,12 @@ _HOW_TO_COPY: Final[dict[type[Any], tuple[tuple[str, Callable[[Any], Any]], ...]
 """For each class of worlds, the name of each part and how it is copied."""
 
 
-def copy_parts(world: N) -> N:
+def copy_parts(world: _NetworkT) -> _NetworkT:
     """Return a world with the parts of another; history and observer are the same objects."""
     kind: type[Any] = type(world)
     if kind not in _HOW_TO_COPY:
         _HOW_TO_COPY[kind] = tuple((part.name, _how(part.name)) for part in attrs.fields(kind))
-    new: N = object.__new__(kind)
+    new: _NetworkT = object.__new__(kind)
     for name, how in _HOW_TO_COPY[kind]:
         setattr(new, name, how(getattr(world, name)))
     return new
