@@ -7,17 +7,16 @@ from typing import Any
 
 import pytest
 
+from tests.unit.managers import make
 from tests.unit.posts import Opener, Posts
-from wmp.balance import least_recently_used
 from wmp.core.manager.machine import ManagerMachine
-from wmp.core.protocol.settings import ManagerSettings
 from wmp.runtime.executors import Pool, ProcessLimits, open_pool
 from wmp.testing.scripted_worker import ScriptedWorker
 
 
 @pytest.fixture
 def manager() -> ManagerMachine:
-    return ManagerMachine(ManagerSettings(identity=b"m", epoch=7), least_recently_used)
+    return make()
 
 
 @pytest.fixture

@@ -11,11 +11,10 @@ from attrs import frozen
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.unit.managers import make
 from wmp import balance
 from wmp.balance import Jobs
-from wmp.core.manager.machine import ManagerMachine
 from wmp.core.manager.worker_selection import spread
-from wmp.core.protocol.settings import ManagerSettings
 from wmp.errors import ConfigError
 from wmp.events import Submitted
 from wmp.message import Command, Field, Kind
@@ -53,7 +52,7 @@ def test_the_order_of_a_policy_stands_for_any_capacity_of_other_workers(far_room
     def near_first(jobs, offers):
         return sorted(offers, key=lambda offer: offer.identity != b"near")
 
-    manager = ManagerMachine(ManagerSettings(identity=b"m", epoch=1), near_first)
+    manager = make(near_first, epoch=1)
     for name, room in ((b"far", far_room), (b"near", 2)):
         ScriptedWorker(manager, name, link=name).give(room, hold=5.0)
     takes = sent(manager.handle(Submitted([1], [b"x"], Kind()), 0.0), Command.TAKE)
@@ -142,7 +141,7 @@ def test_spread_is_complete_and_even(count, rooms):
 
 def offers_to(manager_policy_saw, **fields):
     """Return the offers that a policy sees for a worker with these READY fields, and the worker."""
-    manager = ManagerMachine(ManagerSettings(identity=b"m", epoch=1), manager_policy_saw)
+    manager = make(manager_policy_saw, epoch=1)
     worker = ScriptedWorker(manager, resources={"slots": 4})
     worker.ready(4)
     message = worker.message(

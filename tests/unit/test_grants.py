@@ -8,12 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.unit.managers import make
 from wmp.actions import Resolve
-from wmp.balance import least_recently_used
 from wmp.core.manager.job_lifecycle import JobRecord
 from wmp.core.manager.leases import Leases
-from wmp.core.manager.machine import ManagerMachine
-from wmp.core.protocol.settings import ManagerSettings
 from wmp.events import Cancelled, Submitted, Ticked
 from wmp.message import Columns, Command, Kind, Outcome
 from wmp.testing.scripted_worker import ScriptedWorker, sent
@@ -162,7 +160,7 @@ def test_columns_and_records_come_to_the_same(moves):
     """A manager with grants and a manager without grants make the same events."""
     told = []
     for whole in (True, False):
-        manager = ManagerMachine(ManagerSettings(identity=b"m", epoch=7), least_recently_used)
+        manager = make()
         workers = [ScriptedWorker(manager, b"w%d" % n, link=b"l%d" % n) for n in (1, 2)]
         said = []
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.unit.managers import lease, make, resolved, submit
 from wmp.actions import End, Notify, Resolve
 from wmp.balance import in_order, least_recently_used, weighted
 from wmp.core.manager.machine import ManagerMachine
@@ -15,30 +16,6 @@ from wmp.testing.scripted_worker import ScriptedWorker, sent
 from wmp.testing.state.manager_state import all_jobs
 
 GPU = Kind("default", (("gpu", 1),))
-
-
-def submit(manager, *payloads, first=None, now=0.0, **options):
-    first = manager._scheduler.last_id + 1 if first is None else first
-    ids = range(first, first + len(payloads))
-    kind = options.pop("kind", Kind())
-    return manager.handle(Submitted(ids, payloads, kind, **options), now)
-
-
-def resolved(actions):
-    """Return (id, end, payload) of every job that ended."""
-    return [
-        (id, end, bytes(payload))
-        for action in actions
-        if isinstance(action, Resolve)
-        for id, end, payload in zip(action.ids, action.ends, action.payloads, strict=True)
-    ]
-
-
-def lease(manager, worker, *payloads, **options):
-    """Submit jobs and let the worker take them all."""
-    submit(manager, *payloads, **options)
-    (take,) = sent(worker.give(len(payloads)), Command.TAKE)
-    return take
 
 
 # -- §3 READY and WAKE
@@ -118,7 +95,7 @@ def test_the_policy_chooses_and_sees_the_oldest_offer_first():
         seen.append((jobs.role, jobs.count, [offer.identity for offer in offers]))
         return offers[-1:]
 
-    manager = ManagerMachine(ManagerSettings(identity=b"m", epoch=1), last)
+    manager = make(last, epoch=1)
     for name in (b"a", b"b", b"c"):
         ScriptedWorker(manager, name, link=name).ready(1)
 
@@ -132,7 +109,7 @@ def test_a_policy_that_raises_is_reported_and_jobs_go_on():
     def broken(jobs, offers):
         raise ZeroDivisionError("oops")
 
-    manager = ManagerMachine(ManagerSettings(identity=b"m", epoch=1), broken)
+    manager = make(broken, epoch=1)
     ScriptedWorker(manager).ready(1)
 
     assert len(sent(submit(manager, b"job"), Command.WAKE)) == 1
@@ -155,7 +132,7 @@ def test_ready_of_no_credit_lets_another_be_woken_at_once(manager, worker):
 
 def test_a_policy_that_declines_many_does_not_hide_the_one():
     policy = weighted(lambda offer: 1.0 if offer.identity == b"last" else 0.0)
-    manager = ManagerMachine(ManagerSettings(identity=b"m", epoch=1, wake_scan=8), policy)
+    manager = make(policy, epoch=1, wake_scan=8)
     for index in range(50):
         ScriptedWorker(manager, b"w%d" % index, link=b"l%d" % index).ready(1)
     ScriptedWorker(manager, b"last", link=b"last").ready(1)
@@ -172,7 +149,7 @@ def test_a_policy_that_keeps_the_order_sees_few_of_many_and_no_other_is_asked_le
             seen.append(len(offers))
             return policy(jobs, offers)
 
-        manager = ManagerMachine(ManagerSettings(identity=b"m", epoch=1), watch)
+        manager = make(watch, epoch=1)
         for index in range(100):
             ScriptedWorker(manager, b"w%d" % index, link=b"l%d" % index).ready(1)
         if getattr(policy, "in_order", False):
@@ -266,7 +243,7 @@ def test_take_names_the_manager(manager, worker):
 
 
 def test_a_long_queue_travels_in_bundles_under_one_lock():
-    manager = ManagerMachine(ManagerSettings(identity=b"m", epoch=1, bundle=4), least_recently_used)
+    manager = make(epoch=1, bundle=4)
     worker = ScriptedWorker(manager)
     submit(manager, *[b"x"] * 10)
 

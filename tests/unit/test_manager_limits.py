@@ -4,32 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from tests.unit.managers import errors, make
 from wmp.actions import Resolve
-from wmp.balance import least_recently_used
-from wmp.core.manager.machine import ManagerMachine
-from wmp.core.protocol.settings import ManagerSettings
 from wmp.events import Submitted
 from wmp.message import Command, ErrorCode, Field, Kind, Outcome
 from wmp.testing.scripted_worker import ScriptedWorker, sent
-
-
-@pytest.fixture
-def manager():
-    return make()
-
-
-@pytest.fixture
-def worker(manager):
-    return ScriptedWorker(manager)
-
-
-def make(**settings):
-    chosen = ManagerSettings(identity=b"m", epoch=7, **settings)
-    return ManagerMachine(chosen, least_recently_used)
-
-
-def errors(actions):
-    return [message.fields[Field.CODE] for message in sent(actions, Command.ERROR)]
 
 
 def test_the_memory_that_one_worker_takes_at_a_manager_is_bounded(manager, worker):

@@ -5,10 +5,8 @@ from __future__ import annotations
 import pytest
 from attrs import evolve
 
+from tests.unit.managers import errors, make, submit
 from wmp.actions import Drop, End, Halt, Resolve, Send
-from wmp.balance import least_recently_used
-from wmp.core.manager.machine import ManagerMachine
-from wmp.core.protocol.settings import ManagerSettings
 from wmp.errors import DecodeError, LocalProtocolError, Superseded
 from wmp.events import Closed, Drained, Garbled, Received, Submitted, Ticked, Undelivered
 from wmp.message import Columns, Command, ErrorCode, Field, Kind, Message, Outcome
@@ -17,23 +15,7 @@ from wmp.testing.scripted_worker import ScriptedWorker, sent
 
 @pytest.fixture
 def manager():
-    return ManagerMachine(
-        ManagerSettings(identity=b"m", epoch=7, label="here"), least_recently_used
-    )
-
-
-@pytest.fixture
-def worker(manager):
-    return ScriptedWorker(manager)
-
-
-def submit(manager, *payloads, now=0.0):
-    first = manager._scheduler.last_id + 1
-    return manager.handle(Submitted(range(first, first + len(payloads)), payloads, Kind()), now)
-
-
-def errors(actions):
-    return [message.fields[Field.CODE] for message in sent(actions, Command.ERROR)]
+    return make(label="here")
 
 
 def state(manager):

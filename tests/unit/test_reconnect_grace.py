@@ -4,18 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from tests.unit.managers import lease
 from wmp.actions import Note
 from wmp.core.manager.requeue import CONNECTION_ENDED
-from wmp.events import Disconnected, Submitted, Ticked
-from wmp.message import Command, Kind
+from wmp.events import Disconnected, Ticked
+from wmp.message import Command
 from wmp.testing.scripted_worker import ScriptedWorker, sent
-
-
-def lease(manager, worker):
-    """Let the worker take a job."""
-    manager.handle(Submitted([1], [b"a"], Kind()), 0.0)
-    (take,) = sent(worker.give(1), Command.TAKE)
-    return take
 
 
 def lost(actions):
@@ -25,7 +19,7 @@ def lost(actions):
 @pytest.mark.rule("WMP-9.16")
 @pytest.mark.rule("WMP-6.4")
 def test_a_job_is_queued_again_when_the_connection_does_not_return(manager, worker):
-    lease(manager, worker)
+    lease(manager, worker, b"a")
     manager.handle(Disconnected(worker.link), 1.0)
 
     assert lost(manager.handle(Ticked(), 1.9)) == []
@@ -38,7 +32,7 @@ def test_a_job_is_queued_again_when_the_connection_does_not_return(manager, work
 
 @pytest.mark.rule("WMP-9.16")
 def test_a_worker_that_returns_in_time_keeps_its_jobs(manager, worker):
-    lease(manager, worker)
+    lease(manager, worker, b"a")
     manager.handle(Disconnected(worker.link), 1.0)
     worker.link = b"its new connection"
     worker.ping()
@@ -49,7 +43,7 @@ def test_a_worker_that_returns_in_time_keeps_its_jobs(manager, worker):
 
 @pytest.mark.rule("WMP-9.16")
 def test_the_end_of_another_connection_changes_nothing(manager, worker):
-    lease(manager, worker)
+    lease(manager, worker, b"a")
     manager.handle(Disconnected(b"another"), 1.0)
 
     assert lost(manager.handle(Ticked(), 3.0)) == []
@@ -58,7 +52,7 @@ def test_the_end_of_another_connection_changes_nothing(manager, worker):
 @pytest.mark.rule("WMP-9.16")
 def test_a_worker_behind_a_device_is_given_up_after_expire_only(manager):
     worker = ScriptedWorker(manager, b"w", link=b"device", hops=(b"d", 1, b"c"))
-    lease(manager, worker)
+    lease(manager, worker, b"a")
     manager.handle(Disconnected(b"device"), 1.0)
 
     assert lost(manager.handle(Ticked(), 5.0)) == []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.unit.managers import submit
 from wmp.balance import least_recently_used
 from wmp.core.manager.machine import ManagerMachine
 from wmp.core.protocol.settings import ManagerSettings
@@ -12,11 +13,6 @@ from wmp.message import Command, Field, Kind
 from wmp.testing.scripted_worker import ScriptedWorker, sent
 
 PLAIN, LARGE, GPU = Kind(), Kind("default", (("slots", 3),)), Kind("default", (("gpu", 1),))
-
-
-def submit(manager, *payloads, kind=PLAIN):
-    first = manager._scheduler.last_id + 1
-    return manager.handle(Submitted(range(first, first + len(payloads)), payloads, kind), 0.0)
 
 
 def test_a_large_window_leaves_the_others_their_share(manager):

@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import wmp.core
+from tests.unit.managers import make
 from wmp.balance import least_recently_used
 from wmp.core.device import DeviceMachine
 from wmp.core.manager.machine import ManagerMachine
@@ -288,7 +289,7 @@ def test_statistics_and_leftovers_make_no_difference():
 def test_locks_sessions_and_streams_count_from_where_they_are():
     """A worker has equal snapshots after two and after three jobs: only its numbers are higher."""
     net = Network()
-    net.add("m1", ManagerMachine(ManagerSettings(identity=b"m1", epoch=1), least_recently_used))
+    net.add("m1", make(identity=b"m1", epoch=1))
     one = WorkerSettings(identity=b"w1", epoch=1, window=0, lane_max=1, hold=0.0, jitter=0.0)
     net.add("w1", WorkerMachine(one, 1), ["m1"])
     net.connect("w1")
@@ -326,7 +327,7 @@ def test_a_stream_that_begins_is_not_one_that_goes_on():
     """Number 1 opens a session, so it must differ from later numbers."""
 
     def manager(numbers: list[int]) -> ManagerMachine:
-        machine = ManagerMachine(ManagerSettings(identity=b"m", epoch=1), least_recently_used)
+        machine = make(epoch=1)
         source = (b"w", 1)
         ready = {Field.READY: 1, Field.CREDIT: 0, Field.ROLES: ("r",), Field.RESOURCES: {}}
         machine.handle(Received(b"l", Message(Command.READY, (), source, ready)), 0.0)
