@@ -128,6 +128,11 @@ class ForgetsTheAttempts(Bend):
         return [frames[0], b"\xa3\x01\x81\x01\x04\x81\x00\x05\x81\x41x"]
 
 
+class AcknowledgesNothing(Bend):
+    def says(self, link: Link, message: Message) -> Message:
+        return changed(message, ack=0) if Field.ACK in message.fields else message
+
+
 class WritesAPayloadFrameTooMany(Bend):
     def writes(self, frames: Sequence[Frame]) -> Sequence[Frame]:
         return frames if len(frames) == 1 else [*frames, b"one more"]

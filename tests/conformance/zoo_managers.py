@@ -8,7 +8,7 @@ from attrs import evolve
 
 from tests.ablation import manager_side, worker_side
 from tests.conformance.zoo import Bend, Link, bent, changed, columned, made, switched
-from tests.conformance.zoo_common import ERRORS, FORMS
+from tests.conformance.zoo_common import ERRORS, FORMS, AcknowledgesNothing
 from wmp import balance
 from wmp.conformance.library_testees import LibraryManager
 from wmp.conformance.wire import JobEnd, SubmittedJob
@@ -414,12 +414,7 @@ class NumbersEverythingOne(Bend):
         return changed(message, number=1) if Field.NUMBER in message.fields else message
 
 
-@bent(M, "WMP-7.2")
-class AcknowledgesNothing(Bend):
-    def says(self, link: Link, message: Message) -> Message:
-        return changed(message, ack=0) if Field.ACK in message.fields else message
-
-
+bent(M, "WMP-7.2")(AcknowledgesNothing)
 switched(M, "WMP-7.3", manager_side.replay_by_manager, "sends nothing again on a new route")
 switched(M, "WMP-7.3", manager_side.resend_by_manager, "sends nothing again with age")
 switched(M, "WMP-7.3", manager_side.again_to_manager, "sends nothing again when asked")

@@ -9,7 +9,7 @@ from attrs import evolve
 
 from tests.ablation import worker_side
 from tests.conformance.zoo import Bend, Link, Patch, bent, changed, columned, made, switched
-from tests.conformance.zoo_common import ERRORS, FORMS
+from tests.conformance.zoo_common import ERRORS, FORMS, AcknowledgesNothing
 from wmp.conformance.library_testees import ROLES, LibraryWorker
 from wmp.conformance.wire import Terms
 from wmp.core.protocol.checksums import checksums_of
@@ -376,12 +376,7 @@ switched(W, "WMP-7.1", worker_side.stream_dedupe, "takes a duplicate")
 switched(W, "WMP-7.1", worker_side.stream_order, "takes what is behind a gap")
 
 
-@bent(W, "WMP-7.2")
-class AcknowledgesNothing(Bend):
-    def says(self, link: Link, message: Message) -> Message:
-        return changed(message, ack=0) if Field.ACK in message.fields else message
-
-
+bent(W, "WMP-7.2")(AcknowledgesNothing)
 switched(W, "WMP-7.3", worker_side.replay_by_worker, "sends nothing again on a new route")
 switched(W, "WMP-7.3", worker_side.resend_by_worker, "never resends")
 switched(W, "WMP-7.3", worker_side.again_to_worker, "sends nothing again when asked")

@@ -7,6 +7,7 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.simulation.journal_back import identity_of
 from wmp.events import Received
 from wmp.journal.formatter import JournalFormatter
 from wmp.journal.header import JournalHeader
@@ -36,11 +37,6 @@ NUMBERS = {
     Field.NEEDS: "needs",
     Field.RESOURCES: "resources",
 }
-
-
-def identity_of(name: str) -> bytes:
-    """Return the identity that a name stands for: no two identities have the same name."""
-    return bytes.fromhex(name[2:]) if name.startswith("0x") else name.encode()
 
 
 def spread(values: list, count: int) -> list:
