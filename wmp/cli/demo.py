@@ -11,8 +11,6 @@ from pathlib import Path
 from typing import Final
 
 import click
-from rich.console import Console
-from rich.table import Table
 
 from wmp.cli.demo_chaos import Chaos
 from wmp.cli.demo_processes import DemoProcesses
@@ -193,6 +191,9 @@ def _report_chaos(show: Chaos) -> None:
 
 def _print_table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     if sys.stdout.isatty():
+        from rich.console import Console
+        from rich.table import Table
+
         table = Table(*heads)
         for index, column in enumerate(table.columns):
             if all(row[index][:1].isdecimal() or not row[index] for row in rows):

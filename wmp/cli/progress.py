@@ -6,19 +6,13 @@ import io
 import logging
 import sys
 from types import TracebackType
-from typing import Final, TextIO
-
-from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
+from typing import TYPE_CHECKING, Final, TextIO
 
 from wmp.cli.entry_point import complain
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.progress import Progress
 
 __all__ = ["ProgressBar"]
 
@@ -42,17 +36,7 @@ class ProgressBar:
         self._total = total
         self._moved: list[tuple[logging.StreamHandler[TextIO], TextIO]] = []
         if shown and sys.stderr.isatty():
-            self._progress = Progress(
-                TextColumn("{task.description}"),
-                BarColumn(bar_width=None),
-                MofNCompleteColumn(),
-                TimeElapsedColumn(),
-                TimeRemainingColumn(),
-                console=Console(stderr=not self._above),
-                transient=True,
-                redirect_stdout=False,
-                redirect_stderr=False,
-            )
+            self._progress = _bar(self._above)
             self._task = self._progress.add_task("", total=total)
 
     @property
@@ -109,6 +93,31 @@ class ProgressBar:
     def flush(self) -> None:
         """Flush stdout."""
         sys.stdout.flush()
+
+
+def _bar(above: bool) -> Progress:
+    # A ninth of the program's start, which only a terminal needs.
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
+
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=None),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+        console=Console(stderr=not above),
+        transient=True,
+        redirect_stdout=False,
+        redirect_stderr=False,
+    )
 
 
 class _LogStream(io.TextIOBase):
