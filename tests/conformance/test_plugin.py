@@ -1,4 +1,4 @@
-"""The kit as a pytest plugin: real runs of pytest, each case a test."""
+"""The kit as a pytest plugin: real runs of pytest in this process, each case a test."""
 
 from __future__ import annotations
 
@@ -9,9 +9,12 @@ from typing import Any
 import pytest
 
 from tests.conformance.test_program import BAD, GOOD
+from wmp.conformance.cases import load
 
 pytest_plugins = "pytester"
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(240)]
+
+load()  # a run forgets what it imports first, but a case has to be there once only
 
 ROOT = Path(__file__).resolve().parents[2]
 # By the module's name, so that the plugin of this source tree runs even if another is installed.
@@ -19,12 +22,11 @@ PLUGIN = ("-p", "no:wmp-conformance", "-p", "wmp.conformance.plugin", "-p", "no:
 
 
 @pytest.fixture
-def run(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Run pytest on the kit in a separate process."""
-    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+def run(pytester: pytest.Pytester) -> Any:
+    """Run pytest on the kit."""
 
     def run(*options: str) -> pytest.RunResult:
-        return pytester.runpytest_subprocess(*PLUGIN, "--pyargs", "wmp.conformance", *options)
+        return pytester.runpytest_inprocess(*PLUGIN, "--pyargs", "wmp.conformance", *options)
 
     return run
 

@@ -1,4 +1,4 @@
-"""The pytest plugin for users' tests: real runs of pytest."""
+"""The pytest plugin for users' tests: real runs of pytest, most of them in this process."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from importlib.metadata import entry_points
 from pathlib import Path
 
 import pytest
+
+import wmp.testing.trial  # noqa: F401 - a run forgets what it imports first
 
 pytest_plugins = "pytester"
 
@@ -59,13 +61,12 @@ def test_careful(world):
 
 
 @pytest.fixture
-def run(pytester, monkeypatch):
-    """Run pytest on a file in a separate process."""
-    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+def run(pytester):
+    """Run pytest on a file."""
 
     def run(source, *options):
         pytester.makepyfile(test_orders=source)
-        return pytester.runpytest_subprocess(*PLUGIN, *options)
+        return pytester.runpytest_inprocess(*PLUGIN, *options)
 
     return run
 
@@ -145,14 +146,17 @@ def test_each_seed_has_fixtures_of_its_own_and_other_parameters(run):
             @wmp.testing.simulate(seeds=5, faults=["kill", "drop"])
             def test_in_a_class(self, world, bank, orders):
                 assert not bank.exists()
-                world.worker(lambda order: bank.open("a").write("paid") and None)
+
+                def pay(order):
+                    before = bank.read_text() if bank.exists() else ""
+                    bank.write_text(before + "paid")
+
+                world.worker(pay)
                 list(world.map([b"order"] * orders))
                 world.run()
                 assert len(bank.read_text()) >= 4 * orders
                 assert orders == 1 or world.seed != 2
         """,
-        "-p",
-        "no:unraisableexception",
         "-v",
     )
     assert outcomes(result) == {"passed": 7, "failed": 1, "skipped": 2, "errors": 0}
@@ -184,8 +188,9 @@ def test_the_fixture_will_do_and_so_will_unittest(run):
     assert outcomes(result) == {"passed": 3, "failed": 0, "skipped": 0, "errors": 0}
 
 
-def test_the_plugin_loads_nothing_until_it_is_used(run):
-    result = run("""
+def test_the_plugin_loads_nothing_until_it_is_used(pytester, monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    pytester.makepyfile("""
         import sys
 
         def test_nothing_is_there():
@@ -195,6 +200,7 @@ def test_the_plugin_loads_nothing_until_it_is_used(run):
             kit = {"wmp.conformance", "wmp.conformance.plugin"}
             assert loaded - kit == {"wmp", "wmp.testing", "wmp.testing.plugin"}
         """)
+    result = pytester.runpytest_subprocess(*PLUGIN)
     assert outcomes(result)["passed"] == 1, result.stdout.str()
 
 
