@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 import re
 import shlex
@@ -60,6 +62,19 @@ def run_here(*words: str) -> object:
     return ended.value.code
 
 
+def play(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    """Do what ``run`` does, in this process: the program takes a second to start."""
+    stdout, stderr = io.StringIO(), io.StringIO()
+    with (
+        contextlib.chdir(cwd),
+        contextlib.redirect_stdout(stdout),
+        contextlib.redirect_stderr(stderr),
+    ):
+        code = run_here(*words)
+    assert isinstance(code, int)
+    return subprocess.CompletedProcess(words, code, stdout.getvalue(), stderr.getvalue())
+
+
 def test_a_worker_that_conforms(tmp_path: Path) -> None:
     words = ("--command", GOOD, "--name", "mine", "--case", "plain-handshake", "--case", "drawn")
     files = ("--json", "o.json", "--junit", "o.xml", "--html", "o.html", "--badge", "o.svg")
@@ -84,7 +99,7 @@ def test_a_worker_that_conforms(tmp_path: Path) -> None:
 
 def test_a_broken_rule_is_reported_with_a_command_to_play_it_again(tmp_path: Path) -> None:
     files = ("--json", "found.json", "--junit", "found.xml", "--html", "found.html")
-    done = run("worker", "--command", BAD, "--rule", "WMP-4.10", *QUICK, *files, cwd=tmp_path)
+    done = play("worker", "--command", BAD, "--rule", "WMP-4.10", *QUICK, *files, cwd=tmp_path)
 
     assert done.returncode == 1, done.stdout + done.stderr
     assert "WMP-4.10: NO MUST release what is left of the lock." in done.stdout
@@ -97,12 +112,12 @@ def test_a_broken_rule_is_reported_with_a_command_to_play_it_again(tmp_path: Pat
     assert program == "wmp-conformance"
     assert "--replay" in words
 
-    played = run(*words, cwd=tmp_path)
+    played = play(*words, cwd=tmp_path)
     assert played.returncode == 1, played.stdout + played.stderr
     assert "WMP-4.10: NO MUST" in played.stdout
     assert "1 of all cases" in played.stdout
 
-    better = run(*words, "--command", GOOD, cwd=tmp_path)
+    better = play(*words, "--command", GOOD, cwd=tmp_path)
     assert better.returncode == 0, better.stdout + better.stderr
 
     failures = list(ElementTree.parse(tmp_path / "found.xml").getroot().iter("failure"))
@@ -121,7 +136,7 @@ def test_a_conversation_that_was_drawn_is_played_again(tmp_path: Path) -> None:
     )
     (tmp_path / "o.json").write_text(before.dumps())
 
-    again = run("worker", "--replay", "o.json", "--json", "p.json", cwd=tmp_path)
+    again = play("worker", "--replay", "o.json", "--json", "p.json", cwd=tmp_path)
 
     assert again.returncode == 0, again.stdout + again.stderr
     (case,) = json.loads((tmp_path / "p.json").read_text())["cases"]
@@ -134,7 +149,7 @@ def test_a_conversation_that_was_drawn_is_played_again(tmp_path: Path) -> None:
 
 def test_a_peer_that_fails_the_first_case_is_reported_at_once(tmp_path: Path) -> None:
     command = f"{sys.executable} -c 'raise SystemExit(\"no such library\")' {{endpoint}}"
-    done = run("worker", "--command", command, "--json", "o.json", cwd=tmp_path)
+    done = play("worker", "--command", command, "--json", "o.json", cwd=tmp_path)
 
     assert done.returncode == 1
     assert "worker/begins" in done.stdout
@@ -145,14 +160,14 @@ def test_a_peer_that_fails_the_first_case_is_reported_at_once(tmp_path: Path) ->
     assert "stderr: no such library" in done.stdout
     assert done.stdout.count("play it again") == 1
 
-    again = run("worker", "--replay", "o.json", cwd=tmp_path)
+    again = play("worker", "--replay", "o.json", cwd=tmp_path)
     assert again.returncode == 2
     assert "in o.json the worker did not start, so nothing was played" in again.stderr
 
 
 def test_cases_of_missing_profiles_are_unimplemented(tmp_path: Path) -> None:
     words = ("--command", GOOD, "--without", "held-give", "--rule", "WMP-5.1", "--json", "o.json")
-    done = run("worker", *words, cwd=tmp_path)
+    done = play("worker", *words, cwd=tmp_path)
 
     assert done.returncode == 0, done.stdout + done.stderr
     cases = json.loads((tmp_path / "o.json").read_text())["cases"]
@@ -179,7 +194,7 @@ def test_reports_are_put_on_one_page(tmp_path: Path) -> None:
         )
         (tmp_path / f"{name}.json").write_text(report.dumps())
 
-    done = run("compare", "good.json", "deaf.json", "--html", "both.html", cwd=tmp_path)
+    done = play("compare", "good.json", "deaf.json", "--html", "both.html", cwd=tmp_path)
 
     assert done.returncode == 1
     assert "good, a worker: conforms in part" in done.stdout
@@ -188,7 +203,7 @@ def test_reports_are_put_on_one_page(tmp_path: Path) -> None:
     assert page.count('class="implementation ') == 2
     assert "wmp-conformance worker --replay deaf.json --case worker/" in page
     assert "--seed" not in page
-    assert run("compare", "good.json", "--html", "one.html", cwd=tmp_path).returncode == 0
+    assert play("compare", "good.json", "--html", "one.html", cwd=tmp_path).returncode == 0
 
 
 def test_cases_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
@@ -307,7 +322,7 @@ def test_a_worker_that_runs_already(tmp_path: Path) -> None:
     with Program(*worker, "--connect", address, "--unit", "200", cwd=ROOT) as running:
         words = ("--endpoint", address, "--unit", "200")
         cases = ("--case", "plain-handshake", "--case", "no-releases")
-        done = run("worker", *words, *cases, cwd=tmp_path)
+        done = play("worker", *words, *cases, cwd=tmp_path)
 
         assert done.returncode == 0, done.stdout + done.stderr
         assert "conforms in part (2 of all cases" in done.stdout

@@ -35,7 +35,7 @@ from wmp.testing.observer import Observer
 
 _LOG = "WMP_FAULT_LOG"
 _LABEL = "WMP_FAULT_LABEL"
-_WORK = 0.002
+_WORK = 0.008
 """Seconds that a short job takes."""
 
 

@@ -187,16 +187,17 @@ def test_a_folder_that_cannot_be_is_bad_use(tmp_path, argv):
 
 
 def test_a_demo_records_itself(tmp_path):
-    with program("demo", "--files", "150", "--journal", "journal", "-q", cwd=tmp_path) as demo:
+    words = ("demo", "--files", "60", "--workers", "2", "--journal", "journal", "--quiet")
+    with program(*words, cwd=tmp_path) as demo:
         assert demo.ends() == 0, demo.stderr
 
     folder = tmp_path / "journal"
     nodes = read(folder)
     kinds = Counter(line["kind"] for lines in nodes.values() for line in lines if not line["n"])
-    assert kinds == {"manager": 2, "device": 1, "worker": 4}
+    assert kinds == {"manager": 2, "device": 1, "worker": 2}
     assert len([path for path in folder.iterdir() if path.name.startswith(".")]) == 1
     ends = [line for line in nodes["manager"] if line["what"] == "resolve"]
-    assert sum(len(line["ids"]) for line in ends) == 150
+    assert sum(len(line["ids"]) for line in ends) == 60
     lost = [line for line in nodes["manager"] if line["what"] == "note"]
     assert {line["reason"] for line in lost} == {"silence"}
 

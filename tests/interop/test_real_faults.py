@@ -48,7 +48,7 @@ PEERS = int(os.environ.get("WMP_REAL_PEERS", "5000"))
 SEED = int(os.environ.get("WMP_SEED", "0")) or random.SystemRandom().randrange(1, 1 << 32)
 
 EXPIRE, PING, JITTER = 1.5, 0.3, 0.25
-FED = 300
+FED = 200
 """Jobs submitted before each fault; half of them end before the next fault."""
 
 HOSTS = {"one": ("a",), "two": ("b", "c")}
@@ -387,7 +387,7 @@ def test_an_idle_worker_works_within_three_intervals_of_its_managers_return(
     options = {**WORKER_OPTIONS, "label": "w"}
     worker.start(connect=[ipc("m")], options=options, log=str(tmp_path / "log"))
     took = []
-    for index in range(4):
+    for index in range(2):
         wait_until(lambda: manager.ask()["workers"] == [["w"]], "the worker is there, idle")
         manager.kill()
         if not known:
