@@ -85,8 +85,8 @@ def weighted(weigh: Callable[[Offer], float]) -> Policy:
     """Share in proportion: ask those workers first that had the fewest jobs for their weight.
 
     Args:
-        weigh: Returns the worker's weight. While both have room, a worker of weight 2 gets twice as
-        many jobs as a worker of weight 1. With a weight of 0 or less it is not asked.
+        weigh: Returns the worker's weight. While both have capacity, a worker of weight 2 gets
+        twice as many jobs as a worker of weight 1. With a weight of 0 or less it is not asked.
     """
 
     def choose(jobs: Jobs, offers: Sequence[Offer]) -> Sequence[Offer]:

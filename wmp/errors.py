@@ -189,7 +189,7 @@ class ClosedError(WMPError):
 
 
 class ConfigError(WMPError, ValueError):
-    """A setting, a flag or a file is wrong; the text says which and what is expected."""
+    """A setting, a flag or a file is wrong; the text names it and what is expected."""
 
 
 class TransportError(WMPError):

@@ -123,13 +123,13 @@ class Finished:
     lane: int
     ids: Sequence[int]
     outcomes: Sequence[Outcome]
-    """OK, ERROR, CANCELLED, or LOST: the process of the job died; the payload says why."""
+    """OK, ERROR, CANCELLED, or LOST: the process of the job died; the payload names the cause."""
     payloads: Sequence[Frame]
 
 
 @frozen
 class Begun:
-    """A lane begins a job that has a limit; ``Run.limits`` says which jobs have one."""
+    """A lane begins a job that has a limit; ``Run.limits`` has the limits."""
 
     lane: int
     id: int

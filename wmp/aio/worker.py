@@ -281,7 +281,7 @@ class Worker(AsyncServer[WorkerSettings]):
             raise TimeoutError(self._late)
 
     async def drain(self, timeout: float | None = None) -> None:
-        """Take nothing new, finish or hand back what there is, say goodbye; ``run`` then returns.
+        """Take nothing new, finish or hand back what there is, send BYE; ``run`` then returns.
 
         Args:
             timeout: Seconds to wait at most; the draining goes on after that.

@@ -59,8 +59,8 @@ def draw(
         examples: The number of conversations.
         most: The most moves in one conversation.
         number: The seed: equal seeds draw equal conversations.
-        sure: Starts a testee at a slower pace, at which a busy machine cannot cause a late
-            answer. A failure is played again at this pace, and counts if it fails again.
+        sure: Starts a testee with a larger unit, at which a busy machine cannot cause a late
+            answer. A failure is played again with this unit, and counts if it fails again.
         shrinking: Seconds for shortening a failure. Infinity, for a testee in this
             process, leaves the shortening to Hypothesis.
 

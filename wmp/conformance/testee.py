@@ -54,7 +54,7 @@ def echo(payload: bytes) -> bytes:
 
 def fail(payload: bytes) -> bytes:
     """Fail."""
-    raise RuntimeError("as it was told to")
+    raise RuntimeError("as it was asked to")
 
 
 async def slow(payload: bytes) -> bytes:

@@ -59,7 +59,7 @@ class Type(Enum):
     TRUTH = "truth"
     """``true`` or absent."""
     INTEGERS = "integers"
-    """An array; entries may be null only where the column says so."""
+    """An array; entries may be null only where the column allows it."""
     TEXTS = "texts"
     """An array."""
     AMOUNTS = "amounts"

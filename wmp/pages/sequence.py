@@ -149,7 +149,7 @@ class SequenceDiagram:
     ) -> None:
         anchor = "start" if beside > 0 else "end"
         words = clip(text, self._letters)
-        self._body.text(x + beside, y, words, f"said {look}".rstrip(), anchor, title or text)
+        self._body.text(x + beside, y, words, f"text {look}".rstrip(), anchor, title or text)
 
     def _x(self, lifeline: int) -> float:
         return _FIRST + lifeline * self._spacing

@@ -3,7 +3,7 @@
 The driver passes on each step as finished lines and never waits. A thread of the recorder writes
 them. Lines that find the buffer full, or cannot be written, are lost and counted: in the node's
 statistics, in the log once in a while, and in the journal itself as soon as it can be written
-again. ``specs/journal.md`` says how segments are named, begun and ended.
+again. ``specs/journal.md`` defines how segments are named, begun and ended.
 """
 
 from __future__ import annotations

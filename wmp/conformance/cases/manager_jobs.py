@@ -200,7 +200,7 @@ def refused_job(talk: ManagerTalk) -> None:
     """A refused job is granted again, to any worker that asks."""
     worker, other = talk.met(), talk.met()
     name = talk.submit()
-    worker.done(worker.one(), outcome=Outcome.REFUSED, payloads=[b"no room"])
+    worker.done(worker.one(), outcome=Outcome.REFUSED, payloads=[b"no capacity"])
     talk.settle()
     talk.not_ended(name)
     other.done(other.one())
@@ -221,7 +221,7 @@ def refusals_cost_nothing(talk: ManagerTalk) -> None:
                 worker.done(jobs[0])
                 talk.end_of(name)
                 return
-            worker.done(jobs[0], outcome=Outcome.REFUSED, payloads=[b"no room"])
+            worker.done(jobs[0], outcome=Outcome.REFUSED, payloads=[b"no capacity"])
             refused += 1
         talk.wait(1.0)
     talk.check(False, f"the job is not given again after {refused} refusals")
@@ -234,7 +234,7 @@ def not_to_who_refused(talk: ManagerTalk) -> None:
     name = talk.submit()
     lock = worker.give(3, hold=4.0)
     worker.expect(Command.TAKE, lock=lock, rule="WMP-4.4")
-    worker.done(*worker.held.values(), outcome=Outcome.REFUSED, payloads=[b"no room"])
+    worker.done(*worker.held.values(), outcome=Outcome.REFUSED, payloads=[b"no capacity"])
     worker.never(Command.TAKE, during=2.0, what="the worker has just refused this job")
     other.done(other.one())
     talk.end_of(name)

@@ -183,7 +183,7 @@ class Lane:
             return False
 
     def keep(self, put: Callable[[int, Outcome, Frame], bool]) -> None:
-        """Store the last result with ``put``; post all results if ``put`` has no room for it."""
+        """Store the last result with ``put``; post all results if ``put`` cannot take it."""
         with self.lock:
             if self.done and not put(self.done[-1], self.outcomes[-1], self.payloads[-1]):
                 self._post_done()

@@ -16,7 +16,7 @@ from wmp.message import Frame, Outcome
 __all__ = ["BUFFER_SIZE", "ResultBuffer"]
 
 BUFFER_SIZE: Final = 1 << 16
-"""Bytes: results of 2 ms, if they are small. Results without room are sent at once."""
+"""Bytes: results of 2 ms, if they are small. Results that do not fit are sent at once."""
 
 _HEAD: Final = Struct("=qBL")
 """Job, outcome, length of the payload behind it."""
@@ -41,7 +41,7 @@ class ResultBuffer:
         self._filled = filled
 
     def put(self, id: int, outcome: Outcome, payload: Frame) -> bool:
-        """Keep a result if there is room; return whether there was."""
+        """Keep a result if it fits; return whether it did."""
         size = len(payload)
         begin = self._mark[self._filled]
         body = begin + _HEAD.size

@@ -56,7 +56,7 @@ LEFT_OUT: Final = {
     "Throughput.means": "matter while the window or the size of bundles follows from them",
     "Timers._heap": "the same timers, with leftovers",
     "Timers._ties": "only the order counts",
-    "WaitingBatch.since": "matters where no setting says how many may wait",
+    "WaitingBatch.since": "matters where no setting limits how many may wait",
     "WaitingJobs.waiting": "follows from its batches",
     "WorkerMachine._changed": "false between two events",
     "WorkerMachine._stories": "remembers what happened, and decides nothing",
