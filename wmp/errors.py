@@ -29,6 +29,7 @@ __all__ = [
     "ClosedError",
     "ConfigError",
     "DecodeError",
+    "HandlerHung",
     "JobCancelled",
     "JobError",
     "JobFailed",
@@ -182,6 +183,10 @@ class QueueFull(WMPError):
 
 class Superseded(WMPError):
     """A newer process runs under this identity, so this one has stopped."""
+
+
+class HandlerHung(WMPError):
+    """Handlers went on in threads long after their jobs were interrupted; the worker stopped."""
 
 
 class ClosedError(WMPError):

@@ -14,7 +14,7 @@ from wmp.aio.node import AsyncServer
 from wmp.core.protocol.settings import WorkerSettings
 from wmp.core.worker.machine import WorkerMachine as Machine
 from wmp.core.worker.machine import WorkerStatistics
-from wmp.errors import ClosedError, ConfigError
+from wmp.errors import ClosedError, ConfigError, HandlerHung
 from wmp.message import DEFAULT_ROLE, Limits, named, printable
 from wmp.runtime.checks import check_amounts, check_count, check_offer, check_seconds
 from wmp.runtime.executors import (
@@ -26,18 +26,25 @@ from wmp.runtime.executors import (
     open_pool,
 )
 from wmp.runtime.handlers import Handler, as_handlers, serve
+from wmp.runtime.hang_watch import HangWatch, HungJob
 from wmp.runtime.journal import Journal
 from wmp.runtime.node import Node, make_identity, make_label, make_settings, new_epoch
 from wmp.runtime.security import Security
 from wmp.runtime.sockets import Context, Transport, check_endpoints
 from wmp.runtime.threads import aside
 
-__all__ = ["DRAIN_TIMEOUT", "Worker"]
+__all__ = ["DRAIN_TIMEOUT", "HANG_TIMEOUT", "Worker"]
 
 logger = logging.getLogger("wmp")
 
 DRAIN_TIMEOUT = 5.0
 """Seconds that ``close`` and the end of a ``with`` block give jobs under way."""
+
+HANG_TIMEOUT = 30.0
+"""Seconds that an interrupted handler may go on in a thread before ``on_hang`` applies."""
+
+ON_HANG = ("report", "stop")
+"""The values of ``on_hang``."""
 
 _POOL_TIMEOUT = 2.0
 """Seconds that a pool gets to stop."""
@@ -71,6 +78,11 @@ class Worker(AsyncServer[WorkerSettings]):
             its deadline passed, before its process is ended (SIGTERM, which raises SystemExit in
             the handler, then SIGKILL); None for ever. Threads cannot be ended: a handler there
             looks at ``job.cancelled``, an ``async def`` one is cancelled where it awaits.
+        on_hang: What follows when a handler in a thread goes on for ``hang_timeout`` after its job
+            was interrupted, and so holds a slot. ``"report"``: a line in the log. ``"stop"``: the
+            worker drains, and ``run`` raises ``HandlerHung``, so that a supervisor starts the
+            program anew.
+        hang_timeout: Seconds.
         identity: Stable name on the wire; by default 16 random bytes.
         label: Name for people; by default host and process.
         hold: Seconds that a manager may keep a request for jobs; 0 for the plain handshake.
@@ -98,6 +110,8 @@ class Worker(AsyncServer[WorkerSettings]):
         max_jobs_per_child: int | None = None,
         memory_per_child: int | None = None,
         cancel_grace: float | None = CANCEL_GRACE,
+        on_hang: str = "report",
+        hang_timeout: float = HANG_TIMEOUT,
         identity: bytes | str | None = None,
         label: str | None = None,
         hold: float = 5.0,
@@ -116,6 +130,12 @@ class Worker(AsyncServer[WorkerSettings]):
         self._handlers = as_handlers(handlers)
         for role, function in self._handlers.items():
             serve(role, function)
+        if on_hang not in ON_HANG:
+            raise ConfigError(f"on_hang {on_hang!r}: expected one of {', '.join(ON_HANG)}")
+        self._on_hang = on_hang
+        self._hang_timeout = check_seconds("hang_timeout", hang_timeout)
+        self._hang_watch: HangWatch | None = None
+        self._hang: HandlerHung | None = None
         self._slots = slots
         self._pool_kind = pool
         self._process_limits = make_process_limits(
@@ -248,7 +268,9 @@ class Worker(AsyncServer[WorkerSettings]):
                 pool.start()
             machine = Machine(settings, len(self._node.connect))
             self._pool, self._machine = pool, machine
-            self._node.start(machine, executors=pool, tells=True, owed=self._owed)
+            watch = HangWatch(pool, lambda: machine.lanes, self._hang_timeout, self._hung)
+            self._hang_watch = watch
+            self._node.start(machine, executors=watch, tells=True, owed=self._owed)
         except BaseException:
             self._starting = False
             self._machine = self._pool = None
@@ -265,6 +287,7 @@ class Worker(AsyncServer[WorkerSettings]):
         Raises:
             ConfigError: As for ``start``.
             ClosedError: As for ``start``, or a thread of the worker ended unexpectedly.
+            HandlerHung: With ``on_hang="stop"``, handlers went on in threads.
             Superseded: A newer process runs under this worker's identity.
             TimeoutError: Jobs were still under way after ``drain_timeout``.
         """
@@ -277,6 +300,8 @@ class Worker(AsyncServer[WorkerSettings]):
         finally:
             if self._drain_bound is not None:
                 self._drain_bound.cancel()
+        if self._hang is not None:
+            raise self._hang
         if self._late:
             raise TimeoutError(self._late)
 
@@ -348,7 +373,9 @@ class Worker(AsyncServer[WorkerSettings]):
         """
         if self._machine is None:
             raise ClosedError("the worker is not started; use run() or a context manager")
-        return self._with_drops(self._machine.statistics())
+        seen = self._with_drops(self._machine.statistics())
+        watch = self._hang_watch
+        return attrs.evolve(seen, hung=len(watch.hung()) if watch is not None else 0)
 
     # -- the driver's side ------------------------------------------------------------------
 
@@ -384,6 +411,28 @@ class Worker(AsyncServer[WorkerSettings]):
             logger.info("worker: draining%s; a second signal stops the worker at once", what)
             self._node.drain()
             self._bound_drain()
+
+    def _hung(self, jobs: list[HungJob]) -> None:
+        """Do what ``on_hang`` says about handlers that go on after their jobs were interrupted."""
+        if self._on_hang == "report" or not self._node.running:
+            return
+        error = self._hang = HandlerHung(f"handlers hang: {', '.join(map(str, jobs))}")
+        logger.error("worker: %s; stopping when the other jobs have ended", error)
+        self._node.drain()
+        bound = HANG_TIMEOUT if self._drain_timeout is None else self._drain_timeout
+        loop = asyncio.get_running_loop()
+        until = loop.time() + bound
+
+        def end() -> None:
+            assert self._hang_watch is not None
+            if not self._node.running:
+                return  # The machine answered the hung jobs before, and has ended.
+            if self._hang_watch.only_hung_left() or loop.time() >= until:
+                self._node.halted(None)
+            else:
+                loop.call_later(0.1, end)
+
+        end()
 
     def _bound_drain(self) -> None:
         """Stop after ``drain_timeout`` seconds."""

@@ -8,7 +8,7 @@ from os import PathLike
 from typing import Any, TypeVar
 
 from wmp import aio
-from wmp.aio.worker import DRAIN_TIMEOUT
+from wmp.aio.worker import DRAIN_TIMEOUT, HANG_TIMEOUT
 from wmp.blocking.node import BlockingServer
 from wmp.core.worker.machine import WorkerStatistics
 from wmp.message import DEFAULT_ROLE
@@ -37,6 +37,9 @@ class Worker(BlockingServer[aio.Worker]):
         max_jobs_per_child: Jobs that a worker process begins before another takes its place.
         memory_per_child: Bytes of data that a worker process may have.
         cancel_grace: Seconds that a cancelled job in a worker process may go on.
+        on_hang: ``"report"`` or ``"stop"``: what follows when a handler in a thread goes on for
+            ``hang_timeout`` after its job was interrupted.
+        hang_timeout: Seconds.
         identity: Stable name on the wire; random by default.
         label: Name for people; host and process by default.
         hold: Seconds that a manager may keep a request for jobs.
@@ -60,6 +63,8 @@ class Worker(BlockingServer[aio.Worker]):
         max_jobs_per_child: int | None = None,
         memory_per_child: int | None = None,
         cancel_grace: float | None = CANCEL_GRACE,
+        on_hang: str = "report",
+        hang_timeout: float = HANG_TIMEOUT,
         identity: bytes | str | None = None,
         label: str | None = None,
         hold: float = 5.0,
@@ -80,6 +85,8 @@ class Worker(BlockingServer[aio.Worker]):
             max_jobs_per_child=max_jobs_per_child,
             memory_per_child=memory_per_child,
             cancel_grace=cancel_grace,
+            on_hang=on_hang,
+            hang_timeout=hang_timeout,
             identity=identity,
             label=label,
             hold=hold,

@@ -16,11 +16,12 @@ from typing import Any, Final
 import click
 
 from wmp import aio, blocking
+from wmp.aio.worker import HANG_TIMEOUT
 from wmp.cli.entry_point import SIGNALLED, complain
 from wmp.cli.options import HOME, ProgramCommand, amounts, check_addresses, security_of, verbose
 from wmp.cli.options import journal as journal_flag
 from wmp.cli.options import keys as key_flags
-from wmp.errors import ClosedError, ConfigError, TransportError, WMPError
+from wmp.errors import ClosedError, ConfigError, HandlerHung, TransportError, WMPError
 from wmp.message import DEFAULT_ROLE, named, printable
 from wmp.runtime.checks import check_seconds
 from wmp.runtime.command import CommandHandler
@@ -43,6 +44,8 @@ _OWN: Final = (
     "pool",
     "max-jobs-per-child",
     "memory-per-child",
+    "on-hang",
+    "hang-timeout",
     "identity",
     "label",
     "secret",
@@ -142,6 +145,22 @@ class _WorkerCommand(ProgramCommand):
     show_default=True,
     help="Time to finish jobs after the first signal; 0: no limit.",
 )
+@click.option(
+    "--on-hang",
+    type=click.Choice(("replace", "stop", "report")),
+    default="replace",
+    show_default=True,
+    help="If a function goes on in a thread after its job was interrupted: replace this process, "
+    "stop with exit code 1, or report it in the log.",
+)
+@click.option(
+    "--hang-timeout",
+    metavar="SECONDS",
+    type=float,
+    default=HANG_TIMEOUT,
+    show_default=True,
+    help="Time that an interrupted function may go on.",
+)
 @key_flags(connects=True, binds=False)
 @journal_flag
 @verbose
@@ -160,6 +179,8 @@ def worker(
     label: str | None,
     wait: float,
     drain_timeout: float,
+    on_hang: str,
+    hang_timeout: float,
     secret: str | None,
     server: str | None,
     journal: str | None,
@@ -225,6 +246,8 @@ def worker(
             max_jobs_per_child=max_jobs_per_child,
             memory_per_child=None if memory_per_child is None else memory_per_child << 20,
             identity=identity,
+            on_hang="report" if on_hang == "report" else "stop",
+            hang_timeout=check_seconds("--hang-timeout", hang_timeout),
             label=label,
             security=security,
             journal=journal,
@@ -232,6 +255,7 @@ def worker(
         connect,
         wait,
         drain_timeout,
+        replaces=on_hang == "replace",
     )
 
 
@@ -294,6 +318,8 @@ def _serve(
     connect: tuple[str, ...],
     wait: float,
     drain_timeout: float,
+    *,
+    replaces: bool = False,
 ) -> int:
     """Serve until a signal arrives or no manager answers; return the exit code.
 
@@ -302,6 +328,7 @@ def _serve(
         connect: The addresses that flags name.
         wait: Seconds without a manager after which the worker gives up; 0 for never.
         drain_timeout: Seconds to finish jobs after the first signal; 0 for no limit.
+        replaces: Whether hung handlers make this process start anew.
 
     Raises:
         ConfigError: No manager has been there for ``wait`` seconds.
@@ -316,6 +343,14 @@ def _serve(
             asyncio.run(_run(made, lookout, drain_timeout or None))
     except TimeoutError:
         late = True  # a log line names the jobs
+    except HandlerHung:
+        if not replaces or caught:
+            raise
+        complain(_PROGRAM, "replacing this process, because a thread cannot be ended")
+        sys.stdout.flush()
+        sys.stderr.flush()
+        # The new program inherits no descriptor and no thread.
+        os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
     if lookout.failure is not None:
         name, cause = lookout.failure.name, lookout.failure.cause
         raise ClosedError(f"{name} of the worker ended unexpectedly: {cause!r}") from cause

@@ -64,6 +64,8 @@ class WorkerStatistics(Statistics):
     dropped: Mapping[str, int]
     """Messages and events ignored, by reason."""
     managers: Sequence[ManagerRow]
+    hung: int = 0
+    """Jobs whose handlers go on in threads after the jobs were interrupted, and hold slots."""
 
 
 def snapshot(outbound: WorkerOutbound, executions: Executions, locks: Locks) -> WorkerStatistics:
