@@ -33,7 +33,7 @@ from wmp.runtime.security import Security
 from wmp.runtime.sockets import Context, Transport, check_endpoints
 from wmp.runtime.threads import aside
 
-__all__ = ["DRAIN_TIMEOUT", "HANG_TIMEOUT", "Worker"]
+__all__ = ["DRAIN_TIMEOUT", "HANG_TIMEOUT", "ON_HANG", "Worker"]
 
 logger = logging.getLogger("wmp")
 
