@@ -14,6 +14,7 @@
     │   └── WorkerLost           its workers were lost, more often than it may be retried
     ├── QueueFull                the manager holds as many jobs as it may
     ├── Superseded               a newer process runs under this identity
+    ├── HandlerHung              handlers went on in threads, and the worker stopped
     ├── ClosedError              used after, or ended by, ``close``
     ├── ConfigError              a setting, flag or file is wrong (ValueError)
     └── TransportError           ZeroMQ refused (``__cause__`` is its error)
