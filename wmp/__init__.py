@@ -38,8 +38,8 @@ if typing.TYPE_CHECKING:
     from wmp.message import Command, Outcome
     from wmp.runtime.handlers import RunningJob
     from wmp.runtime.security import Security
-    from wmp.runtime.sockets import Transport
     from wmp.runtime.submission.results import Status
+    from wmp.runtime.transport import Transport
 
     __version__: str
 
@@ -86,7 +86,7 @@ _HOMES: typing.Final = {
     "RunningJob": "wmp.runtime.handlers",
     "Status": "wmp.runtime.submission.results",
     "Security": "wmp.runtime.security",
-    "Transport": "wmp.runtime.sockets",
+    "Transport": "wmp.runtime.transport",
 }
 _MODULES: typing.Final = ("aio", "balance")
 

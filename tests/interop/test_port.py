@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 import zmq
 
-from wmp.runtime.sockets import Port, Sent, Transport, router
+from wmp.runtime.sockets import Port, Sent, router
+from wmp.runtime.transport import Transport
 
 pytestmark = pytest.mark.timeout(60)
 

@@ -14,7 +14,8 @@ from wmp.actions import Send
 from wmp.message import Command, Field, Link, Message
 from wmp.runtime.connections import Connections
 from wmp.runtime.send_queue import SendQueue
-from wmp.runtime.sockets import Port, Transport, router
+from wmp.runtime.sockets import Port, router
+from wmp.runtime.transport import Transport
 
 pytestmark = pytest.mark.timeout(60)
 

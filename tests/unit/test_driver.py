@@ -9,7 +9,7 @@ from wmp.events import Ticked, Undelivered
 from wmp.message import Command, Message
 from wmp.runtime.driver import Action, Driver
 from wmp.runtime.inbox import Inbox
-from wmp.runtime.sockets import Transport
+from wmp.runtime.transport import Transport
 
 
 class Machine:

@@ -15,7 +15,7 @@ from wmp.aio.manager import Manager
 from wmp.aio.worker import Worker
 from wmp.runtime.handlers import RunningJob
 from wmp.runtime.security import Security
-from wmp.runtime.sockets import Transport
 from wmp.runtime.submission.results import Status
+from wmp.runtime.transport import Transport
 
 __all__ = ["Device", "Job", "Manager", "RunningJob", "Security", "Status", "Transport", "Worker"]

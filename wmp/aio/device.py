@@ -15,7 +15,8 @@ from wmp.message import Limits
 from wmp.runtime.journal import Journal
 from wmp.runtime.node import Node, make_identity, make_label, make_settings, new_epoch
 from wmp.runtime.security import Security
-from wmp.runtime.sockets import Context, Transport
+from wmp.runtime.sockets import Context
+from wmp.runtime.transport import Transport
 
 __all__ = ["Device"]
 

@@ -31,11 +31,12 @@ from wmp.runtime.inbox import JobTerms
 from wmp.runtime.journal import Journal
 from wmp.runtime.node import Node, make_identity, make_label, make_settings, new_epoch
 from wmp.runtime.security import Security
-from wmp.runtime.sockets import Context, Transport
+from wmp.runtime.sockets import Context
 from wmp.runtime.submission.map_pipeline import MapPipeline, MapSignal, MapWait
 from wmp.runtime.submission.results import Status
 from wmp.runtime.submission.submissions import Submissions, pack
 from wmp.runtime.submission.time_limits import NO_LIMITS, TimeLimits
+from wmp.runtime.transport import Transport
 from wmp.runtime.unserved_watch import UnservedWatch
 
 __all__ = ["CLOSE_TIMEOUT", "IN_FLIGHT", "Manager"]

@@ -30,8 +30,9 @@ from wmp.runtime.hang_watch import HangWatch, HungJob
 from wmp.runtime.journal import Journal
 from wmp.runtime.node import Node, make_identity, make_label, make_settings, new_epoch
 from wmp.runtime.security import Security
-from wmp.runtime.sockets import Context, Transport, check_endpoints
+from wmp.runtime.sockets import Context, check_endpoints
 from wmp.runtime.threads import aside
+from wmp.runtime.transport import Transport
 
 __all__ = ["DRAIN_TIMEOUT", "HANG_TIMEOUT", "ON_HANG", "Worker"]
 

@@ -11,7 +11,8 @@ from wmp.core.device import DeviceStatistics
 from wmp.message import Limits
 from wmp.runtime.journal import Journal
 from wmp.runtime.security import Security
-from wmp.runtime.sockets import Context, Transport
+from wmp.runtime.sockets import Context
+from wmp.runtime.transport import Transport
 
 __all__ = ["Device"]
 

@@ -20,11 +20,12 @@ from wmp.message import DEFAULT_ROLE, Frame
 from wmp.runtime.inbox import JobTerms
 from wmp.runtime.journal import Journal
 from wmp.runtime.security import Security
-from wmp.runtime.sockets import Context, Transport
+from wmp.runtime.sockets import Context
 from wmp.runtime.submission.map_pipeline import MapWait
 from wmp.runtime.submission.results import Status
 from wmp.runtime.submission.submissions import pack
 from wmp.runtime.submission.time_limits import TimeLimits
+from wmp.runtime.transport import Transport
 
 __all__ = ["Manager"]
 

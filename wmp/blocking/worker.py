@@ -16,7 +16,8 @@ from wmp.runtime.executors import CANCEL_GRACE
 from wmp.runtime.handlers import Handler
 from wmp.runtime.journal import Journal
 from wmp.runtime.security import Security
-from wmp.runtime.sockets import Context, Transport
+from wmp.runtime.sockets import Context
+from wmp.runtime.transport import Transport
 
 __all__ = ["Worker"]
 

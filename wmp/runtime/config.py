@@ -34,7 +34,8 @@ from attrs import field, frozen
 from wmp.errors import ConfigError
 from wmp.message import Limits
 from wmp.runtime.security import Security, is_local
-from wmp.runtime.sockets import Transport, check_endpoints
+from wmp.runtime.sockets import check_endpoints
+from wmp.runtime.transport import Transport
 
 __all__ = ["EVERY_INTERFACE", "DeviceDefinition", "load_devices", "meets"]
 

@@ -55,8 +55,10 @@ from wmp.runtime.local_ids import LocalIds
 from wmp.runtime.node_sockets import NodeSockets
 from wmp.runtime.security import Gate
 from wmp.runtime.send_queue import SendQueue
-from wmp.runtime.sockets import Port, Transport
+from wmp.runtime.sockets import Port
 from wmp.runtime.threads import LONGEST_WAIT, ThreadEnded
+from wmp.runtime.throttle import Throttle
+from wmp.runtime.transport import Transport
 
 __all__ = ["Action", "Driver", "Executors", "Machine", "Submitters"]
 
@@ -191,6 +193,7 @@ class Driver:
             sent=inbox.schedule,
             local_ids=self._local_ids,
         )
+        self._throttle = Throttle(transport.max_chatter, transport.max_refused)
         self._performers = self._make_performers(submitters, executors)
         """What carries out each action."""
         self._timer: asyncio.TimerHandle | None = None
@@ -358,6 +361,8 @@ class Driver:
                 if router:
                     routing_id, ids = bytes(frames[0]), self._local_ids
                     link: Link = routing_id if ids is None else ids.local(routing_id)
+                    if link in self._throttle.closed:
+                        continue
                     del frames[0]
                 else:
                     link = port.index  # type: ignore[assignment]
@@ -365,7 +370,13 @@ class Driver:
                     message = self._decode(frames)
                 except DecodeError as error:
                     self._feed(Garbled(link, error))
+                    if router:
+                        self._refused(link, (len(error.source) - 2) // 3, error.code)
                 else:
+                    if router and not self._throttle.admits(link, message, self._now):
+                        self._count("flood", f"{message.command.name} without a pause")
+                        self._refused(link, message.hops, "flood")
+                        continue
                     self._feed(Received(link, message))
                 if not self.running:
                     return
@@ -484,7 +495,7 @@ class Driver:
         """Return what carries out each action that the machine may return."""
         performers: dict[type[Action], Callable[[Any], None]] = {
             Send: self._send_queue.send,
-            Drop: lambda drop: self._count(drop.reason, drop.detail or describe_drop(drop)),
+            Drop: self._dropped,
             Note: lambda note: None,  # needed in the journal only
             Reconnect: lambda reconnect: self._reconnect(reconnect.link),
             Halt: lambda halt: self._halt(halt.error),
@@ -538,6 +549,22 @@ class Driver:
     def _undelivered(self, link: Link, message: Message) -> None:
         self._late.append(Undelivered(link, message))
         self._inbox.schedule()
+
+    def _dropped(self, drop: Drop) -> None:
+        self._count(drop.reason, drop.detail or describe_drop(drop))
+        if drop.link is not None and drop.message is not None:
+            self._refused(drop.link, drop.message.hops, drop.reason)
+
+    def _refused(self, link: Link, hops: int, reason: str) -> None:
+        """Close a connection from which too much comes that is refused."""
+        if not isinstance(link, bytes):
+            return
+        if self._throttle.refuses(link, max(0, hops), reason, self._now):
+            key = link if self._local_ids is None else self._local_ids.routing(link)
+            router = self._sockets.router
+            if router is not None and router.connections is not None:
+                text = f"too many refused messages, the last one: {reason}"
+                router.connections.close(key, "closed", text)
 
     def _connection_failed(self, reason: str, detail: str) -> None:
         self.counters.count(reason, detail, self._clock(), alarming=True)

@@ -29,8 +29,9 @@ from wmp.runtime.driver import Driver, Executors, Machine, Submitters
 from wmp.runtime.inbox import Inbox
 from wmp.runtime.journal import CLOSE, Journal, Recorder, make_journal
 from wmp.runtime.security import Gate, Security
-from wmp.runtime.sockets import Context, Port, Transport, check_endpoints, dealer, router
+from wmp.runtime.sockets import Context, Port, check_endpoints, dealer, router
 from wmp.runtime.threads import aside
+from wmp.runtime.transport import Transport
 
 __all__ = ["Node", "make_identity", "make_label", "make_settings", "new_epoch"]
 

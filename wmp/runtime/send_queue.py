@@ -14,7 +14,8 @@ from wmp.actions import Send
 from wmp.errors import TransportError
 from wmp.message import Frame, Link, Message
 from wmp.runtime.local_ids import LocalIds
-from wmp.runtime.sockets import Port, Sent, Transport
+from wmp.runtime.sockets import Port, Sent
+from wmp.runtime.transport import Transport
 
 __all__ = ["SendQueue"]
 

@@ -1,0 +1,91 @@
+"""Limits of messages a second, so that a peer that sends without a pause costs others little.
+
+Two kinds of messages cost a node work and bring it nothing: messages that it refuses, and offers of
+capacity (READY, GIVE) and PINGs without a result in between. An honest worker sends few of both. A
+connection has a budget for the first, and is closed when that is used up. A worker has a budget for
+the second; what is above it is dropped unread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import Final
+
+from wmp.message import Command, Link, Message
+
+__all__ = ["Throttle"]
+
+_CHATTER: Final = frozenset((Command.READY, Command.GIVE, Command.PING, Command.BYE))
+_SECONDS: Final = 5
+"""The budget of so many seconds may be used at once."""
+_RACE: Final = 0.02
+"""Cost of a message that came late or twice: restarts and new routes make many of them."""
+_RACES: Final = frozenset(
+    ("duplicate", "gap", "stale result", "other session", "old session", "repeated READY")
+)
+_MOST: Final = 50_000
+"""Budgets remembered; above it all begin anew."""
+
+
+class Throttle:
+    """Budgets of the connections of a ROUTER, and of the workers behind them.
+
+    Args:
+        chatter: READY, GIVE, PING and BYE of a worker a second, without a result in between.
+        refused: Refused messages of a connection a second.
+    """
+
+    def __init__(self, chatter: int, refused: int) -> None:
+        self._chatter = chatter
+        self._refused = refused
+        self._budgets: dict[Hashable, tuple[float, float]] = {}
+        self.closed: dict[Link, None] = {}
+        """Connections that were closed: what still comes from them is dropped unread."""
+
+    def admits(self, link: Link, message: Message, now: float) -> bool:
+        """Return whether the node should act on a message."""
+        # A connection without a device is one worker, whatever identities it claims.
+        key = (link, message.source[0]) if message.hops else link
+        if message.command not in _CHATTER:
+            if message.command is Command.DONE:
+                self._budgets.pop(key, None)
+            return True
+        if (
+            message.hops
+            and key not in self._budgets
+            and not self._take((link,), 1.0, self._chatter, now)
+        ):
+            return False
+        return self._take(key, 1.0, self._chatter, now)
+
+    def refuses(self, link: Link, hops: int, reason: str, now: float) -> bool:
+        """Count a refused message; return whether its connection must be closed.
+
+        Args:
+            link: The connection.
+            hops: The devices that the message has passed: the other workers behind a device must
+                not suffer, and the device itself closes the connection of that worker.
+            reason: Why it is refused.
+            now: Seconds.
+        """
+        if hops or link in self.closed:
+            return False
+        cost = _RACE if reason in _RACES else 1.0
+        if self._take((link, "refused"), cost, self._refused, now):
+            return False
+        if len(self.closed) >= _MOST:
+            self.closed.clear()
+        self.closed[link] = None
+        return True
+
+    def _take(self, key: Hashable, cost: float, rate: int, now: float) -> bool:
+        budgets = self._budgets
+        full = float(rate * _SECONDS)
+        left, since = budgets.get(key, (full, now))
+        left = min(full, left + (now - since) * rate) - cost
+        if left < 0:
+            return False
+        if len(budgets) >= _MOST:
+            budgets.clear()
+        budgets[key] = left, now
+        return True
