@@ -29,18 +29,18 @@ def _groups(text: str) -> list[str]:
 def _options(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks",
-        description="Measure wmp, and others, beside a raw pyzmq echo; every result is verified.",
+        description="Measure wmp and other systems beside a raw pyzmq echo, and check every result.",
     )
     parser.add_argument("--quick", action="store_true", help="fewer jobs and repeats")
-    parser.add_argument("--tiny", action="store_true", help="hardly any: shows that it runs")
+    parser.add_argument(
+        "--tiny", action="store_true", help="almost no jobs: only shows that everything runs"
+    )
     parser.add_argument(
         "--only", type=_groups, metavar="GROUP,…", help=f"some of {', '.join(GROUPS)}"
     )
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures to FILE")
     parser.add_argument("--plot", type=Path, metavar="FILE", help=".png, .svg or .html")
-    parser.add_argument(
-        "--short", action="store_true", help="draw no more than is in the table of --table"
-    )
+    parser.add_argument("--short", action="store_true", help="draw only the figures of --table")
     parser.add_argument(
         "--from",
         type=Path,
@@ -49,7 +49,7 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
         help="measure nothing: show what --json wrote",
     )
     parser.add_argument(
-        "--table", type=Path, metavar="FILE", help="write the most telling ones as Markdown"
+        "--table", type=Path, metavar="FILE", help="write the main figures as Markdown"
     )
     return parser.parse_args(arguments)
 

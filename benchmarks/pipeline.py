@@ -206,8 +206,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the program."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.pipeline", description=__doc__)
     parser.add_argument("--lines", type=int, default=1_000_000)
-    parser.add_argument("--cores", default="1,2", help="numbers of cores, with commas")
-    parser.add_argument("--json", type=Path, help="write the figures there")
+    parser.add_argument("--cores", default="1,2", help="numbers of cores, separated by commas")
+    parser.add_argument("--json", type=Path, help="write the figures to FILE")
     parser.add_argument("--one", nargs=3, help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
     if options.one:

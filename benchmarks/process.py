@@ -84,7 +84,7 @@ class Process:
             self._popen.wait(TIMEOUT)
             # The last line of a traceback has the error.
             words = self.words().rpartition("\n")[2]
-            raise RuntimeError(f"{self.name} ended: {words or 'without a word on stderr'}")
+            raise RuntimeError(f"{self.name} ended: {words or 'without output on stderr'}")
         return json.loads(line)
 
     def ask(self, **what: Any) -> Any:

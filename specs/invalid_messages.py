@@ -185,13 +185,13 @@ def invalid() -> Iterator[tuple[str, list[bytes], str, str]]:
         "field-twice",
         wake(fields=Raw(b"\xa4\x09\x01\x09\x01" + cbor({10: "a", 11: {}})[1:])),
         "malformed",
-        "a key is there once",
+        "a key must not be repeated",
     )
     yield (
         "field-twice-in-two-widths",
         wake(fields=Raw(b"\xa4\x09\x01\x18\x09\x01" + cbor({10: "a", 11: {}})[1:])),
         "malformed",
-        "0x1809 is 9 too",
+        "0x1809 is 9 as well",
     )
     wrong: Sequence[tuple[int, str, Any]] = (
         (0, "number-0", 0),
@@ -230,7 +230,7 @@ def invalid() -> Iterator[tuple[str, list[bytes], str, str]]:
         (25, "label-number", 1),
     )
     for key, name, value in wrong:
-        why = f"{FIELD_NAMES[key]} is of another type, in whatever command it stands"
+        why = f"{FIELD_NAMES[key]} has another type, in any command"
         yield f"field-{name}", wake(fields={**WAKE, key: value}), "malformed", why
     yield "role-too-long", wake(fields={**WAKE, 10: "r" * 256}), "limit", "255 bytes a name"
     yield "role-too-long-in-bytes", wake(fields={**WAKE, 10: "ü" * 128}), "limit", "256 bytes"

@@ -331,7 +331,7 @@ def valid() -> Iterator[tuple[str, Message]]:
             FROM_MANAGER,
             {
                 f.CODE: "superseded",
-                f.TEXT: "epoch 1, the newest heard is 2",
+                f.TEXT: "epoch 1, the newest received is 2",
                 f.ABOUT: 3,
                 f.ABOUT_NUMBER: 12,
                 f.ABOUT_PEER: (WORKER, 1),

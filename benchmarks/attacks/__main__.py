@@ -50,7 +50,7 @@ def main(arguments: list[str] | None = None) -> None:
     )
     parser.add_argument("--seconds", type=float, default=3.0, help="length of each measurement")
     parser.add_argument("--repeats", type=int, default=3, help="rounds of each drill")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures to FILE")
     options = parser.parse_args(arguments)
     # sys.exit after SIGTERM lets every context end its child processes.
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))

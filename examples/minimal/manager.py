@@ -21,8 +21,7 @@ READY, WAKE, GIVE, TAKE, NO, DONE, STATUS, CANCEL, PING, PONG, BYE, ERROR = rang
 NUMBER, ACK, SESSION, AGAIN, READY_NUMBER, CREDIT, WINDOW, ROLES, RESOURCES = range(9)
 COUNT, ROLE, NEEDS, LOCK, WANT, HOLD, MORE, MANAGER, CODEC, UNSTARTED, EXPIRE = range(9, 20)
 IDS, ATTEMPTS, LEFT, OUTCOMES, PAYLOADS = range(1, 6)
-# Outcomes that end a job; after any other outcome the job waits again.
-WORDS = {0: "ok", 1: "error"}
+WORDS = {0: "ok", 1: "error"}  # other outcomes do not end the job
 RECEIVES: dict[int, dict[int, type]] = {  # required fields
     READY: {READY_NUMBER: int, CREDIT: int, ROLES: list, RESOURCES: dict},
     GIVE: {LOCK: int, WANT: int, ROLES: list, NEEDS: dict},
@@ -80,7 +79,7 @@ class Manager:
         good = all(type(fields[key]) is kind for key, kind in RECEIVES[command].items())
         found = to == self.me[::-1] or (to == [] and command in (READY, PING))
         if version != 1 or not found or not good:
-            raise ValueError("of another version, for somebody else, or with a wrong type")
+            raise ValueError("another version, another receiver, or a wrong type")
         done = self.read_jobs(frames) if command == DONE else []
         worker = self.meet(link, sender)
         if worker and NUMBER in fields:
@@ -112,10 +111,7 @@ class Manager:
         return list(zip(*columns, strict=True))
 
     def meet(self, link: bytes, sender: list[Any]) -> Any:
-        """Return the worker by identity.
-
-        A newer epoch is a new worker, an older epoch is ignored.
-        """
+        """Return the worker; a newer epoch is a new worker, an older epoch is ignored."""
         identity, epoch = sender[:2]
         worker = self.workers.get(identity)
         if worker and epoch < worker.epoch:

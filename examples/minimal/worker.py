@@ -109,7 +109,7 @@ class Worker:
         version, command, to, sender, fields = cbor2.loads(frames[0])
         good = all(type(fields[key]) is kind for key, kind in RECEIVES[command].items())
         if version != 1 or to != self.me[::-1] or not good:
-            raise ValueError("of another version, for somebody else, or with a wrong type")
+            raise ValueError("another version, another receiver, or a wrong type")
         jobs = self.read_jobs(frames) if command == TAKE else []
         manager = self.meet(link, sender, fields.get(SESSION, 0))
         if not manager or (NUMBER in fields and not self.is_next(manager, fields[NUMBER])):

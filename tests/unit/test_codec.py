@@ -217,7 +217,7 @@ def test_columns_are_there_exactly_when_they_must_be(command):
         assert decode(alone).columns is None
         if command is not Command.PING:
             for read in (decode, peek):
-                with pytest.raises(DecodeError, match="a head that is alone"):
+                with pytest.raises(DecodeError, match="a command without columns"):
                     read(followed)
 
 

@@ -241,7 +241,7 @@ class _WorkerWatch:
         """A command that starts a worker."""
         self._next = 0.0
         self._since: float | None = None
-        """Since when there has been no worker."""
+        """Time from which there is no worker."""
         self._warned = False
 
     def served(self) -> None:

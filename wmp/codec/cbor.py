@@ -93,9 +93,7 @@ def load(stream: BytesIO, depth: int) -> Any:
             semantic_decoders=_NO_TAGS,
         )
     except Exception as error:  # an error of untrusted bytes becomes a DecodeError
-        raise Wrong(
-            f"not CBOR as WMP-2.2 wants it ({str(error.__cause__ or error)[:120]})"
-        ) from error
+        raise Wrong(f"not CBOR as in WMP-2.2 ({str(error.__cause__ or error)[:120]})") from error
 
 
 _SCALARS: Final[frozenset[type]] = frozenset({bytes, bytearray, str, float, bool, type(None)})

@@ -49,12 +49,12 @@ def check_sizes(command: Command, to: Path, sizes: list[int], limits: CodecLimit
             raise Wrong("no columns behind the head")
         return
     if command not in WITH_COLUMNS and not (command is Command.PING and to):
-        raise Wrong(f"{count - 1} frames behind a head that is alone")
+        raise Wrong(f"{count - 1} frames behind the head of a command without columns")
     if count > limits.frames:
-        raise Wrong(f"{count} frames, at most {limits.frames} are taken", ErrorCode.LIMIT)
+        raise Wrong(f"{count} frames, at most {limits.frames} are accepted", ErrorCode.LIMIT)
     if sizes[1] > limits.columns:
         raise Wrong(
-            f"columns of {sizes[1]} bytes, at most {limits.columns} are taken",
+            f"columns of {sizes[1]} bytes, at most {limits.columns} are accepted",
             ErrorCode.LIMIT,
         )
     if count > 2:
@@ -64,7 +64,7 @@ def check_sizes(command: Command, to: Path, sizes: list[int], limits: CodecLimit
 def _check_payload(longest: int, limits: CodecLimits) -> None:
     if longest > limits.payload:
         raise Wrong(
-            f"payload of {longest} bytes, at most {limits.payload} are taken", ErrorCode.LIMIT
+            f"payload of {longest} bytes, at most {limits.payload} are accepted", ErrorCode.LIMIT
         )
 
 
@@ -76,7 +76,7 @@ def decode_columns(command: Command, frames: Sequence[Frame], limits: CodecLimit
     """
     frame = frames[1]
     if not len(frame) or not 0xA0 <= frame[0] < 0xB8:
-        raise Wrong("not a map of less than 24 columns")
+        raise Wrong("not a map of fewer than 24 columns")
     stream = BytesIO(frame)
     table = load(stream, 2) if len(frame) <= _WHOLE else _load_by_column(stream, limits)
     if stream.read(1):
@@ -92,7 +92,7 @@ def decode_columns(command: Command, frames: Sequence[Frame], limits: CodecLimit
         raise Wrong("ids is not an array of 1 or more")
     count = len(ids)
     if count > limits.jobs:
-        raise Wrong(f"{count} jobs, at most {limits.jobs} are taken", ErrorCode.LIMIT)
+        raise Wrong(f"{count} jobs, at most {limits.jobs} are accepted", ErrorCode.LIMIT)
     _check_uints(ids, count, 1, "ids")
     attempts = _uints(table[ATTEMPTS], count, 1, "attempts")
     outcomes = fractions = texts = payloads = None
@@ -104,7 +104,7 @@ def decode_columns(command: Command, frames: Sequence[Frame], limits: CodecLimit
             elif key == OUTCOMES:
                 outcomes = _uints(column, count, 0, "outcomes")
                 if not _OUTCOMES.issuperset(outcomes):
-                    raise Wrong(f"outcome {max(outcomes)}, known are 0 to {max(_OUTCOMES)}")
+                    raise Wrong(f"outcome {max(outcomes)}, expected 0 to {max(_OUTCOMES)}")
             elif key in NULLABLE:
                 numbers[key] = _nullable(column, count, COLUMN_NAMES[key])
             elif key == FRACTIONS:
@@ -159,7 +159,7 @@ def _load_by_column(stream: BytesIO, limits: CodecLimits) -> dict[Any, Any]:
         elif major == 5:
             raise Wrong("a column is a map")
         if type(key) is list or type(key) is dict or key in table:
-            raise Wrong("a column's key is there twice, or is an array or map")
+            raise Wrong("a column's key is repeated, or is an array or map")
         table[key] = load(stream, 1)
     return table
 

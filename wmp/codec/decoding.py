@@ -74,7 +74,7 @@ def _decode_head(
     source: Path = ()
     try:
         if len(frame) > limits.head:
-            raise Wrong(f"{len(frame)} bytes, at most {limits.head} are taken", ErrorCode.LIMIT)
+            raise Wrong(f"{len(frame)} bytes, at most {limits.head} are accepted", ErrorCode.LIMIT)
         stream = BytesIO(frame)
         head = load(stream, DEPTH)
         if command is None or stream.read(1):
@@ -116,7 +116,7 @@ def _refusal(head: Any) -> DecodeError:
     elif number is None:
         text = f"command is of type {kind_of(head[1])}, expected an unsigned integer"
     elif not 1 <= number <= len(Command):
-        code, text = ErrorCode.COMMAND, f"command {number}, known are 1 to {len(Command)}"
+        code, text = ErrorCode.COMMAND, f"command {number}, expected 1 to {len(Command)}"
     else:
         # The three bytes of WMP-2.1 have another encoding, or bytes follow the array.
         text = "bytes behind the array, or an array header, version or command longer than a byte"
@@ -156,7 +156,7 @@ def _checked_path(path: Any, limits: CodecLimits) -> Path:
     if size > 2:
         if size > 2 + 3 * limits.hops:
             raise Wrong(
-                f"path of {size // 3} devices, at most {limits.hops} are taken", ErrorCode.LIMIT
+                f"path of {size // 3} devices, at most {limits.hops} are accepted", ErrorCode.LIMIT
             )
         locals_ = path[4::3]
         ids = [path[0], *path[2::3], *[item for item in locals_ if type(item) is bytes]]
@@ -168,7 +168,7 @@ def _checked_path(path: Any, limits: CodecLimits) -> Path:
             raise Wrong("path holds an identity that is not 1 byte or more")
         if len(item) > limits.identity:
             raise Wrong(
-                f"path holds an id of {len(item)} bytes, at most {limits.identity} are taken",
+                f"path holds an id of {len(item)} bytes, at most {limits.identity} are accepted",
                 ErrorCode.LIMIT,
             )
     for item in numbers:
@@ -218,7 +218,7 @@ def _check_text(value: Any, most: int) -> str:
     # A character is at most four bytes.
     if len(value) * 4 > most and len(value.encode()) > most:
         raise Wrong(
-            f"text of {len(value.encode())} bytes, at most {most} are taken", ErrorCode.LIMIT
+            f"text of {len(value.encode())} bytes, at most {most} are accepted", ErrorCode.LIMIT
         )
     return value
 
@@ -241,7 +241,7 @@ def _check_roles(value: Any, limits: CodecLimits) -> tuple[str, ...]:
     if type(value) is not list:
         raise Wrong(f"{kind_of(value)}, expected an array of text")
     if len(value) > limits.roles:
-        raise Wrong(f"{len(value)} roles, at most {limits.roles} are taken", ErrorCode.LIMIT)
+        raise Wrong(f"{len(value)} roles, at most {limits.roles} are accepted", ErrorCode.LIMIT)
     return tuple([_check_text(role, limits.name) for role in value])
 
 
@@ -249,7 +249,7 @@ def _check_amounts(value: Any, limits: CodecLimits) -> dict[str, int]:
     if type(value) is not dict:
         raise Wrong(f"{kind_of(value)}, expected a map of text to unsigned integers")
     if len(value) > limits.roles:
-        raise Wrong(f"{len(value)} resources, at most {limits.roles} are taken", ErrorCode.LIMIT)
+        raise Wrong(f"{len(value)} resources, at most {limits.roles} are accepted", ErrorCode.LIMIT)
     for name, amount in value.items():
         _check_text(name, limits.name)
         if type(amount) is not int or not 0 <= amount <= UINT_MAX:

@@ -204,7 +204,7 @@ def _item(value: Any) -> bytes:
         # A subclass (an IntEnum, for example) is encoded as its base type.
         known = base_type(type(value), _ENCODERS)
         if known is None:
-            raise TypeError(f"a {type(value).__name__} cannot travel")
+            raise TypeError(f"a {type(value).__name__} cannot be encoded")
         encoder = _ENCODERS[known]
     return encoder(value)
 

@@ -65,11 +65,11 @@ class Connections:
         self._max_silent = max_silent
         self._closed = closed
         self._silent: dict[int, None] = {}
-        """Those that have sent no message, oldest first."""
+        """Connections that have sent no message, oldest first."""
         self._open: dict[int, int] = {}
-        """Bytes that each connection has open, as far as known."""
+        """Open bytes of each connection, as far as known."""
         self._received: dict[int, int] = {}
-        """Bytes that each had received at the last look."""
+        """Received bytes of each connection at the last check."""
         self.descriptors: dict[bytes, int] = {}
         self._keys: dict[int, bytes] = {}
         self.active: set[bytes] = set()

@@ -199,10 +199,10 @@ class Driver:
         self._timer: asyncio.TimerHandle | None = None
         self._now = 0.0
         self._behind: float | None = None
-        """Since when messages go before the time; None while they do not."""
+        """Time from which messages come before ``Ticked``; None while they do not."""
         self._loop: asyncio.AbstractEventLoop | None = None
         self._failure: Exception | None = None
-        """Why the node stops although its machine did not ask for the end."""
+        """The error that stops the node without a Halt of its machine."""
 
     # -- calls from outside ----------------------------------------------------------------
 

@@ -172,7 +172,7 @@ class Recorder:
         self._put = 0
         """Bytes put into the buffer so far."""
         self._lost: Counter[str] = Counter()
-        """Lines that did not get as far as the writer, by reason."""
+        """Number of lines that did not reach the writer, by reason."""
         self._missed = 0
         """Their sum."""
         self._written: Counter[str] = Counter()

@@ -56,7 +56,7 @@ class Portal:
         """Whether the callbacks' thread was asked to end."""
         self._pid = 0
         self._last: asyncio.Task[object] | None = None
-        """The task that closes a node which nobody closed."""
+        """The task that closes a node that its user did not close."""
 
     @property
     def opened(self) -> bool:

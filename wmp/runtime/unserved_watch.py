@@ -39,7 +39,7 @@ class UnservedWatch:
         self._machine = machine
         self._submissions = submissions
         self._seen: dict[Kind, str] = {}
-        """The cause for each kind, at the last look."""
+        """The cause for each kind, at the last check."""
         self._logged: dict[Kind, str] = {}
 
     def start(self) -> None:

@@ -47,7 +47,7 @@ def replay(plan: ModelPlan, moves: Sequence[int]) -> tuple[list[str], Violation 
             model.steps.clear()
             model.make(move)
             lines += model.steps
-        lines.append(f"     {model.now:8.3f} s  nothing goes wrong any more")
+        lines.append(f"     {model.now:8.3f} s  no further faults")
         model.steps.clear()
         model.close(set())
     except Violation as violation:
@@ -80,9 +80,9 @@ def _in_words(model: Model, move: Move) -> str:
         case "finish":
             return f"the handler of {where[0]} returns"
         case "heed":
-            return f"the handler of {where[0]} heeds its cancellation"
+            return f"the handler of {where[0]} reacts to its cancellation"
         case "bereave":
-            return f"what runs a job at {where[0]} dies"
+            return f"the process of a job at {where[0]} dies"
         case "step":
             return f"{model.plan.script[model.done]}"
         case "tick":

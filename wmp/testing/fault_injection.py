@@ -140,7 +140,7 @@ def _half_open(world: FaultInjector, blow: Strike) -> bool:
     pipe = _one(_connected(world), blow)
     if pipe is None or not isinstance(pipe[1], int):
         return False
-    world.note(f"{pipe[0]}'s link {pipe[1]} dies unnoticed")
+    world.note(f"{pipe[0]}'s link {pipe[1]} breaks without notice")
     world.connections.deaden(pipe[0], pipe[1])
     return True
 
@@ -232,7 +232,7 @@ def _kill_handler(world: FaultInjector, blow: Strike) -> bool:
     if found is None:
         return False
     name, lane = found
-    world.note(f"what runs lane {lane.run.lane} of {name} dies")
+    world.note(f"the process of lane {lane.run.lane} of {name} dies")
     world.runner.bereave(name, lane)
     return True
 

@@ -251,7 +251,7 @@ class HandlerWorld:
 
     def _killed(self, name: str, lanes: Sequence[LinkQueue]) -> None:
         for lane in lanes:
-            self.submitter.note(f"{name} is killed with it in its hands", self.submitter.job(lane))
+            self.submitter.note(f"{name} is killed while it runs the job", self.submitter.job(lane))
 
     def again(self) -> list[SimulatedJob]:
         """Return the jobs with more than one handler call; those with a cut call come first."""

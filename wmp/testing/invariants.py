@@ -250,7 +250,7 @@ class History:
             detail = f"{what} after {job.spent} leases were lost, of {job.retries} retries"
             raise Violation("retries are kept", detail)
         if end is End.CANCELLED and not job.asked:
-            raise Violation("ends have a cause", f"{what}, and nobody asked for it")
+            raise Violation("ends have a cause", f"{what}, and its submitter did not cancel it")
         if end is End.TIMEOUT and (job.deadline is None or now < job.deadline):
             raise Violation("ends have a cause", f"{what} at {now} before {job.deadline}")
         job.end = end

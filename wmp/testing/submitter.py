@@ -119,7 +119,7 @@ class Submitter:
                 job.settle(End.CANCELLED, b"", 0)
                 continue
             if job.owner is not None:
-                self.note("is submitted again: its manager died before there was a result", job)
+                self.note("is submitted again: its manager was killed before the result came", job)
             self._submit(job)
 
     def withdraw(self, job: SimulatedJob) -> None:

@@ -195,7 +195,7 @@ class ManagerMachine:
     def _received(self, link: Link, message: Message, now: float) -> None:
         command, to = message.command, message.to
         if command not in SENT_BY_WORKERS:
-            text = f"a manager receives no {command.name}"
+            text = f"a manager does not accept {command.name}"
             self._outbound.refuse(link, message, ErrorCode.DIRECTION, text)
             return
         if to and to != self._me[::-1]:
@@ -289,7 +289,7 @@ class ManagerMachine:
             return
         if max(columns.ids) > self._scheduler.last_id:
             # The other jobs of the message count: its number will not come again.
-            text = "names a job that this manager never gave out"
+            text = "names a job that this manager never granted"
             self._outbound.refuse(link, message, ErrorCode.UNKNOWN, text)
         if message.command is Command.STATUS:
             self._scheduler.status(worker, columns)

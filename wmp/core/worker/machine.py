@@ -211,7 +211,7 @@ class WorkerMachine:
         link.receive(now)
         outbound, command, fields = self._outbound, message.command, message.fields
         if command not in SENT_BY_MANAGERS:
-            text = f"a worker receives no {command.name}"
+            text = f"a worker does not accept {command.name}"
             outbound.refuse(link.index, message, ErrorCode.DIRECTION, text)
             return
         if message.to != outbound.me[::-1] and (message.to or command is not Command.ERROR):

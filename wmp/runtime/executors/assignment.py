@@ -51,9 +51,9 @@ class Assignment:
         )
         self.jobs: dict[int, _Row] = dict(zip(action.ids, rows, strict=False))
         self.alarm = NEVER
-        """When to check whether the running job may go on."""
+        """Time of the next check whether the running job may continue."""
         self.flagged: dict[int, float] = {}
-        """Since when a job is to stop: it is interrupted, or its deadline has passed."""
+        """Time from which a job must stop: it is interrupted, or its deadline has passed."""
         self._interrupted: set[int] = set()
         self._setbacks = 0
 

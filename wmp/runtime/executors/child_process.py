@@ -78,7 +78,7 @@ class ChildProcess:
         self.retiring = False
         """Whether the child has begun its last job; another child takes its place."""
         self.kill_at: float | None = None
-        """When to kill the child if it has not ended by itself; until then it gets no lane."""
+        """Time at which the child is killed if it still runs; until then it gets no lane."""
         self._open = True
         self._killed = False
         self._condemned = 0

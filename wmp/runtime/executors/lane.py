@@ -123,7 +123,7 @@ class Lane:
         self.host = host
         self.pending = set(action.ids)
         self.begin: Callable[[int], None] = self.pending.remove
-        """Takes a job out of ``pending``, or raises KeyError; worker processes hook in here."""
+        """Removes a job from ``pending``, or raises KeyError; worker processes override it."""
         self.cancelled: set[int] = set()
         self.current = 0
         self.job: RunningJob | None = None

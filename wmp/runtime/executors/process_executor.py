@@ -79,7 +79,7 @@ class ProcessExecutor:
         self._stop_at: float | None = None
         self._term_at = NEVER
         self._asleep_until = 0.0
-        """When the thread wakes next; an earlier alarm must wake the thread."""
+        """Time at which the thread wakes next; an earlier alarm must wake it."""
         self._muted = False
         self._selector: ChildSelector | None = None
         self._thread: Thread | None = None

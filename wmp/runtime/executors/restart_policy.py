@@ -24,11 +24,11 @@ class RestartPolicy:
 
     def __init__(self) -> None:
         self.start_at = NEVER
-        """When to start the children that are missing."""
+        """Time at which missing children are started."""
         self._failures = 0
         """Children in a row that died before they were ready."""
         self._first = Event()
-        """Set when the first child is ready, or never will be."""
+        """Set when the first child is ready, or no child will be."""
         self._problem: str | None = None
 
     def wait_for_first(self) -> str | None:

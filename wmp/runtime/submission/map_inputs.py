@@ -54,8 +54,8 @@ class MapInputs:
         self.error: BaseException | None = None
         """Error that the inputs raised; it belongs behind the last input."""
         self.unfit: Exception | None = None
-        """Error of an input that is no payload; it belongs behind the inputs pulled so far, and
-        more may follow. Whoever takes the error sets None."""
+        """Error of an invalid input; it belongs behind the inputs pulled so far, and
+        more may follow. The code that takes the error sets None."""
 
     @property
     def awaited(self) -> bool:

@@ -108,7 +108,7 @@ class MapPipeline:
         )
         self._lenient = lenient
         self._unfit = 0
-        """How many inputs were no payloads. Their places have negative numbers."""
+        """Number of invalid inputs. Their places have negative numbers."""
         self._terms = terms
         self._codec = codec
         self._in_flight = in_flight
@@ -117,9 +117,9 @@ class MapPipeline:
         self._runs: deque[range] = deque()
         """Numbers of the jobs submitted and not yet taken, as they were given."""
         self._count = 0
-        """How many they are."""
+        """Number of these jobs."""
         self._ended: dict[int, Frame | Ended] = {}
-        """Results of jobs that ended well, ends of the others."""
+        """Results of jobs, and ends of jobs without a result."""
         self._chunk: list[Frame] = []
         self._filled = False
         """Whether the last step submitted a chunk."""
