@@ -29,7 +29,7 @@ def _groups(text: str) -> list[str]:
 def _options(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks",
-        description="Measure wmp and other systems beside a raw pyzmq echo, and check every result.",
+        description="Measure wmp and other systems beside a raw pyzmq echo; check every result.",
     )
     parser.add_argument("--quick", action="store_true", help="fewer jobs and repeats")
     parser.add_argument(
