@@ -72,13 +72,16 @@ class _Follower:
         self._places: dict[CodeType, Place | None] = {}
 
     def begin(self) -> None:
-        """Drop the last job and record the next."""
+        """Drop the last job, and find the objects that are older than the next job."""
         self._files, self._steps = set(), []
         gc.collect()
         # The list keeps these objects alive, so that a later object cannot reuse the number of an
         # earlier one.
         self._before = gc.get_objects()
         self._known = set(map(id, self._before))
+
+    def note(self) -> None:
+        """Record from now on."""
         self._noting = True
 
     def end(self) -> Way:
@@ -168,6 +171,9 @@ async def follow(runs: int = _RUNS) -> Way:
                 # The acknowledgement of the last job does not belong to this one.
                 await asyncio.sleep(0.05)
                 follower.begin()
+                # That takes long: timers that became due meanwhile do not belong to this job.
+                await asyncio.sleep(0.01)
+                follower.note()
                 sys.setprofile(follower)
                 try:
                     result = await (await manager.submit(_PAYLOAD))

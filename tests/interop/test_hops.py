@@ -11,9 +11,9 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 
-FILES = 40
-HOPS_BETWEEN_FILES = 50
-HOPS = 80
+FILES = 33
+HOPS_BETWEEN_FILES = 34
+HOPS = 51
 
 pytestmark = pytest.mark.interop
 

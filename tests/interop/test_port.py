@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 import zmq
 
-from wmp.runtime.sockets import Port, Sent, router
+from wmp.runtime.ports import Port, Sent
+from wmp.runtime.sockets import router
 from wmp.runtime.transport import Transport
 
 pytestmark = pytest.mark.timeout(60)
@@ -85,7 +86,7 @@ def test_a_received_frame_can_be_sent_to_all_peers_unchanged(world: World) -> No
     columns = world.port.receive(heads=True)[2]
 
     for link in world.links * 2:
-        assert world.port.send([link, b"other head", columns]) is Sent.OK
+        assert world.port.send([b"other head", columns], link) is Sent.OK
 
     for peer in world.peers * 2:
         assert peer.recv_multipart() == [b"other head", COLUMNS]
@@ -98,6 +99,6 @@ def test_a_slice_of_a_received_frame_is_sent_as_that_slice(world: World) -> None
     whole = world.port.receive(heads=True)[2]
     assert isinstance(whole, memoryview)
 
-    world.port.send([world.links[1], whole[1:3]])
+    world.port.send([whole[1:3]], world.links[1])
 
     assert world.peers[1].recv_multipart() == [b"ho"]

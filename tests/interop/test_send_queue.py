@@ -13,8 +13,8 @@ from wmp import codec
 from wmp.actions import Send
 from wmp.message import Command, Field, Link, Message
 from wmp.runtime.connections import Connections
-from wmp.runtime.send_queue import SendQueue
-from wmp.runtime.sockets import Port, router
+from wmp.runtime.ports import Port, SendQueue
+from wmp.runtime.sockets import router
 from wmp.runtime.transport import Transport
 
 pytestmark = pytest.mark.timeout(60)

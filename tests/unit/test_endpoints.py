@@ -9,9 +9,9 @@ import pytest
 import wmp
 from wmp.errors import ClosedError, ConfigError
 from wmp.runtime.counters import Counters
+from wmp.runtime.endpoints import check_endpoints
 from wmp.runtime.node import make_identity, new_epoch
 from wmp.runtime.security import Security, is_local
-from wmp.runtime.sockets import check_endpoints
 
 
 @pytest.mark.parametrize(

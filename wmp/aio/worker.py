@@ -17,6 +17,7 @@ from wmp.core.worker.machine import WorkerStatistics
 from wmp.errors import ClosedError, ConfigError, HandlerHung
 from wmp.message import DEFAULT_ROLE, Limits, named, printable
 from wmp.runtime.checks import check_amounts, check_count, check_offer, check_seconds
+from wmp.runtime.endpoints import check_endpoints
 from wmp.runtime.executors import (
     CANCEL_GRACE,
     KILL_AFTER,
@@ -30,7 +31,7 @@ from wmp.runtime.hang_watch import HangWatch, HungJob
 from wmp.runtime.journal import Journal
 from wmp.runtime.node import Node, make_identity, make_label, make_settings, new_epoch
 from wmp.runtime.security import Security
-from wmp.runtime.sockets import Context, check_endpoints
+from wmp.runtime.sockets import Context
 from wmp.runtime.threads import aside
 from wmp.runtime.transport import Transport
 

@@ -13,8 +13,8 @@ import click
 import wmp
 from wmp.errors import ConfigError
 from wmp.runtime.config import EVERY_INTERFACE
+from wmp.runtime.endpoints import check_endpoints
 from wmp.runtime.security import Security
-from wmp.runtime.sockets import check_endpoints
 
 __all__ = [
     "BELOW",

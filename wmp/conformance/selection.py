@@ -19,7 +19,7 @@ from wmp.conformance.rules import PROFILES, RULES, UNTESTABLE
 from wmp.conformance.run import KitRun, RunPlan, begins, drawn_id, known
 from wmp.conformance.terminal import Progress
 from wmp.errors import ConfigError
-from wmp.runtime.sockets import check_endpoints
+from wmp.runtime.endpoints import check_endpoints
 
 __all__ = ["check", "choose", "failed", "name_of", "play_plan", "spoken"]
 

@@ -33,8 +33,8 @@ from attrs import field, frozen
 
 from wmp.errors import ConfigError
 from wmp.message import Limits
+from wmp.runtime.endpoints import check_endpoints
 from wmp.runtime.security import Security, is_local
-from wmp.runtime.sockets import check_endpoints
 from wmp.runtime.transport import Transport
 
 __all__ = ["EVERY_INTERFACE", "DeviceDefinition", "load_devices", "meets"]

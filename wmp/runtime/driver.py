@@ -53,9 +53,8 @@ from wmp.runtime.inbox import Event, Inbox, OpenSubmission
 from wmp.runtime.journal import Recorder
 from wmp.runtime.local_ids import LocalIds
 from wmp.runtime.node_sockets import NodeSockets
+from wmp.runtime.ports import Port, SendQueue
 from wmp.runtime.security import Gate
-from wmp.runtime.send_queue import SendQueue
-from wmp.runtime.sockets import Port
 from wmp.runtime.threads import LONGEST_WAIT, ThreadEnded
 from wmp.runtime.throttle import Throttle
 from wmp.runtime.transport import Transport

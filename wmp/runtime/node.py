@@ -26,10 +26,12 @@ from wmp.runtime.checks import (
     check_text,
 )
 from wmp.runtime.driver import Driver, Executors, Machine, Submitters
+from wmp.runtime.endpoints import check_endpoints
 from wmp.runtime.inbox import Inbox
 from wmp.runtime.journal import CLOSE, Journal, Recorder, make_journal
+from wmp.runtime.ports import Port
 from wmp.runtime.security import Gate, Security
-from wmp.runtime.sockets import Context, Port, check_endpoints, dealer, router
+from wmp.runtime.sockets import Context, dealer, router
 from wmp.runtime.threads import aside
 from wmp.runtime.transport import Transport
 

@@ -16,7 +16,8 @@ import zmq
 
 from wmp.errors import WMPError
 from wmp.runtime.connections import Connections
-from wmp.runtime.sockets import Port, describe
+from wmp.runtime.ports import Port
+from wmp.runtime.sockets import describe
 from wmp.runtime.transport import Transport
 
 __all__ = ["NodeSockets"]

@@ -1,0 +1,449 @@
+"""A node's ports: one socket each, and the messages that wait because a pipe is full.
+
+Sending never blocks (WMP-1.6). A message that cannot be delivered comes back as ``Undelivered``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import struct
+from collections import deque
+from collections.abc import Callable
+from enum import Enum
+
+import zmq
+
+from wmp import codec
+from wmp.actions import Send
+from wmp.errors import WMPError
+from wmp.message import Frame, Limits, Link, Message
+from wmp.runtime.connections import Connections
+from wmp.runtime.endpoints import bind
+from wmp.runtime.local_ids import LocalIds
+from wmp.runtime.transport import Transport
+
+__all__ = ["Port", "SendQueue", "Sent"]
+
+_COPY_BELOW = 32 * 1024
+"""Bytes below which passing a frame to libzmq by copy is faster than by reference."""
+
+_RETRY = 0.002
+_RETRY_MAX = 0.1
+"""Seconds between two attempts at full pipes: libzmq does not report when a pipe of a ROUTER has
+room again."""
+
+
+_OVERHEAD = 512
+"""Bytes that a message takes here beside its frames."""
+
+
+class Sent(Enum):
+    """Result of sending a message."""
+
+    OK = "ok"
+    FULL = "full"
+    UNREACHABLE = "unreachable"
+    FAILED = "failed"
+    """ZeroMQ refused for a reason that no peer can cause."""
+
+
+class Port:
+    """One socket, with its monitor.
+
+    Attributes:
+        index: Number of a DEALER, None for the ROUTER.
+        name: Endpoint, for people.
+        connections: The open connections.
+        connected: Whether a DEALER has a peer, as far as the monitor reported.
+        met: Whether it ever had one.
+        warned: Whether a warning that no peer answers was logged.
+        endpoints: Endpoints that a ROUTER is bound to, with the actual ports.
+        failure: Why the newest message with the result FAILED was not sent.
+        paused: Whether a ROUTER accepts no connections for a while.
+        descriptor: Becomes readable at a change of the socket, edge-triggered.
+        monitor_descriptor: The same for its monitor.
+    """
+
+    __slots__ = (
+        "_files",
+        "_monitor",
+        "connected",
+        "connections",
+        "descriptor",
+        "endpoints",
+        "failure",
+        "index",
+        "met",
+        "monitor_descriptor",
+        "name",
+        "paused",
+        "socket",
+        "warned",
+    )
+
+    def __init__(
+        self, socket: zmq.Socket[bytes], index: int | None, name: str, events: int
+    ) -> None:
+        self.socket = socket
+        self.index = index
+        self.name = name
+        self.connected = index is None
+        self.met = self.warned = self.paused = False
+        self.endpoints: list[str] = []
+        self.failure = ""
+        self.connections: Connections | None = None
+        self._files: list[tuple[str, tuple[int, int]]] = []
+        self._monitor: zmq.Socket[bytes] = socket.get_monitor_socket(events)
+        self.descriptor = _descriptor(socket)
+        self.monitor_descriptor = _descriptor(self._monitor)
+
+    def receive(self, *, heads: bool = False) -> list[bytes | memoryview]:
+        """Return the frames of the next message, the routing id of a ROUTER included.
+
+        Routing id, head and columns are copied: they are small or are taken apart anyway. The
+        frames behind them are payloads above 4 kB, which stay where libzmq received them.
+
+        Args:
+            heads: Whether only heads are decoded. Then columns are not copied either, unless they
+                are so small that they would keep more of libzmq's memory than they have bytes.
+
+        Raises:
+            zmq.Again: No message waits.
+        """
+        socket, connections = self.socket, self.connections
+        copied = (self.index is None) + (not heads)
+        try:
+            first = socket.recv(zmq.NOBLOCK)
+        except zmq.Again:
+            self._emptied()
+            raise
+        frames: list[bytes | memoryview] = [first]
+        if connections is not None:
+            key = first if self.index is None else b""
+            connections.active.add(key)
+            if self.index is None and key not in connections.descriptors:
+                copied -= self._learn(key, frames)
+        while socket.get(zmq.RCVMORE):
+            if copied:
+                copied -= 1
+                frames.append(socket.recv(zmq.NOBLOCK))
+            elif len(frames) <= Limits.FRAMES + 1:
+                frame = socket.recv(zmq.NOBLOCK, copy=False)
+                frames.append(frame.buffer if len(frame) >= Limits.INLINE else frame.bytes)
+            else:
+                # More frames than a message may have. One frame above the limit is kept, so that
+                # the decoder refuses the message; the rest is dropped.
+                socket.recv(zmq.NOBLOCK, copy=False)
+        return frames
+
+    def send(self, frames: list[bytes | memoryview], routing_id: bytes | None = None) -> Sent:
+        """Send frames, on a ROUTER behind the routing id of the peer. Never blocks.
+
+        Only the first frame can be refused for a full pipe. When a pipe breaks in the middle of a
+        message, libzmq drops the frames so far.
+        """
+        socket = self.socket
+        last = len(frames) - 1
+        try:
+            if routing_id is not None:
+                socket.send(routing_id, zmq.NOBLOCK | zmq.SNDMORE)
+            for index, frame in enumerate(frames):
+                flags = zmq.NOBLOCK if index == last else zmq.NOBLOCK | zmq.SNDMORE
+                whole: object = frame.obj if type(frame) is memoryview else None
+                if isinstance(whole, zmq.Frame) and len(whole) == len(frame):
+                    # This frame was received: libzmq shares its own message, and copies nothing.
+                    socket.send(whole, flags, copy=False)
+                else:
+                    socket.send(frame, flags, copy=len(frame) < _COPY_BELOW)
+        except zmq.Again:
+            return Sent.FULL
+        except zmq.ZMQError as error:
+            if error.errno == zmq.EHOSTUNREACH:
+                return Sent.UNREACHABLE
+            self.failure = f"cannot send on {self.name}: {error}"
+            return Sent.FAILED
+        return Sent.OK
+
+    def readable(self) -> bool:
+        """Return whether a message waits; unlike the descriptor, this is not edge-triggered."""
+        events = self.socket.get(zmq.EVENTS)
+        assert isinstance(events, int)
+        if events & zmq.POLLIN:
+            return True
+        self._emptied()
+        return False
+
+    def _emptied(self) -> None:
+        if self.connections is not None and self.connections.pending:
+            self.connections.emptied()
+
+    def _learn(self, key: bytes, frames: list[bytes | memoryview]) -> bool:
+        """Receive one more frame, if there is one, and record to which connection it belongs."""
+        assert self.connections is not None
+        if not self.socket.get(zmq.RCVMORE):
+            return False
+        frame = self.socket.recv(zmq.NOBLOCK, copy=False)
+        frames.append(frame.bytes)
+        with contextlib.suppress(zmq.ZMQError):
+            self.connections.learn(key, int(frame.get(zmq.SRCFD)))
+        return True
+
+    def happenings(self) -> list[tuple[int, int]]:
+        """Return the monitor's events since the last call: (event, value) each."""
+        seen: list[tuple[int, int]] = []
+        while True:
+            try:
+                frames = self._monitor.recv_multipart(zmq.NOBLOCK)
+            except zmq.ZMQError:
+                return seen
+            if len(frames[0]) == 6:
+                event, value = struct.unpack("=Hi", frames[0])
+                seen.append((event, value))
+
+    def pause(self) -> None:
+        """Accept no further connections until ``resume``; existing ones stay."""
+        self.paused = True
+        for endpoint in self.endpoints:
+            with contextlib.suppress(zmq.ZMQError):
+                self.socket.unbind(endpoint)
+
+    def resume(self) -> None:
+        """Listen again on every endpoint.
+
+        Raises:
+            ConfigError: Another process has taken an address meanwhile.
+            TransportError: ZeroMQ refused for another reason.
+        """
+        endpoints, self.endpoints = self.endpoints, []
+        self._files.clear()
+        try:
+            for endpoint in endpoints:
+                self.bind(endpoint)
+        except WMPError:
+            self.endpoints = endpoints
+            self.pause()
+            raise
+        self.paused = False
+
+    def bind(self, endpoint: str) -> None:
+        """Bind the socket to one more endpoint.
+
+        Raises:
+            ConfigError: The address is in use or not of this machine.
+            TransportError: ZeroMQ refused for another reason.
+        """
+        self.endpoints.append(bind(self.socket, endpoint))
+        path = endpoint.removeprefix("ipc://")
+        # Abstract names have no file, and libzmq removes the files whose names it chose itself.
+        if path != endpoint and not path.startswith(("@", "*")):
+            path = os.path.abspath(path)
+            with contextlib.suppress(OSError):
+                self._files.append((path, _file(path)))
+
+    def close(self, linger: float) -> None:
+        """Close the socket and its monitor; queued messages have ``linger`` seconds to leave."""
+        # libzmq leaves the files of ipc behind. Before the socket closes, no other process can have
+        # bound the path; if the file was replaced nevertheless, it is another file now.
+        for path, file in self._files:
+            with contextlib.suppress(OSError):
+                if _file(path) == file:
+                    os.unlink(path)
+        self._files.clear()
+        with contextlib.suppress(zmq.ZMQError):
+            self.socket.disable_monitor()
+        self._monitor.close(linger=0)
+        self.socket.close(linger=int(linger * 1000))
+
+
+def _file(path: str) -> tuple[int, int]:
+    """Return what identifies a file; a device and inode number alone may be used again."""
+    found = os.stat(path)
+    return found.st_ino, found.st_mtime_ns
+
+
+def _descriptor(socket: zmq.Socket[bytes]) -> int:
+    """Return the descriptor that a loop can watch for a socket."""
+    descriptor = socket.get(zmq.FD)
+    assert isinstance(descriptor, int)
+    return descriptor
+
+
+class _WaitingMessages:
+    """Messages that wait for room in the pipe to one peer."""
+
+    __slots__ = ("messages", "port", "size")
+
+    def __init__(self, port: Port) -> None:
+        self.port = port
+        self.messages: deque[tuple[Message, list[Frame], int]] = deque()
+        self.size = 0
+
+
+class SendQueue:
+    """Sends messages, parks messages for a full pipe, and keeps their order for each peer.
+
+    Args:
+        router: The ROUTER, for links that are ``bytes``.
+        dealers: The DEALERs by number; the driver replaces entries.
+        transport: Limits of parked messages.
+        parks: Whether a message for a full pipe is parked (end nodes) or counts as undelivered at
+            once (devices).
+        undelivered: Called with a link and a message that could not be sent; it must not send.
+        count: Called with the reason and a detail of each failure.
+        sent: Called after a retry: sending may have consumed a descriptor's report.
+        local_ids: A device's names for the connections of its ROUTER.
+
+    Attributes:
+        touched: Ports that were sent on; the driver checks and removes them.
+    """
+
+    def __init__(
+        self,
+        router: Port | None,
+        dealers: dict[int, Port],
+        transport: Transport,
+        *,
+        parks: bool,
+        undelivered: Callable[[Link, Message], None],
+        count: Callable[[str, str], None],
+        sent: Callable[[], None],
+        local_ids: LocalIds | None = None,
+    ) -> None:
+        self.touched: dict[Port, None] = {}
+        self._router = router
+        self._dealers = dealers
+        self._transport = transport
+        self._parks = parks
+        self._report = undelivered
+        self._count = count
+        self._sent = sent
+        self._local_ids = local_ids
+        self._parked: dict[Link, _WaitingMessages] = {}
+        self._size = 0
+        """Bytes of all messages that are parked."""
+        self._pause = _RETRY
+        self._timer: asyncio.TimerHandle | None = None
+        self._closed = False
+
+    def send(self, action: Send) -> None:
+        """Send a message, behind the messages that wait for the same peer."""
+        link, message = action.link, action.message
+        # A ROUTER counts as connected: libzmq itself reports a connection that has gone.
+        port = self._router if isinstance(link, bytes) else self._dealers.get(link)
+        if port is None or not port.connected:
+            self._undelivered(link, message, "not connected")
+            return
+        frames = codec.encode(message)
+        if link in self._parked:
+            self._park(port, link, message, frames)
+            return
+        self.touched[port] = None
+        sent = port.send(frames, self._routing_id(link))
+        if sent is Sent.OK:
+            return
+        if sent is not Sent.FULL:
+            self._lost(port, link, message, sent)
+        elif self._parks:
+            self._park(port, link, message, frames)
+        else:
+            self._undelivered(link, message, "pipe full")
+
+    def forget(self, link: Link) -> int:
+        """Drop the messages parked for a link; return their number."""
+        parked = self._parked.pop(link, None)
+        if parked is None:
+            return 0
+        self._size -= parked.size
+        return len(parked.messages)
+
+    def close(self) -> None:
+        """Try once more to send parked messages, then drop them."""
+        self._closed = True
+        if self._timer is not None:
+            self._timer.cancel()
+        for link in list(self._parked):
+            self._flush(link)
+        self._parked.clear()
+        self._size = 0
+
+    def _close(self, link: Link) -> None:
+        """Close the connection of a peer that does not read; what waits for it counts as lost."""
+        parked = self._parked.get(link)
+        if parked is None or not parked.messages or parked.port.connections is None:
+            return
+        text = f"{len(parked.messages)} messages waited for a peer that reads none"
+        if parked.port.connections.close(link if isinstance(link, bytes) else b"", "unread", text):
+            messages = [message for message, _, _ in parked.messages]
+            self.forget(link)
+            for message in messages:
+                self._undelivered(link, message, "pipe full")
+
+    def _routing_id(self, link: Link) -> bytes | None:
+        """Return the first frame for a ROUTER, None for a DEALER."""
+        if not isinstance(link, bytes):
+            return None
+        return link if self._local_ids is None else self._local_ids.routing(link)
+
+    def _lost(self, port: Port, link: Link, message: Message, sent: Sent) -> None:
+        if sent is Sent.FAILED:
+            self._count("transport", port.failure)
+        self._undelivered(link, message, "no such connection")
+
+    def _undelivered(self, link: Link, message: Message, why: str) -> None:
+        self._count(why, f"{message.command.name} was not delivered")
+        self._report(link, message)
+
+    def _park(self, port: Port, link: Link, message: Message, frames: list[Frame]) -> None:
+        parked = self._parked.get(link)
+        if parked is None:
+            parked = self._parked[link] = _WaitingMessages(port)
+        size = _OVERHEAD + sum(map(len, frames))
+        limits = self._transport
+        if len(parked.messages) >= limits.parked or parked.size + size > limits.parked_bytes:
+            self._undelivered(link, message, "pipe full")
+            self._close(link)
+            return
+        if self._size + size > limits.parked_total:
+            self._undelivered(link, message, "pipe full")
+            # The peer that waits with the most is most likely the one that reads nothing.
+            self._close(max(self._parked, key=lambda link: self._parked[link].size))
+            return
+        parked.messages.append((message, frames, size))
+        parked.size += size
+        self._size += size
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(self._pause, self._flush_all)
+
+    def _flush_all(self) -> None:
+        self._timer = None
+        if self._closed:
+            return
+        progress = False
+        for link in list(self._parked):
+            progress |= self._flush(link)
+        self._pause = _RETRY if progress else min(2 * self._pause, _RETRY_MAX)
+        if self._parked:
+            self._timer = asyncio.get_running_loop().call_later(self._pause, self._flush_all)
+        self._sent()
+
+    def _flush(self, link: Link) -> bool:
+        """Send messages parked for ``link`` until its pipe is full; return whether any was sent."""
+        parked = self._parked[link]
+        port = parked.port
+        self.touched[port] = None
+        progress = False
+        while parked.messages:
+            message, frames, size = parked.messages[0]
+            sent = port.send(frames, self._routing_id(link))
+            if sent is Sent.FULL and port.connected:
+                return progress
+            parked.messages.popleft()
+            parked.size -= size
+            self._size -= size
+            progress = True
+            if sent is not Sent.OK:
+                self._lost(port, link, message, sent)
+        del self._parked[link]
+        return progress
