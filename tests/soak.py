@@ -38,7 +38,7 @@ from wmp.testing.__main__ import parse_seeds  # noqa: E402 - this very tree
 from wmp.testing.campaign import CampaignResult, replay_command, reports  # noqa: E402
 from wmp.testing.explore import describe  # noqa: E402
 from wmp.testing.plan import PLANS, ModelPlan  # noqa: E402
-from wmp.testing.search import Exploration, SearchOrder, explore  # noqa: E402
+from wmp.testing.search import SearchBounds, SearchOrder, explore  # noqa: E402
 
 Figures = dict[str, Any]
 
@@ -51,16 +51,16 @@ WANTED = {
 }
 """The figures that a whole run must reach."""
 
-WORLDS: dict[str, tuple[ModelPlan, Exploration]] = {
-    **{name: (plan, Exploration()) for name, plan in PLANS.items() if name != "small"},
+WORLDS: dict[str, tuple[ModelPlan, SearchBounds]] = {
+    **{name: (plan, SearchBounds()) for name, plan in PLANS.items() if name != "small"},
     **{
         f"{name}, 2 faults": (
             evolve(PLANS[name], faults=2),
-            Exploration(states=250_000, order=SearchOrder.MIXED),
+            SearchBounds(states=250_000, order=SearchOrder.MIXED),
         )
         for name in ("device", "cancel", "pair", "meeting")
     },
-    "small": (PLANS["small"], Exploration(states=150_000, order=SearchOrder.MIXED)),
+    "small": (PLANS["small"], SearchBounds(states=150_000, order=SearchOrder.MIXED)),
 }
 """Worlds of the explorer; a world without a number of states is searched completely."""
 

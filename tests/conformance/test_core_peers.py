@@ -22,7 +22,7 @@ from tests.conformance.at_once import Play, played
 from wmp.conformance import Nonconforming, Verdict
 from wmp.conformance.case import CASES, Case
 from wmp.conformance.check import cases_for
-from wmp.conformance.sockets import Live
+from wmp.conformance.sockets import LiveTestee
 
 FULL = os.environ.get("WMP_CONFORMANCE") == "full"
 FOLDER = Path(__file__).resolve().parents[2] / "examples" / "minimal"
@@ -45,10 +45,10 @@ pytestmark = pytest.mark.xdist_group("core peers")
 interop = pytest.mark.interop
 
 
-def live(testee: str) -> Live:
+def live(testee: str) -> LiveTestee:
     program = shlex.quote(str(FOLDER / f"{testee}.py"))
     command = f"{shlex.quote(sys.executable)} {program} {{endpoint}} --unit {{unit}}"
-    return Live(testee, command, unit=200)
+    return LiveTestee(testee, command, unit=200)
 
 
 @pytest.fixture(scope="module")

@@ -16,19 +16,23 @@ from wmp.conformance import Nonconforming, Unimplemented, Verdict
 from wmp.conformance.case import CASES, Case
 from wmp.conformance.check import cases_for
 from wmp.conformance.draw import draw
-from wmp.conformance.sockets import Live
+from wmp.conformance.sockets import LiveTestee
 
 FULL = os.environ.get("WMP_CONFORMANCE") == "full"
 UNIT = 200
 TESTEE = f"{sys.executable} -m wmp.conformance.testee"
 LIVE = {
-    "manager": Live("manager", f"{TESTEE} manager --bind {{endpoint}} --unit {{unit}}", unit=UNIT),
-    "worker": Live(
+    "manager": LiveTestee(
+        "manager", f"{TESTEE} manager --bind {{endpoint}} --unit {{unit}}", unit=UNIT
+    ),
+    "worker": LiveTestee(
         "worker",
         f"{TESTEE} worker --connect {{endpoint}} --unit {{unit}} --slots {{slots}}",
         unit=UNIT,
     ),
-    "device": Live("device", f"{TESTEE} device --bind {{bind}} --connect {{connect}}", unit=UNIT),
+    "device": LiveTestee(
+        "device", f"{TESTEE} device --bind {{bind}} --connect {{connect}}", unit=UNIT
+    ),
 }
 SOME = (
     "manager/plain-handshake",
@@ -78,14 +82,14 @@ def test_this_project_conforms(case: Case, play: Play) -> None:
 
 def test_the_process_of_a_job_may_die() -> None:
     command = LIVE["worker"].command
-    result = Live("worker", f"{command} --die", unit=UNIT).play(CASES[DIES])
+    result = LiveTestee("worker", f"{command} --die", unit=UNIT).play(CASES[DIES])
 
     assert result.verdict is Verdict.OK, Nonconforming(result)
     assert LIVE["worker"].play(CASES[DIES]).verdict is Verdict.UNIMPLEMENTED
 
 
 def test_a_testee_that_ends_by_itself_has_failed() -> None:
-    live = Live("worker", f"{sys.executable} -c pass {{endpoint}}")
+    live = LiveTestee("worker", f"{sys.executable} -c pass {{endpoint}}")
     result = live.play(CASES["worker/plain-handshake"])
 
     assert (result.verdict, result.rule) == (Verdict.FAILED, "WMP-10.1")
@@ -99,7 +103,7 @@ def test_a_testee_that_ends_badly_is_unclean() -> None:
     )
     command = LIVE["device"].command
     assert command is not None
-    live = Live("device", f'{sys.executable} -c "{ends_badly}" {command}', unit=UNIT)
+    live = LiveTestee("device", f'{sys.executable} -c "{ends_badly}" {command}', unit=UNIT)
     result = live.play(CASES["device/there-and-back"])
 
     assert result.verdict is Verdict.UNCLEAN, result.text
@@ -107,13 +111,13 @@ def test_a_testee_that_ends_badly_is_unclean() -> None:
 
 
 def test_a_slower_replay_needs_a_testee_with_a_unit_option() -> None:
-    assert Live("worker", "./mine {endpoint} {unit}", unit=200).slower.unit == 600
-    assert Live("worker", "./mine {endpoint} {unit}", unit=900).slower.unit == 1000
-    assert Live("worker", None, "tcp://127.0.0.1:1", unit=200).slower.unit == 200
+    assert LiveTestee("worker", "./mine {endpoint} {unit}", unit=200).slower.unit == 600
+    assert LiveTestee("worker", "./mine {endpoint} {unit}", unit=900).slower.unit == 1000
+    assert LiveTestee("worker", None, "tcp://127.0.0.1:1", unit=200).slower.unit == 200
 
 
 def test_a_command_without_slots_cannot_have_two() -> None:
-    live = Live("worker", f"{TESTEE} worker --connect {{endpoint}}")
+    live = LiveTestee("worker", f"{TESTEE} worker --connect {{endpoint}}")
     case = next(case for case in cases_for("worker") if case.slots > 1)
 
     with pytest.raises(Unimplemented, match="slots"):

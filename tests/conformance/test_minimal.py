@@ -20,7 +20,7 @@ from wmp.conformance import CaseResult, Nonconforming, Verdict
 from wmp.conformance.case import Case
 from wmp.conformance.check import cases_for
 from wmp.conformance.draw import draw
-from wmp.conformance.sockets import Live
+from wmp.conformance.sockets import LiveTestee
 
 FULL = os.environ.get("WMP_CONFORMANCE") == "full"
 UNIT = 200
@@ -54,13 +54,13 @@ def kind_of(name: str) -> str:
     return "manager" if name == "manager" else "worker"
 
 
-def live(name: str, folder: Path) -> Live:
+def live(name: str, folder: Path) -> LiveTestee:
     """Return how the kit reaches a peer; the peer for Node.js is skipped without its package."""
     if name != "node":
-        return Live(name, COMMANDS[name], unit=UNIT)
+        return LiveTestee(name, COMMANDS[name], unit=UNIT)
     copy_node_worker(folder)
     worker = shlex.quote(str(folder / "worker.mjs"))
-    return Live("worker", COMMANDS[name].replace("worker.mjs", worker), unit=UNIT)
+    return LiveTestee("worker", COMMANDS[name].replace("worker.mjs", worker), unit=UNIT)
 
 
 CHOSEN = [

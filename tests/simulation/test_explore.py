@@ -23,7 +23,7 @@ from wmp.testing.counterexample import replay
 from wmp.testing.explore import describe, main
 from wmp.testing.model import Model
 from wmp.testing.plan import PLANS, Cancel, ModelPlan, Submit
-from wmp.testing.search import Exploration, Explored, SearchOrder, explore
+from wmp.testing.search import SearchBounds, SearchOrder, SearchResult, explore
 from wmp.testing.state import canonical
 from wmp.testing.state.snapshots import outline_of
 
@@ -63,7 +63,7 @@ def test_every_state_of_a_small_world_keeps_the_invariants(name, least):
     ],
 )
 def test_many_states_of_every_world_keep_the_invariants(name, states, order):
-    explored = explore(PLANS[name], Exploration(states=states, order=order))
+    explored = explore(PLANS[name], SearchBounds(states=states, order=order))
     assert explored.violation is None, describe(name, PLANS[name], explored)
     assert explored.states >= states
     assert not explored.emptied
@@ -73,8 +73,8 @@ def test_many_states_of_every_world_keep_the_invariants(name, states, order):
 # -- what the explorer finds
 
 
-def found(plan: ModelPlan, order: SearchOrder = SearchOrder.BREADTH) -> Explored:
-    explored = explore(plan, Exploration(states=60_000, order=order))
+def found(plan: ModelPlan, order: SearchOrder = SearchOrder.BREADTH) -> SearchResult:
+    explored = explore(plan, SearchBounds(states=60_000, order=order))
     assert explored.violation is not None, f"nothing found in {explored.states} states"
     assert not explored.emptied
     assert replay(plan, explored.moves)[1].name == explored.violation.name
@@ -258,7 +258,7 @@ def test_the_order_of_hashes_does_not_matter():
 @pytest.mark.parametrize("order", [SearchOrder.DEPTH, SearchOrder.MIXED])
 def test_every_order_sees_the_same_states(order):
     plan = evolve(PLANS["tiny"], faults=1, ticks=0)
-    broad, other = explore(plan), explore(plan, Exploration(order=order))
+    broad, other = explore(plan), explore(plan, SearchBounds(order=order))
     for explored in (broad, other):
         assert explored.emptied
     assert other.states == broad.states

@@ -11,7 +11,7 @@ import wmp
 from wmp.errors import ConfigError, JobCancelled, JobFailed, JobTimeout, WorkerLost
 from wmp.testing import SimulatedWorld, simulate
 from wmp.testing.faults import Fault
-from wmp.testing.handler_run import Burnt, Fuse
+from wmp.testing.handler_run import CrashPoint, HandlerCrash
 from wmp.testing.invariants import Violation
 from wmp.testing.simulated import parse_faults
 
@@ -380,14 +380,14 @@ def test_a_fuse_burns_line_by_line_and_spares_libraries():
     found = []
     for lines in range(7):
         done.clear()
-        fuse = Fuse(handle, lines)
+        crash = CrashPoint(handle, lines)
         try:
-            with fuse:
+            with crash:
                 handle()
-        except Burnt:
-            assert ", in handle()" in fuse.place or ", in inner()" in fuse.place
+        except HandlerCrash:
+            assert ", in handle()" in crash.place or ", in inner()" in crash.place
         else:
-            assert not fuse.place
+            assert not crash.place
         found.append(list(done))
     whole = [1, "inner", 2]
     assert found == [[], [1], [1], [1, "inner"], [1, "inner"], whole, whole]

@@ -11,7 +11,7 @@ from attrs import evolve
 from tests import soak
 from wmp.testing.invariants import History
 from wmp.testing.plan import PLANS
-from wmp.testing.search import Exploration
+from wmp.testing.search import SearchBounds
 
 
 def run(*arguments: str) -> int:
@@ -21,7 +21,7 @@ def run(*arguments: str) -> int:
 def test_pieces_add_up(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    few = evolve(PLANS["heirs"], ticks=1), Exploration()
+    few = evolve(PLANS["heirs"], ticks=1), SearchBounds()
     monkeypatch.setitem(soak.WORLDS, "heirs", few)
     into = ("--into", str(tmp_path / "figures.jsonl"))
     assert run("schedules", "--seeds", "0:6", *into) == 0

@@ -17,7 +17,7 @@ __all__ = [
     "KINDS",
     "UINT_MAX",
     "CodecLimits",
-    "Wrong",
+    "InvalidPart",
     "base_type",
     "check_plain",
     "kind_of",
@@ -60,7 +60,7 @@ class CodecLimits:
 DEFAULTS: Final = CodecLimits()
 
 
-class Wrong(ValueError):
+class InvalidPart(ValueError):
     """A part of a message is wrong; the decoder adds the sender."""
 
     def __init__(self, text: str, code: str = ErrorCode.MALFORMED) -> None:
@@ -93,7 +93,9 @@ def load(stream: BytesIO, depth: int) -> Any:
             semantic_decoders=_NO_TAGS,
         )
     except Exception as error:  # an error of untrusted bytes becomes a DecodeError
-        raise Wrong(f"not CBOR as in WMP-2.2 ({str(error.__cause__ or error)[:120]})") from error
+        raise InvalidPart(
+            f"not CBOR as in WMP-2.2 ({str(error.__cause__ or error)[:120]})"
+        ) from error
 
 
 _SCALARS: Final[frozenset[type]] = frozenset({bytes, bytearray, str, float, bool, type(None)})

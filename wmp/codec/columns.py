@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from io import BytesIO
 from typing import Any, Final
 
-from wmp.codec.cbor import KINDS, UINT_MAX, CodecLimits, Wrong, check_plain, kind_of, load
+from wmp.codec.cbor import KINDS, UINT_MAX, CodecLimits, InvalidPart, check_plain, kind_of, load
 from wmp.codec.message_tables import (
     ATTEMPTS,
     CHECKSUMS,
@@ -46,14 +46,14 @@ def check_sizes(command: Command, to: Path, sizes: list[int], limits: CodecLimit
     count = len(sizes)
     if count == 1:
         if command in WITH_COLUMNS:
-            raise Wrong("no columns behind the head")
+            raise InvalidPart("no columns behind the head")
         return
     if command not in WITH_COLUMNS and not (command is Command.PING and to):
-        raise Wrong(f"{count - 1} frames behind the head of a command without columns")
+        raise InvalidPart(f"{count - 1} frames behind the head of a command without columns")
     if count > limits.frames:
-        raise Wrong(f"{count} frames, at most {limits.frames} are accepted", ErrorCode.LIMIT)
+        raise InvalidPart(f"{count} frames, at most {limits.frames} are accepted", ErrorCode.LIMIT)
     if sizes[1] > limits.columns:
-        raise Wrong(
+        raise InvalidPart(
             f"columns of {sizes[1]} bytes, at most {limits.columns} are accepted",
             ErrorCode.LIMIT,
         )
@@ -63,7 +63,7 @@ def check_sizes(command: Command, to: Path, sizes: list[int], limits: CodecLimit
 
 def _check_payload(longest: int, limits: CodecLimits) -> None:
     if longest > limits.payload:
-        raise Wrong(
+        raise InvalidPart(
             f"payload of {longest} bytes, at most {limits.payload} are accepted", ErrorCode.LIMIT
         )
 
@@ -76,23 +76,23 @@ def decode_columns(command: Command, frames: Sequence[Frame], limits: CodecLimit
     """
     frame = frames[1]
     if not len(frame) or not 0xA0 <= frame[0] < 0xB8:
-        raise Wrong("not a map of fewer than 24 columns")
+        raise InvalidPart("not a map of fewer than 24 columns")
     stream = BytesIO(frame)
     table = load(stream, 2) if len(frame) <= _WHOLE else _load_by_column(stream, limits)
     if stream.read(1):
-        raise Wrong("bytes behind the map")
+        raise InvalidPart("bytes behind the map")
     if not _KEYS.issuperset(map(type, table)):
-        raise Wrong("a column's key is neither unsigned nor text")
+        raise InvalidPart("a column's key is neither unsigned nor text")
     required = REQUIRED_COLUMNS[command]
     if not required.issubset(table):
         missing = ", ".join(COLUMN_NAMES[key] for key in sorted(required.difference(table)))
-        raise Wrong(f"{missing} missing")
+        raise InvalidPart(f"{missing} missing")
     ids = table[IDS]
     if type(ids) is not list or not ids:
-        raise Wrong("ids is not an array of 1 or more")
+        raise InvalidPart("ids is not an array of 1 or more")
     count = len(ids)
     if count > limits.jobs:
-        raise Wrong(f"{count} jobs, at most {limits.jobs} are accepted", ErrorCode.LIMIT)
+        raise InvalidPart(f"{count} jobs, at most {limits.jobs} are accepted", ErrorCode.LIMIT)
     _check_uints(ids, count, 1, "ids")
     attempts = _uints(table[ATTEMPTS], count, 1, "attempts")
     outcomes = fractions = texts = payloads = None
@@ -104,7 +104,7 @@ def decode_columns(command: Command, frames: Sequence[Frame], limits: CodecLimit
             elif key == OUTCOMES:
                 outcomes = _uints(column, count, 0, "outcomes")
                 if not _OUTCOMES.issuperset(outcomes):
-                    raise Wrong(f"outcome {max(outcomes)}, expected 0 to {max(_OUTCOMES)}")
+                    raise InvalidPart(f"outcome {max(outcomes)}, expected 0 to {max(_OUTCOMES)}")
             elif key in NULLABLE:
                 numbers[key] = _nullable(column, count, COLUMN_NAMES[key])
             elif key == FRACTIONS:
@@ -116,7 +116,7 @@ def decode_columns(command: Command, frames: Sequence[Frame], limits: CodecLimit
             elif key not in COLUMN_NAMES:
                 _check_unknown_column(key, column)
     if payloads is None and len(frames) > 2:
-        raise Wrong(f"{len(frames) - 2} payload frames and no payloads column")
+        raise InvalidPart(f"{len(frames) - 2} payload frames and no payloads column")
     if not numbers:
         return Columns(ids, attempts, None, outcomes, payloads, fractions, texts)
     return Columns(
@@ -155,11 +155,11 @@ def _load_by_column(stream: BytesIO, limits: CodecLimits) -> dict[Any, Any]:
         if major == 4 and low < 28:
             entries = low if low < 24 else int.from_bytes(lead[1 : 1 + (1 << (low & 3))])
             if entries > limits.jobs:
-                raise Wrong(f"column of more than {limits.jobs} entries", ErrorCode.LIMIT)
+                raise InvalidPart(f"column of more than {limits.jobs} entries", ErrorCode.LIMIT)
         elif major == 5:
-            raise Wrong("a column is a map")
+            raise InvalidPart("a column is a map")
         if type(key) is list or type(key) is dict or key in table:
-            raise Wrong("a column's key is repeated, or is an array or map")
+            raise InvalidPart("a column's key is repeated, or is an array or map")
         table[key] = load(stream, 1)
     return table
 
@@ -169,7 +169,7 @@ def _expand(column: Any, count: int, name: str) -> list[Any]:
     if type(column) is not list:
         return [column] * count
     if len(column) != count:
-        raise Wrong(f"{name} has {len(column)} entries, ids {count}")
+        raise InvalidPart(f"{name} has {len(column)} entries, ids {count}")
     return column
 
 
@@ -206,33 +206,33 @@ def _check_uints(column: list[Any], count: int, lowest: int, name: str) -> None:
         # The packing takes True and False for 1 and 0, so these need a check of types.
         if least > 1 or (least >= lowest and set(map(type, column)) == {int}):
             return
-    raise Wrong(f"{name} has an entry that is not an integer from {lowest} to 2**63 - 1")
+    raise InvalidPart(f"{name} has an entry that is not an integer from {lowest} to 2**63 - 1")
 
 
 def _check_types(column: list[Any], types: frozenset[type], name: str) -> None:
     if not types.issuperset(map(type, column)):
         names = " or ".join(sorted(KINDS[kind] for kind in types))
-        raise Wrong(f"{name} has an entry that is not {names}")
+        raise InvalidPart(f"{name} has an entry that is not {names}")
 
 
 def _check_unknown_column(key: int | str, column: Any) -> None:
     if type(key) is int and not 0 < key <= UINT_MAX:
-        raise Wrong(f"column {key}, keys are unsigned or text")
+        raise InvalidPart(f"column {key}, keys are unsigned or text")
     if type(column) is dict:
-        raise Wrong("a column is a map")
+        raise InvalidPart("a column is a map")
     try:
         check_plain(column, 1, -UINT_MAX - 1, UINT_MAX)
     except ValueError as error:
-        raise Wrong(f"an unknown column holds {error}") from None
+        raise InvalidPart(f"an unknown column holds {error}") from None
 
 
 def _decode_payloads(
     column: Any, count: int, frames: Sequence[Frame], limits: CodecLimits
 ) -> list[Frame]:
     if type(column) is not list:
-        raise Wrong(f"payloads is of type {kind_of(column)}, expected an array")
+        raise InvalidPart(f"payloads is of type {kind_of(column)}, expected an array")
     if len(column) != count:
-        raise Wrong(f"payloads has {len(column)} entries, ids {count}")
+        raise InvalidPart(f"payloads has {len(column)} entries, ids {count}")
     if limits.payload < len(frames[1]):
         _check_payload(
             max((len(entry) for entry in column if type(entry) is bytes), default=0), limits
@@ -242,7 +242,7 @@ def _decode_payloads(
         _check_types(column, _BYTES_OR_NULL, "payloads")
         nulls = column.count(None)
     if nulls != len(frames) - 2:
-        raise Wrong(f"{nulls} payloads are null and {len(frames) - 2} payload frames follow")
+        raise InvalidPart(f"{nulls} payloads are null and {len(frames) - 2} payload frames follow")
     if nulls:
         following = iter(frames[2:])
         return [next(following) if entry is None else entry for entry in column]

@@ -11,7 +11,7 @@ from wmp.codec.cbor import (
     DEPTH,
     UINT_MAX,
     CodecLimits,
-    Wrong,
+    InvalidPart,
     check_plain,
     kind_of,
     load,
@@ -39,7 +39,7 @@ def decode(frames: Sequence[Frame], limits: CodecLimits = DEFAULTS) -> Message:
     try:
         check_sizes(command, to, list(map(len, frames)), limits)
         columns = decode_columns(command, frames, limits) if len(frames) > 1 else None
-    except Wrong as wrong:
+    except InvalidPart as wrong:
         raise _refused(f"columns of {command.name}", wrong, source, command) from wrong.__cause__
     return Message(command, to, source, fields, columns)
 
@@ -55,7 +55,7 @@ def peek(frames: Sequence[Frame], limits: CodecLimits = DEFAULTS) -> Message:
     command, to, source, fields = _decode_head(frames[0], limits)
     try:
         check_sizes(command, to, list(map(len, frames)), limits)
-    except Wrong as wrong:
+    except InvalidPart as wrong:
         raise _refused(f"columns of {command.name}", wrong, source, command) from None
     return Message(command, to, source, fields, None, tuple(frames[1:]))
 
@@ -63,7 +63,7 @@ def peek(frames: Sequence[Frame], limits: CodecLimits = DEFAULTS) -> Message:
 _EMPTY: Final = "no frames, expected a head"
 
 
-def _refused(what: str, wrong: Wrong, source: Path, command: Command | None) -> DecodeError:
+def _refused(what: str, wrong: InvalidPart, source: Path, command: Command | None) -> DecodeError:
     return DecodeError(f"{what}: {wrong}", code=wrong.code, source=source, command=command)
 
 
@@ -74,7 +74,9 @@ def _decode_head(
     source: Path = ()
     try:
         if len(frame) > limits.head:
-            raise Wrong(f"{len(frame)} bytes, at most {limits.head} are accepted", ErrorCode.LIMIT)
+            raise InvalidPart(
+                f"{len(frame)} bytes, at most {limits.head} are accepted", ErrorCode.LIMIT
+            )
         stream = BytesIO(frame)
         head = load(stream, DEPTH)
         if command is None or stream.read(1):
@@ -83,7 +85,7 @@ def _decode_head(
         source = _checked_path(sender, limits)
         to = _checked_to(command, receiver, limits)
         _check_fields(command, fields, limits)
-    except Wrong as wrong:
+    except InvalidPart as wrong:
         name = "head" if command is None else f"head of {command.name}"
         raise _refused(name, wrong, source, command) from wrong.__cause__
     return command, to, source, fields
@@ -92,11 +94,11 @@ def _decode_head(
 def _checked_to(command: Command, to: Any, limits: CodecLimits) -> Path:
     """Check a ``to``: a ``from`` reversed (WMP-2.5), and empty only where WMP-2.6 allows it."""
     if type(to) is not list:
-        raise Wrong(f"to is of type {kind_of(to)}, expected an array")
+        raise InvalidPart(f"to is of type {kind_of(to)}, expected an array")
     if to:
         return _checked_path(to[::-1], limits)[::-1]
     if command not in WITHOUT_TO:
-        raise Wrong("empty to, which only READY, PING and ERROR may have")
+        raise InvalidPart("empty to, which only READY, PING and ERROR may have")
     return ()
 
 
@@ -130,7 +132,7 @@ def _salvage(head: Any) -> tuple[Path, int | None]:
     number = head[1] if type(head[1]) is int and 0 <= head[1] <= UINT_MAX else None
     try:
         return _checked_path(head[3], DEFAULTS), number
-    except Wrong:
+    except InvalidPart:
         return (), number
 
 
@@ -140,7 +142,7 @@ def _salvage(head: Any) -> tuple[Path, int | None]:
 def _checked_path(path: Any, limits: CodecLimits) -> Path:
     """Check a ``from`` (WMP-2.5)."""
     if type(path) is not list:
-        raise Wrong(f"path is of type {kind_of(path)}, expected an array")
+        raise InvalidPart(f"path is of type {kind_of(path)}, expected an array")
     size = len(path)
     if size == 2:  # almost all paths have no devices, and this check is short
         identity, epoch = path
@@ -152,10 +154,12 @@ def _checked_path(path: Any, limits: CodecLimits) -> Path:
         ):
             return identity, epoch
     if size % 3 != 2:
-        raise Wrong(f"path of {size} items, expected identity, epoch, and three for each device")
+        raise InvalidPart(
+            f"path of {size} items, expected identity, epoch, and three for each device"
+        )
     if size > 2:
         if size > 2 + 3 * limits.hops:
-            raise Wrong(
+            raise InvalidPart(
                 f"path of {size // 3} devices, at most {limits.hops} are accepted", ErrorCode.LIMIT
             )
         locals_ = path[4::3]
@@ -165,59 +169,59 @@ def _checked_path(path: Any, limits: CodecLimits) -> Path:
         ids, numbers = path[:1], path[1:]
     for item in ids:
         if type(item) is not bytes or not item:
-            raise Wrong("path holds an identity that is not 1 byte or more")
+            raise InvalidPart("path holds an identity that is not 1 byte or more")
         if len(item) > limits.identity:
-            raise Wrong(
+            raise InvalidPart(
                 f"path holds an id of {len(item)} bytes, at most {limits.identity} are accepted",
                 ErrorCode.LIMIT,
             )
     for item in numbers:
         if type(item) is not int or not 0 <= item <= UINT_MAX:
-            raise Wrong("path holds an epoch or local id that is not 0 to 2**63 - 1")
+            raise InvalidPart("path holds an epoch or local id that is not 0 to 2**63 - 1")
     return tuple(path)
 
 
 def _check_fields(command: Command, fields: Any, limits: CodecLimits) -> None:
     """Check keys, types (WMP-2.4) and presence; turn small arrays into tuples in place."""
     if type(fields) is not dict:
-        raise Wrong(f"fields is of type {kind_of(fields)}, expected a map")
+        raise InvalidPart(f"fields is of type {kind_of(fields)}, expected a map")
     for key, value in fields.items():
         if type(key) is int:
             lowest = LOWEST.get(key)
             if lowest is not None:
                 if type(value) is not int or not lowest <= value <= UINT_MAX:
                     seen = value if type(value) is int else kind_of(value)
-                    raise Wrong(f"field {key} is {seen}, expected {lowest} to 2**63 - 1")
+                    raise InvalidPart(f"field {key} is {seen}, expected {lowest} to 2**63 - 1")
                 continue
             check = _CHECKS.get(key)
             if check is not None:
                 try:
                     fields[key] = check(value, limits)
-                except Wrong as wrong:
-                    raise Wrong(f"field {key}: {wrong}", wrong.code) from None
+                except InvalidPart as wrong:
+                    raise InvalidPart(f"field {key}: {wrong}", wrong.code) from None
                 continue
             if not 0 <= key <= UINT_MAX:
-                raise Wrong(f"field {key}, keys are unsigned or text")
+                raise InvalidPart(f"field {key}, keys are unsigned or text")
         elif type(key) is not str:
-            raise Wrong(f"a field's key is of type {kind_of(key)}, keys are unsigned or text")
+            raise InvalidPart(f"a field's key is of type {kind_of(key)}, keys are unsigned or text")
         # Unknown fields are passed on if they are plain (WMP-2.3, WMP-12.3).
         try:
             check_plain(value, DEPTH, -UINT_MAX - 1, UINT_MAX)
         except ValueError as error:
-            raise Wrong(f"an unknown field holds {error}") from None
+            raise InvalidPart(f"an unknown field holds {error}") from None
     required = REQUIRED[command]
     if not required.issubset(fields):
-        raise Wrong(f"fields {sorted(required.difference(fields))} are missing")
+        raise InvalidPart(f"fields {sorted(required.difference(fields))} are missing")
     if command is Command.GIVE and fields[Field.WANT] and not REQUIRED_OPEN_GIVE.issubset(fields):
-        raise Wrong(f"fields {sorted(REQUIRED_OPEN_GIVE.difference(fields))} are missing")
+        raise InvalidPart(f"fields {sorted(REQUIRED_OPEN_GIVE.difference(fields))} are missing")
 
 
 def _check_text(value: Any, most: int) -> str:
     if type(value) is not str:
-        raise Wrong(f"{kind_of(value)}, expected text")
+        raise InvalidPart(f"{kind_of(value)}, expected text")
     # A character is at most four bytes.
     if len(value) * 4 > most and len(value.encode()) > most:
-        raise Wrong(
+        raise InvalidPart(
             f"text of {len(value.encode())} bytes, at most {most} are accepted", ErrorCode.LIMIT
         )
     return value
@@ -233,33 +237,37 @@ def _check_long_text(value: Any, limits: CodecLimits) -> str:
 
 def _check_bool(value: Any, limits: CodecLimits) -> bool:
     if type(value) is not bool:
-        raise Wrong(f"{kind_of(value)}, expected true or false")
+        raise InvalidPart(f"{kind_of(value)}, expected true or false")
     return value
 
 
 def _check_roles(value: Any, limits: CodecLimits) -> tuple[str, ...]:
     if type(value) is not list:
-        raise Wrong(f"{kind_of(value)}, expected an array of text")
+        raise InvalidPart(f"{kind_of(value)}, expected an array of text")
     if len(value) > limits.roles:
-        raise Wrong(f"{len(value)} roles, at most {limits.roles} are accepted", ErrorCode.LIMIT)
+        raise InvalidPart(
+            f"{len(value)} roles, at most {limits.roles} are accepted", ErrorCode.LIMIT
+        )
     return tuple([_check_text(role, limits.name) for role in value])
 
 
 def _check_amounts(value: Any, limits: CodecLimits) -> dict[str, int]:
     if type(value) is not dict:
-        raise Wrong(f"{kind_of(value)}, expected a map of text to unsigned integers")
+        raise InvalidPart(f"{kind_of(value)}, expected a map of text to unsigned integers")
     if len(value) > limits.roles:
-        raise Wrong(f"{len(value)} resources, at most {limits.roles} are accepted", ErrorCode.LIMIT)
+        raise InvalidPart(
+            f"{len(value)} resources, at most {limits.roles} are accepted", ErrorCode.LIMIT
+        )
     for name, amount in value.items():
         _check_text(name, limits.name)
         if type(amount) is not int or not 0 <= amount <= UINT_MAX:
-            raise Wrong("a resource's amount is not 0 to 2**63 - 1")
+            raise InvalidPart("a resource's amount is not 0 to 2**63 - 1")
     return value
 
 
 def _check_peer(value: Any, limits: CodecLimits) -> Path:
     if type(value) is not list or len(value) != 2:
-        raise Wrong(f"{kind_of(value)}, expected [identity, epoch]")
+        raise InvalidPart(f"{kind_of(value)}, expected [identity, epoch]")
     return _checked_path(value, limits)
 
 

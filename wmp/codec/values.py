@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import cbor2
 
-from wmp.codec.cbor import Wrong, check_plain, kind_of, load
+from wmp.codec.cbor import InvalidPart, check_plain, kind_of, load
 from wmp.errors import DecodeError
 from wmp.message import Frame
 
@@ -48,7 +48,7 @@ def unpack_value(frame: Frame) -> Any:
     try:
         value = load(stream, _VALUE_DEPTH)
         if stream.read(1):
-            raise Wrong("bytes behind the value")
+            raise InvalidPart("bytes behind the value")
         check_plain(value, _VALUE_DEPTH, -(2**64), 2**64 - 1)
     except ValueError as error:
         raise DecodeError(f"payload of {len(frame)} bytes in codec 'cbor': {error}") from error

@@ -76,7 +76,7 @@ def _make_plan(config: pytest.Config) -> RunPlan:
     try:
         from wmp.conformance.run import RunPlan
         from wmp.conformance.selection import check, choose, spoken
-        from wmp.conformance.sockets import Live
+        from wmp.conformance.sockets import LiveTestee
     except ModuleNotFoundError as error:
         raise pytest.UsageError(
             f"{error.name} is not installed; "
@@ -98,7 +98,9 @@ def _make_plan(config: pytest.Config) -> RunPlan:
                 )
     except ConfigError as error:
         raise pytest.UsageError(str(error)) from None
-    live = Live(testee, option("--wmp-command"), option("--wmp-endpoint"), option("--wmp-unit"))
+    live = LiveTestee(
+        testee, option("--wmp-command"), option("--wmp-endpoint"), option("--wmp-unit")
+    )
     return RunPlan(
         live,
         cases,

@@ -21,7 +21,7 @@ from wmp.conformance.report import ConformanceReport, read
 from wmp.conformance.rules import PROFILES
 from wmp.conformance.run import RunPlan
 from wmp.conformance.selection import check, choose, failed, name_of, play_plan, spoken
-from wmp.conformance.sockets import Live
+from wmp.conformance.sockets import LiveTestee
 from wmp.conformance.terminal import show, show_cases, show_summary
 from wmp.errors import ConfigError
 
@@ -207,7 +207,7 @@ def _hold(
         moves = [entry.moves for entry in again if entry.drawn]
         draws = False
     check(testee, command, endpoint)
-    live = Live(testee, command, endpoint, unit or _UNIT)
+    live = LiveTestee(testee, command, endpoint, unit or _UNIT)
     speaks = spoken(testee, profiles, without)
     plan = RunPlan(
         live,

@@ -18,7 +18,7 @@ from wmp.conformance.moves import Move, drawn_case
 from wmp.conformance.play import play
 from wmp.conformance.report import ReportEntry, entry_of
 from wmp.conformance.rules import PROFILES
-from wmp.conformance.sockets import Live, SocketWire
+from wmp.conformance.sockets import LiveTestee, SocketWire
 from wmp.conformance.wire import Wire
 
 __all__ = ["KitRun", "RunPlan", "begins", "drawn_id", "known", "unspoken"]
@@ -46,7 +46,7 @@ class RunPlan:
         at_once: The number of cases played at a time.
     """
 
-    live: Live
+    live: LiveTestee
     cases: Sequence[Case] = ()
     examples: int = 0
     seed: int = 0
@@ -71,7 +71,7 @@ def unspoken(case: Case, profiles: Collection[str]) -> CaseResult | None:
     return CaseResult(case, Verdict.UNIMPLEMENTED, case.rules[0], text)
 
 
-def begins(live: Live) -> ReportEntry:
+def begins(live: LiveTestee) -> ReportEntry:
     """Whether the testee starts and does its simplest work.
 
     Raises:
@@ -173,7 +173,7 @@ class KitRun:
 class _WireFactory:
     """Starts the testee for each conversation, and remembers its last process."""
 
-    live: Live
+    live: LiveTestee
     progress: Callable[[], None] = lambda: None
     made: int = 0
     _last: SocketWire | None = None

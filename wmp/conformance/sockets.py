@@ -21,7 +21,7 @@ from wmp.conformance.process import PeerProcess, fill
 from wmp.conformance.wire import EPOCH, Connection, JobEnd, SubmittedJob, Terms
 from wmp.message import Frame
 
-__all__ = ["Live", "SocketWire", "Stopped"]
+__all__ = ["KitStopped", "LiveTestee", "SocketWire"]
 
 
 def _own_host() -> str:
@@ -51,12 +51,12 @@ _LOOK = 100
 _OUTCOMES = frozenset({"ok", "error", "cancelled", "timeout", "lost"})
 
 
-class Stopped(BaseException):
+class KitStopped(BaseException):
     """The kit must end; the case has no verdict."""
 
 
 @frozen
-class Live:
+class LiveTestee:
     """How to start or reach a live testee.
 
     Args:
@@ -108,7 +108,7 @@ class Live:
         return result
 
     @property
-    def slower(self) -> Live:
+    def slower(self) -> LiveTestee:
         """The same testee with a slower unit; a testee that runs already keeps its unit."""
         if self.command is None:
             return self
@@ -129,7 +129,7 @@ class Live:
 class SocketWire:
     """A :class:`~wmp.conformance.wire.Wire` to a live testee."""
 
-    live: Live
+    live: LiveTestee
     terms: Terms
     may_end: bool = False
     epoch: int = EPOCH
@@ -250,7 +250,7 @@ class SocketWire:
     def _wait(self, until: float) -> bool:
         """Wait for messages or lines; True if the manager reported something to the submitter."""
         if self.live.over.is_set():
-            raise Stopped
+            raise KitStopped
         left = (until - self.now()) * self.unit
         events = dict(self._poller.poll(max(0, min(ceil(left), _LOOK))))
         self._collect(events)

@@ -46,7 +46,7 @@ from wmp.events import (
 from wmp.journal.header import JournalHeader
 from wmp.journal.json_fragments import (
     REMEMBERED,
-    Heads,
+    HeadFormatter,
     array,
     array_of_texts,
     column,
@@ -75,7 +75,7 @@ class JournalFormatter:
     steps: int = 0
     """Number of events written so far."""
     _begin: str = field(init=False)
-    _heads: Heads = field(factory=Heads, init=False)
+    _heads: HeadFormatter = field(factory=HeadFormatter, init=False)
     _ways: dict[tuple[Path, Path], str] = field(factory=dict, init=False)
     _links: dict[Link, str] = field(factory=dict, init=False)
     _ids: list[int] | None = field(default=None, init=False)

@@ -19,7 +19,7 @@ __all__ = [
     "REMEMBERED",
     "TEXT",
     "WRITTEN_FIELDS",
-    "Heads",
+    "HeadFormatter",
     "array",
     "array_of_texts",
     "column",
@@ -143,7 +143,7 @@ _Make = Callable[[Any], str]
 
 
 @define(eq=False)
-class Heads:
+class HeadFormatter:
     """Writes the fields of heads, and caches templates."""
 
     _templates: dict[tuple[int | str, ...], tuple[str, tuple[tuple[int, _Make], ...]]] = field(

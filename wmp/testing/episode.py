@@ -12,7 +12,7 @@ from attrs import define, field
 
 from wmp.testing.faults import MESSAGE_FAULTS, STRIKES, Fault, Faults, Strike
 
-__all__ = ["Deaths", "draw_episode"]
+__all__ = ["ProcessDeaths", "draw_episode"]
 
 _LONGEST = 60.0
 """The longest time with faults, in simulated seconds."""
@@ -52,18 +52,18 @@ def draw_episode(
 
 
 @define(eq=False)
-class Deaths:
+class ProcessDeaths:
     """The deaths of processes during a handler, or right after it and before its result is sent."""
 
     rate: float = 0.0
     kinds: tuple[Fault, ...] = field(default=())
 
     @staticmethod
-    def of(faults: Faults, draw: Random) -> Deaths:
+    def of(faults: Faults, draw: Random) -> ProcessDeaths:
         """Draw the probabilities of one episode."""
         kinds = (Fault.KILL_WORKER, Fault.KILL_HANDLER)
         rate = draw.choice((0.1, 0.3, 0.6))
-        return Deaths(rate, tuple(fault for fault in kinds if fault in faults.kinds))
+        return ProcessDeaths(rate, tuple(fault for fault in kinds if fault in faults.kinds))
 
     def draw(self, draw: Random) -> tuple[Fault, int | None] | None:
         """Draw for one call; None lets the call live.

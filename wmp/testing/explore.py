@@ -20,12 +20,12 @@ from wmp.cli.entry_point import INTERRUPTED
 from wmp.testing.counterexample import NoSuchMove, replay
 from wmp.testing.invariants import Violation
 from wmp.testing.plan import PLANS, ModelPlan
-from wmp.testing.search import Exploration, Explored, SearchOrder, explore
+from wmp.testing.search import SearchBounds, SearchOrder, SearchResult, explore
 
 __all__ = ["describe", "main"]
 
 
-def describe(name: str, plan: ModelPlan, explored: Explored) -> str:
+def describe(name: str, plan: ModelPlan, explored: SearchResult) -> str:
     """Return a report in words."""
     rate = explored.states / max(explored.seconds, 1e-9)
     seen = "all states were seen" if explored.emptied else "more states exist"
@@ -56,7 +56,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _print(*lines, str(violation or "no invariant was broken"))
         return 1 if violation else 0
     order = SearchOrder(options.order)
-    how = Exploration(states=options.states, order=order, seed=options.seed)
+    how = SearchBounds(states=options.states, order=order, seed=options.seed)
     try:
         explored = explore(plan, how)
     except KeyboardInterrupt:
@@ -101,7 +101,7 @@ def _moves(text: str) -> list[int]:
         ) from None
 
 
-def _plain(name: str, explored: Explored) -> dict[str, object]:
+def _plain(name: str, explored: SearchResult) -> dict[str, object]:
     found: Violation | None = explored.violation
     return {
         "world": name,

@@ -1,7 +1,7 @@
 """One run of a user's handler in a simulated world, and a way to end it in the middle.
 
-The function runs at once, in no simulated time. A :class:`Fuse` ends it before a line of its code,
-as the end of its process would: the effects before that line stay, the rest never happens.
+The function runs at once, in no simulated time. A :class:`CrashPoint` ends it before a line of its
+code, as the end of its process would: the effects before that line stay, the rest never happens.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from wmp.runtime.handlers import (
     encode_result,
 )
 
-__all__ = ["Burnt", "Fuse", "Host", "SimulatedRunningJob", "execute"]
+__all__ = ["CrashPoint", "HandlerCrash", "Host", "SimulatedRunningJob", "execute"]
 
 _CANCELLATIONS = (JobCancelled, concurrent.futures.CancelledError, asyncio.CancelledError)
 
@@ -47,13 +47,13 @@ _FOREIGN = (
 """Prefixes of file names without handlers: libraries, this module, code without a file."""
 
 
-class Burnt(BaseException):
+class HandlerCrash(BaseException):
     """Raised in a handler whose process ends; not an Exception, so that few handlers catch it."""
 
 
 @define(eq=False)
-class Fuse:
-    """Ends the code of its ``with`` block before the line at which the fuse has burnt down.
+class CrashPoint:
+    """Ends the code of its ``with`` block after a number of its lines.
 
     ``finally`` and ``with`` blocks of the handler still run, unlike in a real end.
 
@@ -72,7 +72,7 @@ class Fuse:
     def __attrs_post_init__(self) -> None:
         self._own = _code_of(self.handler)
 
-    def __enter__(self) -> Fuse:
+    def __enter__(self) -> CrashPoint:
         self._before = sys.gettrace()
         sys.settrace(self._called)
         return self
@@ -97,7 +97,7 @@ class Fuse:
                 code = frame.f_code
                 name = Path(code.co_filename).name
                 self.place = f"before line {frame.f_lineno} of {name}, in {code.co_name}()"
-                raise Burnt
+                raise HandlerCrash
             self.lines -= 1
         return self._stepped
 
@@ -166,7 +166,7 @@ def execute(
     payload: bytes,
     job: SimulatedRunningJob,
     loop: Callable[[], asyncio.Runner],
-    fuse: Fuse | None,
+    crash: CrashPoint | None,
 ) -> tuple[Outcome, Frame]:
     """Run a handler once, as a pool does.
 
@@ -176,36 +176,36 @@ def execute(
         payload: The payload as received.
         job: The second argument of a handler that takes one.
         loop: Runs coroutines.
-        fuse: Ends the handler in the middle; None lets the handler finish.
+        crash: Ends the handler in the middle; None lets the handler finish.
 
     Returns:
         The outcome, and the payload of the worker's DONE.
 
     Raises:
-        Burnt: The fuse ended the handler.
+        HandlerCrash: The crash point ended the handler.
         KeyboardInterrupt: Ctrl-C and other exceptions that end the test pass through.
     """
     decode, encode = decode_payload(codec), encode_result(codec)
     try:
         argument: Any = payload if decode is None else decode(payload)
         arguments = (argument, job) if served.takes_job else (argument,)
-        with fuse or _NoFuse():
+        with crash or _NoCrash():
             result = served.call(*arguments)
             if served.is_async:
                 result = loop().run(result)
-        if fuse is not None and fuse.place:
-            raise Burnt  # the handler caught Burnt
+        if crash is not None and crash.place:
+            raise HandlerCrash  # the handler caught it
         return Outcome.OK, encode(result)
     except (Exception, SystemExit, asyncio.CancelledError) as error:
-        if fuse is not None and fuse.place:
-            raise Burnt from error  # a ``finally`` of the handler raised while it ended
+        if crash is not None and crash.place:
+            raise HandlerCrash from error  # a ``finally`` of the handler raised while it ended
         if job.id in job._host.cancelled and isinstance(error, _CANCELLATIONS):
             return Outcome.CANCELLED, b""
         return Outcome.ERROR, describe_error(error)
 
 
-class _NoFuse:
-    """No fuse."""
+class _NoCrash:
+    """No crash: the handler finishes."""
 
     def __enter__(self) -> None: ...
 

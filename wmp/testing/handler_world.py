@@ -18,13 +18,13 @@ from attrs import define, evolve, field
 
 from wmp.core.protocol.settings import WorkerSettings
 from wmp.errors import ConfigError
-from wmp.testing.episode import Deaths, draw_episode
+from wmp.testing.episode import ProcessDeaths, draw_episode
 from wmp.testing.faults import Fault, Strike
 from wmp.testing.invariants import Violation
 from wmp.testing.network import LinkQueue
 from wmp.testing.simulated_job import SimulatedJob
 from wmp.testing.simulation import BUDGET, Simulation
-from wmp.testing.submitter import MANAGER, HandlerHistory, Story, Submitter
+from wmp.testing.submitter import MANAGER, HandlerHistory, NarratedTrace, Submitter
 from wmp.testing.topology import Topology, can, draw_timers
 from wmp.testing.user_handlers import Cast, UserHandlers
 
@@ -49,7 +49,7 @@ class HandlerWorld:
     seed: int
     kinds: frozenset[Fault]
     keep: int | None = 30
-    story: Story = field(init=False)
+    story: NarratedTrace = field(init=False)
     simulation: Simulation = field(init=False)
     submitter: Submitter = field(init=False)
     handlers: UserHandlers = field(init=False)
@@ -62,7 +62,7 @@ class HandlerWorld:
             return Random(f"{self.seed}:{name}")
 
         self._topology, self._faults = stream("topology"), stream("faults")
-        self.story = story = Story(self.keep)
+        self.story = story = NarratedTrace(self.keep)
         topology = Topology(draw_timers(self._topology), (MANAGER,), {}, {}, None)
         history = HandlerHistory()
         self.simulation = simulation = Simulation(self.seed, topology, story, history)
@@ -201,7 +201,7 @@ class HandlerWorld:
         work = self._unfinished * self.handlers.longest / max(1, slots)
         skew = simulation.faults.skew
         faults = draw_episode(self.kinds, simulation.now, work, skew, draw)
-        self.handlers.deaths = Deaths.of(faults, draw)
+        self.handlers.deaths = ProcessDeaths.of(faults, draw)
         if workers:
             simulation.fleet.topology = evolve(topology, double=draw.choice(workers))
         for blow in faults.strikes:

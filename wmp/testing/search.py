@@ -27,7 +27,7 @@ from wmp.testing.invariants import Violation
 from wmp.testing.model import Model
 from wmp.testing.plan import ModelPlan
 
-__all__ = ["Exploration", "Explored", "SearchOrder", "explore"]
+__all__ = ["SearchBounds", "SearchOrder", "SearchResult", "explore"]
 
 _JUMP: Final = 1 / 32
 """How often the order ``MIXED`` jumps to another state: about once a way."""
@@ -49,7 +49,7 @@ class SearchOrder(Enum):
 
 
 @frozen(kw_only=True)
-class Exploration:
+class SearchBounds:
     """Bounds of one search."""
 
     states: int | None = None
@@ -62,7 +62,7 @@ class Exploration:
 
 
 @frozen(kw_only=True)
-class Explored:
+class SearchResult:
     """The result of a search."""
 
     states: int
@@ -91,7 +91,7 @@ class _SearchNode:
 @define(eq=False)
 class _Search:
     plan: ModelPlan
-    how: Exploration
+    how: SearchBounds
     seen: set[int] = field(factory=set)
     closed: set[int] = field(factory=set)
     transitions: int = 0
@@ -102,7 +102,7 @@ class _Search:
     def __attrs_post_init__(self) -> None:
         self.random = Random(self.how.seed)
 
-    def run(self) -> Explored:
+    def run(self) -> SearchResult:
         """Search, with fewer runs of the garbage collector over the many states."""
         before = gc.get_threshold()
         gc.set_threshold(50_000, 50, 1000)
@@ -111,7 +111,7 @@ class _Search:
         finally:
             gc.set_threshold(*before)
 
-    def _search(self) -> Explored:
+    def _search(self) -> SearchResult:
         begin = perf_counter()
         first = Model(plan=self.plan)
         self.seen.add(hash(first.snapshot()))
@@ -126,7 +126,7 @@ class _Search:
         moves = _indices(way)
         if violation is not None and self.how.order is not SearchOrder.BREADTH:
             moves = shortened(self.plan, moves, violation.name)
-        return Explored(
+        return SearchResult(
             states=len(self.seen),
             transitions=self.transitions,
             depth=self.depth,
@@ -177,9 +177,9 @@ class _Search:
                 frontier.append(_SearchNode(after, depth, (index, node.way)))
 
 
-def explore(plan: ModelPlan, how: Exploration | None = None) -> Explored:
+def explore(plan: ModelPlan, how: SearchBounds | None = None) -> SearchResult:
     """Visit the states of ``plan``."""
-    return _Search(plan, how or Exploration()).run()
+    return _Search(plan, how or SearchBounds()).run()
 
 
 def _indices(way: _Way) -> tuple[int, ...]:

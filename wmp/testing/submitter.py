@@ -22,13 +22,13 @@ from wmp.testing.network import Action, LinkQueue, Network
 from wmp.testing.simulated_job import SimulatedJob
 from wmp.testing.trace import Trace
 
-__all__ = ["MANAGER", "HandlerHistory", "Story", "Submitter"]
+__all__ = ["MANAGER", "HandlerHistory", "NarratedTrace", "Submitter"]
 
 MANAGER = "manager"
 
 
 @define(eq=False)
-class Story(Trace):
+class NarratedTrace(Trace):
     """A trace with a story in words beside it: the story leaves out messages."""
 
     notes: list[tuple[float, str, SimulatedJob | None]] = field(factory=list, init=False)
@@ -85,7 +85,7 @@ class Submitter:
     agenda: Agenda
     fleet: Fleet
     history: History
-    story: Story
+    story: NarratedTrace
     jobs: list[SimulatedJob] = field(factory=list, init=False)
     _held: dict[tuple[Peer, int], SimulatedJob] = field(factory=dict, init=False)
     """(manager, id) to the job."""

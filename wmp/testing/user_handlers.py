@@ -2,7 +2,7 @@
 
 A worker that is killed before that moment has not done the job. A worker that is killed after that
 moment has done the job, but its result is lost. Some calls are ended in the middle
-(:class:`~wmp.testing.handler_run.Fuse`).
+(:class:`~wmp.testing.handler_run.CrashPoint`).
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from wmp.codec import unpack_error
 from wmp.events import Reported
 from wmp.message import Frame, Outcome
 from wmp.runtime.handlers import Served
-from wmp.testing.episode import Deaths
+from wmp.testing.episode import ProcessDeaths
 from wmp.testing.fault_injection import FaultInjector
 from wmp.testing.faults import Fault
-from wmp.testing.handler_run import Burnt, Fuse, Host, SimulatedRunningJob, execute
+from wmp.testing.handler_run import CrashPoint, HandlerCrash, Host, SimulatedRunningJob, execute
 from wmp.testing.lane_runner import LaneRunner
 from wmp.testing.network import LinkQueue
 from wmp.testing.simulated_job import SimulatedJob
@@ -54,7 +54,7 @@ class UserHandlers:
     submitter: Submitter
     history: HandlerHistory
     draw: Random
-    deaths: Deaths = field(factory=Deaths, init=False)
+    deaths: ProcessDeaths = field(factory=ProcessDeaths, init=False)
     takes: dict[str, tuple[float, float]] = field(factory=dict, init=False)
     """Simulated seconds of a call at each worker: the least and the most."""
     casts: dict[str, Cast] = field(factory=dict, init=False)
@@ -111,7 +111,7 @@ class UserHandlers:
         if not self.injector.active or job.killed >= _KILLS:
             drawn = None
         death, lines = drawn or (None, None)
-        fuse = None if lines is None else Fuse(served.call, lines)
+        crash = None if lines is None else CrashPoint(served.call, lines)
 
         def report(fraction: float | None, text: str | None) -> None:
             if runner.is_current(name, lane, id):
@@ -125,12 +125,12 @@ class UserHandlers:
         what = f"{name} calls the handler, attempt {attempt}"
         try:
             outcome, result = execute(
-                served, run.kind.codec, lane.payload(id), running, self._open_loop, fuse
+                served, run.kind.codec, lane.payload(id), running, self._open_loop, crash
             )
-        except Burnt:
-            assert fuse is not None
+        except HandlerCrash:
+            assert crash is not None
             job.cut += 1
-            self.submitter.note(f"{what}: it is ended {fuse.place}", job)
+            self.submitter.note(f"{what}: it is ended {crash.place}", job)
         else:
             self.submitter.note(f"{what}: {_shown(outcome, result)}", job)
             if death is None:

@@ -12,7 +12,15 @@ from attrs import frozen
 from wmp.message import Kind, Outcome
 from wmp.testing.topology import Topology
 
-__all__ = ["Leave", "SubmitBatch", "Task", "Wish", "Workload", "draw_batch", "draw_workload"]
+__all__ = [
+    "CancelBatch",
+    "DrainWorker",
+    "SubmitBatch",
+    "Task",
+    "Workload",
+    "draw_batch",
+    "draw_workload",
+]
 
 
 @frozen
@@ -51,7 +59,7 @@ class SubmitBatch:
 
 
 @frozen
-class Wish:
+class CancelBatch:
     """A cancellation of some jobs of a batch by their submitter."""
 
     at: float
@@ -60,7 +68,7 @@ class Wish:
 
 
 @frozen
-class Leave:
+class DrainWorker:
     """A worker drains, and starts again afterwards."""
 
     at: float
@@ -72,8 +80,8 @@ class Workload:
     """All submissions, cancellations and departures of a world."""
 
     batches: tuple[SubmitBatch, ...]
-    wishes: tuple[Wish, ...]
-    leaves: tuple[Leave, ...]
+    cancels: tuple[CancelBatch, ...]
+    drains: tuple[DrainWorker, ...]
 
 
 def draw_workload(topology: Topology, until: float, draw: Random) -> Workload:
@@ -83,17 +91,17 @@ def draw_workload(topology: Topology, until: float, draw: Random) -> Workload:
     for number, at in enumerate(times):
         count = draw.choice((1, 1, 2, 3, 5))
         batches.append(draw_batch(topology, at, str(number), count, draw))
-    wishes = []
+    cancels = []
     for number, batch in enumerate(batches):
         if draw.random() < 0.4:
             rows = [row for row in range(len(batch.tasks)) if draw.random() < 0.6]
             after = draw.choice((0.0, topology.timers.latency, draw.uniform(0, 3)))
             if rows:
-                wishes.append(Wish(batch.at + after, number, tuple(rows)))
-    leaves = []
+                cancels.append(CancelBatch(batch.at + after, number, tuple(rows)))
+    drains = []
     if draw.random() < 0.3:
-        leaves.append(Leave(draw.uniform(0, until), draw.choice(list(topology.workers))))
-    return Workload(tuple(batches), tuple(wishes), tuple(leaves))
+        drains.append(DrainWorker(draw.uniform(0, until), draw.choice(list(topology.workers))))
+    return Workload(tuple(batches), tuple(cancels), tuple(drains))
 
 
 def draw_batch(topology: Topology, at: float, name: str, count: int, draw: Random) -> SubmitBatch:

@@ -13,7 +13,7 @@ from wmp.testing.agenda import Agenda
 from wmp.testing.fleet import Fleet
 from wmp.testing.invariants import History
 from wmp.testing.network import Network
-from wmp.testing.workload import SubmitBatch, Task, Wish, Workload, draw_batch
+from wmp.testing.workload import CancelBatch, SubmitBatch, Task, Workload, draw_batch
 
 __all__ = ["WorkloadDriver"]
 
@@ -42,10 +42,10 @@ class WorkloadDriver:
         """Put a workload on the agenda."""
         for number, batch in enumerate(workload.batches):
             self.agenda.at(batch.at, self.offer, batch, number)
-        for wish in workload.wishes:
-            self.agenda.at(wish.at, self._cancel, wish)
-        for leave in workload.leaves:
-            self.agenda.at(leave.at, self.fleet.drain, leave.worker)
+        for cancel in workload.cancels:
+            self.agenda.at(cancel.at, self._cancel, cancel)
+        for drain in workload.drains:
+            self.agenda.at(drain.at, self.fleet.drain, drain.worker)
 
     def offer(self, batch: SubmitBatch, number: int | None = None) -> None:
         """Submit a batch, if its manager runs."""
@@ -81,7 +81,7 @@ class WorkloadDriver:
             end = End.ERROR if task.fails else End.OK
             self.history.accepted(owner, id, {end: task.result}, event.retries)
 
-    def _cancel(self, wish: Wish) -> None:
-        name, epoch, ids = self._submitted.get(wish.batch, ("", 0, range(0)))
+    def _cancel(self, cancel: CancelBatch) -> None:
+        name, epoch, ids = self._submitted.get(cancel.batch, ("", 0, range(0)))
         if name and self.network.alive(name) and self.fleet.peer(name)[1] == epoch:
-            self.network.cancel(name, [ids[row] for row in wish.rows])
+            self.network.cancel(name, [ids[row] for row in cancel.rows])
