@@ -1,8 +1,8 @@
 """Many workers in one process, each with a connection. Started by ``--only growth``.
 
-``python -m benchmarks.crowd ENDPOINT --workers N [--role R]``. One ROUTER connects N times: a
-manager sees N workers, and this process has one socket. The workers use the plain handshake, one
-job at a time, with only those messages that a manager without losses needs.
+``python -m benchmarks.crowd ENDPOINT --workers N [--role R] [--apart] [--credit N]``. One ROUTER
+connects N times: a manager sees N workers, and this process has one socket. The workers use the
+plain handshake, one job at a time, with only those messages that a manager without losses needs.
 """
 
 from __future__ import annotations
@@ -34,11 +34,23 @@ class Crowd:
         endpoint: Endpoint of a manager; with ``mute`` of any socket.
         workers: Number of workers.
         role: The role that all of them offer.
+        apart: Whether each worker also offers a role of its own.
+        credit: Credit that each worker reports; workers with credit 0 are busy elsewhere.
         mute: Only connect and send READY: the other end need not answer.
     """
 
-    def __init__(self, endpoint: str, workers: int, role: str, *, mute: bool = False) -> None:
-        self._role = role
+    def __init__(
+        self,
+        endpoint: str,
+        workers: int,
+        role: str,
+        *,
+        apart: bool = False,
+        credit: int = 1,
+        mute: bool = False,
+    ) -> None:
+        self._roles = [[role, f"host-{n}"] if apart else [role] for n in range(workers)]
+        self._credit = credit
         self._ready = [0] * workers
         self._lock = [0] * workers
         self._number = [0] * workers
@@ -132,8 +144,8 @@ class Crowd:
         self._ready[number] += 1
         fields = {
             Field.READY: self._ready[number],
-            Field.CREDIT: 1,
-            Field.ROLES: [self._role],
+            Field.CREDIT: self._credit,
+            Field.ROLES: self._roles[number],
             Field.RESOURCES: {"slots": 1},
         }
         self._send(number, Command.READY, fields)
@@ -168,9 +180,18 @@ def main() -> None:
     parser.add_argument("endpoint")
     parser.add_argument("--workers", type=int, required=True)
     parser.add_argument("--role", default="default")
+    parser.add_argument("--apart", action="store_true", help="a further role for each")
+    parser.add_argument("--credit", type=int, default=1)
     parser.add_argument("--mute", action="store_true")
     options = parser.parse_args()
-    crowd = Crowd(options.endpoint, options.workers, options.role, mute=options.mute)
+    crowd = Crowd(
+        options.endpoint,
+        options.workers,
+        options.role,
+        apart=options.apart,
+        credit=options.credit,
+        mute=options.mute,
+    )
     print(json.dumps(options.workers), flush=True)
     crowd.serve()
 

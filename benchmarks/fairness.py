@@ -2,9 +2,10 @@
 
 ``python -m benchmarks --only fairness``.
 
-It measures three differences: the time of the busiest and the least busy worker; the time that jobs
-wait while a worker that could do them is idle; and the time that quick jobs wait behind a job that
-suddenly takes long, although another worker could do them.
+It measures four differences: the time of the busiest and the least busy worker; the time that jobs
+wait while a worker that could do them is idle; the time that quick jobs wait behind a job that
+suddenly takes long, although another worker could do them; and the throughput of two free workers
+with and without other workers that offer the same role and are busy for another manager.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from itertools import pairwise
 
 from benchmarks.figure import Bench, summary
 from benchmarks.ours import Map
+from benchmarks.process import python
 
 __all__ = ["idle_gaps", "idle_waits", "labor", "measure"]
 
@@ -28,6 +30,14 @@ LENGTHS = ((0.001, 0.90), (0.010, 0.09), (0.100, 0.01))
 
 SLOW = 3.0
 """Duration of the job in front of quick jobs, in seconds."""
+
+BESIDE: tuple[tuple[str, int, tuple[str, ...]], ...] = (
+    ("none", 0, ()),
+    ("busy_20", 20, ("--credit", "0")),
+    ("busy_60", 60, ("--credit", "0")),
+    ("busy_apart_1000", 1000, ("--credit", "0", "--apart")),
+)
+"""Names, numbers of other workers, and options of ``benchmarks.crowd``."""
 
 _NOTE = struct.Struct("!Qdd")
 
@@ -82,7 +92,39 @@ def measure(bench: Bench, *, tiny: bool) -> None:
         workers=2,
         verified=True,
     )
+    for word, others, options in BESIDE:
+        bench.figures[f"fairness_beside_{word}"] = summary(
+            [
+                _beside(min(others, 5) if tiny else others, options, 500 if tiny else 20_000)
+                for _ in range(bench.scale.repeats)
+            ],
+            "jobs/s",
+            workers=2,
+            verified=True,
+        )
     bench.say("fairness")
+
+
+def _beside(others: int, options: tuple[str, ...], jobs: int) -> float:
+    """Return the jobs a second of two workers beside others that take none."""
+    with Map(workers=2, options=("--pool", "inline"), expire=60.0) as ours:
+        if others:
+            (endpoint,) = ours.endpoints
+            crowd = python("benchmarks.crowd", endpoint, "--workers", str(others), *options)
+            with crowd as process:
+                process.hear(60.0)
+                return _rate(ours, jobs)
+        return _rate(ours, jobs)
+
+
+def _rate(ours: Map, jobs: int) -> float:
+    payloads = [struct.pack("!d", 0.0)] * jobs
+    for _ in ours.map(payloads[: jobs // 4]):  # windows grow
+        pass
+    start = time.monotonic()
+    if sum(1 for _ in ours.map(payloads)) != jobs:
+        raise RuntimeError("not every job has a result")
+    return jobs / (time.monotonic() - start)
 
 
 def _behind(jobs: int) -> float:

@@ -84,6 +84,11 @@ class Map:
     ) -> None:
         self._stack.close()
 
+    @property
+    def endpoints(self) -> tuple[str, ...]:
+        """Those of the manager."""
+        return self._manager.endpoints
+
     def map(self, payloads: Sequence[bytes]) -> Iterator[bytes]:
         """Return results as ``map`` yields them."""
         return self._manager.map(payloads)

@@ -335,7 +335,7 @@ def refusals_are_free(patch: Patch) -> None:
 
 def fair_share(patch: Patch) -> None:
     """The window of one worker may take all waiting jobs."""
-    patch.setattr(worker_selection, "_fair", lambda waiting, profiles: worker_selection._ALL)
+    patch.setattr(worker_selection, "_fair", lambda waiting, workers: worker_selection._ALL)
 
 
 def lease_bound(patch: Patch) -> None:

@@ -33,6 +33,7 @@ WORLDS: list[tuple[Switch, set[str], tuple[int, ...]]] = [
     (manager_side.resend_by_manager, {ENDS}, (14, 165, 17)),
     (manager_side.ended_in_the_queue, {"cancelled stays cancelled"}, (6, 8, 12, 18, 28)),
     (manager_side.retries, {RETRIES}, (17, 29, 57, 67)),
+    (manager_side.leaving_again, {RETRIES}, (218,)),
     (manager_side.impatience, {RETRIES}, (6, 49, 57, 63)),
     (manager_side.lost_at_the_worker, {RETRIES}, (17, 29, 57, 70)),
     (manager_side.lease_bound, {"leases fit"}, (10, 26, 33)),

@@ -144,6 +144,8 @@ def test_growth_and_fairness_run(tmp_path):
         "growth_queued_memory",
         "fairness_busiest",
         "fairness_behind",
+        "fairness_beside_none",
+        "fairness_beside_busy_apart_1000",
     } <= set(figures)
 
 

@@ -62,8 +62,21 @@ def give(manager: ManagerMachine) -> Any:
     return next(iter(worker(manager, b"w4").gives.values()))
 
 
+def profiles(manager: ManagerMachine) -> Any:
+    return manager._scheduler.selection.profiles
+
+
 def profile(manager: ManagerMachine, name: bytes = b"w3") -> Any:
-    return manager._scheduler.selection._profile_of[name]
+    return profiles(manager)._of[name]
+
+
+def eligible(manager: ManagerMachine) -> Any:
+    return next(iter(profiles(manager)._eligible.values()))
+
+
+def no_room(manager: ManagerMachine, name: bytes) -> None:
+    worker(manager, name).room = False
+    profile(manager, name).roomy -= 1
 
 
 def add(name: str, amount: int = 1) -> Callable[[Any], None]:
@@ -119,11 +132,23 @@ BREACHES: dict[str, tuple[str, Callable[[ManagerMachine], object]]] = {
     "batch line": ("line of a batch", lambda m: add("priority")(batch(m))),
     "batch columns": ("columns of a batch", lambda m: change("payloads", ())(batch(m))),
     "members": ("members of a profile", lambda m: add("members")(profile(m))),
+    "roomy": ("profile that have room", lambda m: add("roomy")(profile(m))),
+    "room": ("room exactly", lambda m: no_room(m, b"w4")),
+    "busy": ("busy counts", lambda m: worker(m, b"w4").busy.count(Kind("none"), 1)),
+    "kind": ("kind that was dropped", lambda m: profiles(m)._eligible.clear()),
+    "roles": ("profile by its roles", lambda m: next(iter(profiles(m)._by_role.values())).clear()),
+    "suited": (
+        "profiles that suit a kind",
+        lambda m: [p.eligible.clear() for p in profiles(m)._all.values()],
+    ),
+    "eligible": ("workers with room for a kind", lambda m: add("roomy")(eligible(m))),
+    "lines of credit": ("lines of credit", lambda m: eligible(m).credited.update(x=profile(m))),
+    "lines of GIVEs": ("lines of open GIVEs", lambda m: eligible(m).giving.update(x=profile(m))),
     "credited": ("exactly with credit", lambda m: profile(m).credited.pop(b"w3")),
     "giving": ("exactly with an open GIVE", lambda m: profile(m, b"w4").giving.clear()),
     "profile": (
         "known worker",
-        lambda m: m._scheduler.selection._profile_of.update(x=profile(m)),
+        lambda m: profiles(m)._of.update(x=profile(m)),
     ),
     "end": ("not reported", lambda m: m._scheduler.leases._ids.append(1)),
 }

@@ -6,6 +6,7 @@ import pytest
 
 from tests.unit.managers import submit
 from wmp.balance import least_recently_used
+from wmp.core.manager import profiles
 from wmp.core.manager.machine import ManagerMachine
 from wmp.core.protocol.settings import ManagerSettings
 from wmp.events import Submitted
@@ -17,20 +18,22 @@ PLAIN, LARGE, GPU = Kind(), Kind("default", (("slots", 3),)), Kind("default", ((
 
 def test_a_large_window_leaves_the_others_their_share(manager):
     quick, other = (ScriptedWorker(manager, name, link=name) for name in (b"a", b"b"))
-    other.ready(0)  # this worker is connected, but busy
+    submit(manager, b"x")
+    other.give(1)  # this worker is busy with a job of the same kind
     quick.give(500, hold=5.0, window=499)
 
     actions = submit(manager, *[b"x"] * 100)
     quick.note(actions)
     assert [len(take.columns.ids) for take in sent(actions)] == [50]
 
+    other.done([1])
     (take,) = sent(other.give(500, window=499), Command.TAKE)
     assert len(take.columns.ids) == 25  # half of the waiting jobs
 
     # The worker gets its next share when it finishes, until no job waits.
-    (take,) = sent(quick.done(range(1, 46)), Command.TAKE)
+    (take,) = sent(quick.done(range(2, 47)), Command.TAKE)
     assert len(take.columns.ids) == 8  # five jobs are left there, and 13 is half of 25
-    quick.done([*range(46, 51), *take.columns.ids])
+    quick.done([*range(47, 52), *take.columns.ids])
     assert manager.statistics().queued < 17
 
 
@@ -173,3 +176,60 @@ def test_no_report_of_a_worker_is_believed_above_a_limit():
     liar.ready(0)
     (take,) = sent(liar.give(1 << 40), Command.TAKE)
     assert len(take.columns.ids) == 700
+
+
+@pytest.mark.parametrize("busy", ["for another manager", "with another kind", "for good"])
+def test_workers_without_room_that_hold_no_such_job_have_no_share(manager, worker, busy):
+    for number in range(40):
+        other = ScriptedWorker(manager, b"o%d" % number, link=b"%d" % number)
+        other.ready(0)
+        if busy == "with another kind":
+            submit(manager, b"x", kind=GPU)
+            other.give(1, needs={"gpu": 1})
+        elif busy == "for good":
+            submit(manager, b"x")
+            other.give(1)
+            other.done([manager._scheduler.last_id])
+    worker.give(500, hold=5.0, window=499)
+
+    (take,) = sent(submit(manager, *[b"x"] * 400), Command.TAKE)
+
+    assert len(take.columns.ids) == 400
+
+
+def test_a_worker_with_room_has_a_share(manager, worker):
+    other = ScriptedWorker(manager, b"other", link=b"2")
+    other.ready(1)
+    worker.give(500, hold=5.0, window=499)
+    other.give(8, hold=5.0)
+
+    takes = sent(submit(manager, *[b"x"] * 100), Command.TAKE)
+
+    # Eight start at once there, and one here; half of all is the share of each.
+    assert {take.receiver: len(take.columns.ids) for take in takes} == {b"w1": 50, b"other": 8}
+
+
+def test_no_search_passes_the_profiles_that_do_not_suit(manager, worker, monkeypatch):
+    asked = []
+    fits = profiles.fits
+    monkeypatch.setattr(profiles, "fits", lambda *needs: asked.append(needs) or fits(*needs))
+    for number in range(1000):
+        roles = ("default", f"host-{number}")
+        ScriptedWorker(manager, b"o%d" % number, link=b"%d" % number, roles=roles).ready(0)
+    submit(manager, b"x")
+    assert len(asked) == 1000  # once a profile
+
+    for _ in range(10):
+        worker.give(8, hold=5.0)
+        submit(manager, *[b"x"] * 4)
+    assert len(asked) == 1001  # and the profile of this worker
+
+
+def test_kinds_that_are_asked_for_no_more_are_dropped(manager, worker):
+    worker.resources = {f"r{number}": 1 for number in range(300)}
+    worker.ready(1)
+    for number in range(300):
+        submit(manager, b"x", kind=Kind("default", ((f"r{number}", 1),)))
+    manager.check_invariants()
+    (profile,) = manager._scheduler.selection.profiles._all.values()
+    assert len(profile.eligible) == 256

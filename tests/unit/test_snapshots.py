@@ -219,9 +219,9 @@ WITHOUT_EFFECT = {
         "Lock.opened",
         "RemoteManager.sent_at",
     },
-    "empty ones are left over": {"WorkerSelection._profiles"},
+    "empty ones are left over": {"Profiles._all"},
     "identities stand as keys": {"RemoteWorker.identity", "Give.worker"},
-    "read with their container": {"Give.needs", "_Profile.roles", "_Profile.resources"},
+    "read with their container": {"Give.needs", "Profile.key"},
     "stands with its manager": {
         "HeldJobs.manager",
         "WaitingJobs.held",

@@ -28,7 +28,7 @@ def sizes(machine: ManagerMachine | WorkerMachine) -> dict[str, int]:
             "wakes": sum(len(w.woken) for w in workers),
             "kept": sum(len(w.stream.kept) for w in workers),
             "kept bytes": sum(w.stream.size for w in workers),
-            "profiles": len(scheduler.selection._profiles),
+            "profiles": len(scheduler.selection.profiles._all),
             "timers": len(machine._timers),
             "heap": len(machine._timers._heap),
         }

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from wmp.core.manager.delayed_jobs import DelayedJobs
 from wmp.core.manager.job_lifecycle import JobRecord, JobState
 from wmp.core.manager.queues import Batch, Grant, Queue, Queues
-from wmp.core.manager.remote_worker import RemoteWorker
+from wmp.core.manager.remote_worker import RemoteWorker, fits
 from wmp.core.manager.scheduler import Scheduler
 from wmp.core.manager.timers import DueTimer, ExpiryTimer, HoldTimer, ManagerTimers, WakeTimer
 from wmp.core.manager.worker_selection import WorkerSelection
@@ -171,17 +171,43 @@ def _check_delayed(
 
 
 def _check_selection(selection: WorkerSelection, workers: Mapping[bytes, RemoteWorker]) -> None:
+    profiles = selection.profiles
     members: Counter[int] = Counter()
-    for identity, profile in selection._profile_of.items():
+    roomy: Counter[int] = Counter()
+    for identity, profile in profiles._of.items():
         assert identity in workers, "a candidate is a known worker"
         members[id(profile)] += 1
-    for profile in selection._profiles.values():
+        roomy[id(profile)] += workers[identity].room
+    for key, profile in profiles._all.items():
         assert profile.members == members[id(profile)] > 0, "members of a profile"
+        assert profile.roomy == roomy[id(profile)], "workers of a profile that have room"
         for identity in (*profile.credited, *profile.giving):
-            assert selection._profile_of.get(identity) is profile, "a line of another profile"
+            assert profiles._of.get(identity) is profile, "a line of another profile"
+        for kind, eligible in profile.eligible.items():
+            assert profiles._eligible.get(kind) is eligible, "a kind that was dropped"
+        for role in key[0]:
+            assert profiles._by_role[role].get(key) is profile, "a profile by its roles"
+    busy: Counter[Kind] = Counter()
     for identity, worker in workers.items():
-        standing = selection._profile_of.get(identity)
+        standing = profiles._of.get(identity)
         credited = standing is not None and identity in standing.credited
         giving = standing is not None and identity in standing.giving
         assert credited == (worker.credit > 0), "credited exactly with credit"
         assert giving == bool(worker.gives), "giving exactly with an open GIVE"
+        assert worker.room == (credited or giving), "room exactly with credit or an open GIVE"
+        assert worker.busy is profiles.busy, "one count of busy workers"
+        busy.update(() if worker.room else tuple(worker.held))
+    assert profiles.busy.counts == busy, "busy counts the workers that hold jobs and have no room"
+    for kind, eligible in profiles._eligible.items():
+        suited = [p for p in profiles._all.values() if kind in p.eligible]
+        able = [
+            p
+            for p in profiles._all.values()
+            if kind.role in p.key[0] and fits(dict(kind.needs), dict(p.key[1]))
+        ]
+        assert suited == able, "the profiles that suit a kind"
+        assert eligible.roomy == sum(p.roomy for p in able), "workers with room for a kind"
+        lines = {p.key: p for p in able if p.credited}
+        assert eligible.credited == lines, "lines of credit for a kind"
+        lines = {p.key: p for p in able if p.giving}
+        assert eligible.giving == lines, "lines of open GIVEs for a kind"

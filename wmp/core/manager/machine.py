@@ -262,7 +262,14 @@ class ManagerMachine:
             self._outbound.refuse(link, message, ErrorCode.LIMIT, text)
             return None
         self._sessions += 1
-        worker = RemoteWorker(identity, epoch, Stream(self._sessions), now, origin=link)
+        worker = RemoteWorker(
+            identity,
+            epoch,
+            Stream(self._sessions),
+            now,
+            origin=link,
+            busy=self._scheduler.selection.profiles.busy,
+        )
         self._identities[link] += 1
         self._workers[identity] = worker
         self._gone.pop(identity, None)

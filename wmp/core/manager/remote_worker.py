@@ -18,7 +18,7 @@ from wmp.core.manager.queues import Grant, Queue
 from wmp.core.protocol.outbound import Outbound, Stream
 from wmp.message import Kind, Link, Path, printable
 
-__all__ = ["Give", "ManagerOutbound", "RemoteWorker", "capacity", "fits"]
+__all__ = ["BusyWorkers", "Give", "ManagerOutbound", "RemoteWorker", "capacity", "fits"]
 
 
 _UNREPORTED = 512
@@ -55,6 +55,21 @@ class Give:
 
 
 @define(eq=False)
+class BusyWorkers:
+    """How many workers of a manager hold jobs of each kind, and have no room; none is absent."""
+
+    counts: dict[Kind, int] = field(factory=dict)
+
+    def count(self, kind: Kind, change: int) -> None:
+        """Count one more, or one fewer."""
+        count = self.counts.get(kind, 0) + change
+        if count:
+            self.counts[kind] = count
+        else:
+            del self.counts[kind]
+
+
+@define(eq=False)
 class RemoteWorker:
     """One worker, as its manager knows it."""
 
@@ -72,6 +87,8 @@ class RemoteWorker:
     label: str = ""
     ready: int = 0
     """Number of the remembered READY; 0 for none."""
+    room: bool = False
+    """Whether the worker has credit or an open GIVE, as ``Profiles`` counts it."""
     room_reports: int = 0
     """Number of the worker's reports of capacity: READYs, GIVEs, and PINGs that confirm them."""
     credit: int = 0
@@ -93,6 +110,8 @@ class RemoteWorker:
     """Number of the jobs in these grants."""
     held: dict[Kind, int] = field(factory=dict)
     """Number of jobs of each kind at the worker, with and without records; no entry is 0."""
+    busy: BusyWorkers = field(factory=BusyWorkers)
+    """That of its manager."""
     woken: dict[Kind, int] = field(factory=dict)
     """Jobs asked for by WAKEs that are not answered yet, by kind."""
     served: int = 0
@@ -180,11 +199,19 @@ class RemoteWorker:
     def hold(self, kind: Kind, count: int) -> None:
         """Count ``count`` more jobs of a kind as held, or fewer when it is negative."""
         self.offer_cache = None
-        held = self.held.get(kind, 0) + count
-        if held:
+        before = self.held.get(kind, 0)
+        if held := before + count:
             self.held[kind] = held
         else:
             del self.held[kind]
+        if not self.room and (not before or not held):
+            self.busy.count(kind, 1 if held else -1)
+
+    def set_room(self, room: bool) -> None:
+        """Record whether it has credit or an open GIVE; only ``Profiles`` calls it."""
+        self.room = room
+        for kind in self.held:
+            self.busy.count(kind, -1 if room else 1)
 
     @property
     def mark(self) -> tuple[bytes, int, int]:

@@ -1,8 +1,7 @@
 """WorkerSelection: the workers that are woken for waiting jobs, and the open GIVEs that are served.
 
-Workers are grouped by profile: their roles and resources. A fleet has few profiles and many
-workers. The time of a search grows with the profiles and the wanted candidates, not with the
-waiting workers. A policy of the user orders the candidates.
+:mod:`wmp.core.manager.profiles` has the candidates. The time of a search grows with the wanted
+candidates, not with the workers. A policy of the user orders the candidates.
 """
 
 from __future__ import annotations
@@ -14,8 +13,9 @@ from itertools import islice
 from attrs import define, field
 
 from wmp.core.manager.policy import Jobs, Policy
+from wmp.core.manager.profiles import Line, Profiles
 from wmp.core.manager.queues import FEW, Queue
-from wmp.core.manager.remote_worker import Give, RemoteWorker, capacity, fits
+from wmp.core.manager.remote_worker import Give, RemoteWorker, capacity
 
 __all__ = ["WorkerSelection", "spread"]
 
@@ -59,91 +59,44 @@ _SEEN = 8
 _Room = tuple[RemoteWorker, int, int]
 """A worker, the number of jobs that would start there at once, and the most that it may get."""
 
-_Line = dict[bytes, tuple[int, RemoteWorker]]
-"""Identity to (place, worker), in the order of the places, which only grow."""
-
-
-@define(eq=False)
-class _Profile:
-    """Workers that offer the same roles and resources, oldest offer first."""
-
-    roles: frozenset[str]
-    resources: dict[str, int]
-    credited: _Line = field(factory=dict)
-    """Workers with remembered credit."""
-    giving: _Line = field(factory=dict)
-    """Workers with open GIVEs."""
-    members: int = 0
-    """Number of workers that can be reached, with or without room."""
-
 
 @define(eq=False)
 class WorkerSelection:
-    """All workers of a manager that have room.
-
-    Invariant: a worker is in ``credited`` exactly when its credit is above 0, and in ``giving``
-    exactly when it has an open GIVE. A worker that is served becomes the last in both. ``members``
-    of a profile counts the workers that ``_profile_of`` maps to it; a profile without workers is
-    removed.
-    """
+    """All workers of a manager that have room."""
 
     policy: Policy
     scan: int
     max_leases: int
     """Leases of one worker at most."""
     on_policy_error: Callable[[Exception], None]
-    _profiles: dict[tuple[tuple[str, ...], tuple[tuple[str, int], ...]], _Profile] = field(
-        factory=dict
-    )
-    _profile_of: dict[bytes, _Profile] = field(factory=dict)
-    """By identity."""
-    _places: int = 0
+    profiles: Profiles = field(factory=Profiles)
+    """All these workers."""
 
     def update(self, worker: RemoteWorker) -> None:
         """Index ``worker`` by its present credit and GIVEs."""
         worker.offer_cache = None
-        profile = self._profile(worker)
-        self._places += 1
-        for line, stands in ((profile.credited, worker.credit > 0), (profile.giving, worker.gives)):
-            if stands:
-                line.setdefault(worker.identity, (self._places, worker))
-            else:
-                line.pop(worker.identity, None)
+        self.profiles.update(worker)
 
     def remove(self, worker: RemoteWorker) -> None:
         """Remove ``worker``; called before its roles or resources change, and at its end."""
         worker.offer_cache = None
-        profile = self._profile_of.pop(worker.identity, None)
-        if profile is not None:
-            profile.credited.pop(worker.identity, None)
-            profile.giving.pop(worker.identity, None)
-            profile.members -= 1
-            if not profile.members:
-                del self._profiles[_key(worker)]
+        self.profiles.remove(worker)
 
     def mark_served(self, worker: RemoteWorker) -> None:
         """Put ``worker`` behind all others."""
-        self._places += 1
-        worker.served = self._places
         worker.offer_cache = None
-        profile = self._profile_of.get(worker.identity)
-        if profile is None:
-            return
-        for line in (profile.credited, profile.giving):
-            if line.pop(worker.identity, None) is not None:
-                line[worker.identity] = (self._places, worker)
+        self.profiles.mark_served(worker)
 
     def to_wake(self, queue: Queue, count: int) -> list[tuple[RemoteWorker, int]]:
         """Return the workers to wake for ``count`` jobs, with a number for each (WMP-3.4)."""
-        profiles = self._eligible(queue)
-        credited = [profile.credited for profile in profiles if profile.credited]
+        credited = self.profiles.eligible(queue).credited
         if not credited:
             return []
-        fair = _fair(count, profiles)
+        fair = _fair(count, self.profiles.able(queue))
         kind, many = queue.kind, queue.waiting > FEW
 
         def rooms() -> Iterator[_Room]:
-            for worker in _oldest(credited):
+            for worker in _oldest([profile.credited for profile in credited.values()]):
                 left = worker.leases_left(queue, self.max_leases)
                 if left > 0 and kind not in worker.woken and (many or queue.has_for(worker.mark)):
                     spare = min(left, max(0, worker.credit - worker.window))
@@ -154,14 +107,13 @@ class WorkerSelection:
 
     def to_serve(self, queue: Queue) -> list[tuple[RemoteWorker, int]]:
         """Return the workers whose open GIVEs get jobs, with a number for each (WMP-5.3)."""
-        profiles = self._eligible(queue)
-        giving = [profile.giving for profile in profiles if profile.giving]
+        giving = self.profiles.eligible(queue).giving
         if not giving:
             return []
-        fair = _fair(queue.waiting, profiles)
+        fair = _fair(queue.waiting, self.profiles.able(queue))
 
         def rooms() -> Iterator[_Room]:
-            for worker in _oldest(giving):
+            for worker in _oldest([profile.giving for profile in giving.values()]):
                 gives = worker.gives_for(queue)
                 left = worker.leases_left(queue, self.max_leases) if gives else 0
                 if left > 0:
@@ -179,32 +131,13 @@ class WorkerSelection:
         needless. The fair share may be small by now because other workers were quicker.
         """
         worker = give.worker
-        fair = _fair(queue.waiting, self._eligible(queue))
+        counted = worker.room or queue.kind in worker.held
+        fair = _fair(queue.waiting, self.profiles.able(queue) + (not counted))
         left = worker.leases_left(queue, self.max_leases)
         want, spare = min(left, give.want), min(left, give.want - give.window)
         if held:
             return max(spare, _worth(worker, queue, spare, want, fair))
         return max(spare, min(want, fair - worker.held.get(queue.kind, 0)))
-
-    def _profile(self, worker: RemoteWorker) -> _Profile:
-        profile = self._profile_of.get(worker.identity)
-        if profile is None:
-            key = _key(worker)
-            profile = self._profiles.get(key)
-            if profile is None:
-                profile = _Profile(frozenset(worker.roles), dict(worker.resources))
-                self._profiles[key] = profile
-            profile.members += 1
-            self._profile_of[worker.identity] = profile
-        return profile
-
-    def _eligible(self, queue: Queue) -> list[_Profile]:
-        role, needs = queue.kind.role, queue.needs
-        return [
-            profile
-            for profile in self._profiles.values()
-            if role in profile.roles and fits(needs, profile.resources)
-        ]
 
     def _share_out(
         self, queue: Queue, count: int, rooms: Iterator[_Room]
@@ -240,15 +173,16 @@ class WorkerSelection:
         return chosen
 
 
-def _fair(waiting: int, profiles: Sequence[_Profile]) -> int:
+def _fair(waiting: int, workers: int) -> int:
     """Return how many jobs of a kind a worker may hold while ``waiting`` wait, beyond those that
     start.
 
     A worker of quick jobs has a large window. If all jobs went there, other workers would be idle.
-    So each worker may hold a share, which shrinks with the number of waiting jobs. A worker without
-    others needs no share.
+    So each worker may hold a share, which shrinks with the number of waiting jobs. ``workers`` is
+    the number of those that can take such jobs now, or that hold some and can take others then.
+    Workers that are busy elsewhere get none, so they have no share. A worker without others needs
+    no share.
     """
-    workers = sum([profile.members for profile in profiles])
     return max(_LEAST, -(-waiting // workers)) if workers > 1 else _ALL
 
 
@@ -268,7 +202,7 @@ def _worth(worker: RemoteWorker, queue: Queue, spare: int, room: int, fair: int)
     return min(most, spare) if waits > _LEAST and few else most
 
 
-def _oldest(lines: Sequence[_Line]) -> Iterator[RemoteWorker]:
+def _oldest(lines: Sequence[Line]) -> Iterator[RemoteWorker]:
     """Yield workers, oldest offer first."""
     places: Iterable[tuple[int, RemoteWorker]]
     if len(lines) == 1:
@@ -285,7 +219,3 @@ def _share(count: int, rooms: Sequence[_Room]) -> list[tuple[RemoteWorker, int]]
     left = [max(0, most - share) for (_, _, most), share in zip(rooms, shares, strict=True)]
     rest = spread(count - sum(shares), left)
     return [(row[0], s + r) for row, s, r in zip(rooms, shares, rest, strict=True) if s + r]
-
-
-def _key(worker: RemoteWorker) -> tuple[tuple[str, ...], tuple[tuple[str, int], ...]]:
-    return worker.roles, tuple(sorted(worker.resources.items()))

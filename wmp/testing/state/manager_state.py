@@ -53,8 +53,16 @@ LEFT_OUT: Final = {
     "WorkerSelection.scan": "settings",
     "WorkerSelection.max_leases": "settings",
     "WorkerSelection.on_policy_error": "settings",
-    "WorkerSelection._places": "the next is above all others anyway",
-    "_Profile.members": "follows from the profile's workers",
+    "Profile.members": "follows from the profile's workers",
+    "Profile.roomy": "follows from the lines",
+    "Profile.eligible": "the same profiles as by kind",
+    "Eligible.needs": "follows from the kind",
+    "Eligible.roomy": "follows from the profiles",
+    "Profiles._by_role": "the same profiles as by key",
+    "Profiles._eligible": "follows from the profiles",
+    "Profiles._places": "the next is above all others anyway",
+    "BusyWorkers.counts": "follows from the workers",
+    "RemoteWorker.room": "follows from the credit and the GIVEs",
     "Outbound.actions": "empty between two events",
     "Outbound.dropped": "statistics",
     "Outbound.kept_bytes": "follows from the streams",
@@ -218,11 +226,11 @@ def _delayed_shape(pen: Pen, delayed: DelayedJobs) -> Hashable:
 
 def _offers_shape(offers: WorkerSelection) -> Hashable:
     """Return the workers with credit and those with open GIVEs, oldest first, and all workers."""
-    profiles = [p for p in offers._profiles.values() if p.credited or p.giving]
+    profiles = [p for p in offers.profiles._all.values() if p.credited or p.giving]
     credited = [(place, id) for p in profiles for id, (place, _) in p.credited.items()]
     giving = [(place, id) for p in profiles for id, (place, _) in p.giving.items()]
     return (
         tuple([id for _, id in sorted(credited)]),
         tuple([id for _, id in sorted(giving)]),
-        tuple(sorted(offers._profile_of)),
+        tuple(sorted(offers.profiles._of)),
     )
