@@ -128,11 +128,15 @@ class Run:
     """On the clock of ``now``; None when no job has a deadline."""
     payloads: Sequence[Frame]
     expires: Sequence[float | None] | None = None
-    """When a job may not be begun any more, its deadline counted in; None when no job has such a
-    time besides its deadline."""
+    """Times after which the jobs may not be begun, deadlines included.
+
+    None: they have deadlines only.
+    """
     limits: Sequence[float | None] | None = None
-    """Seconds that each job may run; None when no job has a limit. The lane reports the begin of
-    each job of a lane with limits by ``Begun``."""
+    """Limits of the seconds that each job may run; None when no job has a limit.
+
+    The lane reports the begin of each job of a lane with limits by ``Begun``.
+    """
 
 
 @frozen

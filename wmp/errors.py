@@ -187,7 +187,7 @@ class Superseded(WMPError):
 
 
 class HandlerHung(WMPError):
-    """Handlers went on in threads long after their jobs were interrupted; the worker stopped."""
+    """Handlers continued in threads long after their jobs were interrupted; the worker stopped."""
 
 
 class ClosedError(WMPError):

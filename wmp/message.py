@@ -295,15 +295,15 @@ class Columns:
     limits: Sequence[int | None] | None = None
     """Milliseconds that the attempt may run, None for no limit (TAKE)."""
     failed: Sequence[int | None] | None = None
-    """How many attempts failed; None: the job names the errors that are tried again (TAKE)."""
+    """Number of failed attempts; None: the job names the errors that are tried again (TAKE)."""
     waits: Sequence[int | None] | None = None
-    """Milliseconds after which an error is tried again, None for no opinion (DONE)."""
+    """Milliseconds after which an error should be tried again, None for no wish (DONE)."""
     checksums: Sequence[int | None] | None = None
     """CRC-32 of each payload, None for none (TAKE, DONE)."""
 
     @property
     def timed(self) -> bool:
-        """Whether any column has times."""
+        """Return whether any column has times."""
         return not (self.left is None and self.expires is None and self.limits is None)
 
 

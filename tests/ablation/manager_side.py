@@ -97,7 +97,7 @@ def expiry(patch: Patch) -> None:
 
 
 def reconnect_grace(patch: Patch) -> None:
-    """WMP-9.16: a worker whose connection ended has no time to return."""
+    """WMP-9.16: a worker whose connection ended is given up at once."""
     disconnected = ManagerMachine._disconnected
 
     def forget(self: ManagerMachine, link: Any, now: float) -> None:
@@ -281,7 +281,7 @@ def retries(patch: Patch) -> None:
 
 
 def leaving_again(patch: Patch) -> None:
-    """WMP-6.23: a worker that takes a job and leaves costs the job a retry each time."""
+    """WMP-6.23: a worker that takes a job and leaves, again and again, costs a retry each time."""
     patch.setattr(JobRecord, "leave", lambda self, identity: True)
 
 

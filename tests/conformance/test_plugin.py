@@ -14,7 +14,7 @@ from wmp.conformance.cases import load
 pytest_plugins = "pytester"
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(240)]
 
-load()  # a run forgets what it imports first, but a case has to be there once only
+load()  # a run first forgets its imports, but each case must be registered only once
 
 ROOT = Path(__file__).resolve().parents[2]
 # By the module's name, so that the plugin of this source tree runs even if another is installed.

@@ -1,4 +1,4 @@
-"""A manager and a worker beside it, on real sockets of loopback, and a handler that waits."""
+"""A manager and a worker on real sockets of loopback, and a handler that waits."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """During each attack of ``benchmarks.attacks`` honest jobs end with their results.
 
-No time is asserted: how much of the throughput is left, ``python -m benchmarks.attacks`` measures.
+No time is asserted: ``python -m benchmarks.attacks`` measures the remaining throughput.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tests.interop.programs import ENVIRON, ROOT
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(180)]
 
 SMALL = ("garbage",)
-"""Drills of the default lane."""
+"""Drills of the default run."""
 
 
 @pytest.mark.parametrize(

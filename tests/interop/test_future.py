@@ -18,7 +18,7 @@ pytestmark = pytest.mark.timeout(60)
 
 @contextlib.contextmanager
 def waiting_and_running() -> Iterator[tuple[wmp.Job, wmp.Job, Gate]]:
-    """A job that no worker has, a job that a worker has, and the gate in front of its end."""
+    """Yield a job without a worker, a job at a worker, and the gate that ends the latter."""
     gate = Gate()
     with pair(gate) as manager:
         running = manager.submit(b"running")

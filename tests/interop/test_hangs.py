@@ -1,4 +1,4 @@
-"""Handlers in threads that go on after their jobs were interrupted: reported, then replaced."""
+"""Handlers in threads that continue after their jobs were interrupted: reported, then replaced."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def work(payload):
 
 @pytest.fixture
 def go() -> Iterator[threading.Event]:
-    """Lets the hung handlers of a test return at its end."""
+    """Lets the hung handlers of a test return at the end of the test."""
     event = threading.Event()
     yield event
     event.set()

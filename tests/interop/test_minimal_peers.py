@@ -35,7 +35,7 @@ pytestmark = pytest.mark.interop
 
 
 class Peer(Program):
-    """A peer of these tests: a process that takes orders and prints what happened."""
+    """A peer of these tests: a process that takes orders and prints events."""
 
     def __init__(self, *command: object, cwd: Path = ROOT) -> None:
         super().__init__(*map(str, command), cwd=cwd)

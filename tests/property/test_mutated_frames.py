@@ -1,4 +1,4 @@
-"""Mutated frames of the golden messages: no machine crashes, and no refused frame changes state."""
+"""Mutated frames of the golden messages: no machine crashes, refused frames change no state."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from wmp.testing.state.snapshots import Machine, snapshot
 
 VECTORS: Final = Path(__file__).parents[2] / "specs" / "vectors"
 PARTLY: Final = {ErrorCode.UNKNOWN}
-"""ERROR codes of messages of which the rest is acted on (WMP-10.5)."""
+"""ERROR codes of messages whose other jobs are acted on (WMP-10.5)."""
 RENEW: Final = 400
-"""Messages after which a new machine takes the place of the old one."""
+"""Messages that end a machine; a new machine takes its place."""
 EDGES: Final = (
     b"\x00",
     b"\xff",
@@ -42,7 +42,7 @@ Frames = list[bytes]
 
 
 def vectors() -> list[Frames]:
-    """All messages of the vectors, right and wrong."""
+    """Return all messages of the vectors, valid and invalid."""
     found: list[Frames] = []
     for path in sorted(VECTORS.glob("*.json")):
         for vector in json.loads(path.read_text(encoding="utf-8")):
@@ -54,7 +54,7 @@ def vectors() -> list[Frames]:
 
 
 def mutated(draw: random.Random, known: list[Frames]) -> Frames:
-    """One of the messages, changed in one to three places."""
+    """Draw one of the messages, changed in one to three places."""
     frames = list(draw.choice(known))
     for _ in range(draw.randint(1, 3)):
         place = draw.randrange(len(frames)) if frames else 0
@@ -101,13 +101,13 @@ NOISE: Final = Message(Command.ERROR, (), (b"noise", 1), {Field.CODE: "noise"})
 
 
 def refusals(actions: Any) -> set[str]:
-    """The codes of ERROR in the answers."""
+    """Return the codes of ERRORs in the answers."""
     sends = [action.message for action in actions if isinstance(action, Send)]
     return {message.fields[Field.CODE] for message in sends if message.command is Command.ERROR}
 
 
 def play(kind: str, seed: int, count: int) -> Iterator[str]:
-    """Send mutated messages to one kind of machine; yield what each became."""
+    """Send mutated messages to one kind of machine; yield the result of each."""
     draw, known = random.Random(seed), vectors()
     make, links = KINDS[kind]
     read = peek if kind == "device" else decode

@@ -1,4 +1,4 @@
-"""Payloads that are damaged on the way: jobs with checksums end with their results all the same."""
+"""Payloads that are damaged on the way: jobs with checksums still end with their results."""
 
 from __future__ import annotations
 

@@ -189,10 +189,11 @@ def differences(had, found):
 
 
 def drawn(count):
-    """So many stories, of which few are alike."""
+    """Draw so many stories, of which few are alike."""
     stories = []
 
-    # Nothing fails here, and so nothing shrinks: shrinking takes minutes, as Spark plans each time.
+    # No example fails here, so no example is shrunk: shrinking takes minutes, as Spark plans each
+    # time.
     @settings(max_examples=count, database=None, phases=[Phase.generate],
               suppress_health_check=list(HealthCheck))  # fmt: skip
     @given(STORY)
@@ -204,7 +205,7 @@ def drawn(count):
 
 
 def test_the_rebuilt_state_equals_that_of_the_machines(spark, tmp_path):
-    """A story in which they differ belongs to KNOWN: the key of a difference ends in its number."""
+    """A failing story belongs to KNOWN: the key of a difference ends in the story's number."""
     stories = [*KNOWN, *drawn(100)]
     had = what_happens(tmp_path, stories)
     found, broken = what_is_rebuilt(spark, tmp_path)

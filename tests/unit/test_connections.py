@@ -1,4 +1,4 @@
-"""A connection with too much open is closed, and no other is."""
+"""A connection with too many open bytes is closed, and no other connection is."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ MB = 1 << 20
 
 
 class Kernel:
-    """Counters of a system that exists for one test."""
+    """A fake kernel with counters for one test."""
 
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         self.memory = 100 * MB

@@ -1,4 +1,4 @@
-"""The manager machine: jobs that wait for their time (spec §6)."""
+"""The manager machine: delayed jobs (spec §6)."""
 
 from __future__ import annotations
 

@@ -135,7 +135,7 @@ def test_a_node_without_descriptors_pauses_and_accepts_connections_again() -> No
         with wmp.Worker(endpoint, handlers=bytes.upper):
             result, times = process.stdout.readline().rsplit(" ", 1)
     assert result == "A JOB"
-    # libzmq itself tries thousands of times a second.
+    # libzmq itself would try thousands of times a second.
     assert int(times) < 100
 
 

@@ -1,4 +1,4 @@
-"""The driver: it carries out every action, and meets a deadline after any earlier event."""
+"""The driver performs every action, and meets a deadline after any earlier event."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_a_deadline_that_comes_up_after_receiving_had_gone_first_is_met() -> Non
 
 
 class Performers:
-    """Submitters of a manager and executors of a worker, which do nothing."""
+    """Submitters of a manager and executors of a worker that do nothing."""
 
     def nothing(self, action: Any) -> None:
         pass

@@ -100,7 +100,7 @@ def test_no_page_contains_a_replaced_word():
 
 
 def parts(name: str) -> list[str]:
-    """The words of a name: ``_has_READYWindow`` is has, ready, window."""
+    """Return the words of a name: ``_has_READYWindow`` gives has, ready, window."""
     return [part.lower() for part in re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+", name)]
 
 
@@ -109,7 +109,7 @@ def test_a_name_is_divided_into_its_words():
 
 
 def defined(tree: ast.AST) -> Iterator[tuple[str, int]]:
-    """Each name that a module defines, with its line."""
+    """Yield each name that a module defines, with its line."""
     for node in ast.walk(tree):
         match node:
             case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
@@ -130,7 +130,7 @@ PENDING = (
     "/manager.py",
     "send_queue.py",
 )
-"""Parts of the library that still have names with a replaced word."""
+"""Modules of the library that still have names with a replaced word."""
 
 
 TEXT = {tokenize.COMMENT, tokenize.STRING, getattr(tokenize, "FSTRING_MIDDLE", tokenize.STRING)}

@@ -1,4 +1,4 @@
-"""Workers that leave with their jobs, once and again: what that costs the jobs."""
+"""Workers that leave with their jobs, once or repeatedly, and the retries that this costs."""
 
 from __future__ import annotations
 

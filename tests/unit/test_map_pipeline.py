@@ -182,7 +182,7 @@ def test_an_input_that_is_no_payload_is_raised_in_its_place() -> None:
 
 
 def taken(world: World, pipeline: MapPipeline) -> list[Any]:
-    """All results of a pipeline whose jobs the world ends well as soon as it has them."""
+    """Return all results of a pipeline in a world that ends each job at once with a result."""
     values: list[Any] = []
     while (step := pipeline.step()) is not None:
         if not isinstance(step, MapWait):

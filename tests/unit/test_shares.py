@@ -133,7 +133,7 @@ def test_a_worker_gets_no_more_leases_than_its_capacity_whatever_it_wants(manage
     assert [m.command for m in sent(worker.give(1 << 40))] == [Command.NO]
 
     (take,) = sent(worker.give(1 << 40, hold=5.0, window=10), Command.TAKE)
-    assert len(take.columns.ids) == 10  # they wait there
+    assert len(take.columns.ids) == 10  # ten jobs wait there
     (take,) = sent(worker.done([1, 2, 3]), Command.TAKE)
     assert list(take.columns.ids) == [19, 20, 21]
     assert manager.statistics().leased == 18
@@ -149,7 +149,7 @@ def test_leases_of_different_needs_share_the_resources_of_a_worker(manager, work
 
     takes = sent(worker.give(99, needs={"slots": 3, "gpu": 1}), Command.TAKE)
 
-    # 2 times 3 slots, then 2 slots, and the resource that neither of them needs.
+    # 2 times 3 slots, then 2 slots, and the resource that neither of them needs
     assert [bytes(one) for take in takes for one in take.columns.payloads] == (
         [b"large"] * 2 + [b"small"] * 2 + [b"gpu"] * 2
     )

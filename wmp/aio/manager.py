@@ -49,7 +49,7 @@ CLOSE_TIMEOUT = 5.0
 """Seconds that jobs get to end when a ``with`` block is left."""
 
 _SILENT = 1.0
-"""Seconds that ``close`` waits before it logs the jobs that it waits for."""
+"""Seconds that ``close`` waits before it logs the remaining jobs."""
 
 IN_FLIGHT = 8192
 """Default limit of the jobs that one ``map`` has submitted at a time."""
@@ -198,7 +198,7 @@ class Manager(AsyncNode[ManagerSettings]):
             await node.stop()
 
     async def _wait_drained(self, timeout: float) -> None:
-        """Wait until all jobs have ended; after a second, log which jobs are waited for."""
+        """Wait until all jobs have ended; after a second, log the remaining jobs."""
         if await self._node.wait_ended(min(timeout, _SILENT)) or timeout <= _SILENT:
             return
         now = self._machine.statistics()

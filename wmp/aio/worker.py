@@ -43,7 +43,7 @@ DRAIN_TIMEOUT = 5.0
 """Seconds that ``close`` and the end of a ``with`` block give jobs under way."""
 
 HANG_TIMEOUT = 30.0
-"""Seconds that an interrupted handler may go on in a thread before ``on_hang`` applies."""
+"""Seconds that an interrupted handler may continue in a thread before ``on_hang`` applies."""
 
 ON_HANG = ("report", "stop")
 """The values of ``on_hang``."""
@@ -428,7 +428,7 @@ class Worker(AsyncServer[WorkerSettings]):
         def end() -> None:
             assert self._hang_watch is not None
             if not self._node.running:
-                return  # The machine answered the hung jobs before, and has ended.
+                return  # The machine has answered the hung jobs before, and has ended.
             if self._hang_watch.only_hung_left() or loop.time() >= until:
                 self._node.halted(None)
             else:

@@ -18,7 +18,7 @@ _T = TypeVar("_T")
 
 
 class Job(concurrent.futures.Future[Any]):
-    """A submitted job: a future as those of ``concurrent.futures.Executor.submit``.
+    """A submitted job: a future like those of ``concurrent.futures.Executor.submit``.
 
     It is ``running`` once a worker has it, and ``cancel`` then returns False; ``stop`` asks the
     worker to end it. Callbacks run on a separate thread, one after the other.

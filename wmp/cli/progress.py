@@ -96,7 +96,7 @@ class ProgressBar:
 
 
 def _bar(above: bool) -> Progress:
-    # A ninth of the program's start, which only a terminal needs.
+    # This import is a ninth of the program's start, and only a terminal needs it.
     from rich.console import Console
     from rich.progress import (
         BarColumn,

@@ -349,7 +349,7 @@ def _serve(
         complain(_PROGRAM, "replacing this process, because a thread cannot be ended")
         sys.stdout.flush()
         sys.stderr.flush()
-        # The new program inherits no descriptor and no thread.
+        # the new program inherits no descriptor and no thread
         os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
     if lookout.failure is not None:
         name, cause = lookout.failure.name, lookout.failure.cause

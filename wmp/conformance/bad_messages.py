@@ -173,7 +173,7 @@ def endless(good: Message) -> Frame:
 
 
 def noise_around(good: Message, head: Message) -> Iterator[list[Frame]]:
-    """Noise, parts of a correct message with columns, and wrong frames behind a correct head."""
+    """Yield noise, parts of a correct message, and wrong frames behind a correct head."""
     first, second = (bytes(frame) for frame in codec.encode(good))
     broken: Sequence[list[Frame]] = (
         [b"\x00"],

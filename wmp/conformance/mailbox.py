@@ -1,4 +1,4 @@
-"""The inbox of a peer that the kit plays, and what scripts expect there."""
+"""The inbox of a peer that the kit plays, and the waits of scripts for its messages."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ class PlayedPeer(Mailbox, ScriptedPeer):
         return self.received if self.ack_override is None else self.ack_override
 
     def milliseconds(self, seconds: float) -> int:
-        """The value of a field for a time, which scripts give in units."""
+        """Return the value of a field for a time; scripts give times in units."""
         return self.talk.ms(seconds)
 
     def move(self, connection: Connection | None = None, *, hops: Path | None = None) -> None:

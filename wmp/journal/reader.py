@@ -96,7 +96,7 @@ class Reader:
     """Reads segments, and counts."""
 
     progress: Callable[[int], object] | None = None
-    """Called after every so many bytes that were read."""
+    """Called with the number of bytes after each block that was read."""
     lines: int = 0
     """Number of the lines that match the schema."""
     bad: Counter[str] = field(factory=Counter)

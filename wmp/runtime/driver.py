@@ -491,7 +491,7 @@ class Driver:
     def _make_performers(
         self, submitters: Submitters | None, executors: Executors | None
     ) -> dict[type[Action], Callable[[Any], None]]:
-        """Return what carries out each action that the machine may return."""
+        """Return a function for each action that the machine may return."""
         performers: dict[type[Action], Callable[[Any], None]] = {
             Send: self._send_queue.send,
             Drop: self._dropped,
@@ -538,7 +538,7 @@ class Driver:
             self._inbox.schedule()
 
     def _disconnected(self, routing_id: bytes) -> None:
-        # Its last messages may still wait in the socket: they come first.
+        # Its last messages may still wait in the socket, and come first.
         router = self._sockets.router
         if self._tells and router is not None:
             self._parted.append(routing_id)
@@ -555,7 +555,7 @@ class Driver:
             self._refused(drop.link, drop.message.hops, drop.reason)
 
     def _refused(self, link: Link, hops: int, reason: str) -> None:
-        """Close a connection from which too much comes that is refused."""
+        """Close a connection whose messages are refused too often."""
         if not isinstance(link, bytes):
             return
         if self._throttle.refuses(link, max(0, hops), reason, self._now):

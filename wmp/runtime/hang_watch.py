@@ -1,4 +1,4 @@
-"""The watch for hung handlers: jobs that were interrupted and whose handlers go on in threads.
+"""The watch for hung handlers: their jobs were interrupted, and they continue in threads.
 
 A thread cannot be ended. Its handler holds the slot until it returns, and other jobs wait.
 """
@@ -23,12 +23,12 @@ _LOOK = 1.0
 """Seconds between two looks."""
 
 _REPORT = 5.0
-"""Seconds after which a job that goes on is logged."""
+"""Seconds after which a job that continues is logged."""
 
 
 @frozen
 class HungJob:
-    """A job whose handler goes on after the job was interrupted."""
+    """A job whose handler continues after the job was interrupted."""
 
     id: int
     role: str
@@ -40,13 +40,13 @@ class HungJob:
 
 
 class HangWatch:
-    """Passes a worker's actions about lanes on, and remembers which jobs were interrupted.
+    """Passes on a worker's actions about lanes, and remembers which jobs were interrupted.
 
     Args:
-        executors: Carry the actions out.
+        executors: Perform the actions.
         lanes: Returns the lanes that run.
-        timeout: Seconds after which handlers that go on are reported to ``hung``.
-        hung: Called once with the jobs, at the first look at which a job is overdue for so long.
+        timeout: Seconds after which handlers that continue are reported to ``hung``.
+        hung: Called once with the jobs, at the first check that finds a job overdue for so long.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class HangWatch:
         self._logged: set[tuple[int, int]] = set()
 
     def interrupt(self, action: Interrupt) -> None:
-        """Ask jobs to stop, and look later whether they have."""
+        """Ask jobs to stop, and check later whether they have."""
         now = asyncio.get_running_loop().time()
         if not self._since:
             self._look_later()
@@ -76,7 +76,7 @@ class HangWatch:
         self._executors.interrupt(action)
 
     def hung(self) -> list[HungJob]:
-        """Return the jobs that go on for longer than a moment after they were interrupted."""
+        """Return the jobs that continue for longer than a moment after they were interrupted."""
         now = asyncio.get_running_loop().time()
         return [
             HungJob(id, lane.kind.role, now - since)
@@ -90,7 +90,7 @@ class HangWatch:
         return all(lane.number in going_on for lane in self._lanes())
 
     def _going_on(self) -> list[tuple[RunningLane, int, float]]:
-        # The first job of a lane is the one that runs.
+        # The first job of a lane is the running job.
         found = []
         for lane in self._lanes():
             id = next(iter(lane.ids), None)

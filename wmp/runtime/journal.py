@@ -416,7 +416,7 @@ class _Writer:
 
 
 def _release() -> str | None:
-    # It costs a twelfth of the start of a node, and most nodes keep no journal.
+    # This import is a twelfth of the start of a node, and most nodes keep no journal.
     from importlib import metadata
 
     try:

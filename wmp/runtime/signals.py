@@ -19,7 +19,7 @@ __all__ = ["caught", "caught_signals", "on_signals"]
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 caught: list[int] = []
-"""Numbers of the signals caught so far: by the last one a program finds how it was ended."""
+"""Numbers of the signals caught so far: the last one tells a program how it was ended."""
 
 
 @contextlib.contextmanager

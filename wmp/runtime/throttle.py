@@ -1,9 +1,9 @@
 """Limits of messages a second, so that a peer that sends without a pause costs others little.
 
-Two kinds of messages cost a node work and bring it nothing: messages that it refuses, and offers of
-capacity (READY, GIVE) and PINGs without a result in between. An honest worker sends few of both. A
-connection has a budget for the first, and is closed when that is used up. A worker has a budget for
-the second; what is above it is dropped unread.
+Two kinds of messages cost a node work without any use: messages that the node refuses, and READY,
+GIVE and PING without a result in between. An honest worker sends few of both. A connection has a
+budget for refused messages, and is closed when the budget is used up. A worker has a budget for the
+other kind; further messages are dropped unread.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ __all__ = ["Throttle"]
 
 _CHATTER: Final = frozenset((Command.READY, Command.GIVE, Command.PING, Command.BYE))
 _SECONDS: Final = 5
-"""The budget of so many seconds may be used at once."""
+"""Seconds whose budget may be used at once."""
 _RACE: Final = 0.02
-"""Cost of a message that came late or twice: restarts and new routes make many of them."""
+"""Cost of a message that came late or twice: restarts and new routes cause many of them."""
 _RACES: Final = frozenset(
     ("duplicate", "gap", "stale result", "other session", "old session", "repeated READY")
 )
 _MOST: Final = 50_000
-"""Budgets remembered; above it all begin anew."""
+"""Limit of the remembered budgets; above it all begin anew."""
 
 
 class Throttle:
@@ -63,9 +63,9 @@ class Throttle:
 
         Args:
             link: The connection.
-            hops: The devices that the message has passed: the other workers behind a device must
-                not suffer, and the device itself closes the connection of that worker.
-            reason: Why it is refused.
+            hops: The devices that the message has passed. The other workers behind a device must
+                not suffer, and the device itself closes the connection of the refused worker.
+            reason: The reason of the refusal.
             now: Seconds.
         """
         if hops or link in self.closed:

@@ -46,8 +46,11 @@ class Transport:
     parked: int = 1000
     """Limit of the messages kept for a full pipe; further ones count as undelivered."""
     parked_bytes: int = field(default=64 << 20)
-    """The same in bytes. Above either limit the connection of the peer is closed, since it reads
-    nothing; the peer may connect again, and what was not delivered is sent again."""
+    """The same limit in bytes.
+
+    Above either limit the connection of the peer is closed, since the peer reads nothing. It may
+    connect again, and then undelivered messages are sent again.
+    """
     parked_total: int = field(default=256 << 20)
     """The same for all peers together; the connection of the peer with the most is closed."""
     max_message: int = field(default=320 << 20)
@@ -65,11 +68,17 @@ class Transport:
     """
 
     max_chatter: int = 100
-    """READY, GIVE, PING and BYE a second that are read of one worker without a result in between,
-    and five times as many at once. Others are dropped."""
+    """Limit of the READY, GIVE, PING and BYE a second that are read of one worker without a result
+    in between, and five times as many at once.
+
+    Further ones are dropped.
+    """
     max_refused: int = 50
-    """Refused messages a second of one connection, and five times as many at once, above which the
-    connection is closed. Messages that came through a device do not count."""
+    """Limit of the refused messages a second of one connection, and five times as many at once;
+    above it the connection is closed.
+
+    Messages that came through a device do not count.
+    """
 
     def __attrs_post_init__(self) -> None:
         check_count("high_water_mark", self.high_water_mark, 1, _INT)

@@ -152,7 +152,7 @@ def _observe(observer: Observer, settings: ManagerSettings, row: tuple[Any, ...]
         observer.gave_up(me, other.encode())
         return
     if what == "note" or what == "tick":
-        # A note names why leases are over. Only silence is a cause without a message or note: the
+        # A note names why leases are over. Silence is the only cause without a message or note: the
         # observer finds it by the clock.
         observer.manager_did(settings, Ticked(), (), at)
         return

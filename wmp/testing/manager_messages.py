@@ -15,20 +15,19 @@ __all__ = ["ManagerMessages"]
 
 @define(eq=False, kw_only=True, slots=False)
 class ManagerMessages(ScriptedPeer):
-    """What a manager remembers for its next message, and a method for each of its commands.
+    """The memory of a manager for its next message, and a method for each of its commands.
 
-    Further fields may be given to any of them, by their names in the specification; a None leaves a
-    field out.
+    Each method takes further fields by their names in the specification; a None leaves a field out.
     """
 
     role: str = "default"
     """The role of jobs, unless a message names another."""
     expire: float = 6.0
-    """Carried by PONG, in seconds or in units of the kit."""
+    """Time of silence in PONG, in seconds or in units of the kit."""
     ready: int = 0
     """The number of the newest READY received, which PONG names; 0 for none."""
     credit: int = 0
-    """The credit that is left of that READY."""
+    """The rest of the credit of that READY."""
     last_lock: int = 0
     """The newest lock received, which PONG names; 0 for none."""
     last_id: int = 0

@@ -21,8 +21,8 @@ __all__ = ["ScriptedManager"]
 class ScriptedManager(ManagerMessages):
     """One manager of the machine ``worker``.
 
-    Every method sends one message and returns the worker's actions. Further fields may be given to
-    any of them, by their names in the specification; ``now`` is when the message arrives.
+    Every method sends one message and returns the worker's actions. Each takes further fields by
+    their names in the specification; ``now`` is when the message arrives.
     """
 
     worker: WorkerMachine

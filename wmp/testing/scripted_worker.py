@@ -21,8 +21,8 @@ __all__ = ["ScriptedWorker", "sent"]
 class ScriptedWorker(WorkerMessages):
     """One worker of the machine ``manager``.
 
-    Every method sends one message and returns the manager's actions. Further fields may be given to
-    any of them, by their names in the specification.
+    Every method sends one message and returns the manager's actions. Each takes further fields by
+    their names in the specification.
     """
 
     manager: ManagerMachine

@@ -15,10 +15,10 @@ __all__ = ["WorkerMessages"]
 
 @define(eq=False, kw_only=True, slots=False)
 class WorkerMessages(ScriptedPeer):
-    """What a worker remembers for its next message, and a method for each of its commands.
+    """The memory of a worker for its next message, and a method for each of its commands.
 
-    Further fields may be given to any of them, by their names in the specification; a None leaves a
-    field out. A job is a pair (id, attempt).
+    Each method takes further fields by their names in the specification; a None leaves a field out.
+    A job is a pair (id, attempt).
     """
 
     roles: Sequence[str] = ("default",)

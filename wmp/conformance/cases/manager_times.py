@@ -48,7 +48,7 @@ def expires_in_the_queue(talk: ManagerTalk) -> None:
 
 @case("WMP-6.20")
 def goes_on_after_its_expiry(talk: ManagerTalk) -> None:
-    """A job that a worker has goes on after its expiry."""
+    """A job that a worker has continues after its expiry."""
     worker = talk.met()
     name = talk.submit(expires=1.0)
     job = worker.one()
@@ -95,7 +95,7 @@ def not_before_its_time(talk: ManagerTalk) -> None:
 
 @case("WMP-6.24")
 def behind_those_that_wait(talk: ManagerTalk) -> None:
-    """A job whose time has come is granted after the jobs that wait then."""
+    """A job whose time has come is granted after the jobs that were waiting then."""
     worker = talk.met()
     late, soon = talk.submit(delay=1.0), talk.submit()
     talk.wait(1.5 + talk.wire.grace)

@@ -10,7 +10,7 @@ from wmp.message import Outcome
 __all__ = ["expired_on_arrival", "goes_on_after_its_expiry", "runs_too_long", "within_its_limit"]
 
 _GRACE = 5.0
-"""Units that an attempt may go on after its limit before it is answered: ``overrun_grace``."""
+"""Units that an attempt may continue after its limit before it is answered: ``overrun_grace``."""
 
 
 @case("WMP-6.19")
@@ -26,7 +26,7 @@ def expired_on_arrival(talk: WorkerTalk) -> None:
 
 @case("WMP-6.19")
 def goes_on_after_its_expiry(talk: WorkerTalk) -> None:
-    """A job that has begun before its expiry goes on after it."""
+    """A job that has begun before its expiry continues after it."""
     manager = talk.met()
     (job,) = manager.run(slowly(talk, 2.0), role="slow", expires=[talk.ms(1.0)])
     manager.done_of(job, Outcome.OK, within=2.0 + talk.wire.grace, rule="WMP-6.19")

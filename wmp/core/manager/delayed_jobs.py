@@ -1,10 +1,10 @@
-"""Jobs that wait for their time: submitted with a delay, or to be tried again later.
+"""Delayed jobs: submitted with a delay, or to be tried again later.
 
-Theory of operation. A heap has one entry for each batch of jobs with one time, and for each
-record. A job that ends before its time leaves its batch at once; an empty batch, or the record of
-an ended job, stays in the heap until it surfaces or is cleared with others. So adding, ending and
-releasing a job cost O(log n), and a million jobs of one time cost no more than a million that
-wait for workers.
+Theory of operation. A heap has one entry for each batch of jobs with one time, and for each record.
+A job that ends before its time leaves its batch at once. An empty batch, or the record of an ended
+job, stays in the heap until it surfaces or is cleared with others. So adding, ending and releasing
+a job cost O(log n), and a million jobs of one time cost no more than a million jobs that wait for
+workers.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from wmp.core.manager.queues import Batch, Batches
 __all__ = ["DelayedJobs"]
 
 _DEAD: Final = 64
-"""Ended entries that may be in the heap beyond as many as wait."""
+"""Limit of the ended entries in the heap beyond the number of waiting entries."""
 
 _MOST: Final = 4096
-"""Entries released in one step: a step must stay short."""
+"""Limit of the entries released in one step, which must stay short."""
 
 
 @define(eq=False)
@@ -62,7 +62,7 @@ class DelayedJobs:
         return heap[0][0] if heap else None
 
     def release(self, now: float) -> Iterator[Batch | JobRecord]:
-        """Take out what is due, earliest first; a step releases a bounded number of entries."""
+        """Remove due jobs, earliest first; a step releases a bounded number of entries."""
         heap = self._heap
         for _ in range(_MOST):
             due = self.next()

@@ -31,7 +31,7 @@ __all__ = [
 
 _MOST_PATIENCE = 7  # 64 READYs or GIVEs
 _MOST_TAKEN_AT_ONCE = 3
-"""How often a worker may leave with a job and get the job at its first report of capacity."""
+"""Number of times that a worker may leave with a job and get it again at once."""
 _MOST_LEFT = _MOST_TAKEN_AT_ONCE + 6  # 64 READYs or GIVEs
 
 
@@ -64,11 +64,11 @@ class JobInput(IntEnum):
     CANCEL = 6
     """The submitter wants no result any more."""
     EXPIRE = 7
-    """Its deadline passed; or its expiry, and it has no lease."""
+    """The job's deadline passed; or its expiry, and the job has no lease."""
     DUE = 8
-    """Its time has come."""
+    """The job's time has come."""
     AGAIN = 9
-    """DONE error or overrun, of the current attempt, and the job is to be tried again."""
+    """DONE error or overrun, of the current attempt, and the job is tried again."""
 
 
 TRANSITIONS: Final[Mapping[tuple[JobState, JobInput], JobState]] = {
@@ -135,7 +135,7 @@ class JobLimits:
     """Limits that few jobs have; jobs that were submitted together share the object."""
 
     expires: float | None = None
-    """When the job may not be begun any more, on the clock of ``now``."""
+    """Time after which the job may not be begun, on the clock of ``now``."""
     run: float | None = None
     """Seconds that one attempt may run."""
 
@@ -173,7 +173,7 @@ class JobRecord:
     """Refusals by the identity of the worker; None for none."""
     limits: JobLimits | None = None
     left: dict[bytes, int] | None = None
-    """How often a worker left with the job, by the identity of the worker; None for none."""
+    """Number of times that a worker left with the job, by the worker's identity; None for none."""
 
     def leave(self, identity: bytes) -> bool:
         """Record that a worker left with the job; return whether this costs a retry (WMP-6.23)."""
@@ -207,7 +207,7 @@ class JobRecord:
         return last is not None and last.session == session and reports <= last.reports
 
     def expired(self, now: float) -> bool:
-        """Whether the job may not be begun any more (WMP-6.19)."""
+        """Return whether the job may not be begun any more (WMP-6.19)."""
         limits = self.limits
         return limits is not None and limits.expires is not None and limits.expires <= now
 

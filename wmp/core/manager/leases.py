@@ -119,7 +119,7 @@ class Leases:
             if len(ends) < count:
                 return False
         found = list(map(self._parts.pop, ids, repeat(None)))
-        # One part may hold hundreds of the jobs: each part is looked at once.
+        # One part may hold hundreds of the jobs: each part is checked once.
         different = set(found)
         parts = [part for part in different if part is not None and part.holder == worker.identity]
         first = attempts.count(1) == count and all(part.attempt == 1 for part in parts)
@@ -153,10 +153,11 @@ class Leases:
         return True
 
     def settle_each(self, worker: RemoteWorker, columns: Columns) -> tuple[int, list[Returned]]:
-        """Take in results one by one (WMP-6.2, 6.3).
+        """Accept results one by one (WMP-6.2, 6.3).
 
         Returns:
-            How many named no current lease, and the jobs that came back without a result.
+            The number of results without a current lease, and the jobs that came back without a
+            result.
         """
         stale = 0
         back: list[Returned] = []
@@ -219,7 +220,7 @@ class Leases:
         return part is not None and part.holder == worker.identity and part.attempt == attempt
 
     def is_leased(self, id: int) -> bool:
-        """Whether a worker holds a job."""
+        """Return whether a worker holds a job."""
         part = self._parts.get(id)
         return part is not None and part.holder is not None
 
@@ -259,7 +260,7 @@ class Leases:
 
 
 def _limited(columns: Columns, parts: Sequence[Part], now: float) -> Columns:
-    """Add the columns of limits, those that a job has (WMP-6.19, 6.21)."""
+    """Add the columns of the limits that a job has (WMP-6.19, 6.21)."""
     expires: list[int | None] = []
     runs: list[int | None] = []
     for part in parts:

@@ -94,7 +94,7 @@ class ManagerMachine:
     _gone: OrderedDict[bytes, int] = field(factory=OrderedDict, init=False)
     """Epochs of workers that have gone, so that their late messages do not bring them back."""
     _identities: Counter[Link] = field(factory=Counter, init=False)
-    """How many workers were met on each connection and are known."""
+    """Number of known workers that were met on each connection."""
     _sessions: int = field(default=0, init=False)
     _draining: bool = field(default=False, init=False)
     _halted: bool = field(default=False, init=False)
@@ -177,7 +177,7 @@ class ManagerMachine:
         return waiting_rows(self._scheduler.queues, self._workers.values())
 
     def state(self, id: int) -> JobState:
-        """The state of a job by its number; ENDED for a number that is not known."""
+        """Return the state of a job by its number; ENDED for an unknown number."""
         job = self._scheduler.find(id)
         return JobState.ENDED if job is None else job.state
 

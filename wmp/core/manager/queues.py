@@ -105,7 +105,7 @@ class Batch:
     """Number of the first job that was ever in the batch."""
     limits: JobLimits | None = None
     due: float | None = None
-    """Time before which no job of it may be granted; None when that is over."""
+    """Time before which no job of the batch may be granted; None when that time has passed."""
     ids: array[int] = field(factory=lambda: array("Q"))
     payloads: tuple[Frame, ...] = ()
     """A tuple, because a garbage collector ignores a tuple of bytes."""
@@ -122,7 +122,7 @@ class Batch:
         """Return whether jobs on these terms may be added; False for a batch that ran empty."""
         return (
             0 < len(self.ids) < _MOST
-            and (kind is self.kind or kind == self.kind)  # mostly the queue's one object
+            and (kind is self.kind or kind == self.kind)  # mostly the queue's only object
             and priority == self.priority
             and retries == self.retries
             and deadline == self.deadline
@@ -202,7 +202,7 @@ class Batches:
     _all: list[Batch] = field(factory=list)
     _spent: int = 0
     _sealed: bool = False
-    """Whether jobs stand behind the newest batch in a line, so that no more may join it."""
+    """Whether jobs stand behind the newest batch in a line, so that no more may join the batch."""
 
     def __iter__(self) -> Iterator[Batch]:
         return iter(self._all)
@@ -264,7 +264,7 @@ class PriorityLevel:
 
     back: deque[JobRecord] = field(factory=deque)
     new: deque[Batch | JobRecord] = field(factory=deque)
-    """In the order in which they may be granted; a record is of a job that is tried again."""
+    """Parts in the order in which they may be granted; a record is of a job that is tried again."""
 
     def __len__(self) -> int:
         return len(self.back) + len(self.new)
@@ -399,7 +399,7 @@ class Queue:
                     if not _lives(batch):
                         self.dead -= 1
                     elif batch.refused is not None and batch.passes_over(*worker):
-                        back.append(batch)  # it stays before all that follow
+                        back.append(batch)  # it stays before all later parts
                     else:
                         size -= len(batch.payload)
                         parts.append(batch)
@@ -439,7 +439,7 @@ class Queue:
         self.dead = 0
 
     def _forget(self, negated: int) -> None:
-        """Forget a line in which nothing stands."""
+        """Remove an empty line."""
         del self._lines[-negated]
         self._order.remove(negated)
 

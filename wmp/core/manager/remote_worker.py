@@ -22,7 +22,7 @@ __all__ = ["BusyWorkers", "Give", "ManagerOutbound", "RemoteWorker", "capacity",
 
 
 _UNREPORTED = 512
-"""Leases at most of a worker of which no READY is remembered."""
+"""Limit of the leases of a worker without a remembered READY."""
 
 
 def fits(needs: Mapping[str, int], room: Mapping[str, int]) -> bool:
@@ -79,7 +79,7 @@ class RemoteWorker:
     last_received: float
     """When a message of the worker last arrived."""
     origin: Link = b""
-    """The connection of its first message."""
+    """The connection of the worker's first message."""
     link: Link | None = None
     """None while no route is known."""
     path: Path = ()
@@ -93,7 +93,7 @@ class RemoteWorker:
     """Number of the worker's reports of capacity: READYs, GIVEs, and PINGs that confirm them."""
     credit: int = 0
     window: int = 0
-    """How many jobs of ``credit`` would wait."""
+    """Part of ``credit`` that would wait."""
     widest: int = 0
     """The greatest window of all its READYs and GIVEs."""
     roles: tuple[str, ...] = ()
@@ -161,7 +161,7 @@ class RemoteWorker:
 
     @property
     def direct(self) -> bool:
-        """Whether no device stands between, as far as is known."""
+        """Return whether no device stands between, as far as is known."""
         return len(self.path) == 2
 
     @property
@@ -170,11 +170,12 @@ class RemoteWorker:
         return len(self.leases) + self.granted
 
     def leases_left(self, queue: Queue, most: int) -> int:
-        """How many leases of ``queue`` it may still be granted, whatever it wants (WMP-4.16).
+        """Return how many leases of ``queue`` the worker may still be granted, whatever it wants
+        (WMP-4.16).
 
         Args:
             queue: The queue of the jobs.
-            most: Leases of one worker at most.
+            most: Limit of the leases of one worker.
         """
         leased = sum(self.held.values())
         if not self.ready:

@@ -29,8 +29,11 @@ SILENCE: Final = "silence"
 """Cause of the leases of a worker that was given up (WMP-9.3)."""
 _LOST: Final = "lost at the worker"
 _COUNTED: Final = frozenset({CONNECTION_ENDED, SILENCE, _LOST})
-"""Causes that cost a job a retry each time. Those of the others count once for each identity: a
-worker needs one message to leave and another to come back (WMP-6.23)."""
+"""Causes that cost a job a retry each time.
+
+Other causes count once for each identity: a worker needs one message to leave and another to come
+back (WMP-6.23).
+"""
 
 
 @define(eq=False)
@@ -113,7 +116,7 @@ class Requeue:
             return []
         job.step(what)
         if job.state is not JobState.QUEUED:
-            self.leases.end(job, End.CANCELLED, b"")  # it was to be cancelled
+            self.leases.end(job, End.CANCELLED, b"")  # the job was being cancelled
             return []
         queue = self.queues.get(job.kind)
         queue.put_back(job)

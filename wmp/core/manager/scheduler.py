@@ -74,7 +74,8 @@ class Scheduler:
         if not event.ids:
             return
         queue = self.queues.get(event.kind)
-        # The next whole millisecond: jobs of one delay share a batch, and none comes too early.
+        # The next whole millisecond: jobs of one delay share a batch, and no job is granted too
+        # early.
         due = (floor((now + event.delay) * 1000) + 1) / 1000 if event.delay > 0 else None
         begin = now if due is None else due
         deadline = None if event.timeout is None else begin + event.timeout
@@ -108,7 +109,7 @@ class Scheduler:
         self._watch_delayed(now)
 
     def _watch_delayed(self, now: float) -> None:
-        """Ring at the earliest time; what a step left over is released a moment later."""
+        """Set the timer to the earliest time, or to a moment later if a step left jobs over."""
         due = self.delayed.next()
         if due is not None:
             self.timers.set(DueTimer(), due if due > now else now + 0.001)
@@ -138,7 +139,7 @@ class Scheduler:
             return
         due = job.deadline is not None and job.deadline <= now
         if not due and self.leases.is_leased(id):
-            # The worker knows whether it has begun the job; without a lease it ends here.
+            # Only the worker knows whether it has begun the job; without a lease the job ends here.
             if job.deadline is not None:
                 self.timers.set(id, job.deadline)
             return
@@ -387,7 +388,7 @@ class Scheduler:
                         break
                     left -= count
                     give.want -= count
-                    # At once: the bound of the next queue depends on it (WMP-4.16).
+                    # at once, since the bound of the next queue depends on it (WMP-4.16)
                     give.worker.hold(queue.kind, count)
                     filled.append((queue, parts))
         return filled
@@ -458,7 +459,7 @@ class Scheduler:
 
 
 def _earlier(one: float | None, other: float | None) -> float | None:
-    """The earlier of two times; None stands for no time."""
+    """Return the earlier of two times; None stands for no time."""
     if one is None or other is None:
         return other if one is None else one
     return min(one, other)

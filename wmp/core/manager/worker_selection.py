@@ -67,7 +67,7 @@ class WorkerSelection:
     policy: Policy
     scan: int
     max_leases: int
-    """Leases of one worker at most."""
+    """Limit of the leases of one worker."""
     on_policy_error: Callable[[Exception], None]
     profiles: Profiles = field(factory=Profiles)
     """All these workers."""

@@ -1,7 +1,7 @@
-"""Checksums of payloads: what arrives is what was sent (WMP-2.11 to 2.13).
+"""Checksums of payloads: a receiver notices a payload that changed on the way (WMP-2.11 to 2.13).
 
-TCP has a checksum of 16 bits, and a program between two nodes may cut bytes out of a stream. Such a
-message is in nearly all cases no message any more. A payload that is a part of another is.
+TCP has a checksum of 16 bits, and a program between two nodes may cut bytes out of a stream. The
+result is almost never a valid message. But a part of a payload is a valid payload.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def fits(columns: Columns) -> bool:
 
 
 def refuse_wrong(columns: Columns) -> Columns:
-    """Return results in which those that do not fit their checksum are lost ones."""
+    """Return results; a result that does not fit its checksum becomes lost."""
     payloads = columns.payloads or ()
     wrong = _wrong(payloads, columns.checksums or [None] * len(payloads))
     if not wrong:

@@ -252,7 +252,7 @@ class Outbound(Generic[_Receiver, _Action]):
         return True
 
     def note_sent(self, peer: _Receiver, now: float) -> None:
-        """Called with each message that leaves; only a worker keeps the time."""
+        """Called with each message that leaves; only a worker records the time."""
 
     # -- numbered streams
 

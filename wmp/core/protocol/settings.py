@@ -41,13 +41,13 @@ class ManagerSettings:
     """Payload bytes of these jobs above which no further job is taken. Payloads up to 512 bytes
     do not count."""
     max_leases: int = 8192
-    """Leases of one worker at most, whatever capacity it reports."""
+    """Limit of the leases of one worker, whatever capacity it reports."""
     max_workers: int = 100_000
     """Workers remembered at most."""
     max_identities: int = 10_000
-    """Workers remembered at most that were met on one connection: a device may have many."""
+    """Limit of the remembered workers that were met on one connection; a device may have many."""
     max_gives: int = 20_000
-    """GIVEs held at most. Those above are answered at once."""
+    """Limit of the held GIVEs. Further GIVEs are answered at once."""
     stories: int = 0
     """Jobs whose story is remembered, the newest ones; 0 keeps no stories and costs nothing."""
 
@@ -75,8 +75,7 @@ class WorkerSettings:
     job is handed back.
     """
     overrun_grace: float = 5.0
-    """How long a job may go on after its run limit before it is answered although it has not
-    ended."""
+    """Time that a job may continue after its run limit before it is answered without an end."""
     lane_time: float = 0.005
     """Jobs are started in bundles that take about this long together."""
     lane_max: int = 512

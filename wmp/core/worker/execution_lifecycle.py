@@ -47,7 +47,7 @@ class ExecutionInput(IntEnum):
     OVERRUN = 9
     """The job ran for longer than its limit."""
     ABANDON = 10
-    """The job goes on after that, and is answered although it has not ended."""
+    """The job continues after that, and is answered although it has not ended."""
 
 
 _S = ExecutionState

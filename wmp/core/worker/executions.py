@@ -247,14 +247,14 @@ class Executions:
     # -- from lanes
 
     def begun(self, event: Begun, now: float) -> None:
-        """A lane begins a job that may have a limit (WMP-6.21)."""
+        """Record that a lane begins a job that may have a limit (WMP-6.21)."""
         lane = self._queue.running.get(event.lane)
         limit = lane.limits.get(event.id) if lane is not None and lane.limits else None
         if limit is not None and lane is not None and event.id in lane.ids:
             self.outbound.timers.set(LimitTimer(event.lane, event.id), now + limit)
 
     def run_too_long(self, number: int, job: int, now: float) -> None:
-        """A job has run for its limit: interrupt it; answer it if it goes on (WMP-6.21)."""
+        """Interrupt a job that has run for its limit; answer it if it continues (WMP-6.21)."""
         lane = self._queue.running.get(number)
         if lane is None or lane.lost or job not in lane.ids:
             return
@@ -271,7 +271,7 @@ class Executions:
         text = f"{_too_long(lane, job)}; its handler goes on".encode()
         codec = lane.kind.codec
         self._refuse(held.manager, held.owner, codec, [job], attempts, Outcome.OVERRUN, text)
-        # The jobs behind it would wait for its end.
+        # the jobs behind it would wait for its end
         behind = [id for id in lane.ids if held.step(id, ExecutionInput.UNSTARTED) is not None]
         if behind:
             self.outbound.actions.append(Recall(number, behind))
@@ -457,7 +457,7 @@ class Executions:
         return (lane, known) if known else (None, ())
 
     def _leave_lane(self, lane: RunningLane, ids: Sequence[int]) -> bool:
-        """Take jobs off their lane; whether their manager waits for an answer."""
+        """Remove jobs from their lane; return whether their manager waits for an answer."""
         self._queue.end(lane, ids)
         if lane.lost:
             text = f"results of {len(ids)} jobs of a lost session"
@@ -471,7 +471,7 @@ class Executions:
         outcomes: Sequence[int],
         payloads: Iterable[Frame],
     ) -> tuple[list[int], list[int], list[Frame]]:
-        """Return the answers to jobs with limits; those that ran too long end as overrun."""
+        """Return the answers to jobs with limits; a job that ran too long ends as overrun."""
         rows: list[tuple[int, int, Frame]] = []
         for id, outcome, payload in zip(ids, outcomes, payloads, strict=True):
             self.outbound.timers.clear(LimitTimer(lane.number, id))
@@ -487,7 +487,7 @@ class Executions:
     def _give_back(
         self, held: HeldJobs, codec: str, ids: Sequence[int], what: ExecutionInput
     ) -> None:
-        """Answer jobs that left their line or lane without having begun."""
+        """Answer jobs that left their line or lane before they began."""
         attempts = self._release(held, ids, what)
         self._refuse(held.manager, held.owner, codec, ids, attempts, Outcome.CANCELLED)
 

@@ -16,18 +16,18 @@ Times: TypeAlias = Sequence[float | None]
 
 @define(eq=False)
 class JobTimes:
-    """Times of some jobs: three columns, each as long as there are jobs, or None for no times."""
+    """Times of some jobs: three columns with an entry for each job, or None for no times."""
 
     deadlines: Times | None = None
-    """When each job's time is over, on the clock of ``now``."""
+    """Deadline of each job, on the clock of ``now``."""
     begin_by: Times | None = None
-    """When each job may not be begun any more, its deadline counted in."""
+    """Time after which each job may not be begun; at the latest its deadline."""
     limits: Times | None = None
     """Seconds that each job may run."""
 
     @staticmethod
     def of(columns: Columns, rows: Sequence[int] | None, now: float) -> JobTimes:
-        """Read the times of a TAKE; ``rows`` are those of the jobs that are held, None for all."""
+        """Read the times of a TAKE; ``rows`` selects the held jobs, None selects all."""
         left, expires, limits = columns.left, columns.expires, columns.limits
         deadlines = None if left is None else _times(left, now)
         begin_by = None if expires is None else _times(expires, now)
@@ -38,7 +38,7 @@ class JobTimes:
         return times if rows is None else times.only(rows)
 
     def only(self, rows: Sequence[int]) -> JobTimes:
-        """The times of some of the jobs."""
+        """Return the times of some of the jobs."""
         return JobTimes(
             None if self.deadlines is None else [self.deadlines[row] for row in rows],
             None if self.begin_by is None else [self.begin_by[row] for row in rows],
@@ -46,7 +46,7 @@ class JobTimes:
         )
 
     def slice(self, first: int, last: int | None = None) -> JobTimes:
-        """The times of the jobs from ``first`` to the one before ``last``."""
+        """Return the times of the jobs from ``first`` to the one before ``last``."""
         return JobTimes(
             None if self.deadlines is None else self.deadlines[first:last],
             None if self.begin_by is None else self.begin_by[first:last],
@@ -55,11 +55,11 @@ class JobTimes:
 
     @property
     def begins(self) -> Times | None:
-        """When each job may not be begun any more."""
+        """Return the times after which the jobs may not be begun."""
         return self.deadlines if self.begin_by is None else self.begin_by
 
     def late(self, now: float, first: int, last: int) -> int:
-        """The place of the first job from ``first`` on that may not begin; else ``last``."""
+        """Return the place of the first job from ``first`` on that may not begin; else ``last``."""
         for place, time in enumerate((self.begins or ())[first:last], first):
             if time is not None and time <= now:
                 return place
@@ -70,7 +70,7 @@ NO_TIMES: Final = JobTimes()
 
 
 def joined(parts: Sequence[tuple[int, Times | None]]) -> Times | None:
-    """Join columns of the times of so many jobs each; None when no job has such a time."""
+    """Join the columns of several groups of jobs; None when no job has such a time."""
     if all(column is None for _, column in parts):
         return None
     times: list[float | None] = []

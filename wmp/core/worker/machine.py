@@ -445,7 +445,7 @@ class WorkerMachine:
 
 
 def _kind_of(fields: Mapping[int | str, Any], *, summed: bool) -> Kind:
-    """The kind of the jobs of a TAKE."""
+    """Return the kind of the jobs of a TAKE."""
     return Kind(
         fields[Field.ROLE],
         needs_of(fields[Field.NEEDS]),

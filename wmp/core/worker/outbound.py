@@ -156,7 +156,7 @@ class WorkerOutbound(Outbound[RemoteManager, WorkerAction]):
         return manager.link if reachable else None
 
     def note_sent(self, manager: RemoteManager, now: float) -> None:
-        """A message leaves: PING is due one interval after the last (WMP-9.1)."""
+        """Record that a message leaves: PING is due one interval after the last (WMP-9.1)."""
         manager.sent_at = now
 
     def broadcast(self, link: LinkState, command: Command, fields: dict[int | str, Any]) -> None:

@@ -227,7 +227,7 @@ class RunningLane:
     limits: dict[int, float] | None = None
     """Seconds that each job may run, for the jobs that have a limit."""
     answered: set[int] = field(factory=set)
-    """Jobs that were answered while they go on: they ran for too long."""
+    """Jobs that were answered before their end, because they ran for too long."""
     lost: bool = False
     """Whether the session of the manager is over: results are dropped."""
 

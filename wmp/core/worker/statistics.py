@@ -65,7 +65,7 @@ class WorkerStatistics(Statistics):
     """Messages and events ignored, by reason."""
     managers: Sequence[ManagerRow]
     hung: int = 0
-    """Jobs whose handlers go on in threads after the jobs were interrupted, and hold slots."""
+    """Jobs whose handlers continue in threads after the jobs were interrupted, and hold slots."""
 
 
 def snapshot(outbound: WorkerOutbound, executions: Executions, locks: Locks) -> WorkerStatistics:

@@ -26,7 +26,7 @@ class DrainTimer(NamedTuple):
 
 
 class LimitTimer(NamedTuple):
-    """A job has run for its limit, or goes on a while after that (WMP-6.21)."""
+    """A job has run for its limit, or has continued for a while after that (WMP-6.21)."""
 
     lane: int
     job: int

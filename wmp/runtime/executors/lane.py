@@ -86,10 +86,10 @@ def lost(lane: int, ids: list[int], cause: str) -> Finished:
 
 
 class LaneHost(Protocol):
-    """The executor of a lane, as the lane uses it."""
+    """The executor of a lane, with the parts that the lane uses."""
 
     post: PostEvent
-    """Takes the lane's events. It changes when the executor closes: look it up each time."""
+    """Takes the lane's events. It changes when the executor closes, so look it up each time."""
     reporter: Reporter
     max_result: int
     """Largest number of bytes of one result."""

@@ -1,4 +1,4 @@
-"""How jobs go on and end: their progress, their ends, and the errors that ends mean."""
+"""Progress and ends of jobs, and the errors that the ends stand for."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ _BUNDLE = 4096
 """Limit of the jobs in one Submitted, so that a turn of the driver stays short."""
 
 _FEW_BYTES: Final = 512
-"""Payload bytes up to which a job counts as a job alone."""
+"""Payload bytes up to which only the number of a job counts, not its bytes."""
 
 
 class JobOwner(Protocol):
@@ -58,7 +58,7 @@ _Owner = TypeVar("_Owner", bound=JobOwner)
 
 
 class Submissions:
-    """Numbers jobs, finds the owner of a job that ends, and bounds how many jobs there are.
+    """Numbers jobs, finds the owner of a job that ends, and bounds the number of jobs.
 
     ``add`` and ``cancel`` may be called from any thread, ``resolve``, ``notify`` and ``fail`` from
     the driver's.
@@ -67,7 +67,7 @@ class Submissions:
         post: Puts an entry into the driver's inbox.
         limit: Largest number of jobs that have not ended.
         max_bytes: Payload bytes of these jobs above which none is added.
-        codec: Of payloads and results: ``"bytes"`` or ``"cbor"``.
+        codec: Codec of payloads and results: ``"bytes"`` or ``"cbor"``.
     """
 
     def __init__(

@@ -1,8 +1,8 @@
 """The times that a submitter gives a job, checked: start, timeout, expiry and run limit.
 
 ``timeout`` bounds waiting and running together, ``expires`` the waiting alone, and ``run_limit``
-one attempt alone. ``delay`` and ``start_at`` say when the job may begin; the others count from
-then.
+one attempt alone. ``delay`` and ``start_at`` define when the job may begin; the other times count
+from then.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class TimeLimits:
         return max(0.0, seconds - time.time())
 
     def check(self) -> None:
-        """Check what a user gave: a wrong number would end the machine, and with it all jobs.
+        """Check the user's times: a wrong number would end the machine, and all jobs with it.
 
         Raises:
             ConfigError: A time is no number of seconds above 0.

@@ -212,7 +212,7 @@ def _queue_shape(queue: Queue) -> Hashable:
 
 
 def _delayed_shape(pen: Pen, delayed: DelayedJobs) -> Hashable:
-    """Give the delayed jobs in the order of their times."""
+    """Return the delayed jobs in the order of their times."""
     jobs = []
     for due, _, part in sorted(delayed._heap):
         ids = tuple(part.ids) if type(part) is Batch else ()
