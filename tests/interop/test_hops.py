@@ -11,9 +11,9 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 
-FILES = 33
-HOPS_BETWEEN_FILES = 34
-HOPS = 51
+FILES = 32
+HOPS_BETWEEN_FILES = 33
+HOPS = 50
 
 pytestmark = pytest.mark.interop
 

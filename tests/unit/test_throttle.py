@@ -17,8 +17,12 @@ def throttle() -> Throttle:
     return Throttle(chatter=10, refused=4)
 
 
+def admits(throttle: Throttle, link: bytes, what: Message, now: float) -> bool:
+    return throttle.admits(link, what.command, what.source, now)
+
+
 def admitted(throttle: Throttle, what: Message, count: int, now: float = 0.0) -> int:
-    return sum(throttle.admits(b"l", what, now) for _ in range(count))
+    return sum(admits(throttle, b"l", what, now) for _ in range(count))
 
 
 @pytest.mark.parametrize("command", [Command.READY, Command.GIVE, Command.PING, Command.BYE])
@@ -31,20 +35,22 @@ def test_messages_without_a_result_have_a_budget_that_grows_with_time(throttle, 
 def test_a_result_renews_the_budget(throttle):
     for _ in range(20):
         assert admitted(throttle, message(Command.READY), 40) == 40
-        assert throttle.admits(b"l", message(Command.DONE), 0.0)
+        assert admits(throttle, b"l", message(Command.DONE), 0.0)
 
 
 def test_a_connection_is_one_worker_whatever_identities_it_claims(throttle):
     counts = [admitted(throttle, message(Command.PING, b"%d" % i), 10) for i in range(20)]
     assert sum(counts) == 50
-    assert throttle.admits(b"another", message(Command.PING), 0.0)
+    assert admits(throttle, b"another", message(Command.PING), 0.0)
 
 
 def test_workers_behind_a_device_have_a_budget_each_and_new_ones_share_one(throttle):
     device = (b"d", 1, b"local")
     assert admitted(throttle, message(Command.PING, b"loud", *device), 100) == 50
     assert admitted(throttle, message(Command.PING, b"calm", *device), 40) == 40
-    new = [throttle.admits(b"l", message(Command.PING, b"%d" % i, *device), 0.0) for i in range(99)]
+    new = [
+        admits(throttle, b"l", message(Command.PING, b"%d" % i, *device), 0.0) for i in range(99)
+    ]
     assert sum(new) == 48
 
 
@@ -68,6 +74,6 @@ def test_messages_of_restarts_and_new_routes_cost_little(throttle):
 def test_the_budgets_remembered_are_bounded(throttle, monkeypatch):
     monkeypatch.setattr("wmp.runtime.throttle._MOST", 100)
     for number in range(1000):
-        throttle.admits(b"%d" % number, message(Command.PING), 0.0)
+        admits(throttle, b"%d" % number, message(Command.PING), 0.0)
         throttle.refuses(b"%d" % number, 0, "malformed", 0.0)
     assert len(throttle._budgets) <= 100

@@ -372,7 +372,9 @@ class Driver:
                     if router:
                         self._refused(link, (len(error.source) - 2) // 3, error.code)
                 else:
-                    if router and not self._throttle.admits(link, message, self._now):
+                    if router and not self._throttle.admits(
+                        link, message.command, message.source, self._now
+                    ):
                         self._count("flood", f"{message.command.name} without a pause")
                         self._refused(link, message.hops, "flood")
                         continue

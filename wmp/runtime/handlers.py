@@ -22,17 +22,15 @@ from wmp.events import Finished
 from wmp.message import DEFAULT_ROLE, Frame, Limits, Outcome
 
 __all__ = [
-    "BYTES_CODECS",
     "CODECS",
+    "CODERS",
     "REPORT_INTERVAL",
     "Handler",
     "JobHost",
     "RunningJob",
     "Served",
     "as_handlers",
-    "decode_payload",
     "describe_error",
-    "encode_result",
     "serve",
     "unknown_codec",
     "within_limit",
@@ -40,9 +38,6 @@ __all__ = [
 
 Handler = Callable[..., Any]
 """``f(payload)`` or ``f(payload, job)``, plain or ``async``."""
-
-BYTES_CODECS: Final = ("", "bytes")
-"""Names of the codec that leaves payloads as they are; the wire omits it (``Kind.codec``)."""
 
 CODECS: Final = ("bytes", "cbor")
 
@@ -251,27 +246,12 @@ def _takes_job(role: str, name: str, handler: Handler) -> bool:
 # -- payloads and results -------------------------------------------------------------------
 
 
-def unknown_codec(codec: str) -> bytes | None:
-    """Return the payload of an error when this worker does not know ``codec``, else None."""
-    if codec in BYTES_CODECS or codec in CODECS:
-        return None
+def unknown_codec(codec: str) -> bytes:
+    """Return the payload of the error for a codec that is not in ``CODERS``."""
     return pack_error(
         "UnknownCodec",
         f"the payload is encoded as {codec[:80]!r}; this worker decodes {', '.join(CODECS)}",
     )
-
-
-def decode_payload(codec: str) -> Callable[[Frame], Any] | None:
-    """Return a function from payloads of ``codec`` to arguments; None if there is none."""
-    return None if codec in BYTES_CODECS else unpack_value
-
-
-def encode_result(codec: str) -> Callable[[Any], Frame]:
-    """Return a function from a handler's result to a payload of ``codec``.
-
-    The function raises TypeError or ValueError for a result that cannot be encoded.
-    """
-    return _encode_bytes if codec in BYTES_CODECS else _encode_cbor
 
 
 def within_limit(event: Finished, limit: int) -> Finished:
@@ -315,6 +295,18 @@ def _encode_cbor(result: Any) -> bytes:
         raise TypeError(
             f"the handler's result cannot be encoded: {error}{_hint(result, '')}"
         ) from None
+
+
+CODERS: Final[dict[str, tuple[Callable[[Frame], Any] | None, Callable[[Any], Frame]]]] = {
+    "": (None, _encode_bytes),
+    "bytes": (None, _encode_bytes),
+    "cbor": (unpack_value, _encode_cbor),
+}
+"""By codec: what decodes payloads, None where there is nothing to decode, and what encodes results.
+
+The wire omits the name of the codec that leaves payloads as they are. An encoder raises TypeError
+or ValueError for a result that cannot be encoded.
+"""
 
 
 def _hint(result: Any, otherwise: str) -> str:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Hashable
 from typing import Final
 
-from wmp.message import Command, Link, Message
+from wmp.message import Command, Link, Path
 
 __all__ = ["Throttle"]
 
@@ -42,19 +42,16 @@ class Throttle:
         self.closed: dict[Link, None] = {}
         """Connections that were closed: what still comes from them is dropped unread."""
 
-    def admits(self, link: Link, message: Message, now: float) -> bool:
+    def admits(self, link: Link, command: Command, source: Path, now: float) -> bool:
         """Return whether the node should act on a message."""
         # A connection without a device is one worker, whatever identities it claims.
-        key = (link, message.source[0]) if message.hops else link
-        if message.command not in _CHATTER:
-            if message.command is Command.DONE:
+        device = len(source) > 2
+        key = (link, source[0]) if device else link
+        if command not in _CHATTER:
+            if command is Command.DONE:
                 self._budgets.pop(key, None)
             return True
-        if (
-            message.hops
-            and key not in self._budgets
-            and not self._take((link,), 1.0, self._chatter, now)
-        ):
+        if device and key not in self._budgets and not self._take((link,), 1.0, self._chatter, now):
             return False
         return self._take(key, 1.0, self._chatter, now)
 

@@ -23,12 +23,11 @@ from attrs import define, field
 from wmp.errors import JobCancelled
 from wmp.message import DEFAULT_ROLE, Frame, Outcome
 from wmp.runtime.handlers import (
+    CODERS,
     Handler,
     RunningJob,
     Served,
-    decode_payload,
     describe_error,
-    encode_result,
 )
 
 __all__ = ["CrashPoint", "HandlerCrash", "Host", "SimulatedRunningJob", "execute"]
@@ -185,7 +184,7 @@ def execute(
         HandlerCrash: The crash point ended the handler.
         KeyboardInterrupt: Ctrl-C and other exceptions that end the test pass through.
     """
-    decode, encode = decode_payload(codec), encode_result(codec)
+    decode, encode = CODERS[codec]
     try:
         argument: Any = payload if decode is None else decode(payload)
         arguments = (argument, job) if served.takes_job else (argument,)

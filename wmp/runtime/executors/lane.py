@@ -27,12 +27,11 @@ from wmp.errors import JobCancelled
 from wmp.events import Begun, Finished, Recalled, Reported
 from wmp.message import Frame, Outcome
 from wmp.runtime.handlers import (
+    CODERS,
     REPORT_INTERVAL,
     RunningJob,
     Served,
-    decode_payload,
     describe_error,
-    encode_result,
     within_limit,
 )
 from wmp.runtime.threads import FailedCall, ThreadEnded, start_thread
@@ -328,7 +327,7 @@ async def run_lane_async(lane: Lane) -> None:
     action, served, begin = lane.action, lane.served, lane.begin
     call, takes_job, is_async = served.call, served.takes_job, served.is_async
     codec, manager, role = action.kind.codec, action.manager[0], action.kind.role
-    decode, encode = decode_payload(codec), encode_result(codec)
+    decode, encode = CODERS[codec]
     done, outcomes, payloads = lane.done, lane.outcomes, lane.payloads
     clock, interval = monotonic, FLUSH_INTERVAL
     ok, cancelled = Outcome.OK, Outcome.CANCELLED

@@ -16,7 +16,7 @@ from wmp.runtime.executors.lane import PostEvent
 from wmp.runtime.executors.local_executors import InlineExecutor, ThreadExecutor
 from wmp.runtime.executors.process_executor import ProcessExecutor
 from wmp.runtime.executors.process_limits import ProcessLimits
-from wmp.runtime.handlers import Handler, Served, serve, unknown_codec, within_limit
+from wmp.runtime.handlers import CODERS, Handler, Served, serve, unknown_codec, within_limit
 from wmp.runtime.threads import LONGEST_WAIT
 
 __all__ = ["KINDS", "Executor", "Pool", "open_pool"]
@@ -100,9 +100,8 @@ class Pool:
                 ),
             )
             return
-        problem = unknown_codec(action.kind.codec)
-        if problem is not None:
-            self._refuse(action, problem)
+        if action.kind.codec not in CODERS:
+            self._refuse(action, unknown_codec(action.kind.codec))
         elif served.is_async:
             self._coroutines.run(action, served)
         else:
