@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import random
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any, Final
 
 import pytest
 
+from tests.property.mutations import mutated, vectors
 from wmp.actions import Send
 from wmp.balance import least_recently_used
 from wmp.codec import decode, peek
@@ -22,56 +21,10 @@ from wmp.events import Connected, Garbled, Received, Submitted, Ticked
 from wmp.message import Command, ErrorCode, Field, Kind, Message
 from wmp.testing.state.snapshots import Machine, snapshot
 
-VECTORS: Final = Path(__file__).parents[2] / "specs" / "vectors"
 PARTLY: Final = {ErrorCode.UNKNOWN}
 """ERROR codes of messages whose other jobs are acted on (WMP-10.5)."""
 RENEW: Final = 400
 """Messages that end a machine; a new machine takes its place."""
-EDGES: Final = (
-    b"\x00",
-    b"\xff",
-    b"\x1b" + b"\xff" * 8,
-    b"\x18",
-    b"\x9f",
-    b"\xf6",
-    b"\xc0",
-    b"\x5f",
-)
-
-Frames = list[bytes]
-
-
-def vectors() -> list[Frames]:
-    """Return all messages of the vectors, valid and invalid."""
-    found: list[Frames] = []
-    for path in sorted(VECTORS.glob("*.json")):
-        for vector in json.loads(path.read_text(encoding="utf-8")):
-            for step in vector.get("steps", [vector]):
-                frames = [bytes.fromhex(frame) for frame in step.get("frames", ())]
-                if sum(map(len, frames)) < 4096:
-                    found.append(frames)
-    return found
-
-
-def mutated(draw: random.Random, known: list[Frames]) -> Frames:
-    """Draw one of the messages, changed in one to three places."""
-    frames = list(draw.choice(known))
-    for _ in range(draw.randint(1, 3)):
-        place = draw.randrange(len(frames)) if frames else 0
-        match draw.randrange(6):
-            case 0:
-                frames.insert(place, draw.choice(draw.choice(known) or [b""]))
-            case 1 if len(frames) > 1:
-                del frames[place]
-            case 2 if frames:
-                other = draw.choice(draw.choice(known) or [b""])
-                cut = draw.randrange(len(frames[place]) + 1)
-                frames[place] = frames[place][:cut] + other[draw.randrange(len(other) + 1) :]
-            case _ if frames and frames[place]:
-                at = draw.randrange(len(frames[place]))
-                new = draw.choice((*EDGES, draw.randbytes(1), draw.randbytes(1), b""))
-                frames[place] = frames[place][:at] + new + frames[place][at + 1 :]
-    return frames
 
 
 def make_manager() -> ManagerMachine:

@@ -1,0 +1,103 @@
+"""Many peers do what they like, and honest jobs end with their results all the same.
+
+The hostile peers offer other roles than the honest jobs have, and the role ``shared``: a worker
+that gets a job may answer anything, so a job of that role only ends.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from tests.property.hostile_peer import HostilePeer
+from tests.property.mutations import vectors
+from wmp import codec
+from wmp.actions import End
+from wmp.balance import least_recently_used
+from wmp.core.manager.machine import ManagerMachine
+from wmp.core.protocol.settings import ManagerSettings, WorkerSettings
+from wmp.core.worker.machine import WorkerMachine
+from wmp.errors import DecodeError
+from wmp.events import Garbled, Received
+from wmp.message import Kind, Message
+from wmp.testing.network import Network, Pipe
+
+KNOWN = vectors()
+HONEST, SHARED = Kind("honest"), Kind("shared")
+
+
+class Siege(Network):
+    """A manager with two honest workers, and hostile peers on connections of their own."""
+
+    def __init__(self, count: int, seed: int) -> None:
+        super().__init__()
+        chosen = ManagerSettings(identity=b"m", epoch=1000)
+        self.add("m", ManagerMachine(chosen, least_recently_used))
+        for name in ("honest-1", "honest-2"):
+            own = WorkerSettings(identity=name.encode(), epoch=1, roles=("honest", "shared"))
+            self.add(name, WorkerMachine(own, 1), ["m"])
+            self.connect(name)
+        self.hostile = {
+            b"hostile/%d" % number: HostilePeer(number, seed, KNOWN) for number in range(count)
+        }
+
+    def _send(self, pipe: Pipe, message: Message) -> None:
+        peer = self.hostile.get(pipe[1]) if isinstance(pipe[1], bytes) else None
+        if peer is None:
+            super()._send(pipe, message)
+        else:
+            peer.receive(list(codec.encode(message)))
+
+    def attack(self) -> None:
+        """Let each hostile peer send one message."""
+        for link, peer in self.hostile.items():
+            frames: Any = peer.next()
+            try:
+                event: Received | Garbled = Received(link, codec.decode(frames))
+            except DecodeError as error:
+                event = Garbled(link, error)
+            self.happen("m", event)
+
+
+def besiege(peers: int, messages: int, seed: int) -> None:
+    """Attack while honest jobs are done, then let the hostile peers be silent."""
+    siege = Siege(peers, seed)
+    submitted: dict[int, bytes | None] = {}
+    every = max(1, messages // 20)
+    for round in range(messages):
+        if round % every == 0:
+            payload = b"honest %d" % round
+            for kind, expected in ((HONEST, b"did " + payload), (SHARED, None)):
+                ids = siege.submit("m", [payload], kind, retries=1_000_000)
+                submitted[ids[0]] = expected
+        siege.attack()
+        siege.settle()
+        siege.advance(siege.now + 0.01)
+    siege.run(siege.now + 30.0, step=0.5)
+
+    assert siege.halted == {}
+    assert siege.twice == []
+    assert {id for _, id in siege.results} == set(submitted)
+    for id, expected in submitted.items():
+        if expected is not None:
+            assert siege.results["m", id] == (End.OK, expected)
+    siege.nodes["m"].check_invariants()  # type: ignore[union-attr]
+
+
+@pytest.mark.rule("WMP-10.1", "WMP-6.1", "WMP-6.3")
+@given(seed=st.integers(0, 2**32), peers=st.integers(1, 8), messages=st.integers(1, 60))
+@example(seed=14, peers=8, messages=120)
+@settings(max_examples=8)
+def test_honest_jobs_end_among_hostile_peers(seed: int, peers: int, messages: int) -> None:
+    besiege(peers, messages, seed)
+
+
+@pytest.mark.deep
+@pytest.mark.timeout(900)
+@settings(max_examples=1)
+@given(seed=st.integers(0, 2**32))
+def test_honest_jobs_end_among_two_hundred_hostile_peers(seed: int) -> None:
+    besiege(200, 1_000, seed)
