@@ -48,9 +48,6 @@ PEERS = int(os.environ.get("WMP_REAL_PEERS", "5000"))
 SEED = int(os.environ.get("WMP_SEED", "0")) or random.SystemRandom().randrange(1, 1 << 32)
 
 EXPIRE, PING, JITTER = 1.5, 0.3, 0.25
-FED = 200
-"""Jobs submitted before each fault; half of them end before the next fault."""
-
 HOSTS = {"one": ("a",), "two": ("b", "c")}
 """Submitting processes, and the managers of each."""
 WORKERS = ("direct", "behind", "wired", "pooled")
@@ -100,10 +97,14 @@ def parts(tmp_path: Path) -> Iterator[Callable[..., Part]]:
 class Storm:
     """All parts, the submitted jobs, and their results."""
 
-    def __init__(self, folder: Path, make: Callable[..., Part], wires: dict[str, Wire]) -> None:
+    def __init__(
+        self, folder: Path, make: Callable[..., Part], wires: dict[str, Wire], fed: int
+    ) -> None:
         self.folder = folder
         self.random = random.Random(SEED)
         self.wires = wires
+        self.fed = fed
+        """Jobs submitted before each fault; half of them end before the next fault."""
         self.lock = threading.Lock()
         self.inputs: dict[str, list[int]] = {name: [] for name in "abc"}
         self.rows: dict[int, list[tuple[Any, ...]]] = {}
@@ -162,10 +163,10 @@ class Storm:
         number = HOSTS[host].index(manager)
         self.hosts[host].tell(manager=number, submit=indices, role="work")
 
-    def feed(self, count: int = FED) -> None:
+    def feed(self) -> None:
         """Submit more jobs, a third of them to each manager."""
         for manager in "abc":
-            indices = list(range(self.count, self.count + count // 3))
+            indices = list(range(self.count, self.count + self.fed // 3))
             self.count += len(indices)
             self.inputs[manager] += indices
             self.submit(manager, indices)
@@ -188,16 +189,16 @@ class Storm:
             come_back()
         self.late.clear()
         self.feed()
-        assert self.left >= FED // 2, "jobs are under way"
+        assert self.left >= self.fed // 2, "jobs are under way"
         getattr(self, "_" + what.split()[0])(*what.split()[1:])
         self.struck[what.split()[0]] += 1
-        wait_until(lambda: self.left <= FED // 2, f"jobs end after {what}")
+        wait_until(lambda: self.left <= self.fed // 2, f"jobs end after {what}")
 
     def wait_busy(self, holds: Callable[[], bool], what: str) -> None:
         """Wait, and submit jobs meanwhile."""
 
         def look() -> bool:
-            if self.left < FED // 2:
+            if self.left < self.fed // 2:
                 self.feed()
             return holds()
 
@@ -336,17 +337,20 @@ def plan(kills: int, draw: random.Random) -> list[str]:
 
 @pytest.mark.timeout(60 + 6 * KILLS)
 @pytest.mark.rule("WMP-6.1", "WMP-6.2", "WMP-6.3", "WMP-8.7", "WMP-9.7")
-@pytest.mark.parametrize("kills", [8, pytest.param(KILLS, marks=pytest.mark.deep)])
+@pytest.mark.parametrize(
+    ("kills", "fed"), [(8, 90), pytest.param(KILLS, 300, marks=pytest.mark.deep)]
+)
 def test_nothing_is_lost_while_everything_is_killed_in_turn(
     tmp_path: Path,
     parts: Callable[..., Part],
     kills: int,
+    fed: int,
     record_property: Callable[[str, str], None],
 ) -> None:
     print(f"WMP_SEED={SEED} WMP_REAL_KILLS={kills}")
     began = time.monotonic()
     with Wire() as a, Wire() as b:
-        storm = Storm(tmp_path, parts, {"a": a, "b": b})
+        storm = Storm(tmp_path, parts, {"a": a, "b": b}, fed)
         try:
             storm.start()
             storm.feed()
