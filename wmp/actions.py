@@ -19,6 +19,7 @@ __all__ = [
     "Halt",
     "Interrupt",
     "ManagerAction",
+    "Met",
     "Note",
     "Notify",
     "Recall",
@@ -159,6 +160,14 @@ class Interrupt:
 
 
 @frozen
+class Met:
+    """A manager answered for the first time: report to people that this worker can serve it."""
+
+    peer: Peer
+    label: str
+
+
+@frozen
 class Reconnect:
     """Replace the socket of a link whose managers are all silent; the answer is ``Connected``."""
 
@@ -166,5 +175,5 @@ class Reconnect:
 
 
 ManagerAction = Send | Drop | Note | Halt | Resolve | Notify
-WorkerAction = Send | Drop | Note | Halt | Run | Recall | Interrupt | Reconnect
+WorkerAction = Send | Drop | Note | Halt | Run | Recall | Interrupt | Met | Reconnect
 DeviceAction = Send | Drop | Halt

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import textwrap
 import time
@@ -16,7 +17,7 @@ from tests.waiting import wait_until
 pytestmark = pytest.mark.interop
 
 WORK = """
-    import os, pathlib, time, wmp, wmp.aio
+    import logging, os, pathlib, time, wmp, wmp.aio
 
     def shout(payload):
         return payload.upper()
@@ -30,6 +31,11 @@ WORK = """
         while not here.joinpath("go").exists():
             time.sleep(0.01)
         return "waited"
+
+    def log(payload):
+        logging.getLogger("mine").info("working on %s", payload)
+        logging.getLogger("mine").debug("too much")
+        return payload
 
     handlers = {"shout": shout, "where": where, "wait": wait}
 
@@ -60,7 +66,7 @@ def test_a_command_does_jobs_and_drains_at_sigterm(manager):
         results = list(manager.map([b"to be", b"or not to be", b""], role="wc", timeout=TIMEOUT))
 
         assert [int(result) for result in results] == [2, 4, 0]
-        worker.says("wmp: ready: connected to manager ")
+        worker.says("wmp: worker: ready: connected to manager ")
         worker.signal(signal.SIGTERM)
         assert worker.ends() == 0
         assert "Traceback" not in worker.stderr
@@ -284,3 +290,26 @@ def test_the_end_of_a_killed_worker_is_noticed_by_its_connection(folder, endpoin
             with pytest.raises(wmp.WorkerLost) as lost:
                 job.result(30)
         assert lost.value.cause == "the connection ended"
+
+
+@pytest.mark.parametrize("pool", ["thread", "process"])
+def test_lines_that_handlers_log_name_the_time_and_the_job(manager, pool):
+    with program("worker", "work:log", "--pool", pool, "--connect", "ipc://first") as worker:
+        assert manager.submit(b"one").result(TIMEOUT) == b"one"
+        line = worker.says("working on")
+        assert re.fullmatch(
+            r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d job 1 \(default\) INFO mine: working on b'one'", line
+        )
+        worker.signal(signal.SIGTERM)
+        assert worker.ends() == 0
+        assert "too much" not in worker.stderr
+
+
+def test_a_manager_is_reported_before_its_end(folder):
+    with program("worker", "work:shout", "--connect", "ipc://first") as worker:
+        for count in (1, 2, 3):
+            with wmp.Manager("ipc://first") as manager:
+                assert manager.submit(b"one").result(TIMEOUT) == b"ONE"
+            worker.says_times("lost the connection", count)
+        lines = [line for line in worker.stderr.splitlines() if "ready:" in line or "lost" in line]
+        assert ["ready:" in line for line in lines] == [True, False] * 3

@@ -14,6 +14,7 @@ import wmp
 from wmp.errors import ConfigError
 from wmp.runtime.config import EVERY_INTERFACE
 from wmp.runtime.endpoints import check_endpoints
+from wmp.runtime.job_log import TIME
 from wmp.runtime.security import Security
 
 __all__ = [
@@ -116,7 +117,7 @@ def verbose(function: _F) -> _F:
 def log_to_stderr(program: str, level: int) -> None:
     """Write the library's log lines to stderr as lines of the program."""
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(logging.Formatter(f"{program}: %(message)s"))
+    handler.setFormatter(logging.Formatter(f"%(asctime)s {program}: %(message)s", TIME))
     logger = logging.getLogger("wmp")
     logger.handlers[:] = [handler]
     logger.propagate = False

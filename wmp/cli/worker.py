@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import importlib
+import logging
 import math
 import os
 import sys
@@ -22,11 +23,12 @@ from wmp.cli.options import HOME, ProgramCommand, amounts, check_addresses, secu
 from wmp.cli.options import journal as journal_flag
 from wmp.cli.options import keys as key_flags
 from wmp.errors import ClosedError, ConfigError, HandlerHung, TransportError, WMPError
-from wmp.message import DEFAULT_ROLE, named, printable
+from wmp.message import DEFAULT_ROLE
 from wmp.runtime.checks import check_seconds
 from wmp.runtime.command import CommandHandler
 from wmp.runtime.executors import KINDS
 from wmp.runtime.handlers import Handler
+from wmp.runtime.job_log import log_handlers
 from wmp.runtime.signals import caught
 from wmp.runtime.threads import ThreadEnded, start_thread
 
@@ -333,6 +335,7 @@ def _serve(
     Raises:
         ConfigError: No manager has been there for ``wait`` seconds.
     """
+    log_handlers(logging.INFO)
     lookout = _ManagerWatch(made, wait or math.inf)
     late = False
     try:
@@ -379,7 +382,7 @@ async def _run(made: aio.Worker, lookout: _ManagerWatch, drain_timeout: float | 
 
 
 class _ManagerWatch:
-    """Prints which managers answered; ends a worker that has no manager."""
+    """Ends a worker that has no manager."""
 
     def __init__(self, made: blocking.Worker | aio.Worker, wait: float) -> None:
         self._made = made
@@ -405,7 +408,6 @@ class _ManagerWatch:
 
     def _look(self, end: Callable[[], None]) -> None:
         pause = 0.02
-        known: set[tuple[bytes, int]] = set()
         seen = time.monotonic()
         while True:
             now = time.monotonic()
@@ -415,14 +417,7 @@ class _ManagerWatch:
                 # The worker has not started, or has ended, and then this process ends soon. Or the
                 # tables of an asyncio worker changed during the read.
                 managers, seen = (), now
-            here = {(manager.identity, manager.epoch): manager for manager in managers}
-            if new := [manager for peer, manager in here.items() if peer not in known]:
-                names = ", ".join(
-                    printable(manager.label) or named(manager.identity) for manager in new
-                )
-                complain(_PROGRAM, f"ready: connected to manager {names}")
-            known = set(here)
-            if known:
+            if managers:
                 seen = now
             elif now - seen >= self._wait:
                 self.alone = True
@@ -430,4 +425,4 @@ class _ManagerWatch:
                     end()
                 return
             time.sleep(min(pause, max(0.0, seen + self._wait - now)))
-            pause = min(2 * pause, 0.2 if known else 0.1)
+            pause = min(2 * pause, 0.2)

@@ -21,6 +21,7 @@ from wmp.actions import (
     End,
     Halt,
     Interrupt,
+    Met,
     Note,
     Notify,
     Recall,
@@ -99,7 +100,7 @@ class JournalFormatter:
         self.lines += 1
         lines = [f"{begin}{self.lines}{middle}{first}}}"]
         for action in actions:
-            if action is dropped:
+            if action is dropped or type(action) is Met:
                 continue
             if type(action) is Send:
                 text = f'send",{self._message(action.link, action.message)}'

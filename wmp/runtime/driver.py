@@ -27,6 +27,7 @@ from wmp.actions import (
     Halt,
     Interrupt,
     ManagerAction,
+    Met,
     Note,
     Notify,
     Recall,
@@ -47,7 +48,7 @@ from wmp.events import (
     Ticked,
     Undelivered,
 )
-from wmp.message import Frame, Link, Message
+from wmp.message import Frame, Link, Message, named, printable
 from wmp.runtime.counters import Counters, describe_drop
 from wmp.runtime.inbox import Event, Inbox, OpenSubmission
 from wmp.runtime.journal import Recorder
@@ -498,6 +499,7 @@ class Driver:
             Send: self._send_queue.send,
             Drop: self._dropped,
             Note: lambda note: None,  # needed in the journal only
+            Met: self._met,
             Reconnect: lambda reconnect: self._reconnect(reconnect.link),
             Halt: lambda halt: self._halt(halt.error),
         }
@@ -510,6 +512,10 @@ class Driver:
                 Interrupt: executors.interrupt,
             }
         return performers
+
+    def _met(self, met: Met) -> None:
+        label = printable(met.label) or named(met.peer[0])
+        logger.info("%s: ready: connected to manager %s", self.name, label)
 
     def _halt(self, error: Exception | None) -> None:
         if not self.running:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable
+from time import monotonic
 
 from attrs import frozen
 
@@ -68,7 +69,7 @@ class HangWatch:
 
     def interrupt(self, action: Interrupt) -> None:
         """Ask jobs to stop, and check later whether they have."""
-        now = asyncio.get_running_loop().time()
+        now = monotonic()
         if not self._since:
             self._look_later()
         for id in action.ids:
@@ -77,7 +78,7 @@ class HangWatch:
 
     def hung(self) -> list[HungJob]:
         """Return the jobs that continue for longer than a moment after they were interrupted."""
-        now = asyncio.get_running_loop().time()
+        now = monotonic()
         return [
             HungJob(id, lane.kind.role, now - since)
             for lane, id, since in self._going_on()

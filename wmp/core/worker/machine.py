@@ -19,7 +19,7 @@ from typing import Any, assert_never
 
 from attrs import define, field
 
-from wmp.actions import Halt, WorkerAction
+from wmp.actions import Halt, Met, WorkerAction
 from wmp.core.protocol import error_replies
 from wmp.core.protocol.job_story import Stories, StoryEvent
 from wmp.core.protocol.outbound import Arrival
@@ -271,6 +271,9 @@ class WorkerMachine:
         # WMP-9.15: no manager can make this worker send without pause.
         manager.expire = max(self.settings.least_expire, fields[Field.EXPIRE] / 1000)
         manager.label = fields.get(Field.LABEL, manager.label)
+        if not manager.met:
+            manager.met = True
+            self._outbound.actions.append(Met(manager.peer, manager.label))
         if links.interval(manager) < before:
             due = manager.received_at + links.interval(manager)
             self._outbound.timers.set(PingTimer(manager.identity), due)

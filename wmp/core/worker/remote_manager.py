@@ -60,6 +60,8 @@ class RemoteManager:
     pinged_at: float
     expire: float = EXPIRE
     label: str = ""
+    met: bool = False
+    """Whether a PONG of the manager came."""
     stream: Stream | None = None
     """None while no session is known."""
     forgotten: int = 0

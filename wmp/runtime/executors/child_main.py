@@ -28,6 +28,7 @@ from wmp.runtime.executors.pipe import pack, receive
 from wmp.runtime.executors.process_limits import ProcessLimits
 from wmp.runtime.executors.result_buffer import ResultBuffer
 from wmp.runtime.handlers import Served
+from wmp.runtime.job_log import log_handlers
 from wmp.runtime.threads import ThreadEnded
 
 __all__ = ["ANY", "BEGUN", "CONDEMNED", "ENDING", "FILLED", "MARKS", "main"]
@@ -54,6 +55,7 @@ def main(
     mark: MutableSequence[int],
     memory: Any,
     limits: ProcessLimits,
+    log_level: int | None,
 ) -> None:
     """Serve the parent until it requests the end or has ended.
 
@@ -63,6 +65,7 @@ def main(
         mark: Shared with the parent, so that it outlives this process: ``BEGUN`` and so on.
         memory: Memory of the result buffer, shared as well.
         limits: Limits of this process.
+        log_level: Level from which what handlers log goes to stderr; None leaves logging alone.
     """
     _quiet_signals(mark)
     lock = Lock()
@@ -89,6 +92,8 @@ def main(
         if limits.memory is not None:
             _limit_memory(limits.memory)
         served: Mapping[str, Served] = pickle.loads(handlers)
+        if log_level is not None:
+            log_handlers(log_level)
     # Importing the user's module may raise any error; the parent reports it.
     except BaseException as error:  # noqa: BLE001
         send(("failed", f"{type(error).__name__}: {error}"))

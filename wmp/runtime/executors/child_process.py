@@ -21,6 +21,7 @@ from wmp.runtime.executors.pipe import CHUNK, PipeReader, pack
 from wmp.runtime.executors.process_limits import ProcessLimits
 from wmp.runtime.executors.result_buffer import BUFFER_SIZE, ResultBuffer
 from wmp.runtime.handlers import Served
+from wmp.runtime.job_log import passed_level
 
 __all__ = ["ChildProcess", "pack_handlers"]
 
@@ -95,7 +96,9 @@ class ChildProcess:
         try:
             self.sock.setblocking(False)
             self._process = _CONTEXT.Process(
-                target=main, args=(theirs, handlers, self._mark, memory, limits), name="wmp-worker"
+                target=main,
+                args=(theirs, handlers, self._mark, memory, limits, passed_level()),
+                name="wmp-worker",
             )
             _start_without_sigint(self._process)
         except BaseException:

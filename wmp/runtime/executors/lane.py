@@ -34,6 +34,7 @@ from wmp.runtime.handlers import (
     describe_error,
     within_limit,
 )
+from wmp.runtime.job_log import RUNNING
 from wmp.runtime.threads import FailedCall, ThreadEnded, start_thread
 
 __all__ = [
@@ -110,6 +111,7 @@ class Lane:
         "outcomes",
         "payloads",
         "pending",
+        "running",
         "served",
         "task",
         "watched",
@@ -125,6 +127,8 @@ class Lane:
         """Removes a job from ``pending``, or raises KeyError; worker processes override it."""
         self.cancelled: set[int] = set()
         self.current = 0
+        self.running = 0
+        """The job whose handler runs, 0 between two jobs; for the log."""
         self.job: RunningJob | None = None
         self.task: asyncio.Task[None] | None = None
         self.lock = Lock()
@@ -136,6 +140,11 @@ class Lane:
 
     def __len__(self) -> int:
         return len(self.action.ids)
+
+    @property
+    def role(self) -> str:
+        """The role of the jobs."""
+        return self.action.kind.role
 
     # -- by the driver's thread -------------------------------------------------------------
 
@@ -333,6 +342,7 @@ async def run_lane_async(lane: Lane) -> None:
     ok, cancelled = Outcome.OK, Outcome.CANCELLED
     result: Any
     limited = action.limits is not None
+    RUNNING.set(lane)
     now = reported = clock()
     for id, attempt, deadline, begin_by, payload in zip(
         action.ids,
@@ -354,6 +364,7 @@ async def run_lane_async(lane: Lane) -> None:
         else:
             if limited:
                 lane.host.post(Begun(lane.number, id))
+            lane.running = id
             if is_async:
                 lane.current = id  # from here on the task may be cancelled, for this job
             try:
@@ -386,6 +397,7 @@ async def run_lane_async(lane: Lane) -> None:
                 lane.current = 0
                 if id in lane.cancelled:
                     lane.uncancel()
+            lane.running = 0
         payloads.append(result)
         outcomes.append(outcome)
         done.append(id)
@@ -394,3 +406,4 @@ async def run_lane_async(lane: Lane) -> None:
             lane.flush(now)
             reported = now
     lane.flush(now)
+    RUNNING.set(None)

@@ -1,0 +1,57 @@
+"""The log of handlers: what they log goes to stderr, and each line names the time and the job."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from contextvars import ContextVar
+from typing import Final, Protocol, TextIO
+
+__all__ = ["RUNNING", "TIME", "log_handlers", "passed_level"]
+
+TIME: Final = "%Y-%m-%d %H:%M:%S"
+"""Layout of the time in lines of the log."""
+
+
+class Running(Protocol):
+    """The lane whose handler runs."""
+
+    running: int
+    """Number of the job, 0 between two jobs."""
+
+    @property
+    def role(self) -> str: ...
+
+
+RUNNING: Final[ContextVar[Running | None]] = ContextVar("wmp_running", default=None)
+"""The lane that runs in this thread or task."""
+
+
+class _JobHandler(logging.StreamHandler[TextIO]):
+    """Writes to stderr. The class marks the root logger as ours."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Lay out a record behind the time and the job."""
+        lane = RUNNING.get()
+        job = f"job {lane.running} ({lane.role}) " if lane is not None and lane.running else ""
+        record.__dict__["job"] = job
+        return super().format(record)
+
+
+def log_handlers(level: int) -> None:
+    """Have what handlers log written to stderr, unless the user's code has set up logging."""
+    root = logging.getLogger()
+    if root.handlers:
+        return
+    handler = _JobHandler(sys.stderr)
+    layout = "%(asctime)s %(job)s%(levelname)s %(name)s: %(message)s"
+    handler.setFormatter(logging.Formatter(layout, TIME))
+    root.addHandler(handler)
+    root.setLevel(level)
+
+
+def passed_level() -> int | None:
+    """Return the level that worker processes pass to :func:`log_handlers`; None: they do not."""
+    root = logging.getLogger()
+    ours = any(isinstance(handler, _JobHandler) for handler in root.handlers)
+    return root.level if ours else None
