@@ -145,6 +145,7 @@ def _manager_shape(
         manager.path,
         manager.expire,
         manager.label,
+        manager.met,
         stream and stream_shape(pen, stream, peer, me, at_manager=False),
         pen.number(("session", peer), manager.forgotten),
         manager.asked,
