@@ -7,13 +7,13 @@ import sys
 from contextvars import ContextVar
 from typing import Final, Protocol, TextIO
 
-__all__ = ["RUNNING", "TIME", "log_handlers", "passed_level"]
+__all__ = ["RUNNING", "TIME", "LoggedLane", "log_handlers", "passed_level"]
 
 TIME: Final = "%Y-%m-%d %H:%M:%S"
 """Layout of the time in lines of the log."""
 
 
-class Running(Protocol):
+class LoggedLane(Protocol):
     """The lane whose handler runs."""
 
     running: int
@@ -23,7 +23,7 @@ class Running(Protocol):
     def role(self) -> str: ...
 
 
-RUNNING: Final[ContextVar[Running | None]] = ContextVar("wmp_running", default=None)
+RUNNING: Final[ContextVar[LoggedLane | None]] = ContextVar("wmp_running", default=None)
 """The lane that runs in this thread or task."""
 
 
