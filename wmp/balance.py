@@ -57,7 +57,7 @@ def any_worker(jobs: Jobs, offers: Sequence[Offer]) -> Sequence[Offer]:
         if capacity >= jobs.count:
             break
         chosen.append(offer)
-        capacity += offer.room
+        capacity += offer.capacity
     return chosen
 
 
@@ -69,7 +69,7 @@ def least_recently_used(jobs: Jobs, offers: Sequence[Offer]) -> Sequence[Offer]:
 
 def most_free(jobs: Jobs, offers: Sequence[Offer]) -> Sequence[Offer]:
     """Ask the workers with the most free capacity first; ties go to the least recently served."""
-    return sorted(offers, key=lambda offer: (-offer.spare, -offer.room, offer.served))
+    return sorted(offers, key=lambda offer: (-offer.spare, -offer.capacity, offer.served))
 
 
 def by_role(policies: Mapping[str, Policy], default: Policy = least_recently_used) -> Policy:

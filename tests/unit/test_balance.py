@@ -27,7 +27,7 @@ class Fake:
     label: str = ""
     roles: tuple[str, ...] = ("default",)
     resources: Mapping[str, int] = MappingProxyType({})
-    room: int = 1
+    capacity: int = 1
     spare: int = 1
     leased: int = 0
     done: int = 0
@@ -43,18 +43,18 @@ JOB = Jobs("default", {"slots": 1}, 1)
 
 
 def test_any_asks_as_few_as_can_take_all():
-    offers = [Fake(b"a", room=2), Fake(b"b", room=2), Fake(b"c", room=2)]
+    offers = [Fake(b"a", capacity=2), Fake(b"b", capacity=2), Fake(b"c", capacity=2)]
     assert names(balance.any_worker(Jobs("default", {}, 3), offers)) == [b"a", b"b"]
 
 
-@pytest.mark.parametrize("far_room", [1, 4, 15])
-def test_the_order_of_a_policy_stands_for_any_capacity_of_other_workers(far_room):
+@pytest.mark.parametrize("far_capacity", [1, 4, 15])
+def test_the_order_of_a_policy_stands_for_any_capacity_of_other_workers(far_capacity):
     def near_first(jobs, offers):
         return sorted(offers, key=lambda offer: offer.identity != b"near")
 
     manager = make(near_first, epoch=1)
-    for name, room in ((b"far", far_room), (b"near", 2)):
-        ScriptedWorker(manager, name, link=name).give(room, hold=5.0)
+    for name, capacity in ((b"far", far_capacity), (b"near", 2)):
+        ScriptedWorker(manager, name, link=name).give(capacity, hold=5.0)
     takes = sent(manager.handle(Submitted([1], [b"x"], Kind()), 0.0), Command.TAKE)
     assert [take.receiver for take in takes] == [b"near"]
 
@@ -65,7 +65,7 @@ def test_least_recently_used_asks_the_longest_unserved_worker_first():
 
 
 def test_most_free_asks_the_largest_capacity_first():
-    offers = [Fake(b"a", spare=1), Fake(b"b", spare=5), Fake(b"c", spare=5, room=9)]
+    offers = [Fake(b"a", spare=1), Fake(b"b", spare=5), Fake(b"c", spare=5, capacity=9)]
     assert names(balance.most_free(JOB, offers)) == [b"c", b"b", b"a"]
 
 
@@ -99,7 +99,7 @@ def test_random_of_two_prefers_the_less_loaded_of_its_pair():
         st.builds(
             Fake,
             st.binary(min_size=1, max_size=2),
-            room=st.integers(1, 9),
+            capacity=st.integers(1, 9),
             spare=st.integers(0, 9),
             leased=st.integers(0, 9),
             served=st.integers(0, 99),
@@ -127,16 +127,16 @@ def test_names_are_checked():
 
 
 @given(st.integers(0, 200), st.lists(st.integers(0, 40), max_size=10))
-def test_spread_is_complete_and_even(count, rooms):
-    shares = spread(count, rooms)
-    assert sum(shares) == min(count, sum(rooms))
-    assert all(0 <= share <= room for share, room in zip(shares, rooms, strict=True))
+def test_spread_is_complete_and_even(count, capacities):
+    shares = spread(count, capacities)
+    assert sum(shares) == min(count, sum(capacities))
+    assert all(0 <= share <= capacity for share, capacity in zip(shares, capacities, strict=True))
     # A worker that got over one job less than another worker is full.
-    for share, room in zip(shares, rooms, strict=True):
-        assert share == room or share >= max(shares) - 1
-    # A worker with room never gets fewer jobs than a worker behind it: the order is the policy's.
-    for place, (share, room) in enumerate(zip(shares, rooms, strict=True)):
-        assert share == room or share >= max(shares[place:])
+    for share, capacity in zip(shares, capacities, strict=True):
+        assert share == capacity or share >= max(shares) - 1
+    # No worker with capacity left gets fewer jobs than one behind it in the policy's order.
+    for place, (share, capacity) in enumerate(zip(shares, capacities, strict=True)):
+        assert share == capacity or share >= max(shares[place:])
 
 
 def offers_to(manager_policy_saw, **fields):
@@ -176,7 +176,7 @@ def test_a_policy_reads_the_headers_of_the_newest_ready():
 
 def test_an_offer_cannot_be_changed():
     def vandal(jobs, offers):
-        offers[0].room = 99
+        offers[0].capacity = 99
         return offers
 
     manager, _ = offers_to(vandal)

@@ -122,17 +122,6 @@ def defined(tree: ast.AST) -> Iterator[tuple[str, int]]:
                 yield node.attr, node.lineno
 
 
-PENDING = (
-    "core/",
-    "runtime/driver.py",
-    "runtime/node.py",
-    "runtime/submission/",
-    "/manager.py",
-    "send_queue.py",
-)
-"""Modules of the library that still have names with a replaced word."""
-
-
 TEXT = {tokenize.COMMENT, tokenize.STRING, getattr(tokenize, "FSTRING_MIDDLE", tokenize.STRING)}
 
 
@@ -140,8 +129,6 @@ def test_no_sentence_in_the_code_contains_a_replaced_word():
     pattern = re.compile(rf"\b({'|'.join(replaced())})\b", re.IGNORECASE)
     found = []
     for path in FILES:
-        if any(part in str(path) for part in PENDING):
-            continue
         with path.open("rb") as file:
             for token in tokenize.tokenize(file.readline):
                 if token.type in TEXT:
@@ -158,6 +145,6 @@ def test_no_name_in_the_code_contains_a_replaced_word():
         for path in FILES
         for name, line in defined(ast.parse(path.read_text(encoding="utf-8")))
         for word in parts(name)
-        if word in replaced() and not any(part in str(path) for part in PENDING)
+        if word in replaced()
     ]
     assert found == []

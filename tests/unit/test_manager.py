@@ -383,7 +383,7 @@ def test_a_refusal_costs_no_retry_and_waits_for_the_next_report_of_the_worker(ma
     (take,) = sent(worker.give(3, hold=5.0), Command.TAKE)
     assert take.fields[Field.MORE] is True  # the lock stays open
 
-    actions = worker.done([1], [b"no room"], outcome=Outcome.REFUSED)
+    actions = worker.done([1], [b"no capacity"], outcome=Outcome.REFUSED)
     assert resolved(actions) == []
     assert sent(actions) == []  # neither under that lock nor by a WAKE
 

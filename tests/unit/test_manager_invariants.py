@@ -74,9 +74,9 @@ def eligible(manager: ManagerMachine) -> Any:
     return next(iter(profiles(manager)._eligible.values()))
 
 
-def no_room(manager: ManagerMachine, name: bytes) -> None:
-    worker(manager, name).room = False
-    profile(manager, name).roomy -= 1
+def no_capacity(manager: ManagerMachine, name: bytes) -> None:
+    worker(manager, name).has_capacity = False
+    profile(manager, name).with_capacity -= 1
 
 
 def add(name: str, amount: int = 1) -> Callable[[Any], None]:
@@ -132,8 +132,8 @@ BREACHES: dict[str, tuple[str, Callable[[ManagerMachine], object]]] = {
     "batch line": ("line of a batch", lambda m: add("priority")(batch(m))),
     "batch columns": ("columns of a batch", lambda m: change("payloads", ())(batch(m))),
     "members": ("members of a profile", lambda m: add("members")(profile(m))),
-    "roomy": ("profile that have room", lambda m: add("roomy")(profile(m))),
-    "room": ("room exactly", lambda m: no_room(m, b"w4")),
+    "with_capacity": ("profile that have capacity", lambda m: add("with_capacity")(profile(m))),
+    "capacity": ("capacity exactly", lambda m: no_capacity(m, b"w4")),
     "busy": ("busy counts", lambda m: worker(m, b"w4").busy.count(Kind("none"), 1)),
     "kind": ("kind that was dropped", lambda m: profiles(m)._eligible.clear()),
     "roles": ("profile by its roles", lambda m: next(iter(profiles(m)._by_role.values())).clear()),
@@ -141,7 +141,7 @@ BREACHES: dict[str, tuple[str, Callable[[ManagerMachine], object]]] = {
         "profiles that suit a kind",
         lambda m: [p.eligible.clear() for p in profiles(m)._all.values()],
     ),
-    "eligible": ("workers with room for a kind", lambda m: add("roomy")(eligible(m))),
+    "eligible": ("workers with capacity for a kind", lambda m: add("with_capacity")(eligible(m))),
     "lines of credit": ("lines of credit", lambda m: eligible(m).credited.update(x=profile(m))),
     "lines of GIVEs": ("lines of open GIVEs", lambda m: eligible(m).giving.update(x=profile(m))),
     "credited": ("exactly with credit", lambda m: profile(m).credited.pop(b"w3")),

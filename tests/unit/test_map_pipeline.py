@@ -284,7 +284,7 @@ def test_inputs_that_fit_are_submitted_and_the_others_later() -> None:
     world = World(limit=4)
     pipeline = world.pipeline([b"a", b"b", b"c", b"d"])
     other = world.pipeline([b"x", b"y", b"z"])
-    # The inputs were pulled while all had room; then the other pipeline took most of the room.
+    # The inputs were pulled while the manager was empty; then the other pipeline filled most of it.
     add, world.submissions.add = (
         world.submissions.add,
         lambda *_: (_ for _ in ()).throw(QueueFull(4)),
@@ -419,7 +419,7 @@ def test_a_step_without_room_waits_for_it() -> None:
     other, pipeline = world.pipeline([b"other"]), world.pipeline([b"a"])
 
     assert other.step() is MapWait.DRIVER
-    assert pipeline.step() is MapWait.ROOM
+    assert pipeline.step() is MapWait.FREE
     world.end([1])
     assert pipeline.step() is MapWait.DRIVER
 

@@ -1,4 +1,4 @@
-"""Pending jobs: numbers, owners, room, and submissions that gather in columns."""
+"""Pending jobs: numbers, owners, bounds, and submissions that gather in columns."""
 
 from __future__ import annotations
 
@@ -119,35 +119,35 @@ def test_the_bytes_of_payloads_are_bounded_and_free_again_when_jobs_end(inbox: I
 
     with pytest.raises(QueueFull, match=r"holds 3000 bytes, .* raise max_bytes"):
         submissions.add(keeper, [b"tiny"], TERMS)
-    assert submissions.room == 0
-    submissions.when_room(lambda: woken.append("now"))
+    assert submissions.free == 0
+    submissions.when_free(lambda: woken.append("now"))
     submissions.resolve(resolved(1, 2))
     assert not woken
     submissions.resolve(resolved(3))
     assert woken == ["now"]
-    assert submissions.room == 100
+    assert submissions.free == 100
 
 
 def test_small_payloads_count_as_jobs_alone(inbox: Inbox) -> None:
     submissions, keeper = Submissions(inbox.append, 100, max_bytes=1), Keeper()
     for _ in range(50):
         submissions.add(keeper, [bytes(512)], TERMS)
-    assert submissions.room == 50
+    assert submissions.free == 50
 
 
 def test_one_waiting_submitter_is_woken_for_each_free_place(inbox: Inbox) -> None:
     submissions, keeper = Submissions(inbox.append, 2), Keeper()
     submissions.add(keeper, [b"a", b"b"], TERMS)
     woken: list[str] = []
-    submissions.when_room(lambda: woken.append("one"))
-    submissions.when_room(lambda: woken.append("two"))
+    submissions.when_free(lambda: woken.append("one"))
+    submissions.when_free(lambda: woken.append("two"))
     assert woken == []
 
     submissions.resolve(resolved(1))
     assert woken == ["one"]
     submissions.resolve(resolved(2))
     assert woken == ["one", "two"]
-    submissions.when_room(lambda: woken.append("at once"))
+    submissions.when_free(lambda: woken.append("at once"))
     assert woken[-1] == "at once"
 
 
@@ -159,8 +159,8 @@ def test_a_waiter_that_gives_up_passes_its_turn_on(inbox: Inbox) -> None:
     def first() -> None:
         woken.append("first")
 
-    submissions.when_room(first)
-    submissions.when_room(lambda: woken.append("second"))
+    submissions.when_free(first)
+    submissions.when_free(lambda: woken.append("second"))
     submissions.resolve(resolved(1))
     submissions.forget_waiter(first)
 
@@ -193,7 +193,7 @@ def test_closing_ends_jobs_and_waiters_and_takes_no_more(inbox: Inbox) -> None:
     submissions, keeper = Submissions(inbox.append, 1), Keeper()
     submissions.add(keeper, [b"a"], TERMS)
     woken: list[bool] = []
-    submissions.when_room(lambda: woken.append(True))
+    submissions.when_free(lambda: woken.append(True))
 
     cause = RuntimeError("superseded by another")
     assert submissions.fail(cause) == [1]

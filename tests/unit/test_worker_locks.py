@@ -186,7 +186,7 @@ def test_a_take_whose_lock_is_gone_is_refused_without_room_each_job_of_it():
     done = one(actions, Command.DONE)
     assert (run.ids, done.columns.ids) == ([1], [2, 3])
     assert done.columns.outcomes == [Outcome.REFUSED] * 2
-    assert done.columns.payloads == [b"lock expired and no room"] * 2
+    assert done.columns.payloads == [b"lock expired and no capacity"] * 2
     assert worker.statistics().locks == 1  # the second manager's slot stays reserved
 
 

@@ -24,7 +24,7 @@ def quick(**options):
 
 
 def taken(manager, count, **changes):
-    """Send as many jobs as there is room for; return the worker's actions."""
+    """Send as many jobs as there is capacity for; return the worker's actions."""
     (lock,) = sent(manager.wake(count, **changes), Command.GIVE)
     assert lock.fields[Field.WANT] == count
     return runs(manager.take(lock.fields[Field.LOCK], *[b"job"] * count, **changes))

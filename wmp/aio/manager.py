@@ -68,7 +68,7 @@ class Manager(AsyncNode[ManagerSettings]):
         codec: ``"bytes"``: payloads and results are bytes. ``"cbor"``: any CBOR value.
         policy: A name of :mod:`wmp.balance` or a callable.
         max_jobs: Jobs held at most; ``submit`` waits above it, ``submit_nowait`` raises.
-        retries: Lost leases that a job survives, unless it says otherwise itself.
+        retries: Lost leases that a job survives, unless it has its own number.
         expire: Seconds of silence after which a worker is given up.
         security: CURVE keys; without them only local endpoints may be bound.
         context: A ``zmq.Context`` to share. ``inproc://`` reaches only nodes that were given the
@@ -146,7 +146,7 @@ class Manager(AsyncNode[ManagerSettings]):
         """
         self._node.check_open()
         if self._node.driver is None:
-            driver = self._node.start(self._machine, submitters=self._submissions, tells=True)
+            driver = self._node.start(self._machine, submitters=self._submissions, link_events=True)
             self._submissions.attach(self._machine, driver.take_all_posted)
             self._unserved.start()
 
@@ -259,7 +259,7 @@ class Manager(AsyncNode[ManagerSettings]):
                 result arrives otherwise than it was sent is done again.
             on_status: Called on the loop with each :class:`Status` that the handler reports.
             key: While a job of that key is in progress here, no second one is handed in: the
-                one in progress is returned, whatever the other arguments say. It is one job
+                one in progress is returned, whatever the other arguments are. It is one job
                 for all who hold it: its own ``timeout`` ends it for all, and whoever cancels it
                 or gives up awaiting it (``asyncio.wait_for``) cancels it for all; wrap it in
                 ``asyncio.shield`` to give up alone.
@@ -277,7 +277,7 @@ class Manager(AsyncNode[ManagerSettings]):
                 job = self._submissions.add(job, (data,), terms, key=key)
                 break
             except QueueFull:
-                await self._wait_for_room()
+                await self._wait_until_free()
         if on_status is not None:
             job.add_status_callback(on_status)
         return job
@@ -363,8 +363,8 @@ class Manager(AsyncNode[ManagerSettings]):
                 match step:
                     case MapWait.DRIVER:
                         await asyncio.sleep(0)
-                    case MapWait.ROOM:
-                        await self._wait_for_room()
+                    case MapWait.FREE:
+                        await self._wait_until_free()
                     case MapWait.RESULTS:
                         await signal.wait()
                     case values:
@@ -500,16 +500,16 @@ class Manager(AsyncNode[ManagerSettings]):
             lenient=return_exceptions,
         )
 
-    async def _wait_for_room(self) -> None:
-        """Wait until there may be room. A cancelled wait leaves the room to the next waiter."""
+    async def _wait_until_free(self) -> None:
+        """Wait until jobs may be added. A cancelled wait wakes the next waiter."""
         loop = asyncio.get_running_loop()
         signal = asyncio.Event()
 
         def wake() -> None:
-            # A waiter of the blocking API may leave the room to this one, from its own thread.
+            # A waiter of the blocking API may wake this one, from its own thread.
             loop.call_soon_threadsafe(signal.set)
 
-        self._submissions.when_room(wake)
+        self._submissions.when_free(wake)
         try:
             await signal.wait()
         except asyncio.CancelledError:

@@ -124,7 +124,7 @@ class Manager(BlockingNode[aio.Manager]):
             try:
                 return self._add(job, data, terms, on_status, key)
             except QueueFull:
-                self._wait_for_room()
+                self._wait_until_free()
 
     def submit_nowait(
         self,
@@ -186,8 +186,8 @@ class Manager(BlockingNode[aio.Manager]):
                 match step:
                     case MapWait.DRIVER:
                         pass  # the payloads are read on a separate thread
-                    case MapWait.ROOM:
-                        self._wait_for_room()
+                    case MapWait.FREE:
+                        self._wait_until_free()
                     case MapWait.RESULTS:
                         self._portal.check_thread()
                         signal.wait()
@@ -236,7 +236,7 @@ class Manager(BlockingNode[aio.Manager]):
         """Submit a job, or return the job in progress under its key.
 
         Raises:
-            QueueFull: There is no room for it.
+            QueueFull: The manager cannot take it.
             ClosedError: The manager takes no more jobs.
         """
         added = self._inner._submissions.add(job, (data,), terms, key=key)
@@ -244,12 +244,12 @@ class Manager(BlockingNode[aio.Manager]):
             added.add_status_callback(on_status)
         return added
 
-    def _wait_for_room(self) -> None:
-        """Wait until there may be room. An interrupted wait leaves the room to the next waiter."""
+    def _wait_until_free(self) -> None:
+        """Wait until jobs may be added. An interrupted wait wakes the next waiter."""
         self._portal.check_thread()
         signal = threading.Event()
         wake = signal.set
-        self._inner._submissions.when_room(wake)
+        self._inner._submissions.when_free(wake)
         try:
             signal.wait()
         except BaseException:

@@ -128,7 +128,7 @@ class Driver:
         reopen: Opens the DEALER of that number anew.
         forwards: Whether messages only pass through, as at a device. Then only their heads are read
             (WMP-8.4), and a message for a full pipe counts as undelivered at once (WMP-1.6).
-        tells: Whether the machine takes events about connections (managers and workers).
+        link_events: Whether the machine takes events about connections (managers and workers).
         owed: Returns whether a manager behind a link still owes a reply: if it leaves then, the
             connection is lost and not closed in order.
         gate: The allow list's handler, if there is one.
@@ -148,7 +148,7 @@ class Driver:
         executors: Executors | None = None,
         reopen: Callable[[int], Port] | None = None,
         forwards: bool = False,
-        tells: bool = False,
+        link_events: bool = False,
         owed: Callable[[int], bool] | None = None,
         gate: Gate | None = None,
         recorder: Recorder | None = None,
@@ -163,7 +163,7 @@ class Driver:
         self._transport = transport
         self._forwards = forwards
         self._decode = codec.peek if forwards else codec.decode
-        self._tells = tells
+        self._link_events = link_events
         self._gate = gate
         self._recorder = recorder
         self._late: deque[Event] = deque()
@@ -219,7 +219,7 @@ class Driver:
             self._gate.answer()
         self._inbox.schedule()
 
-    def say_goodbye(self) -> None:
+    def close_machine(self) -> None:
         """Let the machine take the posted events and then end; call this on the loop."""
         if self._loop is not None:
             self.take_all_posted()
@@ -541,14 +541,14 @@ class Driver:
             self._count("reconnected", f"dropped {lost} messages that waited in the old socket")
 
     def _connected(self, link: int) -> None:
-        if self._tells:
+        if self._link_events:
             self._late.append(Connected(link))
             self._inbox.schedule()
 
     def _disconnected(self, routing_id: bytes) -> None:
         # Its last messages may still wait in the socket, and come first.
         router = self._sockets.router
-        if self._tells and router is not None:
+        if self._link_events and router is not None:
             self._parted.append(routing_id)
             self._sockets.readable[router] = None
             self._inbox.schedule()

@@ -277,7 +277,7 @@ class Node:
         submitters: Submitters | None = None,
         executors: Executors | None = None,
         forwards: bool = False,
-        tells: bool = False,
+        link_events: bool = False,
         owed: Callable[[int], bool] | None = None,
     ) -> Driver:
         """Open the sockets and begin to serve, on the running loop.
@@ -337,7 +337,7 @@ class Node:
             executors=executors,
             reopen=self._dealer,
             forwards=forwards,
-            tells=tells,
+            link_events=link_events,
             owed=owed,
             gate=gate,
             recorder=self._recorder,
@@ -410,7 +410,7 @@ class Node:
         self._stopped = True
         if self.driver is not None:
             if self.driver.running:
-                self.driver.say_goodbye()
+                self.driver.close_machine()
             self.driver.stop()
         if self._ended is not None:
             self._ended.set()

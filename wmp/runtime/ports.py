@@ -31,8 +31,8 @@ _COPY_BELOW = 32 * 1024
 
 _RETRY = 0.002
 _RETRY_MAX = 0.1
-"""Seconds between two attempts at full pipes: libzmq does not report when a pipe of a ROUTER has
-room again."""
+"""Seconds between two attempts at full pipes: libzmq does not report when a pipe of a ROUTER can
+take more."""
 
 
 _OVERHEAD = 512
@@ -271,7 +271,7 @@ def _descriptor(socket: zmq.Socket[bytes]) -> int:
 
 
 class _WaitingMessages:
-    """Messages that wait for room in the pipe to one peer."""
+    """Messages that wait for the pipe to one peer."""
 
     __slots__ = ("messages", "port", "size")
 

@@ -173,14 +173,16 @@ def _check_delayed(
 def _check_selection(selection: WorkerSelection, workers: Mapping[bytes, RemoteWorker]) -> None:
     profiles = selection.profiles
     members: Counter[int] = Counter()
-    roomy: Counter[int] = Counter()
+    with_capacity: Counter[int] = Counter()
     for identity, profile in profiles._of.items():
         assert identity in workers, "a candidate is a known worker"
         members[id(profile)] += 1
-        roomy[id(profile)] += workers[identity].room
+        with_capacity[id(profile)] += workers[identity].has_capacity
     for key, profile in profiles._all.items():
         assert profile.members == members[id(profile)] > 0, "members of a profile"
-        assert profile.roomy == roomy[id(profile)], "workers of a profile that have room"
+        assert profile.with_capacity == with_capacity[id(profile)], (
+            "workers of a profile that have capacity"
+        )
         for identity in (*profile.credited, *profile.giving):
             assert profiles._of.get(identity) is profile, "a line of another profile"
         for kind, eligible in profile.eligible.items():
@@ -194,10 +196,14 @@ def _check_selection(selection: WorkerSelection, workers: Mapping[bytes, RemoteW
         giving = standing is not None and identity in standing.giving
         assert credited == (worker.credit > 0), "credited exactly with credit"
         assert giving == bool(worker.gives), "giving exactly with an open GIVE"
-        assert worker.room == (credited or giving), "room exactly with credit or an open GIVE"
+        assert worker.has_capacity == (credited or giving), (
+            "capacity exactly with credit or an open GIVE"
+        )
         assert worker.busy is profiles.busy, "one count of busy workers"
-        busy.update(() if worker.room else tuple(worker.held))
-    assert profiles.busy.counts == busy, "busy counts the workers that hold jobs and have no room"
+        busy.update(() if worker.has_capacity else tuple(worker.held))
+    assert profiles.busy.counts == busy, (
+        "busy counts the workers that hold jobs and have no capacity"
+    )
     for kind, eligible in profiles._eligible.items():
         suited = [p for p in profiles._all.values() if kind in p.eligible]
         able = [
@@ -206,7 +212,9 @@ def _check_selection(selection: WorkerSelection, workers: Mapping[bytes, RemoteW
             if kind.role in p.key[0] and fits(dict(kind.needs), dict(p.key[1]))
         ]
         assert suited == able, "the profiles that suit a kind"
-        assert eligible.roomy == sum(p.roomy for p in able), "workers with room for a kind"
+        assert eligible.with_capacity == sum(p.with_capacity for p in able), (
+            "workers with capacity for a kind"
+        )
         lines = {p.key: p for p in able if p.credited}
         assert eligible.credited == lines, "lines of credit for a kind"
         lines = {p.key: p for p in able if p.giving}

@@ -149,12 +149,12 @@ class ManagerMachine:
             case Drained():
                 self._draining = True
             case Closed():
-                self._say_goodbye(now)
+                self._end_in_order(now)
             case _:
                 assert_never(event)
         self._scheduler.leases.report()
         if self._draining and self._scheduler.empty and not self._halted:
-            self._say_goodbye(now)
+            self._end_in_order(now)
         outbound = self._outbound
         actions, outbound.actions = outbound.actions, []
         if self._stories is not None:
@@ -164,7 +164,7 @@ class ManagerMachine:
     def story(self, job: int) -> list[StoryEvent]:
         """Return the events of a job here, oldest first.
 
-        Empty unless ``ManagerSettings.stories`` says how many jobs are remembered.
+        Empty while ``ManagerSettings.stories`` is 0.
         """
         return [] if self._stories is None else self._stories.of(job)
 
@@ -331,7 +331,7 @@ class ManagerMachine:
             self._outbound.replay(worker, now)
         if message.to:
             # A worker with unchanged credit sends no READY; its PING counts instead (WMP-6.5).
-            worker.room_reports += 1
+            worker.capacity_reports += 1
             self._scheduler.offer_to(worker, now)
         self._pong(worker, now)
 
@@ -459,7 +459,7 @@ class ManagerMachine:
 
     # -- the end
 
-    def _say_goodbye(self, now: float) -> None:
+    def _end_in_order(self, now: float) -> None:
         """All jobs ended: release the workers' locks, acknowledge their results, and stop."""
         for worker in self._workers.values():
             # Without a last ack the workers would keep results for a manager that has ended.

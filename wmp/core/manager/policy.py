@@ -34,10 +34,10 @@ class Offer:
     headers: Mapping[str, Any]
     """Headers of the worker's application (``headers=`` of a worker): the fields of its newest
     READY that have text keys."""
-    room: int
+    capacity: int
     """Number of jobs that the worker would take now."""
     spare: int
-    """The part of ``room`` that would start at once."""
+    """The part of ``capacity`` that would start at once."""
     leased: int
     """Jobs of this manager that the worker holds."""
     done: int

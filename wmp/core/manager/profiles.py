@@ -1,9 +1,9 @@
-"""Workers with room by profile, and the profiles that suit jobs of a kind.
+"""Workers with capacity by profile, and the profiles that suit jobs of a kind.
 
 A profile is the roles and resources of a worker. A fleet has few profiles and many workers, or a
 role for each host and so as many profiles as workers. For each kind of jobs an :class:`Eligible`
-keeps the profiles that suit the kind, the number of their workers that have room, and their
-workers in the order of their offers. So no search passes workers that have no room, or profiles
+keeps the profiles that suit the kind, the number of their workers that have capacity, and their
+workers in the order of their offers. So no search passes workers that have no capacity, or profiles
 that do not suit.
 """
 
@@ -34,14 +34,14 @@ class Eligible:
     """The workers that suit jobs of one kind.
 
     Invariant: ``credited`` and ``giving`` have those profiles of these workers whose lines of this
-    name are not empty; ``roomy`` counts the workers in the lines.
+    name are not empty; ``with_capacity`` counts the workers in the lines.
     """
 
     kind: Kind
     needs: dict[str, int]
     credited: dict[_Key, Profile] = field(factory=dict)
     giving: dict[_Key, Profile] = field(factory=dict)
-    roomy: int = 0
+    with_capacity: int = 0
 
 
 @define(eq=False)
@@ -54,8 +54,8 @@ class Profile:
     giving: Line = field(factory=dict)
     """Those with open GIVEs."""
     members: int = 0
-    """Number of workers, with or without room."""
-    roomy: int = 0
+    """Number of workers, with or without capacity."""
+    with_capacity: int = 0
     """Number of those in either line."""
     eligible: dict[Kind, Eligible] = field(factory=dict)
     """Kinds that the profile suits, as far as they were asked for."""
@@ -66,12 +66,12 @@ class Profiles:
     """All profiles of a manager's workers.
 
     Invariant: a worker is in ``credited`` of its profile exactly when its credit is above 0, and
-    in ``giving`` exactly when it has an open GIVE; ``room`` of the worker says whether it is in
+    in ``giving`` exactly when it has an open GIVE; it has capacity when it is in
     either. A worker that is served becomes the last in both. A profile without workers is removed.
     """
 
     busy: BusyWorkers = field(factory=BusyWorkers)
-    """Workers without room by the kinds of the jobs that they hold."""
+    """Workers without capacity by the kinds of the jobs that they hold."""
     _all: dict[_Key, Profile] = field(factory=dict)
     _by_role: dict[str, dict[_Key, Profile]] = field(factory=dict)
     _of: dict[bytes, Profile] = field(factory=dict)
@@ -107,7 +107,7 @@ class Profiles:
         self._places += 1
         worker.served = self._places
         profile = self._of.get(worker.identity)
-        if profile is None or not worker.room:
+        if profile is None or not worker.has_capacity:
             return
         for line in (profile.credited, profile.giving):
             if line.pop(worker.identity, None) is not None:
@@ -128,7 +128,7 @@ class Profiles:
 
     def able(self, queue: Queue) -> int:
         """Return how many workers can take jobs of ``queue`` now, or after those they hold."""
-        return self.eligible(queue).roomy + self.busy.counts.get(queue.kind, 0)
+        return self.eligible(queue).with_capacity + self.busy.counts.get(queue.kind, 0)
 
     def _drop(self, kind: Kind) -> None:
         del self._eligible[kind]
@@ -173,13 +173,13 @@ class Profiles:
         elif profile.giving.pop(identity, None) is not None and not profile.giving:
             for eligible in profile.eligible.values():
                 del eligible.giving[profile.key]
-        room = credited or giving
-        if room != worker.room:
-            change = 1 if room else -1
-            profile.roomy += change
+        has_capacity = credited or giving
+        if has_capacity != worker.has_capacity:
+            change = 1 if has_capacity else -1
+            profile.with_capacity += change
             for eligible in profile.eligible.values():
-                eligible.roomy += change
-            worker.set_room(room)
+                eligible.with_capacity += change
+            worker.set_has_capacity(has_capacity)
 
 
 def _suit(profile: Profile, eligible: Eligible) -> None:
@@ -188,7 +188,7 @@ def _suit(profile: Profile, eligible: Eligible) -> None:
     if eligible.kind.role not in roles or not fits(eligible.needs, dict(resources)):
         return
     profile.eligible[eligible.kind] = eligible
-    eligible.roomy += profile.roomy
+    eligible.with_capacity += profile.with_capacity
     if profile.credited:
         eligible.credited[profile.key] = profile
     if profile.giving:

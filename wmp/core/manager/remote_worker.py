@@ -25,17 +25,17 @@ _UNREPORTED = 512
 """Limit of the leases of a worker without a remembered READY."""
 
 
-def fits(needs: Mapping[str, int], room: Mapping[str, int]) -> bool:
-    """Return whether ``room`` has all that ``needs`` names."""
+def fits(needs: Mapping[str, int], available: Mapping[str, int]) -> bool:
+    """Return whether ``available`` has all that ``needs`` names."""
     for name, amount in needs.items():  # noqa: SIM110 - a generator costs more than the rest
-        if room.get(name, 0) < amount:
+        if available.get(name, 0) < amount:
             return False
     return True
 
 
-def capacity(needs: Mapping[str, int], room: Mapping[str, int]) -> int:
-    """Return how many times ``room`` contains ``needs``; 1 if ``needs`` is empty."""
-    return min((room.get(name, 0) // n for name, n in needs.items() if n), default=1)
+def capacity(needs: Mapping[str, int], available: Mapping[str, int]) -> int:
+    """Return how many times ``available`` contains ``needs``; 1 if ``needs`` is empty."""
+    return min((available.get(name, 0) // n for name, n in needs.items() if n), default=1)
 
 
 @define(eq=False)
@@ -56,7 +56,7 @@ class Give:
 
 @define(eq=False)
 class BusyWorkers:
-    """How many workers of a manager hold jobs of each kind, and have no room; none is absent."""
+    """How many workers of a manager hold jobs of each kind and have no capacity; none is absent."""
 
     counts: dict[Kind, int] = field(factory=dict)
 
@@ -87,9 +87,9 @@ class RemoteWorker:
     label: str = ""
     ready: int = 0
     """Number of the remembered READY; 0 for none."""
-    room: bool = False
+    has_capacity: bool = False
     """Whether the worker has credit or an open GIVE, as ``Profiles`` counts it."""
-    room_reports: int = 0
+    capacity_reports: int = 0
     """Number of the worker's reports of capacity: READYs, GIVEs, and PINGs that confirm them."""
     credit: int = 0
     window: int = 0
@@ -134,9 +134,9 @@ class RemoteWorker:
 
     def fresh_offer(self) -> Offer:
         """Make an offer of the present state."""
-        room, waiting = self.credit, self.window
+        total, waiting = self.credit, self.window
         for give in self.gives.values():
-            room += give.want
+            total += give.want
             waiting += give.window
         return Offer(
             self.identity,
@@ -144,8 +144,8 @@ class RemoteWorker:
             self.roles,
             self.resources,
             self.headers,
-            room,
-            max(0, room - waiting),
+            total,
+            max(0, total - waiting),
             self.leased,
             self.done,
             self.served,
@@ -205,19 +205,19 @@ class RemoteWorker:
             self.held[kind] = held
         else:
             del self.held[kind]
-        if not self.room and (not before or not held):
+        if not self.has_capacity and (not before or not held):
             self.busy.count(kind, 1 if held else -1)
 
-    def set_room(self, room: bool) -> None:
+    def set_has_capacity(self, has_capacity: bool) -> None:
         """Record whether it has credit or an open GIVE; only ``Profiles`` calls it."""
-        self.room = room
+        self.has_capacity = has_capacity
         for kind in self.held:
-            self.busy.count(kind, -1 if room else 1)
+            self.busy.count(kind, -1 if has_capacity else 1)
 
     @property
     def mark(self) -> tuple[bytes, int, int]:
         """Return the mark that a refused job remembers: identity, session, reports (WMP-6.5)."""
-        return self.identity, self.stream.session, self.room_reports
+        return self.identity, self.stream.session, self.capacity_reports
 
 
 ManagerOutbound: TypeAlias = Outbound[RemoteWorker, ManagerAction]

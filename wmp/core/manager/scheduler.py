@@ -179,7 +179,7 @@ class Scheduler:
         self.selection.remove(worker)
         self.close_wakes(worker)
         worker.ready = number
-        worker.room_reports += 1
+        worker.capacity_reports += 1
         worker.credit = fields[Field.CREDIT]
         worker.window = min(fields.get(Field.WINDOW, 0), worker.credit)
         worker.widest = max(worker.widest, worker.window)
@@ -211,7 +211,7 @@ class Scheduler:
             self.outbound.drop("too much unacknowledged", message=message)
             return
         worker.last_lock = lock
-        worker.room_reports += 1
+        worker.capacity_reports += 1
         hold = min(fields.get(Field.HOLD, 0) / 1000, _MOST_HOLD)
         if len(worker.gives) >= _MOST_GIVES or self.held_gives >= self.settings.max_gives:
             hold = 0.0

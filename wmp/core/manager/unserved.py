@@ -56,7 +56,7 @@ def waiting_rows(
 
 
 def _role(role: str, offered: Iterable[str]) -> str:
-    """Say that no worker offers the role, and name the nearest that one offers."""
+    """Report that no worker offers the role, and name the nearest that one offers."""
     names = sorted(offered)
     if not names:
         return f"no connected worker offers the role {role!r}, nor any other role"
@@ -66,7 +66,7 @@ def _role(role: str, offered: Iterable[str]) -> str:
 
 
 def _needs(role: str, needs: Mapping[str, int], offers: Sequence[Mapping[str, int]]) -> str:
-    """Say which needs no worker of the role can meet; empty when one can meet all of them."""
+    """Name the needs that no worker of the role can meet; empty when one can meet all of them."""
     if any(fits(needs, resources) for resources in offers):
         return ""
     lacks = []

@@ -20,28 +20,28 @@ from wmp.core.manager.remote_worker import Give, RemoteWorker, capacity
 __all__ = ["WorkerSelection", "spread"]
 
 
-def spread(count: int, rooms: Sequence[int]) -> list[int]:
-    """Share ``count`` jobs as evenly as the rooms allow; earlier workers get the odd jobs.
+def spread(count: int, limits: Sequence[int]) -> list[int]:
+    """Share ``count`` jobs as evenly as the limits allow; earlier workers get the odd jobs.
 
     Returns:
-        A share for each room, none above it. Their sum is ``count``, or the sum of the rooms if
+        A share for each limit, none above it. Their sum is ``count``, or the sum of the limits if
         that is less.
     """
-    if len(rooms) == 1:
-        return [min(count, rooms[0])]
-    shares = [0] * len(rooms)
-    # The smallest rooms come first: larger rooms then share the rest.
-    order = sorted(range(len(rooms)), key=rooms.__getitem__)
+    if len(limits) == 1:
+        return [min(count, limits[0])]
+    shares = [0] * len(limits)
+    # The smallest limits come first: larger limits then share the rest.
+    order = sorted(range(len(limits)), key=limits.__getitem__)
     for place, index in enumerate(order):
         even, odd = divmod(count, len(order) - place)
-        if rooms[index] > even:
-            # All rooms behind it are large enough too. Among them the policy's order decides.
+        if limits[index] > even:
+            # All limits behind it are large enough too. Among them the policy's order decides.
             for index in sorted(order[place:]):
                 shares[index] = even + (odd > 0)
                 odd -= 1
             break
-        shares[index] = rooms[index]
-        count -= rooms[index]
+        shares[index] = limits[index]
+        count -= limits[index]
     return shares
 
 
@@ -56,13 +56,13 @@ _ALL = 1 << 62
 _SEEN = 8
 """Number of offers that a policy which keeps their order sees at once for a single job."""
 
-_Room = tuple[RemoteWorker, int, int]
+_Candidate = tuple[RemoteWorker, int, int]
 """A worker, the number of jobs that would start there at once, and the most that it may get."""
 
 
 @define(eq=False)
 class WorkerSelection:
-    """All workers of a manager that have room."""
+    """All workers of a manager that have credit or an open GIVE."""
 
     policy: Policy
     scan: int
@@ -95,15 +95,15 @@ class WorkerSelection:
         fair = _fair(count, self.profiles.able(queue))
         kind, many = queue.kind, queue.waiting > FEW
 
-        def rooms() -> Iterator[_Room]:
+        def candidates() -> Iterator[_Candidate]:
             for worker in _oldest([profile.credited for profile in credited.values()]):
                 left = worker.leases_left(queue, self.max_leases)
                 if left > 0 and kind not in worker.woken and (many or queue.has_for(worker.mark)):
                     spare = min(left, max(0, worker.credit - worker.window))
-                    room = min(left, worker.credit)
-                    yield worker, spare, _worth(worker, queue, spare, room, fair)
+                    free = min(left, worker.credit)
+                    yield worker, spare, _worth(worker, queue, spare, free, fair)
 
-        return self._share_out(queue, count, rooms())
+        return self._share_out(queue, count, candidates())
 
     def to_serve(self, queue: Queue) -> list[tuple[RemoteWorker, int]]:
         """Return the workers whose open GIVEs get jobs, with a number for each (WMP-5.3)."""
@@ -112,7 +112,7 @@ class WorkerSelection:
             return []
         fair = _fair(queue.waiting, self.profiles.able(queue))
 
-        def rooms() -> Iterator[_Room]:
+        def candidates() -> Iterator[_Candidate]:
             for worker in _oldest([profile.giving for profile in giving.values()]):
                 gives = worker.gives_for(queue)
                 left = worker.leases_left(queue, self.max_leases) if gives else 0
@@ -122,7 +122,7 @@ class WorkerSelection:
                     want = min(left, want)
                     yield worker, spare, _worth(worker, queue, spare, want, fair)
 
-        return self._share_out(queue, queue.waiting, rooms())
+        return self._share_out(queue, queue.waiting, candidates())
 
     def most(self, give: Give, queue: Queue, *, held: bool) -> int:
         """Return how many of the waiting jobs a new GIVE may take (WMP-4.16).
@@ -131,7 +131,7 @@ class WorkerSelection:
         needless. The fair share may be small by now because other workers were quicker.
         """
         worker = give.worker
-        counted = worker.room or queue.kind in worker.held
+        counted = worker.has_capacity or queue.kind in worker.held
         fair = _fair(queue.waiting, self.profiles.able(queue) + (not counted))
         left = worker.leases_left(queue, self.max_leases)
         want, spare = min(left, give.want), min(left, give.want - give.window)
@@ -140,36 +140,36 @@ class WorkerSelection:
         return max(spare, min(want, fair - worker.held.get(queue.kind, 0)))
 
     def _share_out(
-        self, queue: Queue, count: int, rooms: Iterator[_Room]
+        self, queue: Queue, count: int, candidates: Iterator[_Candidate]
     ) -> list[tuple[RemoteWorker, int]]:
-        """Let the policy choose among some workers at a time until there is room for all jobs.
+        """Let the policy choose among some workers at a time until they can take all jobs.
 
         A policy that declines the first workers must not hide the workers behind them. A policy
         that asks in order sees few workers: the cost of a job must not grow with the number of idle
         workers.
         """
-        chosen: list[_Room] = []
+        chosen: list[_Candidate] = []
         found = 0
         scan = self.scan
         if getattr(self.policy, "in_order", False):
             scan = min(scan, max(_SEEN, 2 * count))
-        while found < count and (some := list(islice(rooms, scan))):
-            for room in self._choose(queue, count - found, some):
-                chosen.append(room)
-                found += max(0, room[1], room[2])
+        while found < count and (some := list(islice(candidates, scan))):
+            for candidate in self._choose(queue, count - found, some):
+                chosen.append(candidate)
+                found += max(0, candidate[1], candidate[2])
         return _share(count, chosen)
 
-    def _choose(self, queue: Queue, count: int, rooms: list[_Room]) -> list[_Room]:
+    def _choose(self, queue: Queue, count: int, candidates: list[_Candidate]) -> list[_Candidate]:
         """Ask the policy; an error of a user's function must not end the manager."""
         jobs = Jobs(queue.kind.role, queue.needs, count)
-        known = {room[0].identity: room for room in rooms}
-        offers = tuple([worker.offer() for worker, _, _ in rooms])
+        known = {candidate[0].identity: candidate for candidate in candidates}
+        offers = tuple([worker.offer() for worker, _, _ in candidates])
         try:
             answer = [offer.identity for offer in self.policy(jobs, offers)]
             chosen = [known.pop(identity) for identity in answer if identity in known]
         except Exception as error:  # noqa: BLE001 - a user's function; reported, jobs go on
             self.on_policy_error(error)
-            return rooms
+            return candidates
         return chosen
 
 
@@ -186,15 +186,15 @@ def _fair(waiting: int, workers: int) -> int:
     return max(_LEAST, -(-waiting // workers)) if workers > 1 else _ALL
 
 
-def _worth(worker: RemoteWorker, queue: Queue, spare: int, room: int, fair: int) -> int:
-    """Return how many jobs to send to a worker with ``room``, of which ``spare`` start at once.
+def _worth(worker: RemoteWorker, queue: Queue, spare: int, free: int, fair: int) -> int:
+    """Return how many jobs to send to a worker that takes ``free``: ``spare`` start at once.
 
     If many jobs wait at a worker, a few more jobs would wait there instead of here, at the price of
     a message. So they are sent when they are many, or when fewer jobs wait there. Only jobs of the
     same kind count: beside a stream of other jobs these would wait for ever.
     """
     held = worker.held.get(queue.kind, 0)
-    most = min(room, fair - held)
+    most = min(free, fair - held)
     if held <= _LEAST:
         return most
     waits = held - capacity(queue.needs, worker.resources)
@@ -213,9 +213,9 @@ def _oldest(lines: Sequence[Line]) -> Iterator[RemoteWorker]:
     return (worker for _, worker in places)
 
 
-def _share(count: int, rooms: Sequence[_Room]) -> list[tuple[RemoteWorker, int]]:
+def _share(count: int, candidates: Sequence[_Candidate]) -> list[tuple[RemoteWorker, int]]:
     """Spread jobs over workers: first the jobs that would start at once, then the others."""
-    shares = spread(count, [spare for _, spare, _ in rooms])
-    left = [max(0, most - share) for (_, _, most), share in zip(rooms, shares, strict=True)]
+    shares = spread(count, [spare for _, spare, _ in candidates])
+    left = [max(0, most - share) for (_, _, most), share in zip(candidates, shares, strict=True)]
     rest = spread(count - sum(shares), left)
-    return [(row[0], s + r) for row, s, r in zip(rooms, shares, rest, strict=True) if s + r]
+    return [(row[0], s + r) for row, s, r in zip(candidates, shares, rest, strict=True) if s + r]

@@ -1,6 +1,6 @@
 """Timers: a machine keeps here all times at which it must check something.
 
-A timer is a value, and its type says what is due. Each machine defines the union of its timers and
+A timer is a value, and its type names what is due. Each machine defines the union of its timers and
 matches it exhaustively.
 """
 

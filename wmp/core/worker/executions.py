@@ -182,7 +182,7 @@ class Executions:
             self._refuse(identity, owner, codec, ids, attempts, Outcome.REFUSED, reason)
             return
         if places < len(ids):
-            reason = b"lock expired and no room"
+            reason = b"lock expired and no capacity"
             over = ids[places:], attempts[places:]
             self._refuse(identity, owner, codec, *over, Outcome.REFUSED, reason)
             ids, attempts, payloads = ids[:places], attempts[:places], payloads[:places]

@@ -134,7 +134,7 @@ class Lock:
     state: LockState = LockState.UNUSED
 
     def step(self, what: LockInput) -> bool:
-        """Change the state as the table says; return False when ``what`` is ignored."""
+        """Change the state by the table; return False when ``what`` is ignored."""
         state = TRANSITIONS.get((self.state, what))
         if state is None:
             return False

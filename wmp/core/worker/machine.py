@@ -169,7 +169,7 @@ class WorkerMachine:
     def story(self, job: int, owner: bytes | None = None) -> list[StoryEvent]:
         """Return the events of a job here, oldest first.
 
-        Empty unless ``WorkerSettings.stories`` says how many jobs are remembered.
+        Empty while ``WorkerSettings.stories`` is 0.
 
         Args:
             job: The number that the job's manager gave it.

@@ -129,7 +129,7 @@ class HeldJobs:
         return list(map(self.attempts.__getitem__, ids))
 
     def step(self, job: int, what: ExecutionInput) -> ExecutionState | None:
-        """Move one job as the table says; return its new state, None when ``what`` is ignored."""
+        """Move one job by the table; return its new state, None when ``what`` is ignored."""
         state = TRANSITIONS.get((self.state(job), what))
         if state is None or state is ExecutionState.ABSENT:
             return state

@@ -49,8 +49,8 @@ class MapWait(Enum):
 
     DRIVER = auto()
     """Nothing. A consumer on the driver's loop gives the driver its turn."""
-    ROOM = auto()
-    """Room in the manager."""
+    FREE = auto()
+    """The manager may take more jobs."""
     RESULTS = auto()
     """The signal: the next result in order, or the next input of an async iterable."""
 
@@ -147,7 +147,7 @@ class MapPipeline:
             if values:
                 return values
             if self.starved:
-                return MapWait.ROOM
+                return MapWait.FREE
             # Cleared before the check: a result that comes after the check sets it again.
             self._signal.clear()
             if self.waits or self._inputs.awaited:
@@ -163,14 +163,14 @@ class MapPipeline:
             self._inputs.unfit = None
         if self._inputs.ended:
             return False
-        free = min(self._in_flight - self._count, self._submissions.room, _CHUNK)
+        free = min(self._in_flight - self._count, self._submissions.free, _CHUNK)
         # Small additions would make small messages, so wait until a good part is free.
         if free <= 0 or (self._count and free < self._top_up):
             return False
-        room = min(self._max_bytes - self._bytes, self._max_bytes // _PARTS)
-        if self._count and room <= 0:
+        bytes_left = min(self._max_bytes - self._bytes, self._max_bytes // _PARTS)
+        if self._count and bytes_left <= 0:
             return False
-        self._chunk = self._inputs.pull(free, room)
+        self._chunk = self._inputs.pull(free, bytes_left)
         return self._submit_chunk() or self._inputs.unfit is not None
 
     def _keep_unfit(self, error: Exception) -> None:
@@ -185,12 +185,12 @@ class MapPipeline:
             return False
         submissions, chunk = self._submissions, self._chunk
         try:
-            room = submissions.room
-            if room <= 0:
+            free = submissions.free
+            if free <= 0:
                 submissions.check_open()
                 return False
             # As many as fit, since other submitters may fill the manager again and again.
-            part = chunk if len(chunk) <= room else chunk[:room]
+            part = chunk if len(chunk) <= free else chunk[:free]
             submissions.add(self, part, self._terms)
         except QueueFull:
             return False
@@ -207,7 +207,7 @@ class MapPipeline:
 
     @property
     def starved(self) -> bool:
-        """Whether no result can come before the manager has room again."""
+        """Whether no result can come before the manager takes jobs again."""
         comes = self._open and not self._inputs.awaited
         return not self._count and (bool(self._chunk) or comes)
 

@@ -105,7 +105,7 @@ class Submissions:
         return len(self._owners)
 
     @property
-    def room(self) -> int:
+    def free(self) -> int:
         """Return how many jobs may be added now."""
         return self.limit - len(self._owners) if self._bytes < self._max_bytes else 0
 
@@ -130,7 +130,7 @@ class Submissions:
             ``owner``, or the owner of the job in progress under ``key``.
 
         Raises:
-            QueueFull: There is no room for all of them; none was added.
+            QueueFull: The manager cannot take all of them; none was added.
             ClosedError: The manager takes no more jobs.
         """
         count = len(payloads)
@@ -191,16 +191,16 @@ class Submissions:
         if self._error is not None:
             raise self._closed()
 
-    def when_room(self, wake: Callable[[], None]) -> None:
-        """Call ``wake`` once, from any thread, when there is room or there never will be."""
+    def when_free(self, wake: Callable[[], None]) -> None:
+        """Call ``wake`` once, from any thread, when jobs may be added or are refused."""
         with self._lock:
-            if self._error is None and self.room <= 0:
+            if self._error is None and self.free <= 0:
                 self._waiting.append(wake)
                 return
         wake()
 
     def forget_waiter(self, wake: Callable[[], None]) -> None:
-        """Undo ``when_room``; if ``wake`` was called already, the next waiter is woken instead."""
+        """Undo ``when_free``; if ``wake`` was called already, the next waiter is woken instead."""
         with self._lock:
             try:
                 self._waiting.remove(wake)
@@ -211,9 +211,9 @@ class Submissions:
         self._wake(1)
 
     def _wake(self, count: int) -> None:
-        # Under the lock, as when_room checks the room: no waiter is added in between and missed.
+        # Under the lock, as in when_free: no waiter is added in between and missed.
         with self._lock:
-            count = len(self._waiting) if self._error is not None else min(count, self.room)
+            count = len(self._waiting) if self._error is not None else min(count, self.free)
             wakes = [self._waiting.popleft() for _ in range(min(count, len(self._waiting)))]
         for wake in wakes:
             wake()
@@ -292,7 +292,7 @@ class Submissions:
             owner._progress(action.id, Status(action.fraction, action.text))
 
     def refuse(self, error: Exception) -> None:
-        """Accept no more jobs; submitters that wait for room get ``error``."""
+        """Accept no more jobs; waiting submitters get ``error``."""
         with self._lock:
             if self._error is None:
                 self._error = error

@@ -54,15 +54,15 @@ LEFT_OUT: Final = {
     "WorkerSelection.max_leases": "settings",
     "WorkerSelection.on_policy_error": "settings",
     "Profile.members": "follows from the profile's workers",
-    "Profile.roomy": "follows from the lines",
+    "Profile.with_capacity": "follows from the lines",
     "Profile.eligible": "the same profiles as by kind",
     "Eligible.needs": "follows from the kind",
-    "Eligible.roomy": "follows from the profiles",
+    "Eligible.with_capacity": "follows from the profiles",
     "Profiles._by_role": "the same profiles as by key",
     "Profiles._eligible": "follows from the profiles",
     "Profiles._places": "the next is above all others anyway",
     "BusyWorkers.counts": "follows from the workers",
-    "RemoteWorker.room": "follows from the credit and the GIVEs",
+    "RemoteWorker.has_capacity": "follows from the credit and the GIVEs",
     "Outbound.actions": "empty between two events",
     "Outbound.dropped": "statistics",
     "Outbound.kept_bytes": "follows from the streams",
@@ -77,7 +77,7 @@ LEFT_OUT: Final = {
     "RemoteWorker.granted": "how many jobs its grants have",
     "RemoteWorker.held": "how many jobs of each kind it was leased",
     "RemoteWorker.done": "statistics; a policy that asks for it sees more than a snapshot",
-    "RemoteWorker.room_reports": "is in each refusal, as the distance between the two",
+    "RemoteWorker.capacity_reports": "is in each refusal, as the distance between the two",
     "Stream.size": "follows from the kept messages",
     "ManagerMachine._stories": "remembers what happened, and decides nothing",
     "Timers._heap": "the same timers, with leftovers",
@@ -168,12 +168,12 @@ def _job_shape(pen: Pen, job: JobRecord, manager: ManagerMachine) -> Hashable:
         # The READYs that the worker must send first; an old refusal counts towards the next one.
         worker = manager._workers.get(identity)
         same = worker is not None and worker.stream.session == refusal.session
-        more = refusal.reports - worker.room_reports if same and worker is not None else -1
+        more = refusal.reports - worker.capacity_reports if same and worker is not None else -1
         refusing.append((identity, refusal.times, max(-1, more)))
     leaving = []
     for identity, times in sorted(job.left.items()) if job.left else ():
         worker = manager._workers.get(identity)
-        reports = 0 if worker is None else min(worker.room_reports, 64)
+        reports = 0 if worker is None else min(worker.capacity_reports, 64)
         leaving.append((identity, times, job.passes_over(identity, 0, reports) and reports))
     return (
         job.id,
