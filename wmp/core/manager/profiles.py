@@ -66,8 +66,8 @@ class Profiles:
     """All profiles of a manager's workers.
 
     Invariant: a worker is in ``credited`` of its profile exactly when its credit is above 0, and
-    in ``giving`` exactly when it has an open GIVE; it has capacity when it is in
-    either. A worker that is served becomes the last in both. A profile without workers is removed.
+    in ``giving`` exactly when it has an open GIVE; it has capacity when it is in either. A worker
+    that is served becomes the last in both. A profile without workers is removed.
     """
 
     busy: BusyWorkers = field(factory=BusyWorkers)
