@@ -155,7 +155,7 @@ SHOWN = {
     "pool_chunk64_100": "`multiprocessing.Pool`, chunks of 64",
     "executor_chunk64_100": "`ProcessPoolExecutor`, chunks of 64",
     "executor_chunk1_100": "`ProcessPoolExecutor`, a job at a time",
-    "guide_100": "a broker as the ZeroMQ guide teaches it",
+    "guide_100": "a broker as in the ZeroMQ guide",
     "nats_100": "NATS, `nats-py`",
     "gearman_100": "gearmand, `pygearman`",
     "dask_100": "Dask distributed",

@@ -256,7 +256,7 @@ class Manager(AsyncNode[ManagerSettings]):
                 past means now.
             retries: Lost leases it survives; by default the manager's.
             checksum: Whether payload and result travel with a CRC-32. A job whose payload or
-                result arrives otherwise than it was sent is done again.
+                result changed on the way is done again.
             on_status: Called on the loop with each :class:`Status` that the handler reports.
             key: While a job of that key is in progress here, no second one is handed in: the
                 one in progress is returned, whatever the other arguments are. It is one job
