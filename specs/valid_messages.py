@@ -181,7 +181,6 @@ def valid() -> Iterator[tuple[str, Message]]:
             Columns([1], [1], outcomes=[Outcome.OK], payloads=[b"olleh"]),
         ),
     )
-    retried = bytes.fromhex("84") + error[1:] + b"\x82\x73builtins.ValueError"
     yield (
         "done-to-be-tried-again",
         Message(
@@ -193,7 +192,8 @@ def valid() -> Iterator[tuple[str, Message]]:
                 [6, 7],
                 [3, 1],
                 outcomes=[1, 1],
-                payloads=[retried + b"\x72builtins.Exception", error],
+                payloads=[error, error],
+                texts=["ValueError: not one\nbuiltins.ValueError builtins.Exception", None],
                 waits=[10_000, None],
             ),
         ),

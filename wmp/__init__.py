@@ -29,13 +29,16 @@ if typing.TYPE_CHECKING:
         LocalProtocolError,
         ProtocolError,
         QueueFull,
+        Reject,
         RemoteProtocolError,
+        RetryLater,
         Superseded,
         TransportError,
         WMPError,
         WorkerLost,
     )
     from wmp.message import Command, Outcome
+    from wmp.retry import Retry, exponential
     from wmp.runtime.handlers import RunningJob
     from wmp.runtime.security import Security
     from wmp.runtime.submission.results import Status
@@ -60,7 +63,10 @@ __all__ = [
     "Outcome",
     "ProtocolError",
     "QueueFull",
+    "Reject",
     "RemoteProtocolError",
+    "Retry",
+    "RetryLater",
     "RunningJob",
     "Security",
     "Status",
@@ -72,6 +78,7 @@ __all__ = [
     "WorkerLost",
     "aio",
     "balance",
+    "exponential",
 ]
 
 # Names are imported when they are first used. The sans-IO parts live in this package too, and
@@ -83,6 +90,8 @@ _HOMES: typing.Final = {
     "Worker": "wmp.blocking",
     "Command": "wmp.message",
     "Outcome": "wmp.message",
+    "Retry": "wmp.retry",
+    "exponential": "wmp.retry",
     "RunningJob": "wmp.runtime.handlers",
     "Status": "wmp.runtime.submission.results",
     "Security": "wmp.runtime.security",

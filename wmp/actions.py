@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from enum import Enum
 
 from attrs import frozen
@@ -16,6 +16,7 @@ __all__ = [
     "DeviceAction",
     "Drop",
     "End",
+    "FailedAttempt",
     "Halt",
     "Interrupt",
     "ManagerAction",
@@ -91,6 +92,20 @@ class End(Enum):
 
 
 @frozen
+class FailedAttempt:
+    """An attempt that failed or was lost, of a job that was tried again."""
+
+    attempt: int
+    """Number of the lease."""
+    worker: str
+    """Label of the worker."""
+    at: float
+    """When its end arrived, on the clock of ``now``."""
+    error: str
+    """What failed, in one line."""
+
+
+@frozen
 class Resolve:
     """Jobs ended: report the ends to the submitters. Columns of length k."""
 
@@ -101,6 +116,9 @@ class Resolve:
     last worker, a line break, the cause. Else: UTF-8 text, the cause."""
     attempts: Sequence[int]
     """How many leases the job had; 0 for a job that never left the manager."""
+    histories: Mapping[int, Sequence[FailedAttempt]] | None = None
+    """By number, for jobs that were tried again: their attempts that failed or were lost, oldest
+    first, the last one included; None when there is no such job."""
 
 
 @frozen
@@ -138,6 +156,9 @@ class Run:
 
     The lane reports the begin of each job of a lane with limits by ``Begun``.
     """
+    failed: Sequence[int | None] | None = None
+    """How many attempts of each job failed before, None for a job with settings of its own; None
+    instead of the column when no attempt failed."""
 
 
 @frozen

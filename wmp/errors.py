@@ -12,6 +12,9 @@
     │   ├── JobCancelled         its submitter cancelled it (CancelledError)
     │   ├── JobTimeout           its time ran out (TimeoutError)
     │   └── WorkerLost           its workers were lost, more often than it may be retried
+    ├── HandlerVerdict           a handler states what becomes of its job (abstract)
+    │   ├── RetryLater           try the job again after some seconds
+    │   └── Reject               never try the job again
     ├── QueueFull                the manager holds as many jobs as it may
     ├── Superseded               a newer process runs under this identity
     ├── HandlerHung              handlers went on in threads, and the worker stopped
@@ -31,6 +34,7 @@ __all__ = [
     "ConfigError",
     "DecodeError",
     "HandlerHung",
+    "HandlerVerdict",
     "JobCancelled",
     "JobError",
     "JobFailed",
@@ -38,7 +42,9 @@ __all__ = [
     "LocalProtocolError",
     "ProtocolError",
     "QueueFull",
+    "Reject",
     "RemoteProtocolError",
+    "RetryLater",
     "Superseded",
     "TransportError",
     "WMPError",
@@ -109,7 +115,12 @@ class JobError(WMPError):
 
     Attributes:
         job_id: The job's number within its manager, 0 when the number is not known.
+        history: The attempts that failed or were lost, oldest first, if the job was tried again:
+            each with its ``attempt``, ``worker``, ``at`` (seconds since 1970) and ``error``. Of
+            more than 32 the first and the last are kept.
     """
+
+    history: tuple[Any, ...] = ()
 
     def __init__(self, text: str, *, job_id: int = 0) -> None:
         super().__init__(text)
@@ -169,6 +180,30 @@ class WorkerLost(JobError):
         self.attempts = attempts
         self.cause = cause
         self.host = host
+
+
+class HandlerVerdict(WMPError):
+    """Raised by a handler to state what becomes of its job; see the two subclasses."""
+
+
+class RetryLater(HandlerVerdict):
+    """Raised by a handler: the job is tried again after ``seconds``.
+
+    It counts as a failure. A job or handler without settings of its own is tried again three
+    times at most.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        if isinstance(seconds, bool) or not isinstance(seconds, int | float):
+            raise TypeError(f"RetryLater takes a number of seconds, got {seconds!r}")
+        if not 0 <= seconds <= 1e9:
+            raise ValueError(f"RetryLater takes 0 to 1e9 seconds, got {seconds!r}")
+        super().__init__(f"try again in {seconds:g} s")
+        self.seconds = seconds
+
+
+class Reject(HandlerVerdict):
+    """Raised by a handler: the job fails, and is not tried again whatever its settings are."""
 
 
 class QueueFull(WMPError):

@@ -12,6 +12,7 @@ from attrs import frozen
 
 from wmp.errors import DecodeError
 from wmp.message import Frame, Kind, Link, Message, Outcome
+from wmp.retry import Retry
 
 __all__ = [
     "Begun",
@@ -93,6 +94,8 @@ class Submitted:
     """Seconds that one attempt may run."""
     delay: float = 0.0
     """Seconds from now before which no job may be granted. The other times count from then."""
+    retry: Retry | None = None
+    """Which errors are tried again; None: the handlers decide."""
 
 
 @frozen
@@ -125,6 +128,11 @@ class Finished:
     outcomes: Sequence[Outcome]
     """OK, ERROR, CANCELLED, or LOST: the process of the job died; the payload names the cause."""
     payloads: Sequence[Frame]
+    texts: Sequence[str | None] | None = None
+    """What failed, for people and for the settings of jobs: see ``Columns.texts``; None for no
+    text at all."""
+    waits: Sequence[int | None] | None = None
+    """Milliseconds after which a job is to be tried again, None for no wish."""
 
 
 @frozen

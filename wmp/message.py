@@ -302,9 +302,10 @@ class Columns:
     """CRC-32 of each payload, None for none (TAKE, DONE)."""
 
     @property
-    def timed(self) -> bool:
-        """Return whether any column has times."""
-        return not (self.left is None and self.expires is None and self.limits is None)
+    def limited(self) -> bool:
+        """Return whether any column has times, limits or failures."""
+        times = self.left is None and self.expires is None and self.limits is None
+        return not (times and self.failed is None)
 
 
 @frozen

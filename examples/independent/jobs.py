@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import cbor2
-from messages import CANCELLED, FAILED, OK, REFUSED
+from messages import CANCELLED, FAILED, OK, OVERRUN, REFUSED
 from stream import Peer
 
 ROLES = ["echo", "fail", "slow"]
@@ -78,16 +78,18 @@ class Jobs:
 
     def take(self, manager: Peer, owner: Owner, role: str, slots: int, row: Any) -> None:
         """Begin a job, or answer it as refused."""
-        number, attempt, left, payload = row
+        number, attempt, left, expires, limit, payload = row
         held = self.held.get((owner, number))
         if held and attempt > held.attempt:  # only the highest is answered (WMP-4.14)
             held.attempt, held.manager = attempt, manager
         elif not held and (role not in ROLES or slots > self.free()):
             self.answer(manager, owner, number, attempt, REFUSED, b"no such role, or no room")
-        elif not held and left == 0:
+        elif not held and 0 in (left, expires):  # WMP-6.7, WMP-6.19
             self.answer(manager, owner, number, attempt, CANCELLED, b"")
         elif not held:
             seconds, outcome, result = begin(role, payload)
+            if limit is not None and seconds > limit / 1000:  # WMP-6.21
+                seconds, outcome, result = limit / 1000, OVERRUN, b"ran for longer than its limit"
             until = time.monotonic() + seconds
             self.held[owner, number] = Job(manager, attempt, slots, until, outcome, result)
 

@@ -79,6 +79,8 @@ class Manager(Node[Worker]):
         for number, outcome, payload in self.rows(worker, message, "outcomes", "payloads"):
             if outcome in (wire.OK, wire.FAILED):
                 self.queue.end(number, "ok" if outcome == wire.OK else "error", payload)
+            elif outcome == wire.OVERRUN:
+                self.queue.end(number, "timeout", payload)
             else:  # a refused job or a job handed back costs no retry (WMP-6.5, WMP-6.11)
                 job = self.queue.jobs[number]
                 job.refused = (worker.identity, worker.asked) if outcome == wire.REFUSED else None

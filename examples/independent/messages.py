@@ -15,7 +15,7 @@ READY, WAKE, GIVE, TAKE, NO, DONE, STATUS, CANCEL, PING, PONG, BYE, ERROR = rang
 NAMES = [
     "", "ready", "wake", "give", "take", "no", "done", "status", "cancel", "ping", "pong", "bye",
 ]  # fmt: skip
-OK, FAILED, REFUSED, CANCELLED, LOST = range(5)  # outcomes
+OK, FAILED, REFUSED, CANCELLED, LOST, OVERRUN = range(6)  # outcomes
 HEAD, COLUMNS, PAYLOAD, JOBS, HOPS, INLINE = 1 << 14, 1 << 24, 1 << 28, 4096, 16, 4096  # WMP-2.10
 
 
@@ -100,11 +100,18 @@ FIELDS: dict[str, Callable[[Any], bool]] = {
     "about": _natural, "about_number": _natural, "about_peer": _peer, "label": _words,
     "idle": _flag,
 }  # fmt: skip
+
+
+def _maybe(x: Any) -> bool:
+    return x is None or _natural(x)
+
+
 # Types of the columns' entries in the order of their keys, from 1.
 ENTRIES: dict[str, Callable[[Any], bool]] = {
-    "ids": _positive, "attempts": _positive, "left": lambda x: x is None or _natural(x),
-    "outcomes": _uint(OK, LOST), "payloads": _type(bytes, _null), "fractions": _type(float, _null),
-    "texts": _type(str, _null),
+    "ids": _positive, "attempts": _positive, "left": _maybe,
+    "outcomes": _uint(OK, OVERRUN), "payloads": _type(bytes, _null),
+    "fractions": _type(float, _null), "texts": _type(str, _null), "expires": _maybe,
+    "limits": _maybe, "failed": _maybe, "waits": _maybe,
 }  # fmt: skip
 REQUIRED = {
     READY: "ready credit roles resources", WAKE: "count role needs", GIVE: "lock want",

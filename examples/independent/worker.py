@@ -84,8 +84,9 @@ class Worker(Node[Manager]):
         fields, columns = message.fields, message.columns
         count, slots = len(columns["ids"]), self.jobs.slots_for(fields["needs"])
         self.jobs.unlock(manager, fields["lock"], count if fields.get("more") else wire.JOBS)
-        columns.setdefault("left", [None] * count)
-        names = ("ids", "attempts", "left", "payloads")
+        names = ("ids", "attempts", "left", "expires", "limits", "payloads")
+        for name in names[2:5]:
+            columns.setdefault(name, [None] * count)
         for row in zip(*(columns[name] for name in names), strict=True):
             self.jobs.take(manager, tuple(fields["manager"]), fields["role"], slots, row)
         self.room_grew = True  # the rest is reported before any DONE of these jobs (WMP-3.11)

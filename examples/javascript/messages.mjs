@@ -2,7 +2,7 @@
 // CBOR is decoded here because WMP-2.2 is stricter than libraries are: 1.0 is not 1, 0x1809 is the key 9 too.
 
 export const [READY, WAKE, GIVE, TAKE, NO, DONE, STATUS, CANCEL, PING, PONG, BYE, ERROR] = Array.from({ length: 12 }, (_, n) => n + 1);
-export const [OK, FAILED, REFUSED, CANCELLED, LOST] = [0, 1, 2, 3, 4]; // outcomes
+export const [OK, FAILED, REFUSED, CANCELLED, LOST, OVERRUN] = [0, 1, 2, 3, 4, 5]; // outcomes
 const HEAD = 1 << 14, COLUMNS = 1 << 24, PAYLOAD = 1 << 28, JOBS = 4096, HOPS = 16, INLINE = 4096, MOST = 2n ** 63n;
 
 export class Float { constructor(value) { this.value = value; } }
@@ -124,9 +124,10 @@ const FIELDS = { // in the order of their keys, from 0
   about: natural, about_number: natural, about_peer: peer, label: words, idle: flag,
 };
 const ENTRIES = { // of columns, in the order of their keys, from 1
-  ids: positive, attempts: positive, left: orNull(natural), outcomes: uint(0, 5),
+  ids: positive, attempts: positive, left: orNull(natural), outcomes: uint(0, 6),
   payloads: orNull((x) => x instanceof Uint8Array), fractions: orNull((x) => x instanceof Float),
-  texts: orNull((x) => typeof x === "string"),
+  texts: orNull((x) => typeof x === "string"), expires: orNull(natural), limits: orNull(natural),
+  failed: orNull(natural), waits: orNull(natural),
 };
 const REQUIRED = {
   [READY]: "ready credit roles resources", [WAKE]: "count role needs", [GIVE]: "lock want",

@@ -5,7 +5,7 @@
 
 import { randomBytes } from "node:crypto";
 import { parseArgs } from "node:util";
-import { BYE, CANCEL, CANCELLED, DONE, FAILED, GIVE, NO, OK, PING, PONG, READY, REFUSED, TAKE, WAKE, encode } from "./messages.mjs";
+import { BYE, CANCEL, CANCELLED, DONE, FAILED, GIVE, NO, OK, OVERRUN, PING, PONG, READY, REFUSED, TAKE, WAKE, encode } from "./messages.mjs";
 import { Link, Node, RESEND, hex } from "./node.mjs";
 
 const LOCK_TIMEOUT = 5, SEARCH = 10, BATCH = 1000, MOST_KEPT = 1 << 28; // units, pings, jobs, bytes
@@ -80,15 +80,15 @@ class Worker extends Node {
   }
 
   take(manager, { fields, columns }) {
-    const { ids, attempts, payloads, left } = columns, slots = this.slotsFor(fields.needs), lock = manager.locks.get(fields.lock);
+    const { ids, attempts, payloads, left, expires, limits } = columns, slots = this.slotsFor(fields.needs), lock = manager.locks.get(fields.lock);
     if (lock && fields.more && lock.jobs > ids.length) lock.jobs -= ids.length; else manager.locks.delete(fields.lock);
     ids.forEach((id, at) => {
       const name = `${hex(encode(fields.manager))} ${id}`, held = this.jobs.get(name), attempt = attempts[at];
       const job = { manager, owner: fields.manager, id, attempt, slots, control: new AbortController() };
       if (held) { if (attempt > held.attempt) Object.assign(held, { attempt, manager }); } // WMP-4.14
       else if (!Object.hasOwn(ROLES, fields.role) || slots > this.room()) this.answer(job, REFUSED, Buffer.from("no such role, or no room"));
-      else if (left && left[at] === 0) this.answer(job, CANCELLED);
-      else { this.jobs.set(name, job); this.run(name, job, ROLES[fields.role], payloads[at]); }
+      else if (left?.[at] === 0 || expires?.[at] === 0) this.answer(job, CANCELLED); // WMP-6.7, WMP-6.19
+      else { this.jobs.set(name, job); this.run(name, job, ROLES[fields.role], payloads[at], limits?.[at]); }
     });
     this.shareRoom(true); // before any DONE of these (WMP-3.11)
   }
@@ -124,12 +124,14 @@ class Worker extends Node {
 
   // --- jobs ---
 
-  async run(name, job, handler, payload) {
-    let outcome = OK, result;
+  async run(name, job, handler, payload, limit) {
+    let outcome = OK, result, late = false;
+    const timer = limit == null ? null : setTimeout(() => { late = true; job.control.abort(); }, Number(limit)); // WMP-6.21
     try { result = await handler(payload, job.control.signal); } catch (error) {
-      outcome = job.control.signal.aborted ? CANCELLED : FAILED;
-      result = outcome === FAILED ? encode([error.name, error.message, error.stack ?? ""]) : Buffer.alloc(0);
+      outcome = late ? OVERRUN : job.control.signal.aborted ? CANCELLED : FAILED;
+      result = outcome === FAILED ? encode([error.name, error.message, error.stack ?? ""]) : Buffer.from(late ? "ran for longer than its limit" : "");
     }
+    clearTimeout(timer);
     if (this.jobs.get(name) !== job) return; // its manager is forgotten
     this.jobs.delete(name);
     this.answer(job, outcome, result);

@@ -382,6 +382,37 @@ class KnowsNoDelays(Bend):
         return evolve(job, delay=None)
 
 
+@bent(M, "WMP-6.26")
+class KnowsNoSettings(Bend):
+    def job(self, job: SubmittedJob) -> SubmittedJob:
+        return evolve(job, tries=None, wait=None)
+
+
+@bent(M, "WMP-6.26")
+class TriesRejectedJobsAgain(Bend):
+    def wait_for(self, link: Link, message: Message) -> Message:
+        if message.command is C.DONE and message.columns is not None and message.columns.texts:
+            return columned(message, texts=None)
+        return message
+
+
+@bent(M, "WMP-6.26")
+class TellsNoFailures(Bend):
+    def says(self, link: Link, message: Message) -> Message:
+        return columned(message, failed=None) if message.command is C.TAKE else message
+
+
+@bent(M, "WMP-6.27")
+class TriesAgainAtOnce(Bend):
+    def job(self, job: SubmittedJob) -> SubmittedJob:
+        return evolve(job, wait=0.0) if job.wait else job
+
+    def wait_for(self, link: Link, message: Message) -> Message:
+        if message.command is C.DONE and message.columns is not None and message.columns.waits:
+            return columned(message, waits=[0 for _ in message.columns.ids])
+        return message
+
+
 switched(M, "WMP-6.12", manager_side.cancelling, "gives a cancelled job again")
 switched(M, "WMP-6.12", manager_side.ended_in_the_queue, "gives a job that was cancelled")
 

@@ -325,6 +325,14 @@ class KnowsNoLimits(Bend):
         return columned(message, limits=None) if message.command is C.TAKE else message
 
 
+@bent(W, "WMP-6.25")
+class AlwaysAsksForAnotherAttempt(Bend):
+    def says(self, link: Link, message: Message) -> Message:
+        if message.command is C.DONE and message.columns is not None:
+            return columned(message, waits=[1000 for _ in message.columns.ids])
+        return message
+
+
 def no_cancel(patch: Patch) -> None:
     """WMP-6.10: CANCEL is not answered."""
     patch.setattr(Executions, "cancel", lambda self, manager, message: None)

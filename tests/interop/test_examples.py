@@ -24,6 +24,12 @@ SAYS = {
         r"failed: ZeroDivisionError: division by zero",
     ),
     "drive_the_core.py": (r"manager ── TAKE, \d+ bytes", r"job 3 ended ok: TO BE", r"── BYE"),
+    "flaky_handler.py": (
+        r"a was fetched in attempt 3\nb was fetched in attempt 3",
+        r"hello, Ada",
+        r"failed: ConnectionError: no route to the server; attempts \[1, 2\]",
+        r"hello, Bob\nfailed: Reject: nobody has an empty name\nhello, Eve",
+    ),
     "hello.py": (r"hello, world",),
     "is_it_repeatable.py": (
         r"test_pay: paid twice: order-\d",

@@ -13,6 +13,7 @@ from wmp.errors import (
     JobCancelled,
     JobFailed,
     QueueFull,
+    RetryLater,
     WMPError,
     WorkerLost,
 )
@@ -23,6 +24,7 @@ MADE: dict[str, WMPError] = {
     "JobCancelled": JobCancelled("gone", job_id=2, may_have_started=True),
     "JobFailed": JobFailed("ValueError", "no", "Traceback …", job_id=3),
     "QueueFull": QueueFull(7),
+    "RetryLater": RetryLater(10),
     "WorkerLost": WorkerLost("lost", job_id=1, attempts=2, cause="silence", host="pi:7"),
 }
 

@@ -43,6 +43,7 @@ from wmp.journal.json_fragments import WRITTEN_FIELDS
 from wmp.journal.reader import whole
 from wmp.journal.schema import LINES, name_of_file, name_of_peer, what_is_wrong
 from wmp.message import Columns, Command, Field, Kind, Message, Outcome
+from wmp.retry import Retry
 
 ME = ("w", 7)
 PEER = (b"m", 5)
@@ -62,7 +63,7 @@ EVENTS = (
     Ticked(),
     Drained(),
     Closed(),
-    Submitted(range(1, 4), [b"x", b"yy", b"zzz"], KIND, 5, 2.5, 1, 2.0, 0.5, 1.0),
+    Submitted(range(1, 4), [b"x", b"yy", b"zzz"], KIND, 5, 2.5, 1, 2.0, 0.5, 1.0, Retry()),
     Cancelled((1, 2)),
     Connected(0),
     Disconnected(b"r"),

@@ -21,6 +21,7 @@ from wmp.core.protocol.settings import ManagerSettings
 from wmp.errors import ClosedError, ConfigError, QueueFull
 from wmp.events import Cancelled
 from wmp.message import DEFAULT_NEEDS, DEFAULT_ROLE, Kind, Limits
+from wmp.retry import Retry
 from wmp.runtime.checks import (
     check_amounts,
     check_count,
@@ -235,6 +236,7 @@ class Manager(AsyncNode[ManagerSettings]):
         start_at: datetime | float | None = None,
         retries: int | None = None,
         checksum: bool = False,
+        retry: Retry | None = None,
         on_status: Callable[[Status], object] | None = None,
         key: str | None = None,
     ) -> Job:
@@ -257,6 +259,8 @@ class Manager(AsyncNode[ManagerSettings]):
             retries: Lost leases it survives; by default the manager's.
             checksum: Whether payload and result travel with a CRC-32. A job whose payload or
                 result changed on the way is done again.
+            retry: Which errors of its handler are tried again, how often and when, instead of the
+                handler's own settings. Classes are compared by their qualified names.
             on_status: Called on the loop with each :class:`Status` that the handler reports.
             key: While a job of that key is in progress here, no second one is handed in: the
                 one in progress is returned, whatever the other arguments are. It is one job
@@ -270,7 +274,7 @@ class Manager(AsyncNode[ManagerSettings]):
             ClosedError: The manager takes no more jobs.
         """
         times = TimeLimits(timeout, expires, run_limit, delay, start_at)
-        terms = self._terms(role, needs, priority, times, retries, on_status, key, checksum)
+        terms = self._terms(role, needs, priority, times, retries, retry, on_status, key, checksum)
         job, data = Job(self._submissions), pack(payload, self.codec, self._payload_limit)
         while True:
             try:
@@ -296,6 +300,7 @@ class Manager(AsyncNode[ManagerSettings]):
         start_at: datetime | float | None = None,
         retries: int | None = None,
         checksum: bool = False,
+        retry: Retry | None = None,
         on_status: Callable[[Status], object] | None = None,
         key: str | None = None,
     ) -> Job:
@@ -305,7 +310,7 @@ class Manager(AsyncNode[ManagerSettings]):
             QueueFull: The manager holds ``max_jobs`` jobs, or ``max_bytes`` bytes of payloads.
         """
         times = TimeLimits(timeout, expires, run_limit, delay, start_at)
-        terms = self._terms(role, needs, priority, times, retries, on_status, key, checksum)
+        terms = self._terms(role, needs, priority, times, retries, retry, on_status, key, checksum)
         job, data = Job(self._submissions), pack(payload, self.codec, self._payload_limit)
         job = self._submissions.add(job, (data,), terms, key=key)
         if on_status is not None:
@@ -326,6 +331,7 @@ class Manager(AsyncNode[ManagerSettings]):
         start_at: datetime | float | None = None,
         retries: int | None = None,
         checksum: bool = False,
+        retry: Retry | None = None,
         in_flight: int = IN_FLIGHT,
         return_exceptions: bool = False,
     ) -> AsyncIterator[Any]:
@@ -345,6 +351,7 @@ class Manager(AsyncNode[ManagerSettings]):
             delay: As for ``timeout``.
             start_at: As for :meth:`submit`.
             retries: As for :meth:`submit`.
+            retry: As for :meth:`submit`.
             in_flight: Inputs pulled whose results were not taken yet, at most.
             return_exceptions: Yield the error of a job at its place, as
                 ``asyncio.gather`` does, and go on. The error of an input that is no payload is
@@ -355,7 +362,7 @@ class Manager(AsyncNode[ManagerSettings]):
                 ``return_exceptions`` is true.
         """
         times = TimeLimits(timeout, expires, run_limit, delay, start_at)
-        terms = self._terms(role, needs, priority, times, retries, checksum=checksum)
+        terms = self._terms(role, needs, priority, times, retries, retry, checksum=checksum)
         signal = asyncio.Event()
         pipeline = self._pipeline(payloads, terms, in_flight, signal, return_exceptions)
         try:
@@ -451,6 +458,7 @@ class Manager(AsyncNode[ManagerSettings]):
         priority: int,
         times: TimeLimits,
         retries: int | None,
+        retry: Retry | None = None,
         on_status: Callable[[Status], object] | None = None,
         key: str | None = None,
         checksum: bool = False,
@@ -473,12 +481,24 @@ class Manager(AsyncNode[ManagerSettings]):
             times.check()
             delay = times.wait()
         retries = self.retries if retries is None else check_count("retries", retries)
+        given: object = retry
+        if given is not None and not isinstance(given, Retry):
+            raise ConfigError(
+                f"retry is a wmp.Retry, got {given!r}; retries= counts the leases that may be lost"
+            )
         if on_status is not None and not callable(on_status):
             raise ConfigError(f"on_status is a callable that takes a Status, got {on_status!r}")
         if key is not None and not isinstance(key, str):
             raise ConfigError(f"key is text, got {key!r}")
         return JobTerms(
-            kind, priority, times.timeout, retries, times.expires, times.run_limit, delay
+            kind,
+            priority,
+            times.timeout,
+            retries,
+            times.expires,
+            times.run_limit,
+            delay,
+            retry=retry,
         )
 
     def _pipeline(

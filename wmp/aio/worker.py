@@ -16,6 +16,7 @@ from wmp.core.worker.machine import WorkerMachine as Machine
 from wmp.core.worker.machine import WorkerStatistics
 from wmp.errors import ClosedError, ConfigError, HandlerHung
 from wmp.message import DEFAULT_ROLE, Limits, named, printable
+from wmp.retry import Retry
 from wmp.runtime.checks import check_amounts, check_count, check_offer, check_seconds
 from wmp.runtime.endpoints import check_endpoints
 from wmp.runtime.executors import (
@@ -85,6 +86,8 @@ class Worker(AsyncServer[WorkerSettings]):
             worker drains, and ``run`` raises ``HandlerHung``, so that a supervisor starts the
             program anew.
         hang_timeout: Seconds.
+        retry: Which errors of handlers are tried again, for handlers without settings of their
+            own; a job's own settings override them. By default none is.
         identity: Stable name on the wire; by default 16 random bytes.
         label: Name for people; by default host and process.
         hold: Seconds that a manager may keep a request for jobs; 0 for the plain handshake.
@@ -114,6 +117,7 @@ class Worker(AsyncServer[WorkerSettings]):
         cancel_grace: float | None = CANCEL_GRACE,
         on_hang: str = "report",
         hang_timeout: float = HANG_TIMEOUT,
+        retry: Retry | None = None,
         identity: bytes | str | None = None,
         label: str | None = None,
         hold: float = 5.0,
@@ -130,6 +134,8 @@ class Worker(AsyncServer[WorkerSettings]):
         if pool not in KINDS:
             raise ConfigError(f"pool {pool!r}: expected one of {', '.join(KINDS)}")
         self._handlers = as_handlers(handlers)
+        self._retry = _checked(retry)
+        self._retries: dict[str, Retry] = {}
         for role, function in self._handlers.items():
             serve(role, function)
         if on_hang not in ON_HANG:
@@ -197,13 +203,18 @@ class Worker(AsyncServer[WorkerSettings]):
     # -- handlers ---------------------------------------------------------------------------
 
     def handler(
-        self, role: str = DEFAULT_ROLE, *, needs: Mapping[str, int] | None = None
+        self,
+        role: str = DEFAULT_ROLE,
+        *,
+        needs: Mapping[str, int] | None = None,
+        retry: Retry | None = None,
     ) -> Callable[[_HandlerT], _HandlerT]:
         """Register the decorated function for a role, before the start.
 
         Args:
             role: Jobs of which role it does.
             needs: Resources that a job of the role takes; checked against those of this worker.
+            retry: Which of its errors are tried again; by default those of the worker.
 
         Raises:
             ConfigError: The role has a handler already, the worker runs, or it cannot be called
@@ -222,12 +233,18 @@ class Worker(AsyncServer[WorkerSettings]):
                         f"role {role!r} needs {amount} of {name!r}, this worker has {have}; "
                         "raise it in resources"
                     )
-            serve(role, function)
+            serve(role, function, _checked(retry))
             self._check_offer((*self._handlers, role))
             self._handlers[role] = function
+            if retry is not None:
+                self._retries[role] = retry
             return function
 
         return register
+
+    def _retries_by_role(self) -> dict[str, Retry]:
+        usual = {} if self._retry is None else dict.fromkeys(self._handlers, self._retry)
+        return usual | self._retries
 
     def _check_offer(self, roles: Collection[str]) -> None:
         """Check that the roles, resources and headers of this worker fit into a READY."""
@@ -261,6 +278,7 @@ class Worker(AsyncServer[WorkerSettings]):
             self._node.inbox.post,
             self._process_limits,
             max_result=self._node.transport.payload,
+            retries=self._retries_by_role(),
         )
         try:
             if self._pool_kind == "process":
@@ -468,6 +486,12 @@ class Worker(AsyncServer[WorkerSettings]):
         ]
         shown = ", ".join(jobs[:_SHOWN]) + (", …" if len(jobs) > _SHOWN else "")
         return f"{counts.held} jobs" + (f": {shown}" if shown else "")
+
+
+def _checked(retry: object) -> Retry | None:
+    if retry is None or isinstance(retry, Retry):
+        return retry
+    raise ConfigError(f"retry is a wmp.Retry, got {retry!r}")
 
 
 def _resources(slots: int, resources: Mapping[str, int] | None) -> dict[str, int]:

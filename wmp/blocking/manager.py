@@ -17,6 +17,7 @@ from wmp.core.manager.policy import Policy
 from wmp.core.manager.statistics import ManagerStatistics
 from wmp.errors import QueueFull
 from wmp.message import DEFAULT_ROLE, Frame
+from wmp.retry import Retry
 from wmp.runtime.inbox import JobTerms
 from wmp.runtime.journal import Journal
 from wmp.runtime.security import Security
@@ -112,13 +113,14 @@ class Manager(BlockingNode[aio.Manager]):
         start_at: datetime | float | None = None,
         retries: int | None = None,
         checksum: bool = False,
+        retry: Retry | None = None,
         on_status: Callable[[Status], object] | None = None,
         key: str | None = None,
     ) -> Job:
         """Hand in a job; wait while the manager is full. See :meth:`wmp.aio.Manager.submit`."""
         inner = self._inner
         times = TimeLimits(timeout, expires, run_limit, delay, start_at)
-        terms = inner._terms(role, needs, priority, times, retries, on_status, key, checksum)
+        terms = inner._terms(role, needs, priority, times, retries, retry, on_status, key, checksum)
         job, data = self._job(on_status), pack(payload, inner.codec, inner._payload_limit)
         while True:
             try:
@@ -140,13 +142,14 @@ class Manager(BlockingNode[aio.Manager]):
         start_at: datetime | float | None = None,
         retries: int | None = None,
         checksum: bool = False,
+        retry: Retry | None = None,
         on_status: Callable[[Status], object] | None = None,
         key: str | None = None,
     ) -> Job:
         """Hand in a job or raise QueueFull. See :meth:`wmp.aio.Manager.submit_nowait`."""
         inner = self._inner
         times = TimeLimits(timeout, expires, run_limit, delay, start_at)
-        terms = inner._terms(role, needs, priority, times, retries, on_status, key, checksum)
+        terms = inner._terms(role, needs, priority, times, retries, retry, on_status, key, checksum)
         job, data = self._job(on_status), pack(payload, inner.codec, inner._payload_limit)
         return self._add(job, data, terms, on_status, key)
 
@@ -164,6 +167,7 @@ class Manager(BlockingNode[aio.Manager]):
         start_at: datetime | float | None = None,
         retries: int | None = None,
         checksum: bool = False,
+        retry: Retry | None = None,
         in_flight: int = IN_FLIGHT,
         return_exceptions: bool = False,
     ) -> Iterator[Any]:
@@ -178,7 +182,7 @@ class Manager(BlockingNode[aio.Manager]):
                 "iterable, or use wmp.aio.Manager"
             )
         times = TimeLimits(timeout, expires, run_limit, delay, start_at)
-        terms = self._inner._terms(role, needs, priority, times, retries, checksum=checksum)
+        terms = self._inner._terms(role, needs, priority, times, retries, retry, checksum=checksum)
         signal = threading.Event()
         pipeline = self._inner._pipeline(payloads, terms, in_flight, signal, return_exceptions)
         try:

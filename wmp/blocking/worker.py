@@ -12,6 +12,7 @@ from wmp.aio.worker import DRAIN_TIMEOUT, HANG_TIMEOUT
 from wmp.blocking.node import BlockingServer
 from wmp.core.worker.machine import WorkerStatistics
 from wmp.message import DEFAULT_ROLE
+from wmp.retry import Retry
 from wmp.runtime.executors import CANCEL_GRACE
 from wmp.runtime.handlers import Handler
 from wmp.runtime.journal import Journal
@@ -41,6 +42,7 @@ class Worker(BlockingServer[aio.Worker]):
         on_hang: ``"report"`` or ``"stop"``: what follows when a handler in a thread goes on for
             ``hang_timeout`` after its job was interrupted.
         hang_timeout: Seconds.
+        retry: Which errors of handlers are tried again; by default none.
         identity: Stable name on the wire; random by default.
         label: Name for people; host and process by default.
         hold: Seconds that a manager may keep a request for jobs.
@@ -66,6 +68,7 @@ class Worker(BlockingServer[aio.Worker]):
         cancel_grace: float | None = CANCEL_GRACE,
         on_hang: str = "report",
         hang_timeout: float = HANG_TIMEOUT,
+        retry: Retry | None = None,
         identity: bytes | str | None = None,
         label: str | None = None,
         hold: float = 5.0,
@@ -88,6 +91,7 @@ class Worker(BlockingServer[aio.Worker]):
             cancel_grace=cancel_grace,
             on_hang=on_hang,
             hang_timeout=hang_timeout,
+            retry=retry,
             identity=identity,
             label=label,
             hold=hold,
@@ -102,10 +106,14 @@ class Worker(BlockingServer[aio.Worker]):
         super().__init__("worker", inner, inner.close)
 
     def handler(
-        self, role: str = DEFAULT_ROLE, *, needs: Mapping[str, int] | None = None
+        self,
+        role: str = DEFAULT_ROLE,
+        *,
+        needs: Mapping[str, int] | None = None,
+        retry: Retry | None = None,
     ) -> Callable[[_HandlerT], _HandlerT]:
         """Register the decorated function for a role; see :meth:`wmp.aio.Worker.handler`."""
-        return self._inner.handler(role, needs=needs)
+        return self._inner.handler(role, needs=needs, retry=retry)
 
     def connect(self, *endpoints: str) -> None:
         """Add endpoints before the start; see :meth:`wmp.aio.Worker.connect`."""

@@ -38,6 +38,7 @@ from wmp.cli.options import keys as key_flags
 from wmp.cli.progress import ProgressBar
 from wmp.errors import ConfigError, JobFailed
 from wmp.message import DEFAULT_ROLE
+from wmp.retry import Retry
 from wmp.runtime.checks import check_role, check_seconds
 from wmp.runtime.submission.time_limits import TimeLimits
 from wmp.runtime.unserved_watch import logger as unserved_logger
@@ -118,6 +119,13 @@ _TURN: Final = 0.1
     help="Send each payload and result with a checksum; a damaged one is done again.",
 )
 @click.option(
+    "--tries",
+    metavar="N",
+    type=click.IntRange(min=0),
+    default=None,
+    help="A job whose handler fails is tried again, at most N times; default: its handler decides.",
+)
+@click.option(
     "--wait",
     metavar="SECONDS",
     type=float,
@@ -139,6 +147,7 @@ def map_command(
     expires: float | None,
     run_limit: float | None,
     delay: float | None,
+    tries: int | None,
     wait: float,
     retries: int,
     checksum: bool,
@@ -175,8 +184,9 @@ def map_command(
     typed = (not files or "-" in files) and sys.stdin is not None and sys.stdin.isatty()
     total = len(files) if files and not lines else None
     needs = amounts("--need", need)
-    order = {"role": role, "needs": needs or None, "timeout": timeout}
+    order: dict[str, Any] = {"role": role, "needs": needs or None, "timeout": timeout}
     order |= {"expires": expires, "run_limit": run_limit, "delay": delay, "checksum": checksum}
+    order["retry"] = None if tries is None else Retry(times=tries)
     try:
         with terminated(), manager, ProgressBar(_PROGRAM, total, shown=not typed) as bar:
             if any(endpoint.endswith((":*", ":0")) for endpoint in bind):

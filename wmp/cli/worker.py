@@ -24,6 +24,7 @@ from wmp.cli.options import journal as journal_flag
 from wmp.cli.options import keys as key_flags
 from wmp.errors import ClosedError, ConfigError, HandlerHung, TransportError, WMPError
 from wmp.message import DEFAULT_ROLE
+from wmp.retry import Retry
 from wmp.runtime.checks import check_seconds
 from wmp.runtime.command import CommandHandler
 from wmp.runtime.executors import KINDS
@@ -114,6 +115,14 @@ class _WorkerCommand(ProgramCommand):
     help="Where functions run; choose process for functions that compute.",
 )
 @click.option(
+    "--tries",
+    metavar="N",
+    type=click.IntRange(min=0),
+    default=0,
+    show_default=True,
+    help="A job whose handler fails is tried again, at most N times; a job may say otherwise.",
+)
+@click.option(
     "--max-jobs-per-child",
     metavar="N",
     type=int,
@@ -175,6 +184,7 @@ def worker(
     slots: int,
     resource: tuple[str, ...],
     pool: str,
+    tries: int,
     max_jobs_per_child: int | None,
     memory_per_child: int | None,
     identity: str | None,
@@ -253,6 +263,7 @@ def worker(
             label=label,
             security=security,
             journal=journal,
+            retry=Retry(times=tries) if tries else None,
         ),
         connect,
         wait,

@@ -80,7 +80,7 @@ def unpack_error(frame: Frame) -> tuple[str, str, str]:
         value = unpack_value(frame)
     except DecodeError as error:
         return "UnreadableError", f"the worker's error cannot be read: {error}", ""
-    if type(value) is list and len(value) in (3, 4) and set(map(type, value[:3])) == {str}:
+    if type(value) is list and len(value) == 3 and set(map(type, value)) == {str}:
         return value[0], value[1], value[2]
     return (
         "UnreadableError",

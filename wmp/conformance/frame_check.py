@@ -200,7 +200,7 @@ def _check_entry(key: int, name: str, entry: Any) -> None:
         case 3 | 8 | 9 | 10 | 11 | 12:
             good = entry is None or (type(entry) is int and entry >= 0)
         case 4:
-            good = type(entry) is int and 0 <= entry <= 4
+            good = type(entry) is int and 0 <= entry <= 5
         case 5:
             good = entry is None or isinstance(entry, bytes)
         case 6:

@@ -41,6 +41,7 @@ from wmp.events import (
     Undelivered,
 )
 from wmp.message import Frame, Kind, Outcome
+from wmp.retry import Retry
 
 __all__ = ["ROLES", "LibraryDevice", "LibraryManager", "LibraryWorker"]
 
@@ -122,7 +123,10 @@ class LibraryManager(_LibraryTestee):
     def submit(self, job: SubmittedJob, now: float) -> Sends:
         id = len(self._names) + 1
         self._names[id] = job.name
-        retries = {} if job.retries is None else {"retries": job.retries}
+        retries: dict[str, Any] = {} if job.retries is None else {"retries": job.retries}
+        again = None
+        if job.tries is not None:
+            again = Retry(times=job.tries, backoff=job.wait or 0.0, jitter=False)
         event = Submitted(
             [id],
             [job.payload],
@@ -132,6 +136,7 @@ class LibraryManager(_LibraryTestee):
             expires=job.expires,
             run_limit=job.run_limit,
             delay=job.delay or 0.0,
+            retry=again,
             **retries,
         )
         return self.handle(event, now)

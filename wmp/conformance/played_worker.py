@@ -171,13 +171,17 @@ class PlayedWorker(PlayedPeer, WorkerMessages):
         payloads: Sequence[bytes] | None = None,
         **fields: Any,
     ) -> None:
-        """Send DONE for these jobs; a result is the job's payload unless ``payloads`` is given."""
+        """Send DONE for these jobs; a result is the job's payload unless ``payloads`` is given.
+
+        ``again``: the manager must give the jobs again although they ended in an error.
+        """
+        again = fields.pop("again", False)
         outcomes = [outcome] * len(jobs) if isinstance(outcome, int) else list(outcome)
         attempts: list[int] = fields.pop("attempts", [job.attempt for job in jobs])
         for job, attempt, one in zip(jobs, attempts, outcomes, strict=True):
             if attempt == job.attempt:
                 plain = not job.free and fields.keys().isdisjoint(("number", "checksums"))
-                if one <= Outcome.ERROR and plain:
+                if one <= Outcome.ERROR and plain and not again:
                     self.talk.book.finished.add(job.id)
                 self._lose(job)
         listed = [(job.id, attempt) for job, attempt in zip(jobs, attempts, strict=True)]

@@ -282,9 +282,11 @@ class SocketWire:
             "expires": job.expires,
             "run_limit": job.run_limit,
             "delay": job.delay,
+            "wait": job.wait,
         }
         options = {
             **{key: None if t is None else round(t * self.unit) for key, t in times.items()},
+            "tries": job.tries,
             "retries": job.retries,
             "priority": job.priority or None,
         }

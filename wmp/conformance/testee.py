@@ -22,6 +22,7 @@ import wmp.aio
 from wmp import errors
 from wmp.aio import Job
 from wmp.core.protocol.settings import ManagerSettings, WorkerSettings
+from wmp.retry import Retry
 
 __all__ = ["die", "echo", "fail", "main", "slow"]
 
@@ -77,6 +78,8 @@ async def _manage(bind: Sequence[str], unit: int) -> None:
         "expires": lambda ms: int(ms) / 1000,
         "run_limit": lambda ms: int(ms) / 1000,
         "delay": lambda ms: int(ms) / 1000,
+        "wait": lambda ms: int(ms) / 1000,
+        "tries": int,
         "retries": int,
         "priority": int,
     }
@@ -90,6 +93,9 @@ async def _manage(bind: Sequence[str], unit: int) -> None:
                         print("unknown", name, key)
                         return
                     chosen[key] = options[key](value)
+                if (tries := chosen.pop("tries", None)) is not None:
+                    wait = chosen.pop("wait", 0.0)
+                    chosen["retry"] = Retry(times=tries, backoff=wait, jitter=False)
                 payload = b"" if data == "-" else bytes.fromhex(data)
                 job = jobs[name] = manager.submit_nowait(
                     payload, role=role, on_status=lambda status: report(name, status), **chosen

@@ -54,6 +54,10 @@ class SubmittedJob:
     """Units for which one attempt may run."""
     delay: float | None = None
     """Units before which the job may not begin."""
+    tries: int | None = None
+    """How often the job is tried again after any error, by settings of its own; None without."""
+    wait: float | None = None
+    """Units between two such attempts."""
 
 
 @frozen

@@ -136,6 +136,8 @@ class JournalFormatter:
                     )
                     if seconds is not None
                 )
+                if event.retry is not None:
+                    within += f',"tries":{event.retry.times}'
                 text = (
                     f'submitted",{self._kind(event.kind)},{jobs_of(event.ids)},'
                     f'"priority":{event.priority}{within},"retries":{event.retries}'

@@ -158,7 +158,7 @@ COLUMNS: Final[tuple[Column, ...]] = (
     Column("failed", Type.INTEGERS, "TAKE", "attempts of each job that ended as error or overrun, "
            "null when the job names the errors that are tried again; a single entry applies to all "
            "jobs; absent when all are 0"),
-    Column("waits", Type.INTEGERS, "DONE, finished", "ms after which each job is to be given "
+    Column("waits", Type.INTEGERS, "DONE", "ms after which each job is to be given "
            "again, null for no wish; a single entry applies to all jobs; absent when no job has "
            "one"),
     Column("checksums", Type.INTEGERS, "TAKE DONE", "CRC-32 of each payload, null for none; a "
@@ -173,6 +173,8 @@ COLUMNS: Final[tuple[Column, ...]] = (
     Column("timeout", _I, "submitted", "µs in which the jobs must end; absent for no limit"),
     Column("retries", _I, "submitted", "how many lost leases a job may have and be tried again"),
     Column("expires_in", _I, "submitted", "µs in which the jobs may be begun; absent for any time"),
+    Column("tries", _I, "submitted", "how often the jobs are tried again after errors, by settings "
+           "of their own; absent when their handlers decide"),
     Column("delay", _I, "submitted", "µs before which no job may be granted; absent for none"),
     Column("run_limit", _I, "submitted", "µs that one attempt may run; absent for no limit"),
     Column("lane", _I, "run, recall, interrupt, begun, finished, recalled, reported",

@@ -11,15 +11,17 @@ import functools
 import inspect
 import traceback
 from collections.abc import Callable, Mapping
+from math import ceil
 from time import monotonic
 from typing import Any, Final, Protocol
 
 from attrs import frozen
 
 from wmp.codec import pack_error, pack_value, unpack_value
-from wmp.errors import ConfigError
+from wmp.errors import ConfigError, Reject, RetryLater
 from wmp.events import Finished
 from wmp.message import DEFAULT_ROLE, Frame, Limits, Outcome
+from wmp.retry import Retry, names_of
 
 __all__ = [
     "CODECS",
@@ -31,6 +33,7 @@ __all__ = [
     "Served",
     "as_handlers",
     "describe_error",
+    "describe_failure",
     "serve",
     "unknown_codec",
     "within_limit",
@@ -53,6 +56,8 @@ class Served:
     call: Handler
     takes_job: bool
     is_async: bool
+    retry: Retry | None = None
+    """Which errors of the handler are tried again."""
 
 
 class JobHost(Protocol):
@@ -176,12 +181,13 @@ def as_handlers(handlers: Mapping[str, Handler] | Handler | None) -> dict[str, H
     return {DEFAULT_ROLE: handlers}
 
 
-def serve(role: str, handler: Handler) -> Served:
+def serve(role: str, handler: Handler, retry: Retry | None = None) -> Served:
     """Inspect a handler, once.
 
     Args:
         role: The role it serves.
         handler: Function, method, ``functools.partial``, class or callable object.
+        retry: Which of its errors are tried again.
 
     Raises:
         ConfigError: It cannot be called as a handler, or the role is no role.
@@ -197,7 +203,7 @@ def serve(role: str, handler: Handler) -> Served:
             f"handler of role {role!r} is {name}, a {type(handler).__name__}; "
             "expected a callable f(payload) or f(payload, job)"
         )
-    return Served(role, handler, _takes_job(role, name, handler), _is_async(handler))
+    return Served(role, handler, _takes_job(role, name, handler), _is_async(handler), retry)
 
 
 def _name(handler: object) -> str:
@@ -271,7 +277,7 @@ def within_limit(event: Finished, limit: int) -> Finished:
                 "(Transport.max_frame, and 256 MiB in any case); return less, split the job, or "
                 "store the result elsewhere and return its address",
             )
-    return Finished(event.lane, event.ids, outcomes, payloads)
+    return Finished(event.lane, event.ids, outcomes, payloads, event.texts, event.waits)
 
 
 def _encode_bytes(result: Any) -> bytes:
@@ -335,3 +341,35 @@ def describe_error(error: BaseException) -> bytes:
     except BaseException:  # noqa: BLE001
         trace = ""
     return pack_error(type(error).__name__, text, trace)
+
+
+_DEFAULT_RETRY: Final = Retry()
+"""Bounds ``RetryLater`` where neither the job nor its handler has settings."""
+
+
+def describe_failure(
+    error: BaseException, retry: Retry | None, failed: int | None, seed: int
+) -> tuple[str, int | None]:
+    """Return the text and the wait of DONE for a handler's error (WMP-6.25).
+
+    Args:
+        error: The error.
+        retry: The handler's settings.
+        failed: How many attempts failed before; None for a job with settings of its own.
+        seed: Number of the job, for the jitter.
+    """
+    try:
+        text = f"{type(error).__name__}: {error}"
+    except BaseException:  # noqa: BLE001 - code of the exception's own class
+        text = type(error).__name__
+    text = " ".join(text.split())
+    if isinstance(error, Reject):
+        return f"{text}\n", None
+    wait: float | None = None
+    if isinstance(error, RetryLater):
+        if failed is None or failed < (retry or _DEFAULT_RETRY).times:
+            wait = error.seconds
+    elif retry is not None and failed is not None and failed < retry.times and retry.suits(error):
+        wait = retry.wait(failed + 1, seed)
+    names = " ".join(names_of(error))
+    return f"{text}\n{names}", None if wait is None else ceil(wait * 1000)

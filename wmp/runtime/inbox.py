@@ -15,6 +15,7 @@ from attrs import frozen
 
 from wmp.events import DeviceEvent, ManagerEvent, Submitted, WorkerEvent
 from wmp.message import Frame, Kind
+from wmp.retry import Retry
 from wmp.runtime.threads import ThreadEnded
 
 __all__ = ["Event", "Inbox", "InboxEntry", "JobTerms", "OpenSubmission", "Wakeup"]
@@ -33,6 +34,7 @@ class JobTerms:
     expires: float | None = None
     run_limit: float | None = None
     delay: float = 0.0
+    retry: Retry | None = None
 
 
 class OpenSubmission:
@@ -74,6 +76,7 @@ class OpenSubmission:
             expires=terms.expires,
             run_limit=terms.run_limit,
             delay=terms.delay,
+            retry=terms.retry,
         )
 
 

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+from wmp import codec
 from wmp.conformance.case import case
 from wmp.conformance.conversations import ManagerTalk
+from wmp.conformance.played_worker import HeldJob, PlayedWorker
 from wmp.message import Command, Outcome
 
 __all__ = [
+    "a_rejected_job",
     "behind_those_that_wait",
+    "cancelled_while_it_waits",
     "expires_in_the_queue",
     "goes_on_after_its_expiry",
+    "no_time_for_another_attempt",
     "not_before_its_time",
     "overrun_ends_the_job",
     "returns_after_its_expiry",
+    "settings_of_a_job",
     "time_to_the_expiry",
+    "waits_of_a_worker",
 ]
 
 
@@ -103,3 +110,88 @@ def behind_those_that_wait(talk: ManagerTalk) -> None:
     given = [job.payload.decode() for job in worker.some(3)]
     expected = [soon, late, last]
     talk.check(given == expected, f"{given} are given, expected {expected}", "WMP-6.24")
+
+
+_ERROR = codec.pack_error("ConnectionError", "refused")
+_NAMES = "ConnectionError: refused\nbuiltins.ConnectionError builtins.OSError builtins.Exception"
+
+
+def _failed_of(worker: PlayedWorker) -> tuple[HeldJob, int | None]:
+    """Take one job; return the job and ``failed`` of its TAKE."""
+    lock = worker.give()
+    take = worker.expect(Command.TAKE, lock=lock, rule="WMP-4.4")
+    columns = take.message.columns
+    assert columns is not None
+    (job,) = worker.held.values()
+    return job, 0 if columns.failed is None else columns.failed[0]
+
+
+def _fails(worker: PlayedWorker, job: HeldJob, **columns: object) -> None:
+    """Send DONE error for a job that is tried again."""
+    worker.done(job, outcome=Outcome.ERROR, payloads=[_ERROR], again=True, **columns)
+
+
+@case("WMP-6.26", "WMP-6.27")
+def settings_of_a_job(talk: ManagerTalk) -> None:
+    """A job with settings of its own is tried again as often as they allow, then ends."""
+    worker = talk.met()
+    name = talk.submit(tries=1, wait=2.0, retries=0)
+    job, failed = _failed_of(worker)
+    talk.check(failed is None, f"failed is {failed} for a job with settings", "WMP-6.26")
+    _fails(worker, job, texts=[_NAMES])
+    talk.check(not worker.take(), "the job is given before its time", "WMP-6.27")
+    talk.not_ended(name, "WMP-6.26")
+    talk.wait(3.0 + talk.wire.grace)
+    worker.done(worker.one("WMP-6.26"), outcome=Outcome.ERROR, payloads=[_ERROR], texts=[_NAMES])
+    talk.end_of(name, "error", rule="WMP-6.26")
+
+
+@case("WMP-6.26")
+def a_rejected_job(talk: ManagerTalk) -> None:
+    """An error with an empty list of names is not tried again."""
+    worker = talk.met()
+    name = talk.submit(tries=5, wait=0.1)
+    worker.done(worker.one(), outcome=Outcome.ERROR, payloads=[_ERROR], texts=["Reject: no\n"])
+    talk.end_of(name, "error", rule="WMP-6.26")
+
+
+@case("WMP-6.26", "WMP-6.27")
+def waits_of_a_worker(talk: ManagerTalk) -> None:
+    """A job without settings is given again after the wait that its worker asks for."""
+    worker = talk.met()
+    name = talk.submit(retries=0)
+    job, failed = _failed_of(worker)
+    talk.check(failed == 0, f"failed is {failed} in the first attempt", "WMP-6.26")
+    _fails(worker, job, texts=[_NAMES], waits=[talk.ms(2.0)])
+    talk.check(not worker.take(), "the job is given before its time", "WMP-6.27")
+    talk.wait(3.0 + talk.wire.grace)
+    job, failed = _failed_of(worker)
+    talk.check(failed == 1, f"failed is {failed} after one failure", "WMP-6.26")
+    worker.done(job)
+    talk.end_of(name)
+
+
+@case("WMP-6.27")
+def cancelled_while_it_waits(talk: ManagerTalk) -> None:
+    """A job that waits for another attempt ends at once when it is cancelled."""
+    worker = talk.met()
+    name = talk.submit()
+    _fails(worker, worker.one(), texts=[_NAMES], waits=[talk.ms(50.0)])
+    talk.settle()
+    talk.cancel(name)
+    talk.end_of(name, "cancelled", rule="WMP-6.27")
+
+
+@case("WMP-6.27")
+def no_time_for_another_attempt(talk: ManagerTalk) -> None:
+    """A job whose deadline comes before its next attempt ends with the error."""
+    worker = talk.met()
+    name = talk.submit(timeout=20.0)
+    worker.done(
+        worker.one(),
+        outcome=Outcome.ERROR,
+        payloads=[_ERROR],
+        texts=[_NAMES],
+        waits=[talk.ms(50.0)],
+    )
+    talk.end_of(name, "error", rule="WMP-6.27")

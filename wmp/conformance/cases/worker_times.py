@@ -5,9 +5,15 @@ from __future__ import annotations
 from wmp.conformance.case import case
 from wmp.conformance.cases.worker_handshake import slowly
 from wmp.conformance.conversations import WorkerTalk
-from wmp.message import Outcome
+from wmp.message import Command, Outcome
 
-__all__ = ["expired_on_arrival", "goes_on_after_its_expiry", "runs_too_long", "within_its_limit"]
+__all__ = [
+    "expired_on_arrival",
+    "goes_on_after_its_expiry",
+    "no_wait_for_a_job_with_settings",
+    "runs_too_long",
+    "within_its_limit",
+]
 
 _GRACE = 5.0
 """Units that an attempt may continue after its limit before it is answered: ``overrun_grace``."""
@@ -48,3 +54,20 @@ def within_its_limit(talk: WorkerTalk) -> None:
     manager = talk.met()
     (job,) = manager.run(slowly(talk, 0.5), role="slow", limits=[talk.ms(100.0)])
     manager.done_of(job, Outcome.OK, within=0.5 + talk.wire.grace, rule="WMP-6.21")
+
+
+@case("WMP-6.25")
+def no_wait_for_a_job_with_settings(talk: WorkerTalk) -> None:
+    """The worker does not ask for another attempt of a job that has settings of its own."""
+    manager = talk.met()
+    for failed in (None, 1_000_000):
+        (job,) = manager.run(b"please fail", role="fail", failed=[failed])
+        received = manager.expect(
+            Command.DONE,
+            within=1.0 + talk.wire.grace,
+            where=lambda received, job=job: job in [id for id, _ in received.jobs],  # type: ignore[misc]
+            rule="WMP-6.6",
+        )
+        columns = received.message.columns
+        waits = None if columns is None else columns.waits
+        talk.check(not any(waits or ()), f"waits is {waits} with failed {failed}", "WMP-6.25")

@@ -17,7 +17,9 @@ from typing import Final
 
 from attrs import define, frozen
 
+from wmp.actions import FailedAttempt
 from wmp.message import Frame, Kind
+from wmp.retry import Retry
 
 __all__ = [
     "IGNORED",
@@ -130,6 +132,10 @@ IGNORED: Final[Mapping[tuple[JobState, JobInput], str]] = {
 }
 
 
+_MOST_HISTORY: Final = 32
+"""Attempts of one job that are kept for its final error."""
+
+
 @frozen
 class JobLimits:
     """Limits that few jobs have; jobs that were submitted together share the object."""
@@ -138,6 +144,8 @@ class JobLimits:
     """Time after which the job may not be begun, on the clock of ``now``."""
     run: float | None = None
     """Seconds that one attempt may run."""
+    retry: Retry | None = None
+    """Which errors are tried again; None: the handlers decide."""
 
 
 @frozen
@@ -174,6 +182,18 @@ class JobRecord:
     limits: JobLimits | None = None
     left: dict[bytes, int] | None = None
     """Number of times that a worker left with the job, by the worker's identity; None for none."""
+    failed: int = 0
+    """Attempts that ended as error or overrun."""
+    history: list[FailedAttempt] | None = None
+    """Attempts that failed or were lost, oldest first; None for none."""
+
+    def record(self, worker: str, at: float, error: str) -> None:
+        """Record an attempt that failed or was lost; of many the first and the last are kept."""
+        if self.history is None:
+            self.history = []
+        elif len(self.history) >= _MOST_HISTORY:
+            del self.history[_MOST_HISTORY // 2]
+        self.history.append(FailedAttempt(self.attempt, worker, at, error))
 
     def leave(self, identity: bytes) -> bool:
         """Record that a worker left with the job; return whether this costs a retry (WMP-6.23)."""

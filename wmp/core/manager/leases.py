@@ -17,7 +17,7 @@ from typing import Final
 
 from attrs import define, evolve, field
 
-from wmp.actions import End, Resolve
+from wmp.actions import End, FailedAttempt, Resolve
 from wmp.core.manager.job_lifecycle import TRANSITIONS, JobInput, JobRecord, JobState
 from wmp.core.manager.queues import GRANTED, Grant, Part
 from wmp.core.manager.remote_worker import ManagerOutbound, RemoteWorker
@@ -27,8 +27,9 @@ from wmp.message import Columns, Frame, Outcome
 
 __all__ = ["Leases", "Returned"]
 
-Returned = tuple[JobRecord, int, Frame]
-"""A job whose lease ended without a result: its record, the outcome and the payload of DONE."""
+Returned = tuple[JobRecord, int, Frame, str | None, int | None]
+"""A job whose lease ended without a result, or with an error that may be tried again: its record,
+and the outcome, the payload, the text and the wait of DONE."""
 
 _ENDS: Final = {int(Outcome.OK): End.OK, int(Outcome.ERROR): End.ERROR}
 """The outcomes that end a job, whatever the state of its lease."""
@@ -59,6 +60,8 @@ class Leases:
     _ends: list[End] = field(factory=list)
     _payloads: list[Frame] = field(factory=list)
     _attempts: list[int] = field(factory=list)
+    _histories: dict[int, Sequence[FailedAttempt]] = field(factory=dict)
+    """By number, of those that were tried again."""
 
     def __len__(self) -> int:
         return len(self._parts)
@@ -78,6 +81,7 @@ class Leases:
             deadline = part.deadline
             limited = limited or part.limits is not None
             if type(part) is JobRecord:
+                limited = limited or part.failed > 0
                 part.state = GRANTED  # a queue contains only jobs in the state QUEUED
                 part.attempt += 1
                 worker.leases[part.id] = self._parts[part.id] = part
@@ -116,15 +120,18 @@ class Leases:
             ends = [End.OK] * count
         else:
             ends = [_ENDS[outcome] for outcome in outcomes if outcome in _ENDS]
-            if len(ends) < count:
+            if len(ends) < count or columns.waits is not None:
                 return False
         found = list(map(self._parts.pop, ids, repeat(None)))
         # One part may hold hundreds of the jobs: each part is checked once.
         different = set(found)
         parts = [part for part in different if part is not None and part.holder == worker.identity]
         first = attempts.count(1) == count and all(part.attempt == 1 for part in parts)
-        if len(parts) < len(different) or not (
-            first or list(attempts) == [part.attempt for part in found if part is not None]
+        again = End.ERROR in ends and any(map(_may_be_tried_again, parts))
+        if (
+            len(parts) < len(different)
+            or again
+            or not (first or list(attempts) == [part.attempt for part in found if part is not None])
         ):
             rows_back = zip(ids, found, strict=True)
             self._parts.update((id, part) for id, part in rows_back if part is not None)
@@ -162,8 +169,15 @@ class Leases:
         stale = 0
         back: list[Returned] = []
         outcomes, payloads = columns.outcomes or (), columns.payloads or ()
-        for id, attempt, outcome, payload in zip(
-            columns.ids, columns.attempts, outcomes, payloads, strict=True
+        none = [None] * len(outcomes)
+        for id, attempt, outcome, payload, text, wait in zip(
+            columns.ids,
+            columns.attempts,
+            outcomes,
+            payloads,
+            columns.texts or none,
+            columns.waits or none,
+            strict=True,
         ):
             job = self.record(id) if self.holds(worker, id, attempt) else None
             if job is None:
@@ -171,8 +185,9 @@ class Leases:
                 continue
             self.release(worker, job)
             end = _ENDS.get(outcome)
-            if end is None:
-                back.append((job, outcome, payload))
+            fails = end is End.ERROR and (wait is not None or _may_be_tried_again(job))
+            if end is None or fails:
+                back.append((job, outcome, payload, text, wait))
             else:
                 worker.done += 1
                 job.step(JobInput.RESULT)
@@ -196,13 +211,22 @@ class Leases:
         self._ends.append(end)
         self._payloads.append(payload)
         self._attempts.append(job.attempt)
+        if job.history is not None and end is not End.OK:
+            self._histories[job.id] = tuple(job.history)
 
     def report(self) -> None:
         """Report all jobs that ended in this step, in one last action."""
         if not self._ids:
             return
         ends = tuple(self._ends)
-        resolve = Resolve(tuple(self._ids), ends, tuple(self._payloads), tuple(self._attempts))
+        histories, self._histories = self._histories, {}
+        resolve = Resolve(
+            tuple(self._ids),
+            ends,
+            tuple(self._payloads),
+            tuple(self._attempts),
+            histories or None,
+        )
         self.outbound.actions.append(resolve)
         if ends.count(ends[0]) == len(ends):
             # Hashing an Enum runs Python code, so this is done once for all.
@@ -259,19 +283,33 @@ class Leases:
         return jobs
 
 
+def _has_retry(part: Part) -> bool:
+    """Return whether jobs have settings of their own about errors."""
+    return part.limits is not None and part.limits.retry is not None
+
+
+def _may_be_tried_again(part: Part) -> bool:
+    """Return whether an error of these jobs needs a closer look."""
+    return _has_retry(part) or (type(part) is JobRecord and part.history is not None)
+
+
 def _limited(columns: Columns, parts: Sequence[Part], now: float) -> Columns:
     """Add the columns of the limits that a job has (WMP-6.19, 6.21)."""
     expires: list[int | None] = []
     runs: list[int | None] = []
+    failed: list[int | None] = []
     for part in parts:
         count = 1 if type(part) is JobRecord else len(part.ids)  # type: ignore[union-attr]
         limits = part.limits
         expires += [None if limits is None else _left(limits.expires, now)] * count
         runs += [None if limits is None else _left(limits.run, 0.0)] * count
+        own = limits is not None and limits.retry is not None
+        failed += [None if own else part.failed if type(part) is JobRecord else 0] * count
     return evolve(
         columns,
         expires=expires if expires.count(None) < len(expires) else None,
         limits=runs if runs.count(None) < len(runs) else None,
+        failed=failed if any(one != 0 for one in failed) else None,
     )
 
 

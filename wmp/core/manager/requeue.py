@@ -15,6 +15,7 @@ from typing import Final
 from attrs import define, field
 
 from wmp.actions import End, Note
+from wmp.core.manager.failures import Failures
 from wmp.core.manager.job_lifecycle import JobInput, JobRecord, JobState
 from wmp.core.manager.leases import Leases, Returned
 from wmp.core.manager.queues import Queue, Queues
@@ -43,6 +44,7 @@ class Requeue:
     outbound: ManagerOutbound
     leases: Leases
     queues: Queues
+    failures: Failures
     counts: Counter[str] = field(factory=Counter)
     """Jobs that were queued again, by cause."""
 
@@ -73,13 +75,14 @@ class Requeue:
             The queues in which jobs wait again.
         """
         changed: list[Queue] = []
-        for job, outcome, payload in reversed(returned):  # as in ``lose``
+        for one in reversed(returned):  # as in ``lose``
+            job, outcome, payload, _, _ = one
             if outcome == Outcome.LOST:
                 changed += self._lose(worker, job, _text(payload), _LOST, now)
                 continue
-            if outcome == Outcome.OVERRUN:
-                job.step(JobInput.RESULT)
-                self.leases.end(job, End.TIMEOUT, _text(payload).encode())  # WMP-6.22
+            if outcome == Outcome.ERROR or outcome == Outcome.OVERRUN:
+                if self.failures.settle(worker, one, now):
+                    self.counts["tried again"] += 1
                 continue
             if outcome == Outcome.REFUSED:
                 job.refuse(*worker.mark)
@@ -98,6 +101,8 @@ class Requeue:
             cause: Cause to count, if the job is queued again.
         """
         counts = worker.stream.left(job.take)
+        if counts:
+            job.record(worker.name, now, f"lost: {text}".partition("\n")[0])
         job.lost += counts and (cause in _COUNTED or job.leave(worker.identity))
         if job.lost <= job.retries:
             return self._step(job, JobInput.LOSE, cause, now)

@@ -16,6 +16,7 @@ from attrs import define, field
 
 from wmp.actions import End, Notify
 from wmp.core.manager.delayed_jobs import DelayedJobs
+from wmp.core.manager.failures import Failures
 from wmp.core.manager.job_lifecycle import JobInput, JobLimits, JobRecord, JobState
 from wmp.core.manager.leases import Leases
 from wmp.core.manager.queues import Part, Queue, Queues
@@ -62,7 +63,8 @@ class Scheduler:
     def __attrs_post_init__(self) -> None:
         self.delayed = DelayedJobs(self.queues.batches)
         self.leases = Leases(self.outbound, self.timers)
-        self.requeue = Requeue(self.outbound, self.leases, self.queues)
+        failures = Failures(self.leases, self.delayed, self.settings.epoch)
+        self.requeue = Requeue(self.outbound, self.leases, self.queues, failures)
 
     # -- from the application
 
@@ -80,9 +82,10 @@ class Scheduler:
         begin = now if due is None else due
         deadline = None if event.timeout is None else begin + event.timeout
         limits, first = None, deadline
-        if event.expires is not None or event.run_limit is not None:
+        some = event.expires is not None or event.run_limit is not None
+        if some or event.retry is not None:
             expires = None if event.expires is None else begin + event.expires
-            limits = JobLimits(expires, event.run_limit)
+            limits = JobLimits(expires, event.run_limit, event.retry)
             first = _earlier(deadline, expires)
         self.last_id = max(self.last_id, event.ids[-1])
         if first is not None:
@@ -255,6 +258,7 @@ class Scheduler:
         if not self.leases.settle(worker, columns):
             stale, returned = self.leases.settle_each(worker, columns)
             changed = self.requeue.take_back(worker, returned, now)
+            self._watch_delayed(now)
         self._offer_all([*changed, *self._next_share(worker)], now)
         return stale
 

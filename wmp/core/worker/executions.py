@@ -7,10 +7,10 @@ DONE for each manager, owner and codec.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from attrs import define, field
+from attrs import define, evolve, field
 
 from wmp.actions import Interrupt, Note, Recall, Run
 from wmp.core.protocol.checksums import WRONG_JOB, checksums_of, fits
@@ -78,6 +78,10 @@ class Executions:
     _held: dict[bytes, dict[Peer, HeldJobs]] = field(factory=dict)
     """By identity of the manager and by owner."""
     _answers: dict[tuple[bytes, Peer, str, bool], _Answers] = field(factory=dict)
+    _remarks: dict[tuple[bytes, Peer, str, bool], dict[int, tuple[str | None, int | None]]] = field(
+        factory=dict
+    )
+    """Texts and waits of answers, by job; few answers have one."""
     _overdue: bool = False
     """Whether the timer of ``patience`` rang."""
 
@@ -192,7 +196,7 @@ class Executions:
         if held is None:
             held = self._held.setdefault(identity, {})[owner] = HeldJobs(identity, owner)
         held.add(ids, attempts)
-        times = JobTimes.of(columns, rows, now) if columns.timed else None
+        times = JobTimes.of(columns, rows, now) if columns.limited else None
         self._queue.park(held, kind, ids, times, payloads, now)
 
     def cancel(self, manager: RemoteManager, message: Message) -> None:
@@ -302,6 +306,22 @@ class Executions:
             answers[1].extend(self._release(held, ids, ExecutionInput.FINISH))
             answers[2].extend(outcomes)
             answers[3].extend(payloads)
+            if event.texts is not None or event.waits is not None:
+                ends = zip(ids, outcomes, strict=True)
+                failed = {id for id, outcome in ends if outcome == Outcome.ERROR}
+                key = held.manager, held.owner, kind.codec, kind.checksum
+                self._remark(key, event, failed)
+
+    def _remark(
+        self, key: tuple[bytes, Peer, str, bool], event: Finished, failed: Container[int]
+    ) -> None:
+        """Keep the texts and waits of jobs that failed, until their answers are sent."""
+        none = [None] * len(event.ids)
+        remarks = self._remarks.setdefault(key, {})
+        rows = zip(event.ids, event.texts or none, event.waits or none, strict=True)
+        for id, text, wait in rows:
+            if id in failed:
+                remarks[id] = _cut(text), wait
 
     def recalled(self, event: Recalled) -> None:
         """Record jobs that a lane hands back before they began."""
@@ -373,6 +393,7 @@ class Executions:
         for (identity, owner, codec, checksum), rows in answers.items():
             ids, attempts, outcomes, payloads = rows
             manager = self.outbound.links.managers[identity]
+            remarks = self._remarks.pop((identity, owner, codec, checksum), None)
             first, count = outcomes[0], len(outcomes)
             if outcomes.count(first) == count:
                 self.outcomes[first] += count  # almost always
@@ -387,6 +408,8 @@ class Executions:
                     payloads=payloads[start:end],
                     checksums=checksums_of(payloads[start:end]) if checksum else None,
                 )
+                if remarks is not None:
+                    columns = _remarked(columns, remarks)
                 fields: dict[int | str, Any] = {Field.MANAGER: owner}
                 if codec:
                     fields[Field.CODEC] = codec
@@ -528,6 +551,32 @@ class Executions:
         if answers is None:
             answers = self._answers[key] = ([], [], [], [])
         return answers
+
+
+def _cut(text: str | None) -> str | None:
+    """Cut a text to the limit, without a part of a name at its end."""
+    if text is None:
+        return None
+    text = text.encode(errors="backslashreplace").decode()
+    if len(text.encode()) <= Limits.LONG_TEXT:
+        return text
+    summary, found, names = text.partition("\n")
+    summary = summary.encode()[: Limits.LONG_TEXT // 2].decode(errors="ignore")
+    left = Limits.LONG_TEXT - len(summary.encode()) - 1
+    while len(names.encode()) > left:
+        names = names.rpartition(" ")[0]
+    return f"{summary}{found}{names}"
+
+
+def _remarked(columns: Columns, remarks: Mapping[int, tuple[str | None, int | None]]) -> Columns:
+    """Add the texts and waits of the jobs that have one."""
+    none = (None, None)
+    texts, waits = zip(*(remarks.get(id, none) for id in columns.ids), strict=True)
+    return evolve(
+        columns,
+        texts=texts if texts.count(None) < len(texts) else None,
+        waits=waits if waits.count(None) < len(waits) else None,
+    )
 
 
 def _too_long(lane: RunningLane, job: int) -> str:

@@ -1,4 +1,4 @@
-"""The times of jobs that wait at a worker: deadlines, expiries and run limits, in columns."""
+"""What few jobs have that wait at a worker: times, limits and failed attempts, in columns."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Times: TypeAlias = Sequence[float | None]
 
 @define(eq=False)
 class JobTimes:
-    """Times of some jobs: three columns with an entry for each job, or None for no times."""
+    """Columns of some jobs, each as long as there are jobs, or None."""
 
     deadlines: Times | None = None
     """Deadline of each job, on the clock of ``now``."""
@@ -24,6 +24,8 @@ class JobTimes:
     """Time after which each job may not be begun; at the latest its deadline."""
     limits: Times | None = None
     """Seconds that each job may run."""
+    failed: Sequence[int | None] | None = None
+    """How many attempts of each job failed, None for a job with settings of its own."""
 
     @staticmethod
     def of(columns: Columns, rows: Sequence[int] | None, now: float) -> JobTimes:
@@ -34,7 +36,8 @@ class JobTimes:
         if begin_by is not None and deadlines is not None:
             rowed = zip(begin_by, deadlines, strict=True)
             begin_by = [b if a is None else a if b is None else min(a, b) for a, b in rowed]
-        times = JobTimes(deadlines, begin_by, None if limits is None else _times(limits, 0.0))
+        runs = None if limits is None else _times(limits, 0.0)
+        times = JobTimes(deadlines, begin_by, runs, columns.failed)
         return times if rows is None else times.only(rows)
 
     def only(self, rows: Sequence[int]) -> JobTimes:
@@ -43,6 +46,7 @@ class JobTimes:
             None if self.deadlines is None else [self.deadlines[row] for row in rows],
             None if self.begin_by is None else [self.begin_by[row] for row in rows],
             None if self.limits is None else [self.limits[row] for row in rows],
+            None if self.failed is None else [self.failed[row] for row in rows],
         )
 
     def slice(self, first: int, last: int | None = None) -> JobTimes:
@@ -51,6 +55,7 @@ class JobTimes:
             None if self.deadlines is None else self.deadlines[first:last],
             None if self.begin_by is None else self.begin_by[first:last],
             None if self.limits is None else self.limits[first:last],
+            None if self.failed is None else self.failed[first:last],
         )
 
     @property

@@ -411,12 +411,15 @@ class RunQueue:
         self.resources.take(kind.needs)
         lane = self.running[number] = RunningLane(number, held, kind, dict.fromkeys(ids), now)
         deadlines = begin_by = limits = None
+        failed: list[int | None] | None = None
         if parts:
             times = [(n, NO_TIMES if one is None else one) for n, one in parts]
             deadlines = joined([(n, one.deadlines) for n, one in times])
             if any(one.begin_by for _, one in times):
                 begin_by = joined([(n, one.begins) for n, one in times])
             limits = joined([(n, one.limits) for n, one in times])
+            if any(one.failed is not None for _, one in times):
+                failed = [count for n, one in times for count in one.failed or [0] * n]
             if limits is not None:
                 rows = zip(ids, limits, strict=True)
                 lane.limits = {id: limit for id, limit in rows if limit is not None}
@@ -430,6 +433,7 @@ class RunQueue:
             payloads=payloads,
             expires=begin_by,
             limits=limits,
+            failed=failed,
         )
 
 

@@ -15,8 +15,8 @@ __all__ = ["NEVER", "Assignment"]
 
 NEVER: Final = float("inf")
 
-_Row = tuple[int, float | None, bytes, float | None, float | None]
-"""Attempt, deadline, payload, time by which it must begin, and run limit of a job."""
+_Row = tuple[int, float | None, bytes, float | None, float | None, int | None]
+"""Attempt, deadline, payload, time by which it must begin, run limit, and failures of a job."""
 
 _SETBACKS: Final = 3
 """Limit of the children in a row that may die before they begin a job of a lane."""
@@ -47,6 +47,7 @@ class Assignment:
             payloads,
             action.expires or action.deadlines or repeat(None),
             action.limits or repeat(None),
+            action.failed or repeat(0),
             strict=False,
         )
         self.jobs: dict[int, _Row] = dict(zip(action.ids, rows, strict=False))
@@ -59,7 +60,8 @@ class Assignment:
 
     def message(self) -> tuple[Any, ...]:
         """Return the message that makes a child run the lane."""
-        attempts, deadlines, payloads, begin_by, limits = zip(*self.jobs.values(), strict=True)
+        rows = zip(*self.jobs.values(), strict=True)
+        attempts, deadlines, payloads, begin_by, limits, failed = rows
         self.flagged.clear()
         self.alarm = min((at for at in deadlines if at is not None), default=NEVER)
         kind = self._kind
@@ -75,6 +77,7 @@ class Assignment:
             payloads,
             begin_by,
             limits if limits.count(None) < len(limits) else None,
+            failed if failed.count(0) < len(failed) else None,
         )
 
     def take(self, ids: Iterable[int]) -> list[int]:

@@ -175,9 +175,9 @@ class _Child:
 
     def _post(self, event: PoolEvent) -> None:
         match event:
-            case Finished(lane, ids, outcomes, payloads):
+            case Finished(lane, ids, outcomes, payloads, texts, waits):
                 plain = [p if type(p) is bytes else bytes(p) for p in payloads]
-                if self._send(("finished", lane, ids, bytes(outcomes), plain)):
+                if self._send(("finished", lane, ids, bytes(outcomes), plain, texts, waits)):
                     self._results.clear()
             case Begun(lane, id):
                 self._send(("begun", lane, id))

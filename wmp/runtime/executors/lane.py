@@ -22,6 +22,8 @@ from threading import Event, Lock, Thread
 from time import monotonic, sleep
 from typing import Any, Final, Protocol
 
+from attrs import evolve
+
 from wmp.actions import Run
 from wmp.errors import JobCancelled
 from wmp.events import Begun, Finished, Recalled, Reported
@@ -32,6 +34,7 @@ from wmp.runtime.handlers import (
     RunningJob,
     Served,
     describe_error,
+    describe_failure,
     within_limit,
 )
 from wmp.runtime.job_log import RUNNING
@@ -47,6 +50,7 @@ __all__ = [
     "Terminated",
     "cancelled",
     "lost",
+    "remarked",
     "run_lane",
     "run_lane_async",
 ]
@@ -85,6 +89,16 @@ def lost(lane: int, ids: list[int], cause: str) -> Finished:
     return Finished(lane, ids, [Outcome.LOST] * len(ids), [cause.encode()] * len(ids))
 
 
+def remarked(event: Finished, remarks: dict[int, tuple[str, int | None]]) -> Finished:
+    """Return ends of jobs with the texts and waits of those that failed; forget these."""
+    found = [remarks.pop(id, None) for id in event.ids]
+    if not any(found):
+        return event
+    texts = [None if one is None else one[0] for one in found]
+    waits = [None if one is None else one[1] for one in found]
+    return evolve(event, texts=texts, waits=waits if waits.count(None) < len(waits) else None)
+
+
 class LaneHost(Protocol):
     """The executor of a lane, with the parts that the lane uses."""
 
@@ -111,6 +125,7 @@ class Lane:
         "outcomes",
         "payloads",
         "pending",
+        "remarks",
         "running",
         "served",
         "task",
@@ -137,6 +152,8 @@ class Lane:
         self.done: list[int] = []
         self.outcomes: list[Outcome] = []
         self.payloads: list[Frame] = []
+        self.remarks: dict[int, tuple[str, int | None]] = {}
+        """Text and wait of each job that failed; the runner adds before ``done`` has the job."""
 
     def __len__(self) -> int:
         return len(self.action.ids)
@@ -222,9 +239,10 @@ class Lane:
 
     def _post_done(self) -> None:
         count = len(self.done)
-        event = Finished(
-            self.number, self.done[:count], self.outcomes[:count], self.payloads[:count]
-        )
+        ids = self.done[:count]
+        event = Finished(self.number, ids, self.outcomes[:count], self.payloads[:count])
+        if self.remarks:
+            event = remarked(event, self.remarks)
         # The runner may append meanwhile, but only behind this prefix.
         del self.done[:count], self.outcomes[:count], self.payloads[:count]
         if max(map(len, event.payloads)) > self.host.max_result:
@@ -251,6 +269,11 @@ class Lane:
             raise error
         if id in self.cancelled and isinstance(error, _CANCELLATIONS):
             return Outcome.CANCELLED, b""
+        action = self.action
+        failed: int | None = 0
+        if action.failed is not None:
+            failed = action.failed[list(action.ids).index(id)]
+        self.remarks[id] = describe_failure(error, self.served.retry, failed, id)
         return Outcome.ERROR, describe_error(error)
 
 

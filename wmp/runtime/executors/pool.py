@@ -11,6 +11,7 @@ from wmp.codec import pack_error
 from wmp.errors import ConfigError
 from wmp.events import Finished, Recalled
 from wmp.message import Limits, Outcome
+from wmp.retry import Retry
 from wmp.runtime.executors.coroutine_executor import CoroutineExecutor
 from wmp.runtime.executors.lane import PostEvent
 from wmp.runtime.executors.local_executors import InlineExecutor, ThreadExecutor
@@ -153,6 +154,7 @@ def open_pool(
     process_limits: ProcessLimits | None = None,
     *,
     max_result: int = Limits.PAYLOAD,
+    retries: Mapping[str, Retry] | None = None,
 ) -> Pool:
     """Make a pool; ``start`` it next.
 
@@ -165,6 +167,7 @@ def open_pool(
             methods, and must only queue.
         process_limits: Limits of worker processes.
         max_result: Largest number of bytes of one result; a larger one becomes an error.
+        retries: Which errors of a role's handler are tried again; a role may be absent.
 
     Raises:
         ConfigError: An argument is wrong.
@@ -175,7 +178,8 @@ def open_pool(
         raise ConfigError(f"slots is {slots}: expected 1 or more")
     if not handlers:
         raise ConfigError("no handlers: expected a mapping of role to callable with one at least")
-    served = {role: serve(role, handler) for role, handler in handlers.items()}
+    again = retries or {}
+    served = {role: serve(role, handler, again.get(role)) for role, handler in handlers.items()}
     plain: Executor
     if kind == "thread":
         plain = ThreadExecutor(slots, post, max_result)

@@ -350,13 +350,14 @@ class ProcessExecutor:
     def _take_message(self, child: ChildProcess, message: tuple[Any, ...]) -> None:
         event: PoolEvent
         match message:
-            case ("finished", number, ids, outcomes, payloads):
+            case ("finished", number, ids, outcomes, payloads, texts, waits):
                 with self._lock:
                     assignment = child.assignment
                     if assignment is None or assignment.number != number:
                         return
                     assignment.progress(ids)
-                    event = Finished(number, ids, [_OUTCOMES[o] for o in outcomes], payloads)
+                    ends = [_OUTCOMES[o] for o in outcomes]
+                    event = Finished(number, ids, ends, payloads, texts, waits)
                     self._forget_if_empty(assignment)
             case ("recalled", number, ids):
                 with self._lock:

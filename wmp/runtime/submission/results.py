@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Sequence
+from datetime import datetime
 from typing import Final
 
 from attrs import evolve, frozen
 
 from wmp import codec
-from wmp.actions import End
+from wmp.actions import End, FailedAttempt
 from wmp.errors import (
     DecodeError,
     JobCancelled,
@@ -18,7 +21,7 @@ from wmp.errors import (
 )
 from wmp.message import Frame, printable
 
-__all__ = ["Ended", "Status", "error_of", "with_cause"]
+__all__ = ["Ended", "Status", "error_of", "with_cause", "with_history"]
 
 _LAYOUT: Final = "\n\t"
 """The control characters that stay in the text of a worker's exception."""
@@ -44,6 +47,23 @@ def with_cause(status: Status | None, unserved: str) -> Status | None:
 
 Ended = tuple[int, End | Exception, Frame, int]
 """(number, end, payload, attempts) of a job; the end is an exception if the manager ended first."""
+
+
+def with_history(row: Ended, history: Sequence[FailedAttempt]) -> Ended:
+    """Return the end of a job that was tried again, with its error, which has the history."""
+    id, end, payload, attempts = row
+    if isinstance(end, Exception):
+        return row
+    error = error_of(id, end, payload, attempts)
+    offset = time.time() - time.monotonic()
+    error.history = tuple([evolve(one, at=one.at + offset) for one in history])
+    lines = [
+        f"  {datetime.fromtimestamp(one.at):%Y-%m-%d %H:%M:%S} attempt {one.attempt} "
+        f"at worker {one.worker}: {one.error}"
+        for one in error.history
+    ]
+    error.add_note("\n".join((f"{len(lines)} attempts failed or were lost:", *lines)))
+    return id, error, b"", attempts
 
 
 def error_of(id: int, end: End, payload: Frame, attempts: int) -> JobError:

@@ -10,7 +10,7 @@ import os
 import threading
 import weakref
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import groupby, repeat
 from operator import itemgetter
 from typing import Any, Final, Protocol, TypeVar
@@ -23,7 +23,7 @@ from wmp.errors import ClosedError, ConfigError, DecodeError, JobFailed, QueueFu
 from wmp.events import Cancelled
 from wmp.message import Frame, Limits
 from wmp.runtime.inbox import JobTerms, OpenSubmission
-from wmp.runtime.submission.results import Ended, Status, error_of
+from wmp.runtime.submission.results import Ended, Status, error_of, with_history
 
 __all__ = ["JobOwner", "Submissions", "pack", "result_of"]
 
@@ -266,7 +266,12 @@ class Submissions:
             first._succeed(action.ids, action.payloads)  # almost always
             self._wake(count)
             return
-        rows = zip(action.ids, action.ends, action.payloads, action.attempts, strict=True)
+        rows: Iterable[Ended] = zip(
+            action.ids, action.ends, action.payloads, action.attempts, strict=True
+        )
+        if action.histories is not None:
+            found = action.histories
+            rows = [with_history(row, found[row[0]]) if row[0] in found else row for row in rows]
         freed = 0
         # The jobs of one map end by the hundreds, one after the other: one call for all of them.
         for owner, group in groupby(zip(owners, rows, strict=True), _OWNER):

@@ -1,0 +1,47 @@
+"""A job whose handler fails is tried again, by settings of the job, or as the handler says."""
+
+import wmp
+
+calls: dict[bytes, int] = {}
+
+
+def fetch(page: bytes) -> str:
+    """Fail twice for each page, then work."""
+    calls[page] = calls.get(page, 0) + 1
+    if calls[page] <= 2:
+        raise ConnectionError("no route to the server")
+    return f"{page.decode()} was fetched in attempt {calls[page]}"
+
+
+def greet(name: bytes, job: wmp.RunningJob) -> str:
+    """State what becomes of the job: another attempt soon, or none at all."""
+    if not name:
+        raise wmp.Reject("nobody has an empty name")
+    if job.attempt == 1:
+        raise wmp.RetryLater(0.05)
+    return f"hello, {name.decode()}"
+
+
+# At most five more attempts, after 0.01, 0.02, 0.04, … and at most 1 second, with jitter.
+AGAIN = wmp.Retry(times=5, on=(ConnectionError,), backoff=wmp.exponential(0.01, 1))
+
+with (
+    wmp.Manager() as manager,
+    wmp.Worker(*manager.endpoints, handlers={"fetch": fetch, "greet": greet}),
+):
+    for line in manager.map([b"a", b"b"], role="fetch", retry=AGAIN):
+        print(line.decode())
+
+    # A job waits for another attempt, or for its start, in its manager: it takes no slot.
+    late = manager.submit(b"Ada", role="greet", delay=0.1)
+    print(late.result(timeout=10).decode())
+
+    # The error names each attempt: its number, worker, time and exception.
+    try:
+        manager.submit(b"c", role="fetch", retry=wmp.Retry(times=1, backoff=0.01)).result(10)
+    except wmp.JobFailed as error:
+        print(f"failed: {error}; attempts {[one.attempt for one in error.history]}")
+
+    # One bad input of a map need not end the others.
+    for result in manager.map([b"Bob", b"", b"Eve"], role="greet", return_exceptions=True):
+        print(result.decode() if isinstance(result, bytes) else f"failed: {result}")

@@ -1,0 +1,98 @@
+"""Jobs whose attempt failed: which are tried again, and when (WMP-6.25 to 6.27).
+
+The settings of a job decide by the names of the error's types, which DONE has. Without settings
+the worker decides, and DONE has the time to wait. Either way the job waits here, holds no lease
+meanwhile, and a failure costs none of the retries, which count lost leases.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from attrs import define
+
+from wmp.actions import End
+from wmp.core.manager.delayed_jobs import DelayedJobs
+from wmp.core.manager.job_lifecycle import JobInput, JobRecord, JobState
+from wmp.core.manager.leases import Leases, Returned
+from wmp.core.manager.remote_worker import RemoteWorker
+from wmp.message import Limits, Outcome, printable
+
+__all__ = ["Failures"]
+
+_OVERRUN: Final = (
+    "wmp.errors.JobTimeout",
+    "builtins.TimeoutError",
+    "builtins.OSError",
+    "builtins.Exception",
+)
+"""The names of an overrun, as if the handler had raised ``JobTimeout``."""
+
+
+@define(eq=False)
+class Failures:
+    """Ends jobs whose attempt failed, or lets them wait for another attempt."""
+
+    leases: Leases
+    delayed: DelayedJobs
+    epoch: int
+    """Of the manager: jitter differs from start to start."""
+
+    def settle(self, worker: RemoteWorker, returned: Returned, now: float) -> bool:
+        """Settle a job whose attempt ended as error or overrun; its lease is over.
+
+        Returns:
+            Whether the job is tried again.
+        """
+        job, outcome, payload, _, wait = returned
+        summary, names = self._read(returned)
+        job.failed += 1
+        again = None
+        if job.state is JobState.LEASED:
+            again = self._wait(job, names, wait)
+        if again is not None and self._has_time(job, now + again):
+            job.record(worker.name, now, summary)
+            job.step(JobInput.AGAIN)
+            self.delayed.add(now + again, job)
+            return True
+        if again is not None or job.history is not None:
+            job.record(worker.name, now, summary)
+        job.step(JobInput.RESULT)
+        if outcome == Outcome.OVERRUN:
+            self.leases.end(job, End.TIMEOUT, summary.encode())  # WMP-6.22
+        else:
+            worker.done += 1
+            self.leases.end(job, End.ERROR, payload)
+        return False
+
+    def _wait(
+        self, job: JobRecord, names: tuple[str, ...] | None, wait: int | None
+    ) -> float | None:
+        """Return the seconds until another attempt; None when there is none (WMP-6.26)."""
+        retry = None if job.limits is None else job.limits.retry
+        if retry is None:
+            return None if wait is None else wait / 1000
+        if job.failed > retry.times:
+            return None
+        if wait is not None:
+            return wait / 1000
+        if not retry.suits_names(names):
+            return None
+        return retry.wait(job.failed, self.epoch ^ job.id)
+
+    @staticmethod
+    def _has_time(job: JobRecord, due: float) -> bool:
+        """Return whether an attempt may begin at ``due``."""
+        return (job.deadline is None or due < job.deadline) and not job.expired(due)
+
+    @staticmethod
+    def _read(returned: Returned) -> tuple[str, tuple[str, ...] | None]:
+        """Return what failed, for people, and the names of the error's types if they are known."""
+        _, outcome, payload, text, _ = returned
+        if outcome == Outcome.OVERRUN:
+            cut = bytes(payload[: Limits.LONG_TEXT]).decode(errors="replace")
+            return printable(cut, keep="\n"), _OVERRUN
+        if text is None:
+            return "failed", None
+        summary, found, names = text.partition("\n")
+        return printable(summary[: Limits.LONG_TEXT]), tuple(names.split()) if found else None

@@ -1,0 +1,146 @@
+"""When a job whose handler failed is tried again: values, and pure functions of them.
+
+A job's own settings decide by the qualified names of the error's types, a handler's by its
+classes. The waits grow, and jitter spreads them: it is computed from the job's number and the
+number of its failures, so that equal histories are equal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from math import isfinite
+from typing import Final
+
+from attrs import field, frozen
+
+from wmp.errors import ConfigError
+
+__all__ = ["Backoff", "Retry", "exponential", "names_of", "spread_of"]
+
+_MOST_TIMES: Final = 1_000_000
+_MOST_WAIT: Final = 1e9
+_MASK: Final = (1 << 64) - 1
+
+
+@frozen
+class Backoff:
+    """Waits that grow: ``first`` seconds after the first failure, at most ``most``."""
+
+    first: float
+    most: float
+    factor: float = 2.0
+
+    def __attrs_post_init__(self) -> None:
+        for name, value, least in (
+            ("first", self.first, 0.0),
+            ("most", self.most, self.first),
+            ("factor", self.factor, 1.0),
+        ):
+            wrong = isinstance(value, bool) or not isinstance(value, int | float)
+            if wrong or not isfinite(value) or not least <= value <= _MOST_WAIT:
+                raise ConfigError(
+                    f"{name} of a backoff is a number from {least:g} to {_MOST_WAIT:g}, "
+                    f"got {value!r}"
+                )
+
+    def wait(self, failures: int) -> float:
+        """Return the seconds to wait after so many failures."""
+        try:
+            return min(self.most, self.first * self.factor ** (failures - 1))
+        except OverflowError:
+            return self.most
+
+
+def exponential(first: float, most: float, factor: float = 2.0) -> Backoff:
+    """Return waits of ``first`` seconds, each ``factor`` times the one before, up to ``most``."""
+    return Backoff(first, most, factor)
+
+
+def _classes(
+    on: type[BaseException] | str | Iterable[type[BaseException] | str],
+) -> tuple[type[BaseException] | str, ...]:
+    return (on,) if isinstance(on, str | type) else tuple(on)
+
+
+def _backoff(value: Backoff | float) -> Backoff:
+    if isinstance(value, Backoff):
+        return value
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise ConfigError(f"backoff is seconds or wmp.exponential(first, most), got {value!r}")
+    return Backoff(value, value)
+
+
+@frozen
+class Retry:
+    """Settings of a job or a handler: which errors are tried again, how often and when.
+
+    Args:
+        times: How often a job is tried again at most.
+        on: Classes of errors, or their qualified names such as ``"requests.ConnectionError"``;
+            subclasses count.
+        backoff: Seconds between two attempts, or :func:`exponential`.
+        jitter: Whether each wait is made shorter by up to a half, differently for each job.
+
+    Raises:
+        ConfigError: A setting is wrong.
+    """
+
+    times: int = 3
+    on: tuple[type[BaseException] | str, ...] = field(default=(Exception,), converter=_classes)
+    backoff: Backoff = field(default=Backoff(1.0, 60.0), converter=_backoff)
+    jitter: bool = True
+    names: frozenset[str] = field(init=False, repr=False, eq=False)
+    """Qualified names of ``on``."""
+
+    def __attrs_post_init__(self) -> None:
+        times: object = self.times
+        if type(times) is not int or not 0 <= times <= _MOST_TIMES:
+            raise ConfigError(f"times is a whole number from 0 to {_MOST_TIMES}, got {times!r}")
+        if not self.on:
+            raise ConfigError("on has no class of errors; leave it out for all errors")
+        given: tuple[object, ...] = self.on
+        for one in given:
+            if not isinstance(one, str) and not (
+                isinstance(one, type) and issubclass(one, BaseException)
+            ):
+                raise ConfigError(
+                    f"on holds {one!r}; expected classes of errors, or their qualified names"
+                )
+        names = frozenset(one if isinstance(one, str) else _name(one) for one in self.on)
+        object.__setattr__(self, "names", names)
+
+    def suits(self, error: BaseException) -> bool:
+        """Return whether an error is one of ``on``, by its classes."""
+        classes = tuple(one for one in self.on if isinstance(one, type))
+        return isinstance(error, classes) or not self.names.isdisjoint(names_of(error))
+
+    def suits_names(self, names: Sequence[str] | None) -> bool:
+        """Return whether an error is one of ``on``, by the names of its types.
+
+        ``None`` stands for an error whose types are not known: it is some ``Exception``. An
+        error without names must not be tried again.
+        """
+        return not self.names.isdisjoint(("builtins.Exception",) if names is None else names)
+
+    def wait(self, failures: int, seed: int) -> float:
+        """Return the seconds to wait after so many failures of the job of this seed."""
+        seconds = self.backoff.wait(failures)
+        return seconds * (1.0 - 0.5 * spread_of(seed, failures)) if self.jitter else seconds
+
+
+def names_of(error: BaseException) -> list[str]:
+    """Return the qualified names of an error's type and of all types it derives from."""
+    return [_name(one) for one in type(error).__mro__ if one is not object]
+
+
+def _name(one: type) -> str:
+    # Whitespace separates the names on the wire.
+    return "".join(f"{one.__module__}.{one.__qualname__}".split())
+
+
+def spread_of(seed: int, number: int) -> float:
+    """Return a number from 0 to 1 that follows from two others and looks random: splitmix64."""
+    value = (seed * 0x9E3779B97F4A7C15 + number * 0xD1B54A32D192ED03) & _MASK
+    value = ((value ^ (value >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
+    value = ((value ^ (value >> 27)) * 0x94D049BB133111EB) & _MASK
+    return ((value ^ (value >> 31)) >> 11) / (1 << 53)
