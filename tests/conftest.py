@@ -12,9 +12,8 @@ import pytest
 import zmq
 from hypothesis import HealthCheck, settings
 
-# A shell that runs pytest in the background makes it and every program that it starts ignore
-# Ctrl-C, and nohup makes them ignore SIGHUP. A program does not inherit "ignored" for a signal that
-# is handled here.
+# A shell that runs pytest in the background makes pytest and its child programs ignore Ctrl-C, and
+# nohup makes them ignore SIGHUP. A signal that is handled here has its default action in children.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:

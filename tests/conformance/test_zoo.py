@@ -1,4 +1,4 @@
-"""The rule that each broken peer breaks fails in the kit, and every rule has a broken peer."""
+"""The kit reports the broken rule of each broken peer, and every rule has a broken peer."""
 
 from __future__ import annotations
 

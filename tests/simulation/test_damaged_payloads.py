@@ -21,7 +21,7 @@ JOBS = 60
 
 
 class Cutter(Network):
-    """Damages the payloads of every third TAKE and DONE, as a cut stream of bytes may."""
+    """Cuts the payloads of every third TAKE and DONE, as a program between two nodes might."""
 
     def __init__(self, seed: int) -> None:
         super().__init__()

@@ -43,7 +43,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         type=int,
         default=200,
         metavar="MS",
-        help="one second of the timers, {unit} in the command (200)",
+        help="milliseconds for one second of the timers; replaces {unit} in the command (200)",
     )
     add(
         "--wmp-without",

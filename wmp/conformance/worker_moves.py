@@ -74,7 +74,7 @@ class WorkerMoves:
             manager.take(lock, self._payload(kind), role=self._role(kind))
 
     def _same_take(self, manager: PlayedManager, number: int, kind: int) -> None:
-        """Give a held job again, as a higher attempt."""
+        """Send TAKE for a held job again, with a higher attempt."""
         held = list(manager.given.values())
         lock = manager.last_lock
         if held and lock and lock not in manager.locks:

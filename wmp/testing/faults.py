@@ -71,7 +71,7 @@ STRIKES = tuple(f for f in Fault if f not in MESSAGE_FAULTS and f is not Fault.C
 """The faults that strike at a time."""
 
 _LATER = (Fault.KILL_HANDLER, Fault.HANG)
-"""Drawn after all others, so that older seeds keep their worlds."""
+"""Faults that are drawn after all others, so that older seeds keep their worlds."""
 
 
 @frozen

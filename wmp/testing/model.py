@@ -358,7 +358,7 @@ class Model(Network):
             try:
                 node.check_invariants()
             except AssertionError as error:
-                raise Violation("no crash", f"{name} breaks its own: {error}") from error
+                raise Violation("no crash", f"{name} breaks its own invariant: {error}") from error
         if actions and isinstance(actions[-1], Halt):
             raise Violation("the newest epoch lives", f"{name} stopped: {actions[-1].error}")
 

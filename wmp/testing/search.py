@@ -68,7 +68,7 @@ class SearchResult:
     states: int
     transitions: int
     depth: int
-    """Moves on the longest way (in order ``BREADTH``: of the shortest ways)."""
+    """Moves on the longest way to a state (``BREADTH`` finds the shortest way to each)."""
     leaves: int
     """States without moves; from each the world was run to its end."""
     emptied: bool

@@ -49,7 +49,7 @@ Watcher = Callable[[str, object, Sequence[Action]], None]
 
 @define(eq=False)
 class SimulatedNetwork(Network):
-    """A network whose clocks, messages and handlers are parts of their own.
+    """A network that leaves clocks, messages and handlers to other parts.
 
     The network itself decides nothing.
     """

@@ -50,7 +50,7 @@ def runs_too_long(talk: WorkerTalk) -> None:
 
 @case("WMP-6.21")
 def within_its_limit(talk: WorkerTalk) -> None:
-    """A job that ends before its limit ends as its handler does."""
+    """A job that ends before its limit has the outcome of its handler."""
     manager = talk.met()
     (job,) = manager.run(slowly(talk, 0.5), role="slow", limits=[talk.ms(100.0)])
     manager.done_of(job, Outcome.OK, within=0.5 + talk.wire.grace, rule="WMP-6.21")

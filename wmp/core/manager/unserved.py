@@ -56,7 +56,7 @@ def waiting_rows(
 
 
 def _role(role: str, offered: Iterable[str]) -> str:
-    """Report that no worker offers the role, and name the nearest that one offers."""
+    """Report that no worker offers the role, and name the most similar role on offer."""
     names = sorted(offered)
     if not names:
         return f"no connected worker offers the role {role!r}, nor any other role"

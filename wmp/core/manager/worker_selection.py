@@ -70,7 +70,7 @@ class WorkerSelection:
     """Limit of the leases of one worker."""
     on_policy_error: Callable[[Exception], None]
     profiles: Profiles = field(factory=Profiles)
-    """All these workers."""
+    """These workers, grouped by profile."""
 
     def update(self, worker: RemoteWorker) -> None:
         """Index ``worker`` by its present credit and GIVEs."""

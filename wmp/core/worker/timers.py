@@ -1,4 +1,4 @@
-"""The timers of a worker: what may be due, one type each."""
+"""The timers of a worker: a type for each."""
 
 from __future__ import annotations
 

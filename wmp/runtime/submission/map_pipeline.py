@@ -189,7 +189,7 @@ class MapPipeline:
             if free <= 0:
                 submissions.check_open()
                 return False
-            # As many as fit, since other submitters may fill the manager again and again.
+            # Submit as many as fit: other submitters may fill the manager again and again.
             part = chunk if len(chunk) <= free else chunk[:free]
             submissions.add(self, part, self._terms)
         except QueueFull:

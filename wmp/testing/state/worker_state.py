@@ -53,7 +53,7 @@ LEFT_OUT: Final = {
     "Stream.size": "follows from the kept messages",
     "Throughput.places": "settings",
     "Throughput.window": "follows from the means",
-    "Throughput.means": "matter while the window or the size of bundles follows from them",
+    "Throughput.means": "decide only the window and the size of bundles",
     "Timers._heap": "the same timers, with leftovers",
     "Timers._ties": "only the order counts",
     "WaitingBatch.since": "matters where no setting limits how many may wait",
