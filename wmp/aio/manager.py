@@ -59,8 +59,8 @@ IN_FLIGHT = 8192
 class Manager(AsyncNode[ManagerSettings]):
     """Holds jobs and gives them to the workers that connect to it.
 
-    Use it as ``async with``. It keeps a job until its result is there: workers may come, go
-    and die.
+    Use it as ``async with``. It keeps a job until its result has arrived: workers may come,
+    go and die.
 
     Args:
         bind: Endpoints to listen on (tcp, ipc, inproc); by default a free port of loopback.

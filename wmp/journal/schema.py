@@ -171,7 +171,7 @@ COLUMNS: Final[tuple[Column, ...]] = (
            "bytes of all payloads together; at a device, bytes after the head"),
     Column("priority", _I, "submitted", "jobs of a higher priority are granted first"),
     Column("timeout", _I, "submitted", "µs in which the jobs must end; absent for no limit"),
-    Column("retries", _I, "submitted", "number of lost leases after which a job is still queued again"),
+    Column("retries", _I, "submitted", "lost leases after which a job is still queued again"),
     Column("expires_in", _I, "submitted", "µs in which the jobs may be begun; absent for any time"),
     Column("tries", _I, "submitted", "how often the jobs are tried again after errors, by settings "
            "of their own; absent when their handlers decide"),

@@ -153,7 +153,7 @@ def _gaps(data: ReportData) -> dict[str, _List]:
     ]
     lists = {
         "Lines that could not be read": _List(("reason", "lines"), unread),
-        "Processes that left no journal": _List(
+        "Processes without a journal": _List(
             ("node", "epoch", "lines of other journals with its name"), gone
         ),
         "Lines that are missing": _List(("node", "lines"), torn),

@@ -56,7 +56,7 @@ class Give:
 
 @define(eq=False)
 class BusyWorkers:
-    """How many workers of a manager hold jobs of each kind and have no capacity; none is absent."""
+    """Number of workers that hold jobs of each kind and have no capacity; 0 is left out."""
 
     counts: dict[Kind, int] = field(factory=dict)
 
