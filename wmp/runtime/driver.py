@@ -261,11 +261,6 @@ class Driver:
         # The node ended with its loop: no machine will take the entry.
         self.running = False
 
-    @property
-    def sockets(self) -> tuple[object, ...]:
-        """Yield all sockets, also those that are opened later; they do not refer to the driver."""
-        return self._gate, self._sockets.router, self._sockets.dealers
-
     def statistics(self) -> dict[str, int]:
         """Return counts of messages that the runtime dropped or could not deliver, by reason."""
         counts = self.counters.counts()

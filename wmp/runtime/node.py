@@ -140,12 +140,8 @@ are open for moments."""
 
 
 _open: Final[dict[int, tuple[object, ...]]] = {}
-"""Context and sockets of each serving node, by the id of the node; they refer to nothing else.
-
-The garbage collector finalises a node that was not closed, its context and its sockets in any
-order. A context that is finalised first waits for its sockets for ever. The entries here are no
-garbage, so the finaliser of the node closes the sockets first.
-"""
+"""Context and allow list of each serving node, by the id of the node: not garbage, as
+:data:`wmp.runtime.ports._open`."""
 
 
 class Node:
@@ -342,7 +338,7 @@ class Node:
             gate=gate,
             recorder=self._recorder,
         )
-        _open[id(self)] = (context, *self.driver.sockets)
+        _open[id(self)] = (context, gate)
         self.driver.start()
         return self.driver
 

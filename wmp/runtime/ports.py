@@ -12,6 +12,7 @@ import struct
 from collections import deque
 from collections.abc import Callable
 from enum import Enum
+from typing import Final
 
 import zmq
 
@@ -37,6 +38,16 @@ take more."""
 
 _OVERHEAD = 512
 """Bytes that a message takes here beside its frames."""
+
+
+_open: Final[set[zmq.Socket[bytes]]] = set()
+"""The sockets of all ports that are not closed.
+
+The garbage collector finalises a node that was not closed, its context and its sockets in any
+order. A context that is finalised first waits for its sockets for ever. These sockets refer to
+their context and to nothing else: they and the context are no garbage, until the finaliser of the
+node closes them.
+"""
 
 
 class Sent(Enum):
@@ -96,6 +107,7 @@ class Port:
         self.connections: Connections | None = None
         self._files: list[tuple[str, tuple[int, int]]] = []
         self._monitor: zmq.Socket[bytes] = socket.get_monitor_socket(events)
+        _open.update((socket, self._monitor))
         self.descriptor = _descriptor(socket)
         self.monitor_descriptor = _descriptor(self._monitor)
 
@@ -255,6 +267,7 @@ class Port:
             self.socket.disable_monitor()
         self._monitor.close(linger=0)
         self.socket.close(linger=int(linger * 1000))
+        _open.difference_update((self.socket, self._monitor))
 
 
 def _file(path: str) -> tuple[int, int]:
