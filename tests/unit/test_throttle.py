@@ -54,14 +54,16 @@ def test_workers_behind_a_device_have_a_budget_each_and_new_ones_share_one(throt
     assert sum(new) == 48
 
 
-def test_a_connection_with_too_many_refused_messages_is_closed_once(throttle):
-    closed = [throttle.refuses(b"l", 0, "malformed", 0.0) for _ in range(30)]
-    assert closed.index(True) == 20
-    assert closed.count(True) == 1
-    assert list(throttle.closed) == [b"l"]
+def test_a_connection_with_too_many_refused_messages_is_ignored_for_a_while(throttle):
+    ignored = [throttle.refuses(b"l", 0, "malformed", 0.0) for _ in range(21)]
+    assert ignored.index(True) == 20
+    assert throttle.ignores(b"l", 9.9)
+    assert not throttle.ignores(b"another", 9.9)
+    assert not throttle.ignores(b"l", 10.0)
+    assert not throttle.refuses(b"l", 0, "malformed", 10.0)
 
 
-def test_few_refused_messages_a_second_and_those_through_devices_close_nothing(throttle):
+def test_few_refused_messages_a_second_and_those_through_devices_do_no_harm(throttle):
     assert not any(throttle.refuses(b"l", 0, "malformed", second / 3) for second in range(300))
     assert not any(throttle.refuses(b"d", 1, "malformed", 0.0) for _ in range(300))
 

@@ -356,7 +356,8 @@ class Driver:
                 if router:
                     routing_id, ids = bytes(frames[0]), self._local_ids
                     link: Link = routing_id if ids is None else ids.local(routing_id)
-                    if link in self._throttle.closed:
+                    if self._throttle.ignores(link, self._now):
+                        self._count("ignored", "the connection is ignored for a while")
                         continue
                     del frames[0]
                 else:
@@ -366,7 +367,7 @@ class Driver:
                 except DecodeError as error:
                     self._feed(Garbled(link, error))
                     if router:
-                        self._refused(link, (len(error.source) - 2) // 3, error.code)
+                        self._refused(link, max(0, (len(error.source) - 2) // 3), error.code)
                 else:
                     if router and not self._throttle.admits(
                         link, message.command, message.source, self._now
@@ -558,15 +559,10 @@ class Driver:
             self._refused(drop.link, drop.message.hops, drop.reason)
 
     def _refused(self, link: Link, hops: int, reason: str) -> None:
-        """Close a connection whose messages are refused too often."""
-        if not isinstance(link, bytes):
-            return
-        if self._throttle.refuses(link, max(0, hops), reason, self._now):
-            key = link if self._local_ids is None else self._local_ids.routing(link)
-            router = self._sockets.router
-            if router is not None and router.connections is not None:
-                text = f"too many refused messages, the last one: {reason}"
-                router.connections.close(key, "closed", text)
+        """Ignore a connection for a while when its messages are refused too often."""
+        if isinstance(link, bytes) and self._throttle.refuses(link, hops, reason, self._now):
+            text = f"too many refused messages of one connection, the last one: {reason}"
+            self.counters.count("ignored", text, self._now, alarming=True)
 
     def _connection_failed(self, reason: str, detail: str) -> None:
         self.counters.count(reason, detail, self._clock(), alarming=True)

@@ -2,8 +2,11 @@
 
 Two kinds of messages cost a node work without any use: messages that the node refuses, and READY,
 GIVE and PING without a result in between. An honest worker sends few of both. A connection has a
-budget for refused messages, and is closed when the budget is used up. A worker has a budget for the
-other kind; further messages are dropped unread.
+budget for refused messages, and is ignored for a while when the budget is used up. A worker has a
+budget for the other kind; further messages are dropped.
+
+An ignored connection stays open. Its messages are dropped unread, and while they wait in its pipe
+the peer can send no more. A closed connection would come back with a full pipe.
 """
 
 from __future__ import annotations
@@ -23,6 +26,8 @@ _RACE: Final = 0.02
 _RACES: Final = frozenset(
     ("duplicate", "gap", "stale result", "other session", "old session", "repeated READY")
 )
+_IGNORED: Final = 10.0
+"""Seconds for which a connection is ignored."""
 _MOST: Final = 50_000
 """Limit of the remembered budgets; above it all begin anew."""
 
@@ -39,8 +44,17 @@ class Throttle:
         self._chatter = chatter
         self._refused = refused
         self._budgets: dict[Hashable, tuple[float, float]] = {}
-        self.closed: dict[Link, None] = {}
-        """Connections that were closed: what still comes from them is dropped unread."""
+        self._ignored: dict[Link, float] = {}
+        """Connections that are ignored, and until when."""
+
+    def ignores(self, link: Link, now: float) -> bool:
+        """Return whether a message of this connection is to be dropped unread."""
+        if not self._ignored or link not in self._ignored:
+            return False
+        if now < self._ignored[link]:
+            return True
+        del self._ignored[link]
+        return False
 
     def admits(self, link: Link, command: Command, source: Path, now: float) -> bool:
         """Return whether the node should act on a message."""
@@ -56,23 +70,23 @@ class Throttle:
         return self._take(key, 1.0, self._chatter, now)
 
     def refuses(self, link: Link, hops: int, reason: str, now: float) -> bool:
-        """Count a refused message; return whether its connection must be closed.
+        """Count a refused message; return whether its connection is ignored from now on.
 
         Args:
             link: The connection.
             hops: The devices that the message has passed. The other workers behind a device must
-                not suffer, and the device itself closes the connection of the refused worker.
+                not suffer, and the device itself ignores the refused worker.
             reason: The reason of the refusal.
             now: Seconds.
         """
-        if hops or link in self.closed:
+        if hops:
             return False
         cost = _RACE if reason in _RACES else 1.0
         if self._take((link, "refused"), cost, self._refused, now):
             return False
-        if len(self.closed) >= _MOST:
-            self.closed.clear()
-        self.closed[link] = None
+        if len(self._ignored) >= _MOST:
+            self._ignored.clear()
+        self._ignored[link] = now + _IGNORED
         return True
 
     def _take(self, key: Hashable, cost: float, rate: int, now: float) -> bool:

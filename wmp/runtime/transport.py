@@ -67,18 +67,12 @@ class Transport:
     Above it the oldest is closed.
     """
 
-    max_chatter: int = 100
-    """Limit of the READY, GIVE, PING and BYE a second that are read of one worker without a result
-    in between, and five times as many at once.
-
-    Further ones are dropped.
-    """
-    max_refused: int = 50
-    """Limit of the refused messages a second of one connection, and five times as many at once;
-    above it the connection is closed.
-
-    Messages that came through a device do not count.
-    """
+    max_chatter: int = 30
+    """READY, GIVE, PING and BYE a second that are read of one worker without a result in between,
+    and five times as many at once. Others are dropped."""
+    max_refused: int = 20
+    """Refused messages a second of one connection, and five times as many at once, above which the
+    connection is ignored for 10 seconds. Messages that came through a device do not count."""
 
     def __attrs_post_init__(self) -> None:
         check_count("high_water_mark", self.high_water_mark, 1, _INT)
