@@ -312,6 +312,19 @@ def valid() -> Iterator[tuple[str, Message]]:
             {f.EXPIRE: 6000, f.SESSION: 2, f.ACK: 1, f.AGAIN: False, f.LABEL: ""},
         ),
     )
+    yield (
+        "pong-challenge",
+        Message(
+            Command.PONG,
+            TO_WORKER,
+            FROM_MANAGER,
+            {f.ACK: 0, f.SESSION: 1, f.EXPIRE: 6000, f.CHALLENGE: 7},
+        ),
+    )
+    yield (
+        "ping-answer",
+        Message(Command.PING, TO_MANAGER, FROM_WORKER, {f.ACK: 5, f.SESSION: 1, f.ANSWER: 7}),
+    )
     yield "bye", Message(Command.BYE, TO_MANAGER, FROM_WORKER, {})
     yield (
         "bye-with-reason",
@@ -331,7 +344,7 @@ def valid() -> Iterator[tuple[str, Message]]:
             FROM_MANAGER,
             {
                 f.CODE: "superseded",
-                f.TEXT: "epoch 1, the newest received is 2",
+                f.TEXT: "another process holds this identity, with epoch 2, and answers",
                 f.ABOUT: 3,
                 f.ABOUT_NUMBER: 12,
                 f.ABOUT_PEER: (WORKER, 1),

@@ -16,7 +16,7 @@
     │   ├── RetryLater           try the job again after some seconds
     │   └── Reject               never try the job again
     ├── QueueFull                the manager holds as many jobs as it may
-    ├── Superseded               a newer process runs under this identity
+    ├── Superseded               another process has this identity
     ├── HandlerHung              handlers went on in threads, and the worker stopped
     ├── ClosedError              used after, or ended by, ``close``
     ├── ConfigError              a setting, flag or file is wrong (ValueError)
@@ -218,7 +218,7 @@ class QueueFull(WMPError):
 
 
 class Superseded(WMPError):
-    """A newer process runs under this identity, so this one has stopped."""
+    """No manager serves this worker, because another process has its identity."""
 
 
 class HandlerHung(WMPError):

@@ -190,6 +190,10 @@ class Field:
     """Name of the sender for people: host and process (READY, PING, PONG)."""
     IDLE: Final = 26
     """True: the sender holds no job of the receiver (PING)."""
+    CHALLENGE: Final = 28
+    """Number that the receiver must answer over the same route (PING, PONG)."""
+    ANSWER: Final = 29
+    """Number of the challenge that is answered (PING, PONG)."""
 
 
 class ErrorCode:
@@ -208,7 +212,7 @@ class ErrorCode:
     MISROUTED: Final = "misrouted"
     """``to`` names another node."""
     SUPERSEDED: Final = "superseded"
-    """The peer in ``ABOUT_PEER`` has been replaced by a newer epoch."""
+    """Another process holds the identity of the peer in ``ABOUT_PEER``."""
     UNREACHABLE: Final = "unreachable"
     """A device could not pass the message on."""
     LOOP: Final = "loop"

@@ -108,7 +108,13 @@ class Manager(Node[Worker]):
         if stream and stream.session == fields.get("session") and (columns or fields.get("idle")):
             held = {*zip(columns.get("ids", ()), columns.get("attempts", ()), strict=True)}
             self.queue.lose_missing(worker, held, fields.get("ack", 0))
-        self.pong(worker)
+        challenge = fields.get("challenge")
+        self.pong(worker, **({"answer": challenge} if challenge else {}))
+
+    def refused(self, connection: bytes, message: Message) -> None:
+        worker = self.peers.get(message.sender[0])
+        if worker and (worker.connection, worker.to) == (connection, message.sender[::-1]):
+            self.part(worker.identity)
 
     def pong(self, worker: Worker, **more: Any) -> None:
         fields = {"expire": int(EXPIRE * self.unit * 1000), **more}
@@ -134,7 +140,8 @@ class Manager(Node[Worker]):
 
     def in_session(self, peer: Worker, message: Message) -> bool:
         session, stream = message.fields.get("session"), peer.stream or Stream(0)
-        if message.command == wire.PING and message.to and session is None:
+        forgot = message.command == wire.PING and message.to and session is None
+        if forgot and "answer" not in message.fields:
             if stream.sent or stream.received:
                 self.forget(peer)
         elif "number" in message.fields and session != stream.session:
@@ -142,8 +149,8 @@ class Manager(Node[Worker]):
             return False
         return True
 
-    def ask_again(self, peer: Worker) -> None:
-        self.pong(peer, again=True)
+    def ask_again(self, peer: Worker, **more: Any) -> None:
+        self.pong(peer, **(more or {"again": True}))
 
     def unreachable(self, peer: Worker) -> None:
         super().unreachable(peer)

@@ -90,7 +90,7 @@ def _peer(value: Any) -> bool:
 
 _natural, _positive, _name, _words = _uint(0), _uint(1), _text(255), _text(1024)
 _flag, _null = _type(bool), type(None)
-# Types of the fields in the order of their keys, from 0.
+# Types of the fields in the order of their keys.
 FIELDS: dict[str, Callable[[Any], bool]] = {
     "number": _positive, "ack": _natural, "session": _positive, "again": _flag,
     "ready": _positive, "credit": _natural, "window": _natural, "roles": _names,
@@ -98,8 +98,9 @@ FIELDS: dict[str, Callable[[Any], bool]] = {
     "lock": _positive, "want": _natural, "hold": _natural, "more": _flag, "manager": _peer,
     "codec": _name, "unstarted": _flag, "expire": _natural, "code": _name, "text": _words,
     "about": _natural, "about_number": _natural, "about_peer": _peer, "label": _words,
-    "idle": _flag,
+    "idle": _flag, "challenge": _positive, "answer": _positive,
 }  # fmt: skip
+KEYS = {word: key if key < 27 else key + 1 for key, word in enumerate(FIELDS)}  # 27 is not in use
 
 
 def _maybe(x: Any) -> bool:
@@ -185,7 +186,7 @@ def _message(head: list[Any], whole: bool, frames: list[bytes]) -> Message:
     must(len(to) > 0 or command in (READY, PING, ERROR), "to is empty")
     must(type(fields) is dict and _plain(fields), "fields are a map of plain values")
     must(all(type(key) is str or _natural(key) for key in fields), "a key is unsigned or text")
-    known = {word: fields[key] for key, word in enumerate(FIELDS) if key in fields}
+    known = {word: fields[key] for word, key in KEYS.items() if key in fields}
     for word, value in known.items():
         must(FIELDS[word](value), f"{word} is of another type")
     columns = _columns(command, to, frames)
@@ -239,7 +240,7 @@ def _value(value: Any) -> bytes:  # maps sorted by their encoded keys (WMP-2.2)
 
 def encode(message: Message) -> list[bytes]:
     """Turn a message into frames, deterministically; large payloads get separate frames."""
-    keys = {word: key for key, word in enumerate(FIELDS)}
+    keys = KEYS
     fields = {keys.get(word, word): value for word, value in message.fields.items()}
     head = _value([1, message.command, message.to, message.sender, fields])
     if not message.columns:

@@ -12,14 +12,14 @@ from collections.abc import Callable, Iterable
 from typing import Any, ClassVar, Generic, TypeVar
 
 import zmq
-from messages import ERROR, NAMES, PAYLOAD, Message, Refused, decode, encode
-from stream import Peer, size_of
+from messages import BYE, ERROR, NAMES, PAYLOAD, Message, Refused, decode, encode
+from stream import Claim, Peer, size_of
 
 RESEND, EXPIRE, BATCH = 3, 6, 1000  # units; units; jobs in a message
 
 
 class Superseded(Exception):
-    """A newer process runs under this identity."""
+    """Another process has this identity, and every manager serves that one."""
 
 
 P = TypeVar("P", bound=Peer)
@@ -29,8 +29,7 @@ class Node(Generic[P]):
     """An end node. It has a method for each command that it receives."""
 
     receives: ClassVar[tuple[int, ...]]
-    heeds_strangers: ClassVar[bool] = False  # whether an unknown peer may supersede it
-    lost_by: ClassVar[tuple[str, ...]] = ("unreachable",)  # codes of ERROR that mean: no route
+    lost_by: ClassVar[tuple[str, ...]] = ("unreachable", "misrouted")  # codes that say: no route
 
     def __init__(self, identity: bytes | None, unit: float) -> None:
         self.unit = unit  # seconds: 1, or less for a faster test
@@ -38,7 +37,7 @@ class Node(Generic[P]):
         self.me: list[Any] = [identity or os.urandom(16), self.epoch]
         self.context = zmq.Context()
         self.peers: dict[bytes, P] = {}
-        self.epochs: dict[bytes, int] = {}  # the newest epoch received of each identity (WMP-9.6)
+        self.challenges = 0
         self.ending = False
 
     def socket(self, kind: int) -> "zmq.Socket[bytes]":
@@ -70,8 +69,12 @@ class Node(Generic[P]):
         """Return whether a message may be acted on, by its session."""
         raise NotImplementedError
 
-    def ask_again(self, peer: P) -> None:
-        """Ask for the messages after a gap."""
+    def ask_again(self, peer: P, **more: Any) -> None:
+        """A gap was seen, or the peer must answer a challenge, or has another route."""
+        raise NotImplementedError
+
+    def refused(self, connection: Any, message: Message) -> None:
+        """A peer reports that it serves another process of this identity (WMP-15.8)."""
         raise NotImplementedError
 
     # --- sending ---
@@ -141,19 +144,20 @@ class Node(Generic[P]):
             return self.complain(connection, refused, refused.code, text=str(refused)[:200])
         fields, (identity, epoch) = message.fields, message.sender[:2]
         if message.command == ERROR:
-            return self.error(message)
+            return self.error(connection, message)
         if message.command not in self.receives:
             return self.complain(connection, message, "direction")
         if message.to and message.to != self.me[::-1]:  # WMP-2.7
-            older = message.to[1:] == self.me[:1] and message.to[0] < self.epoch
-            code, named = "superseded" if older else "misrouted", message.to[::-1][:2]
-            return self.complain(connection, message, code, about_peer=named)
-        if epoch < self.epochs.get(identity, 0):  # WMP-9.6
-            return self.complain(connection, message, "superseded", about_peer=[identity, epoch])
-        if epoch > self.epochs.get(identity, 0):  # WMP-9.7
-            self.part(identity)
-        self.epochs[identity] = epoch
+            code = "superseded" if message.to[1:] == self.me[:1] else "misrouted"
+            return self.complain(connection, message, code, about_peer=message.to[::-1][:2])
+        if not self.admits(connection, message):
+            return None
         peer = self.peers[identity] = self.peers.get(identity) or self.meet(identity, epoch)
+        if peer.claim and fields.get("answer") == peer.claim.number:  # WMP-15.5
+            claim, peer.claim = peer.claim, None
+            about = claim.message.sender[:2]
+            if about[1] != peer.epoch:
+                self.complain(claim.connection, claim.message, "superseded", about_peer=about)
         moved = (peer.connection, peer.to) != (connection, message.sender[::-1])
         peer.connection, peer.to, peer.heard = connection, message.sender[::-1], time.monotonic()
         current = self.in_session(peer, message)
@@ -168,21 +172,66 @@ class Node(Generic[P]):
         if current:
             getattr(self, NAMES[message.command])(peer, message)
 
-    def error(self, message: Message) -> None:
-        """Act on an ERROR: this node is superseded, or a peer is old or unreachable (WMP-9.8)."""
+    def admits(self, connection: Any, message: Message) -> bool:
+        """Whether a message is the word of its sender, or a claim to be one (WMP-15.1)."""
+        (identity, epoch), back = message.sender[:2], message.sender[::-1]
+        peer = self.peers.get(identity)
+        if peer is None or (peer.connection, peer.to) == (connection, back):
+            return True
+        same_route = (peer.connection, peer.to[:-2]) == (connection, back[:-2])
+        if peer.connection is None or (same_route and epoch > peer.epoch):  # WMP-15.2
+            if epoch != peer.epoch:
+                self.part(identity)
+            peer.claim = None
+            return True
+        self.answer(connection, message)
+        if peer.claim is None:
+            self.challenges += 1
+            until = time.monotonic() + self.unit
+            peer.claim = Claim(connection, message, self.challenges, until)
+            self.ask_again(peer, challenge=self.challenges)
+        return False
+
+    def answer(self, connection: Any, message: Message) -> None:
+        """Answer a challenge that came over a route that does not hold the sender's identity."""
+
+    def admit(self, peer: P) -> None:
+        """The holder of an identity is gone: the one that claims it holds it (WMP-15.6)."""
+        claim, peer.claim = peer.claim, None
+        if not claim:
+            return
+        identity, epoch = claim.message.sender[:2]
+        if claim.message.command == BYE:
+            return self.part(identity)
+        if epoch != peer.epoch:
+            self.part(identity)
+            peer = self.peers[identity] = self.meet(identity, epoch)
+        peer.connection, peer.to = claim.connection, claim.message.sender[::-1]
+        peer.heard = time.monotonic()
+        self.resend(peer)
+        self.ask_again(peer, again=True)
+
+    def error(self, connection: Any, message: Message) -> None:
+        """An ERROR counts for the route that it came over, and needs a receiver (WMP-15.8)."""
         identity, epoch = about = message.fields.get("about_peer", [b"", 0])
         code, peer = message.fields["code"], self.peers.get(identity)
-        heeded = self.heeds_strangers or message.sender[0] in self.peers
-        if code == "superseded" and [about, message.to] == [self.me, self.me[::-1]] and heeded:
-            raise Superseded(f"identity {identity.hex()} was started again: this one stops")
-        if peer and peer.epoch == epoch and code == "superseded":
-            self.part(identity)
-        if peer and peer.epoch == epoch and code in self.lost_by:
-            self.unreachable(peer)
+        if message.to != self.me[::-1]:
+            return
+        if code == "superseded" and about == self.me:
+            self.refused(connection, message)
+        hops = message.sender[:1:-1]
+        if peer and peer.epoch == epoch and peer.connection == connection is not None:
+            if peer.to[: len(hops)] != hops or len(hops) > len(peer.to) - 2:
+                return
+            if code == "superseded" and not peer.claim:
+                self.part(identity)
+            elif code == "superseded" or code in self.lost_by:
+                self.unreachable(peer)
 
     def unreachable(self, peer: P) -> None:
         """Drop a peer's route and credit, and nothing else (WMP-9.12)."""
         peer.connection, peer.credit = None, 0
+        self.admit(peer)
 
     def part(self, identity: bytes) -> None:
         """Forget a peer."""
@@ -197,7 +246,9 @@ class Node(Generic[P]):
             kept = peer.stream.unacknowledged if peer.stream else None
             if kept and now > kept[0][0] + RESEND * self.unit:
                 self.resend(peer)
-            if now > peer.heard + peer.expire:
+            if peer.claim and (now > peer.claim.until or now > peer.heard + peer.expire):
+                self.admit(peer)
+            elif now > peer.heard + peer.expire:
                 self.part(peer.identity)
 
     def turn(self) -> None:

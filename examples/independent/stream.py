@@ -39,13 +39,24 @@ def size_of(columns: dict[str, list[Any]]) -> int:
 
 
 @dataclass
+class Claim:
+    """A message of a peer's identity over another route, or with another epoch (WMP-15.3)."""
+
+    connection: Any
+    message: Any
+    number: int  # of the challenge to the peer
+    until: float
+
+
+@dataclass
 class Peer:
     """The memory of a peer, independent of its route (WMP-1.8)."""
 
     identity: bytes
     epoch: int
     expire: float
-    connection: Any = None  # the connection of its latest message; None: no route
+    connection: Any = None  # with `to`, the route that holds the identity; None: no route
+    claim: Claim | None = None
     to: list[Any] = field(default_factory=list)
     heard: float = 0.0
     stream: Stream | None = None

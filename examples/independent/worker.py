@@ -9,13 +9,14 @@ blocks this thread; a worker with real work would use another thread for it.
 
 import argparse
 import time
+from typing import Any
 
 import messages as wire
 import zmq
 from jobs import ROLES, Jobs
 from links import Link, Manager
 from messages import Message
-from node import EXPIRE, Node, run
+from node import EXPIRE, Node, Superseded, run
 from stream import Stream
 
 PING_INTERVAL, LOCK_TIMEOUT, SEARCH = 1, 5, 10  # units, units, pings
@@ -26,8 +27,6 @@ class Worker(Node[Manager]):
     """Sends READY and GIVE, does the jobs of TAKE, and sends DONE."""
 
     receives = (wire.WAKE, wire.TAKE, wire.NO, wire.CANCEL, wire.PONG)
-    heeds_strangers = True
-    lost_by = ("unreachable", "misrouted")
 
     def __init__(self, endpoints: list[str], slots: int, name: bytes | None, unit: float) -> None:
         super().__init__(name, unit)
@@ -102,7 +101,37 @@ class Worker(Node[Manager]):
         for row in zip(message.columns["ids"], message.columns["attempts"], strict=True):
             self.jobs.cancel(manager, owner, unstarted, row)
 
+    def answer(self, connection: Link, message: Message) -> None:
+        """Over every route, with the session of the manager that is meant (WMP-15.4)."""
+        manager, challenge = self.peers[message.sender[0]], message.fields.get("challenge")
+        if challenge:
+            fields = {"answer": challenge}
+            if manager.stream and manager.epoch == message.sender[1]:
+                fields["session"] = manager.stream.session
+            connection.send(Message(wire.PING, message.sender[::-1], self.me, fields))
+
+    def refused(self, connection: Link, message: Message) -> None:
+        """That manager serves another process of this identity; others may not (WMP-15.9)."""
+        manager, now = self.peers.get(message.sender[0]), time.monotonic()
+        if manager:
+            if (manager.connection, manager.to) != (connection, message.sender[::-1]):
+                return
+            if manager.claim and manager.claim.message.sender[1] == manager.epoch:
+                return self.admit(manager)
+            self.part(manager.identity)
+        if self.peers:
+            return
+        connection.refused, connection.refused_since = now, connection.refused_since or now
+        patience = 3 * PING_INTERVAL * self.unit
+        if all(
+            link.refused_since and link.refused_since + patience <= now < link.refused + patience
+            for link in self.links
+        ):
+            raise Superseded(f"no manager serves {self.me[0].hex()}: another process does it")
+
     def pong(self, manager: Manager, message: Message) -> None:
+        if "challenge" in message.fields:
+            self.send(manager, wire.PING, {"answer": message.fields["challenge"]})
         fields, room = message.fields, self.room()
         manager.expire = fields["expire"] / 1000
         differs = fields.get("ready") != manager.ready or fields.get("credit", 0) < room
@@ -120,6 +149,8 @@ class Worker(Node[Manager]):
     # --- sessions ---
 
     def meet(self, identity: bytes, epoch: int) -> Manager:
+        for link in self.links:
+            link.refused_since = 0.0
         return Manager(identity, epoch, EXPIRE * self.unit, ready=self.greeted)
 
     def forget(self, peer: Manager) -> None:
@@ -146,8 +177,8 @@ class Worker(Node[Manager]):
         peer.stream = Stream(session)
         return True
 
-    def ask_again(self, peer: Manager) -> None:
-        self.send(peer, wire.PING, {"again": True})
+    def ask_again(self, peer: Manager, **more: Any) -> None:
+        self.send(peer, wire.PING, more or {"again": True})
 
     def tick(self) -> None:
         super().tick()

@@ -47,7 +47,7 @@ export class Node {
   constructor(identity, unit) {
     Object.assign(this, { identity, unit, epoch: Date.now(), greeted: 0 });
     this.me = [identity, this.epoch];
-    [this.managers, this.epochs, this.left] = [new Map(), new Map(), new Map()]; // left: sessions not to enter again
+    [this.managers, this.left, this.challenges] = [new Map(), new Map(), 0]; // left: sessions not to enter again
   }
 
   // --- sending ---
@@ -89,18 +89,15 @@ export class Node {
     }
     const { command, to, from, fields } = message, back = [...from].reverse(), [identity, epoch] = from, key = hex(identity);
     const act = this.acts[command];
-    if (command === ERROR) return this.error(fields);
+    if (command === ERROR) return this.error(link, message);
     if (!act) return this.complain(link, back, "direction", command);
     if (!same(to, [this.epoch, this.identity])) { // WMP-2.7
-      const older = to.length === 2 && same(to[1], this.identity) && to[0] < this.epoch;
-      return this.complain(link, back, older ? "superseded" : "misrouted", command, { about_peer: [to.at(-1), to.at(-2)] });
+      const other = to.length === 2 && same(to[1], this.identity);
+      return this.complain(link, back, other ? "superseded" : "misrouted", command, { about_peer: [to.at(-1), to.at(-2)] });
     }
-    const newest = this.epochs.get(key) ?? 0;
-    if (epoch < newest) return this.complain(link, back, "superseded", command, { about_peer: [identity, epoch] });
-    if (epoch > newest) this.part(key);
-    this.epochs.set(key, epoch);
-    const manager = this.managers.get(key) ?? { key, epoch, to: [], expire: EXPIRE * this.unit, ready: this.greeted, served: 0, locks: new Map() };
-    this.managers.set(key, manager);
+    if (!this.admits(this.managers.get(key), link, message, back)) return;
+    const manager = this.managers.get(key) ?? this.meet(key, epoch);
+    if (fields.answer !== undefined && manager.claim?.number === fields.answer) this.refuse(manager);
     const moved = manager.link !== link || !same(manager.to, back);
     Object.assign(manager, { link, to: back, heard: Date.now() });
     if (link.fresh && from.length === 2) { // who stood there before has gone, and its locks go with the next tick (WMP-9.12)
@@ -119,6 +116,51 @@ export class Node {
     if (stream && fields.number !== undefined) Object.assign(stream, { received: fields.number, gap: false });
     this.flush(); // a place is free when its DONE has gone
     act.call(this, manager, message, link);
+  }
+
+  // --- who holds an identity (WMP-15) ---
+
+  admits(manager, link, message, back) {
+    if (!manager || (manager.link === link && same(manager.to, back))) return true;
+    const epoch = message.from[1], route = manager.link === link && same(manager.to.slice(0, -2), back.slice(0, -2));
+    if (!manager.link || (route && epoch > manager.epoch)) { // WMP-15.2
+      manager.claim = null;
+      if (epoch !== manager.epoch) this.part(manager.key);
+      return true;
+    }
+    const { challenge } = message.fields, session = epoch === manager.epoch && manager.stream ? { session: manager.stream.session } : {};
+    if (challenge !== undefined) link.send({ command: PING, to: back, from: this.me, fields: { answer: challenge, ...session } }); // WMP-15.4
+    if (manager.claim) return false;
+    this.challenges += 1;
+    manager.claim = { link, back, epoch, command: message.command, number: this.challenges, until: Date.now() + this.unit };
+    this.send(manager, PING, { challenge: this.challenges });
+    return false;
+  }
+
+  refuse(manager) { // the holder answered: the claim has failed (WMP-15.5)
+    const { link, back, epoch, command } = manager.claim;
+    manager.claim = null;
+    if (epoch !== manager.epoch) this.complain(link, back, "superseded", command, { about_peer: [back.at(-1), epoch] });
+  }
+
+  admit(manager) { // the holder is gone: the one that claims the identity holds it (WMP-15.6)
+    const { claim } = manager;
+    manager.claim = null;
+    if (!claim) return;
+    if (claim.epoch !== manager.epoch) {
+      this.part(manager.key);
+      manager = this.meet(manager.key, claim.epoch);
+    }
+    Object.assign(manager, { link: claim.link, to: claim.back, heard: Date.now() });
+    this.resend(manager);
+    this.send(manager, PING, { again: true });
+  }
+
+  meet(key, epoch) {
+    const manager = { key, epoch, to: [], expire: EXPIRE * this.unit, ready: this.greeted, served: 0, locks: new Map(), claim: null };
+    for (const link of this.links) link.refusedSince = 0;
+    this.managers.set(key, manager);
+    return manager;
   }
 
   inSession(manager, { session, number = 0 }) {
@@ -143,12 +185,30 @@ export class Node {
     if (manager) this.forget(manager);
   }
 
-  error({ code, about_peer: about }) {
-    if (!about) return;
-    if (code === "superseded" && same(about, this.me)) this.end(1, `identity ${hex(this.identity)} was started again: this one stops`);
-    const manager = this.managers.get(hex(about[0]));
-    if (manager?.epoch !== about[1]) return;
-    if (code === "superseded") this.part(manager.key);
-    if (code === "unreachable" || code === "misrouted") manager.link = null; // and its locks go with the next tick
+  error(link, { to, from, fields: { code, about_peer: about } }) { // it counts for the route that it came over (WMP-15.8)
+    if (!about || !same(to, [this.epoch, this.identity])) return;
+    if (code === "superseded" && same(about, this.me)) this.refused(link, from);
+    const manager = this.managers.get(hex(about[0])), hops = [...from].reverse().slice(0, -2);
+    if (manager?.epoch !== about[1] || manager.link !== link) return;
+    if (hops.length > manager.to.length - 2 || !same(manager.to.slice(0, hops.length), hops)) return;
+    if (code === "superseded" && !manager.claim) this.part(manager.key);
+    else if (["superseded", "unreachable", "misrouted"].includes(code)) {
+      manager.link = null; // and its locks go with the next tick
+      this.admit(manager);
+    }
+  }
+
+  refused(link, from) { // that manager serves another process of this identity; others may not (WMP-15.9)
+    const manager = this.managers.get(hex(from[0])), now = Date.now(), patience = 3 * this.unit;
+    if (manager) {
+      if (manager.link !== link || !same(manager.to, [...from].reverse())) return;
+      if (manager.claim?.epoch === manager.epoch) return this.admit(manager);
+      this.part(manager.key);
+    }
+    if (this.managers.size) return;
+    link.refusedSince ||= now;
+    link.refusedAt = now;
+    const all = this.links.every((one) => one.refusedSince && one.refusedSince + patience <= now && now < one.refusedAt + patience);
+    if (all) this.end(1, `no manager serves ${hex(this.identity)}: another process has this identity`);
   }
 }

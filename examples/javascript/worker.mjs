@@ -107,6 +107,7 @@ class Worker extends Node {
   }
 
   pong(manager, { fields }) {
+    if (fields.challenge !== undefined) this.send(manager, PING, { answer: fields.challenge });
     const room = this.room();
     manager.expire = Number(fields.expire);
     const differs = fields.ready !== manager.ready || (fields.credit ?? 0) < room;
@@ -164,7 +165,8 @@ class Worker extends Node {
       interval = Math.min(interval, manager.expire / 3);
       for (const [number, lock] of manager.locks) if (now > lock.until || !manager.link) grew = manager.locks.delete(number);
       if (now > manager.stream?.unacknowledged[0]?.at + RESEND * this.unit) this.resend(manager);
-      if (now > manager.heard + manager.expire) this.part(manager.key);
+      if (manager.claim && now > Math.min(manager.claim.until, manager.heard + manager.expire)) this.admit(manager);
+      else if (now > manager.heard + manager.expire) this.part(manager.key);
     }
     if (this.links.filter((link) => link.replaceIfSilent(interval, this.unit)).length) this.pings = 0;
     this.flush();

@@ -6,6 +6,7 @@ removes one safeguard and leaves everything else as it is.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -20,8 +21,13 @@ from wmp.core.manager.requeue import CONNECTION_ENDED, Requeue
 from wmp.core.manager.scheduler import Scheduler
 from wmp.core.manager.timers import ExpiryTimer, HoldTimer
 from wmp.core.manager.worker_selection import WorkerSelection
+from wmp.core.protocol.claims import Claims, Standing
 from wmp.core.protocol.outbound import Outbound, Stream
 from wmp.core.protocol.timers import ResendTimer
+from wmp.core.worker.machine import WorkerMachine
+from wmp.core.worker.outbound import WorkerOutbound
+from wmp.core.worker.sessions import Sessions
+from wmp.errors import Superseded
 from wmp.message import Command, Field, Outcome
 
 Patch = pytest.MonkeyPatch
@@ -110,33 +116,132 @@ def reconnect_grace(patch: Patch) -> None:
 
 
 def older_epoch(patch: Patch) -> None:
-    """WMP-9.6: a message of a replaced epoch is acted on."""
-    received = ManagerMachine._received
-
-    def believe(self: ManagerMachine, link: Any, message: Any, now: float) -> None:
-        identity, epoch = message.sender
-        worker = self._workers.get(identity)
-        if worker is not None:
-            worker.epoch = min(worker.epoch, epoch)
-        if self._gone.get(identity, -1) > epoch:
-            del self._gone[identity]
-        received(self, link, message, now)
-
-    patch.setattr(ManagerMachine, "_received", believe)
+    """WMP-9.6: a message of an older epoch is acted on."""
+    _inherit(patch, RemoteWorker, lambda new, old: new < old)
 
 
 def newer_epoch(patch: Patch) -> None:
     """WMP-9.7: a newer epoch inherits the state of the older epoch."""
-    received = ManagerMachine._received
+    _inherit(patch, RemoteWorker, lambda new, old: new > old)
 
-    def inherit(self: ManagerMachine, link: Any, message: Any, now: float) -> None:
-        identity, epoch = message.sender
-        worker = self._workers.get(identity)
-        if worker is not None:
-            worker.epoch = max(worker.epoch, epoch)
-        received(self, link, message, now)
 
-    patch.setattr(ManagerMachine, "_received", inherit)
+def _inherit(patch: Patch, kind: type, which: Callable[[int, int], bool]) -> None:
+    """Let another epoch go on where the holder of the identity is."""
+    judge = Claims.judge
+
+    def go_on(
+        self: Claims[Any, Any], holder: Any, link: Any, path: Any, message: Any, now: float
+    ) -> Standing:
+        if isinstance(holder, kind) and which(path[-2], holder.epoch):
+            holder.epoch = path[-2]
+            return Standing.MOVED
+        return judge(self, holder, link, path, message, now)
+
+    patch.setattr(Claims, "judge", go_on)
+
+
+# -- claims, of both ends
+
+
+def claims(patch: Patch) -> None:
+    """WMP-15.3: the newest message of the newest epoch holds an identity."""
+    judge = Claims.judge
+
+    def believe(
+        self: Claims[Any, Any], holder: Any, link: Any, path: Any, message: Any, now: float
+    ) -> Standing:
+        if path[-2] == holder.epoch:
+            return Standing.MOVED
+        if path[-2] > holder.epoch:
+            return Standing.RESTARTED
+        return judge(self, holder, link, path, message, now)
+
+    patch.setattr(Claims, "judge", believe)
+
+
+def any_claim(patch: Patch) -> None:
+    """WMP-15.1: any message holds its identity."""
+
+    def believe(
+        self: Claims[Any, Any], holder: Any, link: Any, path: Any, message: Any, now: float
+    ) -> Standing:
+        return Standing.MOVED if path[-2] == holder.epoch else Standing.RESTARTED
+
+    patch.setattr(Claims, "judge", believe)
+
+
+def restart_of_the_holder(patch: Patch) -> None:
+    """WMP-15.2: a greater epoch over the route of the holder is a claim."""
+    judge = Claims.judge
+
+    def ask(
+        self: Claims[Any, Any], holder: Any, link: Any, path: Any, message: Any, now: float
+    ) -> Standing:
+        standing = judge(self, holder, link, path, message, now)
+        return Standing.CLAIMED if standing is Standing.RESTARTED else standing
+
+    patch.setattr(Claims, "judge", ask)
+
+
+def refusal(patch: Patch) -> None:
+    """WMP-15.5: the peer of a failed claim receives no ERROR."""
+    patch.setattr(Claims, "_refuse", lambda *rest: None)
+
+
+def failed_claims(patch: Patch) -> None:
+    """WMP-15.5: the answer of the holder does not end a claim."""
+    patch.setattr(Claims, "answered", lambda *rest: None)
+
+
+def admission(patch: Patch) -> None:
+    """WMP-15.6: no claim is admitted."""
+    patch.setattr(ManagerMachine, "_admit", lambda *rest: None)
+    patch.setattr(Sessions, "admit", lambda *rest: None)
+
+
+def route_of_reports(patch: Patch) -> None:
+    """WMP-15.8: ERRORs are believed of everybody."""
+    for machine in ("manager", "worker"):
+        patch.setattr(f"wmp.core.{machine}.machine.is_on_route", lambda *rest: True)
+
+
+def answers(patch: Patch) -> None:
+    """WMP-15.4: a challenge is not answered."""
+    pong, ping = ManagerMachine._pong, WorkerOutbound.ping
+
+    def mute_pong(self: Any, worker: Any, now: float, *, answer: int = 0, **rest: Any) -> None:
+        pong(self, worker, now, **rest)
+
+    def mute_ping(self: Any, manager: Any, now: float, *, answer: int = 0, **rest: Any) -> None:
+        if not answer:
+            ping(self, manager, now, **rest)
+
+    patch.setattr(ManagerMachine, "_pong", mute_pong)
+    patch.setattr(WorkerOutbound, "ping", mute_ping)
+    patch.setattr(WorkerMachine, "_answer", lambda *rest: None)
+
+
+def goodbye_of_a_claim(patch: Patch) -> None:
+    """WMP-15.7: a BYE over a new route does not end anything."""
+    judge = Claims.judge
+
+    def deaf(
+        self: Claims[Any, Any], holder: Any, link: Any, path: Any, message: Any, now: float
+    ) -> Standing:
+        if message.command is Command.BYE:
+            return Standing.CLAIMED
+        return judge(self, holder, link, path, message, now)
+
+    patch.setattr(Claims, "judge", deaf)
+
+
+def reports_of_rivals(patch: Patch) -> None:
+    """WMP-15.10: ERROR superseded stops a manager."""
+
+    def stop(self: ManagerMachine, link: Any, message: Any, now: float) -> None:
+        self._halt(Superseded("replaced"))
+
+    patch.setattr(ManagerMachine, "_abandoned", stop)
 
 
 def reconciliation(patch: Patch) -> None:
@@ -174,7 +279,7 @@ def lost_leases(patch: Patch) -> None:
 
 def replay_by_manager(patch: Patch) -> None:
     """WMP-7.3: unacknowledged messages are not sent again over a worker's new route."""
-    received, replay = ManagerMachine._received, Outbound.replay
+    received, replay, admit = ManagerMachine._received, Outbound.replay, ManagerMachine._admit
     routing = False
 
     def note(self: ManagerMachine, link: Any, message: Any, now: float) -> None:
@@ -185,10 +290,19 @@ def replay_by_manager(patch: Patch) -> None:
         finally:
             routing = False
 
+    def moved(self: ManagerMachine, worker: Any, claim: Any, now: float) -> None:
+        nonlocal routing
+        before, routing = routing, True
+        try:
+            admit(self, worker, claim, now)
+        finally:
+            routing = before
+
     def only_if_asked(self: Outbound[Any, Any], peer: Any, now: float) -> None:
         if not routing:
             replay(self, peer, now)
 
+    patch.setattr(ManagerMachine, "_admit", moved)
     patch.setattr(ManagerMachine, "_received", note)
     patch.setattr(Outbound, "replay", only_if_asked)
 

@@ -17,6 +17,7 @@ from tests.ablation import manager_side, worker_side
 from tests.property import test_network_property as network
 from tests.simulation import test_idle as idle
 from tests.simulation import test_regressions as regressions
+from tests.unit import test_claims as claims
 from tests.unit import test_device as device
 from tests.unit import test_leaving as leaving
 from tests.unit import test_manager as jobs
@@ -36,6 +37,74 @@ from wmp.testing.scripted_worker import ScriptedWorker
 Switch = Callable[[pytest.MonkeyPatch], None]
 
 RULES: list[tuple[Switch, Callable[..., None], dict[str, Any]]] = [
+    *(
+        (
+            manager_side.claims,
+            claims.test_a_message_over_another_route_is_not_acted_on_and_the_holder_is_asked,
+            {"epoch": claims.LAST, "what": what},
+        )
+        for what in ("ready", "give", "done", "ping", "bye")
+    ),
+    *(
+        (
+            manager_side.claims,
+            claims.test_a_managers_message_over_another_link_is_not_acted_on,
+            {"epoch": claims.LAST, "what": what},
+        )
+        for what in ("wake", "pong", "cancel")
+    ),
+    (
+        manager_side.restart_of_the_holder,
+        claims.test_a_peer_replaces_itself_over_its_own_route_by_a_greater_epoch_only,
+        {},
+    ),
+    (manager_side.answers, claims.test_a_manager_answers_a_challenge, {}),
+    (manager_side.answers, claims.test_a_worker_answers_a_challenge, {}),
+    (
+        manager_side.answers,
+        claims.test_a_worker_answers_a_challenge_over_every_route,
+        {"epoch": 2},
+    ),
+    (
+        manager_side.refusal,
+        claims.test_a_claim_fails_when_the_holder_answers,
+        {"epoch": claims.LAST},
+    ),
+    (manager_side.failed_claims, claims.test_a_managers_claim_fails_when_the_holder_answers, {}),
+    (
+        manager_side.admission,
+        claims.test_another_epoch_takes_over_when_the_holder_is_not_there,
+        {"how": "silence", "epoch": 4},
+    ),
+    (
+        manager_side.admission,
+        claims.test_a_manager_elsewhere_takes_over_when_the_holder_is_not_there,
+        {"how": "silence", "epoch": 0},
+    ),
+    (
+        manager_side.goodbye_of_a_claim,
+        claims.test_a_goodbye_over_a_new_route_counts_when_the_old_route_is_lost,
+        {},
+    ),
+    *(
+        (manager_side.route_of_reports, test, {"code": code})
+        for code in ("unreachable", "misrouted", "superseded")
+        for test in (
+            claims.test_a_route_is_lost_by_the_report_of_a_node_on_it_only,
+            claims.test_a_manager_is_lost_by_the_report_of_a_node_on_its_route_only,
+        )
+    ),
+    (
+        manager_side.reports_of_rivals,
+        claims.test_no_message_stops_a_manager,
+        {"to": (7, b"m")},
+    ),
+    (worker_side.one_refusal, claims.test_one_of_two_managers_does_not_stop_a_worker, {}),
+    (
+        worker_side.every_refusal,
+        claims.test_a_worker_that_no_manager_serves_stops_after_three_intervals,
+        {"known": False},
+    ),
     (
         manager_side.ready_dedupe,
         jobs.test_a_repeated_or_older_ready_is_ignored_and_a_newer_one_replaces,
@@ -204,6 +273,12 @@ def play(test: Callable[..., None], parameters: dict[str, Any]) -> None:
             ManagerSettings(identity=b"m", epoch=7), least_recently_used
         )
         known["worker"] = ScriptedWorker(known["manager"])
+    elif module is claims:
+        known["manager"], known["worker"] = claims.make_manager(), claims.make_worker()
+        if "holder" in inspect.signature(test).parameters:
+            known["holder"] = claims.make_holder(known["manager"])
+        if "serving" in inspect.signature(test).parameters:
+            known["serving"] = claims.make_serving(known["worker"])
     elif module is streams:
         known["worker"] = streams.make()
         known["manager"] = ScriptedManager(known["worker"])

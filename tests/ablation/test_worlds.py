@@ -19,7 +19,7 @@ Switch = Callable[[pytest.MonkeyPatch], None]
 ENDS, MEET, CRASH = "every job ends", "they meet", "no crash"
 STALE, CAUSE, TWICE = "no stale result", "leases are lost for a cause", "executions"
 RETRIES = "retries are kept"
-NEWEST = "the newest epoch lives"
+RIVALS = "one process an identity"
 
 WORLDS: list[tuple[Switch, set[str], tuple[int, ...]]] = [
     (manager_side.session_of_results, {CAUSE, ENDS}, (351, 395)),
@@ -27,7 +27,7 @@ WORLDS: list[tuple[Switch, set[str], tuple[int, ...]]] = [
     (manager_side.leases_of_the_old_session, {ENDS}, (453, 133, 11)),
     (manager_side.expiry, {STALE, ENDS}, (300, 372, 170)),
     (manager_side.reconnect_grace, {CAUSE}, (69, 186, 340)),
-    (manager_side.older_epoch, {NEWEST, TWICE}, (62, 67, 139, 81, 31)),
+    (manager_side.older_epoch, {RIVALS, TWICE}, (62, 67, 139, 81, 31)),
     (manager_side.newer_epoch, {STALE, TWICE}, (55, 220, 289, 317, 386, 440)),
     (manager_side.lost_leases, {ENDS}, (81, 63, 55)),
     (manager_side.resend_by_manager, {ENDS}, (14, 165, 17)),
@@ -38,7 +38,7 @@ WORLDS: list[tuple[Switch, set[str], tuple[int, ...]]] = [
     (manager_side.lost_at_the_worker, {RETRIES}, (17, 29, 57, 70)),
     (manager_side.lease_bound, {"leases fit"}, (10, 26, 33)),
     (manager_side.handing_back, {"ends have a cause"}, (44, 314, 411, 486)),
-    (manager_side.pong, {MEET, ENDS, NEWEST}, (19, 15, 25, 9)),
+    (manager_side.pong, {MEET, ENDS, RIVALS}, (19, 15, 25, 9)),
     (worker_side.stream_dedupe, {TWICE}, (28, 29, 80, 145, 17)),
     (worker_side.stream_order, {CAUSE}, (26, 130, 178)),
     (worker_side.resources_check, {"no double booking"}, (7, 8, 10, 12, 6)),
@@ -46,10 +46,12 @@ WORLDS: list[tuple[Switch, set[str], tuple[int, ...]]] = [
     (worker_side.old_session, {CRASH}, (9, 27, 29, 32)),
     (worker_side.forgotten_session, {ENDS}, (45, 282, 170)),
     (worker_side.forgotten_number, {ENDS, TWICE}, (401, 1019)),
-    (worker_side.older_epoch, {NEWEST}, (19, 9, 40)),
+    (worker_side.older_epoch, {ENDS, MEET}, (29,)),
     (worker_side.newer_epoch, {MEET, ENDS}, (129, 132, 93, 29)),
-    (worker_side.superseded, {NEWEST, MEET}, (19, 31, 29)),
-    (worker_side.silent_link, {MEET, NEWEST}, (29, 31, 24, 69)),
+    (manager_side.refusal, {RIVALS}, (19, 31, 29)),
+    (manager_side.admission, {MEET, ENDS, CRASH}, (21, 68, 83)),
+    (worker_side.every_refusal, {RIVALS}, (31, 19, 29)),
+    (worker_side.silent_link, {MEET, RIVALS}, (29, 31, 24, 69)),
 ]
 """The switch, the invariants that may break with it, and seeds of worlds in which one breaks."""
 

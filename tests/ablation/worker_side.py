@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from attrs import evolve
 
+from tests.ablation import manager_side
 from wmp import codec
 from wmp.actions import Send
 from wmp.codec.cbor import CodecLimits
@@ -206,40 +207,23 @@ def forgotten_number(patch: Patch) -> None:
 
 
 def older_epoch(patch: Patch) -> None:
-    """WMP-9.6: a manager's message of a replaced epoch is acted on."""
-    meet = Sessions.meet
-
-    def believe(self: Sessions, link: Any, message: Any, now: float) -> Any:
-        identity, epoch = message.sender
-        manager = self.links.managers.get(identity)
-        if manager is not None and manager.epoch > epoch:
-            manager.epoch = epoch
-            return manager
-        if self.gone.get(identity, (-1, 0))[0] > epoch:
-            del self.gone[identity]
-        return meet(self, link, message, now)
-
-    patch.setattr(Sessions, "meet", believe)
+    """WMP-9.6: a manager's message of an older epoch is acted on."""
+    manager_side._inherit(patch, RemoteManager, lambda new, old: new < old)
 
 
 def newer_epoch(patch: Patch) -> None:
-    """WMP-9.7: a manager's newer epoch inherits the state of the older epoch."""
-    meet = Sessions.meet
-
-    def inherit(self: Sessions, link: Any, message: Any, now: float) -> Any:
-        identity, epoch = message.sender
-        manager = self.links.managers.get(identity)
-        if manager is not None and manager.epoch < epoch:
-            manager.epoch = epoch
-            return manager
-        return meet(self, link, message, now)
-
-    patch.setattr(Sessions, "meet", inherit)
+    """WMP-9.7: a manager's newer epoch takes over what was remembered of the older."""
+    manager_side._inherit(patch, RemoteManager, lambda new, old: new > old)
 
 
-def superseded(patch: Patch) -> None:
-    """WMP-9.6: a superseded peer receives no ERROR."""
-    patch.setattr("wmp.core.protocol.error_replies.refusal", lambda *rest: [])
+def one_refusal(patch: Patch) -> None:
+    """WMP-15.9: the first manager that refuses a worker stops it."""
+    patch.setattr(Sessions, "refuse", lambda *rest: True)
+
+
+def every_refusal(patch: Patch) -> None:
+    """WMP-15.9: a worker that no manager serves goes on."""
+    patch.setattr(Sessions, "refuse", lambda *rest: False)
 
 
 def expiry(patch: Patch) -> None:
@@ -256,7 +240,7 @@ def expiry(patch: Patch) -> None:
 def replay_by_worker(patch: Patch) -> None:
     """WMP-7.3: unacknowledged messages are not sent again over a new route to a manager."""
     received, connected = WorkerMachine._received, WorkerMachine._connected
-    replay = WorkerOutbound.replay
+    replay, admit = WorkerOutbound.replay, Sessions.admit
     routing = False
 
     def note(self: WorkerMachine, link: Any, message: Any, now: float) -> None:
@@ -275,10 +259,19 @@ def replay_by_worker(patch: Patch) -> None:
         finally:
             routing = False
 
+    def moved(self: Sessions, manager: Any, claim: Any, now: float) -> None:
+        nonlocal routing
+        routing, before = True, routing
+        try:
+            admit(self, manager, claim, now)
+        finally:
+            routing = before
+
     def only_if_asked(self: WorkerOutbound, manager: Any, now: float) -> None:
         if not routing:
             replay(self, manager, now)
 
+    patch.setattr(Sessions, "admit", moved)
     patch.setattr(WorkerMachine, "_received", note)
     patch.setattr(WorkerMachine, "_connected", joined)
     patch.setattr(WorkerOutbound, "replay", only_if_asked)

@@ -14,7 +14,7 @@ from wmp.conformance.library_testees import LibraryManager
 from wmp.conformance.wire import JobEnd, SubmittedJob
 from wmp.core.manager.machine import ManagerMachine
 from wmp.core.protocol.settings import ManagerSettings
-from wmp.message import Columns, Command, Field, Message, Outcome
+from wmp.message import Columns, Command, ErrorCode, Field, Message, Outcome
 
 M = "manager"
 C = Command
@@ -474,22 +474,23 @@ switched(M, "WMP-9.7", manager_side.newer_epoch, "takes a newer epoch for the ol
 
 
 @bent(M, "WMP-9.8")
-class GoesOnThoughReplaced(Bend):
-    def wait_for(self, link: Link, message: Message) -> Message | None:
-        return None if message.command is C.ERROR else message
-
-
-@bent(M, "WMP-9.8")
-class StopsForAnybody(Bend):
-    def __attrs_post_init__(self) -> None:
-        self.known: Any = None
-
-    def wait_for(self, link: Link, message: Message) -> Message:
-        if message.command is C.PING and self.known is None:
-            self.known = message.source
-        if message.command is C.ERROR:
-            return evolve(message, source=self.known, to=(1000, b"manager"))
+class CallsAFailedClaimMisrouted(Bend):
+    def says(self, link: Link, message: Message) -> Message:
+        if message.fields.get(Field.CODE) == ErrorCode.SUPERSEDED:
+            return changed(message, code=ErrorCode.MISROUTED)
         return message
+
+
+switched(M, "WMP-15.1", manager_side.any_claim, "believes every route")
+switched(M, "WMP-15.2", manager_side.restart_of_the_holder, "asks a process that has ended")
+switched(M, "WMP-15.3", manager_side.claims, "believes the newest epoch")
+switched(M, "WMP-15.4", manager_side.answers, "answers no challenge")
+switched(M, "WMP-15.5", manager_side.refusal, "reports no failed claim")
+switched(M, "WMP-15.5", manager_side.failed_claims, "reads no answer to a challenge")
+switched(M, "WMP-15.6", manager_side.admission, "keeps an identity for a dead process")
+switched(M, "WMP-15.7", manager_side.goodbye_of_a_claim, "is deaf to BYE over a new route")
+switched(M, "WMP-15.8", manager_side.route_of_reports, "believes reports of strangers")
+switched(M, "WMP-15.10", manager_side.reports_of_rivals, "stops when a worker says so")
 
 
 switched(M, "WMP-9.11", manager_side.goodbye, "is deaf to BYE")

@@ -7,7 +7,7 @@ from typing import Any
 
 from attrs import evolve
 
-from tests.ablation import worker_side
+from tests.ablation import manager_side, worker_side
 from tests.conformance.zoo import Bend, Link, Patch, bent, changed, columned, made, switched
 from tests.conformance.zoo_common import ERRORS, FORMS, AcknowledgesNothing
 from wmp.conformance.library_testees import ROLES, LibraryWorker
@@ -88,7 +88,7 @@ class ForgetsJobsWithTheRoute(Bend):
                 Field.CODE: ErrorCode.SUPERSEDED,
                 Field.ABOUT_PEER: about,
             }
-            return Message(C.ERROR, (2000, b"worker"), message.source, fields)
+            return Message(C.ERROR, (2000, b"worker"), route, fields)
         return message
 
 
@@ -440,9 +440,23 @@ switched(W, "WMP-9.7", worker_side.newer_epoch, "takes a newer epoch for the old
 
 
 @bent(W, "WMP-9.8")
-class GoesOnThoughReplaced(Bend):
-    def wait_for(self, link: Link, message: Message) -> Message | None:
-        return None if message.command is C.ERROR else message
+class CallsAFailedClaimMisrouted(Bend):
+    def says(self, link: Link, message: Message) -> Message:
+        if message.fields.get(Field.CODE) == ErrorCode.SUPERSEDED:
+            return changed(message, code=ErrorCode.MISROUTED)
+        return message
+
+
+switched(W, "WMP-15.1", manager_side.any_claim, "believes every route")
+switched(W, "WMP-15.2", manager_side.restart_of_the_holder, "asks a process that has ended")
+switched(W, "WMP-15.3", manager_side.claims, "believes the newest epoch")
+switched(W, "WMP-15.4", manager_side.answers, "answers no challenge")
+switched(W, "WMP-15.5", manager_side.refusal, "reports no failed claim")
+switched(W, "WMP-15.5", manager_side.failed_claims, "reads no answer to a challenge")
+switched(W, "WMP-15.6", manager_side.admission, "keeps an identity for a dead process")
+switched(W, "WMP-15.8", manager_side.route_of_reports, "believes reports of strangers")
+switched(W, "WMP-15.9", worker_side.one_refusal, "stops for one manager of two")
+switched(W, "WMP-15.9", worker_side.every_refusal, "goes on though all managers refuse it")
 
 
 @bent(W, "WMP-9.9")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import socket
 import sys
+import threading
 
 import pytest
 import zmq
@@ -12,7 +13,8 @@ import zmq
 import wmp
 from benchmarks.attacks.attacker import Attacker, handshake
 from tests.interop.peers import EPOCH, SocketWorker, garbage
-from wmp.message import Command, ErrorCode, Field, Limits
+from wmp import codec
+from wmp.message import Command, ErrorCode, Field, Limits, Message
 
 pytestmark = pytest.mark.timeout(60)
 linux = pytest.mark.skipif(
@@ -209,3 +211,140 @@ def test_a_peer_is_its_identity_and_not_its_connection() -> None:
         assert row.identity == b"stranger"
         assert pong.fields[Field.READY] == 1
         assert pong.to == (EPOCH, b"stranger")
+
+
+# -- claims to an identity (spec §15)
+
+
+def meet(peer: SocketWorker) -> Message:
+    """Let a manager know a peer: READY, and the PONG that answers PING."""
+    peer.ready()
+    peer.send(Command.PING, {})
+    return peer.receive(Command.PONG)
+
+
+@pytest.mark.rule("WMP-15.10", "WMP-15.8")
+def test_ready_ping_and_superseded_do_not_stop_a_manager() -> None:
+    with wmp.Manager() as manager:
+        with SocketWorker(manager.endpoints[0]) as thief:
+            pong = meet(thief)
+            about = (manager.identity, pong.source[1])
+            fields = {Field.CODE: ErrorCode.SUPERSEDED, Field.ABOUT_PEER: about}
+            thief.send(Command.ERROR, fields, to=pong.answer_to)
+        with SocketWorker(manager.endpoints[0], b"honest") as peer:
+            job = manager.submit(b"question")
+            peer.work_once(b"answer")
+            assert job.result(10) == b"answer"
+
+
+@pytest.mark.rule("WMP-15.1", "WMP-15.3", "WMP-15.5")
+def test_a_stranger_with_the_greatest_epoch_does_not_get_a_workers_place() -> None:
+    with (
+        wmp.Manager() as manager,
+        wmp.Worker(*manager.endpoints, handlers=bytes.upper, identity="w"),
+    ):
+        manager.wait_for_workers(timeout=10)
+        with SocketWorker(manager.endpoints[0], b"w") as thief:
+            thief.me = (b"w", Limits.UINT)
+            thief.ready(credit=100)
+            error = thief.receive(Command.ERROR)
+            assert error.fields[Field.CODE] == ErrorCode.SUPERSEDED
+            assert manager.submit(b"secret").result(10) == b"SECRET"
+            assert not thief.socket.poll(100)
+
+
+@pytest.mark.rule("WMP-15.6")
+def test_a_worker_works_once_the_thief_of_its_identity_is_gone() -> None:
+    with wmp.Manager() as manager:
+        with SocketWorker(manager.endpoints[0], b"w") as thief:
+            thief.me = (b"w", Limits.UINT)
+            meet(thief)
+        with wmp.Worker(*manager.endpoints, handlers=bytes.upper, identity="w"):
+            assert manager.submit(b"a").result(10) == b"A"
+
+
+@pytest.mark.rule("WMP-15.9", "WMP-9.8")
+def test_a_second_process_of_a_workers_identity_stops_with_a_clear_error() -> None:
+    caught: list[BaseException] = []
+
+    def run(second: wmp.Worker) -> None:
+        try:
+            second.run()
+        except wmp.Superseded as error:
+            caught.append(error)
+
+    with wmp.Manager() as manager, SocketWorker(manager.endpoints[0], b"w") as first:
+        meet(first)
+        second = wmp.Worker(*manager.endpoints, handlers=bytes.upper, identity="w", ping=0.05)
+        thread = threading.Thread(target=run, args=(second,))
+        thread.start()
+        while thread.is_alive():
+            if first.socket.poll(20):
+                pong = codec.decode(first.socket.recv_multipart())
+                if (challenge := pong.fields.get(Field.CHALLENGE)) is not None:
+                    answer = {Field.ACK: 0, Field.SESSION: 1, Field.ANSWER: challenge}
+                    first.send(Command.PING, answer, to=pong.answer_to)
+    (error,) = caught
+    assert "give each worker an identity of its own" in str(error)
+
+
+@pytest.mark.rule("WMP-15.1", "WMP-15.3")
+def test_a_hostile_manager_cannot_make_a_worker_report_an_honest_one() -> None:
+    context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+    hostile = context.socket(zmq.ROUTER)
+    hostile.linger = 0
+    port = hostile.bind_to_random_port("tcp://127.0.0.1")
+    try:
+        with wmp.Manager() as manager:
+            endpoints = (*manager.endpoints, f"tcp://127.0.0.1:{port}")
+            with wmp.Worker(*endpoints, handlers=bytes.upper, identity="w") as worker:
+                manager.wait_for_workers(timeout=10)
+                assert hostile.poll(10_000)
+                link, *frames = hostile.recv_multipart()
+                message = codec.decode(frames)
+                forged = Message(
+                    Command.PONG,
+                    message.answer_to,
+                    (manager.identity, Limits.UINT),
+                    {Field.EXPIRE: 6000, Field.SESSION: 1},
+                )
+                hostile.send_multipart([link, *codec.encode(forged)])
+                while True:
+                    assert hostile.poll(10_000)
+                    _, *frames = hostile.recv_multipart()
+                    answer = codec.decode(frames)
+                    if answer.command is Command.ERROR:
+                        break
+                assert answer.fields[Field.ABOUT_PEER] == (manager.identity, Limits.UINT)
+                assert manager.submit(b"a").result(10) == b"A"
+                assert "ERROR superseded" not in manager.statistics().dropped
+                assert worker.statistics().managers
+    finally:
+        hostile.close()
+        context.term()
+
+
+@pytest.mark.rule("WMP-15.6", "WMP-9.7")
+@pytest.mark.parametrize("role", ["manager", "worker"])
+def test_a_node_whose_clock_went_back_is_served_by_its_living_peers(
+    role: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with contextlib.ExitStack() as nodes:
+        monkeypatch.setattr("wmp.runtime.node._last_epoch", Limits.UINT - 100)
+        manager = wmp.Manager(identity="m")
+        manager.start()
+        port = manager.endpoints[0]
+        worker = wmp.Worker(port, handlers=bytes.upper, identity="w")
+        worker.start()
+        nodes.callback(lambda: (worker.close(), manager.close()))
+        assert manager.submit(b"a").result(10) == b"A"
+        monkeypatch.setattr("wmp.runtime.node._last_epoch", 0)
+        if role == "manager":
+            manager.close()
+            manager = wmp.Manager(port, identity="m")
+            manager.start()
+        else:
+            worker.close()
+            worker = wmp.Worker(port, handlers=bytes.upper, identity="w")
+            worker.start()
+        assert manager.submit(b"b").result(20) == b"B"

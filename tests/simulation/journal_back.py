@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from itertools import groupby
 from typing import Any
 
-from wmp.actions import End, Resolve, Run, Send
+from wmp.actions import Drop, End, Resolve, Run, Send
 from wmp.events import Cancelled, Disconnected, Finished, Received, Submitted, Ticked, Undelivered
 from wmp.journal.reader import Line
 from wmp.message import Columns, Command, Field, Kind, Message, Path, Peer
@@ -48,6 +48,8 @@ def steps(lines: Iterable[Line]) -> Iterator[tuple[float, object, list[object]]]
         first, *rest = group
         if number and first["what"] != "stop":
             actions = [action for line in rest if (action := _action(line)) is not None]
+            if first["what"] == "received" and "reason" in first:
+                actions.insert(0, Drop(first["reason"]))
             yield first["at"] / 1e6, _event(first), actions
 
 

@@ -17,7 +17,10 @@ from wmp.message import Outcome, Peer
 __all__ = ["Mirror"]
 
 _OUT_OF_ORDER: Final = frozenset(
-    ("duplicate", "gap", "ahead", "old session", "unknown session", "misrouted", "superseded")
+    (
+        *("duplicate", "gap", "ahead", "claimed", "old session", "unknown session"),
+        *("misrouted", "superseded"),
+    )
 )
 """Reasons for which a numbered message is not acted on."""
 

@@ -10,9 +10,7 @@ import pytest
 from tests.unit import workers
 from tests.unit.workers import finish, give, met, reasons, runs, until
 from wmp.actions import Halt, Interrupt, Reconnect, Send
-from wmp.core.worker.sessions import MOST_MANAGERS
-from wmp.errors import Superseded
-from wmp.events import Connected, Drained, Ticked, Undelivered
+from wmp.events import Connected, Drained, Undelivered
 from wmp.message import Command, Field, Outcome
 from wmp.testing.scripted_manager import ScriptedManager
 from wmp.testing.scripted_worker import sent
@@ -268,51 +266,6 @@ def test_liveness_goes_on_while_a_job_runs(worker, manager):
 # -- epochs
 
 
-@pytest.mark.rule("WMP-9.6")
-def test_a_manager_of_an_older_epoch_gets_superseded_and_is_ignored(worker):
-    worker.handle(Connected(0), 0.0)
-    ScriptedManager(worker, epoch=2).pong()
-    old = ScriptedManager(worker, epoch=1)
-
-    actions = old.wake()
-
-    (error,) = sent(actions)
-    assert error.fields[Field.CODE] == "superseded"
-    assert error.fields[Field.ABOUT_PEER] == (b"m1", 1)
-    assert error.to == (1, b"m1")
-    assert worker.statistics().locks == 0
-
-
-@pytest.mark.rule("WMP-9.6")
-def test_an_epoch_is_remembered_when_its_manager_is_gone(worker):
-    worker.handle(Connected(0), 0.0)
-    ScriptedManager(worker, epoch=2).pong()
-    list(until(worker, 7.0))
-    assert worker.statistics().managers == ()
-    worker.handle(Connected(0), 7.0)
-    old = ScriptedManager(worker, epoch=1, now=7.0)
-    assert reasons(old.wake()) == ["superseded"]
-
-
-@pytest.mark.rule("WMP-9.6")
-def test_epochs_of_a_bounded_number_of_managers_that_are_gone_are_remembered(worker):
-    worker.handle(Connected(0), 0.0)
-    names = [b"m%d" % number for number in range(MOST_MANAGERS + 2)]
-    for now, present in ((0.0, names[:-2]), (7.0, names[:1]), (14.0, names[-2:])):
-        # The first manager comes back, and is then the last to leave.
-        for name in present:
-            ScriptedManager(worker, name, epoch=2, now=now).pong()
-        list(until(worker, now + 7.0))
-        assert worker.statistics().managers == ()
-        worker.handle(Connected(0), now + 7.0)
-
-    def is_known(name):
-        return reasons(ScriptedManager(worker, name, epoch=1, now=21.0).wake()) == ["superseded"]
-
-    assert [is_known(name) for name in names[:4]] == [True, False, False, True]
-    assert [is_known(name) for name in names[-2:]] == [True, True]
-
-
 @pytest.mark.rule("WMP-9.7")
 def test_a_newer_epoch_of_a_manager_replaces_the_older(worker, manager):
     (run,) = runs(give(manager))
@@ -330,16 +283,6 @@ def test_a_newer_epoch_of_a_manager_replaces_the_older(worker, manager):
     (again,) = runs(give(new))
     (done,) = sent(finish(worker, again), Command.DONE)
     assert done.fields[Field.NUMBER] == 1
-
-
-@pytest.mark.rule("WMP-9.8")
-def test_a_worker_that_was_replaced_stops_with_a_clear_error(worker, manager):
-    actions = manager.error("superseded", about_peer=(b"w", 5))
-    (halt,) = [a for a in actions if isinstance(a, Halt)]
-    assert isinstance(halt.error, Superseded)
-    assert "identity of its own" in str(halt.error)
-    assert worker.deadline() is None
-    assert worker.handle(Ticked(), 1.0) == []
 
 
 @pytest.mark.rule("WMP-9.8")

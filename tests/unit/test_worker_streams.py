@@ -9,7 +9,7 @@ import pytest
 from tests.unit import workers
 from tests.unit.workers import finish, give, met, reasons, runs
 from wmp.actions import Drop, Interrupt
-from wmp.events import Connected, Ticked
+from wmp.events import Connected, Ticked, Undelivered
 from wmp.message import Command, Field
 from wmp.testing.scripted_manager import ScriptedManager
 from wmp.testing.scripted_worker import sent
@@ -124,8 +124,9 @@ def test_a_new_route_gets_all_that_is_not_acknowledged():
     (run,) = runs(give(manager))
     finish(worker, run)
     manager.link, manager.hops = 1, (b"d", 3, b"x")
+    (challenge,) = sent(manager.pong(ack=0))
 
-    actions = manager.pong(ack=0)
+    actions = worker.handle(Undelivered(0, challenge), 0.0)
 
     (done,) = sent(actions, Command.DONE)
     assert done.to == (b"x", 3, b"d", 1, b"m1")

@@ -83,7 +83,7 @@ class AsyncServer(AsyncNode[_SettingsT]):
         Raises:
             ConfigError: As for ``start``.
             ClosedError: As for ``start``.
-            Superseded: A newer process runs under this worker's identity.
+            Superseded: Another process has this worker's identity.
         """
         self._node.check_open()
         with on_signals(self.interrupt, self._node.inbox.post):

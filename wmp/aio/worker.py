@@ -308,7 +308,7 @@ class Worker(AsyncServer[WorkerSettings]):
             ConfigError: As for ``start``.
             ClosedError: As for ``start``, or a thread of the worker ended unexpectedly.
             HandlerHung: With ``on_hang="stop"``, handlers went on in threads.
-            Superseded: A newer process runs under this worker's identity.
+            Superseded: Another process has this worker's identity.
             TimeoutError: Jobs were still under way after ``drain_timeout``.
         """
         if drain_timeout is not None:

@@ -104,5 +104,7 @@ LOWEST: Final = {
     Field.EXPIRE: 0,
     Field.ABOUT: 0,
     Field.ABOUT_NUMBER: 0,
+    Field.CHALLENGE: 1,
+    Field.ANSWER: 1,
 }
 """The lowest value of each unsigned field."""

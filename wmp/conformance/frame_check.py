@@ -45,10 +45,12 @@ FIELDS: dict[int, tuple[str, str]] = {
     24: ("about peer", _PEER),
     25: ("label", _TEXT),
     26: ("idle", _BOOL),
+    28: ("challenge", _UINT),
+    29: ("answer", _UINT),
 }
 """Registered keys: name and type."""
 
-_POSITIVE = frozenset({0, 2, 4, 9, 12})
+_POSITIVE = frozenset({0, 2, 4, 9, 12, 28, 29})
 REQUIRED: dict[int, tuple[int, ...]] = {
     1: (4, 5, 7, 8),
     2: (9, 10, 11),

@@ -175,6 +175,11 @@ class PlayedManager(PlayedPeer, ManagerMessages):
             self.given.pop((self.owner_of_jobs, id), None)
             self.lost[self.owner_of_jobs, id] = rule
 
+    def arrive(self) -> None:
+        start = len(self.received_all)
+        self.pong()
+        self.followed(start)
+
     def restart(self) -> None:
         self.settle()  # messages on their way are for the older epoch
         self._lose("WMP-9.7")
@@ -298,7 +303,7 @@ class PlayedManager(PlayedPeer, ManagerMessages):
                 self._done(received)
             case Command.PING:
                 if self.answers:
-                    self.pong()
+                    self.pong(answer=received["challenge"])
             case Command.DONE | Command.STATUS | Command.BYE | Command.ERROR:
                 pass
             case _:

@@ -28,6 +28,8 @@ class PlayedPeer(Mailbox, ScriptedPeer):
     """Whether the peer does by itself what the rules of liveness require."""
     testee: Peer | None = None
     """(identity, epoch) of the testee; None before its first message."""
+    received_all: list[ReceivedMessage] = field(factory=list)
+    """All messages received."""
     ack_override: int | None = None
     """The ack of messages, in place of ``received``."""
     sent: dict[int, tuple[Command, list[Frame]]] = field(factory=dict)
@@ -36,6 +38,8 @@ class PlayedPeer(Mailbox, ScriptedPeer):
     _seen: dict[tuple[int, int], Any] = field(factory=dict)
     _paths: set[Path] = field(factory=set)
     _past: set[Path] = field(factory=set)
+    _left: set[tuple[int, Path]] = field(factory=set)
+    """Routes that the peer has left: endpoint and path."""
 
     def __attrs_post_init__(self) -> None:
         self._paths.add(self.path)
@@ -61,12 +65,54 @@ class PlayedPeer(Mailbox, ScriptedPeer):
         return self.talk.ms(seconds)
 
     def move(self, connection: Connection | None = None, *, hops: Path | None = None) -> None:
-        """Use another connection, or a path through other devices, from now on."""
+        """Use another connection, or a path through other devices, from now on.
+
+        Raises:
+            Broken: The testee does not follow to the new route.
+        """
+        before = self.connection
+        if before is not None:
+            self._left.add((before.endpoint, self.path))
         if connection is not None:
             self.connection = connection
         if hops is not None:
             self.hops = hops
         self._paths.add(self.path)
+        if self.connection is not None:
+            self._left.discard((self.connection.endpoint, self.path))
+        if before is not None and self.connection != before and not self._shared(before):
+            self.talk.wire.hang_up(before)
+        if self.testee is not None:
+            self.settle()
+            self.arrive()
+
+    def arrive(self) -> None:
+        """Let the testee receive a message over the new route, and wait for its message there.
+
+        Raises:
+            Broken: No message arrives there.
+        """
+
+    def followed(self, start: int) -> None:
+        """Wait until the testee sends to the current path.
+
+        Args:
+            start: How many messages were received before.
+
+        Raises:
+            Broken: No message arrives there.
+        """
+        within = 2.0 + 2 * self.talk.wire.grace
+
+        def there() -> bool:
+            return any(one.message.to == self.path[::-1] for one in self.received_all[start:])
+
+        text = f"{self.name} has another route, and no message arrives there"
+        self.talk.until(there, within, "WMP-15.6", text)
+
+    def _shared(self, connection: Connection) -> bool:
+        others = (player for player in self.talk.players if player is not self)
+        return any(getattr(other, "connection", None) == connection for other in others)
 
     def receives_at(self, path: Path) -> None:
         """Accept messages to another path as well."""
@@ -97,6 +143,8 @@ class PlayedPeer(Mailbox, ScriptedPeer):
         self.lively = lively
 
     def is_for(self, connection: Connection, message: Message) -> bool:
+        if (connection.endpoint, message.to[::-1]) in self._left:
+            return True
         if self.connection is None or connection.endpoint != self.connection.endpoint:
             return False
         return not message.to or message.to[::-1] in self._paths
@@ -164,10 +212,26 @@ class PlayedPeer(Mailbox, ScriptedPeer):
         if message.hops:
             raise Broken("WMP-2.5", "'from' names devices, but the connection is direct")
         self._check_sender(message.sender)
+        if (connection.endpoint, message.to[::-1]) in self._left and (
+            Field.CHALLENGE in message.fields
+        ):
+            self._not_there(connection, message)
+            return
         received = ReceivedMessage(self.talk.now, connection, message, frames)
         self._check_stream(received)
         self.inbox.append(received)
+        self.received_all.append(received)
         self.understand(received)
+
+    def _not_there(self, connection: Connection, message: Message) -> None:
+        """Answer for a node on a route that this peer has left: nobody is there."""
+        fields: dict[int | str, Any] = {
+            Field.CODE: ErrorCode.UNREACHABLE,
+            Field.ABOUT: int(message.command),
+            Field.ABOUT_PEER: (self.identity, self.epoch),
+        }
+        error = Message(Command.ERROR, self.to, (b"between", 7), fields)
+        self.talk.send(self.name, connection, codec.encode(error))
 
     def understand(self, received: ReceivedMessage) -> None:
         """Update the peer's state from a received message."""

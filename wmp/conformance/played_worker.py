@@ -202,6 +202,11 @@ class PlayedWorker(PlayedPeer, WorkerMessages):
         self._readies.clear()
         self.lively = False
 
+    def arrive(self) -> None:
+        start = len(self.received_all)
+        self.ping()
+        self.followed(start)
+
     def restart(self) -> None:
         self.settle()  # messages on their way are for the older epoch
         self._lose_all()
@@ -404,6 +409,8 @@ class PlayedWorker(PlayedPeer, WorkerMessages):
 
     def _pong(self, received: ReceivedMessage) -> None:
         """Check that PONG remembers no more than the worker sent (WMP-9.2)."""
+        if received["challenge"] is not None and self.lively:
+            self.ping(answer=received["challenge"])
         book: ManagerBook = self.talk.book
         book.expire = received["expire"] / self.talk.wire.unit
         ready, lock = received["ready"], received["lock"]

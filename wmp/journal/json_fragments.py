@@ -127,6 +127,8 @@ _NAMES: Final[Mapping[int, str]] = {
     Field.ABOUT_NUMBER: "about_number",
     Field.LABEL: "label",
     Field.IDLE: "idle",
+    Field.CHALLENGE: "challenge",
+    Field.ANSWER: "answer",
 }
 """Fields that make one column."""
 

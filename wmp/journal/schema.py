@@ -142,6 +142,8 @@ COLUMNS: Final[tuple[Column, ...]] = (
     Column("about_epoch", _I, "as about_peer", "epoch of that peer"),
     Column("label", _T, "READY PING PONG, start", "name of the node for people"),
     Column("idle", _B, "PING", "the sender holds no job of the receiver"),
+    Column("challenge", _I, "PING PONG", "number that the receiver must answer"),
+    Column("answer", _I, "PING PONG", "number of the challenge that is answered"),
     # -- jobs
     Column("ids", Type.INTEGERS, _JOBS, "numbers of the jobs at their owner; of consecutive "
            "numbers only the first, with `last`"),

@@ -24,13 +24,20 @@ _USUAL = frozenset(
     (
         *(ErrorCode.MISROUTED, ErrorCode.SUPERSEDED, ErrorCode.UNREACHABLE),
         *("ERROR misrouted", "ERROR superseded", "ERROR unreachable"),
-        *("after goodbye", "old session", "other session", "unknown session", "lost session"),
+        *(
+            "after goodbye",
+            "claimed",
+            "old session",
+            "other session",
+            "unknown session",
+            "lost session",
+        ),
         *("repeated READY", "stale result", "superseded result", "undelivered"),
     )
 )
 """Reasons that normally follow from restarts, losses and changes of routes."""
 
-_ALARMING = (ERROR_CODES | {"policy failed"}) - _USUAL
+_ALARMING = (ERROR_CODES | {"policy failed", "rival"}) - _USUAL
 """Reasons that indicate a broken or hostile peer, or a user's policy that raises errors.
 
 All other reasons are ordinary races.

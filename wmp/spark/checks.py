@@ -25,7 +25,7 @@ def checks(events: DataFrame, spans: DataFrame, processes: DataFrame) -> DataFra
         _streams(events),
         _numbers_of_ready(events),
         _credit(events),
-        _newest_epoch(events, processes),
+        _one_process(events, processes),
     ):
         found = found.unionByName(one)
     return found
@@ -171,20 +171,30 @@ def _credit(events: DataFrame) -> DataFrame:
     return _found(over, "WMP-3.4", detail)
 
 
-def _newest_epoch(events: DataFrame, processes: DataFrame) -> DataFrame:
-    """Of two processes of one identity the older stops, and the newer does not (WMP-9.8)."""
-    newest = Window.partitionBy("node")
-    known = processes.withColumn("newest", F.max("epoch").over(newest))
-    stopped = known.where((F.col("reason") == "Superseded") & (F.col("epoch") == F.col("newest")))
-    went_on = known.where((F.col("end") == "stop") & (F.col("epoch") < F.col("newest"))).join(
-        events.where(F.col("what") == "halt").select(*_PROCESS), list(_PROCESS), "left_anti"
+def _one_process(events: DataFrame, processes: DataFrame) -> DataFrame:
+    """A worker stops as superseded beside another process of its identity, and only there; one
+    that no manager serves does not go on (WMP-15.9)."""
+    node = Window.partitionBy("node")
+    heeded = (F.col("what") == "received") & F.col("reason").isNull()
+    served = events.where(heeded).groupBy(*_PROCESS).agg(F.count("*").alias("served"))
+    known = (
+        processes.join(served, list(_PROCESS), "left")
+        .withColumn("others", F.count("*").over(node) - 1)
+        .withColumn("rival", F.count("served").over(node) > 0)
     )
+    alone = known.where(F.col("reason") == "Superseded")
+    unserved = known.where((F.col("kind") == "worker") & (F.col("end") == "stop"))
     last = events.groupBy(*_PROCESS).agg(F.max("n").alias("n"))
     rows = (
-        stopped.withColumn("why", F.lit(" stopped as superseded, but has the newest epoch"))
-        .unionByName(went_on.withColumn("why", F.lit(" did not stop although a newer epoch ran")))
+        alone.where(F.col("others") == 0)
+        .withColumn("why", F.lit(" stopped as superseded, but no other process has its identity"))
+        .unionByName(
+            unserved.where(F.col("served").isNull() & F.col("rival")).withColumn(
+                "why", F.lit(" was served by no manager and did not stop beside another process")
+            )
+        )
         .join(last, list(_PROCESS))
         .withColumn("at", F.col("last"))
     )
     who = F.concat_ws(":", "node", F.col("epoch").cast("string"))
-    return _found(rows, "the newest epoch lives", F.concat(who, "why"))
+    return _found(rows, "one process an identity", F.concat(who, "why"))

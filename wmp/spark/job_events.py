@@ -43,7 +43,11 @@ forgotten 1    the manager
 COLUMNS: Final = tuple(column.split()[0] for column in JOB_EVENTS.split(", "))
 """The names of the columns."""
 
-UNHEEDED: Final = ("old session", "unknown session", *(a.value for a in Arrival), *ERROR_CODES)
+UNHEEDED: Final = (
+    *("claimed", "old session", "unknown session"),
+    *(a.value for a in Arrival),
+    *ERROR_CODES,
+)
 """Reasons for which a worker ignores the whole of a manager's message."""
 
 

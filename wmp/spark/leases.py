@@ -52,7 +52,8 @@ def leases(events: DataFrame, processes: DataFrame) -> DataFrame:
         for end in ("", "_epoch")
     )
     mine = (F.col("target") == F.col("node")) & (F.col("target_epoch") == F.col("epoch"))
-    lines = events.where(what.isin(*_LINES)).select(
+    claimed = (what == "received") & F.col("reason").isin("claimed", "after goodbye")
+    lines = events.where(what.isin(*_LINES) & ~F.coalesce(claimed, F.lit(False))).select(
         *(name for name in _READ if name not in ("other", "other_epoch", "mine", "expire")),
         other.alias("other"),
         other_epoch.alias("other_epoch"),

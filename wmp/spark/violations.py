@@ -26,7 +26,7 @@ FINDINGS: Final[Mapping[str, str]] = {
             "retries are kept",
             "ends have a cause",
             "no double booking",
-            "the newest epoch lives",
+            "one process an identity",
         )
     },
     "WMP-3.2": "every READY with new content has a greater number than the one before",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from math import inf
 from random import Random
 from typing import Any
 
@@ -33,6 +34,10 @@ def identity_of(name: str) -> bytes:
     return name.rstrip("+").encode()
 
 
+_MOMENT = 2.0
+"""Seconds until an operator acts, and for which peers may believe that a process still runs."""
+
+
 def _ignore(*_: object) -> None:
     pass
 
@@ -60,8 +65,6 @@ class Fleet:
     observer: Observer
     trace: Trace
     draw: Random
-    newest: dict[bytes, str] = field(factory=dict, init=False)
-    """Identity to the node of its newest epoch."""
     paused: dict[str, list[tuple[Callable[..., None], tuple[Any, ...]]]] = field(
         factory=dict, init=False
     )
@@ -71,6 +74,8 @@ class Fleet:
     on_killed: Callable[[str, Sequence[LinkQueue]], None] = field(default=_ignore, init=False)
     """Called with the lanes that the killed process ran."""
     _epochs: Counter[bytes] = field(factory=Counter, init=False)
+    _ended: dict[bytes, float] = field(factory=dict, init=False)
+    """Identity to the time at which a process of it last ended."""
 
     # -- the nodes
 
@@ -86,20 +91,34 @@ class Fleet:
         settings = self.network.nodes[name].settings
         return settings.identity, settings.epoch
 
-    def is_newest(self, name: str) -> bool:
-        """Whether this is the newest process of the node's identity."""
-        return self.newest.get(identity_of(name), name) == name
+    def rivals(self, name: str) -> list[str]:
+        """Give the other running processes of the node's identity."""
+        network, identity = self.network, identity_of(name)
+        return [
+            other
+            for other in network.nodes
+            if other != name and identity_of(other) == identity and network.alive(other)
+        ]
 
-    def check_superseded(self) -> None:
-        """Check that of two processes of one identity the older one has stopped.
+    def unserved(self) -> list[str]:
+        """Give the running processes that must stop: no peer serves them, but a rival."""
+        found = []
+        for name, node in self.network.nodes.items():
+            if self.network.alive(name) and self.rivals(name):
+                if isinstance(node, WorkerMachine) and node.statistics().managers:
+                    continue  # it serves managers of its own
+                found.append(name)
+        return found
+
+    def check_rivals(self) -> None:
+        """Hold that of two processes of one identity none goes on unserved.
 
         Raises:
-            Violation: "the newest epoch lives".
+            Violation: "one process an identity".
         """
-        for identity, name in self.newest.items():
-            for other in self.network.nodes:
-                if identity_of(other) == identity and other != name and self.network.alive(other):
-                    raise Violation("the newest epoch lives", f"{other} did not stop for {name}")
+        for name in self.unserved():
+            rivals = ", ".join(self.rivals(name))
+            raise Violation("one process an identity", f"{name} did not stop beside {rivals}")
 
     # -- starting
 
@@ -113,11 +132,15 @@ class Fleet:
             self.start(name)
 
     def start(self, name: str) -> None:
-        """Start a process of this node, with an epoch above every earlier one."""
+        """Start a process of this node, with an epoch of its own.
+
+        The epochs of a node whose clock is slow fall from start to start: that clock goes back.
+        """
         network, topology = self.network, self.topology
         identity = identity_of(name)
         self._epochs[identity] += 1
-        epoch = 1000 + self._epochs[identity]
+        slow = self.clocks.skew.get(name, (0.0, 1.0))[1] < 1.0
+        epoch = 1000 + self._epochs[identity] * (-1 if slow else 1)
         upstreams = len(network.uplinks[name])
         if name in topology.managers:
             settings = topology.manager_settings(name, epoch)
@@ -130,7 +153,6 @@ class Fleet:
         else:
             device = DeviceSettings(identity=identity, epoch=epoch, upstreams=upstreams)
             network.nodes[name] = DeviceMachine(device)
-        self.newest[identity] = name
         network.halted.pop(name, None)
         network.down.discard(name)
         self.trace.note(self.agenda.now, f"{name} starts, epoch {epoch}")
@@ -151,6 +173,7 @@ class Fleet:
     def kill(self, name: str, *, silently: bool = False) -> None:
         """End a node's process; ``silently``: without notice to its peers' connections."""
         network = self.network
+        self._ended[identity_of(name)] = self.agenda.now
         self.trace.note(
             self.agenda.now, f"{name} is killed" + (", its host too" if silently else "")
         )
@@ -176,12 +199,14 @@ class Fleet:
         """Close the connections of a node whose machine halted, and start the node again.
 
         Raises:
-            Violation: "the newest epoch lives", when the machine halted without a good reason.
+            Violation: "one process an identity", when the machine halted without a good reason.
         """
-        newest = self.newest[identity_of(name)]
-        if error is not None and (not isinstance(error, Superseded) or newest == name):
-            detail = f"{name} stopped ({error}); {newest} is the newest"
-            raise Violation("the newest epoch lives", detail)
+        identity = identity_of(name)
+        beside = self.rivals(name) or self.agenda.now - self._ended.get(identity, -inf) < _MOMENT
+        if error is not None and not (isinstance(error, Superseded) and beside):
+            detail = f"{name} stopped ({error}), and no other process has its identity"
+            raise Violation("one process an identity", detail)
+        self._ended[identity] = self.agenda.now
         self.clocks.plan(name, None)
         self._forget(name)
         # The last messages of the node are still on their way.
@@ -196,8 +221,22 @@ class Fleet:
                 self.connections.part(below, link)
 
     def _start_again(self, name: str, node: object) -> None:
-        if self.network.nodes[name] is node and self.newest[identity_of(name)] == name:
+        if self.network.nodes[name] is node and not self.rivals(name):
             self.start(name)
+
+    # -- the operator
+
+    def refused(self, name: str) -> None:
+        """End a manager later: a worker reported that it serves another process of its identity.
+
+        No message stops a manager, so its operator reads the log and stops the process.
+        """
+        self.agenda.after(_MOMENT, self._stop, name, self.network.nodes[name])
+
+    def _stop(self, name: str, node: object) -> None:
+        if self.network.nodes[name] is node and self.network.alive(name) and self.rivals(name):
+            self.trace.note(self.agenda.now, f"the operator ends {name}")
+            self.kill(name)
 
     def _forget(self, name: str) -> None:
         if isinstance(self.network.nodes[name], ManagerMachine):

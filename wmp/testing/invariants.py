@@ -48,7 +48,8 @@ INVARIANTS: Mapping[str, str] = {
     "they meet": "without faults an idle worker gets a job that it can do in bounded time",
     "tables are bounded": "the size of each table is bounded by the number of its live subjects",
     "no livelock": "a world needs no more events than its budget, and time moves on",
-    "the newest epoch lives": "of two processes of one identity only the older one stops",
+    "one process an identity": "a worker stops as superseded while another process of its identity "
+    "runs, and not otherwise; of two such processes none goes on that no manager serves",
     "no crash": "no machine raises an exception, and each machine's own invariants hold",
 }
 """The name and the statement of each invariant."""

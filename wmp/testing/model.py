@@ -360,7 +360,7 @@ class Model(Network):
             except AssertionError as error:
                 raise Violation("no crash", f"{name} breaks its own invariant: {error}") from error
         if actions and isinstance(actions[-1], Halt):
-            raise Violation("the newest epoch lives", f"{name} stopped: {actions[-1].error}")
+            raise Violation("one process an identity", f"{name} stopped: {actions[-1].error}")
 
     def peer(self, name: str) -> Peer:
         """(identity, epoch) of a node."""

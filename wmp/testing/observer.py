@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 
 from attrs import define, field
 
-from wmp.actions import Resolve, Send
+from wmp.actions import Drop, Resolve, Send
 from wmp.core.protocol.settings import ManagerSettings
 from wmp.events import Cancelled, Disconnected, Received, Submitted, Ticked, Undelivered
 from wmp.message import Columns, Command, Field, Link, Message, Outcome, Peer
@@ -69,7 +69,7 @@ class Observer:
         if isinstance(event, Received):
             message = event.message
             sender = message.sender
-            if not message.to or message.to == me[::-1]:
+            if (not message.to or message.to == me[::-1]) and not _unheeded(actions):
                 self._read(me, contacts, event.link, message, now)
         elif isinstance(event, Undelivered):
             self._returned(contacts, event.message)
@@ -146,9 +146,7 @@ class Observer:
         contact = contacts.get(identity)
         if contact is None:
             contact = contacts[identity] = _Contact(epoch, now)
-        elif epoch < contact.epoch:
-            return
-        elif epoch > contact.epoch:
+        elif epoch != contact.epoch:
             self._lose(me, contact)
             contact.epoch = epoch
             contact.ready = contact.window = 0
@@ -191,9 +189,14 @@ class Observer:
             return
         contact = contacts.get(message.receiver)
         if contact is None:
-            contact = contacts[message.receiver] = _Contact(0, now)
+            contact = contacts[message.receiver] = _Contact(message.to[-2], now)  # type: ignore[arg-type]
         if session != contact.session:
+            # Another process may hold the identity now: its claim was admitted.
             self._lose(me, contact)
+            if contact.epoch != message.to[-2]:
+                contact.epoch = message.to[-2]  # type: ignore[assignment]
+                contact.ready = contact.window = 0
+                contact.last_message, contact.parted, contact.link = now, None, None
             contact.session, contact.number, contact.received = session, 0, 0
         number = message.fields.get(Field.NUMBER)
         if number is None:
@@ -303,6 +306,11 @@ def outline_of_observer(observer: Observer) -> Outline:
     ]
     answered = sorted(history._answered.items())
     return pen.outline((tuple(contacts), tuple(jobs), tuple(answered)))
+
+
+def _unheeded(actions: Sequence[object]) -> bool:
+    """Return whether a manager dropped a message whose sender does not hold the identity."""
+    return any(isinstance(a, Drop) and a.reason in ("claimed", "after goodbye") for a in actions)
 
 
 def _rows(columns: Columns) -> list[tuple[int, int, int]]:

@@ -20,7 +20,9 @@ from random import Random
 
 from attrs import define, field
 
-from wmp.message import Message
+from wmp.core.manager.machine import ManagerMachine
+from wmp.events import Received
+from wmp.message import Command, ErrorCode, Field, Message
 from wmp.testing.agenda import Agenda, NodeClocks
 from wmp.testing.fault_injection import FaultInjector
 from wmp.testing.faults import Fault, Faults
@@ -45,6 +47,13 @@ _AT_ONCE = 4_000
 
 Watcher = Callable[[str, object, Sequence[Action]], None]
 """Called with the node that handled an event, the event, and the node's actions."""
+
+
+def _reports_rival(message: Message) -> bool:
+    """Whether an ERROR says that another process has the identity of its receiver."""
+    fields, to = message.fields, message.to
+    about = tuple(fields.get(Field.ABOUT_PEER, ()))
+    return fields[Field.CODE] == ErrorCode.SUPERSEDED and bool(to) and about == to[:-3:-1]
 
 
 @define(eq=False)
@@ -75,6 +84,10 @@ class SimulatedNetwork(Network):
         """Report the event and the actions of a node to all watchers."""
         for watcher in self.watchers:
             watcher(name, event, actions)
+        if isinstance(event, Received) and event.message.command is Command.ERROR:
+            node = self.nodes[name]
+            if isinstance(node, ManagerMachine) and _reports_rival(event.message):
+                self.fleet.refused(name)
 
     def carry(self, pipe: Pipe, message: Message) -> None:
         """Put a message on its way."""
@@ -221,11 +234,10 @@ class Simulation:
 
     @property
     def settled(self) -> bool:
-        """Whether every job has ended, and every process with a newer one as well."""
+        """Whether every job has ended, and every process that is not served beside a rival."""
         if any(self.history.open.values()):
             return False
-        network, fleet = self.network, self.fleet
-        return all(fleet.is_newest(name) or not network.alive(name) for name in network.nodes)
+        return not self.fleet.unserved()
 
     def wait(self, patience: float, settled: Callable[[], bool]) -> None:
         """Wait until everything has ended that must end.
@@ -242,6 +254,6 @@ class Simulation:
             self.run(min(until, self.now + 0.1))
             if self.now >= self.calm:
                 self.starvation.look()
-        self.fleet.check_superseded()
+        self.fleet.check_rivals()
         if not settled():
             self.history.finish()

@@ -128,6 +128,8 @@ _FIELDS: dict[int, st.SearchStrategy[Any]] = {
     Field.CODEC: names(),
     Field.UNSTARTED: st.booleans(),
     Field.IDLE: st.booleans(),
+    Field.CHALLENGE: uints(1),
+    Field.ANSWER: uints(1),
     Field.EXPIRE: uints(),
     Field.CODE: names(),
     Field.TEXT: st.text(max_size=40),
@@ -157,10 +159,19 @@ _USES: dict[Command, tuple[tuple[int, ...], tuple[int, ...]]] = {
     Command.DONE: ((*_STREAM, Field.MANAGER), (Field.ACK, Field.CODEC)),
     Command.STATUS: ((*_STREAM, Field.MANAGER), (Field.ACK,)),
     Command.CANCEL: ((*_STREAM, Field.MANAGER), (Field.ACK, Field.UNSTARTED)),
-    Command.PING: ((), (Field.ACK, Field.SESSION, Field.AGAIN, Field.LABEL, Field.IDLE)),
+    Command.PING: (
+        (),
+        (
+            *(Field.ACK, Field.SESSION, Field.AGAIN, Field.LABEL, Field.IDLE),
+            *(Field.CHALLENGE, Field.ANSWER),
+        ),
+    ),
     Command.PONG: (
         (Field.EXPIRE, Field.SESSION),
-        (Field.ACK, Field.AGAIN, Field.READY, Field.CREDIT, Field.LABEL),
+        (
+            *(Field.ACK, Field.AGAIN, Field.READY, Field.CREDIT, Field.LABEL),
+            *(Field.CHALLENGE, Field.ANSWER),
+        ),
     ),
     Command.BYE: ((), (Field.ACK, Field.SESSION, Field.TEXT)),
     Command.ERROR: (

@@ -148,7 +148,7 @@ def no_receiver(talk: ManagerTalk) -> None:
 
 @case("WMP-2.7", "WMP-9.6", profile="secure")
 def somebody_else(talk: ManagerTalk) -> None:
-    """A message for another peer is misrouted; for an older epoch, superseded."""
+    """A message for another peer is misrouted; for another epoch, superseded."""
     worker = talk.met()
     assert worker.testee is not None
     identity, epoch = worker.testee
@@ -157,7 +157,7 @@ def somebody_else(talk: ManagerTalk) -> None:
     worker.promise(1, 1, hold=1e6)
     for to, code in (
         ((epoch, b"somebody"), ErrorCode.MISROUTED),
-        ((epoch + 1, identity), ErrorCode.MISROUTED),
+        ((epoch + 1, identity), ErrorCode.SUPERSEDED),
         ((b"\x00local", 9, b"device", epoch, identity), ErrorCode.MISROUTED),
         ((epoch - 1, identity), ErrorCode.SUPERSEDED),
     ):

@@ -49,7 +49,7 @@ def one_identity(talk: ManagerTalk) -> None:
 
 @case("WMP-1.2", "WMP-1.8", "WMP-2.5")
 def answers_follow_the_latest_route(talk: ManagerTalk) -> None:
-    """A message to a worker uses the connection and path of the worker's last message."""
+    """A message to a worker uses the connection and path on which the worker is now."""
     worker = talk.met()
     worker.ready(1)
     worker.ping()
@@ -59,8 +59,9 @@ def answers_follow_the_latest_route(talk: ManagerTalk) -> None:
     pong = worker.ask()
     talk.check(pong.connection != old, "PONG goes to the old connection")
     talk.check(pong.message.to == worker.path[::-1], f"PONG goes to {pong.message.to!r}")
+    worker.ready(1)
     talk.submit()
-    wake = worker.expect(Command.WAKE, what="the last READY arrived on another route")
+    wake = worker.expect(Command.WAKE, what="jobs wait and there is credit")
     talk.check(wake.connection != old, "WAKE goes to the old connection")
     talk.check(wake.message.to == worker.path[::-1], f"WAKE goes to {wake.message.to!r}")
 

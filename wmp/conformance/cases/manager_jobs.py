@@ -138,11 +138,8 @@ def a_route_is_no_lease(talk: ManagerTalk) -> None:
     worker, other = talk.met(), talk.met()
     name = talk.submit()
     job = worker.one()
-    old = worker.connection
-    assert old is not None
     worker.move(talk.wire.dial())
     worker.ping()
-    talk.wire.hang_up(old)
     talk.settle()
     talk.check(not other.take(), "the job is given away while its worker lives")
     worker.done(job)

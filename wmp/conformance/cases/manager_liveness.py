@@ -17,8 +17,6 @@ __all__ = [
     "open_give_of_a_lost_route",
     "pong_names_what_is_remembered",
     "silence_gives_a_worker_up",
-    "superseded",
-    "superseded_by_a_stranger",
     "unreachable",
 ]
 
@@ -126,36 +124,6 @@ def newer_epoch(talk: ManagerTalk) -> None:
         Command.TAKE, lock=lock, what="the lock numbers of a new epoch begin again"
     )
     talk.check(take["number"] == 1, f"the new numbering begins at {take['number']}")
-
-
-@case("WMP-9.8")
-def superseded_by_a_stranger(talk: ManagerTalk) -> None:
-    """ERROR superseded from an unknown worker does not stop a manager."""
-    worker = talk.met()
-    assert worker.testee is not None
-    worker.error(ErrorCode.SUPERSEDED, to=(), about_peer=worker.testee)
-    stranger = talk.worker("stranger", testee=worker.testee, lively=False)
-    stranger.error(ErrorCode.SUPERSEDED, about_peer=worker.testee)
-    worker.error(ErrorCode.SUPERSEDED, about_peer=(worker.testee[0], worker.testee[1] - 1))
-    talk.wire.may_end = True
-    talk.settle()
-    talk.check(
-        not talk.wire.ended, "the manager stopped on ERROR superseded from an unknown worker"
-    )
-    talk.wire.may_end = False
-    worker.ask()
-
-
-@case("WMP-9.8")
-def superseded(talk: ManagerTalk) -> None:
-    """A manager stops on ERROR superseded about its own epoch from a known worker."""
-    worker = talk.met()
-    talk.over = talk.wire.may_end = True
-    worker.lively = False
-    worker.error(ErrorCode.SUPERSEDED, about_peer=worker.testee)
-    talk.until(
-        lambda: talk.wire.ended, 5.0 + talk.wire.patience, "WMP-9.8", "the replaced manager goes on"
-    )
 
 
 @case("WMP-9.11")

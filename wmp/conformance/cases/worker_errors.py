@@ -142,7 +142,7 @@ def no_receiver(talk: WorkerTalk) -> None:
 
 @case("WMP-2.7", "WMP-9.6", profile="secure")
 def somebody_else(talk: WorkerTalk) -> None:
-    """A message for another peer is misrouted; for an older epoch, superseded."""
+    """A message for another peer is misrouted; for another epoch, superseded."""
     manager, _ = talk.met(), talk.met()
     assert manager.testee is not None
     identity, epoch = manager.testee
@@ -151,7 +151,7 @@ def somebody_else(talk: WorkerTalk) -> None:
     take = _take(manager)
     for to, code in (
         ((epoch, b"somebody"), ErrorCode.MISROUTED),
-        ((epoch + 1, identity), ErrorCode.MISROUTED),
+        ((epoch + 1, identity), ErrorCode.SUPERSEDED),
         ((b"\x00local", 9, b"device", epoch, identity), ErrorCode.MISROUTED),
         ((epoch - 1, identity), ErrorCode.SUPERSEDED),
     ):

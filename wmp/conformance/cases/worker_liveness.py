@@ -27,7 +27,6 @@ __all__ = [
     "pings_in_traffic",
     "silent_link",
     "silent_manager",
-    "superseded",
     "superseded_others",
     "unreachable",
 ]
@@ -208,17 +207,6 @@ def newer_epoch(talk: WorkerTalk) -> None:
     (job,) = manager.run(b"anew")
     done = manager.expect(Command.DONE)
     talk.check(done["number"] == 1, f"the new numbering begins at {done['number']}")
-
-
-@case("WMP-9.8")
-def superseded(talk: WorkerTalk) -> None:
-    """A worker stops on ERROR superseded about its own epoch."""
-    manager = talk.met()
-    talk.over = talk.wire.may_end = True
-    manager.error(ErrorCode.SUPERSEDED, about_peer=manager.testee)
-    talk.until(
-        lambda: talk.wire.ended, 5.0 + talk.wire.patience, "WMP-9.8", "the replaced worker goes on"
-    )
 
 
 @case("WMP-9.8")

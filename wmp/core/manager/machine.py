@@ -37,11 +37,12 @@ from wmp.core.manager.unserved import WaitingRow, waiting_rows
 from wmp.core.manager.worker_selection import WorkerSelection
 from wmp.core.protocol import error_replies
 from wmp.core.protocol.checksums import refuse_wrong
+from wmp.core.protocol.claims import BELIEVED, Claim, Claims, Standing, ends_session, is_on_route
 from wmp.core.protocol.job_story import Stories, StoryEvent
 from wmp.core.protocol.outbound import Arrival, Outbound, Stream
 from wmp.core.protocol.settings import ManagerSettings
-from wmp.core.protocol.timers import ResendTimer, Timers
-from wmp.errors import LocalProtocolError, Superseded
+from wmp.core.protocol.timers import ClaimTimer, ResendTimer, Timers
+from wmp.errors import LocalProtocolError
 from wmp.events import (
     Cancelled,
     Closed,
@@ -62,6 +63,7 @@ from wmp.message import (
     Field,
     Link,
     Message,
+    Path,
     Peer,
     named,
 )
@@ -91,6 +93,7 @@ class ManagerMachine:
     _timers: ManagerTimers = field(factory=Timers, init=False)
     _outbound: ManagerOutbound = field(init=False)
     _scheduler: Scheduler = field(init=False)
+    _claims: Claims[RemoteWorker, ManagerAction] = field(init=False)
     _gone: OrderedDict[bytes, int] = field(factory=OrderedDict, init=False)
     """Epochs of workers that have gone, so that their late messages do not bring them back."""
     _identities: Counter[Link] = field(factory=Counter, init=False)
@@ -106,6 +109,8 @@ class ManagerMachine:
         if settings.stories:
             self._stories = Stories(settings.stories, self._me)
         self._outbound = Outbound(self._me, self._timers, settings.resend)
+        patience = min(settings.challenge, settings.expire / 2)
+        self._claims = Claims(self._outbound, patience, self._challenge)
         selection = WorkerSelection(
             self.policy, settings.wake_scan, settings.max_leases, self._policy_failed
         )
@@ -204,21 +209,25 @@ class ManagerMachine:
         if command is Command.ERROR:
             self._error(link, message, now)
             return
-        identity, epoch = message.sender
-        worker = self._workers.get(identity)
-        if worker is None or worker.epoch != epoch:
+        worker, path = self._workers.get(message.sender[0]), message.answer_to
+        if worker is not None and (worker.link != link or worker.path != path):
+            match self._claims.judge(worker, link, path, message, now):
+                case Standing.CLAIMED:
+                    return
+                case Standing.MOVED:
+                    worker.link, worker.path = link, path
+                    # A worker that has forgotten the session has no use for a replay, and the
+                    # leases in it would count as begun.
+                    if not ends_session(message):
+                        self._outbound.replay(worker, now)
+                case Standing.RESTARTED:
+                    self._forget(worker, "the worker restarted", now)
+                    worker = None
+        if worker is None:
             worker = self._meet(link, message, now)
             if worker is None:
                 return
         worker.last_received = now
-        path = message.answer_to
-        if worker.link != link or worker.path != path:
-            first = worker.link is None and not worker.path
-            worker.link, worker.path = link, path
-            # A worker that has forgotten the session has no use for a replay, and the leases in it
-            # would count as begun.
-            if not first and not _ends_session(message):
-                self._outbound.replay(worker, now)
         self._outbound.acknowledge(worker, message.fields)
         match command:
             case Command.READY:
@@ -233,23 +242,15 @@ class ManagerMachine:
                 self._forget(worker, "the worker sent BYE", now)
 
     def _meet(self, link: Link, message: Message, now: float) -> RemoteWorker | None:
-        """Meet the worker that sent a message, for the first time or in another epoch.
+        """Meet the worker that sent a message; nobody holds its identity.
 
         Returns:
             The worker; None when the message is refused.
         """
         identity, epoch = message.sender
-        worker = self._workers.get(identity)
-        known = worker.epoch if worker is not None else self._gone.get(identity, -1)
-        if epoch < known or (worker is None and epoch == known and _is_late(message)):
-            if epoch < known:
-                text = f"epoch {epoch} was replaced by {known}"
-                self._outbound.refuse(link, message, ErrorCode.SUPERSEDED, text, (identity, epoch))
-            else:
-                self._outbound.drop("after goodbye", link, message)
+        if epoch <= self._gone.get(identity, -1) and _is_late(message):
+            self._outbound.drop("after goodbye", link, message)
             return None
-        if worker is not None:
-            self._forget(worker, "the worker restarted", now)
         if message.command is Command.BYE:
             self._gone_epoch(identity, epoch)
             return None
@@ -261,20 +262,33 @@ class ManagerMachine:
             text = f"one connection has at most {self.settings.max_identities} workers here"
             self._outbound.refuse(link, message, ErrorCode.LIMIT, text)
             return None
+        worker = self._begin(identity, epoch, link, message.answer_to, now)
+        self._remember(worker)
+        return worker
+
+    def _begin(
+        self, identity: bytes, epoch: int, link: Link, path: Path, now: float
+    ) -> RemoteWorker:
+        """Begin a session with a worker."""
         self._sessions += 1
-        worker = RemoteWorker(
+        return RemoteWorker(
             identity,
             epoch,
             Stream(self._sessions),
             now,
             origin=link,
+            link=link,
+            path=path,
             busy=self._scheduler.selection.profiles.busy,
         )
-        self._identities[link] += 1
+
+    def _remember(self, worker: RemoteWorker) -> None:
+        """Remember a worker from now on."""
+        identity = worker.identity
+        self._identities[worker.origin] += 1
         self._workers[identity] = worker
         self._gone.pop(identity, None)
-        self._timers.set(ExpiryTimer(identity), now + self.settings.expire)
-        return worker
+        self._timers.set(ExpiryTimer(identity), worker.last_received + self.settings.expire)
 
     def _numbered(self, worker: RemoteWorker, link: Link, message: Message, now: float) -> None:
         fields, columns = message.fields, message.columns
@@ -315,9 +329,11 @@ class ManagerMachine:
         fields = message.fields
         worker.label = fields.get(Field.LABEL, worker.label)
         worker.offer_cache = None
-        if message.to and Field.SESSION not in fields and worker.stream.used:
+        if (answer := fields.get(Field.ANSWER)) is not None:
+            self._claims.answered(worker, answer, now)
+        elif message.to and Field.SESSION not in fields and worker.stream.used:
             self._new_session(worker, now)
-        elif (message.columns is not None or fields.get(Field.IDLE)) and (
+        if (message.columns is not None or fields.get(Field.IDLE)) and (
             fields.get(Field.SESSION) == worker.stream.session
         ):
             held = set() if message.columns is None else set(message.columns.ids)
@@ -333,9 +349,17 @@ class ManagerMachine:
             # A worker with unchanged credit sends no READY; its PING counts instead (WMP-6.5).
             worker.capacity_reports += 1
             self._scheduler.offer_to(worker, now)
-        self._pong(worker, now)
+        self._pong(worker, now, answer=fields.get(Field.CHALLENGE, 0))
 
-    def _pong(self, worker: RemoteWorker, now: float, *, again: bool = False) -> None:
+    def _pong(
+        self,
+        worker: RemoteWorker,
+        now: float,
+        *,
+        again: bool = False,
+        challenge: int = 0,
+        answer: int = 0,
+    ) -> None:
         fields: dict[int | str, Any] = {
             Field.EXPIRE: int(self.settings.expire * 1000),
             Field.LABEL: self.settings.label,
@@ -347,25 +371,40 @@ class ManagerMachine:
         if worker.ready:
             fields[Field.READY] = worker.ready
             fields[Field.CREDIT] = worker.credit
+        if challenge:
+            fields[Field.CHALLENGE] = challenge
+        if answer:
+            fields[Field.ANSWER] = answer
         self._outbound.send(worker, Command.PONG, fields, None, now)
 
     def _error(self, link: Link, message: Message, now: float) -> None:
+        """A worker or a device reports an error. No report stops a manager (WMP-15.10)."""
         code, peer = message.fields[Field.CODE], error_replies.about(message)
         self._outbound.drop(f"ERROR {code}" if code in ERROR_CODES else "ERROR", link, message)
-        # Only a known worker that names this very start may stop a manager, not any node that has
-        # the address.
-        directed = bool(message.to) and message.sender[0] in self._workers
-        if code == ErrorCode.SUPERSEDED and peer == self._me and directed:
-            self._halt(
-                Superseded(
-                    f"manager {named(self._me[0])} has been started again with a newer epoch; "
-                    "give each manager an identity of its own"
-                )
-            )
-        elif code == ErrorCode.UNREACHABLE and peer is not None:
-            worker = self._workers.get(peer[0])
-            if worker is not None and worker.epoch == peer[1] and worker.link == link:
-                self._lose_route(worker, now)
+        if peer is None or not message.to or code not in BELIEVED:
+            return
+        if peer == self._me:
+            if code == ErrorCode.SUPERSEDED:
+                self._abandoned(link, message, now)
+            return
+        worker = self._workers.get(peer[0])
+        if worker is not None and worker.epoch == peer[1] and is_on_route(message, link, worker):
+            self._lose_route(worker, now)
+
+    def _abandoned(self, link: Link, message: Message, now: float) -> None:
+        """A worker reports that it serves another process of this manager's identity (WMP-15.8).
+
+        The worker can report this for itself only.
+        """
+        worker = self._workers.get(message.sender[0])
+        if worker is None or worker.link != link or worker.path != message.answer_to:
+            return
+        text = (
+            f"worker {named(worker.identity)} serves another process with the identity "
+            f"{named(self._me[0])}; give each manager an identity of its own"
+        )
+        self._outbound.drop("rival", detail=text)
+        self._forget(worker, "the worker serves another manager of this identity", now)
 
     # -- routes, sessions, time
 
@@ -393,6 +432,35 @@ class ManagerMachine:
         """Send nothing more to a worker until its next message; its leases stay (WMP-9.12)."""
         worker.link = None
         self._scheduler.lose_route(worker, now)
+        if (claim := self._claims.end(worker)) is not None:
+            self._admit(worker, claim, now)
+
+    # -- claims to an identity (spec §15)
+
+    def _challenge(self, worker: RemoteWorker, number: int, now: float) -> None:
+        self._pong(worker, now, challenge=number)
+
+    def _admit(self, worker: RemoteWorker, claim: Claim, now: float) -> None:
+        """Give the identity of a worker that did not answer to the peer that claims it (WMP-15.6).
+
+        The messages of that peer were dropped; PONG makes it send its READY again.
+        """
+        if claim.command is Command.BYE:
+            if claim.epoch == worker.epoch:
+                self._forget(worker, "the worker sent BYE", now)
+            return
+        if claim.epoch == worker.epoch:
+            worker.link, worker.path = claim.link, claim.path
+            worker.last_received = now
+            if not claim.forgetful:
+                self._outbound.replay(worker, now)
+            self._pong(worker, now, again=True)
+        else:
+            heir = self._begin(worker.identity, claim.epoch, claim.link, claim.path, now)
+            # First the new session, then the leases of the old one: this order shows the cause.
+            self._pong(heir, now, again=True)
+            self._forget(worker, "the worker restarted", now)
+            self._remember(heir)
 
     def _new_session(self, worker: RemoteWorker, now: float) -> None:
         """The worker has forgotten this manager: number anew; its leases are lost (WMP-7.5)."""
@@ -404,6 +472,7 @@ class ManagerMachine:
 
     def _forget(self, worker: RemoteWorker, cause: str, now: float) -> None:
         """Remove a worker that has gone (WMP-9.3, 9.7, 9.11)."""
+        self._claims.end(worker)
         self._scheduler.lose(worker, cause, now)
         self._outbound.end_session(worker)
         self._timers.clear(ExpiryTimer(worker.identity))
@@ -440,6 +509,11 @@ class ManagerMachine:
                 worker = self._workers.get(identity)
                 if worker is not None and worker.link is None:
                     self._forget(worker, CONNECTION_ENDED, now)
+            case ClaimTimer(identity):
+                if (worker := self._workers.get(identity)) is not None and (
+                    claim := self._claims.end(worker)
+                ) is not None:
+                    self._admit(worker, claim, now)
             case ResendTimer(identity):
                 if (worker := self._workers.get(identity)) is not None:
                     self._outbound.check_resend(worker, now)
@@ -452,7 +526,10 @@ class ManagerMachine:
 
     def _check_expiry(self, worker: RemoteWorker, now: float) -> None:
         until = worker.last_received + self.settings.expire
-        if until <= now:
+        if until <= now and (claim := self._claims.end(worker)) is not None:
+            self._admit(worker, claim, now)
+            self._timers.set(ExpiryTimer(worker.identity), now + self.settings.expire)
+        elif until <= now:
             self._forget(worker, SILENCE, now)
         else:
             self._timers.set(ExpiryTimer(worker.identity), until)
@@ -480,13 +557,6 @@ class ManagerMachine:
 
     def _policy_failed(self, error: Exception) -> None:
         self._outbound.drop("policy failed", detail=f"{type(error).__name__}: {error}")
-
-
-def _ends_session(message: Message) -> bool:
-    """Return whether the worker leaves or has forgotten this manager (WMP-7.8, WMP-9.11)."""
-    if message.command is Command.PING:
-        return bool(message.to) and Field.SESSION not in message.fields
-    return message.command is Command.BYE
 
 
 def _is_late(message: Message) -> bool:

@@ -1,12 +1,13 @@
 """A manager's memory of one worker: route, READY, open GIVEs, leases, numbering.
 
-The memory is kept for an identity (WMP-1.8), in one epoch and one session. The route is that of the
-newest message.
+The memory is kept for an identity (WMP-1.8), in one epoch and one session. The route is the one
+that holds the identity (spec §15).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import inf
 from typing import Any, TypeAlias
 
 from attrs import define, field
@@ -15,6 +16,7 @@ from wmp.actions import ManagerAction
 from wmp.core.manager.job_lifecycle import JobRecord
 from wmp.core.manager.policy import Offer
 from wmp.core.manager.queues import Grant, Queue
+from wmp.core.protocol.claims import Claim
 from wmp.core.protocol.outbound import Outbound, Stream
 from wmp.message import Kind, Link, Path, printable
 
@@ -84,6 +86,10 @@ class RemoteWorker:
     """None while no route is known."""
     path: Path = ()
     """The ``to`` that reaches the worker."""
+    claim: Claim | None = None
+    """Another process that claims the identity, while this worker is asked."""
+    confirmed_at: float = -inf
+    """When the worker last answered a challenge."""
     label: str = ""
     ready: int = 0
     """Number of the remembered READY; 0 for none."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple, TypeAlias
 
-from wmp.core.protocol.timers import ResendTimer, Timers
+from wmp.core.protocol.timers import ClaimTimer, ResendTimer, Timers
 from wmp.message import Kind
 
 __all__ = [
@@ -62,6 +62,13 @@ class WakeTimer(NamedTuple):
 
 
 ManagerTimer: TypeAlias = (
-    DeadlineTimer | DueTimer | ExpiryTimer | HoldTimer | ReconnectTimer | ResendTimer | WakeTimer
+    ClaimTimer
+    | DeadlineTimer
+    | DueTimer
+    | ExpiryTimer
+    | HoldTimer
+    | ReconnectTimer
+    | ResendTimer
+    | WakeTimer
 )
 ManagerTimers: TypeAlias = Timers[ManagerTimer]

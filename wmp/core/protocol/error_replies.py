@@ -10,9 +10,9 @@ from typing import Any
 
 from wmp.actions import Send
 from wmp.errors import DecodeError
-from wmp.message import Command, Field, Limits, Link, Message, Path, Peer
+from wmp.message import Command, ErrorCode, Field, Limits, Link, Message, Path, Peer
 
-__all__ = ["about", "garbled", "refusal", "whom"]
+__all__ = ["about", "garbled", "refusal", "superseded", "whom"]
 
 
 def refusal(
@@ -39,6 +39,11 @@ def garbled(me: Peer, link: Link, error: DecodeError) -> list[Send]:
     if error.command == Command.ERROR:
         return []
     return [_error(me, link, error.source[::-1], error.code, str(error), error.command, None, None)]
+
+
+def superseded(me: Peer, link: Link, to: Path, command: Command, text: str, peer: Peer) -> Send:
+    """Report to ``peer`` that another process holds its identity (WMP-15.5)."""
+    return _error(me, link, to, ErrorCode.SUPERSEDED, text, command, None, peer)
 
 
 def about(message: Message) -> Peer | None:

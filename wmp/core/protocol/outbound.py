@@ -210,16 +210,16 @@ class Outbound(Generic[_Receiver, _Action]):
         self.actions += error_replies.garbled(self.me, link, error)
 
     def refuse_misaddressed(self, link: Link, message: Message, node: str) -> None:
-        """Refuse a message to another node, or to an earlier epoch of this one (WMP-9.6).
+        """Refuse a message to another node, or to another epoch of this one (WMP-2.7).
 
         Args:
             node: Kind of this node: ``manager`` or ``worker``.
         """
         identity, epoch = self.me
         match message.to:
-            case (int(old), bytes(name)) if name == identity and old < epoch:
-                text = f"epoch {old} of this {node} was replaced by {epoch}"
-                self.refuse(link, message, ErrorCode.SUPERSEDED, text, (identity, old))
+            case (int(other), bytes(name)) if name == identity and other != epoch:
+                text = f"epoch {other} of this {node} was replaced by {epoch}"
+                self.refuse(link, message, ErrorCode.SUPERSEDED, text, (identity, other))
             case _:
                 text, receiver = f"this {node} is not the receiver", error_replies.whom(message)
                 self.refuse(link, message, ErrorCode.MISROUTED, text, receiver)

@@ -12,7 +12,7 @@ from typing import Generic, Literal, NamedTuple, TypeVar
 
 from attrs import define, field
 
-__all__ = ["ResendTimer", "Timers"]
+__all__ = ["ClaimTimer", "ResendTimer", "Timers"]
 
 _T = TypeVar("_T", bound=Hashable)
 
@@ -26,6 +26,13 @@ class ResendTimer(NamedTuple):
 
     identity: bytes
     what: Literal["resend"] = "resend"
+
+
+class ClaimTimer(NamedTuple):
+    """The peer of this identity did not answer a challenge (WMP-15.6)."""
+
+    identity: bytes
+    what: Literal["claim"] = "claim"
 
 
 @define(eq=False)

@@ -19,13 +19,14 @@ from typing import Any, assert_never
 
 from attrs import define, field
 
-from wmp.actions import Halt, Met, WorkerAction
+from wmp.actions import Halt, Met, Send, WorkerAction
 from wmp.core.protocol import error_replies
+from wmp.core.protocol.claims import BELIEVED, Claims, Standing, is_on_route
 from wmp.core.protocol.job_story import Stories, StoryEvent
 from wmp.core.protocol.outbound import Arrival
 from wmp.core.protocol.resources import Resources, needs_of
 from wmp.core.protocol.settings import WorkerSettings
-from wmp.core.protocol.timers import ResendTimer
+from wmp.core.protocol.timers import ClaimTimer, ResendTimer
 from wmp.core.worker.capacity import Capacity
 from wmp.core.worker.credit import Credit
 from wmp.core.worker.executions import Executions
@@ -93,6 +94,7 @@ class WorkerMachine:
     _locks: Locks = field(init=False)
     _credit: Credit = field(init=False)
     _capacity: Capacity = field(init=False)
+    _claims: Claims[RemoteManager, WorkerAction] = field(init=False)
     _sessions: Sessions = field(init=False)
     _changed: bool = field(default=False, init=False)
     """Whether the event at hand changed something that ``_settle`` must act on."""
@@ -112,7 +114,8 @@ class WorkerMachine:
         self._locks = locks = Locks(outbound, resources)
         self._credit = credit = Credit(outbound, executions, locks)
         self._capacity = Capacity(outbound, executions, locks, credit)
-        self._sessions = Sessions(outbound, self._links, executions, locks, credit)
+        self._claims = claims = Claims(outbound, settings.challenge, self._challenge)
+        self._sessions = Sessions(outbound, self._links, executions, locks, credit, claims)
 
     # -- the two members of every machine
 
@@ -138,6 +141,8 @@ class WorkerMachine:
             case Undelivered(link, message):
                 # Numbered messages are kept and sent again; the others are repeated in time.
                 outbound.drop("undelivered", self._link(link).index, message)
+                if Field.CHALLENGE in message.fields:
+                    self._unanswered(message.receiver or b"", now)
             case Ticked():
                 self._ticked(now)
             case Connected(link):
@@ -220,16 +225,23 @@ class WorkerMachine:
         if command is Command.ERROR:
             self._error(link, message, now)
             return
-        identity, epoch = message.sender
-        manager = self._links.managers.get(identity)
-        if manager is None or manager.epoch != epoch:
+        manager, path = self._links.managers.get(message.sender[0]), message.answer_to
+        moved = manager is not None and (manager.link != link.index or manager.path != path)
+        if manager is None:
             manager = self._sessions.meet(link, message, now)
-            if manager is None:
-                return
+        elif moved:
+            match self._claims.judge(manager, link.index, path, message, now):
+                case Standing.CLAIMED:
+                    self._answer(manager, link, message)
+                    return
+                case Standing.MOVED:
+                    pass
+                case Standing.RESTARTED:
+                    manager = self._sessions.meet(link, message, now)
+        if manager is None:
+            return
         manager.received_at = now
         self._changed = True  # a route may have come back, and results be acknowledged
-        path = message.answer_to
-        moved = manager.link != link.index or manager.path != path
         if link.doubted and not message.hops:
             self._succeed(link, manager)
         manager.link, manager.path = link.index, path
@@ -262,11 +274,15 @@ class WorkerMachine:
             case Command.CANCEL:
                 self._executions.cancel(manager, message)
             case Command.PONG:
-                self._pong(manager, message)
+                self._pong(manager, message, now)
 
-    def _pong(self, manager: RemoteManager, message: Message) -> None:
+    def _pong(self, manager: RemoteManager, message: Message, now: float) -> None:
         """PONG shows what the manager remembers: repair the difference (WMP-3.13, 5.5)."""
         fields, links = message.fields, self._links
+        if Field.CHALLENGE in fields:
+            self._outbound.ping(manager, now, answer=fields[Field.CHALLENGE])
+        if Field.ANSWER in fields:
+            self._claims.answered(manager, fields[Field.ANSWER], now)
         before = links.interval(manager)
         # WMP-9.15: no manager can make this worker send without pause.
         manager.expire = max(self.settings.least_expire, fields[Field.EXPIRE] / 1000)
@@ -288,31 +304,74 @@ class WorkerMachine:
         code, peer = fields[Field.CODE], error_replies.about(message)
         reason = f"ERROR {code}" if code in ERROR_CODES else "ERROR"
         outbound.drop(reason, link.index, message, fields.get(Field.TEXT, ""))
-        if peer is None:
+        if peer is None or not message.to or code not in BELIEVED:
+            return
+        if peer == outbound.me:
+            if code == ErrorCode.SUPERSEDED:
+                self._refused(link, message, now)
             return
         manager = self._links.managers.get(peer[0])
-        if manager is not None and manager.epoch != peer[1]:
-            manager = None
-        if code == ErrorCode.SUPERSEDED and peer == outbound.me:
-            self._halt(
-                Superseded(
-                    f"worker {named(peer[0])} has been started again with a newer epoch; "
-                    "give each worker an identity of its own"
-                )
-            )
-        elif code == ErrorCode.SUPERSEDED and manager is not None:
-            self._sessions.forget(manager, now)
-            self._changed = True
-        elif manager is None or manager.link != link.index:
+        if manager is None or manager.epoch != peer[1]:
             return
+        if not is_on_route(message, link.index, manager):
+            return
+        self._changed = True
+        if code == ErrorCode.SUPERSEDED:
+            claim = self._claims.end(manager)
+            if claim is None:
+                self._sessions.forget(manager, now)
+            else:
+                self._sessions.admit(manager, claim, now)
         elif code == ErrorCode.MISROUTED:
             self._replaced(manager)
-            self._changed = True
-        elif code == ErrorCode.UNREACHABLE:
+            self._unanswered(manager.identity, now)
+        else:
             self._unreachable(manager)
             if fields.get(Field.ABOUT) == Command.GIVE:
                 self._locks.undelivered(manager, fields.get(Field.ABOUT_NUMBER, 0))
             self._sessions.check_link(link, now)
+            self._unanswered(manager.identity, now)
+
+    def _refused(self, link: LinkState, message: Message, now: float) -> None:
+        """A manager reports that another process holds the identity of this worker: it speaks
+        for itself, and other managers may serve this worker (WMP-15.9)."""
+        manager = self._links.managers.get(message.sender[0])
+        if manager is not None:
+            if manager.link != link.index or manager.path != message.answer_to:
+                return
+            self._changed = True
+        identity = named(self._outbound.me[0])
+        advice = "give each worker an identity of its own"
+        if self._sessions.refuse(link, manager, now):
+            text = f"no manager serves worker {identity}: another process has this identity"
+            self._halt(Superseded(f"{text}; {advice}"))
+        elif not self._links.managers:
+            text = f"the manager {named(message.sender[0])} serves another process with the "
+            self._outbound.drop("rival", detail=f"{text}identity {identity}; {advice}")
+
+    # -- claims to the identity of a manager (spec §15)
+
+    def _challenge(self, manager: RemoteManager, number: int, now: float) -> None:
+        self._outbound.ping(manager, now, challenge=number)
+
+    def _answer(self, manager: RemoteManager, link: LinkState, message: Message) -> None:
+        """Answer a challenge that came over another route than the manager's (WMP-15.4)."""
+        number = message.fields.get(Field.CHALLENGE)
+        if number is None:
+            return
+        fields: dict[int | str, Any] = {}
+        if manager.stream is not None and manager.epoch == message.sender[1]:
+            fields[Field.SESSION] = manager.stream.session
+        fields[Field.ANSWER] = number
+        answer = Message(Command.PING, message.answer_to, self._outbound.me, fields)
+        self._outbound.actions.append(Send(link.index, answer))
+
+    def _unanswered(self, identity: bytes, now: float) -> None:
+        """The holder of an identity is not there, or does not answer a challenge."""
+        manager = self._links.managers.get(identity)
+        claim = None if manager is None else self._claims.end(manager)
+        if manager is not None and claim is not None:
+            self._sessions.admit(manager, claim, now)
             self._changed = True
 
     # -- links, sessions, time
@@ -379,6 +438,8 @@ class WorkerMachine:
                     if (manager := managers.get(identity)) is not None:
                         known = self._sessions.check_manager(manager, now)
                         self._changed = self._changed or not known
+                case ClaimTimer(identity):
+                    self._unanswered(identity, now)
                 case ResendTimer(identity):
                     if (manager := managers.get(identity)) is not None:
                         outbound.check_resend(manager, now)

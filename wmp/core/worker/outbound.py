@@ -48,6 +48,11 @@ class LinkState:
     """Managers at the other end of the link before it was connected again (WMP-9.12)."""
     replaced: int = 0
     """Number of replacements of the socket since the last message."""
+    refused_since: float | None = None
+    """When a manager behind the link first reported that another process has the identity of
+    this worker; None when no manager reported it since a manager was met."""
+    refused_at: float = 0.0
+    """When a manager behind the link last reported that."""
 
     def receive(self, now: float) -> None:
         """Record a message over the link."""
@@ -170,6 +175,8 @@ class WorkerOutbound(Outbound[RemoteManager, WorkerAction]):
         now: float,
         *,
         again: bool = False,
+        challenge: int = 0,
+        answer: int = 0,
         listing: tuple[list[int], list[int]] | None = None,
     ) -> None:
         """Send PING to one manager.
@@ -178,6 +185,8 @@ class WorkerOutbound(Outbound[RemoteManager, WorkerAction]):
             manager: The receiver.
             now: Seconds.
             again: Ask for all messages after the last number received (WMP-7.1).
+            challenge: Ask whether the manager is there, under this number (WMP-15.3).
+            answer: The challenge that this PING answers (WMP-15.4).
             listing: (ids, attempts) of the jobs held for the manager (WMP-9.9).
         """
         manager.pinged_at = now
@@ -192,9 +201,13 @@ class WorkerOutbound(Outbound[RemoteManager, WorkerAction]):
                 columns = Columns(*listing)
             else:
                 fields[Field.IDLE] = True
+        if challenge:
+            fields[Field.CHALLENGE] = challenge
+        if answer:
+            fields[Field.ANSWER] = answer
         if self.send(manager, Command.PING, fields, columns, now):
             manager.pinged_lock = manager.last_lock
-            if manager.stream is None:
+            if manager.stream is None and not answer:
                 manager.asked = True
 
     def discover(self, link: LinkState, now: float) -> None:

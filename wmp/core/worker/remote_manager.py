@@ -10,6 +10,7 @@ from math import inf
 
 from attrs import define
 
+from wmp.core.protocol.claims import Claim
 from wmp.core.protocol.outbound import Stream
 from wmp.core.protocol.resources import Needs
 from wmp.message import Path, Peer
@@ -54,6 +55,7 @@ class RemoteManager:
     path: Path | None
     """The ``to`` that reaches the manager, from its newest message; None once that route was
     reported unreachable."""
+    # The route holds the identity (spec §15).
     received_at: float
     """When the manager's last message came."""
     sent_at: float
@@ -89,6 +91,10 @@ class RemoteManager:
     """``last_lock`` when PING was sent last: its PONG must know that lock (WMP-5.5)."""
     done: int = 0
     """Jobs answered."""
+    claim: Claim | None = None
+    """Another process that claims the identity, until this one answers or does not."""
+    confirmed_at: float = -inf
+    """When the manager last answered a challenge."""
 
     @property
     def peer(self) -> Peer:

@@ -7,7 +7,8 @@ from typing import assert_never
 
 from attrs import define, field
 
-from wmp.actions import Reconnect
+from wmp.actions import Reconnect, WorkerAction
+from wmp.core.protocol.claims import Claim, Claims
 from wmp.core.protocol.outbound import Stream
 from wmp.core.worker.credit import Credit
 from wmp.core.worker.executions import Executions
@@ -15,7 +16,7 @@ from wmp.core.worker.locks import Locks
 from wmp.core.worker.outbound import Links, LinkState, WorkerOutbound
 from wmp.core.worker.remote_manager import RemoteManager, SessionEntry
 from wmp.core.worker.timers import LinkTimer, PingTimer
-from wmp.message import Command, ErrorCode, Field, Limits, Message
+from wmp.message import Command, ErrorCode, Field, Limits, Message, Path, Peer
 
 __all__ = ["MOST_MANAGERS", "Sessions"]
 
@@ -32,8 +33,9 @@ class Sessions:
     executions: Executions
     locks: Locks
     credit: Credit
-    gone: OrderedDict[bytes, tuple[int, int]] = field(factory=OrderedDict)
-    """Managers that were forgotten: their epoch (WMP-9.6) and session (WMP-7.8)."""
+    claims: Claims[RemoteManager, WorkerAction]
+    gone: OrderedDict[Peer, int] = field(factory=OrderedDict)
+    """Managers that were forgotten: their session (WMP-7.8)."""
 
     # -- from message to message
 
@@ -43,30 +45,27 @@ class Sessions:
         Returns:
             The manager; None when the message is refused.
         """
-        outbound, managers = self.outbound, self.links.managers
-        identity, epoch = message.sender
-        manager = managers.get(identity)
-        gone, forgotten = self.gone.get(identity, (-1, 0))
-        known = manager.epoch if manager is not None else gone
-        if epoch < known:
-            text = f"epoch {epoch} was replaced by {known}"
-            outbound.refuse(link.index, message, ErrorCode.SUPERSEDED, text, (identity, epoch))
-            return None
-        again = manager is not None
-        if manager is not None:
-            self.forget(manager, now)  # WMP-9.7
-        if len(managers) >= MOST_MANAGERS:
+        managers = self.links.managers
+        if len(managers) >= MOST_MANAGERS and message.sender[0] not in managers:
             text = f"this worker remembers {MOST_MANAGERS} managers, its limit"
-            outbound.refuse(link.index, message, ErrorCode.LIMIT, text)
+            self.outbound.refuse(link.index, message, ErrorCode.LIMIT, text)
             return None
-        manager = RemoteManager(identity, epoch, link.index, message.answer_to, now, now, now)
+        return self.enter(link, message.sender, message.answer_to, now)
+
+    def enter(self, link: LinkState, peer: Peer, path: Path, now: float) -> RemoteManager:
+        """Remember a manager from now on, in place of another epoch of it (WMP-9.7)."""
+        managers, (identity, epoch) = self.links.managers, peer
+        older = managers.get(identity)
+        if older is not None:
+            self.forget(older, now)
+        manager = RemoteManager(identity, epoch, link.index, path, now, now, now)
         for other in managers.values():
             self.locks.withdraw(other, now)  # WMP-5.4
-        manager.forgotten = forgotten if epoch == gone else 0
+        manager.forgotten = self.gone.pop(peer, 0)
         managers[identity] = manager
-        self.gone.pop(identity, None)
-        outbound.timers.set(PingTimer(identity), now + self.links.interval(manager))
-        self.credit.met(manager, again=again)
+        link.refused_since = None
+        self.outbound.timers.set(PingTimer(identity), now + self.links.interval(manager))
+        self.credit.met(manager, again=older is not None)
         return manager
 
     def follow(self, link: LinkState, manager: RemoteManager, message: Message, now: float) -> bool:
@@ -120,14 +119,64 @@ class Sessions:
         stream = manager.stream
         # If no number was used, both sides still begin at 1, and that session may be entered again.
         used = stream.session if stream is not None and stream.used else manager.forgotten
+        self.claims.end(manager)
         self.lose(manager)
         del self.links.managers[manager.identity]
         self.outbound.timers.clear(PingTimer(manager.identity))
-        self.gone[manager.identity] = manager.epoch, used
-        self.gone.move_to_end(manager.identity)
+        self.gone[manager.peer] = used
+        self.gone.move_to_end(manager.peer)
         if len(self.gone) > MOST_MANAGERS:
             self.gone.popitem(last=False)
         self.check_link(self.links.states[manager.link], now)
+
+    # -- claims to an identity (spec §15)
+
+    def admit(self, manager: RemoteManager, claim: Claim, now: float) -> None:
+        """Give the identity of a manager that did not answer to the claiming peer (WMP-15.6).
+
+        The messages of that peer were dropped. PING makes it send the numbered ones again.
+        """
+        assert isinstance(claim.link, int)
+        links = self.links
+        link = links.states[claim.link]
+        if claim.epoch == manager.epoch:
+            manager.link, manager.path = link.index, claim.path
+            manager.received_at = now
+            self.outbound.timers.set(PingTimer(manager.identity), now + links.interval(manager))
+            self.outbound.replay(manager, now)
+        else:
+            manager = self.enter(link, (manager.identity, claim.epoch), claim.path, now)
+        self.outbound.ping(manager, now, again=True)
+
+    def refuse(self, link: LinkState, manager: RemoteManager | None, now: float) -> bool:
+        """A manager reports that another process holds the identity of this worker (WMP-15.9).
+
+        Args:
+            link: Where the report came from.
+            manager: The manager that serves this worker over this route; None for another one.
+            now: Seconds.
+
+        Returns:
+            Whether no manager behind any link serves this worker any more.
+        """
+        links = self.links
+        if manager is not None:
+            claim = self.claims.end(manager)
+            if claim is not None and claim.epoch == manager.epoch:
+                self.admit(manager, claim, now)  # the manager is there, and serves this worker
+                return False
+            self.forget(manager, now)
+        if links.managers:
+            return False
+        if link.refused_since is None:
+            link.refused_since = now
+        link.refused_at = now
+        patience = max(1, links.settings.silence) * max(0.01, links.settings.ping)
+        return all(
+            state.refused_since is not None
+            and state.refused_since + patience <= now < state.refused_at + patience
+            for state in links.states
+        )
 
     # -- liveness
 
@@ -138,6 +187,9 @@ class Sessions:
             Whether the manager is still known.
         """
         gone = manager.received_at + manager.expire
+        if gone <= now and (claim := self.claims.end(manager)) is not None:
+            self.admit(manager, claim, now)
+            return False
         if gone <= now:
             self.forget(manager, now)
             return False

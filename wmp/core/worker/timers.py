@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple, TypeAlias
 
-from wmp.core.protocol.timers import ResendTimer, Timers
+from wmp.core.protocol.timers import ClaimTimer, ResendTimer, Timers
 
 __all__ = [
     "DrainTimer",
@@ -68,7 +68,8 @@ class ReadyTimer(NamedTuple):
 
 
 WorkerTimer: TypeAlias = (
-    DrainTimer
+    ClaimTimer
+    | DrainTimer
     | LimitTimer
     | LinkTimer
     | LockTimer

@@ -17,6 +17,7 @@ from typing import Any, Final
 
 from attrs import define, field, frozen
 
+from wmp.core.protocol.claims import Claim
 from wmp.core.protocol.outbound import Stream
 from wmp.core.protocol.timers import Timers
 from wmp.message import (
@@ -38,6 +39,7 @@ __all__ = [
     "Snapshot",
     "amounts",
     "canonical",
+    "claim_shape",
     "outline_message",
     "ranks",
     "stream_shape",
@@ -187,6 +189,17 @@ def stream_shape(
     return tuple(kept), stream._asked == stream.received + 1, stream.unacked_bytes
 
 
+def claim_shape(
+    pen: Pen, claim: Claim | None, confirmed_at: float, me: Peer, patience: float
+) -> Hashable:
+    """Give the claim to an identity, and how long ago its holder answered a challenge."""
+    pen.past.append((confirmed_at, patience / 4))
+    if claim is None:
+        return None
+    pen.number(("challenge", me), claim.number)
+    return claim.link, claim.path, claim.command, claim.forgetful
+
+
 def timer_names(pen: Pen, timers: Timers[Any], lock: Mapping[bytes, Series]) -> Hashable:
     """Return the timers in the order in which they fire.
 
@@ -244,6 +257,7 @@ def _fields_shape(
     """Return fields without the numbered ones."""
     rest: list[Hashable] = []
     mine, theirs = (UP, DOWN) if command in _BY_WORKERS else (DOWN, UP)
+    sender = worker if command in _BY_WORKERS else manager
     about_lock = fields.get(Field.ABOUT) == Command.GIVE
     for key, value in fields.items():  # one command's are always made in one order
         if key == Field.NUMBER:
@@ -256,6 +270,10 @@ def _fields_shape(
             pen.number(("ready", worker), value)
         elif key == Field.LOCK or (key == Field.ABOUT_NUMBER and about_lock):
             pen.number(("lock", worker), value)
+        elif key == Field.CHALLENGE:
+            pen.number(("challenge", sender), value)
+        elif key == Field.ANSWER:
+            pen.number(("challenge", worker if sender == manager else manager), value)
         elif key == Field.ABOUT_NUMBER:
             continue  # text for people decides nothing
         else:

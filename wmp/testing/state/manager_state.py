@@ -18,6 +18,7 @@ from wmp.testing.state.canonical import (
     Pen,
     Series,
     amounts,
+    claim_shape,
     ranks,
     stream_shape,
     timer_names,
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 __all__ = ["LEFT_OUT", "all_jobs", "outline_manager"]
 
 LEFT_OUT: Final = {
+    "Claims.number": "the next is above all others anyway",
+    "Claims.patience": "settings",
     "Batch.due": "is among the times of the delayed jobs",
     "Batches._sealed": "decides only which jobs share a batch",
     "DelayedJobs._ties": "only the order counts",
@@ -104,6 +107,7 @@ def outline_manager(manager: ManagerMachine) -> Outline:
     """Outline a manager."""
     pen = Pen()
     me, scheduler = manager._me, manager._scheduler
+    patience = manager._claims.patience
     workers = [manager._workers[identity] for identity in sorted(manager._workers)]
     locks: dict[bytes, Series] = {w.identity: ("lock", (w.identity, w.epoch)) for w in workers}
     shape = (
@@ -112,7 +116,7 @@ def outline_manager(manager: ManagerMachine) -> Outline:
         manager._halted,
         tuple(sorted(manager._gone.items())),
         scheduler.last_id,
-        tuple([_worker_shape(pen, me, worker, scheduler.leases) for worker in workers]),
+        tuple([_worker_shape(pen, me, worker, scheduler.leases, patience) for worker in workers]),
         tuple([_job_shape(pen, job, manager) for _, job in sorted(all_jobs(manager).items())]),
         tuple([_queue_shape(queue) for queue in scheduler.queues]),
         _delayed_shape(pen, scheduler.delayed),
@@ -123,7 +127,9 @@ def outline_manager(manager: ManagerMachine) -> Outline:
     return pen.outline(shape)
 
 
-def _worker_shape(pen: Pen, me: Peer, worker: RemoteWorker, granted: Leases) -> Hashable:
+def _worker_shape(
+    pen: Pen, me: Peer, worker: RemoteWorker, granted: Leases, patience: float
+) -> Hashable:
     peer = (worker.identity, worker.epoch)
     lock: Series = ("lock", peer)
     pen.times.append(worker.last_received)
@@ -143,6 +149,7 @@ def _worker_shape(pen: Pen, me: Peer, worker: RemoteWorker, granted: Leases) -> 
         stream,
         worker.link,
         worker.path,
+        claim_shape(pen, worker.claim, worker.confirmed_at, me, patience),
         worker.label,
         pen.number(("ready", peer), worker.ready),
         worker.credit,

@@ -18,6 +18,7 @@ from wmp.testing.state.canonical import (
     Pen,
     Series,
     amounts,
+    claim_shape,
     ranks,
     stream_shape,
     timer_names,
@@ -81,7 +82,11 @@ def outline_worker(worker: WorkerMachine) -> Outline:
         pen.past.append((link.pinged_at, 3 * interval))
         # Every PING and READY has a jitter of its own, by its number.
         pings = link.pings if settings.jitter else 0
-        states.append((link.connected, link.replaced, pings, link.doubted))
+        patience = max(1, settings.silence) * interval
+        if link.refused_since is not None:
+            pen.past += ((link.refused_since, patience), (link.refused_at, patience))
+        refused = link.refused_since is not None
+        states.append((link.connected, link.replaced, pings, link.doubted, refused))
     managers = list(links.managers.values())
     lock: Series = ("lock", me)
     shape = (
@@ -105,8 +110,8 @@ def outline_worker(worker: WorkerMachine) -> Outline:
 def _gone_shape(pen: Pen, worker: WorkerMachine) -> Hashable:
     return tuple(
         [
-            (identity, epoch, pen.number(("session", (identity, epoch)), session))
-            for identity, (epoch, session) in sorted(worker._sessions.gone.items())
+            (peer, pen.number(("session", peer), session))
+            for peer, session in sorted(worker._sessions.gone.items())
         ]
     )
 
@@ -143,6 +148,7 @@ def _manager_shape(
         peer,
         manager.link,
         manager.path,
+        claim_shape(pen, manager.claim, manager.confirmed_at, me, worker._claims.patience),
         manager.expire,
         manager.label,
         manager.met,

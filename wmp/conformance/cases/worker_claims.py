@@ -1,0 +1,147 @@
+"""The holder of an identity (section 15), as tests of a worker."""
+
+from __future__ import annotations
+
+from wmp.conformance.case import case
+from wmp.conformance.conversations import WorkerTalk
+from wmp.conformance.played_manager import PlayedManager
+from wmp.message import Command, ErrorCode, Peer
+
+__all__ = [
+    "challenge",
+    "claim_to_a_manager",
+    "greater_epoch_of_the_holder",
+    "refused_by_one_of_two",
+    "report_from_elsewhere",
+    "second_route_of_a_manager",
+    "silent_holder",
+    "superseded",
+]
+
+
+def _rival(talk: WorkerTalk, holder: PlayedManager, ahead: int) -> PlayedManager:
+    """Make a process of the holder's identity on another route."""
+    return talk.manager(
+        f"{holder.name} {ahead:+}",
+        identity=holder.identity,
+        epoch=holder.epoch + ahead,
+        answers=False,
+    )
+
+
+@case("WMP-15.4")
+def challenge(talk: WorkerTalk) -> None:
+    """A challenge is answered at once over the route on which it came, whatever this route is."""
+    manager, _ = talk.met(), talk.met()
+    for one in (manager, _rival(talk, manager, 1)):
+        one.pong(challenge=77)
+        one.expect(
+            Command.PING,
+            where=lambda received: received["answer"] == 77,
+            what="the challenge must be answered",
+        )
+
+
+@case("WMP-15.1", "WMP-15.3", "WMP-15.5", "WMP-9.6", "WMP-9.8")
+def claim_to_a_manager(talk: WorkerTalk) -> None:
+    """A message of a known manager over another route has no effect, whatever its epoch is."""
+    manager, _ = talk.met(), talk.met()
+    for ahead in (1, -1):
+        claimant = _rival(talk, manager, ahead)
+        claimant.pong()
+        what = "another process holds the identity"
+        replies = Command.READY, Command.PING, Command.GIVE
+        claimant.never(*replies, where=_is_directed, rule="WMP-15.3", what=what)
+        error = claimant.expect(Command.ERROR, within=1.0 + 2 * talk.wire.grace, rule="WMP-15.5")
+        code, about = error["code"], error["about_peer"]
+        expected: Peer = (claimant.identity, claimant.epoch)
+        good = code == ErrorCode.SUPERSEDED and about is not None and tuple(about) == expected
+        text = f"ERROR {code!r} about {about!r}, expected 'superseded' about {expected!r}"
+        talk.check(good, text, "WMP-9.8")
+        claimant.wake(1)
+        claimant.never(*replies, where=_is_directed, what=what)
+    (job,) = manager.run()
+    manager.done_of(job)
+
+
+def _is_directed(received: object) -> bool:
+    return bool(received.message.to)  # type: ignore[attr-defined]
+
+
+@case("WMP-15.5", "WMP-15.3")
+def second_route_of_a_manager(talk: WorkerTalk) -> None:
+    """A second route of a manager has no effect while the first is alive, and gets no ERROR."""
+    manager, _ = talk.met(), talk.met()
+    second = _rival(talk, manager, 0)
+    for _ in range(3):
+        second.pong()
+        what = "the other route of this manager holds the identity"
+        second.never(Command.ERROR, during=0.5, where=_is_directed, what=what)
+    (job,) = manager.run()
+    manager.done_of(job)
+
+
+@case("WMP-15.6", "WMP-9.7")
+def silent_holder(talk: WorkerTalk) -> None:
+    """A manager takes over the identity of one that does not answer, whatever its epoch is."""
+    manager, _ = talk.met(), talk.met()
+    manager.answers = False
+    heir = _rival(talk, manager, -1)
+    heir.pong()
+    heir.expect(Command.PING, where=_is_directed, within=1.0 + 2 * talk.wire.grace)
+    manager.locks.clear()
+    heir.answers = True
+    (job,) = heir.run()
+    heir.done_of(job)
+
+
+@case("WMP-15.2", "WMP-9.7")
+def greater_epoch_of_the_holder(talk: WorkerTalk) -> None:
+    """A greater epoch over the route of the holder is admitted at once."""
+    manager, _ = talk.met(), talk.met()
+    manager.restart()
+    manager.wake(1)
+    manager.expect(Command.GIVE, where=manager.is_open)
+
+
+@case("WMP-15.8", "WMP-9.12")
+def report_from_elsewhere(talk: WorkerTalk) -> None:
+    """ERROR superseded about a manager counts only from a node on its route, with a receiver."""
+    _, manager = talk.met(), talk.met("behind")
+    (job,) = manager.run(b"\x01", role="echo")
+    manager.done_of(job)
+    manager.clear()
+    about = {"about_peer": (manager.identity, manager.epoch)}
+    beside = (b"beside", 1, *manager.hops[:2], 99)
+    manager.error(ErrorCode.SUPERSEDED, source=beside, **about)
+    manager.error(ErrorCode.SUPERSEDED, source=manager.hops[:2], to=(), **about)
+    # A worker that had forgotten the manager would know no session: its PING would name none.
+    ping = manager.expect(Command.PING, where=_is_directed, within=3.0 + talk.wire.grace)
+    talk.check(ping["session"] == manager.session, f"PING names session {ping['session']}")
+
+
+@case("WMP-15.9", "WMP-9.8")
+def superseded(talk: WorkerTalk) -> None:
+    """A worker stops when all its managers refuse it, after three intervals and not before."""
+    manager = talk.met()
+    manager.answers = False
+    began = talk.now
+    while talk.now < began + 6.0 + talk.wire.patience and not talk.wire.ended:
+        talk.wire.may_end = talk.over = talk.now > began + 2.9 - talk.wire.grace
+        manager.error(ErrorCode.SUPERSEDED, about_peer=manager.testee)
+        manager.locks.clear()
+        talk.wait(0.5)
+    talk.check(talk.wire.ended, "a worker that no manager serves goes on")
+
+
+@case("WMP-15.9")
+def refused_by_one_of_two(talk: WorkerTalk) -> None:
+    """A worker goes on while one of its managers serves it."""
+    refusing, serving = talk.met(), talk.met()
+    refusing.answers = False
+    for _ in range(10):
+        refusing.error(ErrorCode.SUPERSEDED, about_peer=refusing.testee)
+        refusing.locks.clear()
+        talk.wait(0.5)
+    (job,) = serving.run()
+    serving.done_of(job)
