@@ -119,7 +119,7 @@ def _beside(others: int, options: tuple[str, ...], jobs: int) -> float:
 
 def _rate(ours: Map, jobs: int) -> float:
     payloads = [struct.pack("!d", 0.0)] * jobs
-    for _ in ours.map(payloads[: jobs // 4]):  # windows grow
+    for _ in ours.map(payloads[: jobs // 4]):  # the windows grow first
         pass
     start = time.monotonic()
     if sum(1 for _ in ours.map(payloads)) != jobs:
