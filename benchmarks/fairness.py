@@ -112,7 +112,7 @@ def _beside(others: int, options: tuple[str, ...], jobs: int) -> float:
             (endpoint,) = ours.endpoints
             crowd = python("benchmarks.crowd", endpoint, "--workers", str(others), *options)
             with crowd as process:
-                process.hear(60.0)
+                process.receive(60.0)
                 return _rate(ours, jobs)
         return _rate(ours, jobs)
 
