@@ -170,6 +170,16 @@ def _replay(attacker: Attacker) -> None:
             dealer.recv_multipart()
 
 
+def _stale(attacker: Attacker) -> None:
+    """DONE for jobs of a session that never was, and PING in between."""
+    dealer = attacker.connect()
+    to = _meet(dealer, b"stale").answer_to
+    fields = {Field.NUMBER: 1, Field.SESSION: 99, Field.MANAGER: to[::-1][:2]}
+    columns = Columns([1], [1], outcomes=[0], payloads=[b""])
+    done = list(codec.encode(Message(Command.DONE, to, (b"stale", 1), fields, columns)))
+    attacker.flood(itertools.cycle([done, done, done, encode(Command.PING, b"stale", {})]))
+
+
 # -- connections
 
 
@@ -247,6 +257,8 @@ DRILLS: Final[dict[str, Drill]] = {
     "credit": Drill(_credit),
     "thief": Drill(_thief),
     "replay": Drill(_replay),
+    "stale": Drill(_stale),
+    "stale through a device": Drill(_stale, 1, through_device=True),
     "come and go": Drill(_churn),
     "endless": Drill(_endless),
     "half open": Drill(_half_open),

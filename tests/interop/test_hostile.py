@@ -13,8 +13,9 @@ import zmq
 import wmp
 from benchmarks.attacks.attacker import Attacker, handshake
 from tests.interop.peers import EPOCH, SocketWorker, garbage
+from tests.waiting import wait_until
 from wmp import codec
-from wmp.message import Command, ErrorCode, Field, Limits, Message
+from wmp.message import Command, ErrorCode, Field, Limits, Message, Outcome
 
 pytestmark = pytest.mark.timeout(60)
 linux = pytest.mark.skipif(
@@ -110,6 +111,42 @@ def test_a_device_survives_garbage_from_both_sides() -> None:
                     if b"after all that" in frames[1]:
                         break
             assert sum(device.statistics().dropped.values()) >= 2 * len(garbage())
+    finally:
+        above.close()
+        context.term()
+
+
+@pytest.mark.rule("WMP-8.10")
+def test_a_flood_below_a_device_does_not_reach_the_manager() -> None:
+    transport = wmp.Transport(max_chatter=10, max_refused=10_000)
+    context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+    above = context.socket(zmq.ROUTER)
+    above.linger = 0
+    endpoint = f"tcp://127.0.0.1:{above.bind_to_random_port('tcp://127.0.0.1')}"
+    try:
+        with (
+            wmp.Device(bind="tcp://127.0.0.1:*", connect=endpoint, transport=transport) as device,
+            SocketWorker(device.endpoints[0], b"loud") as loud,
+            SocketWorker(device.endpoints[0], b"calm") as calm,
+        ):
+            loud.ping()
+            assert above.poll(10_000)
+            *_, name, epoch, _ = codec.decode(above.recv_multipart()[1:]).source
+            loud.manager = (0, epoch, name, 1, b"manager")
+            loud.session = 1
+            for _ in range(500):
+                loud.send(loud.compose_done([(1, 1)], [b""], [Outcome.OK], manager=(b"m", 1)))
+                loud.ping()
+
+            def seen() -> int:
+                found = device.statistics()
+                return sum(found.forwarded.values()) + found.dropped.get("flood", 0)
+
+            wait_until(lambda: seen() == 1001, "a thousand messages arrive")
+            assert device.statistics().forwarded["PING"] < 250  # 50 at once, and 10 a second
+            calm.ping(label="calm")
+            while b"calm" not in above.recv_multipart()[1]:
+                assert above.poll(10_000)
     finally:
         above.close()
         context.term()

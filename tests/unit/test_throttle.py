@@ -14,7 +14,7 @@ def message(command: Command, identity: bytes = b"w", *hops: bytes | int) -> Mes
 
 @pytest.fixture
 def throttle() -> Throttle:
-    return Throttle(chatter=10, refused=4)
+    return Throttle(chatter=10, refused=4, forwards=True)
 
 
 def admits(throttle: Throttle, link: bytes, what: Message, now: float) -> bool:
@@ -32,10 +32,36 @@ def test_messages_without_a_result_have_a_budget_that_grows_with_time(throttle, 
     assert admitted(throttle, message(command), 100, now=100.0) == 50
 
 
-def test_a_result_renews_the_budget(throttle):
+def test_a_result_that_was_asked_for_renews_the_budget(throttle):
+    throttle.sent(b"l", (1, b"w"), 20)
     for _ in range(20):
         assert admitted(throttle, message(Command.READY), 40) == 40
         assert admits(throttle, b"l", message(Command.DONE), 0.0)
+
+
+@pytest.mark.parametrize("command", [Command.DONE, Command.STATUS, Command.ERROR])
+def test_messages_that_nobody_asked_for_have_a_larger_budget_of_their_own(throttle, command):
+    assert admitted(throttle, message(command), 1000) == 400
+    assert admitted(throttle, message(Command.PING), 100) == 50
+    assert admitted(throttle, message(command), 1000, now=1.0) == 80
+
+
+@pytest.mark.rule("WMP-8.10")
+def test_a_result_is_asked_for_once(throttle):
+    throttle.sent(b"l", (1, b"w"), 3)
+    throttle.sent(b"l", (1, b"w"), 1 << 40)
+    assert admitted(throttle, message(Command.DONE), 10_000) == 8192 + 400
+    assert admitted(throttle, message(Command.PING), 100) == 50
+
+
+def test_results_are_counted_for_each_worker_behind_a_device(throttle):
+    device = (b"d", 1, b"local")
+    throttle.sent(b"l", (b"local", 1, b"d", 1, b"busy"), 600)
+    assert admitted(throttle, message(Command.DONE, b"busy", *device), 600) == 600
+    forged = [
+        admits(throttle, b"l", message(Command.DONE, b"%d" % i, *device), 0.0) for i in range(99)
+    ]
+    assert sum(forged) == 50
 
 
 def test_a_connection_is_one_worker_whatever_identities_it_claims(throttle):
@@ -73,9 +99,15 @@ def test_messages_of_restarts_and_new_routes_cost_little(throttle):
     assert any(throttle.refuses(b"l", 0, "duplicate", 0.0) for _ in range(99))
 
 
+def test_reports_of_a_device_cost_little(throttle):
+    assert not any(throttle.refuses(b"d", 0, "ERROR unreachable", 0.0) for _ in range(999))
+
+
 def test_the_budgets_remembered_are_bounded(throttle, monkeypatch):
     monkeypatch.setattr("wmp.runtime.throttle._MOST", 100)
     for number in range(1000):
         admits(throttle, b"%d" % number, message(Command.PING), 0.0)
         throttle.refuses(b"%d" % number, 0, "malformed", 0.0)
+        throttle.sent(b"%d" % number, (1, b"w"), 1)
     assert len(throttle._budgets) <= 100
+    assert len(throttle._owed) <= 100

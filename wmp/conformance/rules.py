@@ -68,6 +68,7 @@ _PIPES = (
 _OPTIONS = "options of its own sockets; nothing on the wire shows them"
 _NO_HANDLERS = "managers and devices run no user code"
 _UNREAD = "a device reads no frame behind the head (WMP-8.4)"
+_FLOODS = "each device chooses the number of messages, and no case sends as many"
 _OWN_AFFAIR = (
     "a worker decides freely whether and when it hands back waiting jobs; WMP-6.11 tests the "
     "manager's answer"
@@ -84,6 +85,7 @@ UNTESTABLE: Final[Mapping[tuple[str, str], str]] = {
     ("device", "WMP-2.8"): _UNREAD,
     ("device", "WMP-2.9"): _UNREAD,
     ("manager", "WMP-12.1"): _OPTIONS,
+    ("device", "WMP-8.10"): _FLOODS,
     ("worker", "WMP-6.18"): _OWN_AFFAIR,
     ("worker", "WMP-12.1"): _OPTIONS,
     ("device", "WMP-12.1"): _OPTIONS,

@@ -48,7 +48,7 @@ from wmp.events import (
     Ticked,
     Undelivered,
 )
-from wmp.message import Frame, Link, Message, named, printable
+from wmp.message import Command, Frame, Link, Message, named, printable
 from wmp.runtime.counters import Counters, describe_drop
 from wmp.runtime.inbox import Event, Inbox, OpenSubmission
 from wmp.runtime.journal import Recorder
@@ -193,7 +193,7 @@ class Driver:
             sent=inbox.schedule,
             local_ids=self._local_ids,
         )
-        self._throttle = Throttle(transport.max_chatter, transport.max_refused)
+        self._throttle = Throttle(transport.max_chatter, transport.max_refused, forwards=forwards)
         self._performers = self._make_performers(submitters, executors)
         """What carries out each action."""
         self._timer: asyncio.TimerHandle | None = None
@@ -492,7 +492,7 @@ class Driver:
     ) -> dict[type[Action], Callable[[Any], None]]:
         """Return a function for each action that the machine may return."""
         performers: dict[type[Action], Callable[[Any], None]] = {
-            Send: self._send_queue.send,
+            Send: self._forward if self._forwards else self._send_queue.send,
             Drop: self._dropped,
             Note: lambda note: None,  # needed in the journal only
             Met: self._met,
@@ -557,6 +557,14 @@ class Driver:
         self._count(drop.reason, drop.detail or describe_drop(drop))
         if drop.link is not None and drop.message is not None:
             self._refused(drop.link, drop.message.hops, drop.reason)
+
+    def _forward(self, send: Send) -> None:
+        """Send a message of a device; expect results for the jobs in it."""
+        message = send.message
+        if message.command is Command.TAKE:
+            # A device does not read columns (WMP-8.4). Each job has two bytes there, or more.
+            self._throttle.sent(send.link, message.to, len(message.frames[0]) // 2)
+        self._send_queue.send(send)
 
     def _refused(self, link: Link, hops: int, reason: str) -> None:
         """Ignore a connection for a while when its messages are refused too often."""

@@ -1,9 +1,13 @@
 """Limits of messages a second, so that a peer that sends without a pause costs others little.
 
-Two kinds of messages cost a node work without any use: messages that the node refuses, and READY,
-GIVE and PING without a result in between. An honest worker sends few of both. A connection has a
-budget for refused messages, and is ignored for a while when the budget is used up. A worker has a
-budget for the other kind; further messages are dropped.
+Three kinds of messages cost a node work without any use: messages that the node refuses; READY,
+GIVE and PING without a result in between; and results of jobs that were not sent to the worker. An
+honest worker sends few of them. A connection has a budget for refused messages, and is ignored for
+a while when the budget is used up. A worker has a budget for each of the other kinds; further
+messages are dropped.
+
+A manager refuses results that it did not ask for. A device cannot read results, so it counts the
+jobs that it passed on.
 
 An ignored connection stays open. Its messages are dropped unread, and while they wait in its pipe
 the peer can send no more. A closed connection would come back with a full pipe.
@@ -14,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Hashable
 from typing import Final
 
-from wmp.message import Command, Link, Path
+from wmp.message import Command, Limits, Link, Path
 
 __all__ = ["Throttle"]
 
@@ -26,6 +30,11 @@ _RACE: Final = 0.02
 _RACES: Final = frozenset(
     ("duplicate", "gap", "stale result", "other session", "old session", "repeated READY")
 )
+_UNASKED: Final = 1 / 8
+"""Cost of STATUS, ERROR, and a DONE that no TAKE asked for: a worker that lost a connection or its
+device sends many of them."""
+_MOST_OWED: Final = 2 * Limits.JOBS
+"""Limit of the jobs of one worker for which a DONE is expected."""
 _IGNORED: Final = 10.0
 """Seconds for which a connection is ignored."""
 _MOST: Final = 50_000
@@ -38,12 +47,15 @@ class Throttle:
     Args:
         chatter: READY, GIVE, PING and BYE of a worker a second, without a result in between.
         refused: Refused messages of a connection a second.
+        forwards: Whether the node is a device.
     """
 
-    def __init__(self, chatter: int, refused: int) -> None:
+    def __init__(self, chatter: int, refused: int, *, forwards: bool = False) -> None:
+        self._forwards = forwards
         self._chatter = chatter
         self._refused = refused
         self._budgets: dict[Hashable, tuple[float, float]] = {}
+        self._owed: dict[Hashable, int] = {}
         self._ignored: dict[Link, float] = {}
         """Connections that are ignored, and until when."""
 
@@ -61,13 +73,31 @@ class Throttle:
         # A connection without a device is one worker, whatever identities it claims.
         device = len(source) > 2
         key = (link, source[0]) if device else link
+        cost = 1.0
+        budget: Hashable = key
         if command not in _CHATTER:
-            if command is Command.DONE:
+            owed = not self._forwards or self._owed.get(key, 0)
+            if owed and command is Command.DONE:
+                if self._forwards:
+                    self._owed[key] -= 1
                 self._budgets.pop(key, None)
-            return True
-        if device and key not in self._budgets and not self._take((link,), 1.0, self._chatter, now):
+                return True
+            if not self._forwards:
+                return True
+            cost = _UNASKED
+            budget = (key, "unasked")
+        # A device may pass on any number of identities, and each has a budget of its own.
+        new = device and budget not in self._budgets
+        if new and not self._take((link,), 1.0, self._chatter, now):
             return False
-        return self._take(key, 1.0, self._chatter, now)
+        return self._take(budget, cost, self._chatter, now)
+
+    def sent(self, link: Link, to: Path, jobs: int) -> None:
+        """Expect a DONE for each of the jobs of a TAKE that a device passes on."""
+        key = (link, to[-1]) if len(to) > 2 else link
+        if len(self._owed) >= _MOST:
+            self._owed.clear()
+        self._owed[key] = min(self._owed.get(key, 0) + jobs, _MOST_OWED)
 
     def refuses(self, link: Link, hops: int, reason: str, now: float) -> bool:
         """Count a refused message; return whether its connection is ignored from now on.
@@ -81,7 +111,8 @@ class Throttle:
         """
         if hops:
             return False
-        cost = _RACE if reason in _RACES else 1.0
+        # A device reports every message that it could not deliver.
+        cost = _RACE if reason in _RACES or reason.startswith("ERROR") else 1.0
         if self._take((link, "refused"), cost, self._refused, now):
             return False
         if len(self._ignored) >= _MOST:

@@ -69,7 +69,8 @@ class Transport:
 
     max_chatter: int = 30
     """READY, GIVE, PING and BYE a second that are read of one worker without a result in between,
-    and five times as many at once. Others are dropped."""
+    and five times as many at once; and eight times as many STATUS, ERROR, and DONE that no TAKE
+    asked for. Others are dropped."""
     max_refused: int = 20
     """Refused messages a second of one connection, and five times as many at once, above which the
     connection is ignored for 10 seconds. Messages that came through a device do not count."""
