@@ -183,13 +183,13 @@ def lock_by_number(patch: Patch) -> None:
 
 def owner_of_jobs(patch: Patch) -> None:
     """WMP-4.8: a job is found by its number alone, without its owner."""
-    take = WorkerMachine._take
+    take = Executions.take
 
-    def own(self: WorkerMachine, manager: Any, link: Any, message: Any, now: float) -> None:
+    def own(self: Executions, manager: Any, link: Any, message: Any, *rest: Any) -> None:
         fields = {**message.fields, Field.MANAGER: (manager.identity, manager.epoch)}
-        take(self, manager, link, evolve(message, fields=fields), now)
+        take(self, manager, link, evolve(message, fields=fields), *rest)
 
-    patch.setattr(WorkerMachine, "_take", own)
+    patch.setattr(Executions, "take", own)
 
 
 def no_release(patch: Patch) -> None:
@@ -219,13 +219,20 @@ switched(W, "WMP-4.11", worker_side.lock_timeout, "never unlocks")
 
 def drops_late_takes(patch: Patch) -> None:
     """WMP-4.12: a TAKE whose lock is gone is ignored."""
-    take = WorkerMachine._take
+    count, take = Capacity.take, Executions.take
+    late = False
 
-    def strict(self: WorkerMachine, manager: Any, link: Any, message: Any, now: float) -> None:
-        if message.fields[Field.LOCK] in self._locks.of(manager.identity):
-            take(self, manager, link, message, now)
+    def strict(self: Capacity, manager: Any, fields: Any, *rest: Any) -> int:
+        nonlocal late
+        late = fields[Field.LOCK] not in self.locks.of(manager.identity)
+        return count(self, manager, fields, *rest)
 
-    patch.setattr(WorkerMachine, "_take", strict)
+    def ignore(self: Executions, *rest: Any) -> None:
+        if not late:
+            take(self, *rest)
+
+    patch.setattr(Capacity, "take", strict)
+    patch.setattr(Executions, "take", ignore)
 
 
 switched(W, "WMP-4.12", drops_late_takes)

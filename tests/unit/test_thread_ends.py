@@ -299,7 +299,7 @@ class Broken(list):
     def append(self, number):
         raise MemoryError("a defect of the test")
 
-signals.heard = Broken()
+signals.caught = Broken()
 manager = wmp.Manager()
 manager.start()
 worker = API.Worker(*manager.endpoints, handlers=bytes.upper)
