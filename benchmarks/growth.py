@@ -69,7 +69,7 @@ def _files(needed: int) -> None:
 @contextlib.contextmanager
 def _crowd(holder: Process, endpoint: str, workers: int, *options: str) -> Iterator[Process]:
     with python("benchmarks.crowd", endpoint, "--workers", str(workers), *options) as crowd:
-        crowd.receive(_GATHER)
+        crowd.hear(_GATHER)
         until = time.monotonic() + 30.0
         while holder.ask(do="look")["found"] < workers:
             if time.monotonic() > until:
@@ -97,7 +97,7 @@ def _idle(bench: Bench, points: tuple[int, ...], jobs: int) -> None:
         try:
             _files(workers + 200)
             with python("benchmarks.holder") as holder:
-                (endpoint,) = holder.receive()
+                (endpoint,) = holder.hear()
                 before = holder.ask(do="look")["memory"]
                 with _crowd(holder, endpoint, workers) as crowd:
                     share = _standing(holder)
@@ -113,7 +113,7 @@ def _idle(bench: Bench, points: tuple[int, ...], jobs: int) -> None:
                         crowd.ask()
                         rounds.append((holder.cpu() - start) / workers * _MICRO)
             with python("benchmarks.holder") as holder:
-                (endpoint,) = holder.receive()
+                (endpoint,) = holder.hear()
                 with (
                     _crowd(holder, endpoint, workers, "--role", "other"),
                     nodes((endpoint,), 1),
@@ -121,7 +121,7 @@ def _idle(bench: Bench, points: tuple[int, ...], jobs: int) -> None:
                     holder.ask(do="wait", workers=workers + 1)
                     bulk = [holder.ask(do="map", jobs=jobs)["cpu"] for _ in range(4)][1:]
             with python("benchmarks.holder", "sink") as sink:
-                (endpoint,) = sink.receive()
+                (endpoint,) = sink.hear()
                 empty = sink.ask(do="look")["memory"]
                 with _crowd(sink, endpoint, workers, "--mute"):
                     connected = sink.ask(do="look")["memory"]
@@ -187,7 +187,7 @@ def _queued(bench: Bench, points: tuple[int, ...]) -> None:
             # Jobs wait only without workers: each repeat has a new manager.
             for _ in range(bench.scale.repeats if jobs <= 10_000 else 1):
                 with python("benchmarks.holder") as holder:
-                    endpoints = holder.receive()
+                    endpoints = holder.hear()
                     before = holder.ask(do="look")["memory"]
                     handed = holder.ask(do="queue", jobs=jobs, how=how)
                     with nodes(endpoints, 1):
@@ -219,7 +219,7 @@ def _managers(bench: Bench, points: tuple[int, ...], jobs: int) -> None:
     worker_costs, manager_costs = [], []
     for managers in points:
         with python("benchmarks.holder", str(managers)) as holder:
-            endpoints = holder.receive()
+            endpoints = holder.hear()
             with nodes(endpoints, 1) as (worker,):
                 holder.ask(do="wait", workers=1)
                 holder.ask(do="map", jobs=jobs)
@@ -248,7 +248,7 @@ def _roles(bench: Bench, points: tuple[int, ...], jobs: int) -> None:
     for roles in points:
         names = ",".join(f"r{number}" for number in range(roles))
         with python("benchmarks.holder") as holder:
-            endpoints = holder.receive()
+            endpoints = holder.hear()
             with nodes(endpoints, 1, options=("--roles", names)) as (worker,):
                 holder.ask(do="wait", workers=1)
                 holder.ask(do="map", jobs=jobs, roles=roles)

@@ -18,10 +18,9 @@ import zmq
 
 import wmp
 from benchmarks.fairness import labor
-from benchmarks.jobs import compute, wait
 from benchmarks.work import echo
 
-HANDLERS = {"echo": echo, "labor": labor, "compute": compute, "wait": wait}
+HANDLERS = {"echo": echo, "labor": labor}
 
 
 def _worker(options: argparse.Namespace) -> None:

@@ -64,7 +64,7 @@ def perform(name: str, seconds: float, repeats: int = 1) -> Finding:
         endpoint, pids = manager.endpoints[0], [os.getpid()]
         if drill.through_device:
             device = stack.enter_context(python("benchmarks.node", "device", endpoint))
-            endpoint = device.receive()
+            endpoint = device.hear()
             pids.append(device.pid)
         pids.append(stack.enter_context(python("benchmarks.node", "worker", endpoint)).pid)
         manager.wait_for_workers(1, timeout=60.0)
@@ -96,7 +96,7 @@ def perform(name: str, seconds: float, repeats: int = 1) -> Finding:
 def _beside(load: Load, seconds: float, name: str, target: str) -> tuple[float, float]:
     """Return honest jobs a second beside an attacker, and the attacker's share of a core."""
     with python("benchmarks.attacks.child", name, target) as attacker:
-        attacker.receive()
+        attacker.hear()
         load.rate(min(_WARM_UP, seconds))
         cpu, clock = attacker.cpu(), time.perf_counter()
         rate = load.rate(seconds)

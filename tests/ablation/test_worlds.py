@@ -30,7 +30,7 @@ WORLDS: list[tuple[Switch, set[str], tuple[int, ...]]] = [
     (manager_side.older_epoch, {RIVALS, TWICE}, (62, 67, 139, 81, 31)),
     (manager_side.newer_epoch, {STALE, TWICE}, (55, 220, 289, 317, 386, 440)),
     (manager_side.lost_leases, {ENDS}, (81, 63, 55)),
-    (manager_side.resend_by_manager, {ENDS}, (14, 165, 17)),
+    (manager_side.resend_by_manager, {ENDS, MEET}, (147, 200, 185)),
     (manager_side.ended_in_the_queue, {"cancelled stays cancelled"}, (6, 8, 12, 18, 28)),
     (manager_side.retries, {RETRIES}, (17, 29, 57, 67)),
     (manager_side.leaving_again, {RETRIES}, (218,)),
@@ -45,7 +45,6 @@ WORLDS: list[tuple[Switch, set[str], tuple[int, ...]]] = [
     (worker_side.ready_by_pong, {MEET}, (47, 15, 113, 108)),
     (worker_side.old_session, {CRASH}, (9, 27, 29, 32)),
     (worker_side.forgotten_session, {ENDS}, (45, 282, 170)),
-    (worker_side.forgotten_number, {ENDS, TWICE}, (401, 1019)),
     (worker_side.older_epoch, {ENDS, MEET}, (29,)),
     (worker_side.newer_epoch, {MEET, ENDS}, (129, 132, 93, 29)),
     (manager_side.refusal, {RIVALS}, (19, 31, 29)),
@@ -57,8 +56,8 @@ WORLDS: list[tuple[Switch, set[str], tuple[int, ...]]] = [
 
 DEPTH: list[tuple[tuple[Switch, ...], set[str], tuple[int, ...]]] = [
     ((manager_side.reconciliation, worker_side.stream_order), {ENDS}, (331, 509, 544)),
-    ((manager_side.replay_by_manager, manager_side.resend_by_manager), {ENDS}, (26, 61)),
-    ((worker_side.replay_by_worker, worker_side.resend_by_worker), {ENDS}, (240, 257, 277, 312)),
+    ((manager_side.replay_by_manager, manager_side.resend_by_manager), {ENDS}, (418,)),
+    ((worker_side.replay_by_worker, worker_side.resend_by_worker), {ENDS}, (49,)),
     ((worker_side.held_already, worker_side.stream_dedupe), {TWICE, CRASH}, (8, 18, 27)),
     ((manager_side.expiry, manager_side.newer_epoch), {STALE, TWICE}, (11, 483, 660, 758)),
     (

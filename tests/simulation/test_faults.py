@@ -409,7 +409,10 @@ def test_a_hanging_handler_is_ended_when_its_result_is_not_wanted():
 
 
 def test_of_two_nodes_of_one_identity_one_goes_on():
-    """The second worker stops as superseded. One of two managers is ended by its operator."""
+    """The second worker stops as superseded. One of two managers is ended by its operator.
+
+    Two workers go on if each of them was the first at some managers.
+    """
     stopped = {"m": 0, "w": 0}
     for seed in range(60):
         if World(seed=seed).topology.double is None:
@@ -421,9 +424,14 @@ def test_of_two_nodes_of_one_identity_one_goes_on():
         first = world.topology.double
         if report.faults:
             network, second = world.simulation.network, f"{first}+"
-            assert [network.alive(first), network.alive(second)].count(True) == 1
+            running = [name for name in (first, second) if network.alive(name)]
+            if len(running) == 2:  # each of them serves other managers
+                assert world.simulation.fleet.unserved() == []
+                continue
+            (ended,) = {first, second}.difference(running)
             if first in world.topology.workers:
-                assert isinstance(network.halted[second], Superseded)
+                # A world may end, and drain its nodes, before the three intervals are over.
+                assert isinstance(network.halted[ended], Superseded | None)
             stopped[first[0]] += 1
     assert min(stopped.values()) > 2
 

@@ -40,7 +40,7 @@ class Capacity:
     credit: Credit
     _servings: int = 0
     _arrivals: int = 0
-    # Requests of the current event; ``settle`` answers them.
+    # Set by the event at hand; ``settle`` answers it.
     _woke: RemoteManager | None = None
     """The manager whose WAKE came."""
     _took: RemoteManager | None = None
