@@ -32,7 +32,8 @@ def _row(finding: Finding) -> str:
     wrong = f"{finding.left} left, {len(finding.failed)} failed" if not finding.withstood else ""
     return (
         f"{finding.drill:<25}{finding.rate:>9,.0f}{finding.baseline:>10,.0f}"
-        f"{finding.kept:>7.0%}{finding.share:>7.0%}{finding.memory:>9,.0f}  "
+        f"{finding.kept:>7.0%}{finding.kept_cpu:>10.0%}{finding.share:>10.0%}"
+        f"{finding.memory:>7,.0f}  "
         f"{'held' if good else 'BROKEN'} {wrong}".rstrip()
     )
 
@@ -54,7 +55,10 @@ def main(arguments: list[str] | None = None) -> None:
     options = parser.parse_args(arguments)
     # sys.exit after SIGTERM lets every context end its child processes.
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
-    print(f"{'drill':<25}{'jobs/s':>9}{'baseline':>10}{'kept':>7}{'CPU':>7}{'MB':>9}")
+    print(
+        f"{'drill':<25}{'jobs/s':>9}{'baseline':>10}"
+        f"{'kept':>7}{'of CPU':>10}{'attacker':>10}{'MB':>7}"
+    )
     findings = []
     for name in options.only or DRILLS:
         findings.append(perform(name, options.seconds, options.repeats))

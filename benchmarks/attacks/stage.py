@@ -36,6 +36,9 @@ class Finding:
     """CPU time of the attacker, as a share of one core."""
     memory: float
     """Largest growth of a node in megabytes."""
+    kept_cpu: float
+    """Honest jobs for each second of the honest nodes' CPU time, as a part of the same figure of
+    the baseline. Other load on this machine hardly affects it."""
     left: int
     """Honest jobs that had not ended a minute after the attack."""
     failed: tuple[str, ...]
@@ -70,37 +73,57 @@ def perform(name: str, seconds: float, repeats: int = 1) -> Finding:
         manager.wait_for_workers(1, timeout=60.0)
         load = stack.enter_context(Load(manager))
         load.rate(min(_WARM_UP, seconds))
-        rounds: list[tuple[float, float, float]] = []
+        rounds: list[tuple[_Sample, _Sample]] = []
         with _Watch(pids) as watch:
             for _ in range(repeats):
                 # One after the other, since other load on this machine then slows both.
-                rate, share = _beside(load, seconds, name, endpoint)
-                baseline, _ = _beside(load, seconds, "burn", f"{min(share, 1.0):.3f}")
-                rounds.append((rate, baseline, share))
+                attacked = _beside(load, pids, seconds, name, endpoint)
+                share = f"{min(attacked.share, 1.0):.3f}"
+                rounds.append((attacked, _beside(load, pids, seconds, "burn", share)))
         left = load.finish()
-        rate, baseline, share = sorted(rounds, key=lambda one: one[0] / max(one[1], 1.0))[
-            len(rounds) // 2
-        ]
+        rounds.sort(key=lambda pair: pair[0].rate / max(pair[1].rate, 1.0))
+        attacked, calm = rounds[len(rounds) // 2]
         return Finding(
             name,
-            rate,
-            baseline,
-            share,
+            attacked.rate,
+            calm.rate,
+            attacked.share,
             watch.grown / 2**20,
+            attacked.each_cpu / calm.each_cpu if calm.each_cpu else 0.0,
             left,
             tuple(load.failed[:5]),
             dict(manager.statistics().dropped),
         )
 
 
-def _beside(load: Load, seconds: float, name: str, target: str) -> tuple[float, float]:
-    """Return honest jobs a second beside an attacker, and the attacker's share of a core."""
+@frozen
+class _Sample:
+    """The honest work of some seconds."""
+
+    rate: float
+    """Jobs a second."""
+    each_cpu: float
+    """Jobs for each second of the nodes' CPU time."""
+    share: float
+    """CPU time of the process beside it, as a share of one core."""
+
+
+def _beside(load: Load, pids: list[int], seconds: float, name: str, target: str) -> _Sample:
+    """Measure honest work beside an attacker."""
     with python("benchmarks.attacks.child", name, target) as attacker:
         attacker.hear()
         load.rate(min(_WARM_UP, seconds))
-        cpu, clock = attacker.cpu(), time.perf_counter()
+        own, cpu, clock = sum(map(_cpu, pids)), attacker.cpu(), time.perf_counter()
+        ended = load.ended
         rate = load.rate(seconds)
-        return rate, (attacker.cpu() - cpu) / (time.perf_counter() - clock)
+        own, took = sum(map(_cpu, pids)) - own, time.perf_counter() - clock
+        jobs = load.ended - ended
+        return _Sample(rate, jobs / max(own, 1e-6), (attacker.cpu() - cpu) / took)
+
+
+def _cpu(pid: int) -> float:
+    """Seconds of CPU time that a process has used, all its threads."""
+    return time.clock_gettime(~pid << 3 | 2)
 
 
 class _Watch:
