@@ -37,7 +37,7 @@ BESIDE: tuple[tuple[str, int, tuple[str, ...]], ...] = (
     ("busy_60", 60, ("--credit", "0")),
     ("busy_apart_1000", 1000, ("--credit", "0", "--apart")),
 )
-"""Names, numbers of other workers, and options of ``benchmarks.crowd``."""
+"""Case, number of other workers, and options of ``benchmarks.crowd``."""
 
 _NOTE = struct.Struct("!Qdd")
 
@@ -106,7 +106,7 @@ def measure(bench: Bench, *, tiny: bool) -> None:
 
 
 def _beside(others: int, options: tuple[str, ...], jobs: int) -> float:
-    """Return the jobs a second of two workers beside others that take none."""
+    """Return the jobs a second of two workers beside others that take no job."""
     with Map(workers=2, options=("--pool", "inline"), expire=60.0) as ours:
         if others:
             (endpoint,) = ours.endpoints

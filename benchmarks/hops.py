@@ -171,7 +171,7 @@ async def follow(runs: int = _RUNS) -> Way:
                 # The acknowledgement of the last job does not belong to this one.
                 await asyncio.sleep(0.05)
                 follower.begin()
-                # That takes long: timers that became due meanwhile do not belong to this job.
+                # This takes long: timers that became due meanwhile do not belong to this job.
                 await asyncio.sleep(0.01)
                 follower.note()
                 sys.setprofile(follower)

@@ -86,7 +86,7 @@ class Map:
 
     @property
     def endpoints(self) -> tuple[str, ...]:
-        """Those of the manager."""
+        """Return the manager's endpoints."""
         return self._manager.endpoints
 
     def map(self, payloads: Sequence[bytes]) -> Iterator[bytes]:

@@ -1,4 +1,4 @@
-"""A job whose handler fails is tried again, by settings of the job, or as the handler says."""
+"""A job whose handler fails is tried again, by its settings or by an error of the handler."""
 
 import wmp
 
@@ -14,7 +14,7 @@ def fetch(page: bytes) -> str:
 
 
 def greet(name: bytes, job: wmp.RunningJob) -> str:
-    """State what becomes of the job: another attempt soon, or none at all."""
+    """Decide about the job: another attempt soon, or none at all."""
     if not name:
         raise wmp.Reject("nobody has an empty name")
     if job.attempt == 1:
@@ -32,7 +32,7 @@ with (
     for line in manager.map([b"a", b"b"], role="fetch", retry=AGAIN):
         print(line.decode())
 
-    # A job waits for another attempt, or for its start, in its manager: it takes no slot.
+    # A job waits in its manager for another attempt, or for its start, and takes no slot.
     late = manager.submit(b"Ada", role="greet", delay=0.1)
     print(late.result(timeout=10).decode())
 

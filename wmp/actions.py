@@ -102,7 +102,7 @@ class FailedAttempt:
     at: float
     """When its end arrived, on the clock of ``now``."""
     error: str
-    """What failed, in one line."""
+    """The error in one line."""
 
 
 @frozen
@@ -117,8 +117,11 @@ class Resolve:
     attempts: Sequence[int]
     """How many leases the job had; 0 for a job that never left the manager."""
     histories: Mapping[int, Sequence[FailedAttempt]] | None = None
-    """By number, for jobs that were tried again: their attempts that failed or were lost, oldest
-    first, the last one included; None when there is no such job."""
+    """Failed and lost attempts, oldest first, the last one included, by the number of a job that
+    was tried again.
+
+    None when there is no such job.
+    """
 
 
 @frozen
@@ -157,8 +160,10 @@ class Run:
     The lane reports the begin of each job of a lane with limits by ``Begun``.
     """
     failed: Sequence[int | None] | None = None
-    """How many attempts of each job failed before, None for a job with settings of its own; None
-    instead of the column when no attempt failed."""
+    """Number of earlier failed attempts of each job; None for a job with settings of its own.
+
+    None instead of the column when no attempt failed.
+    """
 
 
 @frozen

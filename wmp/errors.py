@@ -183,7 +183,7 @@ class WorkerLost(JobError):
 
 
 class HandlerVerdict(WMPError):
-    """Raised by a handler to state what becomes of its job; see the two subclasses."""
+    """Raised by a handler to decide about its job; see the two subclasses."""
 
 
 class RetryLater(HandlerVerdict):

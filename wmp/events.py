@@ -95,7 +95,7 @@ class Submitted:
     delay: float = 0.0
     """Seconds from now before which no job may be granted. The other times count from then."""
     retry: Retry | None = None
-    """Which errors are tried again; None: the handlers decide."""
+    """Settings of the errors that are tried again; None: the handlers decide."""
 
 
 @frozen
@@ -129,10 +129,9 @@ class Finished:
     """OK, ERROR, CANCELLED, or LOST: the process of the job died; the payload names the cause."""
     payloads: Sequence[Frame]
     texts: Sequence[str | None] | None = None
-    """What failed, for people and for the settings of jobs: see ``Columns.texts``; None for no
-    text at all."""
+    """The error for people and for settings of jobs: see ``Columns.texts``; None without."""
     waits: Sequence[int | None] | None = None
-    """Milliseconds after which a job is to be tried again, None for no wish."""
+    """Milliseconds after which a job should be tried again, None for no wish."""
 
 
 @frozen

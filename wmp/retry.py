@@ -1,8 +1,8 @@
-"""When a job whose handler failed is tried again: values, and pure functions of them.
+"""Retries of jobs whose handler failed: values, and pure functions of them.
 
-A job's own settings decide by the qualified names of the error's types, a handler's by its
-classes. The waits grow, and jitter spreads them: it is computed from the job's number and the
-number of its failures, so that equal histories are equal.
+A job's own settings decide by the qualified names of the error's types, a handler's settings by its
+classes. The waits grow, and jitter spreads them. Jitter is computed from the job's number and the
+number of its failures, so that equal histories have equal waits.
 """
 
 from __future__ import annotations
@@ -72,10 +72,10 @@ def _backoff(value: Backoff | float) -> Backoff:
 
 @frozen
 class Retry:
-    """Settings of a job or a handler: which errors are tried again, how often and when.
+    """Settings of a job or a handler: the errors that are tried again, how often and when.
 
     Args:
-        times: How often a job is tried again at most.
+        times: Limit of the further attempts of a job.
         on: Classes of errors, or their qualified names such as ``"requests.ConnectionError"``;
             subclasses count.
         backoff: Seconds between two attempts, or :func:`exponential`.

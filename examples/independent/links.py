@@ -28,7 +28,8 @@ class Link:
     def __init__(self, endpoint: str, open_socket: Callable[[int], "zmq.Socket[bytes]"]) -> None:
         self.endpoint, self.open_socket = endpoint, open_socket
         self.heard, self.patience = time.monotonic(), 0.0
-        self.refused = self.refused_since = 0.0  # by managers behind it (WMP-15.9)
+        # Times of refusals by managers behind it (WMP-15.9).
+        self.refused = self.refused_since = 0.0
         self.connect()
 
     def connect(self) -> None:

@@ -100,7 +100,8 @@ FIELDS: dict[str, Callable[[Any], bool]] = {
     "about": _natural, "about_number": _natural, "about_peer": _peer, "label": _words,
     "idle": _flag, "challenge": _positive, "answer": _positive,
 }  # fmt: skip
-KEYS = {word: key if key < 27 else key + 1 for key, word in enumerate(FIELDS)}  # 27 is not in use
+# Key 27 is not in use.
+KEYS = {word: key if key < 27 else key + 1 for key, word in enumerate(FIELDS)}
 
 
 def _maybe(x: Any) -> bool:

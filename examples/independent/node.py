@@ -19,7 +19,7 @@ RESEND, EXPIRE, BATCH = 3, 6, 1000  # units; units; jobs in a message
 
 
 class Superseded(Exception):
-    """Another process has this identity, and every manager serves that one."""
+    """Another process has this identity, and every manager serves that process."""
 
 
 P = TypeVar("P", bound=Peer)
@@ -70,11 +70,11 @@ class Node(Generic[P]):
         raise NotImplementedError
 
     def ask_again(self, peer: P, **more: Any) -> None:
-        """A gap was seen, or the peer must answer a challenge, or has another route."""
+        """Answer a gap, a challenge or another route of the peer."""
         raise NotImplementedError
 
     def refused(self, connection: Any, message: Message) -> None:
-        """A peer reports that it serves another process of this identity (WMP-15.8)."""
+        """Act on a report that a peer serves another process of this identity (WMP-15.8)."""
         raise NotImplementedError
 
     # --- sending ---
@@ -173,7 +173,7 @@ class Node(Generic[P]):
             getattr(self, NAMES[message.command])(peer, message)
 
     def admits(self, connection: Any, message: Message) -> bool:
-        """Whether a message is the word of its sender, or a claim to be one (WMP-15.1)."""
+        """Return whether a message comes from its identity's holder, or is a claim (WMP-15.1)."""
         (identity, epoch), back = message.sender[:2], message.sender[::-1]
         peer = self.peers.get(identity)
         if peer is None or (peer.connection, peer.to) == (connection, back):
@@ -193,10 +193,10 @@ class Node(Generic[P]):
         return False
 
     def answer(self, connection: Any, message: Message) -> None:
-        """Answer a challenge that came over a route that does not hold the sender's identity."""
+        """Answer a challenge that came over another route than that of the identity's holder."""
 
     def admit(self, peer: P) -> None:
-        """The holder of an identity is gone: the one that claims it holds it (WMP-15.6)."""
+        """Admit a claim: the holder of the identity is gone (WMP-15.6)."""
         claim, peer.claim = peer.claim, None
         if not claim:
             return
@@ -212,7 +212,7 @@ class Node(Generic[P]):
         self.ask_again(peer, again=True)
 
     def error(self, connection: Any, message: Message) -> None:
-        """An ERROR counts for the route that it came over, and needs a receiver (WMP-15.8)."""
+        """Act on an ERROR for the route over which it came; it needs a receiver (WMP-15.8)."""
         identity, epoch = about = message.fields.get("about_peer", [b"", 0])
         code, peer = message.fields["code"], self.peers.get(identity)
         if message.to != self.me[::-1]:

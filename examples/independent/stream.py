@@ -44,7 +44,7 @@ class Claim:
 
     connection: Any
     message: Any
-    number: int  # of the challenge to the peer
+    number: int  # number of the challenge to the peer
     until: float
 
 

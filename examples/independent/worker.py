@@ -102,7 +102,7 @@ class Worker(Node[Manager]):
             self.jobs.cancel(manager, owner, unstarted, row)
 
     def answer(self, connection: Link, message: Message) -> None:
-        """Over every route, with the session of the manager that is meant (WMP-15.4)."""
+        """Answer over every route, with the session of the challenging manager (WMP-15.4)."""
         manager, challenge = self.peers[message.sender[0]], message.fields.get("challenge")
         if challenge:
             fields = {"answer": challenge}
@@ -111,7 +111,7 @@ class Worker(Node[Manager]):
             connection.send(Message(wire.PING, message.sender[::-1], self.me, fields))
 
     def refused(self, connection: Link, message: Message) -> None:
-        """That manager serves another process of this identity; others may not (WMP-15.9)."""
+        """Record that a manager serves another process of this identity (WMP-15.9)."""
         manager, now = self.peers.get(message.sender[0]), time.monotonic()
         if manager:
             if (manager.connection, manager.to) != (connection, message.sender[::-1]):

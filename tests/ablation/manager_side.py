@@ -126,7 +126,7 @@ def newer_epoch(patch: Patch) -> None:
 
 
 def _inherit(patch: Patch, kind: type, which: Callable[[int, int], bool]) -> None:
-    """Let another epoch go on where the holder of the identity is."""
+    """Let another epoch continue with the state of the identity's holder."""
     judge = Claims.judge
 
     def go_on(
@@ -140,7 +140,7 @@ def _inherit(patch: Patch, kind: type, which: Callable[[int, int], bool]) -> Non
     patch.setattr(Claims, "judge", go_on)
 
 
-# -- claims, of both ends
+# -- claims, at both ends
 
 
 def claims(patch: Patch) -> None:
@@ -200,7 +200,7 @@ def admission(patch: Patch) -> None:
 
 
 def route_of_reports(patch: Patch) -> None:
-    """WMP-15.8: ERRORs are believed of everybody."""
+    """WMP-15.8: ERRORs are acted on, whoever sends them."""
     for machine in ("manager", "worker"):
         patch.setattr(f"wmp.core.{machine}.machine.is_on_route", lambda *rest: True)
 
@@ -222,7 +222,7 @@ def answers(patch: Patch) -> None:
 
 
 def goodbye_of_a_claim(patch: Patch) -> None:
-    """WMP-15.7: a BYE over a new route does not end anything."""
+    """WMP-15.7: a BYE over a new route ends no lease."""
     judge = Claims.judge
 
     def deaf(

@@ -222,7 +222,7 @@ def one_refusal(patch: Patch) -> None:
 
 
 def every_refusal(patch: Patch) -> None:
-    """WMP-15.9: a worker that no manager serves goes on."""
+    """WMP-15.9: a worker that no manager serves continues."""
     patch.setattr(Sessions, "refuse", lambda *rest: False)
 
 

@@ -1,7 +1,7 @@
 """Hostile peers on real sockets.
 
 ``python -m tests.interop.hostile_process ENDPOINT PEERS MESSAGES SEED`` prints ``begun`` when every
-peer has a socket, and then how many messages were sent.
+peer has a socket, and at the end the number of messages sent.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from wmp.errors import DecodeError
 __all__ = ["attack"]
 
 _PATIENCE = 600.0
-"""Seconds after which the rest of the messages is given up: the node reads them no faster."""
+"""Seconds after which the remaining messages are given up: the node does not read faster."""
 
 
 def attack(endpoint: str, count: int, messages: int, seed: int) -> int:
-    """Let each peer send its messages; return how many were sent."""
+    """Let each peer send its messages; return the number of messages sent."""
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
     known = vectors()
     peers = {}

@@ -1,4 +1,4 @@
-"""A peer that does everything a worker may do, right and wrong, in an order drawn from a seed."""
+"""A peer that sends all messages of workers, valid and invalid, in an order drawn from a seed."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ class HostilePeer:
     """One peer with its own connection to a manager.
 
     Args:
-        number: Which of the peers it is; part of its identity.
-        seed: Decides what it does.
+        number: Number of the peer; part of its identity.
+        seed: Decides its messages.
         known: Messages to mutate.
     """
 
@@ -59,7 +59,7 @@ class HostilePeer:
         )
 
     def receive(self, frames: list[Frame]) -> None:
-        """Read a message of the manager: jobs, and what the next messages must name."""
+        """Read a message of the manager: jobs, and the values that the next messages must have."""
         message = codec.decode(frames)
         fields, columns = message.fields, message.columns
         self._manager = message.sender
@@ -166,7 +166,7 @@ class HostilePeer:
         return self._message(command, fields, columns)
 
     def _some_jobs(self) -> list[tuple[int, int]]:
-        """Jobs of its own, and now and then of others."""
+        """Draw jobs of its own, and now and then of other workers."""
         draw = self._draw
         jobs = draw.sample(self._jobs, min(len(self._jobs), draw.randrange(1, 5)))
         if not jobs or draw.random() < 0.2:
@@ -174,7 +174,7 @@ class HostilePeer:
         return jobs
 
     def _spoiled(self, message: Message) -> Message:
-        """Put a number that does not belong there into one field."""
+        """Put a wrong number into one field."""
         fields = dict(message.fields)
         if fields:
             fields[self._draw.choice(list(fields))] = self._draw.choice(_NUMBERS)

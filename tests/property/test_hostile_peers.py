@@ -1,7 +1,7 @@
-"""Many peers do what they like, and honest jobs end with their results all the same.
+"""Many hostile peers send any messages: honest jobs still end with their results.
 
-The hostile peers offer other roles than the honest jobs have, and the role ``shared``: a worker
-that gets a job may answer anything, so a job of that role only ends.
+The hostile peers offer other roles than the honest jobs have, and the role ``shared``. A worker
+that gets a job may answer anything, so a job of that role only has to end.
 """
 
 from __future__ import annotations

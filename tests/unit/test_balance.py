@@ -134,7 +134,8 @@ def test_spread_is_complete_and_even(count, capacities):
     # A worker that got over one job less than another worker is full.
     for share, capacity in zip(shares, capacities, strict=True):
         assert share == capacity or share >= max(shares) - 1
-    # No worker with capacity left gets fewer jobs than one behind it in the policy's order.
+    # A worker with capacity left never gets fewer jobs than a worker behind it in the policy's
+    # order.
     for place, (share, capacity) in enumerate(zip(shares, capacities, strict=True)):
         assert share == capacity or share >= max(shares[place:])
 

@@ -33,7 +33,7 @@ def manager():
 
 
 def make_holder(manager):
-    """Return the honest worker: it holds the identity, one lease and credit."""
+    """Return the honest worker, which holds the identity, one lease and credit."""
     worker = ScriptedWorker(manager, epoch=5, link=b"honest")
     manager.handle(Submitted([1], [b"secret"], Kind()), 0.0)
     worker.give(1)
@@ -178,7 +178,7 @@ def test_another_epoch_takes_over_when_the_holder_is_not_there(manager, holder, 
 
 
 def leave(manager, challenge, how):
-    """The holder leaves without a word; the manager notices it in one of three ways."""
+    """Let the holder leave without BYE; the manager notices it in one of three ways."""
     if how == "silence":
         assert manager.handle(Ticked(), 0.9) == []
         return manager.handle(Ticked(), 1.0)
@@ -269,7 +269,7 @@ def test_hops_are_a_part_of_the_route(manager):
 
 @pytest.mark.rule("WMP-15.6")
 def test_an_identity_is_free_when_its_last_holder_left_whatever_the_epoch_was(manager):
-    """A thief that was there first used the greatest epoch; then it left."""
+    """A thief that came first used the greatest epoch; then it left."""
     thief = claim(manager)
     thief.ready(1)
     honest = ScriptedWorker(manager, epoch=5, link=b"honest")
@@ -348,7 +348,7 @@ def make_worker():
 
 
 def make_serving(worker):
-    """Return the honest manager behind link 0. Link 1 is connected, to a stranger."""
+    """Return the honest manager behind link 0. Link 1 is connected to a stranger."""
     manager = met(worker)
     worker.handle(Connected(1), 0.0)
     return manager
@@ -427,7 +427,7 @@ def test_the_session_goes_on_over_another_link(worker, serving):
 
 @pytest.mark.rule("WMP-15.6")
 def test_a_manager_whose_clock_went_back_is_served_again(worker, serving):
-    """The new process is at the same endpoint. A message to the old one finds it out."""
+    """The new process is at the same endpoint. A message to the old process reveals it."""
     new = ScriptedManager(worker, epoch=0)
     (challenge,) = sent(new.pong())
     assert challenge.to == (1, b"m1")

@@ -38,7 +38,7 @@ def fail(worker, attempt=1, text=REFUSED, wait=None, outcome=Outcome.ERROR, ids=
 
 
 def due(manager, worker):
-    """Let the time of the next timer come; return when."""
+    """Advance to the next timer; return its time."""
     worker.now = manager.deadline()
     manager.handle(Ticked(), worker.now)
     return worker.now

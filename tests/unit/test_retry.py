@@ -1,4 +1,4 @@
-"""Settings of errors that are tried again: which errors suit, and how long the waits are."""
+"""Settings of retries after errors: the errors that they cover, and the waits."""
 
 from __future__ import annotations
 

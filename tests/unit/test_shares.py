@@ -205,7 +205,7 @@ def test_a_worker_with_room_has_a_share(manager, worker):
 
     takes = sent(submit(manager, *[b"x"] * 100), Command.TAKE)
 
-    # Eight start at once there, and one here; half of all is the share of each.
+    # Eight jobs would start at once there, and one here; each gets half of all.
     assert {take.receiver: len(take.columns.ids) for take in takes} == {b"w1": 50, b"other": 8}
 
 
@@ -217,12 +217,12 @@ def test_no_search_passes_the_profiles_that_do_not_suit(manager, worker, monkeyp
         roles = ("default", f"host-{number}")
         ScriptedWorker(manager, b"o%d" % number, link=b"%d" % number, roles=roles).ready(0)
     submit(manager, b"x")
-    assert len(asked) == 1000  # once a profile
+    assert len(asked) == 1000  # one check for each profile
 
     for _ in range(10):
         worker.give(8, hold=5.0)
         submit(manager, *[b"x"] * 4)
-    assert len(asked) == 1001  # and the profile of this worker
+    assert len(asked) == 1001  # and one for the profile of this worker
 
 
 def test_kinds_that_are_asked_for_no_more_are_dropped(manager, worker):

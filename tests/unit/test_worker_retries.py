@@ -1,4 +1,4 @@
-"""The worker machine: what DONE says about errors (spec §6)."""
+"""The worker machine: the texts and waits of errors in DONE (spec §6)."""
 
 from __future__ import annotations
 

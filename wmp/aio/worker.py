@@ -433,7 +433,7 @@ class Worker(AsyncServer[WorkerSettings]):
             self._bound_drain()
 
     def _hung(self, jobs: list[HungJob]) -> None:
-        """Act by ``on_hang`` on handlers that go on after their jobs were interrupted."""
+        """Perform ``on_hang`` for handlers that continue after their jobs were interrupted."""
         if self._on_hang == "report" or not self._node.running:
             return
         error = self._hang = HandlerHung(f"handlers hang: {', '.join(map(str, jobs))}")

@@ -97,7 +97,7 @@ class PlayedPeer(Mailbox, ScriptedPeer):
         """Wait until the testee sends to the current path.
 
         Args:
-            start: How many messages were received before.
+            start: Number of messages received before.
 
         Raises:
             Broken: No message arrives there.
@@ -224,7 +224,7 @@ class PlayedPeer(Mailbox, ScriptedPeer):
         self.understand(received)
 
     def _not_there(self, connection: Connection, message: Message) -> None:
-        """Answer for a node on a route that this peer has left: nobody is there."""
+        """Answer for a node on a route that this peer has left: the peer is unreachable."""
         fields: dict[int | str, Any] = {
             Field.CODE: ErrorCode.UNREACHABLE,
             Field.ABOUT: int(message.command),

@@ -55,7 +55,7 @@ class SubmittedJob:
     delay: float | None = None
     """Units before which the job may not begin."""
     tries: int | None = None
-    """How often the job is tried again after any error, by settings of its own; None without."""
+    """Number of retries after any error, by settings of the job; None without settings."""
     wait: float | None = None
     """Units between two such attempts."""
 

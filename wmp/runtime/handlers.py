@@ -57,7 +57,7 @@ class Served:
     takes_job: bool
     is_async: bool
     retry: Retry | None = None
-    """Which errors of the handler are tried again."""
+    """Settings of the handler's errors that are tried again."""
 
 
 class JobHost(Protocol):
@@ -308,7 +308,7 @@ CODERS: Final[dict[str, tuple[Callable[[Frame], Any] | None, Callable[[Any], Fra
     "bytes": (None, _encode_bytes),
     "cbor": (unpack_value, _encode_cbor),
 }
-"""By codec: what decodes payloads, None where there is nothing to decode, and what encodes results.
+"""Decoder and encoder by codec; the decoder is None where payloads need none.
 
 The wire omits the name of the codec that leaves payloads as they are. An encoder raises TypeError
 or ValueError for a result that cannot be encoded.
@@ -344,7 +344,7 @@ def describe_error(error: BaseException) -> bytes:
 
 
 _DEFAULT_RETRY: Final = Retry()
-"""Bounds ``RetryLater`` where neither the job nor its handler has settings."""
+"""Limit of ``RetryLater`` when neither the job nor its handler has settings."""
 
 
 def describe_failure(
@@ -355,7 +355,7 @@ def describe_failure(
     Args:
         error: The error.
         retry: The handler's settings.
-        failed: How many attempts failed before; None for a job with settings of its own.
+        failed: Number of failed attempts before; None for a job with settings of its own.
         seed: Number of the job, for the jitter.
     """
     try:

@@ -1,4 +1,4 @@
-"""The log of handlers: what they log goes to stderr, and each line names the time and the job."""
+"""The log of handlers: their log lines go to stderr, and each line has the time and the job."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ RUNNING: Final[ContextVar[LoggedLane | None]] = ContextVar("wmp_running", defaul
 
 
 class _JobHandler(logging.StreamHandler[TextIO]):
-    """Writes to stderr. The class marks the root logger as ours."""
+    """Writes to stderr. The class identifies a root logger that this module has set up."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """Lay out a record behind the time and the job."""
+        """Put the time and the job before a record."""
         lane = RUNNING.get()
         job = f"job {lane.running} ({lane.role}) " if lane is not None and lane.running else ""
         record.__dict__["job"] = job

@@ -140,8 +140,10 @@ are open for moments."""
 
 
 _open: Final[dict[int, tuple[object, ...]]] = {}
-"""Context and allow list of each serving node, by the id of the node: not garbage, as
-:data:`wmp.runtime.ports._open`."""
+"""Context and allow list of each serving node, by the id of the node.
+
+They must not be garbage, as in :data:`wmp.runtime.ports._open`.
+"""
 
 
 class Node:

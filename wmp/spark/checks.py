@@ -172,8 +172,10 @@ def _credit(events: DataFrame) -> DataFrame:
 
 
 def _one_process(events: DataFrame, processes: DataFrame) -> DataFrame:
-    """A worker stops as superseded beside another process of its identity, and only there; one
-    that no manager serves does not go on (WMP-15.9)."""
+    """A worker stops as superseded only beside another process of its identity.
+
+    A worker that no manager serves must not continue (WMP-15.9).
+    """
     node = Window.partitionBy("node")
     heeded = (F.col("what") == "received") & F.col("reason").isNull()
     served = events.where(heeded).groupBy(*_PROCESS).agg(F.count("*").alias("served"))

@@ -35,7 +35,7 @@ def identity_of(name: str) -> bytes:
 
 
 _MOMENT = 2.0
-"""Seconds until an operator acts, and for which peers may believe that a process still runs."""
+"""Seconds until an operator acts; meanwhile peers may believe that an ended process runs."""
 
 
 def _ignore(*_: object) -> None:
@@ -92,7 +92,7 @@ class Fleet:
         return settings.identity, settings.epoch
 
     def rivals(self, name: str) -> list[str]:
-        """Give the other running processes of the node's identity."""
+        """Return the other running processes of the node's identity."""
         network, identity = self.network, identity_of(name)
         return [
             other
@@ -101,7 +101,7 @@ class Fleet:
         ]
 
     def unserved(self) -> list[str]:
-        """Give the running processes that must stop: no peer serves them, but a rival."""
+        """Return the running processes that must stop: all their peers serve a rival."""
         found = []
         for name, node in self.network.nodes.items():
             if self.network.alive(name) and self.rivals(name):
@@ -111,7 +111,7 @@ class Fleet:
         return found
 
     def check_rivals(self) -> None:
-        """Hold that of two processes of one identity none goes on unserved.
+        """Check that of two processes of one identity none continues without peers.
 
         Raises:
             Violation: "one process an identity".
@@ -229,7 +229,7 @@ class Fleet:
     def refused(self, name: str) -> None:
         """End a manager later: a worker reported that it serves another process of its identity.
 
-        No message stops a manager, so its operator reads the log and stops the process.
+        No message stops a manager, so its operator must read the log and stop the process.
         """
         self.agenda.after(_MOMENT, self._stop, name, self.network.nodes[name])
 

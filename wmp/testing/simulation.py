@@ -50,7 +50,7 @@ Watcher = Callable[[str, object, Sequence[Action]], None]
 
 
 def _reports_rival(message: Message) -> bool:
-    """Whether an ERROR says that another process has the identity of its receiver."""
+    """Return whether an ERROR reports that another process has the identity of its receiver."""
     fields, to = message.fields, message.to
     about = tuple(fields.get(Field.ABOUT_PEER, ()))
     return fields[Field.CODE] == ErrorCode.SUPERSEDED and bool(to) and about == to[:-3:-1]
@@ -234,7 +234,7 @@ class Simulation:
 
     @property
     def settled(self) -> bool:
-        """Whether every job has ended, and every process that is not served beside a rival."""
+        """Return whether every job has ended, and every process without peers beside a rival."""
         if any(self.history.open.values()):
             return False
         return not self.fleet.unserved()

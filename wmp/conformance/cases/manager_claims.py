@@ -125,7 +125,7 @@ def greater_epoch_of_the_holder(talk: ManagerTalk) -> None:
 
 @case("WMP-15.7", "WMP-9.11")
 def goodbye_over_a_new_route(talk: ManagerTalk) -> None:
-    """BYE over a new route is a goodbye when the old route is lost."""
+    """BYE over a new route counts as BYE of the holder once the old route is lost."""
     worker, other = talk.met(), talk.met()
     name = talk.submit(retries=5)
     worker.one()

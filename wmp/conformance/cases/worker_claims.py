@@ -31,7 +31,7 @@ def _rival(talk: WorkerTalk, holder: PlayedManager, ahead: int) -> PlayedManager
 
 @case("WMP-15.4")
 def challenge(talk: WorkerTalk) -> None:
-    """A challenge is answered at once over the route on which it came, whatever this route is."""
+    """A challenge is answered at once over the route on which it came, known or not."""
     manager, _ = talk.met(), talk.met()
     for one in (manager, _rival(talk, manager, 1)):
         one.pong(challenge=77)
@@ -83,7 +83,7 @@ def second_route_of_a_manager(talk: WorkerTalk) -> None:
 
 @case("WMP-15.6", "WMP-9.7")
 def silent_holder(talk: WorkerTalk) -> None:
-    """A manager takes over the identity of one that does not answer, whatever its epoch is."""
+    """A manager takes over the identity of a silent manager, whatever its epoch is."""
     manager, _ = talk.met(), talk.met()
     manager.answers = False
     heir = _rival(talk, manager, -1)
@@ -136,7 +136,7 @@ def superseded(talk: WorkerTalk) -> None:
 
 @case("WMP-15.9")
 def refused_by_one_of_two(talk: WorkerTalk) -> None:
-    """A worker goes on while one of its managers serves it."""
+    """A worker continues while one of its managers serves it."""
     refusing, serving = talk.met(), talk.met()
     refusing.answers = False
     for _ in range(10):

@@ -1,8 +1,8 @@
-"""Jobs whose attempt failed: which are tried again, and when (WMP-6.25 to 6.27).
+"""Jobs whose attempt failed: whether they are tried again, and when (WMP-6.25 to 6.27).
 
-The settings of a job decide by the names of the error's types, which DONE has. Without settings
-the worker decides, and DONE has the time to wait. Either way the job waits here, holds no lease
-meanwhile, and a failure costs none of the retries, which count lost leases.
+A job with settings is tried again by the names of the error's types, which DONE has. Without
+settings the worker decides, and DONE has the time to wait. Either way the job waits here and holds
+no lease meanwhile. A failure costs none of the retries, which count lost leases.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Failures:
     leases: Leases
     delayed: DelayedJobs
     epoch: int
-    """Of the manager: jitter differs from start to start."""
+    """Epoch of the manager: jitter differs from start to start."""
 
     def settle(self, worker: RemoteWorker, returned: Returned, now: float) -> bool:
         """Settle a job whose attempt ended as error or overrun; its lease is over.
@@ -87,7 +87,7 @@ class Failures:
 
     @staticmethod
     def _read(returned: Returned) -> tuple[str, tuple[str, ...] | None]:
-        """Return what failed, for people, and the names of the error's types if they are known."""
+        """Return the error for people, and the names of its types if they are known."""
         _, outcome, payload, text, _ = returned
         if outcome == Outcome.OVERRUN:
             cut = bytes(payload[: Limits.LONG_TEXT]).decode(errors="replace")

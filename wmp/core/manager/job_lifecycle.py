@@ -133,7 +133,7 @@ IGNORED: Final[Mapping[tuple[JobState, JobInput], str]] = {
 
 
 _MOST_HISTORY: Final = 32
-"""Attempts of one job that are kept for its final error."""
+"""Limit of the attempts of one job that are kept for its final error."""
 
 
 @frozen
@@ -145,7 +145,7 @@ class JobLimits:
     run: float | None = None
     """Seconds that one attempt may run."""
     retry: Retry | None = None
-    """Which errors are tried again; None: the handlers decide."""
+    """Settings of the errors that are tried again; None: the handlers decide."""
 
 
 @frozen
@@ -183,7 +183,7 @@ class JobRecord:
     left: dict[bytes, int] | None = None
     """Number of times that a worker left with the job, by the worker's identity; None for none."""
     failed: int = 0
-    """Attempts that ended as error or overrun."""
+    """Number of attempts that ended as error or overrun."""
     history: list[FailedAttempt] | None = None
     """Attempts that failed or were lost, oldest first; None for none."""
 

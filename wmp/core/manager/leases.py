@@ -61,7 +61,7 @@ class Leases:
     _payloads: list[Frame] = field(factory=list)
     _attempts: list[int] = field(factory=list)
     _histories: dict[int, Sequence[FailedAttempt]] = field(factory=dict)
-    """By number, of those that were tried again."""
+    """Histories by number of the jobs that were tried again."""
 
     def __len__(self) -> int:
         return len(self._parts)

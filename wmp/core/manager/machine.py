@@ -242,7 +242,7 @@ class ManagerMachine:
                 self._forget(worker, "the worker sent BYE", now)
 
     def _meet(self, link: Link, message: Message, now: float) -> RemoteWorker | None:
-        """Meet the worker that sent a message; nobody holds its identity.
+        """Meet the worker that sent a message, if no worker holds its identity.
 
         Returns:
             The worker; None when the message is refused.

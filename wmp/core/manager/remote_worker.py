@@ -117,7 +117,7 @@ class RemoteWorker:
     held: dict[Kind, int] = field(factory=dict)
     """Number of jobs of each kind at the worker, with and without records; no entry is 0."""
     busy: BusyWorkers = field(factory=BusyWorkers)
-    """That of its manager."""
+    """The count of its manager."""
     woken: dict[Kind, int] = field(factory=dict)
     """Jobs asked for by WAKEs that are not answered yet, by kind."""
     served: int = 0

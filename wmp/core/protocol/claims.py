@@ -35,9 +35,9 @@ class Standing(Enum):
     MOVED = "moved"
     """The holder has another route: go on with its session there."""
     RESTARTED = "restarted"
-    """Another epoch takes the identity over: forget the holder first (WMP-9.7)."""
+    """Another epoch takes over the identity: forget the holder first (WMP-9.7)."""
     CLAIMED = "claimed"
-    """The message is dropped: the holder is asked."""
+    """The message is dropped, and the holder is challenged."""
 
 
 @define(eq=False)
@@ -95,11 +95,11 @@ class Claims(Generic[_Holder, _Action]):
     def judge(
         self, holder: _Holder, link: Link, path: Path, message: Message, now: float
     ) -> Standing:
-        """Judge a message that did not come as the holder's messages do (WMP-15.2 to 15.5).
+        """Judge a message that came over another route or with another epoch (WMP-15.2 to 15.5).
 
         Args:
             holder: The peer that holds the identity of the message's sender.
-            link: Where the message came from.
+            link: Link of the message.
             path: The ``to`` of an answer.
             message: The message; it is dropped when it is a claim.
             now: Seconds.
@@ -119,7 +119,7 @@ class Claims(Generic[_Holder, _Action]):
         self.number += 1
         claim = Claim(link, path, message.command, ends_session(message), self.number)
         if now < holder.confirmed_at + self.patience / 4:
-            # The holder answered just now: many claims must not make it answer as often.
+            # The holder answered just now: many claims must not cause as many answers.
             self._refuse(holder, claim)
             return Standing.CLAIMED
         holder.claim = claim
@@ -128,7 +128,7 @@ class Claims(Generic[_Holder, _Action]):
         return Standing.CLAIMED
 
     def answered(self, holder: _Holder, number: int, now: float) -> None:
-        """The holder answered a challenge over its route: the claim fails (WMP-15.5)."""
+        """End a claim, because the holder answered a challenge over its route (WMP-15.5)."""
         claim = holder.claim
         if claim is not None and claim.number == number:
             self.end(holder)
@@ -159,7 +159,7 @@ class Claims(Generic[_Holder, _Action]):
 
 
 def ends_session(message: Message) -> bool:
-    """Whether a worker says that it leaves, or has forgotten the manager (WMP-7.8, WMP-9.11)."""
+    """Return whether a worker leaves, or has forgotten the manager (WMP-7.8, WMP-9.11)."""
     if message.command is Command.PING:
         fields = message.fields
         return bool(message.to) and Field.SESSION not in fields and Field.ANSWER not in fields
@@ -167,7 +167,7 @@ def ends_session(message: Message) -> bool:
 
 
 def is_on_route(message: Message, link: Link, holder: Holder) -> bool:
-    """Whether a node on the route to ``holder`` sent ``message``: a device, or the far end.
+    """Return whether a node on the route to ``holder`` sent ``message``: a device, or the far end.
 
     The hops of such a message are those hops of the route that are nearest to this node.
     """
@@ -176,6 +176,6 @@ def is_on_route(message: Message, link: Link, holder: Holder) -> bool:
 
 
 def _hops(holder: Holder) -> Path:
-    """The hops of the route to ``holder``, nearest first."""
+    """Return the hops of the route to ``holder``, nearest first."""
     path = holder.path
     return () if path is None else path[:-2]

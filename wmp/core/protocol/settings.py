@@ -36,7 +36,7 @@ class ManagerSettings:
     bundle_bytes: int = 1 << 20
     """Payload bytes in one TAKE at most (one job may exceed it alone)."""
     challenge: float = 1.0
-    """A peer whose identity another process claims must answer within this time."""
+    """Time in which a peer must answer when another process claims its identity."""
     max_jobs: int = 1_000_000
     """Limit of the jobs held, queued and leased; the runtime makes submitters wait."""
     max_bytes: int = 2 << 30
@@ -100,7 +100,7 @@ class WorkerSettings:
     reconnect_backoff_max: float = 32.0
     resend: float = 3.0
     challenge: float = 1.0
-    """A peer whose identity another process claims must answer within this time."""
+    """Time in which a peer must answer when another process claims its identity."""
     unacked_bytes: int = 64 << 20
     """Limit of the payload bytes of results kept for resending; above it no more jobs are taken."""
     stories: int = 0

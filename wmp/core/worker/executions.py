@@ -81,7 +81,7 @@ class Executions:
     _remarks: dict[tuple[bytes, Peer, str, bool], dict[int, tuple[str | None, int | None]]] = field(
         factory=dict
     )
-    """Texts and waits of answers, by job; few answers have one."""
+    """Texts and waits of answers, by job; few answers have them."""
     _overdue: bool = False
     """Whether the timer of ``patience`` rang."""
 
@@ -554,7 +554,7 @@ class Executions:
 
 
 def _cut(text: str | None) -> str | None:
-    """Cut a text to the limit, without a part of a name at its end."""
+    """Cut a text to the limit, but not within a name at its end."""
     if text is None:
         return None
     text = text.encode(errors="backslashreplace").decode()

@@ -1,4 +1,4 @@
-"""What few jobs have that wait at a worker: times, limits and failed attempts, in columns."""
+"""Columns of waiting jobs that few jobs need: times, limits and failed attempts."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class JobTimes:
     limits: Times | None = None
     """Seconds that each job may run."""
     failed: Sequence[int | None] | None = None
-    """How many attempts of each job failed, None for a job with settings of its own."""
+    """Number of failed attempts of each job, None for a job with settings of its own."""
 
     @staticmethod
     def of(columns: Columns, rows: Sequence[int] | None, now: float) -> JobTimes:

@@ -333,8 +333,10 @@ class WorkerMachine:
             self._unanswered(manager.identity, now)
 
     def _refused(self, link: LinkState, message: Message, now: float) -> None:
-        """A manager reports that another process holds the identity of this worker: it speaks
-        for itself, and other managers may serve this worker (WMP-15.9)."""
+        """Record that a manager serves another process of this worker's identity (WMP-15.9).
+
+        The report is about that manager only: other managers may serve this worker.
+        """
         manager = self._links.managers.get(message.sender[0])
         if manager is not None:
             if manager.link != link.index or manager.path != message.answer_to:
@@ -367,7 +369,7 @@ class WorkerMachine:
         self._outbound.actions.append(Send(link.index, answer))
 
     def _unanswered(self, identity: bytes, now: float) -> None:
-        """The holder of an identity is not there, or does not answer a challenge."""
+        """Act on a holder of an identity that has gone, or does not answer a challenge."""
         manager = self._links.managers.get(identity)
         claim = None if manager is None else self._claims.end(manager)
         if manager is not None and claim is not None:

@@ -52,7 +52,7 @@ class LinkState:
     """When a manager behind the link first reported that another process has the identity of
     this worker; None when no manager reported it since a manager was met."""
     refused_at: float = 0.0
-    """When a manager behind the link last reported that."""
+    """Time of the last such report."""
 
     def receive(self, now: float) -> None:
         """Record a message over the link."""

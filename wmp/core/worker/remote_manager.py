@@ -92,7 +92,7 @@ class RemoteManager:
     done: int = 0
     """Jobs answered."""
     claim: Claim | None = None
-    """Another process that claims the identity, until this one answers or does not."""
+    """Another process that claims the identity, until this manager answers or its time is over."""
     confirmed_at: float = -inf
     """When the manager last answered a challenge."""
 

@@ -90,7 +90,7 @@ def lost(lane: int, ids: list[int], cause: str) -> Finished:
 
 
 def remarked(event: Finished, remarks: dict[int, tuple[str, int | None]]) -> Finished:
-    """Return ends of jobs with the texts and waits of those that failed; forget these."""
+    """Return the ends of jobs with the texts and waits of failed jobs, and drop the latter."""
     found = [remarks.pop(id, None) for id in event.ids]
     if not any(found):
         return event

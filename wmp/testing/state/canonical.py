@@ -192,7 +192,7 @@ def stream_shape(
 def claim_shape(
     pen: Pen, claim: Claim | None, confirmed_at: float, me: Peer, patience: float
 ) -> Hashable:
-    """Give the claim to an identity, and how long ago its holder answered a challenge."""
+    """Return the claim to an identity, and the age of its holder's last answer to a challenge."""
     pen.past.append((confirmed_at, patience / 4))
     if claim is None:
         return None
