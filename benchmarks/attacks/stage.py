@@ -16,8 +16,8 @@ from benchmarks.process import memory_of, python
 
 __all__ = ["MEMORY", "Finding", "perform"]
 
-MEMORY = 400
-"""Limit of the megabytes by which a node may grow during a drill: one endless message, and some."""
+MEMORY = 800
+"""Limit of a node's growth in megabytes: one endless message, and what arrives until it is seen."""
 
 _WARM_UP = 0.5
 """Seconds of work before a measurement begins."""
