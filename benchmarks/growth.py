@@ -178,10 +178,14 @@ def _idle(bench: Bench, points: tuple[int, ...], jobs: int) -> None:
 # -- queued jobs ----------------------------------------------------------------------------
 
 
+_WORDS = {"submit": "", "map": "_map", "delay": "_delayed", "scatter": "_scattered"}
+"""The ways to have jobs wait, as they stand in the names of figures."""
+
+
 def _queued(bench: Bench, points: tuple[int, ...]) -> None:
     lines: dict[str, list[float]] = {}
     memory: dict[str, list[float]] = {}
-    for how in ("submit", "map"):
+    for how in _WORDS:
         for jobs in points:
             rates, drains, sizes = [], [], []
             # Jobs wait only without workers: each repeat has a new manager.
@@ -195,7 +199,7 @@ def _queued(bench: Bench, points: tuple[int, ...]) -> None:
                 rates.append(jobs / handed["wall"])
                 sizes.append((handed["memory"] - before) / 2**20)
                 drains.append(drained["cpu"] / jobs * _MICRO)
-            word = "" if how == "submit" else "_map"
+            word = _WORDS[how]
             more = {"jobs": jobs}
             if jobs > 1:
                 _figure(bench, f"growth_queued{word}_rate_{jobs}", rates, "jobs/s", **more)
@@ -205,7 +209,7 @@ def _queued(bench: Bench, points: tuple[int, ...]) -> None:
             memory.setdefault(how, []).append(max(sizes))
             bench.say(f"growth: {jobs} jobs queued by {how}")
         last = {"jobs": points[-1], "verified": True}
-        word = "" if how == "submit" else "_map"
+        word = _WORDS[how]
         bench.figures[f"growth_queued{word}_memory"] = summary([memory[how][-1]], "MB", **last)
     label = "queued jobs"
     _curve(bench, "CPU of the manager a queued job", [*points], label, "µs", **lines)

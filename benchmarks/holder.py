@@ -87,14 +87,22 @@ class Holder:
     async def do_queue(self, jobs: int, how: str) -> int:
         """Submit jobs without any worker: each with a future, or in a map's window."""
         manager = self._managers[0]
-        if how == "submit":
+        if how in ("delay", "scatter"):
+            # No job begins before all are submitted. With "scatter" no two neighbors share a time.
+            wait = 1.0 + jobs / 15_000
+            apart = 0 if how == "delay" else 7919
+            self._jobs = [
+                await manager.submit(payload, delay=wait + (n * apart % 1000) / 1000)
+                for n, payload in enumerate(_payloads(jobs))
+            ]
+        elif how == "submit":
             self._jobs = [await manager.submit(payload) for payload in _payloads(jobs)]
         else:
             # More than the jobs: the last inputs of a window wait until there is room for many.
             self._map = manager.map(_payloads(jobs), in_flight=jobs + 4096)
             self._first = asyncio.ensure_future(anext(self._map))
         async with asyncio.timeout(120.0):
-            while (queued := manager.statistics().queued) < jobs:
+            while (queued := _waiting(manager)) < jobs:
                 await asyncio.sleep(0)
         return queued
 
@@ -114,6 +122,11 @@ class Holder:
     async def do_look(self) -> int:
         """Return the number of workers."""
         return len(self._managers[0].statistics().workers)
+
+
+def _waiting(manager: wmp.aio.Manager) -> int:
+    statistics = manager.statistics()
+    return statistics.queued + statistics.delayed
 
 
 async def _map(manager: wmp.aio.Manager, role: str, jobs: int) -> None:

@@ -50,6 +50,29 @@ def test_worlds_keep_every_invariant_under_every_fault(seeds):
     assert set(tally.ends) == {"ok", "error", "cancelled", "timeout", "lost"}
 
 
+@pytest.mark.rule("WMP-6.19", "WMP-6.20", "WMP-6.24", "WMP-6.26", "WMP-6.27")
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize(
+    "seeds", [range(60), pytest.param(range(60, 3000), marks=pytest.mark.deep)]
+)
+def test_worlds_with_times_and_failures_keep_every_invariant(seeds):
+    tally = CampaignResult()
+    for report in reports(seeds, timed=True):
+        if report.violation is not None:
+            lines = "\n".join(report.trace)
+            command = campaign.replay_command(report.seed, timed=True)
+            pytest.fail(f"seed {report.seed}: {report.violation}\n{lines}\nagain: {command}")
+        tally.add(report)
+    assert tally.executions > tally.ends["ok"] + tally.ends["error"], "jobs are tried again"
+    assert min(tally.ends[end] for end in ("ok", "error", "cancelled", "timeout")) > len(seeds) / 5
+
+
+def test_the_program_plays_timed_worlds_by_a_flag():
+    done = run("--seeds", "3:6", "--timed")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "schedules        3" in done.stdout
+
+
 def test_the_program_prints_its_counts():
     done = run("--seeds", "0:30")
     assert done.returncode == 0, done.stdout + done.stderr

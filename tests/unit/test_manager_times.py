@@ -139,3 +139,28 @@ def test_an_overrun_of_an_earlier_attempt_changes_nothing(manager, worker):
 
     assert resolved(worker.done([1], outcome=Outcome.OVERRUN, attempt=1)) == []
     assert manager.statistics().dropped["stale result"] == 1
+
+
+@pytest.mark.rule("WMP-6.20")
+@pytest.mark.parametrize("count", [1, 3])
+def test_no_job_is_granted_after_its_expiry_before_the_clock_is_looked_at(manager, worker, count):
+    submit(manager, *[b"late"] * count, expires=2.0)
+    submit(manager, b"good")
+    worker.now = 2.5  # the timer has not rung yet: the manager was stopped
+
+    actions = worker.give(9)
+
+    assert [list(m.columns.ids) for m in sent(actions, Command.TAKE)] == [[count + 1]]
+    assert [(id, end) for id, end, _ in resolved(actions)] == [
+        (id, End.TIMEOUT) for id in range(1, count + 1)
+    ]
+    manager.handle(Ticked(), 2.5)
+    manager.check_invariants()
+
+
+def test_a_give_is_answered_no_when_all_jobs_have_expired(manager, worker):
+    submit(manager, b"late", expires=2.0)
+    worker.now = 2.5
+
+    assert [m.command for m in sent(worker.give(9))] == [Command.NO]
+    manager.check_invariants()

@@ -140,3 +140,19 @@ def test_a_cancelled_attempt_is_not_interrupted_again_at_its_limit():
     assert not any(isinstance(action, Interrupt) for action in worker.handle(Ticked(), 0.5))
     actions = finish(worker, run, now=3.0, outcome=Outcome.CANCELLED, payload=b"")
     assert dones(actions) == [[(2, 1, Outcome.CANCELLED)]]
+
+
+def test_a_ping_lists_a_job_whose_answer_follows_in_the_same_step():
+    worker, manager = make_worker(ping=0.5)
+    (run,) = runs(give(manager, limits=[500]))
+    worker.handle(Begun(run.lane, 2), 0.0)
+    for now in (0.5, 1.0, 1.5, 2.0):
+        worker.handle(Ticked(), now)
+        manager.now = now
+        manager.pong()
+
+    actions = worker.handle(Ticked(), 2.5)
+
+    assert dones(actions) == [[(2, 1, Outcome.OVERRUN)]]
+    lists = [m.columns.ids for m in sent(actions, Command.PING) if m.columns is not None]
+    assert [2 in ids for ids in lists] == [True]

@@ -8,6 +8,8 @@ lines.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import chain, groupby
+from operator import itemgetter
 from typing import Any, Final
 
 import pyarrow
@@ -30,8 +32,10 @@ _ARROW: Final = schema_of(JOB_EVENTS)
 _LINES: Final = ("received", "send", "undelivered", "note", "resolve")
 _READ: Final = (
     "node", "epoch", "other", "n", "at", "what", "command", "other_epoch", "mine", "session",
-    "number", "ack", "ids", "attempts", "outcomes", "expire", "reason",
+    "number", "ack", "ids", "attempts", "outcomes", "expire", "reason", "step",
 )  # fmt: skip
+_STEP: Final = _READ.index("step")
+_IDS: Final = _READ.index("ids")
 _NOBODY: Final = ManagerSettings(identity=b"", epoch=0)
 _WAITED: Final = 100_000
 """µs: a node that wrote no line for this long was idle."""
@@ -107,7 +111,9 @@ class _LeaseRecorder(History):
         super().__init__()
         self.events: list[tuple[str, Peer, int, int, Peer | None, int]] = []
 
-    def granted(self, owner: Peer, id: int, attempt: int, worker: Peer) -> None:
+    def granted(
+        self, owner: Peer, id: int, attempt: int, worker: Peer, now: float | None = None
+    ) -> None:
         self.events.append(("granted", owner, id, attempt, worker, 0))
 
     def lost(
@@ -115,6 +121,9 @@ class _LeaseRecorder(History):
     ) -> None:
         value = counts * (1 + leaving)
         self.events.append(("lost", owner, id, attempt, None, value))
+
+    def overran(self, owner: Peer, id: int) -> None:
+        pass
 
 
 def _lease_rows(batches: Iterator[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
@@ -126,13 +135,14 @@ def _lease_events(rows: Iterator[Values]) -> Iterator[Values]:
     recorder = _LeaseRecorder()
     observer = Observer(recorder)
     settings: ManagerSettings | None = None
-    for row in rows:
+    for row, ended in _with_ends(rows):
         node, epoch, _, n, at = row[:5]
         if settings is None:
             expire = (row[15] or _NOBODY.expire) * 1e6 - _SLACK
             settings = ManagerSettings(
                 identity=node.encode(), epoch=epoch, expire=expire, reconnect_grace=None
             )
+        observer.ended = ended
         _observe(observer, settings, row)
         for event, _, job, attempt, worker, counts in recorder.events:
             peer, peer_epoch = worker or (None, None)
@@ -143,10 +153,20 @@ def _lease_events(rows: Iterator[Values]) -> Iterator[Values]:
         recorder.events.clear()
 
 
+def _with_ends(rows: Iterator[Values]) -> Iterator[tuple[Values, frozenset[int]]]:
+    """Return each line with the jobs that end in its step: their errors are not tried again."""
+    for _, group in groupby(rows, key=itemgetter(_STEP)):
+        lines = list(group)
+        ends = (row[_IDS] for row in lines if row[5] == "resolve")
+        ended = frozenset(chain.from_iterable(ends))
+        for row in lines:
+            yield row, ended
+
+
 def _observe(observer: Observer, settings: ManagerSettings, row: tuple[Any, ...]) -> None:
     """Pass one line to the observer."""
     (_, _, other, _, at, what, command, other_epoch, mine, session, number, ack, ids, attempts,
-     outcomes, _, reason) = row  # fmt: skip
+     outcomes, _, reason, _) = row  # fmt: skip
     me: Peer = (settings.identity, settings.epoch)
     if what == "note" and reason == CONNECTION_ENDED:
         # The line `disconnected` names a link, and not the worker.

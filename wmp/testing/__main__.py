@@ -51,6 +51,7 @@ def _parser() -> argparse.ArgumentParser:
         "130 Ctrl-C, 143 SIGTERM",
     )
     add = parser.add_argument
+    add("--timed", action="store_true", help="jobs with delays, expiries, limits and retries")
     add("--seeds", type=parse_seeds, default=range(100), help="17, or 0:500 (default: 0:100)")
     add("--json", action="store_true", help="print the result as one JSON object")
     add("--trace", action="store_true", help="print every step of every world")
@@ -66,7 +67,7 @@ def _why_not(folder: Path) -> str:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         return f"cannot make the folder {folder}: {error.strerror}"
-    if any(folder.glob("seed-*")):
+    if any(folder.glob("seed-*")) or any(folder.glob("timed-*")):
         return f"{folder} has journals of other worlds; name another folder"
     return ""
 
@@ -115,7 +116,7 @@ def _print_failure(report: WorldReport, out: TextIO) -> None:
     _print("  the last steps:", out)
     for line in report.trace:
         _print(f"    {line}", out)
-    _print(f"  play it again: {replay_command(report.seed)}\n", out)
+    _print(f"  play it again: {replay_command(report.seed, timed=report.timed)}\n", out)
 
 
 def _summarise(tally: CampaignResult, seconds: float, out: TextIO) -> None:
@@ -149,7 +150,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _print(refusal, sys.stderr)
         return 2
     keep = None if options.trace else 30
-    worlds = reports(options.seeds, processes=options.jobs, keep=keep, journal=options.journal)
+    worlds = reports(
+        options.seeds,
+        processes=options.jobs,
+        keep=keep,
+        journal=options.journal,
+        timed=options.timed,
+    )
     try:
         for report in worlds:
             tally.add(report)

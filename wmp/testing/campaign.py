@@ -78,7 +78,7 @@ class CampaignResult:
                     "invariant": report.violation.name,
                     "detail": report.violation.detail,
                     "digest": report.digest,
-                    "replay": replay_command(report.seed),
+                    "replay": replay_command(report.seed, timed=report.timed),
                     "last_steps": list(report.trace),
                 }
                 for report in self.failed
@@ -87,15 +87,16 @@ class CampaignResult:
         }
 
 
-def replay_command(seed: int) -> str:
+def replay_command(seed: int, *, timed: bool = False) -> str:
     """The command that plays the world of a seed again and prints all of it."""
-    return f"python -m wmp.testing --seeds {seed} --trace"
+    return f"python -m wmp.testing --seeds {seed} --trace" + (" --timed" if timed else "")
 
 
 def reports(
     seeds: Sequence[int],
     *,
     processes: int = 1,
+    timed: bool = False,
     keep: int | None = 30,
     journal: Path | None = None,
 ) -> Iterator[WorldReport]:
@@ -104,10 +105,11 @@ def reports(
     Args:
         seeds: The seeds of the worlds.
         processes: The number of processes; each world stays in one process.
+        timed: Whether jobs have start times, expiries and run limits, fail and are tried again.
         keep: The number of steps kept of each trace; None for all.
         journal: A folder in which each world writes its journals, in a folder of its own.
     """
-    play: Callable[[int], WorldReport] = partial(simulate, keep=keep, journal=journal)
+    play: Callable[[int], WorldReport] = partial(simulate, timed=timed, keep=keep, journal=journal)
     if processes <= 1 or len(seeds) < 2:
         yield from map(play, seeds)
         return

@@ -12,11 +12,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from math import inf
+from typing import ClassVar
 
 from attrs import define, field
 
 from wmp.actions import End
 from wmp.message import Outcome, Peer
+from wmp.testing.time_facts import TimeFacts
 
 __all__ = ["INVARIANTS", "History", "Violation"]
 
@@ -42,7 +44,14 @@ INVARIANTS: Mapping[str, str] = {
     ),
     "ends have a cause": (
         "a job is cancelled only when its submitter asked for it, and times out only when its "
-        "time has passed"
+        "time has passed, or an attempt ran for too long"
+    ),
+    "times are kept": (
+        "no attempt is granted before its start time or the wait after a failure, and none is "
+        "granted or begun after its expiry"
+    ),
+    "tries are kept": (
+        "a job whose attempt failed is tried again as often as its settings allow, and no oftener"
     ),
     "exact results": "a result is byte for byte the handler's result",
     "they meet": "without faults an idle worker gets a job that it can do in bounded time",
@@ -94,6 +103,8 @@ class _JobFacts:
     """Whether its submitter asked for its cancellation."""
     deadline: float | None = None
     """The deadline on its manager's clock."""
+    times: TimeFacts | None = None
+    """None for a job without start time, expiry, run limit and settings about errors."""
     begun: dict[int, Peer] = field(factory=dict)
     """Attempt to the worker that began it."""
     end: End | None = None
@@ -101,13 +112,25 @@ class _JobFacts:
 
 @define(eq=False)
 class History:
-    """All jobs of all owners."""
+    """All jobs of all owners.
 
+    Attributes:
+        names: The qualified names of the errors that handlers raise in this world.
+    """
+
+    names: ClassVar[tuple[str, ...]] = (
+        "builtins.ConnectionError",
+        "builtins.OSError",
+        "builtins.Exception",
+    )
     jobs: dict[Peer, dict[int, _JobFacts]] = field(factory=dict)
     open: dict[Peer, dict[int, None]] = field(factory=dict)
     """Jobs without an end, of owners whose process runs."""
     _answered: dict[tuple[Peer, Peer, int], int] = field(factory=dict)
     """(worker, owner, id) to the newest attempt answered `cancelled`."""
+    _begin_by: dict[tuple[Peer, Peer, int, int], float] = field(factory=dict)
+    """(worker, owner, id, attempt) to the time, on the worker's clock, after which the attempt
+    may not be begun."""
 
     def accepted(
         self, owner: Peer, id: int, results: Mapping[End, bytes], retries: int = 3
@@ -127,13 +150,48 @@ class History:
         """Record the deadline of a job, on its manager's clock."""
         self._job(owner, id).deadline = deadline
 
+    def timed(self, owner: Peer, id: int, times: TimeFacts) -> None:
+        """Record the times of a job, on its manager's clock."""
+        self._job(owner, id).times = times
+
+    def begin_by(self, worker: Peer, owner: Peer, id: int, attempt: int, until: float) -> None:
+        """Record that a TAKE arrived: until when its job may begin, on the worker's clock."""
+        key = worker, owner, id, attempt
+        self._begin_by[key] = max(until, self._begin_by.get(key, until))
+
+    def failed(self, owner: Peer, id: int, attempt: int, now: float, wait: int | None) -> None:
+        """Record that an attempt failed, and the manager keeps the job for another one."""
+        job = self._job(owner, id)
+        what = f"{_name(owner, id)} is tried again after attempt {attempt}"
+        if job.times is None:
+            job.times = TimeFacts(now, None, False, None)
+        if job.times.retry is None and wait is None:
+            raise Violation("tries are kept", f"{what}, and nobody asked for it")
+        job.times.fail(now, wait)
+        if job.times.too_often:
+            raise Violation("tries are kept", f"{what}, its failure {job.times.failed}")
+
+    def wished(self, owner: Peer, id: int, wait: int | None) -> None:
+        """Record after how many milliseconds an error asks for another attempt; None: never."""
+        job = self.jobs.get(owner, {}).get(id)
+        if job is not None and job.times is not None:
+            job.times.wish = wait
+
+    def overran(self, owner: Peer, id: int) -> None:
+        """Record that a manager received DONE overrun of the job's newest attempt."""
+        times = self._job(owner, id).times
+        if times is not None and times.limited:
+            times.overran = True
+
     def asked(self, owner: Peer, id: int) -> None:
         """Record that the submitter asked for a cancellation; unknown jobs are skipped."""
         job = self.jobs.get(owner, {}).get(id)
         if job is not None and job.end is None:
             job.asked = True
 
-    def granted(self, owner: Peer, id: int, attempt: int, worker: Peer) -> None:
+    def granted(
+        self, owner: Peer, id: int, attempt: int, worker: Peer, now: float | None = None
+    ) -> None:
         """Record that a manager sent the first TAKE of this attempt."""
         job = self._job(owner, id)
         what = f"attempt {attempt} of {_name(owner, id)} was granted to {_peer(worker)}"
@@ -149,6 +207,10 @@ class History:
         if job.spent > job.retries:
             detail = f"{what} after {job.spent} leases were lost, of {job.retries} retries"
             raise Violation("retries are kept", detail)
+        times = None if now is None else job.times
+        if times is not None and now is not None:
+            wrong = times.too_early(now) or times.too_late(now)
+            _hold("times are kept", not wrong, f"{what} {wrong}")
         # Unseen leases: granted without a route, and lost before there was one.
         job.over += attempt - job.attempt - 1
         job.attempt, job.holder = attempt, worker
@@ -184,14 +246,19 @@ class History:
             job.spent += counts
             job.holder = None
 
-    def begun(self, worker: Peer, owner: Peer, id: int, attempt: int) -> None:
-        """Record that a handler began."""
+    def begun(
+        self, worker: Peer, owner: Peer, id: int, attempt: int, now: float | None = None
+    ) -> None:
+        """Record that a handler began; ``now`` is on the worker's clock."""
         job = self._job(owner, id)
         what = f"{_name(owner, id)} attempt {attempt} was begun by {_peer(worker)}"
         if self._answered.get((worker, owner, id), 0) >= attempt:
             raise Violation(
                 "cancelled stays cancelled", f"{what} after its worker answered cancelled"
             )
+        until = self._begin_by.get((worker, owner, id, attempt), inf)
+        if now is not None and now > until:
+            raise Violation("times are kept", f"{what} at {now}, after {until}")
         if attempt in job.begun:
             raise Violation("executions", f"{what} and earlier by {_peer(job.begun[attempt])}")
         job.begun[attempt] = worker
@@ -252,8 +319,14 @@ class History:
             raise Violation("retries are kept", detail)
         if end is End.CANCELLED and not job.asked:
             raise Violation("ends have a cause", f"{what}, and its submitter did not cancel it")
+        times = job.times
         if end is End.TIMEOUT and (job.deadline is None or now < job.deadline):
-            raise Violation("ends have a cause", f"{what} at {now} before {job.deadline}")
+            expired = times is not None and (times.overran or times.expired(now))
+            if not expired:
+                raise Violation("ends have a cause", f"{what} at {now} before {job.deadline}")
+        if end is End.ERROR and times is not None and not job.asked:
+            early = times.gave_up_early(now, job.deadline, self.names)
+            _hold("tries are kept", not early, f"{what} at {now}, failure {times.failed + 1}")
         job.end = end
         self.open[owner].pop(id)
 
@@ -284,6 +357,11 @@ class History:
         if job is None:
             raise Violation("exact results", f"{_name(owner, id)} was never submitted")
         return job
+
+
+def _hold(name: str, holds: bool, detail: str) -> None:
+    if not holds:
+        raise Violation(name, detail)
 
 
 def _peer(peer: Peer) -> str:

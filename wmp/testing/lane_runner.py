@@ -68,7 +68,8 @@ class LaneRunner:
             return
         attempt = lane.run.attempts[list(lane.run.ids).index(id)]
         self.begun[name] += 1
-        self.history.begun(self.fleet.peer(name), lane.run.manager, id, attempt)
+        now = self.network.local(name)
+        self.history.begun(self.fleet.peer(name), lane.run.manager, id, attempt, now)
         taken: Counter[str] = Counter()
         for other in self.network.lanes[name].values():
             taken.update(dict(other.run.kind.needs))
@@ -148,9 +149,23 @@ class TaskHandlers:
         if self.runner.may_end(self.end, name, lane, id):
             task = self.tasks[lane.payload(id)]
             outcome, result = task.outcome, task.result
+            failed = self._failures(lane, id)
+            text = wait = None
             if id in lane.cancelled and task.heeds:
                 outcome, result = Outcome.CANCELLED, b""
-            self.runner.network.end(name, lane, outcome, result)
+            elif failed < task.fails_first:
+                outcome, result = Outcome.ERROR, b"failed " + task.payload
+                text = f"ConnectionError: number {failed + 1}\n" + " ".join(History.names)
+                if task.later is not None:
+                    wait = round(task.later * 1000)
+            self.runner.network.end(name, lane, outcome, result, text, wait)
+
+    @staticmethod
+    def _failures(lane: LinkQueue, id: int) -> int:
+        """How many attempts of a job failed; of a job with settings its attempts so far."""
+        row, failed = list(lane.run.ids).index(id), lane.run.failed
+        count = 0 if failed is None else failed[row]
+        return lane.run.attempts[row] - 1 if count is None else count
 
     def hangs(self, name: str, lane: LinkQueue) -> None:
         """Do nothing: the trace has the event already."""

@@ -20,7 +20,8 @@ def sizes(machine: ManagerMachine | WorkerMachine) -> dict[str, int]:
         workers = list(machine._workers.values())
         return {
             "jobs": len(scheduler.leases),
-            "queued": scheduler.queues.waiting,
+            "queued": scheduler.queues.waiting + scheduler.delayed.waiting,
+            "delayed heap": len(scheduler.delayed._heap),
             "queues": len(list(scheduler.queues)),
             "leases": sum(w.leased for w in workers),
             "workers": len(workers),
@@ -44,7 +45,7 @@ def sizes(machine: ManagerMachine | WorkerMachine) -> dict[str, int]:
         "kept bytes": outbound.kept_bytes,
         "timers": len(outbound.timers),
         "heap": len(outbound.timers._heap),
-        "answers": len(executions._answers),
+        "answers": len(executions._answers) + len(executions._remarks),
     }
 
 
@@ -69,15 +70,17 @@ def check_tables(name: str, machine: ManagerMachine | WorkerMachine, jobs: int, 
             "profiles": peers,
             # Two timers a worker, one an open GIVE, one a job with a deadline, and one a kind,
             # which stays until it fires, even without its queue.
-            "timers": 2 * peers + table["open gives"] + jobs + len(KINDS),
+            # One more is for all delayed jobs.
+            "timers": 2 * peers + table["open gives"] + jobs + len(KINDS) + 1,
+            "delayed heap": 2 * jobs + 130,
             "queues": jobs + table["wakes"],
         }
     else:
         bounds = {
             "managers": peers,
             "answers": 0,
-            # Three timers a manager, one a lock; also links, READY and draining.
-            "timers": 3 * peers + table["locks"] + machine.count + 2,
+            # Three timers a manager, one a lock, one a job; also links, READY and draining.
+            "timers": 3 * peers + table["locks"] + table["held"] + machine.count + 2,
         }
     bounds["heap"] = 64 + 4 * table["timers"]
     for what, bound in bounds.items():

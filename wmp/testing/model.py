@@ -354,7 +354,7 @@ class Model(Network):
                     self.history.accepted(owner, id, result, event.retries)
             self.observer.manager_did(node.settings, event, actions, self.now)
         elif isinstance(node, WorkerMachine):
-            self.observer.worker_did(self.peer(name), actions)
+            self.observer.worker_did(self.peer(name), event, actions, self.now)
             try:
                 node.check_invariants()
             except AssertionError as error:

@@ -15,8 +15,9 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Iterator, Sequence
+from typing import Any
 
-from attrs import define, field
+from attrs import define, evolve, field
 
 from wmp import codec
 from wmp.actions import (
@@ -40,6 +41,7 @@ from wmp.core.manager.machine import ManagerMachine
 from wmp.core.worker.machine import WorkerMachine
 from wmp.errors import DecodeError
 from wmp.events import (
+    Begun,
     Cancelled,
     Connected,
     Finished,
@@ -205,12 +207,14 @@ class Network:
         priority: int = 0,
         timeout: float | None = None,
         retries: int = 3,
+        **times: Any,
     ) -> range:
-        """Submit jobs to a manager; returns their ids."""
+        """Submit jobs to a manager; returns their ids. ``times``: further fields of the event."""
         first = self._last_id.get(name, 0) + 1
         ids = range(first, first + len(payloads))
         self._last_id[name] = ids[-1]
-        self.happen(name, Submitted(ids, payloads, kind or Kind(), priority, timeout, retries))
+        event = Submitted(ids, payloads, kind or Kind(), priority, timeout, retries, **times)
+        self.happen(name, event)
         return ids
 
     def cancel(self, name: str, ids: Sequence[int]) -> None:
@@ -266,14 +270,46 @@ class Network:
         result = b"" if outcome is Outcome.CANCELLED else b"did " + lane.payload(id)
         self.end(name, lane, outcome, result)
 
-    def end(self, name: str, lane: LinkQueue, outcome: Outcome, result: bytes) -> None:
-        """End the first job that is left in a lane; the next job begins."""
+    def end(
+        self,
+        name: str,
+        lane: LinkQueue,
+        outcome: Outcome,
+        result: bytes,
+        text: str | None = None,
+        wait: int | None = None,
+    ) -> None:
+        """End the first job that is left in a lane; the next job begins.
+
+        Args:
+            name: The worker.
+            lane: The lane.
+            outcome: How the job ended.
+            result: Its payload.
+            text: What failed, as DONE says it.
+            wait: Milliseconds after which the handler wants the job tried again.
+        """
         id = lane.left.pop(0)
         if not lane.left:
             del self.lanes[name][lane.run.lane]
-        self.happen(name, Finished(lane.run.lane, [id], [outcome], [result]))
+        event = Finished(lane.run.lane, [id], [outcome], [result])
+        if text is not None:
+            event = evolve(event, texts=[text], waits=None if wait is None else [wait])
+        self.happen(name, event)
         if lane.left and self.lanes[name].get(lane.run.lane) is lane:
-            self.begin(name, lane)
+            self._begin_next(name, lane)
+
+    def _begin_next(self, name: str, lane: LinkQueue) -> None:
+        """Begin the first job that is left in a lane, unless its expiry has passed."""
+        id, run = lane.left[0], lane.run
+        row = list(run.ids).index(id)
+        expires = None if run.expires is None else run.expires[row]
+        if expires is not None and expires <= self.local(name):
+            self.end(name, lane, Outcome.CANCELLED, b"")  # WMP-6.19
+            return
+        if run.limits is not None and run.limits[row] is not None:
+            self.happen(name, Begun(run.lane, id))
+        self.begin(name, lane)
 
     def bereave(self, name: str, lane: LinkQueue) -> None:
         """End the process of the first job; other jobs of the lane go on elsewhere (WMP-6.14)."""
@@ -358,7 +394,7 @@ class Network:
                 self._send((name, link), message)
             case Run():
                 lane = self.lanes[name][action.lane] = LinkQueue(action, list(action.ids))
-                self.begin(name, lane)
+                self._begin_next(name, lane)
             case Interrupt(number, ids):
                 if number in self.lanes[name]:
                     self.lanes[name][number].cancelled.update(ids)

@@ -6,7 +6,8 @@ manager received it concludes which leases may end, by the specification's cause
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
+from itertools import chain
 
 from attrs import define, field
 
@@ -16,6 +17,7 @@ from wmp.events import Cancelled, Disconnected, Received, Submitted, Ticked, Und
 from wmp.message import Columns, Command, Field, Link, Message, Outcome, Peer
 from wmp.testing.invariants import History
 from wmp.testing.state.canonical import DOWN, UP, Outline, Pen
+from wmp.testing.time_facts import TimeFacts
 
 __all__ = ["Observer", "outline_of_observer"]
 
@@ -35,6 +37,8 @@ class _Contact:
     """Highest number sent in the session."""
     received: int = 0
     """Highest number received in order."""
+    errors: dict[int, tuple[int, int | None]] = field(factory=dict)
+    """Attempt and wait of jobs whose error or overrun arrived in this step."""
     leases: dict[int, tuple[int, int]] = field(factory=dict)
     """Job to (attempt, number of its TAKE)."""
     needs: dict[int, Mapping[str, int]] = field(factory=dict)
@@ -57,6 +61,8 @@ class Observer:
     """Turns the events and actions of nodes into facts of a history."""
 
     history: History
+    ended: Container[int] = ()
+    """Jobs that end in this step: their errors are no reason for another attempt."""
     _contacts: dict[Peer, dict[bytes, _Contact]] = field(factory=dict)
 
     def manager_did(
@@ -66,6 +72,9 @@ class Observer:
         me: Peer = (settings.identity, settings.epoch)
         contacts = self._contacts.setdefault(me, {})
         sender: Peer | None = None
+        ends = [action.ids for action in actions if isinstance(action, Resolve)]
+        if ends:
+            self.ended = set(chain(*ends))
         if isinstance(event, Received):
             message = event.message
             sender = message.sender
@@ -74,9 +83,7 @@ class Observer:
         elif isinstance(event, Undelivered):
             self._returned(contacts, event.message)
         elif isinstance(event, Submitted):
-            if event.timeout is not None:
-                for id in event.ids:
-                    self.history.limited(me, id, now + event.timeout)
+            self._submitted(me, event, now)
         elif isinstance(event, Cancelled):
             for id in event.ids:
                 self.history.asked(me, id)
@@ -101,9 +108,33 @@ class Observer:
                     self.history.resolved(me, id, end, bytes(payload), attempt, sender, now)
                 for identity in contacts if sender is None else (sender[0],):
                     self.settled(me, identity, action.ids)
+        if isinstance(event, Received) and sender is not None and sender[0] in contacts:
+            self._tried_again(me, contacts[sender[0]], now)
+        self.ended = ()
         for identity, contact in contacts.items():
             if contact.grown:  # now that the leases which ended in this step are gone
                 self._weigh(me, (identity, contact.epoch), contact)
+
+    def _submitted(self, me: Peer, event: Submitted, now: float) -> None:
+        """Record the times of submitted jobs."""
+        begin = now + event.delay
+        for id in event.ids:
+            if event.timeout is not None:
+                self.history.limited(me, id, begin + event.timeout)
+            if event.delay or event.expires or event.run_limit or event.retry:
+                expires = None if event.expires is None else begin + event.expires
+                limited = event.run_limit is not None
+                self.history.timed(me, id, TimeFacts(begin, expires, limited, event.retry))
+
+    def _tried_again(self, me: Peer, contact: _Contact, now: float) -> None:
+        """Record the errors of this step after which their jobs did not end."""
+        errors, contact.errors = contact.errors, {}
+        for id, (attempt, wait) in errors.items():
+            lease = contact.leases.get(id)
+            if lease is not None and lease[0] == attempt:  # ERROR; an overrun ended it already
+                self._over(me, contact, id, counts=False)
+            if id in self.history.open.get(me, ()):
+                self.history.failed(me, id, attempt, now, wait)
 
     def settled(self, me: Peer, identity: bytes, ids: Sequence[int]) -> None:
         """Record that a message of a worker ended these jobs, and the worker's leases of them."""
@@ -114,8 +145,10 @@ class Observer:
                 contact.needs.pop(id, None)
             self._tidy(contact)
 
-    def worker_did(self, me: Peer, actions: Sequence[object]) -> None:
-        """Record the actions of a worker."""
+    def worker_did(self, me: Peer, event: object, actions: Sequence[object], now: float) -> None:
+        """Record an event of a worker and its actions; ``now`` is on the worker's own clock."""
+        if isinstance(event, Received) and event.message.command is Command.TAKE:
+            self._taken(me, event.message, now)
         for action in actions:
             if isinstance(action, Send) and action.message.command is Command.DONE:
                 message = action.message
@@ -124,6 +157,16 @@ class Observer:
                 owner: Peer = tuple(message.fields[Field.MANAGER])
                 for id, attempt, outcome in _rows(columns):
                     self.history.answered(me, owner, id, attempt, outcome)
+
+    def _taken(self, me: Peer, message: Message, now: float) -> None:
+        """Record until when the jobs of a TAKE may begin."""
+        columns = message.columns
+        assert columns is not None
+        owner: Peer = tuple(message.fields[Field.MANAGER])
+        rows = zip(columns.ids, columns.attempts, columns.expires or (), strict=False)
+        for id, attempt, ms in rows:
+            if ms is not None:
+                self.history.begin_by(me, owner, id, attempt, now + ms / 1000)
 
     def gave_up(self, me: Peer, identity: bytes) -> None:
         """Record that a manager gave a worker up because its connection ended (WMP-9.16)."""
@@ -175,8 +218,16 @@ class Observer:
                 return
             contact.received += 1
             assert columns is not None
-            for id, attempt, outcome in _rows(columns):
+            waits = columns.waits or [None] * len(columns.ids)
+            for (id, attempt, outcome), wait in zip(_rows(columns), waits, strict=False):
                 lease = contact.leases.get(id)
+                if lease is not None and lease[0] == attempt:
+                    fails = outcome == Outcome.ERROR or outcome == Outcome.OVERRUN
+                    if fails and id not in self.ended:
+                        contact.errors[id] = attempt, wait
+                    self.history.wished(me, id, wait)
+                    if outcome == Outcome.OVERRUN:
+                        self.history.overran(me, id)
                 if outcome > Outcome.ERROR and lease is not None and lease[0] == attempt:
                     self._over(me, contact, id, counts=outcome == Outcome.LOST)
 
@@ -210,7 +261,7 @@ class Observer:
         if message.command is Command.TAKE and columns is not None:
             worker: Peer = (message.receiver, contact.epoch)
             for id, attempt in zip(columns.ids, columns.attempts, strict=True):
-                self.history.granted(me, id, attempt, worker)
+                self.history.granted(me, id, attempt, worker, now)
                 contact.leases[id] = (attempt, number)
                 # The pipeline's messages have neither needs nor resources.
                 contact.needs[id] = message.fields.get(Field.NEEDS, {})

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from random import Random
 
-from attrs import frozen
+from attrs import evolve, frozen
 
 from wmp.message import Kind, Outcome
+from wmp.retry import Retry, exponential
 from wmp.testing.topology import Topology
 
 __all__ = [
@@ -19,6 +20,7 @@ __all__ = [
     "Task",
     "Workload",
     "draw_batch",
+    "draw_times",
     "draw_workload",
 ]
 
@@ -33,6 +35,10 @@ class Task:
     fails: bool
     heeds: bool
     """Whether the task ends early when its cancelled flag is raised."""
+    fails_first: int = 0
+    """How many attempts fail with a ``ConnectionError`` before one works."""
+    later: float | None = None
+    """Seconds after which such an attempt asks for another one; None: it does not ask."""
 
     @property
     def outcome(self) -> Outcome:
@@ -56,6 +62,10 @@ class SubmitBatch:
     priority: int = 0
     timeout: float | None = None
     retries: int = 3
+    expires: float | None = None
+    run_limit: float | None = None
+    delay: float = 0.0
+    retry: Retry | None = None
 
 
 @frozen
@@ -102,6 +112,33 @@ def draw_workload(topology: Topology, until: float, draw: Random) -> Workload:
     if draw.random() < 0.3:
         drains.append(DrainWorker(draw.uniform(0, until), draw.choice(list(topology.workers))))
     return Workload(tuple(batches), tuple(cancels), tuple(drains))
+
+
+def draw_times(workload: Workload, draw: Random) -> Workload:
+    """Draw start times, expiries, run limits and failures for the batches of a workload."""
+    return evolve(workload, batches=tuple([_with_times(one, draw) for one in workload.batches]))
+
+
+def _with_times(batch: SubmitBatch, draw: Random) -> SubmitBatch:
+    waits = exponential(draw.choice((0.0, 0.01, 0.3)), draw.choice((0.4, 2.0)))
+    on = draw.choice(((Exception,), (ConnectionError,), (KeyError,)))
+    own = Retry(draw.choice((0, 1, 3)), on, waits, jitter=draw.random() < 0.5)
+    first, later = draw.choice((0, 0, 1, 2, 5)), draw.choice((None, None, 0.0, 0.2))
+    expires = draw.choice((None, None, 0.2, 2.0))
+    timeout = batch.timeout
+    if timeout is not None and expires is not None:
+        timeout = max(timeout, expires)
+    return evolve(
+        batch,
+        tasks=tuple(
+            [evolve(task, fails=False, fails_first=first, later=later) for task in batch.tasks]
+        ),
+        timeout=timeout,
+        expires=expires,
+        run_limit=draw.choice((None, None, 0.1, 1.0)),
+        delay=draw.choice((0.0, 0.0, 0.05, 1.0, 3.0)),
+        retry=draw.choice((None, own, own)),
+    )
 
 
 def draw_batch(topology: Topology, at: float, name: str, count: int, draw: Random) -> SubmitBatch:

@@ -61,6 +61,10 @@ class WorkloadDriver:
             priority=batch.priority,
             timeout=batch.timeout,
             retries=batch.retries,
+            expires=batch.expires,
+            run_limit=batch.run_limit,
+            delay=batch.delay,
+            retry=batch.retry,
         )
         if number is not None:
             self._submitted[number] = (name, self.fleet.peer(name)[1], ids)
@@ -78,8 +82,10 @@ class WorkloadDriver:
         """Record that a manager accepted jobs."""
         for id, payload in zip(event.ids, event.payloads, strict=True):
             task = self.tasks[bytes(payload)]
-            end = End.ERROR if task.fails else End.OK
-            self.history.accepted(owner, id, {end: task.result}, event.retries)
+            results = {End.ERROR if task.fails else End.OK: task.result}
+            if task.fails_first:
+                results[End.ERROR] = b"failed " + task.payload
+            self.history.accepted(owner, id, results, event.retries)
 
     def _cancel(self, cancel: CancelBatch) -> None:
         name, epoch, ids = self._submitted.get(cancel.batch, ("", 0, range(0)))

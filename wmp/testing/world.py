@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from random import Random
 
-from attrs import define, field, frozen
+from attrs import define, evolve, field, frozen
 
 from wmp.testing.faults import Faults, draw_faults
 from wmp.testing.invariants import History, Violation
@@ -18,7 +18,7 @@ from wmp.testing.lane_runner import TaskHandlers
 from wmp.testing.simulation import Simulation
 from wmp.testing.topology import Topology, draw_topology
 from wmp.testing.trace import Trace
-from wmp.testing.workload import Workload, draw_workload
+from wmp.testing.workload import SubmitBatch, Workload, draw_times, draw_workload
 from wmp.testing.workload_driver import WorkloadDriver
 
 __all__ = ["World", "WorldReport", "simulate"]
@@ -44,6 +44,8 @@ class WorldReport:
     """The number of strikes of each fault."""
     met: float
     """The longest wait, in seconds, of a job for an idle worker after the faults."""
+    timed: bool = False
+    """Whether jobs had start times, expiries, run limits and failures."""
     trace: tuple[str, ...] = ()
     """The last steps (after a violation) or all steps (on request), in words."""
 
@@ -54,12 +56,14 @@ class World:
 
     Args:
         seed: Decides the whole world.
+        timed: Whether jobs have start times, expiries, run limits, and fail and are tried again.
         keep: The number of trace steps that are kept; None for all.
         journals: The journals of the nodes; None for none.
         history: Records the facts about jobs, and checks the invariants.
     """
 
     seed: int
+    timed: bool = False
     keep: int | None = 30
     journals: Journals | None = None
     history: History = field(factory=History)
@@ -80,6 +84,15 @@ class World:
         self.faults = draw_faults(names, stream("faults"))
         self.workload = draw_workload(self.topology, self.faults.until, stream("workload"))
         self._probes = stream("probes")
+        if self.timed:
+            self.workload = draw_times(self.workload, stream("times"))
+            self.topology = evolve(
+                self.topology,
+                workers={
+                    name: evolve(worker, overrun_grace=0.5)
+                    for name, worker in self.topology.workers.items()
+                },
+            )
         self.simulation = simulation = Simulation(
             self.seed, self.topology, Trace(self.keep), self.history, self.journals
         )
@@ -139,6 +152,8 @@ class World:
         timers = self.topology.timers
         patience = 2 * work + slow + 10.0 + 2 * timers.backoff
         patience += len(self.driver.tasks) * timers.trip
+        if self.timed:
+            patience += sum(map(_patience_of, self.workload.batches))
         simulation.wait(patience, lambda: simulation.settled)
 
     def _report(self, violation: Violation | None) -> WorldReport:
@@ -157,11 +172,25 @@ class World:
             ends={end.value: count for end, count in simulation.checks.ends.items()},
             faults={fault.value: count for fault, count in counts.items()},
             met=simulation.starvation.longest,
+            timed=self.timed,
             trace=tuple(trace.lines()) if shows else (),
         )
 
 
-def simulate(seed: int, *, keep: int | None = 30, journal: Path | None = None) -> WorldReport:
+def _patience_of(batch: SubmitBatch) -> float:
+    """Seconds that a batch's jobs may wait for their start and for further attempts."""
+    most = max(task.fails_first for task in batch.tasks)
+    wait = max((task.later or 0.0 for task in batch.tasks), default=0.0)
+    if batch.retry is not None:
+        wait += batch.retry.backoff.most
+    takes = sum(task.takes for task in batch.tasks)
+    return batch.delay + most * (wait + 2 * takes + 1.0)
+
+
+def simulate(
+    seed: int, *, timed: bool = False, keep: int | None = 30, journal: Path | None = None
+) -> WorldReport:
     """Play the world of a seed; its journals go into a folder of its own in ``journal``."""
-    journals = None if journal is None else Journals(journal / f"seed-{seed}")
-    return World(seed=seed, keep=keep, journals=journals).play()
+    name = f"timed-{seed}" if timed else f"seed-{seed}"
+    journals = None if journal is None else Journals(journal / name)
+    return World(seed=seed, timed=timed, keep=keep, journals=journals).play()

@@ -71,7 +71,7 @@ class WorldChecks:
                 if isinstance(action, Resolve):
                     self.ends.update(action.ends)
         elif isinstance(node, WorkerMachine):
-            self.observer.worker_did(self.fleet.peer(name), actions)
+            self.observer.worker_did(self.fleet.peer(name), event, actions, now)
         if actions and isinstance(actions[-1], Halt):
             self.fleet.ended(name, actions[-1].error)
         self.fleet.plan(name)

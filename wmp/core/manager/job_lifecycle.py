@@ -147,6 +147,10 @@ class JobLimits:
     retry: Retry | None = None
     """Settings of the errors that are tried again; None: the handlers decide."""
 
+    def expired(self, now: float) -> bool:
+        """Return whether the jobs may not be begun any more (WMP-6.19)."""
+        return self.expires is not None and self.expires <= now
+
 
 @frozen
 class Refusal:
@@ -228,8 +232,7 @@ class JobRecord:
 
     def expired(self, now: float) -> bool:
         """Return whether the job may not be begun any more (WMP-6.19)."""
-        limits = self.limits
-        return limits is not None and limits.expires is not None and limits.expires <= now
+        return self.limits is not None and self.limits.expired(now)
 
     def step(self, what: JobInput) -> bool:
         """Move by the table; return False when the table ignores the pair."""

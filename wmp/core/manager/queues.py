@@ -70,6 +70,12 @@ class Grant:
     """Number of the TAKE."""
     limits: JobLimits | None = None
 
+    def waiting(self) -> Iterator[JobRecord]:
+        """Return the records of the jobs of a TAKE that is not made."""
+        terms = self.kind, self.priority, self.retries, self.deadline
+        for id, payload in zip(self.ids, self.payloads, strict=True):
+            yield JobRecord(id, payload, *terms, limits=self.limits)
+
     def records(self, parts: dict[int, Part]) -> Iterator[JobRecord]:
         """Return the records of the jobs that ``parts`` maps to this grant: they have not ended."""
         for id, payload in zip(self.ids, self.payloads, strict=True):

@@ -234,7 +234,7 @@ class Scheduler:
             self.selection.remove(worker)
             worker.roles, worker.resources = give.roles, give.needs
         self.close_wakes(worker, give.roles)
-        filled = self._fill(give, held=until > now)
+        filled = self._fill(give, now, held=until > now)
         held = give.want > 0 and until > now
         for last, (queue, parts) in enumerate(filled, 1 - len(filled)):
             queue.factor = 1
@@ -334,7 +334,7 @@ class Scheduler:
         left = min(share, want)
         while left > 0:
             most = min(left, settings.bundle)
-            parts, count = queue.take(most, settings.bundle_bytes, give.worker.mark)
+            parts, count = self._take(queue, most, give, now)
             if not parts:
                 break
             left -= count
@@ -378,7 +378,7 @@ class Scheduler:
         for queue in {id(q): q for q in queues}.values():
             self.offer(queue, now)
 
-    def _fill(self, give: Give, *, held: bool) -> list[tuple[Queue, list[Part]]]:
+    def _fill(self, give: Give, now: float, *, held: bool) -> list[tuple[Queue, list[Part]]]:
         """Yield bundles for a new GIVE, most urgent kind first."""
         filled: list[tuple[Queue, list[Part]]] = []
         settings = self.settings
@@ -387,7 +387,7 @@ class Scheduler:
                 left = self.selection.most(give, queue, held=held)
                 while left > 0:
                     most = min(left, settings.bundle)
-                    parts, count = queue.take(most, settings.bundle_bytes, give.worker.mark)
+                    parts, count = self._take(queue, most, give, now)
                     if not parts:
                         break
                     left -= count
@@ -396,6 +396,27 @@ class Scheduler:
                     give.worker.hold(queue.kind, count)
                     filled.append((queue, parts))
         return filled
+
+    def _take(self, queue: Queue, most: int, give: Give, now: float) -> tuple[list[Part], int]:
+        """Take out jobs for a GIVE; end those whose expiry passed without a look at the clock."""
+        while True:
+            parts, count = queue.take(most, self.settings.bundle_bytes, give.worker.mark)
+            limited = [part for part in parts if part.limits is not None]
+            if not limited:
+                return parts, count
+            good: list[Part] = []
+            for part in parts:
+                if part.limits is None or not part.limits.expired(now):
+                    good.append(part)
+                    continue
+                for job in [part] if type(part) is JobRecord else list(part.waiting()):  # type: ignore[union-attr]
+                    count -= 1
+                    job.step(JobInput.EXPIRE)
+                    text = "expired before a worker took the job"
+                    self.leases.end(job, End.TIMEOUT, text.encode())
+            if good:
+                return good, count
+            self.queues.tidy(queue)
 
     def _grant(
         self, give: Give, queue: Queue, parts: list[Part], now: float, *, more: bool

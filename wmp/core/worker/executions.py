@@ -82,6 +82,8 @@ class Executions:
         factory=dict
     )
     """Texts and waits of answers, by job; few answers have them."""
+    _limits_passed: list[tuple[int, int]] = field(factory=list)
+    """Lanes and jobs whose timers rang in this step. A PING of this step must still list them."""
     _overdue: bool = False
     """Whether the timer of ``patience`` rang."""
 
@@ -257,7 +259,11 @@ class Executions:
         if limit is not None and lane is not None and event.id in lane.ids:
             self.outbound.timers.set(LimitTimer(event.lane, event.id), now + limit)
 
-    def run_too_long(self, number: int, job: int, now: float) -> None:
+    def limit_passed(self, lane: int, job: int) -> None:
+        """Record that the timer of a run limit rang; ``start`` acts on it, and answers at once."""
+        self._limits_passed.append((lane, job))
+
+    def _run_too_long(self, number: int, job: int, now: float) -> None:
         """Interrupt a job that has run for its limit; answer it if it continues (WMP-6.21)."""
         lane = self._queue.running.get(number)
         if lane is None or lane.lost or job not in lane.ids:
@@ -363,6 +369,9 @@ class Executions:
             managers whose jobs waited too long and are handed back (WMP-6.18).
         """
         queue = self._queue
+        for number, job in self._limits_passed:
+            self._run_too_long(number, job, now)
+        self._limits_passed.clear()
         runs, expired, spare = queue.start(now)
         for line, ids in expired:
             self._give_back(line.held, line.kind.codec, ids, ExecutionInput.EXPIRE)  # WMP-6.7

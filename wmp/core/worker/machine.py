@@ -431,7 +431,7 @@ class WorkerMachine:
                     self._executions.overdue()
                     self._changed = True
                 case LimitTimer(lane, job):
-                    self._executions.run_too_long(lane, job, now)
+                    self._executions.limit_passed(lane, job)
                     self._changed = True
                 case LockTimer(identity, lock):
                     if (manager := managers.get(identity)) is not None:

@@ -36,6 +36,8 @@ LEFT_OUT: Final = {
     "Credit._due": "false between two events",
     "Credit._greeted": "none between two events",
     "Executions._answers": "empty between two events",
+    "Executions._limits_passed": "empty between two events",
+    "Executions._remarks": "empty between two events",
     "Executions._overdue": "false between two events",
     "Executions.outcomes": "statistics",
     "Executions.places": "settings",
