@@ -8,13 +8,13 @@ import signal
 import sys
 from pathlib import Path
 
-from benchmarks import device, fairness, floor, growth, journal, ours
+from benchmarks import device, fairness, floor, growth, jobs, journal, ours
 from benchmarks.figure import FULL, QUICK, TINY, Bench, Skip, stderr
 from benchmarks.peers.cases import GROUP as PEERS
 from benchmarks.raw import Raw
 from benchmarks.report import Figures, as_json, draw, from_json, markdown, table
 
-GROUPS = (*ours.GROUPS, "floor", "journal", "peers", "growth", "fairness")
+GROUPS = (*ours.GROUPS, "floor", "journal", "peers", "growth", "fairness", "work")
 CASES = {**ours.GROUPS, "floor": floor.CASES, "peers": PEERS}
 
 
@@ -83,6 +83,8 @@ def main(arguments: list[str] | None = None) -> None:
         growth.measure(bench, tiny=options.tiny)
     if "fairness" in groups:
         fairness.measure(bench, tiny=options.tiny)
+    if "work" in groups:
+        jobs.measure(bench, tiny=options.tiny)
     if options.json is not None:
         written = as_json(bench, quick=options.quick or options.tiny)
         options.json.write_text(json.dumps(written, indent=1) + "\n", encoding="utf-8")

@@ -66,7 +66,7 @@ def _between(kind: str) -> Iterator[_Between]:
     try:
         port = router.bind_to_random_port("tcp://127.0.0.1")
         with python("benchmarks.node", kind, f"tcp://127.0.0.1:{port}") as process:
-            dealer.connect(process.hear())
+            dealer.connect(process.receive())
             # The upper connection needs a moment; until then messages from below are lost.
             number = 0
             while not router.poll(100):

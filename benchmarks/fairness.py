@@ -112,14 +112,14 @@ def _beside(others: int, options: tuple[str, ...], jobs: int) -> float:
             (endpoint,) = ours.endpoints
             crowd = python("benchmarks.crowd", endpoint, "--workers", str(others), *options)
             with crowd as process:
-                process.hear(60.0)
+                process.receive(60.0)
                 return _rate(ours, jobs)
         return _rate(ours, jobs)
 
 
 def _rate(ours: Map, jobs: int) -> float:
     payloads = [struct.pack("!d", 0.0)] * jobs
-    for _ in ours.map(payloads[: jobs // 4]):  # windows grow
+    for _ in ours.map(payloads[: jobs // 4]):  # the windows grow first
         pass
     start = time.monotonic()
     if sum(1 for _ in ours.map(payloads)) != jobs:

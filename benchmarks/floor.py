@@ -112,7 +112,7 @@ class Rung:
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._socket: Any = self._context.socket(zmq.DEALER)
         self._socket.linger = 0
-        self._socket.connect(self._process.hear())
+        self._socket.connect(self._process.receive())
         self._loop = asyncio.new_event_loop()
         self._look = watch(self._loop, self._socket, self._got)
         self._thread = None

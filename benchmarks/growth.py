@@ -69,7 +69,7 @@ def _files(needed: int) -> None:
 @contextlib.contextmanager
 def _crowd(holder: Process, endpoint: str, workers: int, *options: str) -> Iterator[Process]:
     with python("benchmarks.crowd", endpoint, "--workers", str(workers), *options) as crowd:
-        crowd.hear(_GATHER)
+        crowd.receive(_GATHER)
         until = time.monotonic() + 30.0
         while holder.ask(do="look")["found"] < workers:
             if time.monotonic() > until:
@@ -97,7 +97,7 @@ def _idle(bench: Bench, points: tuple[int, ...], jobs: int) -> None:
         try:
             _files(workers + 200)
             with python("benchmarks.holder") as holder:
-                (endpoint,) = holder.hear()
+                (endpoint,) = holder.receive()
                 before = holder.ask(do="look")["memory"]
                 with _crowd(holder, endpoint, workers) as crowd:
                     share = _standing(holder)
@@ -113,7 +113,7 @@ def _idle(bench: Bench, points: tuple[int, ...], jobs: int) -> None:
                         crowd.ask()
                         rounds.append((holder.cpu() - start) / workers * _MICRO)
             with python("benchmarks.holder") as holder:
-                (endpoint,) = holder.hear()
+                (endpoint,) = holder.receive()
                 with (
                     _crowd(holder, endpoint, workers, "--role", "other"),
                     nodes((endpoint,), 1),
@@ -121,7 +121,7 @@ def _idle(bench: Bench, points: tuple[int, ...], jobs: int) -> None:
                     holder.ask(do="wait", workers=workers + 1)
                     bulk = [holder.ask(do="map", jobs=jobs)["cpu"] for _ in range(4)][1:]
             with python("benchmarks.holder", "sink") as sink:
-                (endpoint,) = sink.hear()
+                (endpoint,) = sink.receive()
                 empty = sink.ask(do="look")["memory"]
                 with _crowd(sink, endpoint, workers, "--mute"):
                     connected = sink.ask(do="look")["memory"]
@@ -191,7 +191,7 @@ def _queued(bench: Bench, points: tuple[int, ...]) -> None:
             # Jobs wait only without workers: each repeat has a new manager.
             for _ in range(bench.scale.repeats if jobs <= 10_000 else 1):
                 with python("benchmarks.holder") as holder:
-                    endpoints = holder.hear()
+                    endpoints = holder.receive()
                     before = holder.ask(do="look")["memory"]
                     handed = holder.ask(do="queue", jobs=jobs, how=how)
                     with nodes(endpoints, 1):
@@ -223,7 +223,7 @@ def _managers(bench: Bench, points: tuple[int, ...], jobs: int) -> None:
     worker_costs, manager_costs = [], []
     for managers in points:
         with python("benchmarks.holder", str(managers)) as holder:
-            endpoints = holder.hear()
+            endpoints = holder.receive()
             with nodes(endpoints, 1) as (worker,):
                 holder.ask(do="wait", workers=1)
                 holder.ask(do="map", jobs=jobs)
@@ -252,7 +252,7 @@ def _roles(bench: Bench, points: tuple[int, ...], jobs: int) -> None:
     for roles in points:
         names = ",".join(f"r{number}" for number in range(roles))
         with python("benchmarks.holder") as holder:
-            endpoints = holder.hear()
+            endpoints = holder.receive()
             with nodes(endpoints, 1, options=("--roles", names)) as (worker,):
                 holder.ask(do="wait", workers=1)
                 holder.ask(do="map", jobs=jobs, roles=roles)

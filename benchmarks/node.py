@@ -18,9 +18,10 @@ import zmq
 
 import wmp
 from benchmarks.fairness import labor
+from benchmarks.jobs import compute, wait
 from benchmarks.work import echo
 
-HANDLERS = {"echo": echo, "labor": labor}
+HANDLERS = {"echo": echo, "labor": labor, "compute": compute, "wait": wait}
 
 
 def _worker(options: argparse.Namespace) -> None:

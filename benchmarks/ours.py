@@ -34,7 +34,7 @@ def nodes(
         for _ in range(devices):
             device = stack.enter_context(python("benchmarks.node", "device", *endpoints))
             started.append(device)
-            endpoints = (device.hear(),)
+            endpoints = (device.receive(),)
         for _ in range(workers):
             worker = python("benchmarks.node", "worker", *endpoints, *options)
             started.append(stack.enter_context(worker))

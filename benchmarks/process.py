@@ -61,13 +61,13 @@ class Process:
         """Return the id of the process."""
         return self._popen.pid
 
-    def tell(self, **what: Any) -> None:
+    def send(self, **what: Any) -> None:
         """Send a line of JSON."""
         assert self._popen.stdin is not None
         self._popen.stdin.write(json.dumps(what).encode() + b"\n")
         self._popen.stdin.flush()
 
-    def hear(self, timeout: float = TIMEOUT) -> Any:
+    def receive(self, timeout: float = TIMEOUT) -> Any:
         """Return the next line, decoded from JSON.
 
         Raises:
@@ -89,8 +89,8 @@ class Process:
 
     def ask(self, **what: Any) -> Any:
         """Send a line and return the answer, which may take long."""
-        self.tell(**what)
-        return self.hear(300.0)
+        self.send(**what)
+        return self.receive(300.0)
 
     @property
     def name(self) -> str:

@@ -55,7 +55,7 @@ class Raw:
             socket = self._context.socket(zmq.DEALER)
             socket.linger = 0
             socket.set_hwm(0)
-            socket.connect(process.hear())
+            socket.connect(process.receive())
             self._ends[large] = process, socket
         return self._ends[large][1]
 

@@ -45,6 +45,11 @@ TARGETS: dict[str, tuple[str, float, str]] = {
     "growth_idle_memory": ("≤", 8.0, ""),
     "growth_queued_memory": ("≤", 600.0, ""),
     "growth_queued_rate_1000000": ("≥", 0.8, "growth_queued_rate_1000"),
+    "work_cpu_1ms": ("≥", 1.0, "work_cpu_1ms_executor"),
+    "work_cpu_1ms_used": ("≥", 0.9, ""),
+    "work_cpu_10ms_used": ("≥", 0.9, ""),
+    "work_cpu_pareto": ("≥", 1.0, "work_cpu_pareto_executor"),
+    "work_wait_5ms": ("≥", 0.9, "work_wait_5ms_executor"),
 }
 """The targets: a figure, and the least or greatest multiple of another figure that it should be.
 

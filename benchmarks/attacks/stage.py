@@ -67,7 +67,7 @@ def perform(name: str, seconds: float, repeats: int = 1) -> Finding:
         endpoint, pids = manager.endpoints[0], [os.getpid()]
         if drill.through_device:
             device = stack.enter_context(python("benchmarks.node", "device", endpoint))
-            endpoint = device.hear()
+            endpoint = device.receive()
             pids.append(device.pid)
         pids.append(stack.enter_context(python("benchmarks.node", "worker", endpoint)).pid)
         manager.wait_for_workers(1, timeout=60.0)
@@ -111,7 +111,7 @@ class _Sample:
 def _beside(load: Load, pids: list[int], seconds: float, name: str, target: str) -> _Sample:
     """Measure honest work beside an attacker."""
     with python("benchmarks.attacks.child", name, target) as attacker:
-        attacker.hear()
+        attacker.receive()
         load.rate(min(_WARM_UP, seconds))
         own, cpu, clock = sum(map(_cpu, pids)), attacker.cpu(), time.perf_counter()
         ended = load.ended

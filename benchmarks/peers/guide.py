@@ -32,7 +32,7 @@ class Guide:
     def __enter__(self) -> Guide:
         with ExitStack() as stack:
             process = stack.enter_context(python("benchmarks.peers.guide", "broker"))
-            front, back = process.hear()
+            front, back = process.receive()
             for _ in range(self._workers):
                 stack.enter_context(python("benchmarks.peers.guide", "worker", back))
             context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()

@@ -43,7 +43,7 @@ class Nats:
             wait_for_port(stack.enter_context(process), port)
             for _ in range(self._workers):
                 worker = stack.enter_context(python("benchmarks.peers.nats", str(port)))
-                worker.hear()
+                worker.receive()
             self._runner = stack.enter_context(asyncio.Runner())
             self._nats = self._runner.run(library.connect(f"nats://127.0.0.1:{port}"))
             stack.callback(lambda: self._runner.run(self._nats.close()))

@@ -10,6 +10,7 @@ import argparse
 import time
 from collections.abc import Iterator
 from typing import Any
+from zlib import crc32
 
 import messages as wire
 import zmq
@@ -76,8 +77,11 @@ class Manager(Node[Worker]):
                     self.send_numbered(worker, wire.NO, {"lock": lock})
 
     def done(self, worker: Worker, message: Message) -> None:
-        for number, outcome, payload in self.rows(worker, message, "outcomes", "payloads"):
-            if outcome in (wire.OK, wire.FAILED):
+        names = ("outcomes", "payloads", "checksums")
+        for number, outcome, payload, sum in self.rows(worker, message, *names):
+            if sum not in (None, crc32(payload)):  # WMP-2.13
+                self.queue.lose(number, b"the result is damaged", spend=True)
+            elif outcome in (wire.OK, wire.FAILED):
                 self.queue.end(number, "ok" if outcome == wire.OK else "error", payload)
             elif outcome == wire.OVERRUN:
                 self.queue.end(number, "timeout", payload)

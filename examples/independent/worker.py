@@ -10,6 +10,7 @@ blocks this thread; a worker with real work would use another thread for it.
 import argparse
 import time
 from typing import Any
+from zlib import crc32
 
 import messages as wire
 import zmq
@@ -19,7 +20,7 @@ from messages import Message
 from node import EXPIRE, Node, Superseded, run
 from stream import Stream
 
-PING_INTERVAL, LOCK_TIMEOUT, SEARCH = 1, 5, 10  # units, units, pings
+PING_INTERVAL, LOCK_TIMEOUT, LEAST_EXPIRE, SEARCH = 1, 5, 0.3, 10  # units and pings
 MOST_KEPT = 1 << 28  # bytes of results without an ack
 
 
@@ -83,11 +84,14 @@ class Worker(Node[Manager]):
         fields, columns = message.fields, message.columns
         count, slots = len(columns["ids"]), self.jobs.slots_for(fields["needs"])
         self.jobs.unlock(manager, fields["lock"], count if fields.get("more") else wire.JOBS)
+        sums = zip(columns.get("checksums", ()), columns["payloads"], strict=False)
+        damaged = any(sum not in (None, crc32(payload)) for sum, payload in sums)
+        role = "" if damaged else fields["role"]  # so that it is refused (WMP-2.12)
         names = ("ids", "attempts", "left", "expires", "limits", "payloads")
         for name in names[2:5]:
             columns.setdefault(name, [None] * count)
         for row in zip(*(columns[name] for name in names), strict=True):
-            self.jobs.take(manager, tuple(fields["manager"]), fields["role"], slots, row)
+            self.jobs.take(manager, tuple(fields["manager"]), role, slots, row)
         self.room_grew = True  # the rest is reported before any DONE of these jobs (WMP-3.11)
         self.share_room()
 
@@ -133,7 +137,7 @@ class Worker(Node[Manager]):
         if "challenge" in message.fields:
             self.send(manager, wire.PING, {"answer": message.fields["challenge"]})
         fields, room = message.fields, self.room()
-        manager.expire = fields["expire"] / 1000
+        manager.expire = max(LEAST_EXPIRE * self.unit, fields["expire"] / 1000)  # WMP-9.15
         differs = fields.get("ready") != manager.ready or fields.get("credit", 0) < room
         waits = manager.wake or any(manager.identity == key for key, _ in self.jobs.locks)
         if differs and not waits:
@@ -142,8 +146,9 @@ class Worker(Node[Manager]):
     def send_answers(self) -> None:
         self.room_grew |= self.jobs.over(hand_back=self.ending)
         for (identity, owner), rows in self.jobs.answers.items():
-            names, fields = "ids attempts outcomes payloads", {"manager": list(owner)}
-            self.send_jobs(self.peers[identity], wire.DONE, fields, names, rows)
+            names, fields = "ids attempts outcomes payloads checksums", {"manager": list(owner)}
+            summed = [(*row, crc32(row[3])) for row in rows]
+            self.send_jobs(self.peers[identity], wire.DONE, fields, names, summed)
         self.jobs.answers.clear()
 
     # --- sessions ---

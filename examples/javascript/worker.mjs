@@ -5,10 +5,11 @@
 
 import { randomBytes } from "node:crypto";
 import { parseArgs } from "node:util";
+import { crc32 } from "node:zlib";
 import { BYE, CANCEL, CANCELLED, DONE, FAILED, GIVE, NO, OK, OVERRUN, PING, PONG, READY, REFUSED, TAKE, WAKE, encode } from "./messages.mjs";
 import { Link, Node, RESEND, hex } from "./node.mjs";
 
-const LOCK_TIMEOUT = 5, SEARCH = 10, BATCH = 1000, MOST_KEPT = 1 << 28; // units, pings, jobs, bytes
+const LEAST_EXPIRE = 0.3, LOCK_TIMEOUT = 5, SEARCH = 10, BATCH = 1000, MOST_KEPT = 1 << 28; // units, units, pings, jobs, bytes
 const ROLES = {
   echo: async (payload) => payload,
   fail: async () => { throw new Error("this role always fails"); },
@@ -80,12 +81,14 @@ class Worker extends Node {
   }
 
   take(manager, { fields, columns }) {
-    const { ids, attempts, payloads, left, expires, limits } = columns, slots = this.slotsFor(fields.needs), lock = manager.locks.get(fields.lock);
+    const { ids, attempts, payloads, left, expires, limits, checksums } = columns, slots = this.slotsFor(fields.needs), lock = manager.locks.get(fields.lock);
     if (lock && fields.more && lock.jobs > ids.length) lock.jobs -= ids.length; else manager.locks.delete(fields.lock);
+    const damaged = checksums?.some((sum, at) => sum !== null && Number(sum) !== crc32(payloads[at])); // WMP-2.12
     ids.forEach((id, at) => {
       const name = `${hex(encode(fields.manager))} ${id}`, held = this.jobs.get(name), attempt = attempts[at];
       const job = { manager, owner: fields.manager, id, attempt, slots, control: new AbortController() };
       if (held) { if (attempt > held.attempt) Object.assign(held, { attempt, manager }); } // WMP-4.14
+      else if (damaged) this.answer(job, REFUSED, Buffer.from("a payload does not fit its checksum"));
       else if (!Object.hasOwn(ROLES, fields.role) || slots > this.room()) this.answer(job, REFUSED, Buffer.from("no such role, or no room"));
       else if (left?.[at] === 0 || expires?.[at] === 0) this.answer(job, CANCELLED); // WMP-6.7, WMP-6.19
       else { this.jobs.set(name, job); this.run(name, job, ROLES[fields.role], payloads[at], limits?.[at]); }
@@ -109,7 +112,7 @@ class Worker extends Node {
   pong(manager, { fields }) {
     if (fields.challenge !== undefined) this.send(manager, PING, { answer: fields.challenge });
     const room = this.room();
-    manager.expire = Number(fields.expire);
+    manager.expire = Math.max(LEAST_EXPIRE * this.unit, Number(fields.expire)); // WMP-9.15
     const differs = fields.ready !== manager.ready || (fields.credit ?? 0) < room;
     if (differs && !manager.wake && !manager.locks.size) this.sayReady(room, manager);
   }
@@ -149,7 +152,7 @@ class Worker extends Node {
     for (const { manager, owner, rows } of this.answers.values()) {
       while (rows.length) {
         const batch = rows.splice(0, BATCH), column = (at) => batch.map((row) => row[at]);
-        const columns = { ids: column(0), attempts: column(1), outcomes: column(2), payloads: column(3) };
+        const columns = { ids: column(0), attempts: column(1), outcomes: column(2), payloads: column(3), checksums: column(3).map((payload) => crc32(payload)) };
         this.sendNumbered(manager, DONE, { manager: owner }, columns);
       }
     }

@@ -27,14 +27,14 @@ Words = dict[str, Any]
 class Part:
     """A process of :mod:`tests.interop.fault_parts`; a process that starts again keeps the name."""
 
-    def __init__(self, part: str, folder: Path, hear: Callable[[Words], None] | None = None):
+    def __init__(self, part: str, folder: Path, receive: Callable[[Words], None] | None = None):
         self.part = part
         self.folder = folder
         self.generation = 0
         self.process: subprocess.Popen[bytes] | None = None
-        self._hear = hear
-        self._said: list[Words] = []
-        self._heard = threading.Condition()
+        self._receive = receive
+        self._received: list[Words] = []
+        self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
         self._asked = 0
 
@@ -42,7 +42,7 @@ class Part:
         """Start the process, or start it again, and wait until it is ready."""
         assert self.process is None
         self.generation += 1
-        self._said.clear()
+        self._received.clear()
         with (self.folder / "stderr").open("ab") as stderr:
             self.process = subprocess.Popen(
                 [sys.executable, str(ROOT / "tests" / "interop" / "fault_parts.py")],
@@ -64,12 +64,12 @@ class Part:
             if not line.endswith(b"\n"):
                 break  # killed in the middle of a line: the line does not count
             words = json.loads(line)
-            if self._hear is not None and "done" in words:
-                self._hear(words)
+            if self._receive is not None and "done" in words:
+                self._receive(words)
                 continue
-            with self._heard:
-                self._said.append(words)
-                self._heard.notify_all()
+            with self._changed:
+                self._received.append(words)
+                self._changed.notify_all()
 
     def tell(self, **words: Any) -> None:
         """Send an order."""
@@ -87,16 +87,16 @@ class Part:
 
     def _wait(self, wanted: Callable[[Words], bool]) -> Words:
         until = time.monotonic() + WAIT
-        with self._heard:
+        with self._changed:
             while True:
-                for words in self._said:
+                for words in self._received:
                     if wanted(words):
-                        self._said.remove(words)
+                        self._received.remove(words)
                         return words
                 left = until - time.monotonic()
                 assert left > 0, f"no answer in time:\n{self.complaints()}"
                 assert self.alive, f"it has ended:\n{self.complaints()}"
-                self._heard.wait(min(left, 0.2))
+                self._changed.wait(min(left, 0.2))
 
     @property
     def alive(self) -> bool:

@@ -29,9 +29,9 @@ class Forks:
     """The process that forks; it ends with the ``with`` block."""
 
     def __init__(self, folder: Path) -> None:
-        self._said = {name: folder / name for name in ("stdout", "stderr")}
+        self._outputs = {name: folder / name for name in ("stdout", "stderr")}
         self._parent = subprocess.Popen(
-            [sys.executable, "-m", "tests.interop.forks", *map(str, self._said.values())],
+            [sys.executable, "-m", "tests.interop.forks", *map(str, self._outputs.values())],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -58,7 +58,7 @@ class Forks:
             json.dumps([str(cwd), name, *argv[len(start) :]]), file=self._parent.stdin, flush=True
         )
         code = int(self._parent.stdout.readline())
-        return Ended(code, *(path.read_text() for path in self._said.values()))
+        return Ended(code, *(path.read_text() for path in self._outputs.values()))
 
 
 def serve(out: str, err: str) -> None:

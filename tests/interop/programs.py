@@ -88,7 +88,7 @@ class Program:
         """Errors and log lines of the program so far."""
         return b"".join(self._lines["stderr"]).decode()
 
-    def says(self, text: str, *, on: str = "stderr") -> str:
+    def wait_for_line(self, text: str, *, on: str = "stderr") -> str:
         """Wait for the first line with ``text``, and return it."""
         until = time.monotonic() + TIMEOUT
         with self._changed:
@@ -114,7 +114,7 @@ class Program:
             self._returned += 1
             return lines[self._returned - 1].decode().rstrip("\n")
 
-    def says_times(self, text: str, times: int) -> None:
+    def wait_for_count(self, text: str, times: int) -> None:
         """Wait until stderr contains ``text`` this many times."""
         until = time.monotonic() + TIMEOUT
         with self._changed:

@@ -131,7 +131,7 @@ def test_the_ladder_to_a_lone_job_is_measured(tmp_path):
 def test_growth_and_fairness_run(tmp_path):
     path = tmp_path / "figures.json"
 
-    found = run("--tiny", "--only", "growth,fairness", "--json", str(path))
+    found = run("--tiny", "--only", "growth,fairness,work", "--json", str(path))
 
     assert found.returncode == 0, found.stderr
     figures = json.loads(path.read_text(encoding="utf-8"))
@@ -146,6 +146,9 @@ def test_growth_and_fairness_run(tmp_path):
         "fairness_behind",
         "fairness_beside_none",
         "fairness_beside_busy_apart_1000",
+        "work_cpu_0.1ms",
+        "work_cpu_pareto_executor16",
+        "work_wait_5ms_one_used",
     } <= set(figures)
 
 

@@ -63,7 +63,7 @@ def test_lines_of_stdin_come_back_while_more_may_come(worker):
         for line in ("first", "second"):
             # The next line is written when the result of the previous line was read.
             mapped.feed(f"{line}\n".encode())
-            assert mapped.says(line.upper(), on="stdout") == line.upper()
+            assert mapped.wait_for_line(line.upper(), on="stdout") == line.upper()
         mapped.feed(b"\nlast without newline")
         mapped.end_input()
 
@@ -121,7 +121,7 @@ def test_a_missing_worker_is_reported_once_and_ctrl_c_cancels(folder):
         program(*spread()) as mapped,
     ):
         mapped.feed(b"one\ntwo\n")
-        warning = mapped.says("no worker for role 'shout'")
+        warning = mapped.wait_for_line("no worker for role 'shout'")
         assert "ipc://here" in warning
         assert "offer whisper" in warning
         assert "wmp worker --role shout --connect ipc://here" in warning
@@ -184,9 +184,9 @@ def test_a_missing_worker_is_reported_again_when_the_only_worker_leaves(folder):
         for word in (b"one", b"two"):
             with wmp.Worker("ipc://here", handlers={"shout": work}):
                 mapped.feed(word + b"\n")
-                mapped.says(word.decode().upper(), on="stdout")
+                mapped.wait_for_line(word.decode().upper(), on="stdout")
             mapped.feed(b"slow\n")
-            mapped.says_times("no worker for role 'shout'", 1 if word == b"one" else 2)
+            mapped.wait_for_count("no worker for role 'shout'", 1 if word == b"one" else 2)
         mapped.signal(signal.SIGINT)
 
         assert mapped.ends() == 130
@@ -195,7 +195,7 @@ def test_a_missing_worker_is_reported_again_when_the_only_worker_leaves(folder):
 
 def test_a_port_chosen_by_the_system_is_printed(folder):
     with program("map", "--bind", "tcp://127.0.0.1:*") as mapped:
-        endpoint = mapped.says("bound to").rpartition(" ")[2]
+        endpoint = mapped.wait_for_line("bound to").rpartition(" ")[2]
         with wmp.Worker(endpoint, handlers=work):
             mapped.feed(b"hello")
             mapped.end_input()

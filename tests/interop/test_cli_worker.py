@@ -66,7 +66,7 @@ def test_a_command_does_jobs_and_drains_at_sigterm(manager):
         results = list(manager.map([b"to be", b"or not to be", b""], role="wc", timeout=TIMEOUT))
 
         assert [int(result) for result in results] == [2, 4, 0]
-        worker.says("wmp: worker: ready: connected to manager ")
+        worker.wait_for_line("wmp: worker: ready: connected to manager ")
         worker.signal(signal.SIGTERM)
         assert worker.ends() == 0
         assert "Traceback" not in worker.stderr
@@ -111,11 +111,11 @@ def test_a_function_and_a_command_may_have_several_roles(manager):
 def test_every_manager_that_answers_is_reported(folder):
     with program("worker", "work:shout", "--connect", "ipc://first") as worker:
         with wmp.Manager("ipc://first", label="the first") as manager:
-            worker.says("ready: connected to manager the first")
+            worker.wait_for_line("ready: connected to manager the first")
             manager.submit(b"", timeout=TIMEOUT).result()
-        worker.says("lost the connection to the manager at ipc://first; retrying")
+        worker.wait_for_line("lost the connection to the manager at ipc://first; retrying")
         with wmp.Manager("ipc://first", label="the second"):
-            worker.says("ready: connected to manager the second")
+            worker.wait_for_line("ready: connected to manager the second")
         assert "misrouted" not in worker.stderr
 
 
@@ -173,7 +173,7 @@ def test_a_worker_gives_up_after_the_wait_without_a_manager(folder, argv, where)
 def test_a_worker_gives_up_no_manager_that_is_there_and_ends_behind_the_last(folder):
     argv = ("worker", "work:shout", "--connect", "ipc://first", "--wait", "0.3")
     with wmp.Manager("ipc://first") as manager, program(*argv) as worker:
-        worker.says("ready: connected to manager")
+        worker.wait_for_line("ready: connected to manager")
         until = time.monotonic() + 1.0
         while time.monotonic() < until:
             assert manager.submit(b"hello", timeout=TIMEOUT).result() == b"HELLO"
@@ -205,7 +205,7 @@ def test_running_jobs_are_finished_at_sigterm(manager, folder):
         job = manager.submit(str(folder).encode(), role="wait")
         wait_until((folder / "begun").exists)
         worker.signal(signal.SIGTERM)
-        worker.says("draining")
+        worker.wait_for_line("draining")
         (folder / "go").touch()
 
         assert job.result(TIMEOUT) == b"waited"
@@ -218,9 +218,9 @@ def test_a_second_signal_stops_at_once(manager, folder, second):
         manager.submit(str(folder).encode(), role="wait")
         wait_until((folder / "begun").exists)
         worker.signal(signal.SIGTERM)
-        worker.says("draining")
+        worker.wait_for_line("draining")
         worker.signal(second)
-        worker.says("stopping at once")
+        worker.wait_for_line("stopping at once")
 
         # The worker dropped a job, so the exit code is not 0.
         assert worker.ends() == 128 + second
@@ -238,9 +238,11 @@ def test_draining_ends_when_its_time_is_over(manager, folder, made, number):
         job = manager.submit(str(folder).encode(), role="wait")
         wait_until((folder / "begun").exists)
         worker.signal(number)
-        line = worker.says("draining; waiting for at most 0.5 s for 1 jobs: ")
+        line = worker.wait_for_line("draining; waiting for at most 0.5 s for 1 jobs: ")
         assert f"job {job.id} (role 'wait') of " in line
-        assert f"job {job.id} (role 'wait')" in worker.says("the drain timeout of 0.5 s ended")
+        assert f"job {job.id} (role 'wait')" in worker.wait_for_line(
+            "the drain timeout of 0.5 s ended"
+        )
         assert worker.ends() == 128 + number
         assert "Traceback" not in worker.stderr
     (folder / "go").touch()
@@ -254,7 +256,7 @@ def test_draining_in_time_is_a_good_end(manager, folder):
         job = manager.submit(str(folder).encode(), role="wait")
         wait_until((folder / "begun").exists)
         worker.signal(signal.SIGTERM)
-        worker.says("draining; waiting for at most 1e+09 s for 1 jobs")
+        worker.wait_for_line("draining; waiting for at most 1e+09 s for 1 jobs")
         (folder / "go").touch()
         assert job.result(TIMEOUT) == b"waited"
         assert worker.ends() == 0
@@ -273,7 +275,7 @@ def test_a_signal_while_handlers_are_imported_is_not_forgotten(folder):
     with program(*argv) as worker:
         wait_until((folder / "begun").exists)  # the process of the pool imports the module
         worker.signal(signal.SIGTERM)
-        worker.says("draining")
+        worker.wait_for_line("draining")
         (folder / "go").touch()
 
         assert worker.ends() == 0
@@ -296,7 +298,7 @@ def test_the_end_of_a_killed_worker_is_noticed_by_its_connection(folder, endpoin
 def test_lines_that_handlers_log_name_the_time_and_the_job(manager, pool):
     with program("worker", "work:log", "--pool", pool, "--connect", "ipc://first") as worker:
         assert manager.submit(b"one").result(TIMEOUT) == b"one"
-        line = worker.says("working on")
+        line = worker.wait_for_line("working on")
         assert re.fullmatch(
             r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d job 1 \(default\) INFO mine: working on b'one'", line
         )
@@ -310,6 +312,6 @@ def test_a_manager_is_reported_before_its_end(folder):
         for count in (1, 2, 3):
             with wmp.Manager("ipc://first") as manager:
                 assert manager.submit(b"one").result(TIMEOUT) == b"ONE"
-            worker.says_times("lost the connection", count)
+            worker.wait_for_count("lost the connection", count)
         lines = [line for line in worker.stderr.splitlines() if "ready:" in line or "lost" in line]
         assert ["ready:" in line for line in lines] == [True, False] * 3

@@ -90,7 +90,7 @@ def test_a_wrong_result_is_found(monkeypatch, capfd):
 )
 def test_it_can_be_interrupted_and_leaves_nothing(number, code, said):
     with program("demo", "--workers", "1", "--no-kill") as demo:
-        demo.says("files for 1 workers", on="stdout")
+        demo.wait_for_line("files for 1 workers", on="stdout")
         pids = children(demo.process.pid)
         demo.signal(number)
 
@@ -103,7 +103,7 @@ def test_it_can_be_interrupted_and_leaves_nothing(number, code, said):
 @needs_proc
 def test_its_processes_do_not_outlive_it_even_when_it_is_killed():
     with program("demo", "--workers", "1", "--no-kill") as demo:
-        demo.says("files for 1 workers", on="stdout")
+        demo.wait_for_line("files for 1 workers", on="stdout")
         pids = children(demo.process.pid)
         demo.signal(signal.SIGKILL)
         demo.process.wait(TIMEOUT)
@@ -115,7 +115,7 @@ def test_its_processes_do_not_outlive_it_even_when_it_is_killed():
 @needs_proc
 def test_the_unexpected_end_of_a_process_is_reported():
     with program("demo", "--workers", "1", "--no-kill") as demo:
-        demo.says("files for 1 workers", on="stdout")
+        demo.wait_for_line("files for 1 workers", on="stdout")
         first, *others = sorted(children(demo.process.pid))
         # The first process is a manager: its jobs end with it, and so does the demo.
         os.kill(first, signal.SIGKILL)
@@ -182,7 +182,7 @@ def test_chaos_reports_wrong_results_and_duplicates(monkeypatch, capfd):
 @needs_proc
 def test_chaos_can_be_interrupted_and_leaves_nothing():
     with program("demo", "--chaos", "--files", "200", "--workers", "1", "--seed", "2") as demo:
-        demo.says("is back after", on="stdout")
+        demo.wait_for_line("is back after", on="stdout")
         pids = children(demo.process.pid)
         demo.signal(signal.SIGINT)
 

@@ -56,7 +56,7 @@ def test_it_runs_and_passes_jobs_on(name, folder):
         devices = load_devices(path)
         with wmp_device("run", str(path)) as device:
             for one in devices:
-                device.says(f"wmp-device: {one.label} is bound to ")
+                device.wait_for_line(f"wmp-device: {one.label} is bound to ")
             with wmp.Worker(*devices[-1].bind, handlers=shout):
                 assert manager.submit(b"hello", timeout=TIMEOUT).result() == b"HELLO"
             device.signal(signal.SIGTERM)
@@ -79,11 +79,11 @@ def test_the_gate_admits_only_listed_keys(folder):
     with wmp.Manager(security=keys) as manager:
         path = moved("gate", folder, manager.endpoints[0])
         with wmp_device("run", str(path)) as device:
-            endpoint = re.search(r"bound to (\S+)", device.says("is bound to"))[1]
+            endpoint = re.search(r"bound to (\S+)", device.wait_for_line("is bound to"))[1]
             eve = wmp.Security.load("eve.key_secret", server="device.key")
             ada = wmp.Security.load("workers/ada.key_secret", server="device.key")
             with wmp.Worker(endpoint, handlers=shout, security=eve, label="eve"):
-                device.says("the allow list refused the key of a peer")
+                device.wait_for_line("the allow list refused the key of a peer")
                 with wmp.Worker(endpoint, handlers=shout, security=ada, label="ada"):
                     assert manager.submit(b"hello", timeout=TIMEOUT).result() == b"HELLO"
                     labels = [worker.label for worker in manager.statistics().workers]
@@ -97,7 +97,9 @@ def test_flags_do_the_same_as_a_definition(folder):
     with wmp.Manager("ipc://one") as one, wmp.Manager("ipc://two") as two:
         argv = ("--bind", "ipc://below", "--connect", "ipc://one", "--connect", "ipc://two")
         with wmp_device(*argv, "--label", "here") as device:
-            device.says("here is bound to ipc://below and connects to ipc://one, ipc://two")
+            device.wait_for_line(
+                "here is bound to ipc://below and connects to ipc://one, ipc://two"
+            )
             with wmp.Worker("ipc://below", handlers=shout):
                 for manager in (one, two):
                     assert manager.submit(b"hello", timeout=TIMEOUT).result() == b"HELLO"

@@ -112,7 +112,7 @@ def test_the_program_replaces_itself_and_does_the_next_job(
         assert isinstance(hung.exception(WAIT), wmp.JobTimeout)
         after = manager.submit(b"after")
         assert int(after.result(WAIT)) == worker.process.pid  # the same process, started anew
-        worker.says("replacing this process")
+        worker.wait_for_line("replacing this process")
 
 
 def test_an_unknown_reaction_is_refused() -> None:

@@ -159,7 +159,7 @@ def test_programs_write_journals(tmp_path):
         ) as worker,
         program("map", "--bind", "ipc://above", "--journal", "journal", cwd=tmp_path) as manager,
     ):
-        device.says("is bound")
+        device.wait_for_line("is bound")
         manager.feed(b"one\ntwo\n")
         manager.end_input()
         assert manager.ends() == 0

@@ -85,8 +85,8 @@ def parts(tmp_path: Path) -> Iterator[Callable[..., Part]]:
     """A maker of parts; it kills all parts at the end, stopped parts as well."""
     made: list[Part] = []
 
-    def make(kind: str, hear: Callable[[Words], None] | None = None) -> Part:
-        made.append(Part(kind, tmp_path, hear))
+    def make(kind: str, receive: Callable[[Words], None] | None = None) -> Part:
+        made.append(Part(kind, tmp_path, receive))
         return made[-1]
 
     yield make
@@ -120,7 +120,7 @@ class Storm:
         for name in HOSTS:
             self.hosts[name] = host = make("manager")
             # In a separate function, which keeps the generation of these results.
-            host._hear = lambda words, host=host: self._done(host.generation, words["done"])
+            host._receive = lambda words, host=host: self._done(host.generation, words["done"])
         self.device = make("device")
         self.workers = {name: make("worker") for name in WORKERS}
 

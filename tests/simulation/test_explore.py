@@ -56,8 +56,8 @@ def test_every_state_of_a_small_world_keeps_the_invariants(name, least):
 @pytest.mark.parametrize(
     ("name", "states", "order"),
     [
-        *((name, 1_500, SearchOrder.MIXED) for name in PLANS if name != "heirs"),
-        ("small", 1_500, SearchOrder.BREADTH),
+        *((name, 1_000, SearchOrder.MIXED) for name in PLANS if name != "heirs"),
+        ("small", 1_000, SearchOrder.BREADTH),
         pytest.param("small", 10_000, SearchOrder.MIXED, marks=deep),
         pytest.param("small", 10_000, SearchOrder.BREADTH, marks=deep),
     ],
@@ -199,11 +199,11 @@ def test_an_end_that_no_move_reaches_is_no_violation():
 
 
 def test_the_report_is_json(capsys):
-    assert main(["heirs", "--json"]) == 0
+    assert main(["tiny", "--states", "200", "--json"]) == 0
     report = json.loads(capsys.readouterr().out)
-    assert report["world"] == "heirs"
-    assert report["emptied"] is True
-    assert report["states"] > 1000
+    assert report["world"] == "tiny"
+    assert report["emptied"] is False
+    assert report["states"] >= 200
     assert report["violation"] is None
 
 
@@ -243,7 +243,7 @@ def test_the_order_of_hashes_does_not_matter():
     seen = []
     for seed in ("1", "2"):
         run = subprocess.run(
-            [sys.executable, "-m", "wmp.testing.explore", "small", "--states", "1500", "--json"],
+            [sys.executable, "-m", "wmp.testing.explore", "small", "--states", "500", "--json"],
             env={**os.environ, "PYTHONHASHSEED": seed},
             capture_output=True,
             text=True,
@@ -337,6 +337,8 @@ ALIKE = [
 def compared(name: str, bounds: dict[str, object], most: int) -> tuple[int, list[str]]:
     """Compare states that look different and have equal snapshots, until ``most`` are compared.
 
+    The comparison ends earlier where equal snapshots have different futures five times.
+
     Return the number of such states, and the differences between the futures of two such states.
     """
     plan = evolve(PLANS[name], **bounds)
@@ -344,7 +346,7 @@ def compared(name: str, bounds: dict[str, object], most: int) -> tuple[int, list
     first = Model(plan=plan)
     known = {first.snapshot(): (as_it_is(first), first)}
     waiting, count, wrong = [first], 0, []
-    while waiting and count < most and len(known) < 3_000:
+    while waiting and count < most and len(known) < 3_000 and len(wrong) < 5:
         model = waiting.pop(draw.randrange(len(waiting)) if draw.random() < 0.1 else -1)
         moves = model.moves()
         for move in draw.sample(moves, len(moves)):

@@ -6,7 +6,7 @@ import pytest
 
 from tests.unit.managers import submit
 from wmp.balance import least_recently_used
-from wmp.core.manager import profiles
+from wmp.core.manager import worker_selection
 from wmp.core.manager.machine import ManagerMachine
 from wmp.core.protocol.settings import ManagerSettings
 from wmp.events import Submitted
@@ -211,8 +211,10 @@ def test_a_worker_with_room_has_a_share(manager, worker):
 
 def test_no_search_passes_the_profiles_that_do_not_suit(manager, worker, monkeypatch):
     asked = []
-    fits = profiles.fits
-    monkeypatch.setattr(profiles, "fits", lambda *needs: asked.append(needs) or fits(*needs))
+    fits = worker_selection.fits
+    monkeypatch.setattr(
+        worker_selection, "fits", lambda *needs: asked.append(needs) or fits(*needs)
+    )
     for number in range(1000):
         roles = ("default", f"host-{number}")
         ScriptedWorker(manager, b"o%d" % number, link=b"%d" % number, roles=roles).ready(0)

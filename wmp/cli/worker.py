@@ -120,7 +120,7 @@ class _WorkerCommand(ProgramCommand):
     type=click.IntRange(min=0),
     default=0,
     show_default=True,
-    help="A job whose handler fails is tried again, at most N times; a job may say otherwise.",
+    help="A job whose handler fails is tried again, at most N times; a job may set its own N.",
 )
 @click.option(
     "--max-jobs-per-child",

@@ -233,7 +233,7 @@ class LibraryWorker(_LibraryTestee):
     def _outcome(self, lane: _VirtualLane) -> tuple[Outcome, bytes]:
         match lane.run.kind.role:
             case "fail":
-                return Outcome.ERROR, codec.pack_error("Failed", "as it was asked to", "")
+                return Outcome.ERROR, codec.pack_error("Failed", "the role fail always fails", "")
             case "die":
                 return Outcome.LOST, b"what ran it died"
         return Outcome.OK, self._payload(lane)

@@ -115,8 +115,8 @@ def _make(testee: str) -> click.Command:
         "--unit",
         type=click.IntRange(10, 60_000),
         metavar="MS",
-        help=f"One second of the specification's timers, {{unit}} in the command; {_UNIT}, "
-        "or 1000 where the command has no {unit}.",
+        help="Milliseconds for one second of the specification's timers; replaces {unit} in the "
+        f"command. Default: {_UNIT}, or 1000 if the command has no {{unit}}.",
     )
     @click.option("--name", metavar="NAME", help=f"The name of the {testee} in reports.")
     @click.option(

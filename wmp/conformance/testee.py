@@ -55,7 +55,7 @@ def echo(payload: bytes) -> bytes:
 
 def fail(payload: bytes) -> bytes:
     """Fail."""
-    raise RuntimeError("as it was asked to")
+    raise RuntimeError("the role fail always fails")
 
 
 async def slow(payload: bytes) -> bytes:

@@ -39,7 +39,7 @@ class _JobHandler(logging.StreamHandler[TextIO]):
 
 
 def log_handlers(level: int) -> None:
-    """Have what handlers log written to stderr, unless the user's code has set up logging."""
+    """Write the log lines of handlers to stderr, unless the user's code has set up logging."""
     root = logging.getLogger()
     if root.handlers:
         return

@@ -38,8 +38,11 @@ class StarvationCheck:
 
     @staticmethod
     def bound(topology: Topology) -> float:
-        """The longest wait in seconds: a worker forgotten by its manager sends READY at the
-        next PONG; a lock that another manager left unanswered is free after its timeout."""
+        """The longest wait in seconds.
+
+        A worker that its manager has forgotten sends READY at the next PONG. A lock without an
+        answer from another manager is free after its timeout.
+        """
         timers = topology.timers
         held = timers.hold + timers.lock_timeout if len(topology.managers) > 1 else 0.0
         return 1.05 * (3 * timers.ping + 4 * timers.wake_timeout + 2 * timers.trip + held) + 0.5

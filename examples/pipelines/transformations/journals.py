@@ -16,7 +16,7 @@ from wmp.spark.processes import drops as drops_of
 spark = SparkSession.active()
 
 
-@dp.table(comment="every line, once; a run takes in what came since the one before")
+@dp.table(comment="every line, once; a run adds the lines since the run before")
 def archive() -> DataFrame:
     """Make the stream of all lines."""
     return spark.readStream.format("wmp").load(spark.conf.get("wmp.journal"))

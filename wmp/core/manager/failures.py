@@ -26,7 +26,7 @@ _OVERRUN: Final = (
     "builtins.OSError",
     "builtins.Exception",
 )
-"""The names of an overrun, as if the handler had raised ``JobTimeout``."""
+"""The error names of an overrun: those of ``JobTimeout``."""
 
 
 @define(eq=False)

@@ -40,7 +40,7 @@ class Capacity:
     credit: Credit
     _servings: int = 0
     _arrivals: int = 0
-    # Set by the event at hand; ``settle`` answers it.
+    # Requests of the current event; ``settle`` answers them.
     _woke: RemoteManager | None = None
     """The manager whose WAKE came."""
     _took: RemoteManager | None = None

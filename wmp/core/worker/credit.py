@@ -43,7 +43,7 @@ class Credit:
     _broadcast: tuple[int, int] = (0, 0)
     """(number, credit) of the newest READY without ``to``."""
     _backoff: float = BACKOFF
-    # Set by the event at hand; the end of the step answers it.
+    # Requests of the current event; the end of the step answers them.
     _greeted: dict[bytes, None] = field(factory=dict)
     """Managers that wait for a READY, whatever they remember."""
     _doubted: bytes | None = None

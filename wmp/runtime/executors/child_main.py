@@ -65,7 +65,7 @@ def main(
         mark: Shared with the parent, so that it outlives this process: ``BEGUN`` and so on.
         memory: Memory of the result buffer, shared as well.
         limits: Limits of this process.
-        log_level: Level from which what handlers log goes to stderr; None leaves logging alone.
+        log_level: Lowest level of the handlers' log lines on stderr; None leaves logging alone.
     """
     _quiet_signals(mark)
     lock = Lock()

@@ -16,7 +16,7 @@ from wmp.message import Frame, Outcome
 __all__ = ["BUFFER_SIZE", "ResultBuffer"]
 
 BUFFER_SIZE: Final = 1 << 16
-"""Bytes: results of 2 ms, if they are small. Results that do not fit are sent at once."""
+"""Limit in bytes: enough for 2 ms of small results. Results that do not fit are sent at once."""
 
 _HEAD: Final = Struct("=qBL")
 """Job, outcome, length of the payload behind it."""
