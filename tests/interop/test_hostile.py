@@ -256,7 +256,7 @@ def test_a_peer_is_its_identity_and_not_its_connection() -> None:
 def meet(peer: SocketWorker) -> Message:
     """Let a manager know a peer: READY, and the PONG that answers PING."""
     peer.ready()
-    peer.send(Command.PING, {})
+    peer.ping()
     return peer.receive(Command.PONG)
 
 
@@ -267,7 +267,7 @@ def test_ready_ping_and_superseded_do_not_stop_a_manager() -> None:
             pong = meet(thief)
             about = (manager.identity, pong.source[1])
             fields = {Field.CODE: ErrorCode.SUPERSEDED, Field.ABOUT_PEER: about}
-            thief.send(Command.ERROR, fields, to=pong.answer_to)
+            thief.send(thief.message(Command.ERROR, fields, to=pong.answer_to))
         with SocketWorker(manager.endpoints[0], b"honest") as peer:
             job = manager.submit(b"question")
             peer.work_once(b"answer")
@@ -320,7 +320,7 @@ def test_a_second_process_of_a_workers_identity_stops_with_a_clear_error() -> No
                 pong = codec.decode(first.socket.recv_multipart())
                 if (challenge := pong.fields.get(Field.CHALLENGE)) is not None:
                     answer = {Field.ACK: 0, Field.SESSION: 1, Field.ANSWER: challenge}
-                    first.send(Command.PING, answer, to=pong.answer_to)
+                    first.send(first.message(Command.PING, answer, to=pong.answer_to))
     (error,) = caught
     assert "give each worker an identity of its own" in str(error)
 
