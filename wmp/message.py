@@ -51,7 +51,7 @@ Frame = bytes | memoryview
 """One ZeroMQ frame. A large payload stays a memoryview of the received frame."""
 
 Path = tuple[bytes | int, ...]
-"""A ``from``: ``(identity, epoch)`` of the sender, then ``(device, epoch, local id)`` a hop.
+"""A ``from``: ``(identity, epoch)`` of the sender, then ``(device, epoch, local id)`` for each hop.
 
 A ``to`` is such a path reversed item by item, so that an answer's ``to`` is
 ``source[::-1]``: it begins with the nearest device's ``local id, epoch, device`` and ends
@@ -232,7 +232,7 @@ ERROR_CODES: Final[frozenset[str]] = frozenset(
 
 
 class Limits:
-    """Upper bounds that every decoder applies; the settings can lower or raise most.
+    """Upper bounds that every decoder applies; settings can lower or raise most of them.
 
     They are far above the sizes of ordinary messages, and low enough to protect the receiver.
     """

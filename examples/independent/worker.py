@@ -226,5 +226,7 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description="a minimal worker of WMP/1")
     parser.add_argument("endpoints", type=lambda text: text.split(","), help="joined by commas")
     parser.add_argument("--slots", type=int, default=4, help="jobs at once")
-    parser.add_argument("--identity", type=str.encode, help="instead of random bytes")
+    parser.add_argument(
+        "--identity", type=str.encode, help="identity of the worker; default: random bytes"
+    )
     run(parser, lambda given, unit: Worker(given.endpoints, given.slots, given.identity, unit))

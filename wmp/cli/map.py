@@ -81,7 +81,9 @@ _TURN: Final = 0.1
     show_default=True,
     help="Role of the jobs; workers that offer the role do the jobs.",
 )
-@click.option("--lines", is_flag=True, help="Each line of a file is a job, not the file.")
+@click.option(
+    "--lines", is_flag=True, help="Make a job of each line of a file, instead of the whole file."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print name, ok and result or error as JSON.")
 @click.option(
     "--need",
@@ -116,7 +118,7 @@ _TURN: Final = 0.1
 @click.option(
     "--checksum",
     is_flag=True,
-    help="Send each payload and result with a checksum; a damaged one is done again.",
+    help="Send each payload and result with a checksum; a job with a damaged one is done again.",
 )
 @click.option(
     "--tries",

@@ -225,6 +225,6 @@ def _as_json(made: _Report) -> str:
 
 
 def _near(path: Path) -> str:
-    """Return the path as named from the current directory."""
+    """Return the path relative to the current directory."""
     here = Path.cwd()
     return str(path.relative_to(here)) if path.is_relative_to(here) else str(path)

@@ -64,7 +64,7 @@ class HangWatch:
         self._timeout = timeout
         self._hung: Callable[[list[HungJob]], None] | None = hung
         self._since: dict[tuple[int, int], float] = {}
-        """When each job was interrupted, by lane and number."""
+        """Time of each job's interruption, by lane and number."""
         self._logged: set[tuple[int, int]] = set()
 
     def interrupt(self, action: Interrupt) -> None:

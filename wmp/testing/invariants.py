@@ -96,7 +96,7 @@ class _JobFacts:
     over: int = 0
     """Leases that ended without a result."""
     spent: int = 0
-    """Those of the ended leases that count against the retries."""
+    """Ended leases that count against the retries."""
     left: set[bytes] = field(factory=set)
     """Identities of the workers that left with the job."""
     asked: bool = False

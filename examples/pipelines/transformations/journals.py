@@ -40,19 +40,19 @@ def attempts() -> DataFrame:
     return attempts_of(spark.read.table("events"), spark.read.table("executions"))
 
 
-@dp.materialized_view(comment="who got how much of whom")
+@dp.materialized_view(comment="the shares of workers and managers in jobs")
 def fairness() -> DataFrame:
     """Make fairness from events and attempts."""
     return utilisation.fairness(spark.read.table("events"), spark.read.table("attempts"))
 
 
-@dp.materialized_view(comment="why leases were over without a result")
+@dp.materialized_view(comment="causes of leases that ended without a result")
 def requeues() -> DataFrame:
     """Make requeues from attempts."""
     return utilisation.requeues(spark.read.table("attempts"))
 
 
-@dp.materialized_view(comment="messages that were ignored, and why")
+@dp.materialized_view(comment="ignored messages, with the reason")
 def drops() -> DataFrame:
     """Make drops from events."""
     return drops_of(spark.read.table("events"))

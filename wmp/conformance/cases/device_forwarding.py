@@ -56,7 +56,7 @@ def a_socket_for_each_upstream(talk: DeviceTalk) -> None:
 
 @case("WMP-1.6", "WMP-8.8", profile="device")
 def nobody_else_is_affected(talk: DeviceTalk) -> None:
-    """A message that cannot be sent to one peer is reported; other peers get theirs."""
+    """A message that cannot be sent to one peer is reported; other peers get their messages."""
     below, above, down, _ = _pair(talk)
     gone = talk.below("gone")
     lost, _ = talk.route(above, gone)

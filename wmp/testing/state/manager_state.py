@@ -82,7 +82,7 @@ LEFT_OUT: Final = {
     "RemoteWorker.offer_cache": "follows from the rest of the worker",
     "RemoteWorker.granted": "how many jobs its grants have",
     "RemoteWorker.held": "how many jobs of each kind it was leased",
-    "RemoteWorker.done": "statistics; a policy that asks for it sees more than a snapshot",
+    "RemoteWorker.done": "statistics; a policy that reads them decides by more than a snapshot",
     "RemoteWorker.capacity_reports": "is in each refusal, as the distance between the two",
     "Stream.size": "follows from the kept messages",
     "ManagerMachine._stories": "remembers what happened, and decides nothing",
