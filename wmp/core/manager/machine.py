@@ -475,7 +475,7 @@ class ManagerMachine:
         self._claims.end(worker)
         self._scheduler.lose(worker, cause, now)
         self._outbound.end_session(worker)
-        self._timers.clear(ExpiryTimer(worker.identity))
+        self._timers.clear_all((ExpiryTimer(worker.identity), ReconnectTimer(worker.identity)))
         self._gone_epoch(worker.identity, worker.epoch)
         del self._workers[worker.identity]
         self._identities[worker.origin] -= 1
