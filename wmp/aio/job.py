@@ -72,7 +72,9 @@ class Job:
                 # A cancelled wait, by a timeout for example, means that no result is wanted.
                 self.cancel()
                 raise
-        return self.result()
+        if isinstance(self._ended, Exception):
+            raise self._ended
+        return self._ended
 
     def cancel(self) -> bool:
         """Ask for the job to be cancelled, as ``asyncio.Task.cancel`` asks.
