@@ -18,7 +18,7 @@ __all__ = [
     "LIMIT",
     "MALFORMED",
     "NOISE",
-    "Bad",
+    "BadMessage",
     "bad_columns",
     "bad_heads",
     "endless",
@@ -67,7 +67,7 @@ CODES = (
 
 
 @frozen
-class Bad:
+class BadMessage:
     """Frames that must be refused."""
 
     rule: str
@@ -79,7 +79,7 @@ class Bad:
     """The codes that ERROR may carry as an answer."""
 
 
-def bad_heads(good: Message) -> Iterator[Bad]:
+def bad_heads(good: Message) -> Iterator[BadMessage]:
     """Yield messages with a defect in the head, for testees of every kind.
 
     Args:
@@ -90,8 +90,8 @@ def bad_heads(good: Message) -> Iterator[Bad]:
     array, version, command = b"\x85", bytes((VERSION,)), bytes((good.command,))
     behind = head[3:]
 
-    def bad(rule: str, what: str, first: bytes, codes: Sequence[str] = MALFORMED) -> Bad:
-        return Bad(rule, what, [first, *rest], codes)
+    def bad(rule: str, what: str, first: bytes, codes: Sequence[str] = MALFORMED) -> BadMessage:
+        return BadMessage(rule, what, [first, *rest], codes)
 
     yield bad("WMP-2.1", "an array of four", b"\x84" + head[1:])
     yield bad("WMP-2.1", "a text instead of an array", b"\x65hello")
@@ -137,7 +137,7 @@ def bad_heads(good: Message) -> Iterator[Bad]:
         yield _made("WMP-2.6", "no receiver", evolve(good, to=()), rest)
 
 
-def meaningless(good: Message) -> Iterator[Bad]:
+def meaningless(good: Message) -> Iterator[BadMessage]:
     """Yield messages that lack what the command needs; `core` drops them.
 
     Args:
@@ -188,7 +188,7 @@ def noise_around(good: Message, head: Message) -> Iterator[list[Frame]]:
     yield from (*NOISE, *broken)
 
 
-def bad_columns(good: Message) -> Iterator[Bad]:
+def bad_columns(good: Message) -> Iterator[BadMessage]:
     """Yield messages with a defect behind the head.
 
     Args:
@@ -199,27 +199,27 @@ def bad_columns(good: Message) -> Iterator[Bad]:
     head, frame, *rest = codec.encode(good)
     full = dict(enumerate_columns(good))
 
-    def bad(rule: str, what: str, changed: Mapping[Any, Any], *payloads: bytes) -> Bad:
+    def bad(rule: str, what: str, changed: Mapping[Any, Any], *payloads: bytes) -> BadMessage:
         # The encoder of a head's fields takes any map, so it can write columns as well.
         fields = dict(changed)
         made = bytes(codec.encode(evolve(good, fields=fields, columns=None))[0])
         empty = len(bytes(codec.encode(evolve(good, fields={}, columns=None))[0])) - 1
-        return Bad(rule, what, [head, made[empty:], *payloads])
+        return BadMessage(rule, what, [head, made[empty:], *payloads])
 
-    yield Bad("WMP-2.8", "no columns", [head])
-    yield Bad("WMP-2.8", "columns that are no map", [head, b"\x80", *rest])
+    yield BadMessage("WMP-2.8", "no columns", [head])
+    yield BadMessage("WMP-2.8", "columns that are no map", [head, b"\x80", *rest])
     yield bad("WMP-2.8", "no ids", {key: full[key] for key in full if key != 1})
     yield bad("WMP-2.8", "no payloads", {key: full[key] for key in full if key != 5})
     yield bad("WMP-2.8", "no jobs", {key: [] for key in full})
     yield bad("WMP-2.8", "columns of different lengths", {**full, 2: [*full[2], 1, 1]})
     yield bad("WMP-2.8", "ids that are no array", {**full, 1: 1})
     yield bad("WMP-2.8", "an id that is a text", {**full, 1: ["x"] * len(full[1])})
-    yield Bad("WMP-2.9", "a payload frame too many", [head, frame, *rest, b"too many"])
+    yield BadMessage("WMP-2.9", "a payload frame too many", [head, frame, *rest, b"too many"])
     yield bad("WMP-2.9", "a null without a payload frame", {**full, 5: [None] * len(full[1])})
     many = {**full, 5: [None] * len(full[1])}
     extra = [b"x"] * (len(full[1]) + 1)
     yield bad("WMP-2.9", "more payload frames than nulls", many, *extra)
-    yield Bad("WMP-2.2", "bytes behind the columns", [head, bytes(frame) + b"\x00", *rest])
+    yield BadMessage("WMP-2.2", "bytes behind the columns", [head, bytes(frame) + b"\x00", *rest])
 
 
 def enumerate_columns(message: Message) -> Iterator[tuple[int, Any]]:
@@ -232,7 +232,7 @@ def enumerate_columns(message: Message) -> Iterator[tuple[int, Any]]:
             yield key, [bytes(one) if name == "payloads" else one for one in column]
 
 
-def too_much(good: Message) -> Iterator[Bad]:
+def too_much(good: Message) -> Iterator[BadMessage]:
     """Yield well-formed messages above a default limit.
 
     Args:
@@ -244,13 +244,15 @@ def too_much(good: Message) -> Iterator[Bad]:
     more = start + bytes((0xA0 | (count + 1),)) + head[len(start) + 1 :]
     big = 17 * 1024
     padded = more + b"\x61x\x59" + big.to_bytes(2, "big") + bytes(big)
-    yield Bad("WMP-2.10", "a head above 16 KiB", [padded], LIMIT)
+    yield BadMessage("WMP-2.10", "a head above 16 KiB", [padded], LIMIT)
     hop = (b"device", 1, b"\x00")
     path = (*good.source[:2], *(item for _ in range(17) for item in hop))
     long = evolve(good, source=path)
-    yield Bad("WMP-2.10", "17 hops", list(codec.encode(long)), (ErrorCode.LIMIT, ErrorCode.LOOP))
+    yield BadMessage(
+        "WMP-2.10", "17 hops", list(codec.encode(long)), (ErrorCode.LIMIT, ErrorCode.LOOP)
+    )
     name = evolve(good, source=(b"i" * 256, good.source[1]))
-    yield Bad("WMP-1.1", "an identity of 256 bytes", list(codec.encode(name)), EITHER)
+    yield BadMessage("WMP-1.1", "an identity of 256 bytes", list(codec.encode(name)), EITHER)
     bigger: list[tuple[str, dict[int | str, Any]]] = [
         ("a role of 256 bytes", {7: ["r" * 256]}),
         ("257 roles", {7: [f"r{number}" for number in range(257)]}),
@@ -259,9 +261,9 @@ def too_much(good: Message) -> Iterator[Bad]:
     ]
     for what, fields in bigger:
         changed = evolve(good, fields={**good.fields, **fields})
-        yield Bad("WMP-2.10", what, list(codec.encode(changed)), LIMIT)
+        yield BadMessage("WMP-2.10", what, list(codec.encode(changed)), LIMIT)
 
 
-def _made(rule: str, what: str, message: Message, rest: Sequence[Frame]) -> Bad:
+def _made(rule: str, what: str, message: Message, rest: Sequence[Frame]) -> BadMessage:
     head = codec.encode(evolve(message, columns=None))[0]
-    return Bad(rule, what, [head, *rest])
+    return BadMessage(rule, what, [head, *rest])

@@ -70,7 +70,7 @@ class Case:
     rules: tuple[str, ...]
     """The rules that the case tests; an unmet expectation breaks the first by default."""
     script: Callable[[Any], None]
-    """Takes a :class:`~wmp.conformance.talk.Talk`; raises :class:`Broken`."""
+    """Takes a :class:`~wmp.conformance.conversation.Conversation`; raises :class:`Broken`."""
     slots: int = 1
     """Jobs that the worker must be able to run at once."""
     links: int = 1

@@ -22,7 +22,13 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 
 from wmp import codec
 from wmp.codec.message_tables import COLUMN_NAMES
-from wmp.conformance.bad_messages import Bad, bad_columns, bad_heads, enumerate_columns, too_much
+from wmp.conformance.bad_messages import (
+    BadMessage,
+    bad_columns,
+    bad_heads,
+    enumerate_columns,
+    too_much,
+)
 from wmp.conformance.case import Broken
 from wmp.conformance.frame_check import check_form
 from wmp.errors import DecodeError
@@ -137,13 +143,13 @@ def check_codec(
             codec.decode(data)
         except DecodeError as error:
             # Any rule may be named: the text states the defect.
-            _must_refuse(decode, Bad("WMP-2.1", str(error), list(data), ()))
+            _must_refuse(decode, BadMessage("WMP-2.1", str(error), list(data), ()))
 
     good()
     broken()
 
 
-def _must_refuse(decode: Callable[[Sequence[bytes]], Plain], bad: Bad) -> None:
+def _must_refuse(decode: Callable[[Sequence[bytes]], Plain], bad: BadMessage) -> None:
     frames = [bytes(frame) for frame in bad.frames]
     try:
         decode(frames)

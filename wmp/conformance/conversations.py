@@ -8,19 +8,19 @@ from typing import Any
 from attrs import define
 
 from wmp import codec
+from wmp.conformance.conversation import Conversation, ReceivedMessage
 from wmp.conformance.frame_check import check_head
 from wmp.conformance.neighbor import Neighbor
 from wmp.conformance.played_manager import PlayedManager, WorkerBook
 from wmp.conformance.played_worker import ManagerBook, PlayedWorker
-from wmp.conformance.talk import ReceivedMessage, Talk
 from wmp.errors import DecodeError
 from wmp.message import Command, Frame, Message, Path
 
-__all__ = ["DeviceTalk", "ManagerTalk", "WorkerTalk"]
+__all__ = ["DeviceConversation", "ManagerConversation", "WorkerConversation"]
 
 
 @define(eq=False)
-class ManagerTalk(Talk):
+class ManagerConversation(Conversation):
     """The testee is a manager; the kit plays workers."""
 
     def __attrs_post_init__(self) -> None:
@@ -55,7 +55,7 @@ class ManagerTalk(Talk):
 
 
 @define(eq=False)
-class WorkerTalk(Talk):
+class WorkerConversation(Conversation):
     """The testee is a worker; the kit plays managers."""
 
     def __attrs_post_init__(self) -> None:
@@ -120,7 +120,7 @@ class WorkerTalk(Talk):
 
 
 @define(eq=False)
-class DeviceTalk(Talk):
+class DeviceConversation(Conversation):
     """The testee is a device; the kit plays the peers above and below the device."""
 
     _routes: int = 0

@@ -8,7 +8,7 @@ from attrs import define, field
 
 from wmp import codec
 from wmp.conformance.bad_messages import CODES, NOISE, bad_heads
-from wmp.conformance.conversations import DeviceTalk
+from wmp.conformance.conversations import DeviceConversation
 from wmp.conformance.neighbor import Neighbor
 from wmp.message import Command, Message
 
@@ -19,7 +19,7 @@ __all__ = ["DeviceMoves"]
 class DeviceMoves:
     """Two peers below and two above a device that send drawn messages."""
 
-    talk: DeviceTalk
+    talk: DeviceConversation
     below: list[Neighbor] = field(factory=list)
     above: list[Neighbor] = field(factory=list)
     routes: dict[tuple[str, str], Any] = field(factory=dict)

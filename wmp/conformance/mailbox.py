@@ -7,9 +7,9 @@ from typing import Any
 
 from attrs import define, field
 
-from wmp.conformance.bad_messages import Bad
+from wmp.conformance.bad_messages import BadMessage
 from wmp.conformance.case import Broken
-from wmp.conformance.talk import ReceivedMessage, Talk
+from wmp.conformance.conversation import Conversation, ReceivedMessage
 from wmp.message import Command, Frame
 
 __all__ = ["Mailbox"]
@@ -19,7 +19,7 @@ __all__ = ["Mailbox"]
 class Mailbox:
     """Messages received at one peer of a conversation."""
 
-    talk: Talk
+    talk: Conversation
     name: str
     inbox: list[ReceivedMessage] = field(factory=list, init=False)
     """Messages received that the script has not expected yet."""
@@ -113,7 +113,7 @@ class Mailbox:
         self.talk.settle()
         self.inbox.clear()
 
-    def refusal(self, bad: Bad, rule: str) -> None:
+    def refusal(self, bad: BadMessage, rule: str) -> None:
         """Send bad frames; check that they are answered by the right ERROR.
 
         Raises:

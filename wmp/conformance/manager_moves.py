@@ -7,7 +7,7 @@ from typing import Any
 from attrs import define, field
 
 from wmp.conformance.bad_messages import CODES, NOISE, bad_heads
-from wmp.conformance.conversations import ManagerTalk
+from wmp.conformance.conversations import ManagerConversation
 from wmp.conformance.played_worker import HeldJob, PlayedWorker
 from wmp.message import Columns, Command, Message
 
@@ -18,7 +18,7 @@ __all__ = ["ManagerMoves"]
 class ManagerMoves:
     """Two workers that send drawn messages to a manager."""
 
-    talk: ManagerTalk
+    talk: ManagerConversation
     workers: list[PlayedWorker] = field(factory=list)
     names: list[str] = field(factory=list)
     cancelled: set[str] = field(factory=set)

@@ -9,8 +9,8 @@ from typing import Any
 from attrs import define
 
 from wmp import codec
+from wmp.conformance.conversation import ReceivedMessage
 from wmp.conformance.mailbox import Mailbox
-from wmp.conformance.talk import ReceivedMessage
 from wmp.conformance.wire import EPOCH, Connection
 from wmp.message import Columns, Command, Field, Frame, Message, Path
 

@@ -6,16 +6,22 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 
 from wmp.conformance.case import Broken, Case, CaseResult, Unimplemented, Verdict
-from wmp.conformance.conversations import DeviceTalk, ManagerTalk, WorkerTalk
-from wmp.conformance.talk import Talk
+from wmp.conformance.conversation import Conversation
+from wmp.conformance.conversations import (
+    DeviceConversation,
+    ManagerConversation,
+    WorkerConversation,
+)
 from wmp.conformance.wire import Terms, Wire
 
-__all__ = ["TALKS", "judge", "play", "terms_of"]
+__all__ = ["CONVERSATIONS", "judge", "play", "terms_of"]
 
-TALKS: Mapping[str, type[ManagerTalk] | type[WorkerTalk] | type[DeviceTalk]] = {
-    "manager": ManagerTalk,
-    "worker": WorkerTalk,
-    "device": DeviceTalk,
+CONVERSATIONS: Mapping[
+    str, type[ManagerConversation] | type[WorkerConversation] | type[DeviceConversation]
+] = {
+    "manager": ManagerConversation,
+    "worker": WorkerConversation,
+    "device": DeviceConversation,
 }
 """The kind of conversation for each kind of testee."""
 
@@ -34,7 +40,7 @@ def play(case: Case, wire: Wire, *, still_works: bool = True) -> CaseResult:
         wire: Leads to a testee that has just been started on :func:`terms_of` the case.
         still_works: Whether to check afterwards that the testee still works.
     """
-    talk = TALKS[case.testee](wire, case)
+    talk = CONVERSATIONS[case.testee](wire, case)
 
     def script() -> None:
         case.script(talk)
@@ -44,7 +50,7 @@ def play(case: Case, wire: Wire, *, still_works: bool = True) -> CaseResult:
     return judge(case, talk, script)
 
 
-def judge(case: Case, talk: Talk, script: Callable[[], None]) -> CaseResult:
+def judge(case: Case, talk: Conversation, script: Callable[[], None]) -> CaseResult:
     """Run a script to its end, end the testee, and return the result."""
     wire = talk.wire
     verdict, rule, text = Verdict.OK, case.rules[0], ""

@@ -9,8 +9,8 @@ from typing import Any
 from attrs import define, field
 
 from wmp.conformance.case import Broken
+from wmp.conformance.conversation import ReceivedMessage
 from wmp.conformance.played_peer import PlayedPeer
-from wmp.conformance.talk import ReceivedMessage
 from wmp.conformance.wire import Connection
 from wmp.message import Command, Field, Message, Peer
 from wmp.testing.manager_messages import ManagerMessages

@@ -10,8 +10,8 @@ from attrs import define, field
 
 from wmp import codec
 from wmp.conformance.case import Broken
+from wmp.conformance.conversation import ReceivedMessage
 from wmp.conformance.mailbox import Mailbox
-from wmp.conformance.talk import ReceivedMessage
 from wmp.conformance.wire import Connection
 from wmp.message import Columns, Command, ErrorCode, Field, Frame, Message, Path, Peer
 from wmp.testing.scripted_peer import NUMBERED, ScriptedPeer

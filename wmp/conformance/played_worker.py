@@ -9,8 +9,8 @@ from typing import Any
 from attrs import define, field
 
 from wmp.conformance.case import Broken
+from wmp.conformance.conversation import ReceivedMessage
 from wmp.conformance.played_peer import PlayedPeer
-from wmp.conformance.talk import ReceivedMessage
 from wmp.message import Columns, Command, Field, Outcome, Path
 from wmp.testing.worker_messages import WorkerMessages
 

@@ -12,7 +12,7 @@ from attrs import define, evolve, field, frozen
 
 from wmp.conformance.case import CASES, Case, CaseResult, Unimplemented, Verdict
 from wmp.conformance.check import cases_for
-from wmp.conformance.conversations import DeviceTalk
+from wmp.conformance.conversations import DeviceConversation
 from wmp.conformance.draw import SPEAKS, draw, play_moves
 from wmp.conformance.moves import Move, drawn_case
 from wmp.conformance.play import play
@@ -81,7 +81,7 @@ def begins(live: LiveTestee) -> ReportEntry:
 
     def script(talk: Any) -> None:
         """The testee starts and works."""
-        if isinstance(talk, DeviceTalk):
+        if isinstance(talk, DeviceConversation):
             talk.joined()  # gives the device time to start, as the other talks do
 
     case = Case(f"{live.testee}/begins", live.testee, ("WMP-10.1",), script)

@@ -7,7 +7,7 @@ from typing import Any
 from attrs import define, field
 
 from wmp.conformance.bad_messages import CODES, NOISE, bad_heads
-from wmp.conformance.conversations import WorkerTalk
+from wmp.conformance.conversations import WorkerConversation
 from wmp.conformance.played_manager import PlayedManager
 from wmp.message import Columns, Command, Field, Message
 
@@ -18,7 +18,7 @@ __all__ = ["WorkerMoves"]
 class WorkerMoves:
     """Two managers that send drawn messages to a worker."""
 
-    talk: WorkerTalk
+    talk: WorkerConversation
     managers: list[PlayedManager] = field(factory=list)
 
     def begin(self) -> None:

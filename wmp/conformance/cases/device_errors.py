@@ -9,7 +9,7 @@ from attrs import evolve
 from wmp import codec
 from wmp.conformance.bad_messages import NOISE, bad_heads, too_much
 from wmp.conformance.case import case
-from wmp.conformance.conversations import DeviceTalk
+from wmp.conformance.conversations import DeviceConversation
 from wmp.message import Command, ErrorCode, Field, Message
 
 __all__ = [
@@ -38,7 +38,7 @@ def _ready() -> Message:
     return Message(Command.READY, (), (b"below", 5000), fields)
 
 
-def _refused(talk: DeviceTalk, rule: str) -> None:
+def _refused(talk: DeviceConversation, rule: str) -> None:
     below, (above,) = talk.joined()
     for one in (*bad_heads(_ready()), *too_much(_ready())):
         if one.rule != rule:
@@ -48,31 +48,31 @@ def _refused(talk: DeviceTalk, rule: str) -> None:
 
 
 @case("WMP-2.1", profile="device")
-def no_head(talk: DeviceTalk) -> None:
+def no_head(talk: DeviceConversation) -> None:
     """A message whose head is not an array of five is refused."""
     _refused(talk, "WMP-2.1")
 
 
 @case("WMP-2.2", profile="device")
-def no_plain_cbor(talk: DeviceTalk) -> None:
+def no_plain_cbor(talk: DeviceConversation) -> None:
     """Tags, indefinite lengths, duplicate keys, deep nesting and surplus bytes are refused."""
     _refused(talk, "WMP-2.2")
 
 
 @case("WMP-2.4", profile="device")
-def wrong_types(talk: DeviceTalk) -> None:
+def wrong_types(talk: DeviceConversation) -> None:
     """A registered key with a value of the wrong type is malformed."""
     _refused(talk, "WMP-2.4")
 
 
 @case("WMP-2.5", profile="device")
-def no_path(talk: DeviceTalk) -> None:
+def no_path(talk: DeviceConversation) -> None:
     """A message whose ``from`` is not a path is refused."""
     _refused(talk, "WMP-2.5")
 
 
 @case("WMP-2.6", profile="device")
-def no_receiver(talk: DeviceTalk) -> None:
+def no_receiver(talk: DeviceConversation) -> None:
     """A message without its required ``to`` is refused."""
     below, (above,) = talk.joined()
     below.raw(*codec.encode(Message(Command.BYE, (), below.path, {})))
@@ -81,19 +81,19 @@ def no_receiver(talk: DeviceTalk) -> None:
 
 
 @case("WMP-2.10", profile="device")
-def above_the_limits(talk: DeviceTalk) -> None:
+def above_the_limits(talk: DeviceConversation) -> None:
     """A message beyond the limits is refused."""
     _refused(talk, "WMP-2.10")
 
 
 @case("WMP-1.1", profile="device")
-def long_identities(talk: DeviceTalk) -> None:
+def long_identities(talk: DeviceConversation) -> None:
     """An identity above 255 bytes is refused."""
     _refused(talk, "WMP-1.1")
 
 
 @case("WMP-1.5", "WMP-1.8", profile="device")
-def a_connection_is_no_identity(talk: DeviceTalk) -> None:
+def a_connection_is_no_identity(talk: DeviceConversation) -> None:
     """Two workers behind one connection pass, each under its own identity."""
     below, (above,) = talk.joined()
     ready = _ready()
@@ -104,7 +104,7 @@ def a_connection_is_no_identity(talk: DeviceTalk) -> None:
 
 
 @case("WMP-10.1", "WMP-10.2", profile="device")
-def garbage(talk: DeviceTalk) -> None:
+def garbage(talk: DeviceConversation) -> None:
     """The device survives noise from both sides, and answers with ERROR where it can."""
     below, (above,) = talk.joined()
     for side in (below, above):
@@ -117,7 +117,7 @@ def garbage(talk: DeviceTalk) -> None:
 
 
 @case("WMP-10.3", profile="device")
-def errors_are_not_answered(talk: DeviceTalk) -> None:
+def errors_are_not_answered(talk: DeviceConversation) -> None:
     """No ERROR is answered by ERROR."""
     below, (above,) = talk.joined()
     for side in (below, above):
@@ -129,7 +129,7 @@ def errors_are_not_answered(talk: DeviceTalk) -> None:
 
 
 @case("WMP-10.6", profile="device")
-def unknown_codes_pass(talk: DeviceTalk) -> None:
+def unknown_codes_pass(talk: DeviceConversation) -> None:
     """An ERROR with an unknown code passes like any other."""
     below, (above,) = talk.joined()
     down, up = talk.route(above, below)
@@ -140,13 +140,13 @@ def unknown_codes_pass(talk: DeviceTalk) -> None:
 
 
 @case("WMP-12.3", profile="device")
-def nothing_is_evaluated(talk: DeviceTalk) -> None:
+def nothing_is_evaluated(talk: DeviceConversation) -> None:
     """Tags that would construct something are refused."""
     _refused(talk, "WMP-12.3")
 
 
 @case("WMP-10.2", profile="device")
-def errors_find_their_way(talk: DeviceTalk) -> None:
+def errors_find_their_way(talk: DeviceConversation) -> None:
     """ERROR follows the reversed ``from`` if ``from`` is readable."""
     below, _ = talk.joined()
     path = (*below.path, b"before", 3, b"\x00\x01")
@@ -156,7 +156,7 @@ def errors_find_their_way(talk: DeviceTalk) -> None:
 
 
 @case("WMP-2.3", profile="device")
-def unknown_keys(talk: DeviceTalk) -> None:
+def unknown_keys(talk: DeviceConversation) -> None:
     """Keys that the device does not know are passed on."""
     below, (above,) = talk.joined()
     ready = _ready()

@@ -6,7 +6,7 @@ from typing import Any
 
 from wmp import codec
 from wmp.conformance.case import case
-from wmp.conformance.conversations import DeviceTalk
+from wmp.conformance.conversations import DeviceConversation
 from wmp.conformance.neighbor import Neighbor
 from wmp.message import Columns, Command, ErrorCode, Message, Path
 
@@ -34,14 +34,14 @@ def _device(path: Path) -> tuple[Any, Any, Any]:
     return path[-3], path[-2], path[-1]
 
 
-def _pair(talk: DeviceTalk) -> tuple[Neighbor, Neighbor, Path, Path]:
+def _pair(talk: DeviceConversation) -> tuple[Neighbor, Neighbor, Path, Path]:
     below, (above, *_) = talk.joined()
     down, up = talk.route(above, below)
     return below, above, down, up
 
 
 @case("WMP-1.4", links=2)
-def a_socket_for_each_upstream(talk: DeviceTalk) -> None:
+def a_socket_for_each_upstream(talk: DeviceConversation) -> None:
     """Each upstream has a connection of its own, over which the device receives and sends."""
     below, above = talk.joined(2)
     for one in above:
@@ -55,7 +55,7 @@ def a_socket_for_each_upstream(talk: DeviceTalk) -> None:
 
 
 @case("WMP-1.6", "WMP-8.8", profile="device")
-def nobody_else_is_affected(talk: DeviceTalk) -> None:
+def nobody_else_is_affected(talk: DeviceConversation) -> None:
     """A message that cannot be sent to one peer is reported; other peers get their messages."""
     below, above, down, _ = _pair(talk)
     gone = talk.below("gone")
@@ -71,7 +71,7 @@ def nobody_else_is_affected(talk: DeviceTalk) -> None:
 
 
 @case("WMP-8.1", links=2)
-def discovery_goes_everywhere(talk: DeviceTalk) -> None:
+def discovery_goes_everywhere(talk: DeviceConversation) -> None:
     """READY and PING without ``to`` from below go to every upstream."""
     below, above = talk.joined(2)
     below.send(Command.READY, ready=1, credit=1, roles=["echo"], resources={"slots": 1})
@@ -81,7 +81,7 @@ def discovery_goes_everywhere(talk: DeviceTalk) -> None:
 
 
 @case("WMP-8.1", "WMP-8.9")
-def discovery_from_above(talk: DeviceTalk) -> None:
+def discovery_from_above(talk: DeviceConversation) -> None:
     """READY and PING from above are of the wrong direction."""
     below, (above,) = talk.joined()
     ready: dict[str, Any] = {"ready": 1, "credit": 1, "roles": ["r"], "resources": {"slots": 1}}
@@ -93,7 +93,7 @@ def discovery_from_above(talk: DeviceTalk) -> None:
 
 
 @case("WMP-8.2", "WMP-8.3", "WMP-2.5")
-def there_and_back(talk: DeviceTalk) -> None:
+def there_and_back(talk: DeviceConversation) -> None:
     """A message follows its ``to``, where the device's hop is removed; ``from`` gains this hop."""
     below, (above,) = talk.joined()
     below.send(Command.PING, label="up")
@@ -121,7 +121,7 @@ def there_and_back(talk: DeviceTalk) -> None:
 
 
 @case("WMP-8.2")
-def each_to_its_own(talk: DeviceTalk) -> None:
+def each_to_its_own(talk: DeviceConversation) -> None:
     """A message for one connection arrives at this connection only."""
     below, above, down, _ = _pair(talk)
     other = talk.below("other")
@@ -135,7 +135,7 @@ def each_to_its_own(talk: DeviceTalk) -> None:
 
 
 @case("WMP-8.2", "WMP-8.3", links=2)
-def each_upstream_its_own(talk: DeviceTalk) -> None:
+def each_upstream_its_own(talk: DeviceConversation) -> None:
     """A message for one upstream arrives at this upstream only."""
     below, above = talk.joined(2)
     ups = [talk.route(one, below)[1] for one in above]
@@ -150,7 +150,7 @@ def each_upstream_its_own(talk: DeviceTalk) -> None:
 
 
 @case("WMP-8.3", "WMP-12.2")
-def a_hop_is_not_believed(talk: DeviceTalk) -> None:
+def a_hop_is_not_believed(talk: DeviceConversation) -> None:
     """The hop names the socket over which the message came, whatever the message claims."""
     below, above, down, _ = _pair(talk)
     forged = (b"somebody", 1, b"before", 2, b"\x00forged")
@@ -169,7 +169,7 @@ def a_hop_is_not_believed(talk: DeviceTalk) -> None:
 
 
 @case("WMP-8.4", "WMP-2.3", profile="device")
-def nothing_is_changed(talk: DeviceTalk) -> None:
+def nothing_is_changed(talk: DeviceConversation) -> None:
     """Fields, columns and payloads pass unchanged, known or unknown."""
     below, above, down, up = _pair(talk)
     fields: dict[int | str, Any] = {
@@ -203,7 +203,7 @@ def nothing_is_changed(talk: DeviceTalk) -> None:
 
 
 @case("WMP-8.5")
-def loops_end(talk: DeviceTalk) -> None:
+def loops_end(talk: DeviceConversation) -> None:
     """A message that has passed this device, or 16 devices, is dropped with ERROR loop."""
     below, above, down, _ = _pair(talk)
     device = (down[2], down[1], b"\x00earlier")
@@ -218,7 +218,7 @@ def loops_end(talk: DeviceTalk) -> None:
 
 
 @case("WMP-8.6")
-def wrong_hops(talk: DeviceTalk) -> None:
+def wrong_hops(talk: DeviceConversation) -> None:
     """A hop of another device is misrouted; a hop of an older epoch is unreachable."""
     below, above, down, up = _pair(talk)
     for side, to in ((above, down), (below, up)):
@@ -243,7 +243,7 @@ def _one_message(side: Neighbor) -> tuple[Command, dict[str, Any]]:
 
 
 @case("WMP-8.7")
-def nothing_is_remembered(talk: DeviceTalk) -> None:
+def nothing_is_remembered(talk: DeviceConversation) -> None:
     """A message follows its ``to`` after any other messages, even when DONE comes first."""
     below, above, down, up = _pair(talk)
     done = Columns([5], [1], outcomes=[0], payloads=[b"r"])
@@ -260,7 +260,7 @@ def nothing_is_remembered(talk: DeviceTalk) -> None:
 
 
 @case("WMP-8.8")
-def what_cannot_be_passed_on(talk: DeviceTalk) -> None:
+def what_cannot_be_passed_on(talk: DeviceConversation) -> None:
     """A message for a closed connection is answered by ERROR unreachable."""
     _, above, _, _ = _pair(talk)
     gone = talk.below("gone")
@@ -278,7 +278,7 @@ def what_cannot_be_passed_on(talk: DeviceTalk) -> None:
 
 
 @case("WMP-8.9")
-def sides(talk: DeviceTalk) -> None:
+def sides(talk: DeviceConversation) -> None:
     """A local id of the wrong side is misrouted: no message leaves on the side of its arrival."""
     below, above, down, up = _pair(talk)
     other = talk.below("other")
@@ -292,7 +292,7 @@ def sides(talk: DeviceTalk) -> None:
 
 
 @case("WMP-10.4", profile="device")
-def directions(talk: DeviceTalk) -> None:
+def directions(talk: DeviceConversation) -> None:
     """Commands of managers from below, and commands of workers from above, are refused."""
     below, above, down, up = _pair(talk)
     below.send(Command.PONG, to=up, expire=6000, session=1)

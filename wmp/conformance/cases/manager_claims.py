@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from wmp.conformance.case import case
-from wmp.conformance.conversations import ManagerTalk
+from wmp.conformance.conversations import ManagerConversation
 from wmp.conformance.played_worker import PlayedWorker
 from wmp.message import Command, ErrorCode, Peer
 
@@ -21,7 +21,7 @@ __all__ = [
 _DEVICE = (b"device", 3, b"\x00\x01\x02")
 
 
-def _rival(talk: ManagerTalk, holder: PlayedWorker, ahead: int) -> PlayedWorker:
+def _rival(talk: ManagerConversation, holder: PlayedWorker, ahead: int) -> PlayedWorker:
     """Make a process of the holder's identity on another connection."""
     epoch = holder.epoch + ahead
     name = f"{holder.name} {ahead:+}"
@@ -30,7 +30,7 @@ def _rival(talk: ManagerTalk, holder: PlayedWorker, ahead: int) -> PlayedWorker:
     )
 
 
-def _refusal(talk: ManagerTalk, claimant: PlayedWorker) -> None:
+def _refusal(talk: ManagerConversation, claimant: PlayedWorker) -> None:
     """Wait for ERROR superseded to a process that does not hold its identity.
 
     Raises:
@@ -45,7 +45,7 @@ def _refusal(talk: ManagerTalk, claimant: PlayedWorker) -> None:
 
 
 @case("WMP-15.4", "WMP-9.2")
-def challenge(talk: ManagerTalk) -> None:
+def challenge(talk: ManagerConversation) -> None:
     """A challenge is answered at once, over its route."""
     worker = talk.met()
     pong = worker.ask(challenge=77)
@@ -55,7 +55,7 @@ def challenge(talk: ManagerTalk) -> None:
 
 
 @case("WMP-15.1", "WMP-15.3", "WMP-15.5", "WMP-9.6", "WMP-9.8")
-def claim_of_another_epoch(talk: ManagerTalk) -> None:
+def claim_of_another_epoch(talk: ManagerConversation) -> None:
     """A message of a held identity over another route has no effect, whatever its epoch is."""
     worker, other = talk.met(), talk.met()
     name = talk.submit()
@@ -79,7 +79,7 @@ def claim_of_another_epoch(talk: ManagerTalk) -> None:
 
 
 @case("WMP-15.5", "WMP-15.3")
-def claim_of_the_same_epoch(talk: ManagerTalk) -> None:
+def claim_of_the_same_epoch(talk: ManagerConversation) -> None:
     """A second route of a worker has no effect while the first is alive, and gets no ERROR."""
     worker = talk.met()
     second = _rival(talk, worker, 0)
@@ -92,7 +92,7 @@ def claim_of_the_same_epoch(talk: ManagerTalk) -> None:
 
 
 @case("WMP-15.6", "WMP-9.7")
-def silent_holder(talk: ManagerTalk) -> None:
+def silent_holder(talk: ManagerConversation) -> None:
     """A process takes over the identity of a holder that does not answer, whatever its epoch is."""
     worker, other = talk.met(), talk.met()
     name = talk.submit(retries=5)
@@ -115,7 +115,7 @@ def silent_holder(talk: ManagerTalk) -> None:
 
 
 @case("WMP-15.2", "WMP-9.7")
-def greater_epoch_of_the_holder(talk: ManagerTalk) -> None:
+def greater_epoch_of_the_holder(talk: ManagerConversation) -> None:
     """A greater epoch over the route of the holder is admitted at once."""
     worker = talk.met()
     worker.restart()
@@ -124,7 +124,7 @@ def greater_epoch_of_the_holder(talk: ManagerTalk) -> None:
 
 
 @case("WMP-15.7", "WMP-9.11")
-def goodbye_over_a_new_route(talk: ManagerTalk) -> None:
+def goodbye_over_a_new_route(talk: ManagerConversation) -> None:
     """BYE over a new route counts as BYE of the holder once the old route is lost."""
     worker, other = talk.met(), talk.met()
     name = talk.submit(retries=5)
@@ -142,7 +142,7 @@ def goodbye_over_a_new_route(talk: ManagerTalk) -> None:
 
 
 @case("WMP-15.8", "WMP-9.12")
-def report_from_elsewhere(talk: ManagerTalk) -> None:
+def report_from_elsewhere(talk: ManagerConversation) -> None:
     """ERROR unreachable counts only from a node on the route, and with a receiver."""
     worker = talk.met("behind", hops=_DEVICE)
     about = {"about": int(Command.TAKE), "about_peer": worker.path[:2]}
@@ -157,7 +157,7 @@ def report_from_elsewhere(talk: ManagerTalk) -> None:
 
 
 @case("WMP-15.10", "WMP-9.8")
-def superseded(talk: ManagerTalk) -> None:
+def superseded(talk: ManagerConversation) -> None:
     """No ERROR superseded stops a manager, from a known worker or from an unknown one."""
     worker = talk.met()
     assert worker.testee is not None

@@ -10,7 +10,7 @@ from attrs import evolve
 from wmp import codec
 from wmp.codec import CodecLimits
 from wmp.conformance.bad_messages import (
-    Bad,
+    BadMessage,
     bad_columns,
     bad_heads,
     meaningless,
@@ -19,7 +19,7 @@ from wmp.conformance.bad_messages import (
     too_much,
 )
 from wmp.conformance.case import case
-from wmp.conformance.conversations import ManagerTalk
+from wmp.conformance.conversations import ManagerConversation
 from wmp.conformance.played_worker import PlayedWorker
 from wmp.errors import DecodeError
 from wmp.message import Columns, Command, ErrorCode, Field, Message
@@ -62,7 +62,9 @@ def _give(worker: PlayedWorker, lock: int) -> Message:
     return Message(Command.GIVE, worker.to, worker.path, fields)
 
 
-def _refused(talk: ManagerTalk, worker: PlayedWorker, bad: Iterable[Bad], rule: str) -> None:
+def _refused(
+    talk: ManagerConversation, worker: PlayedWorker, bad: Iterable[BadMessage], rule: str
+) -> None:
     """Check that each message is answered by the right ERROR, and has no effect."""
     for one in bad:
         if one.rule != rule:
@@ -75,7 +77,7 @@ def _refused(talk: ManagerTalk, worker: PlayedWorker, bad: Iterable[Bad], rule: 
     )
 
 
-def _refused_gives(talk: ManagerTalk, rule: str) -> None:
+def _refused_gives(talk: ManagerConversation, rule: str) -> None:
     worker = talk.met()
     talk.submit()
     _refused(talk, worker, bad_heads(_give(worker, 1)), rule)
@@ -83,19 +85,19 @@ def _refused_gives(talk: ManagerTalk, rule: str) -> None:
 
 
 @case("WMP-2.1", profile="secure")
-def no_head(talk: ManagerTalk) -> None:
+def no_head(talk: ManagerConversation) -> None:
     """A message whose head is not an array of five is refused."""
     _refused_gives(talk, "WMP-2.1")
 
 
 @case("WMP-2.2", profile="secure")
-def no_plain_cbor(talk: ManagerTalk) -> None:
+def no_plain_cbor(talk: ManagerConversation) -> None:
     """Tags, indefinite lengths, duplicate keys, deep nesting and surplus bytes are refused."""
     _refused_gives(talk, "WMP-2.2")
 
 
 @case("WMP-2.2")
-def longer_forms_are_no_reason_to_die(talk: ManagerTalk) -> None:
+def longer_forms_are_no_reason_to_die(talk: ManagerConversation) -> None:
     """Integers in a longer form than needed are accepted or refused."""
     worker = talk.met()
     head = bytes(codec.encode(Message(Command.PING, (), worker.path, {}))[0])
@@ -107,7 +109,7 @@ def longer_forms_are_no_reason_to_die(talk: ManagerTalk) -> None:
 
 
 @case("WMP-2.3")
-def unknown_keys(talk: ManagerTalk) -> None:
+def unknown_keys(talk: ManagerConversation) -> None:
     """Unknown keys and columns are ignored."""
     worker = talk.met()
     name = talk.submit()
@@ -129,25 +131,25 @@ def unknown_keys(talk: ManagerTalk) -> None:
 
 
 @case("WMP-2.4", profile="secure")
-def wrong_types(talk: ManagerTalk) -> None:
+def wrong_types(talk: ManagerConversation) -> None:
     """A registered key with a value of the wrong type is malformed."""
     _refused_gives(talk, "WMP-2.4")
 
 
 @case("WMP-2.5", profile="secure")
-def no_path(talk: ManagerTalk) -> None:
+def no_path(talk: ManagerConversation) -> None:
     """A message whose ``from`` is not a path is refused."""
     _refused_gives(talk, "WMP-2.5")
 
 
 @case("WMP-2.6", profile="secure")
-def no_receiver(talk: ManagerTalk) -> None:
+def no_receiver(talk: ManagerConversation) -> None:
     """A message without its required ``to`` is refused."""
     _refused_gives(talk, "WMP-2.6")
 
 
 @case("WMP-2.7", "WMP-9.6", profile="secure")
-def somebody_else(talk: ManagerTalk) -> None:
+def somebody_else(talk: ManagerConversation) -> None:
     """A message for another peer is misrouted; for another epoch, superseded."""
     worker = talk.met()
     assert worker.testee is not None
@@ -185,7 +187,7 @@ def _done(worker: PlayedWorker, id: int, attempt: int) -> Message:
     return Message(Command.DONE, worker.to, worker.path, fields, columns)
 
 
-def _refused_dones(talk: ManagerTalk, rule: str) -> None:
+def _refused_dones(talk: ManagerConversation, rule: str) -> None:
     worker = talk.met()
     name = talk.submit()
     job = worker.one()
@@ -196,13 +198,13 @@ def _refused_dones(talk: ManagerTalk, rule: str) -> None:
 
 
 @case("WMP-2.8", profile="secure")
-def bad_columns_are_refused(talk: ManagerTalk) -> None:
+def bad_columns_are_refused(talk: ManagerConversation) -> None:
     """Missing columns, columns of different lengths and columns of wrong types are refused."""
     _refused_dones(talk, "WMP-2.8")
 
 
 @case("WMP-2.8")
-def a_single_value(talk: ManagerTalk) -> None:
+def a_single_value(talk: ManagerConversation) -> None:
     """A single value in a column stands for k equal entries."""
     worker = talk.met()
     names = [talk.submit() for _ in range(3)]
@@ -221,13 +223,13 @@ def a_single_value(talk: ManagerTalk) -> None:
 
 
 @case("WMP-2.9", profile="secure")
-def payload_frames(talk: ManagerTalk) -> None:
+def payload_frames(talk: ManagerConversation) -> None:
     """A message has as many payload frames as nulls."""
     _refused_dones(talk, "WMP-2.9")
 
 
 @case("WMP-2.9")
-def payload_outside(talk: ManagerTalk) -> None:
+def payload_outside(talk: ManagerConversation) -> None:
     """A small payload in a frame of its own is a payload like any other."""
     worker = talk.met()
     name = talk.submit()
@@ -241,7 +243,7 @@ def payload_outside(talk: ManagerTalk) -> None:
 
 
 @case("WMP-2.9")
-def large_payloads(talk: ManagerTalk) -> None:
+def large_payloads(talk: ManagerConversation) -> None:
     """Payloads of every size arrive unchanged, large ones in frames of their own."""
     worker = talk.met()
     for size in (0, 1, 4096, 4097, 300_000):
@@ -259,7 +261,7 @@ def large_payloads(talk: ManagerTalk) -> None:
 
 
 @case("WMP-2.10", "WMP-1.1")
-def above_the_limits(talk: ManagerTalk) -> None:
+def above_the_limits(talk: ManagerConversation) -> None:
     """A message beyond the limits is refused."""
     worker = talk.met()
     talk.submit()
@@ -282,7 +284,7 @@ def above_the_limits(talk: ManagerTalk) -> None:
         _refused(talk, worker, bad, rule)
 
 
-def _message(bad: Bad) -> Message | None:
+def _message(bad: BadMessage) -> Message | None:
     try:
         return codec.decode(bad.frames, CodecLimits(hops=99, identity=999))
     except DecodeError:
@@ -290,7 +292,7 @@ def _message(bad: Bad) -> Message | None:
 
 
 @case("WMP-10.1")
-def garbage(talk: ManagerTalk) -> None:
+def garbage(talk: ManagerConversation) -> None:
     """The manager survives noise."""
     worker = talk.met()
     name = talk.submit()
@@ -306,7 +308,7 @@ def garbage(talk: ManagerTalk) -> None:
 
 
 @case("WMP-10.1", "WMP-2.1", "WMP-2.4", "WMP-2.6", "WMP-2.7")
-def what_is_not_for_it(talk: ManagerTalk) -> None:
+def what_is_not_for_it(talk: ManagerConversation) -> None:
     """A message that is unreadable, or for another peer, changes nothing."""
     worker = talk.met()
     name = talk.submit()
@@ -329,7 +331,7 @@ def what_is_not_for_it(talk: ManagerTalk) -> None:
 
 
 @case("WMP-10.2")
-def errors_find_their_way(talk: ManagerTalk) -> None:
+def errors_find_their_way(talk: ManagerConversation) -> None:
     """ERROR follows the reversed ``from``, or goes to the neighbor if ``from`` is unreadable."""
     worker = talk.met(hops=(b"device", 3, b"\x00\x01\x02"))
     worker.send(Command.PING, to=(1, b"somebody"), source=worker.path, session=None, ack=None)
@@ -341,14 +343,14 @@ def errors_find_their_way(talk: ManagerTalk) -> None:
 
 
 @case("WMP-10.3")
-def errors_are_not_answered(talk: ManagerTalk) -> None:
+def errors_are_not_answered(talk: ManagerConversation) -> None:
     """No ERROR is answered by ERROR, not even a malformed one."""
     worker = talk.met()
     worker.provoke_by_errors(Command.GIVE)
 
 
 @case("WMP-10.4")
-def command_version_direction(talk: ManagerTalk) -> None:
+def command_version_direction(talk: ManagerConversation) -> None:
     """Unknown commands, other versions and workers' commands get codes of their own."""
     _refused_gives(talk, "WMP-10.4")
     worker = talk.met()
@@ -375,7 +377,7 @@ def _for_workers(worker: PlayedWorker) -> list[Message]:
 
 
 @case("WMP-10.5")
-def another_owner(talk: ManagerTalk) -> None:
+def another_owner(talk: ManagerConversation) -> None:
     """A DONE for another owner, for which the manager does not forward, gets ERROR unknown."""
     worker = talk.met()
     name = talk.submit()
@@ -390,7 +392,7 @@ def another_owner(talk: ManagerTalk) -> None:
 
 
 @case("WMP-10.5")
-def a_job_never_given_out(talk: ManagerTalk) -> None:
+def a_job_never_given_out(talk: ManagerConversation) -> None:
     """A DONE entry of a job that was never granted gets ERROR unknown; other entries count."""
     worker = talk.met()
     name = talk.submit()
@@ -410,7 +412,7 @@ def a_job_never_given_out(talk: ManagerTalk) -> None:
 
 
 @case("WMP-10.6")
-def unknown_code(talk: ManagerTalk) -> None:
+def unknown_code(talk: ManagerConversation) -> None:
     """An ERROR with an unknown code is ignored."""
     worker = talk.met()
     name = talk.submit()
@@ -423,6 +425,6 @@ def unknown_code(talk: ManagerTalk) -> None:
 
 
 @case("WMP-12.3")
-def nothing_is_evaluated(talk: ManagerTalk) -> None:
+def nothing_is_evaluated(talk: ManagerConversation) -> None:
     """Tags that would construct something are refused."""
     _refused_gives(talk, "WMP-12.3")

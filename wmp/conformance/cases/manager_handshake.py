@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import ceil, log2
 
 from wmp.conformance.case import case
-from wmp.conformance.conversations import ManagerTalk
+from wmp.conformance.conversations import ManagerConversation
 from wmp.message import Command
 
 __all__ = [
@@ -26,7 +26,7 @@ __all__ = [
 
 
 @case("WMP-3.6", "WMP-6.1")
-def plain_handshake(talk: ManagerTalk) -> None:
+def plain_handshake(talk: ManagerConversation) -> None:
     """READY, WAKE, GIVE, TAKE, DONE: one job."""
     worker = talk.met()
     name = talk.submit()
@@ -39,7 +39,7 @@ def plain_handshake(talk: ManagerTalk) -> None:
 
 
 @case("WMP-1.1")
-def one_identity(talk: ManagerTalk) -> None:
+def one_identity(talk: ManagerConversation) -> None:
     """The manager uses one identity of 1 to 255 bytes, and one epoch."""
     first, second = talk.met(), talk.met()
     talk.check(first.testee == second.testee, "two workers receive two identities")
@@ -48,7 +48,7 @@ def one_identity(talk: ManagerTalk) -> None:
 
 
 @case("WMP-1.2", "WMP-1.8", "WMP-2.5")
-def answers_follow_the_latest_route(talk: ManagerTalk) -> None:
+def answers_follow_the_latest_route(talk: ManagerConversation) -> None:
     """A message to a worker uses the connection and path on which the worker is now."""
     worker = talk.met()
     worker.ready(1)
@@ -67,7 +67,7 @@ def answers_follow_the_latest_route(talk: ManagerTalk) -> None:
 
 
 @case("WMP-1.5", "WMP-1.8")
-def a_connection_is_no_identity(talk: ManagerTalk) -> None:
+def a_connection_is_no_identity(talk: ManagerConversation) -> None:
     """Two workers on one connection count as two; one worker on two connections counts as one."""
     first = talk.met(hops=(b"device", 3, b"\x00\x01"))
     second = talk.met(connection=first.connection, hops=(b"device", 3, b"\x00\x02"))
@@ -81,7 +81,7 @@ def a_connection_is_no_identity(talk: ManagerTalk) -> None:
 
 
 @case("WMP-3.3")
-def repeated_ready(talk: ManagerTalk) -> None:
+def repeated_ready(talk: ManagerConversation) -> None:
     """A READY whose number is not greater is ignored: it does not restore consumed credit."""
     worker = talk.met()
     worker.ready(1)
@@ -94,7 +94,7 @@ def repeated_ready(talk: ManagerTalk) -> None:
 
 
 @case("WMP-3.3", "WMP-9.2")
-def newest_ready_replaces(talk: ManagerTalk) -> None:
+def newest_ready_replaces(talk: ManagerConversation) -> None:
     """The newest READY replaces credit and roles; an older one changes nothing."""
     worker = talk.met()
     worker.ready(3, ready=5)
@@ -111,7 +111,7 @@ def newest_ready_replaces(talk: ManagerTalk) -> None:
 
 
 @case("WMP-3.4")
-def wake_where_it_fits(talk: ManagerTalk) -> None:
+def wake_where_it_fits(talk: ManagerConversation) -> None:
     """WAKE goes out only for credit, role and resources, and never for more than the credit."""
     other = talk.met("other", roles=["other"])
     poor = talk.met("poor", resources={"memory": 100})
@@ -135,7 +135,7 @@ def wake_where_it_fits(talk: ManagerTalk) -> None:
 
 
 @case("WMP-3.5")
-def one_job_wakes_one(talk: ManagerTalk) -> None:
+def one_job_wakes_one(talk: ManagerConversation) -> None:
     """A waiting job wakes one worker; after each timeout without GIVE at most twice as many."""
     times = _wakes(talk)
     talk.check(bool(times), "no worker is woken", "WMP-3.6")
@@ -149,13 +149,13 @@ def one_job_wakes_one(talk: ManagerTalk) -> None:
 
 
 @case("WMP-3.5", profile="liveness")
-def who_does_not_come(talk: ManagerTalk) -> None:
+def who_does_not_come(talk: ManagerConversation) -> None:
     """If the woken worker sends no GIVE, all others are woken in the end."""
     woken = len(_wakes(talk))
     talk.check(woken == 4, f"{woken} of 4 workers are woken within 3 units, and none sent GIVE")
 
 
-def _wakes(talk: ManagerTalk) -> list[float]:
+def _wakes(talk: ManagerConversation) -> list[float]:
     """Return the times of the WAKEs for one job, which no worker answers."""
     workers = [talk.met() for _ in range(4)]
     for worker in workers:
@@ -168,7 +168,7 @@ def _wakes(talk: ManagerTalk) -> list[float]:
 
 
 @case("WMP-3.5")
-def give_answers_wake(talk: ManagerTalk) -> None:
+def give_answers_wake(talk: ManagerConversation) -> None:
     """A WAKE that is answered by GIVE wakes no other worker."""
     first, second = talk.met(), talk.met()
     first.ready(1)
@@ -180,7 +180,7 @@ def give_answers_wake(talk: ManagerTalk) -> None:
 
 
 @case("WMP-3.6")
-def ready_while_jobs_wait(talk: ManagerTalk) -> None:
+def ready_while_jobs_wait(talk: ManagerConversation) -> None:
     """READY gets WAKE at once if jobs wait for which no worker was woken."""
     talk.submit()
     talk.submit()
@@ -193,7 +193,7 @@ def ready_while_jobs_wait(talk: ManagerTalk) -> None:
 
 
 @case("WMP-3.7")
-def everybody_gets_some(talk: ManagerTalk) -> None:
+def everybody_gets_some(talk: ManagerConversation) -> None:
     """Of two workers that always have capacity, each is woken repeatedly."""
     workers = [talk.met(), talk.met()]
     woken = {worker.name: 0 for worker in workers}
@@ -223,7 +223,7 @@ def everybody_gets_some(talk: ManagerTalk) -> None:
 
 
 @case("WMP-3.14")
-def ready_of_no_credit(talk: ManagerTalk) -> None:
+def ready_of_no_credit(talk: ManagerConversation) -> None:
     """After READY of credit 0 a worker is not woken; another worker is woken at once."""
     workers = [talk.met(), talk.met()]
     for worker in workers:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from wmp.conformance.case import case
-from wmp.conformance.conversations import ManagerTalk
+from wmp.conformance.conversations import ManagerConversation
 from wmp.message import Columns, Command, Outcome
 
 __all__ = [
@@ -37,7 +37,7 @@ __all__ = [
 
 
 @case("WMP-6.1", profile="reliable")
-def attempts_grow(talk: ManagerTalk) -> None:
+def attempts_grow(talk: ManagerConversation) -> None:
     """A job stays with its manager until its end; every lease has a greater attempt."""
     worker = talk.met()
     name = talk.submit(retries=5)
@@ -53,7 +53,7 @@ def attempts_grow(talk: ManagerTalk) -> None:
 
 
 @case("WMP-6.2", "WMP-7.2", profile="reliable")
-def stale_attempt(talk: ManagerTalk) -> None:
+def stale_attempt(talk: ManagerConversation) -> None:
     """A DONE of an older attempt does not end the job, and is acknowledged."""
     worker = talk.met()
     name = talk.submit(retries=5)
@@ -71,7 +71,7 @@ def stale_attempt(talk: ManagerTalk) -> None:
 
 
 @case("WMP-6.2")
-def an_attempt_not_yet_granted(talk: ManagerTalk) -> None:
+def an_attempt_not_yet_granted(talk: ManagerConversation) -> None:
     """A DONE of an attempt that was never granted does not end the job."""
     worker = talk.met()
     name = talk.submit()
@@ -84,7 +84,7 @@ def an_attempt_not_yet_granted(talk: ManagerTalk) -> None:
 
 
 @case("WMP-6.3")
-def one_end(talk: ManagerTalk) -> None:
+def one_end(talk: ManagerConversation) -> None:
     """A job ends once, however many DONEs arrive and from any worker."""
     worker, other = talk.met(), talk.met()
     name = talk.submit()
@@ -102,7 +102,7 @@ def one_end(talk: ManagerTalk) -> None:
 
 
 @case("WMP-6.2", "WMP-6.3")
-def result_of_somebody_else(talk: ManagerTalk) -> None:
+def result_of_somebody_else(talk: ManagerConversation) -> None:
     """A DONE of a worker that does not hold the job does not end it."""
     worker, other = talk.met(), talk.met()
     name = talk.submit()
@@ -117,7 +117,7 @@ def result_of_somebody_else(talk: ManagerTalk) -> None:
 
 
 @case("WMP-6.4")
-def lost_lease_goes_first(talk: ManagerTalk) -> None:
+def lost_lease_goes_first(talk: ManagerConversation) -> None:
     """A job whose lease is lost is queued again at once, before the jobs that wait."""
     worker, other = talk.met(), talk.met()
     first = talk.submit()
@@ -133,7 +133,7 @@ def lost_lease_goes_first(talk: ManagerTalk) -> None:
 
 
 @case("WMP-6.4", "WMP-1.8")
-def a_route_is_no_lease(talk: ManagerTalk) -> None:
+def a_route_is_no_lease(talk: ManagerConversation) -> None:
     """A lease survives a change of route."""
     worker, other = talk.met(), talk.met()
     name = talk.submit()
@@ -147,7 +147,7 @@ def a_route_is_no_lease(talk: ManagerTalk) -> None:
 
 
 @case("WMP-6.17", "WMP-6.4", "WMP-6.15")
-def retries_are_used_up(talk: ManagerTalk) -> None:
+def retries_are_used_up(talk: ManagerConversation) -> None:
     """A job that loses more leases than it has retries ends as lost."""
     name = talk.submit(retries=1)
     for _ in range(2):
@@ -161,7 +161,7 @@ def retries_are_used_up(talk: ManagerTalk) -> None:
 
 
 @case("WMP-6.23", profile="reliable")
-def leaving_costs_one_retry(talk: ManagerTalk) -> None:
+def leaving_costs_one_retry(talk: ManagerConversation) -> None:
     """A worker that takes a job and leaves, again and again, costs the job one retry."""
     worker = talk.met()
     name = talk.submit(retries=1)
@@ -176,7 +176,7 @@ def leaving_costs_one_retry(talk: ManagerTalk) -> None:
 
 
 @case("WMP-6.17")
-def what_never_left_costs_nothing(talk: ManagerTalk) -> None:
+def what_never_left_costs_nothing(talk: ManagerConversation) -> None:
     """A lease whose TAKE could not be sent does not count against the retries."""
     worker, other = talk.met(), talk.met()
     worker.give(1, hold=talk.book.expire + 4.0)
@@ -193,7 +193,7 @@ def what_never_left_costs_nothing(talk: ManagerTalk) -> None:
 
 
 @case("WMP-6.5")
-def refused_job(talk: ManagerTalk) -> None:
+def refused_job(talk: ManagerConversation) -> None:
     """A refused job is granted again, to any worker that asks."""
     worker, other = talk.met(), talk.met()
     name = talk.submit()
@@ -205,7 +205,7 @@ def refused_job(talk: ManagerTalk) -> None:
 
 
 @case("WMP-6.5", profile="reliable")
-def refusals_cost_nothing(talk: ManagerTalk) -> None:
+def refusals_cost_nothing(talk: ManagerConversation) -> None:
     """DONE refused does not count against the retries."""
     worker = talk.met()
     name = talk.submit(retries=0)
@@ -225,7 +225,7 @@ def refusals_cost_nothing(talk: ManagerTalk) -> None:
 
 
 @case("WMP-6.5", profile="held-give")
-def not_to_who_refused(talk: ManagerTalk) -> None:
+def not_to_who_refused(talk: ManagerConversation) -> None:
     """A worker that refused a job gets it again only after another READY, GIVE or session."""
     worker, other = talk.met(), talk.met()
     name = talk.submit()
@@ -238,7 +238,7 @@ def not_to_who_refused(talk: ManagerTalk) -> None:
 
 
 @case("WMP-6.7")
-def time_left(talk: ManagerTalk) -> None:
+def time_left(talk: ManagerConversation) -> None:
     """``left`` is the time to the deadline, rounded up; null or absent without a deadline."""
     worker = talk.met()
     talk.submit()
@@ -264,7 +264,7 @@ def time_left(talk: ManagerTalk) -> None:
 
 
 @case("WMP-6.8")
-def deadline_in_the_queue(talk: ManagerTalk) -> None:
+def deadline_in_the_queue(talk: ManagerConversation) -> None:
     """A job whose deadline passes in the queue ends, and is not granted any more."""
     worker = talk.met()
     name = talk.submit(timeout=1.0)
@@ -273,7 +273,7 @@ def deadline_in_the_queue(talk: ManagerTalk) -> None:
 
 
 @case("WMP-6.8")
-def deadline_at_a_worker(talk: ManagerTalk) -> None:
+def deadline_at_a_worker(talk: ManagerConversation) -> None:
     """A job whose deadline passes at a worker ends, and the worker gets CANCEL."""
     worker = talk.met()
     name = talk.submit(timeout=1.0)
@@ -290,7 +290,7 @@ def deadline_at_a_worker(talk: ManagerTalk) -> None:
 
 
 @case("WMP-6.9", "WMP-6.3", profile="status-cancel")
-def status_is_no_result(talk: ManagerTalk) -> None:
+def status_is_no_result(talk: ManagerConversation) -> None:
     """STATUS does not end a job."""
     worker = talk.met()
     name = talk.submit()
@@ -306,7 +306,7 @@ def status_is_no_result(talk: ManagerTalk) -> None:
 
 
 @case("WMP-6.11")
-def handed_back(talk: ManagerTalk) -> None:
+def handed_back(talk: ManagerConversation) -> None:
     """DONE cancelled without CANCEL hands the job back, and costs no retry."""
     worker, other = talk.met(), talk.met()
     name = talk.submit(retries=0)
@@ -319,7 +319,7 @@ def handed_back(talk: ManagerTalk) -> None:
 
 
 @case("WMP-6.12")
-def cancelled_in_the_queue(talk: ManagerTalk) -> None:
+def cancelled_in_the_queue(talk: ManagerConversation) -> None:
     """A job that is cancelled in the queue is not granted."""
     worker = talk.met()
     first, name, last = talk.submit(), talk.submit(), talk.submit()
@@ -330,7 +330,7 @@ def cancelled_in_the_queue(talk: ManagerTalk) -> None:
 
 
 @case("WMP-6.12")
-def cancelled_at_a_worker(talk: ManagerTalk) -> None:
+def cancelled_at_a_worker(talk: ManagerConversation) -> None:
     """A job that is cancelled at a worker gets CANCEL, and no further attempt."""
     worker, other = talk.met(), talk.met()
     name = talk.submit(retries=5)
@@ -347,7 +347,7 @@ def cancelled_at_a_worker(talk: ManagerTalk) -> None:
 
 
 @case("WMP-6.12")
-def cancelled_and_lost(talk: ManagerTalk) -> None:
+def cancelled_and_lost(talk: ManagerConversation) -> None:
     """A cancelled job whose worker is lost ends as cancelled, and is not granted again."""
     worker, other = talk.met(), talk.met()
     name = talk.submit(retries=5)
@@ -360,7 +360,7 @@ def cancelled_and_lost(talk: ManagerTalk) -> None:
 
 
 @case("WMP-6.12", "WMP-6.3")
-def result_beats_cancel(talk: ManagerTalk) -> None:
+def result_beats_cancel(talk: ManagerConversation) -> None:
     """A result that arrives during a cancellation ends the job, once."""
     worker = talk.met()
     name = talk.submit()
@@ -377,7 +377,7 @@ def result_beats_cancel(talk: ManagerTalk) -> None:
 
 
 @case("WMP-6.13")
-def order_of_submission(talk: ManagerTalk) -> None:
+def order_of_submission(talk: ManagerConversation) -> None:
     """Jobs of one priority are granted in the order of submission."""
     worker = talk.met()
     names = [talk.submit() for _ in range(6)]
@@ -390,7 +390,7 @@ def order_of_submission(talk: ManagerTalk) -> None:
 
 
 @case("WMP-6.13")
-def higher_priorities_first(talk: ManagerTalk) -> None:
+def higher_priorities_first(talk: ManagerConversation) -> None:
     """A job of higher priority is granted before jobs of lower priority, whenever it arrives."""
     worker = talk.met()
     low = talk.submit()
@@ -401,7 +401,7 @@ def higher_priorities_first(talk: ManagerTalk) -> None:
 
 
 @case("WMP-2.13", "WMP-2.11")
-def damaged_result(talk: ManagerTalk) -> None:
+def damaged_result(talk: ManagerConversation) -> None:
     """A result that does not fit its checksum does not end the job."""
     worker = talk.met()
     name = talk.submit(retries=5)
@@ -414,7 +414,7 @@ def damaged_result(talk: ManagerTalk) -> None:
 
 
 @case("WMP-6.15")
-def lost_at_the_worker(talk: ManagerTalk) -> None:
+def lost_at_the_worker(talk: ManagerConversation) -> None:
     """DONE lost counts against the retries; without retries left the job ends as lost."""
     worker = talk.met()
     name = talk.submit(retries=1)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from wmp.conformance.case import case
-from wmp.conformance.conversations import ManagerTalk
+from wmp.conformance.conversations import ManagerConversation
 from wmp.message import Command, ErrorCode
 
 __all__ = [
@@ -22,7 +22,7 @@ __all__ = [
 
 
 @case("WMP-9.2")
-def pong_names_what_is_remembered(talk: ManagerTalk) -> None:
+def pong_names_what_is_remembered(talk: ManagerConversation) -> None:
     """PONG names the remembered READY, credit and lock, and omits the unknown ones."""
     worker = talk.met()
     pong = worker.ask()
@@ -39,7 +39,7 @@ def pong_names_what_is_remembered(talk: ManagerTalk) -> None:
 
 
 @case("WMP-9.2")
-def every_ping_is_answered(talk: ManagerTalk) -> None:
+def every_ping_is_answered(talk: ManagerConversation) -> None:
     """PING gets PONG at once, with ``to`` and without."""
     worker = talk.met()
     for to in ((), worker.to, (), worker.to):
@@ -48,7 +48,7 @@ def every_ping_is_answered(talk: ManagerTalk) -> None:
 
 
 @case("WMP-9.3")
-def silence_gives_a_worker_up(talk: ManagerTalk) -> None:
+def silence_gives_a_worker_up(talk: ManagerConversation) -> None:
     """After ``expire`` in silence a worker's leases are lost and its READY is forgotten."""
     worker, other = talk.met(), talk.met()
     expire = talk.book.expire
@@ -71,7 +71,7 @@ def silence_gives_a_worker_up(talk: ManagerTalk) -> None:
 
 
 @case("WMP-9.3", "WMP-9.2")
-def one_message_is_enough(talk: ManagerTalk) -> None:
+def one_message_is_enough(talk: ManagerConversation) -> None:
     """Any message within ``expire`` keeps a worker's leases."""
     worker, other = talk.met(), talk.met()
     name = talk.submit()
@@ -83,7 +83,7 @@ def one_message_is_enough(talk: ManagerTalk) -> None:
 
 
 @case("WMP-9.6")
-def older_epoch(talk: ManagerTalk) -> None:
+def older_epoch(talk: ManagerConversation) -> None:
     """A message of an older epoch gets ERROR superseded, and has no effect."""
     worker = talk.met()
     name = talk.submit()
@@ -103,7 +103,7 @@ def older_epoch(talk: ManagerTalk) -> None:
 
 
 @case("WMP-9.7")
-def newer_epoch(talk: ManagerTalk) -> None:
+def newer_epoch(talk: ManagerConversation) -> None:
     """A newer epoch has new numbers, no READY and no leases."""
     worker, other = talk.met(), talk.met()
     name = talk.submit(retries=5)
@@ -127,7 +127,7 @@ def newer_epoch(talk: ManagerTalk) -> None:
 
 
 @case("WMP-9.11")
-def goodbye(talk: ManagerTalk) -> None:
+def goodbye(talk: ManagerConversation) -> None:
     """At BYE the worker is forgotten, and its leases are queued again at once."""
     worker, other = talk.met(), talk.met()
     name = talk.submit(retries=5)
@@ -145,7 +145,7 @@ def goodbye(talk: ManagerTalk) -> None:
 
 
 @case("WMP-9.12", profile="reliable")
-def unreachable(talk: ManagerTalk) -> None:
+def unreachable(talk: ManagerConversation) -> None:
     """ERROR unreachable drops route and credit, but no lease."""
     device = (b"device", 3, b"\x00\x01\x02")
     worker, other = talk.met("behind", hops=device), talk.met()
@@ -173,7 +173,7 @@ def unreachable(talk: ManagerTalk) -> None:
 
 
 @case("WMP-9.12", "WMP-7.3", profile="reliable")
-def open_give_of_a_lost_route(talk: ManagerTalk) -> None:
+def open_give_of_a_lost_route(talk: ManagerConversation) -> None:
     """Open GIVEs of an unreachable worker get NO over the next route."""
     device = (b"device", 3, b"\x00\x01\x02")
     worker = talk.met("behind", hops=device)
@@ -192,7 +192,7 @@ def open_give_of_a_lost_route(talk: ManagerTalk) -> None:
 
 
 @case("WMP-9.13")
-def missing_from_the_list(talk: ManagerTalk) -> None:
+def missing_from_the_list(talk: ManagerConversation) -> None:
     """A job is lost if its TAKE was received and a PING does not list the job."""
     worker, other = talk.met(), talk.met()
     first, second = talk.submit(retries=5), talk.submit(retries=5)
@@ -214,7 +214,7 @@ def missing_from_the_list(talk: ManagerTalk) -> None:
 
 
 @case("WMP-9.13", "WMP-6.4")
-def list_from_before(talk: ManagerTalk) -> None:
+def list_from_before(talk: ManagerConversation) -> None:
     """A job is kept if its TAKE was not received before the PING without it."""
     worker, other = talk.met(), talk.met()
     name = talk.submit()

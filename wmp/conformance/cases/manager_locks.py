@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from wmp.conformance.case import case
-from wmp.conformance.conversations import ManagerTalk
+from wmp.conformance.conversations import ManagerConversation
 from wmp.message import Command
 
 __all__ = [
@@ -22,7 +22,7 @@ __all__ = [
 
 
 @case("WMP-4.3")
-def give_without_ready(talk: ManagerTalk) -> None:
+def give_without_ready(talk: ManagerConversation) -> None:
     """A GIVE is served with and without a remembered READY."""
     worker = talk.met()
     talk.submit()
@@ -33,7 +33,7 @@ def give_without_ready(talk: ManagerTalk) -> None:
 
 
 @case("WMP-4.3", "WMP-7.5")
-def give_first_of_all(talk: ManagerTalk) -> None:
+def give_first_of_all(talk: ManagerConversation) -> None:
     """A GIVE is served as the first message of a worker."""
     known = talk.met()
     talk.submit()
@@ -42,7 +42,7 @@ def give_first_of_all(talk: ManagerTalk) -> None:
 
 
 @case("WMP-4.4")
-def give_is_answered_at_once(talk: ManagerTalk) -> None:
+def give_is_answered_at_once(talk: ManagerConversation) -> None:
     """A GIVE without hold is answered at once, by NO when no job waits."""
     worker = talk.met()
     lock = worker.give(3)
@@ -52,7 +52,7 @@ def give_is_answered_at_once(talk: ManagerTalk) -> None:
 
 
 @case("WMP-4.4", "WMP-5.3", profile="held-give")
-def held_give_ends(talk: ManagerTalk) -> None:
+def held_give_ends(talk: ManagerConversation) -> None:
     """The rest of a held GIVE gets NO, a margin before its hold ends."""
     worker = talk.met()
     for hold, margin in ((2.0, 0.5), (0.6, 0.3)):
@@ -69,7 +69,7 @@ def held_give_ends(talk: ManagerTalk) -> None:
 
 
 @case("WMP-4.4", "WMP-4.5", profile="held-give")
-def held_give_is_used_and_closed(talk: ManagerTalk) -> None:
+def held_give_is_used_and_closed(talk: ManagerConversation) -> None:
     """An open GIVE gets jobs until it is used up or answered; then it is closed."""
     worker = talk.met()
     lock = worker.give(2, hold=3.0)
@@ -83,7 +83,7 @@ def held_give_is_used_and_closed(talk: ManagerTalk) -> None:
 
 
 @case("WMP-4.5")
-def repeated_give(talk: ManagerTalk) -> None:
+def repeated_give(talk: ManagerConversation) -> None:
     """A GIVE whose lock is not greater than the last one is not served again."""
     worker = talk.met()
     for _ in range(4):
@@ -96,7 +96,7 @@ def repeated_give(talk: ManagerTalk) -> None:
 
 
 @case("WMP-4.5", profile="held-give")
-def withdrawn_give(talk: ManagerTalk) -> None:
+def withdrawn_give(talk: ManagerConversation) -> None:
     """GIVE with ``want`` 0 withdraws an open lock, and gets NO."""
     worker = talk.met()
     lock = worker.give(2, hold=4.0)
@@ -108,7 +108,7 @@ def withdrawn_give(talk: ManagerTalk) -> None:
 
 
 @case("WMP-4.6")
-def jobs_fit_the_give(talk: ManagerTalk) -> None:
+def jobs_fit_the_give(talk: ManagerConversation) -> None:
     """A TAKE has jobs of the GIVE's roles and needs, and at most as many as it wants."""
     worker = talk.met(roles=["echo", "other"])
     for role in ("echo", "other", "echo", "other", "echo"):
@@ -122,7 +122,7 @@ def jobs_fit_the_give(talk: ManagerTalk) -> None:
 
 
 @case("WMP-4.16")
-def leases_fit_the_worker(talk: ManagerTalk) -> None:
+def leases_fit_the_worker(talk: ManagerConversation) -> None:
     """A GIVE gets no more jobs than the worker can hold, whatever it wants."""
     worker = talk.met(resources={"slots": 3})
     for _ in range(7):
@@ -138,7 +138,7 @@ def leases_fit_the_worker(talk: ManagerTalk) -> None:
 
 
 @case("WMP-4.7")
-def take_names_its_owner(talk: ManagerTalk) -> None:
+def take_names_its_owner(talk: ManagerConversation) -> None:
     """TAKE names the manager as the owner of its jobs."""
     worker = talk.met()
     talk.submit()
@@ -148,7 +148,7 @@ def take_names_its_owner(talk: ManagerTalk) -> None:
 
 
 @case("WMP-5.3")
-def open_gives_come_first(talk: ManagerTalk) -> None:
+def open_gives_come_first(talk: ManagerConversation) -> None:
     """An open GIVE gets a job before any worker is woken for the job."""
     holder, other = talk.met("holder"), talk.met("other")
     lock = holder.give(1, hold=5.0)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from wmp.conformance.case import case
-from wmp.conformance.conversations import ManagerTalk
+from wmp.conformance.conversations import ManagerConversation
 from wmp.message import Columns, Command
 
 __all__ = [
@@ -21,7 +21,7 @@ __all__ = [
 
 
 @case("WMP-7.1", "WMP-6.3")
-def duplicate_is_dropped(talk: ManagerTalk) -> None:
+def duplicate_is_dropped(talk: ManagerConversation) -> None:
     """A number that was received before is dropped, whatever its message is."""
     worker = talk.met()
     first, second = talk.submit(), talk.submit()
@@ -41,7 +41,7 @@ def duplicate_is_dropped(talk: ManagerTalk) -> None:
 
 
 @case("WMP-7.1")
-def gap_is_asked_for_once(talk: ManagerTalk) -> None:
+def gap_is_asked_for_once(talk: ManagerConversation) -> None:
     """A number behind a gap is dropped and answered by PONG with ``again``, once a gap."""
     worker = talk.met()
     name = talk.submit()
@@ -63,7 +63,7 @@ def gap_is_asked_for_once(talk: ManagerTalk) -> None:
 
 
 @case("WMP-7.2")
-def acks_are_reported(talk: ManagerTalk) -> None:
+def acks_are_reported(talk: ManagerConversation) -> None:
     """Every message of the manager to a worker carries the ack of the worker's messages."""
     worker = talk.met()
     for count in range(1, 4):
@@ -75,7 +75,7 @@ def acks_are_reported(talk: ManagerTalk) -> None:
 
 
 @case("WMP-7.3")
-def sent_again_on_a_new_route(talk: ManagerTalk) -> None:
+def sent_again_on_a_new_route(talk: ManagerConversation) -> None:
     """Unacknowledged messages are sent again, in order, when the route changes."""
     worker = talk.met()
     worker.ack_override = 0
@@ -90,7 +90,7 @@ def sent_again_on_a_new_route(talk: ManagerTalk) -> None:
 
 
 @case("WMP-7.3")
-def sent_again_when_asked(talk: ManagerTalk) -> None:
+def sent_again_when_asked(talk: ManagerConversation) -> None:
     """After ``again`` unacknowledged messages are sent again from ack + 1."""
     worker = talk.met()
     worker.ack_override = 0
@@ -101,7 +101,7 @@ def sent_again_when_asked(talk: ManagerTalk) -> None:
 
 
 @case("WMP-7.3", "WMP-7.4")
-def sent_again_with_age(talk: ManagerTalk) -> None:
+def sent_again_with_age(talk: ManagerConversation) -> None:
     """After ``resend`` unacknowledged messages are sent again; an ack of the future is ignored."""
     worker = talk.met()
     worker.ack_override = 99
@@ -120,7 +120,7 @@ def sent_again_with_age(talk: ManagerTalk) -> None:
 
 
 @case("WMP-7.4")
-def ack_of_the_future(talk: ManagerTalk) -> None:
+def ack_of_the_future(talk: ManagerConversation) -> None:
     """An ack of a number that was never sent is ignored; later messages are kept."""
     worker = talk.met()
     worker.ack_override = 99
@@ -136,7 +136,7 @@ def ack_of_the_future(talk: ManagerTalk) -> None:
 
 
 @case("WMP-7.5")
-def forgotten_session(talk: ManagerTalk) -> None:
+def forgotten_session(talk: ManagerConversation) -> None:
     """PING with ``to`` and without session opens a new session; leases of the old one are lost."""
     worker, other = talk.met(), talk.met()
     name = talk.submit(retries=5)
@@ -156,7 +156,7 @@ def forgotten_session(talk: ManagerTalk) -> None:
 
 
 @case("WMP-7.5", "WMP-9.7")
-def session_of_a_newer_epoch(talk: ManagerTalk) -> None:
+def session_of_a_newer_epoch(talk: ManagerConversation) -> None:
     """A newer epoch of a worker gets a new session."""
     worker = talk.met()
     old = worker.session
@@ -166,7 +166,7 @@ def session_of_a_newer_epoch(talk: ManagerTalk) -> None:
 
 
 @case("WMP-7.7")
-def other_session(talk: ManagerTalk) -> None:
+def other_session(talk: ManagerConversation) -> None:
     """A DONE of another session is dropped, and answered by PONG with the current session."""
     worker = talk.met()
     name = talk.submit()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from wmp import codec
 from wmp.conformance.case import case
-from wmp.conformance.conversations import ManagerTalk
+from wmp.conformance.conversations import ManagerConversation
 from wmp.conformance.played_worker import HeldJob, PlayedWorker
 from wmp.message import Command, Outcome
 
@@ -25,7 +25,7 @@ __all__ = [
 
 
 @case("WMP-6.19", "WMP-6.21")
-def time_to_the_expiry(talk: ManagerTalk) -> None:
+def time_to_the_expiry(talk: ManagerConversation) -> None:
     """``expires`` is the time to the expiry, rounded up; ``limits`` is the run limit."""
     worker = talk.met()
     began = talk.now
@@ -45,7 +45,7 @@ def time_to_the_expiry(talk: ManagerTalk) -> None:
 
 
 @case("WMP-6.20")
-def expires_in_the_queue(talk: ManagerTalk) -> None:
+def expires_in_the_queue(talk: ManagerConversation) -> None:
     """A job whose expiry passes in the queue ends, and is not granted any more."""
     worker = talk.met()
     name = talk.submit(expires=1.0)
@@ -54,7 +54,7 @@ def expires_in_the_queue(talk: ManagerTalk) -> None:
 
 
 @case("WMP-6.20")
-def goes_on_after_its_expiry(talk: ManagerTalk) -> None:
+def goes_on_after_its_expiry(talk: ManagerConversation) -> None:
     """A job that a worker has continues after its expiry."""
     worker = talk.met()
     name = talk.submit(expires=1.0)
@@ -66,7 +66,7 @@ def goes_on_after_its_expiry(talk: ManagerTalk) -> None:
 
 
 @case("WMP-6.20")
-def returns_after_its_expiry(talk: ManagerTalk) -> None:
+def returns_after_its_expiry(talk: ManagerConversation) -> None:
     """A job that comes back after its expiry ends, and is not granted again."""
     worker, other = talk.met(), talk.met()
     name = talk.submit(expires=1.0)
@@ -78,7 +78,7 @@ def returns_after_its_expiry(talk: ManagerTalk) -> None:
 
 
 @case("WMP-6.22")
-def overrun_ends_the_job(talk: ManagerTalk) -> None:
+def overrun_ends_the_job(talk: ManagerConversation) -> None:
     """DONE overrun ends a job as timed out, with the text."""
     worker, other = talk.met(), talk.met()
     name = talk.submit(run_limit=1.0, retries=5)
@@ -88,7 +88,7 @@ def overrun_ends_the_job(talk: ManagerTalk) -> None:
 
 
 @case("WMP-6.24")
-def not_before_its_time(talk: ManagerTalk) -> None:
+def not_before_its_time(talk: ManagerConversation) -> None:
     """A delayed job is not granted before its time, and is granted then."""
     worker = talk.met()
     name = talk.submit(delay=2.0)
@@ -101,7 +101,7 @@ def not_before_its_time(talk: ManagerTalk) -> None:
 
 
 @case("WMP-6.24")
-def behind_those_that_wait(talk: ManagerTalk) -> None:
+def behind_those_that_wait(talk: ManagerConversation) -> None:
     """A job whose time has come is granted after the jobs that were waiting then."""
     worker = talk.met()
     late, soon = talk.submit(delay=1.0), talk.submit()
@@ -132,7 +132,7 @@ def _fails(worker: PlayedWorker, job: HeldJob, **columns: object) -> None:
 
 
 @case("WMP-6.26", "WMP-6.27")
-def settings_of_a_job(talk: ManagerTalk) -> None:
+def settings_of_a_job(talk: ManagerConversation) -> None:
     """A job with settings of its own is tried again as often as they allow, then ends."""
     worker = talk.met()
     name = talk.submit(tries=1, wait=2.0, retries=0)
@@ -147,7 +147,7 @@ def settings_of_a_job(talk: ManagerTalk) -> None:
 
 
 @case("WMP-6.26")
-def a_rejected_job(talk: ManagerTalk) -> None:
+def a_rejected_job(talk: ManagerConversation) -> None:
     """An error with an empty list of names is not tried again."""
     worker = talk.met()
     name = talk.submit(tries=5, wait=0.1)
@@ -156,7 +156,7 @@ def a_rejected_job(talk: ManagerTalk) -> None:
 
 
 @case("WMP-6.26", "WMP-6.27")
-def waits_of_a_worker(talk: ManagerTalk) -> None:
+def waits_of_a_worker(talk: ManagerConversation) -> None:
     """A job without settings is given again after the wait that its worker asks for."""
     worker = talk.met()
     name = talk.submit(retries=0)
@@ -172,7 +172,7 @@ def waits_of_a_worker(talk: ManagerTalk) -> None:
 
 
 @case("WMP-6.27")
-def cancelled_while_it_waits(talk: ManagerTalk) -> None:
+def cancelled_while_it_waits(talk: ManagerConversation) -> None:
     """A job that waits for another attempt ends at once when it is cancelled."""
     worker = talk.met()
     name = talk.submit()
@@ -183,7 +183,7 @@ def cancelled_while_it_waits(talk: ManagerTalk) -> None:
 
 
 @case("WMP-6.27")
-def no_time_for_another_attempt(talk: ManagerTalk) -> None:
+def no_time_for_another_attempt(talk: ManagerConversation) -> None:
     """A job whose deadline comes before its next attempt ends with the error."""
     worker = talk.met()
     name = talk.submit(timeout=20.0)

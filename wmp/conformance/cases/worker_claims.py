@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from wmp.conformance.case import case
-from wmp.conformance.conversations import WorkerTalk
+from wmp.conformance.conversations import WorkerConversation
 from wmp.conformance.played_manager import PlayedManager
 from wmp.message import Command, ErrorCode, Peer
 
@@ -19,7 +19,7 @@ __all__ = [
 ]
 
 
-def _rival(talk: WorkerTalk, holder: PlayedManager, ahead: int) -> PlayedManager:
+def _rival(talk: WorkerConversation, holder: PlayedManager, ahead: int) -> PlayedManager:
     """Make a process of the holder's identity on another route."""
     return talk.manager(
         f"{holder.name} {ahead:+}",
@@ -30,7 +30,7 @@ def _rival(talk: WorkerTalk, holder: PlayedManager, ahead: int) -> PlayedManager
 
 
 @case("WMP-15.4")
-def challenge(talk: WorkerTalk) -> None:
+def challenge(talk: WorkerConversation) -> None:
     """A challenge is answered at once over the route on which it came, known or not."""
     manager, _ = talk.met(), talk.met()
     for one in (manager, _rival(talk, manager, 1)):
@@ -43,7 +43,7 @@ def challenge(talk: WorkerTalk) -> None:
 
 
 @case("WMP-15.1", "WMP-15.3", "WMP-15.5", "WMP-9.6", "WMP-9.8")
-def claim_to_a_manager(talk: WorkerTalk) -> None:
+def claim_to_a_manager(talk: WorkerConversation) -> None:
     """A message of a known manager over another route has no effect, whatever its epoch is."""
     manager, _ = talk.met(), talk.met()
     for ahead in (1, -1):
@@ -69,7 +69,7 @@ def _is_directed(received: object) -> bool:
 
 
 @case("WMP-15.5", "WMP-15.3")
-def second_route_of_a_manager(talk: WorkerTalk) -> None:
+def second_route_of_a_manager(talk: WorkerConversation) -> None:
     """A second route of a manager has no effect while the first is alive, and gets no ERROR."""
     manager, _ = talk.met(), talk.met()
     second = _rival(talk, manager, 0)
@@ -82,7 +82,7 @@ def second_route_of_a_manager(talk: WorkerTalk) -> None:
 
 
 @case("WMP-15.6", "WMP-9.7")
-def silent_holder(talk: WorkerTalk) -> None:
+def silent_holder(talk: WorkerConversation) -> None:
     """A manager takes over the identity of a silent manager, whatever its epoch is."""
     manager, _ = talk.met(), talk.met()
     manager.answers = False
@@ -96,7 +96,7 @@ def silent_holder(talk: WorkerTalk) -> None:
 
 
 @case("WMP-15.2", "WMP-9.7")
-def greater_epoch_of_the_holder(talk: WorkerTalk) -> None:
+def greater_epoch_of_the_holder(talk: WorkerConversation) -> None:
     """A greater epoch over the route of the holder is admitted at once."""
     manager, _ = talk.met(), talk.met()
     manager.restart()
@@ -105,7 +105,7 @@ def greater_epoch_of_the_holder(talk: WorkerTalk) -> None:
 
 
 @case("WMP-15.8", "WMP-9.12")
-def report_from_elsewhere(talk: WorkerTalk) -> None:
+def report_from_elsewhere(talk: WorkerConversation) -> None:
     """ERROR superseded about a manager counts only from a node on its route, with a receiver."""
     _, manager = talk.met(), talk.met("behind")
     (job,) = manager.run(b"\x01", role="echo")
@@ -121,7 +121,7 @@ def report_from_elsewhere(talk: WorkerTalk) -> None:
 
 
 @case("WMP-15.9", "WMP-9.8")
-def superseded(talk: WorkerTalk) -> None:
+def superseded(talk: WorkerConversation) -> None:
     """A worker stops when all its managers refuse it, after three intervals and not before."""
     manager = talk.met()
     manager.answers = False
@@ -135,7 +135,7 @@ def superseded(talk: WorkerTalk) -> None:
 
 
 @case("WMP-15.9")
-def refused_by_one_of_two(talk: WorkerTalk) -> None:
+def refused_by_one_of_two(talk: WorkerConversation) -> None:
     """A worker continues while one of its managers serves it."""
     refusing, serving = talk.met(), talk.met()
     refusing.answers = False

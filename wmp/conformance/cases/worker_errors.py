@@ -9,7 +9,7 @@ from attrs import evolve
 
 from wmp import codec
 from wmp.conformance.bad_messages import (
-    Bad,
+    BadMessage,
     bad_columns,
     bad_heads,
     meaningless,
@@ -19,7 +19,7 @@ from wmp.conformance.bad_messages import (
 )
 from wmp.conformance.case import case
 from wmp.conformance.cases.worker_handshake import slowly
-from wmp.conformance.conversations import WorkerTalk
+from wmp.conformance.conversations import WorkerConversation
 from wmp.conformance.played_manager import PlayedManager
 from wmp.message import Columns, Command, ErrorCode, Field, Message
 
@@ -62,7 +62,9 @@ def _take(manager: PlayedManager, id: int = 900) -> Message:
     return Message(Command.TAKE, manager.to, manager.path, fields, columns)
 
 
-def _refused(talk: WorkerTalk, manager: PlayedManager, bad: Iterable[Bad], rule: str) -> None:
+def _refused(
+    talk: WorkerConversation, manager: PlayedManager, bad: Iterable[BadMessage], rule: str
+) -> None:
     """Check that each message is answered by the right ERROR, and has no effect."""
     for one in bad:
         if one.rule != rule:
@@ -71,7 +73,7 @@ def _refused(talk: WorkerTalk, manager: PlayedManager, bad: Iterable[Bad], rule:
     manager.never(Command.DONE, rule=rule, what="a refused message has an effect")
 
 
-def _refused_takes(talk: WorkerTalk, rule: str) -> None:
+def _refused_takes(talk: WorkerConversation, rule: str) -> None:
     manager, _ = talk.met(), talk.met()
     lock = manager.woken(1)
     manager.lose(rule, 900)
@@ -83,19 +85,19 @@ def _refused_takes(talk: WorkerTalk, rule: str) -> None:
 
 
 @case("WMP-2.1", profile="secure")
-def no_head(talk: WorkerTalk) -> None:
+def no_head(talk: WorkerConversation) -> None:
     """A message whose head is not an array of five is refused."""
     _refused_takes(talk, "WMP-2.1")
 
 
 @case("WMP-2.2", profile="secure")
-def no_plain_cbor(talk: WorkerTalk) -> None:
+def no_plain_cbor(talk: WorkerConversation) -> None:
     """Tags, indefinite lengths, duplicate keys, deep nesting and surplus bytes are refused."""
     _refused_takes(talk, "WMP-2.2")
 
 
 @case("WMP-2.2")
-def longer_forms_are_no_reason_to_die(talk: WorkerTalk) -> None:
+def longer_forms_are_no_reason_to_die(talk: WorkerConversation) -> None:
     """Integers in a longer form than needed are accepted or refused."""
     manager, _ = talk.met(), talk.met()
     pong: dict[int | str, Any] = {Field.EXPIRE: talk.ms(6.0), Field.SESSION: manager.session}
@@ -106,7 +108,7 @@ def longer_forms_are_no_reason_to_die(talk: WorkerTalk) -> None:
 
 
 @case("WMP-2.3")
-def unknown_keys(talk: WorkerTalk) -> None:
+def unknown_keys(talk: WorkerConversation) -> None:
     """Unknown keys and columns are ignored."""
     manager, _ = talk.met(), talk.met()
     manager.woken(1)
@@ -123,25 +125,25 @@ def unknown_keys(talk: WorkerTalk) -> None:
 
 
 @case("WMP-2.4", profile="secure")
-def wrong_types(talk: WorkerTalk) -> None:
+def wrong_types(talk: WorkerConversation) -> None:
     """A registered key with a value of the wrong type is malformed."""
     _refused_takes(talk, "WMP-2.4")
 
 
 @case("WMP-2.5", profile="secure")
-def no_path(talk: WorkerTalk) -> None:
+def no_path(talk: WorkerConversation) -> None:
     """A message whose ``from`` is not a path is refused."""
     _refused_takes(talk, "WMP-2.5")
 
 
 @case("WMP-2.6", profile="secure")
-def no_receiver(talk: WorkerTalk) -> None:
+def no_receiver(talk: WorkerConversation) -> None:
     """A message without its required ``to`` is refused."""
     _refused_takes(talk, "WMP-2.6")
 
 
 @case("WMP-2.7", "WMP-9.6", profile="secure")
-def somebody_else(talk: WorkerTalk) -> None:
+def somebody_else(talk: WorkerConversation) -> None:
     """A message for another peer is misrouted; for another epoch, superseded."""
     manager, _ = talk.met(), talk.met()
     assert manager.testee is not None
@@ -168,13 +170,13 @@ def somebody_else(talk: WorkerTalk) -> None:
 
 
 @case("WMP-2.8", profile="secure")
-def bad_columns_are_refused(talk: WorkerTalk) -> None:
+def bad_columns_are_refused(talk: WorkerConversation) -> None:
     """Missing columns, columns of different lengths and columns of wrong types are refused."""
     _refused_takes(talk, "WMP-2.8")
 
 
 @case("WMP-2.8", slots=3)
-def a_single_value(talk: WorkerTalk) -> None:
+def a_single_value(talk: WorkerConversation) -> None:
     """A single value in a column stands for k equal entries."""
     manager, _ = talk.met(), talk.met()
     manager.woken(3)
@@ -194,13 +196,13 @@ def a_single_value(talk: WorkerTalk) -> None:
 
 
 @case("WMP-2.9", profile="secure")
-def payload_frames(talk: WorkerTalk) -> None:
+def payload_frames(talk: WorkerConversation) -> None:
     """A message has as many payload frames as nulls."""
     _refused_takes(talk, "WMP-2.9")
 
 
 @case("WMP-2.9")
-def payload_outside(talk: WorkerTalk) -> None:
+def payload_outside(talk: WorkerConversation) -> None:
     """A small payload in a frame of its own is a payload like any other."""
     manager, _ = talk.met(), talk.met()
     manager.woken(1)
@@ -213,7 +215,7 @@ def payload_outside(talk: WorkerTalk) -> None:
 
 
 @case("WMP-2.10", "WMP-1.1")
-def above_the_limits(talk: WorkerTalk) -> None:
+def above_the_limits(talk: WorkerConversation) -> None:
     """A message beyond the limits is refused."""
     manager, _ = talk.met(), talk.met()
     pong: dict[int | str, Any] = {
@@ -231,7 +233,7 @@ def above_the_limits(talk: WorkerTalk) -> None:
 
 
 @case("WMP-10.1")
-def garbage(talk: WorkerTalk) -> None:
+def garbage(talk: WorkerConversation) -> None:
     """The worker survives noise."""
     manager, _ = talk.met(), talk.met()
     (job,) = manager.run(slowly(talk, 0.5), role="slow")
@@ -245,7 +247,7 @@ def garbage(talk: WorkerTalk) -> None:
 
 
 @case("WMP-10.1", "WMP-2.1", "WMP-2.4", "WMP-2.6", "WMP-2.7")
-def what_is_not_for_it(talk: WorkerTalk) -> None:
+def what_is_not_for_it(talk: WorkerConversation) -> None:
     """A message that is unreadable, or for another peer, changes nothing."""
     manager, _ = talk.met(), talk.met()
     lock = manager.woken(1)
@@ -268,7 +270,7 @@ def what_is_not_for_it(talk: WorkerTalk) -> None:
 
 
 @case("WMP-10.2")
-def errors_find_their_way(talk: WorkerTalk) -> None:
+def errors_find_their_way(talk: WorkerConversation) -> None:
     """ERROR follows the reversed ``from``, or goes to the neighbor if ``from`` is unreadable."""
     talk.met()
     manager = talk.met()
@@ -283,14 +285,14 @@ def errors_find_their_way(talk: WorkerTalk) -> None:
 
 
 @case("WMP-10.3")
-def errors_are_not_answered(talk: WorkerTalk) -> None:
+def errors_are_not_answered(talk: WorkerConversation) -> None:
     """No ERROR is answered by ERROR, not even a malformed one."""
     manager = talk.met()
     manager.provoke_by_errors(Command.DONE)
 
 
 @case("WMP-10.4")
-def command_version_direction(talk: WorkerTalk) -> None:
+def command_version_direction(talk: WorkerConversation) -> None:
     """Unknown commands, other versions and managers' commands get codes of their own."""
     manager, _ = talk.met(), talk.met()
     lock = manager.woken(1)
@@ -315,7 +317,7 @@ def _for_managers(manager: PlayedManager) -> list[Message]:
 
 
 @case("WMP-10.6")
-def unknown_code(talk: WorkerTalk) -> None:
+def unknown_code(talk: WorkerConversation) -> None:
     """An ERROR with an unknown code is ignored."""
     manager, _ = talk.met(), talk.met()
     (job,) = manager.run(slowly(talk, 0.5), role="slow")
@@ -326,6 +328,6 @@ def unknown_code(talk: WorkerTalk) -> None:
 
 
 @case("WMP-12.3")
-def nothing_is_evaluated(talk: WorkerTalk) -> None:
+def nothing_is_evaluated(talk: WorkerConversation) -> None:
     """Tags that would construct something are refused."""
     _refused_takes(talk, "WMP-12.3")

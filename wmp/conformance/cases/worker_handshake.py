@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 
 from wmp.conformance.case import case
-from wmp.conformance.conversations import WorkerTalk
+from wmp.conformance.conversations import WorkerConversation
 from wmp.conformance.played_manager import PlayedManager
 from wmp.message import Command
 
@@ -28,12 +28,12 @@ __all__ = [
 ]
 
 
-def slowly(talk: WorkerTalk, units: float) -> bytes:
+def slowly(talk: WorkerConversation, units: float) -> bytes:
     """Return the payload for a job of role ``slow`` that takes this long."""
     return b"%d" % talk.ms(units)
 
 
-def fill(talk: WorkerTalk, manager: PlayedManager, units: float) -> list[int]:
+def fill(talk: WorkerConversation, manager: PlayedManager, units: float) -> list[int]:
     """Give slow jobs until the worker has no capacity; returns their ids.
 
     The jobs run for ``units`` after that, and while a script twice waits for "at once".
@@ -62,7 +62,7 @@ def fill(talk: WorkerTalk, manager: PlayedManager, units: float) -> list[int]:
 
 
 @case("WMP-3.8", "WMP-6.6")
-def plain_handshake(talk: WorkerTalk) -> None:
+def plain_handshake(talk: WorkerConversation) -> None:
     """READY, WAKE, GIVE, TAKE, DONE: one job."""
     manager = talk.met()
     (job,) = manager.run(b"question")
@@ -71,7 +71,7 @@ def plain_handshake(talk: WorkerTalk) -> None:
 
 
 @case("WMP-1.1")
-def one_identity(talk: WorkerTalk) -> None:
+def one_identity(talk: WorkerConversation) -> None:
     """The worker uses one identity of 1 to 255 bytes, and one epoch, towards all managers."""
     first, second = talk.manager(), talk.manager()
     first.meet()
@@ -82,7 +82,7 @@ def one_identity(talk: WorkerTalk) -> None:
 
 
 @case("WMP-1.3", "WMP-3.1", links=2)
-def a_socket_for_each_manager(talk: WorkerTalk) -> None:
+def a_socket_for_each_manager(talk: WorkerConversation) -> None:
     """READY and PING go to every endpoint; each manager gets only its own answers."""
     managers = [talk.manager(endpoint=number) for number in range(2)]
     for manager in managers:
@@ -94,7 +94,7 @@ def a_socket_for_each_manager(talk: WorkerTalk) -> None:
 
 
 @case("WMP-1.5", "WMP-1.8", "WMP-2.5")
-def answers_follow_the_latest_route(talk: WorkerTalk) -> None:
+def answers_follow_the_latest_route(talk: WorkerConversation) -> None:
     """A message to a manager follows the path of the manager's last message."""
     manager, _ = talk.met(), talk.met()
     (job,) = manager.run(slowly(talk, 1.0), role="slow")
@@ -107,7 +107,7 @@ def answers_follow_the_latest_route(talk: WorkerTalk) -> None:
 
 
 @case("WMP-1.8")
-def jobs_survive_a_route(talk: WorkerTalk) -> None:
+def jobs_survive_a_route(talk: WorkerConversation) -> None:
     """A change of route changes nothing that is remembered of a manager."""
     manager, _ = talk.met(), talk.met()
     manager.run(slowly(talk, 1.0), role="slow")
@@ -119,7 +119,7 @@ def jobs_survive_a_route(talk: WorkerTalk) -> None:
 
 
 @case("WMP-3.1")
-def ready_at_first(talk: WorkerTalk) -> None:
+def ready_at_first(talk: WorkerConversation) -> None:
     """READY without ``to``, with credit, roles and resources, goes out on connecting."""
     ready = talk.manager().expect(Command.READY, within=talk.wire.patience)
     talk.check(not ready.message.to, "the first READY has a receiver")
@@ -129,7 +129,7 @@ def ready_at_first(talk: WorkerTalk) -> None:
 
 
 @case("WMP-3.2", links=2)
-def one_number_for_one_ready(talk: WorkerTalk) -> None:
+def one_number_for_one_ready(talk: WorkerConversation) -> None:
     """One READY has the same number on several links; a new READY has a greater number."""
     first, second = talk.manager(), talk.manager(endpoint=1)
     one = first.expect(Command.READY, within=talk.wire.patience)
@@ -147,7 +147,7 @@ def one_number_for_one_ready(talk: WorkerTalk) -> None:
 
 
 @case("WMP-3.9")
-def woken_without_capacity(talk: WorkerTalk) -> None:
+def woken_without_capacity(talk: WorkerConversation) -> None:
     """Without capacity WAKE gets READY of credit 0 with ``to`` at once, and GIVE later."""
     first, second = talk.met(), talk.met()
     fill(talk, first, 2.0)
@@ -161,7 +161,7 @@ def woken_without_capacity(talk: WorkerTalk) -> None:
 
 
 @case("WMP-3.9")
-def pending_wake_does_not_age(talk: WorkerTalk) -> None:
+def pending_wake_does_not_age(talk: WorkerConversation) -> None:
     """A WAKE stays pending until it is answered, however long that takes."""
     first, second = talk.met(), talk.met()
     fill(talk, first, 8.0)
@@ -170,7 +170,7 @@ def pending_wake_does_not_age(talk: WorkerTalk) -> None:
 
 
 @case("WMP-3.10")
-def turns(talk: WorkerTalk) -> None:
+def turns(talk: WorkerConversation) -> None:
     """Managers that always have jobs are served in turn: each once in any 2·M places."""
     managers = [talk.met() for _ in range(3)]
     for manager in managers:
@@ -189,7 +189,9 @@ def turns(talk: WorkerTalk) -> None:
         talk.check(not missing, f"{missing} not served in {most} places: {served}")
 
 
-def _next_lock(talk: WorkerTalk, managers: list[PlayedManager]) -> tuple[PlayedManager, int]:
+def _next_lock(
+    talk: WorkerConversation, managers: list[PlayedManager]
+) -> tuple[PlayedManager, int]:
     found: list[tuple[PlayedManager, int]] = []
 
     def given() -> bool:
@@ -203,7 +205,7 @@ def _next_lock(talk: WorkerTalk, managers: list[PlayedManager]) -> tuple[PlayedM
 
 
 @case("WMP-3.11", slots=2)
-def capacity_that_is_left(talk: WorkerTalk) -> None:
+def capacity_that_is_left(talk: WorkerConversation) -> None:
     """Capacity left after a TAKE is reported at once, before any DONE of those jobs."""
     manager, _ = talk.met(), talk.met()
     lock = manager.woken(1)
@@ -225,7 +227,7 @@ def _answered(manager: PlayedManager, job: int) -> bool:
 
 
 @case("WMP-3.12")
-def ready_backs_off(talk: WorkerTalk) -> None:
+def ready_backs_off(talk: WorkerConversation) -> None:
     """A READY that gets no answer is repeated with backoff up to 32 units, or not at all."""
     first, _ = talk.met(), talk.met()
     talk.settle()
@@ -245,7 +247,7 @@ def ready_backs_off(talk: WorkerTalk) -> None:
 
 
 @case("WMP-3.13")
-def a_manager_that_forgot(talk: WorkerTalk) -> None:
+def a_manager_that_forgot(talk: WorkerConversation) -> None:
     """PONG without READY, or with less credit, gets a READY at once."""
     manager, _ = talk.met(), talk.met()
     for changes in ({"ready": None}, {"credit": 0}):

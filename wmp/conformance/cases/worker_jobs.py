@@ -5,7 +5,7 @@ from __future__ import annotations
 from wmp import codec
 from wmp.conformance.case import case
 from wmp.conformance.cases.worker_handshake import slowly
-from wmp.conformance.conversations import WorkerTalk
+from wmp.conformance.conversations import WorkerConversation
 from wmp.errors import DecodeError
 from wmp.message import Command, Outcome
 
@@ -26,7 +26,7 @@ __all__ = [
 
 
 @case("WMP-6.6", slots=3)
-def every_job_is_answered(talk: WorkerTalk) -> None:
+def every_job_is_answered(talk: WorkerConversation) -> None:
     """Every job is answered once, by id and attempt, to the manager that gave the job."""
     first, second = talk.met(), talk.met()
     for round in range(4):
@@ -43,7 +43,7 @@ def every_job_is_answered(talk: WorkerTalk) -> None:
 
 
 @case("WMP-6.6", "WMP-2.9")
-def results_as_they_are(talk: WorkerTalk) -> None:
+def results_as_they_are(talk: WorkerConversation) -> None:
     """Payloads of every size come back unchanged."""
     manager = talk.met()
     for size in (0, 1, 4096, 4097, 300_000):
@@ -59,7 +59,7 @@ def results_as_they_are(talk: WorkerTalk) -> None:
 
 
 @case("WMP-6.6")
-def failing_job(talk: WorkerTalk) -> None:
+def failing_job(talk: WorkerConversation) -> None:
     """A job that fails ends as *error*, with CBOR of type, text and traceback."""
     manager = talk.met()
     (job,) = manager.run(b"please fail", role="fail")
@@ -73,7 +73,7 @@ def failing_job(talk: WorkerTalk) -> None:
 
 
 @case("WMP-6.7")
-def too_late(talk: WorkerTalk) -> None:
+def too_late(talk: WorkerConversation) -> None:
     """A job whose time has passed on arrival is not begun, and ends as *cancelled*."""
     manager = talk.met()
     lock = manager.woken(1)
@@ -84,7 +84,7 @@ def too_late(talk: WorkerTalk) -> None:
 
 
 @case("WMP-6.9")
-def status(talk: WorkerTalk) -> None:
+def status(talk: WorkerConversation) -> None:
     """The worker may send STATUS for a job that it holds."""
     manager = talk.met()
     (job,) = manager.run(slowly(talk, 0.5), role="slow")
@@ -98,7 +98,7 @@ def status(talk: WorkerTalk) -> None:
 
 
 @case("WMP-6.10")
-def cancel_what_is_not_held(talk: WorkerTalk) -> None:
+def cancel_what_is_not_held(talk: WorkerConversation) -> None:
     """CANCEL of a job that the worker does not hold is answered by DONE cancelled."""
     manager = talk.met()
     manager.cancel(41, 42)
@@ -107,7 +107,7 @@ def cancel_what_is_not_held(talk: WorkerTalk) -> None:
 
 
 @case("WMP-6.10")
-def cancel_what_runs(talk: WorkerTalk) -> None:
+def cancel_what_runs(talk: WorkerConversation) -> None:
     """CANCEL of a running job is answered by the job's own outcome."""
     manager, _ = talk.met(), talk.met()
     (job,) = manager.run(slowly(talk, 2.0), role="slow")
@@ -122,7 +122,7 @@ def cancel_what_runs(talk: WorkerTalk) -> None:
 
 
 @case("WMP-6.10")
-def cancel_another_attempt(talk: WorkerTalk) -> None:
+def cancel_another_attempt(talk: WorkerConversation) -> None:
     """CANCEL of an attempt that is not held gets DONE; the attempt that is held goes on."""
     manager, _ = talk.met(), talk.met()
     (job,) = manager.run(slowly(talk, 1.0), role="slow", attempt=3)
@@ -136,7 +136,7 @@ def cancel_another_attempt(talk: WorkerTalk) -> None:
 
 
 @case("WMP-6.10")
-def cancel_unstarted(talk: WorkerTalk) -> None:
+def cancel_unstarted(talk: WorkerConversation) -> None:
     """CANCEL with ``unstarted`` does not touch a job that has begun."""
     manager, _ = talk.met(), talk.met()
     (job,) = manager.run(slowly(talk, 1.0), role="slow")
@@ -146,7 +146,7 @@ def cancel_unstarted(talk: WorkerTalk) -> None:
 
 
 @case("WMP-6.14")
-def what_runs_it_dies(talk: WorkerTalk) -> None:
+def what_runs_it_dies(talk: WorkerConversation) -> None:
     """A job whose process dies is answered by *lost*, with the cause."""
     manager = talk.met()
     if "die" not in talk.book.roles:
@@ -157,7 +157,7 @@ def what_runs_it_dies(talk: WorkerTalk) -> None:
 
 
 @case("WMP-2.12", "WMP-2.11")
-def checksums(talk: WorkerTalk) -> None:
+def checksums(talk: WorkerConversation) -> None:
     """A job with a checksum gets a result with one; a damaged job is refused."""
     manager = talk.met()
     (job,) = manager.run(b"123456789", checksums=[0xCBF43926])
@@ -172,7 +172,7 @@ def checksums(talk: WorkerTalk) -> None:
 
 
 @case("WMP-6.16")
-def force(talk: WorkerTalk) -> None:
+def force(talk: WorkerConversation) -> None:
     """A job that goes on after CANCEL may be ended by force."""
     manager, _ = talk.met(), talk.met()
     (job,) = manager.run(slowly(talk, 4.0), role="slow")

@@ -6,7 +6,7 @@ import itertools
 
 from wmp.conformance.case import case
 from wmp.conformance.cases.worker_handshake import fill, slowly
-from wmp.conformance.conversations import WorkerTalk
+from wmp.conformance.conversations import WorkerConversation
 from wmp.conformance.played_manager import PlayedManager
 from wmp.message import Command, ErrorCode
 
@@ -36,7 +36,7 @@ _LATE = 0.05
 
 
 def _gaps(
-    talk: WorkerTalk, manager: PlayedManager, during: float, *commands: Command
+    talk: WorkerConversation, manager: PlayedManager, during: float, *commands: Command
 ) -> list[float]:
     """Return the times between messages that the manager receives, of some commands or all."""
     talk.settle()
@@ -49,7 +49,7 @@ def _gaps(
 
 
 @case("WMP-9.1")
-def pings_in_silence(talk: WorkerTalk) -> None:
+def pings_in_silence(talk: WorkerConversation) -> None:
     """A manager receives a message at least once an interval."""
     manager, _ = talk.met(), talk.met()
     longest = max(_gaps(talk, manager, 8.0))
@@ -58,7 +58,7 @@ def pings_in_silence(talk: WorkerTalk) -> None:
 
 
 @case("WMP-9.1")
-def interval_of_a_manager(talk: WorkerTalk) -> None:
+def interval_of_a_manager(talk: WorkerConversation) -> None:
     """The interval is at most a third of the manager's ``expire``."""
     manager, _ = talk.met(expire=1.5), talk.met()
     manager.pong()
@@ -68,7 +68,7 @@ def interval_of_a_manager(talk: WorkerTalk) -> None:
 
 
 @case("WMP-9.15")
-def least_expire(talk: WorkerTalk) -> None:
+def least_expire(talk: WorkerConversation) -> None:
     """A manager with ``expire`` 0 receives few messages all the same."""
     manager = talk.met()
     manager.expire = 0.0
@@ -82,7 +82,7 @@ def least_expire(talk: WorkerTalk) -> None:
 
 
 @case("WMP-9.1")
-def pings_in_traffic(talk: WorkerTalk) -> None:
+def pings_in_traffic(talk: WorkerConversation) -> None:
     """Every third interval there is a PING, whatever other messages go out."""
     manager = talk.met()
     talk.settle()
@@ -105,7 +105,7 @@ def pings_in_traffic(talk: WorkerTalk) -> None:
 
 
 @case("WMP-9.1")
-def looking_for_managers(talk: WorkerTalk) -> None:
+def looking_for_managers(talk: WorkerConversation) -> None:
     """On a link without a known manager the worker sends PING without ``to``."""
     manager = talk.manager(answers=False)
     manager.expect(
@@ -117,7 +117,7 @@ def looking_for_managers(talk: WorkerTalk) -> None:
 
 
 @case("WMP-9.4")
-def silent_link(talk: WorkerTalk) -> None:
+def silent_link(talk: WorkerConversation) -> None:
     """A silent link gets a new socket: after three intervals, then with backoff."""
     manager = talk.manager(answers=False)
     first = manager.expect(Command.READY, within=talk.wire.patience)
@@ -149,7 +149,7 @@ def silent_link(talk: WorkerTalk) -> None:
 
 
 @case("WMP-9.4")
-def a_link_that_is_not_silent(talk: WorkerTalk) -> None:
+def a_link_that_is_not_silent(talk: WorkerConversation) -> None:
     """A link over which any manager sends keeps its socket."""
     manager = talk.met()
     quiet = talk.met("quiet")
@@ -161,7 +161,7 @@ def a_link_that_is_not_silent(talk: WorkerTalk) -> None:
 
 
 @case("WMP-9.5")
-def pings_during_a_job(talk: WorkerTalk) -> None:
+def pings_during_a_job(talk: WorkerConversation) -> None:
     """Liveness does not wait for user code."""
     manager, _ = talk.met(), talk.met()
     manager.run(slowly(talk, 4.0), role="slow")
@@ -171,7 +171,7 @@ def pings_during_a_job(talk: WorkerTalk) -> None:
 
 
 @case("WMP-9.6")
-def older_epoch(talk: WorkerTalk) -> None:
+def older_epoch(talk: WorkerConversation) -> None:
     """A message of an older epoch gets ERROR superseded, and has no effect."""
     manager, _ = talk.met(), talk.met()
     old = (manager.identity, manager.epoch - 1)
@@ -192,7 +192,7 @@ def older_epoch(talk: WorkerTalk) -> None:
 
 
 @case("WMP-9.7")
-def newer_epoch(talk: WorkerTalk) -> None:
+def newer_epoch(talk: WorkerConversation) -> None:
     """A newer epoch of a manager gets READY, new numbers, and no DONE of the older epoch's jobs."""
     manager, _ = talk.met(), talk.met()
     (job,) = manager.run(slowly(talk, 1.0 + 3 * talk.wire.grace), role="slow")
@@ -210,7 +210,7 @@ def newer_epoch(talk: WorkerTalk) -> None:
 
 
 @case("WMP-9.8")
-def superseded_others(talk: WorkerTalk) -> None:
+def superseded_others(talk: WorkerConversation) -> None:
     """ERROR superseded about another epoch: the worker goes on, or forgets that manager."""
     manager, _ = talk.met(), talk.met()
     assert manager.testee is not None
@@ -225,7 +225,7 @@ def superseded_others(talk: WorkerTalk) -> None:
 
 
 @case("WMP-9.9")
-def held_jobs(talk: WorkerTalk) -> None:
+def held_jobs(talk: WorkerConversation) -> None:
     """A directed PING may list held jobs; a PING that lists some lists all of them."""
     manager, _ = talk.met(), talk.met()
     (job,) = manager.run(slowly(talk, 4.0), role="slow")
@@ -243,7 +243,7 @@ def held_jobs(talk: WorkerTalk) -> None:
 
 
 @case("WMP-9.10")
-def goodbye(talk: WorkerTalk) -> None:
+def goodbye(talk: WorkerConversation) -> None:
     """A worker that ends sends BYE to every manager that it knows."""
     first, second = talk.met(), talk.met()
     talk.over = True
@@ -253,7 +253,7 @@ def goodbye(talk: WorkerTalk) -> None:
 
 
 @case("WMP-9.10")
-def goodbye_after_work(talk: WorkerTalk) -> None:
+def goodbye_after_work(talk: WorkerConversation) -> None:
     """A worker that ends finishes or hands back its jobs, and then sends BYE."""
     manager, _ = talk.met(), talk.met()
     (job,) = manager.run(slowly(talk, 1.0), role="slow")
@@ -266,7 +266,7 @@ def goodbye_after_work(talk: WorkerTalk) -> None:
 
 
 @case("WMP-9.12")
-def unreachable(talk: WorkerTalk) -> None:
+def unreachable(talk: WorkerConversation) -> None:
     """ERROR unreachable drops the route, but no job: DONE comes over the next route."""
     manager, _ = talk.met(), talk.met("other")
     (job,) = manager.run(slowly(talk, 1.0), role="slow")
@@ -288,7 +288,7 @@ def unreachable(talk: WorkerTalk) -> None:
 
 
 @case("WMP-9.12")
-def misrouted(talk: WorkerTalk) -> None:
+def misrouted(talk: WorkerConversation) -> None:
     """ERROR misrouted about a manager releases the manager's locks at once."""
     manager, other = talk.met(), talk.met("other")
     manager.woken(64)
@@ -309,7 +309,7 @@ def misrouted(talk: WorkerTalk) -> None:
 
 
 @case("WMP-9.12")
-def another_in_its_place(talk: WorkerTalk) -> None:
+def another_in_its_place(talk: WorkerConversation) -> None:
     """A new manager on a new connection without hops replaces the old one, whose locks end."""
     gone = talk.met("gone", hops=())
     gone.woken(64)
@@ -337,7 +337,7 @@ def another_in_its_place(talk: WorkerTalk) -> None:
 
 
 @case("WMP-9.14")
-def silent_manager(talk: WorkerTalk) -> None:
+def silent_manager(talk: WorkerConversation) -> None:
     """A manager silent for its ``expire`` is given up: its jobs get no DONE, capacity is free."""
     manager, other = talk.met(), talk.met("other")
     fill(talk, manager, 30.0)

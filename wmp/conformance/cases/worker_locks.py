@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from wmp.conformance.case import case
 from wmp.conformance.cases.worker_handshake import fill, slowly
-from wmp.conformance.conversations import WorkerTalk
+from wmp.conformance.conversations import WorkerConversation
 from wmp.conformance.played_manager import OfferedLock, PlayedManager
 from wmp.message import Command, ErrorCode, Outcome
 
@@ -31,14 +31,14 @@ __all__ = [
 ]
 
 
-def _lock_everything(talk: WorkerTalk, manager: PlayedManager) -> OfferedLock:
+def _lock_everything(talk: WorkerConversation, manager: PlayedManager) -> OfferedLock:
     """Take one lock over the whole capacity."""
     lock = manager.woken(64)
     talk.settle()
     return lock
 
 
-def _has_no_capacity_for(talk: WorkerTalk, manager: PlayedManager, rule: str = "") -> None:
+def _has_no_capacity_for(talk: WorkerConversation, manager: PlayedManager, rule: str = "") -> None:
     """Send WAKE, and check that the worker has no capacity."""
     manager.clear()
     manager.wake(1)
@@ -55,13 +55,13 @@ def _has_no_capacity_for(talk: WorkerTalk, manager: PlayedManager, rule: str = "
 
 
 def _has_capacity_for(
-    talk: WorkerTalk, manager: PlayedManager, within: float, what: str, rule: str = ""
+    talk: WorkerConversation, manager: PlayedManager, within: float, what: str, rule: str = ""
 ) -> OfferedLock:
     return manager.lock(within + talk.wire.grace, rule, what)
 
 
 @case("WMP-4.1")
-def started_jobs_fit(talk: WorkerTalk) -> None:
+def started_jobs_fit(talk: WorkerConversation) -> None:
     """Running jobs never exceed the resources: two on one slot take twice as long."""
     manager, other = talk.met(), talk.met()
     began = talk.now
@@ -79,7 +79,7 @@ def started_jobs_fit(talk: WorkerTalk) -> None:
 
 
 @case("WMP-4.1", slots=2)
-def locks_fit(talk: WorkerTalk) -> None:
+def locks_fit(talk: WorkerConversation) -> None:
     """Locks of several managers together fit into the resources."""
     managers = [talk.met() for _ in range(3)]
     for manager in managers:
@@ -93,7 +93,7 @@ def locks_fit(talk: WorkerTalk) -> None:
 
 
 @case("WMP-4.2", slots=2)
-def window(talk: WorkerTalk) -> None:
+def window(talk: WorkerConversation) -> None:
     """``want`` may exceed the jobs that run at once by a window."""
     manager = talk.met()
     lock = manager.woken(64)
@@ -101,7 +101,7 @@ def window(talk: WorkerTalk) -> None:
 
 
 @case("WMP-4.8")
-def a_lock_is_its_peers(talk: WorkerTalk) -> None:
+def a_lock_is_its_peers(talk: WorkerConversation) -> None:
     """NO from another manager leaves a lock untouched."""
     first, second = talk.met(), talk.met()
     lock = _lock_everything(talk, first)
@@ -113,7 +113,7 @@ def a_lock_is_its_peers(talk: WorkerTalk) -> None:
 
 
 @case("WMP-4.8", "WMP-6.6", slots=2)
-def a_job_is_its_owners(talk: WorkerTalk) -> None:
+def a_job_is_its_owners(talk: WorkerConversation) -> None:
     """Jobs of two owners with one number are two jobs, and each DONE names its owner."""
     manager = talk.met()
     own = manager.run(slowly(talk, 0.5), role="slow", ids=[7])
@@ -130,7 +130,7 @@ def a_job_is_its_owners(talk: WorkerTalk) -> None:
 
 
 @case("WMP-4.9", slots=2)
-def take_closes_its_lock(talk: WorkerTalk) -> None:
+def take_closes_its_lock(talk: WorkerConversation) -> None:
     """A TAKE closes its lock: the rest of the lock is free at once."""
     first, second = talk.met(), talk.met()
     lock = _lock_everything(talk, first)
@@ -142,7 +142,7 @@ def take_closes_its_lock(talk: WorkerTalk) -> None:
 
 
 @case("WMP-4.9", slots=2)
-def more_keeps_the_lock(talk: WorkerTalk) -> None:
+def more_keeps_the_lock(talk: WorkerConversation) -> None:
     """With ``more`` the lock stays open for its rest."""
     first, second = talk.met(), talk.met()
     lock = _lock_everything(talk, first)
@@ -161,7 +161,7 @@ def more_keeps_the_lock(talk: WorkerTalk) -> None:
 
 
 @case("WMP-4.10")
-def no_releases(talk: WorkerTalk) -> None:
+def no_releases(talk: WorkerConversation) -> None:
     """NO releases the rest of a lock at once."""
     first, second = talk.met(), talk.met()
     lock = _lock_everything(talk, first)
@@ -171,7 +171,7 @@ def no_releases(talk: WorkerTalk) -> None:
 
 
 @case("WMP-4.11")
-def lock_timeout(talk: WorkerTalk) -> None:
+def lock_timeout(talk: WorkerConversation) -> None:
     """An unanswered lock is released 5 units after the end of its hold."""
     first, second = talk.met(), talk.met()
     lock = _lock_everything(talk, first)
@@ -188,7 +188,7 @@ def lock_timeout(talk: WorkerTalk) -> None:
 
 
 @case("WMP-4.12")
-def late_take_with_capacity(talk: WorkerTalk) -> None:
+def late_take_with_capacity(talk: WorkerConversation) -> None:
     """A TAKE whose lock is gone runs if there is capacity."""
     manager, _ = talk.met(), talk.met()
     lock = _lock_everything(talk, manager)
@@ -199,7 +199,7 @@ def late_take_with_capacity(talk: WorkerTalk) -> None:
 
 
 @case("WMP-4.12")
-def late_take_without_capacity(talk: WorkerTalk) -> None:
+def late_take_without_capacity(talk: WorkerConversation) -> None:
     """A TAKE whose lock is gone is refused, job by job, if there is no capacity."""
     first, second = talk.met(), talk.met()
     lock = second.woken(1)
@@ -213,7 +213,7 @@ def late_take_without_capacity(talk: WorkerTalk) -> None:
 
 
 @case("WMP-4.13")
-def no_for_a_released_lock(talk: WorkerTalk) -> None:
+def no_for_a_released_lock(talk: WorkerConversation) -> None:
     """NO for a lock that was released already is a race, and gets no answer."""
     manager, _ = talk.met(), talk.met()
     lock = manager.woken(1)
@@ -224,7 +224,7 @@ def no_for_a_released_lock(talk: WorkerTalk) -> None:
 
 
 @case("WMP-4.13", profile="secure")
-def no_for_no_lock(talk: WorkerTalk) -> None:
+def no_for_no_lock(talk: WorkerConversation) -> None:
     """NO for a lock that was never given gets ERROR unknown."""
     manager, _ = talk.met(), talk.met()
     lock = manager.woken(1)
@@ -236,7 +236,7 @@ def no_for_no_lock(talk: WorkerTalk) -> None:
 
 
 @case("WMP-4.14")
-def a_job_held_already(talk: WorkerTalk) -> None:
+def a_job_held_already(talk: WorkerConversation) -> None:
     """Of two TAKEs for one job the higher attempt counts, and only this attempt is answered."""
     manager, _ = talk.met(), talk.met()
     manager.run(slowly(talk, 1.0), role="slow", ids=[5], attempt=2)
@@ -252,7 +252,7 @@ def a_job_held_already(talk: WorkerTalk) -> None:
 
 
 @case("WMP-4.15")
-def a_role_without_handler(talk: WorkerTalk) -> None:
+def a_role_without_handler(talk: WorkerConversation) -> None:
     """A job of a role without handler is refused."""
     manager = talk.met()
     lock = manager.woken(1)
@@ -260,7 +260,7 @@ def a_role_without_handler(talk: WorkerTalk) -> None:
     manager.done_of(job, Outcome.REFUSED, rule="WMP-4.15")
 
 
-def _held(talk: WorkerTalk, manager: PlayedManager) -> OfferedLock:
+def _held(talk: WorkerConversation, manager: PlayedManager) -> OfferedLock:
     received = manager.wait_for(
         Command.GIVE, within=2.0, where=lambda h: manager.is_open(h) and bool(h["hold"])
     )
@@ -272,7 +272,7 @@ def _held(talk: WorkerTalk, manager: PlayedManager) -> OfferedLock:
 
 
 @case("WMP-5.1")
-def held_give(talk: WorkerTalk) -> None:
+def held_give(talk: WorkerConversation) -> None:
     """A worker may send GIVE with ``hold`` unasked; a job then starts after one trip."""
     manager = talk.met()
     lock = _held(talk, manager)
@@ -282,7 +282,7 @@ def held_give(talk: WorkerTalk) -> None:
 
 
 @case("WMP-5.2", profile="held-give")
-def no_held_give_while_another_waits(talk: WorkerTalk) -> None:
+def no_held_give_while_another_waits(talk: WorkerConversation) -> None:
     """No held GIVE goes out while a WAKE of another manager is pending."""
     first = talk.met()
     _held(talk, first)
@@ -298,7 +298,7 @@ def no_held_give_while_another_waits(talk: WorkerTalk) -> None:
 
 
 @case("WMP-5.4", profile="held-give")
-def second_manager(talk: WorkerTalk) -> None:
+def second_manager(talk: WorkerConversation) -> None:
     """Held GIVEs are withdrawn when a second manager appears."""
     first = talk.met()
     lock = _held(talk, first)
@@ -312,7 +312,7 @@ def second_manager(talk: WorkerTalk) -> None:
 
 
 @case("WMP-5.5", profile="held-give")
-def lost_give(talk: WorkerTalk) -> None:
+def lost_give(talk: WorkerConversation) -> None:
     """A lock is released if PONG shows that the manager did not receive the GIVE."""
     first, second = talk.met(), talk.met()
     lock = _lock_everything(talk, first)

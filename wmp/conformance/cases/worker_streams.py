@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from wmp.conformance.case import case
 from wmp.conformance.cases.worker_handshake import slowly
-from wmp.conformance.conversations import WorkerTalk
+from wmp.conformance.conversations import WorkerConversation
 from wmp.message import Command
 
 __all__ = [
@@ -24,7 +24,7 @@ __all__ = [
 
 
 @case("WMP-7.1")
-def duplicate_is_dropped(talk: WorkerTalk) -> None:
+def duplicate_is_dropped(talk: WorkerConversation) -> None:
     """A TAKE that arrives twice is handled once."""
     manager, _ = talk.met(), talk.met()
     (job,) = manager.run(b"once")
@@ -39,7 +39,7 @@ def duplicate_is_dropped(talk: WorkerTalk) -> None:
 
 
 @case("WMP-7.1")
-def gap_is_asked_for_once(talk: WorkerTalk) -> None:
+def gap_is_asked_for_once(talk: WorkerConversation) -> None:
     """A number behind a gap is dropped and answered by PING with ``again``, once a gap."""
     manager, _ = talk.met(), talk.met()
     lock = manager.woken(1)
@@ -61,7 +61,7 @@ def gap_is_asked_for_once(talk: WorkerTalk) -> None:
 
 
 @case("WMP-7.2")
-def acks_are_reported(talk: WorkerTalk) -> None:
+def acks_are_reported(talk: WorkerConversation) -> None:
     """Every message of the worker to a manager carries the ack of the manager's messages."""
     manager, _ = talk.met(), talk.met()
     for _ in range(3):
@@ -71,7 +71,7 @@ def acks_are_reported(talk: WorkerTalk) -> None:
 
 
 @case("WMP-7.3")
-def sent_again_when_asked(talk: WorkerTalk) -> None:
+def sent_again_when_asked(talk: WorkerConversation) -> None:
     """After ``again`` unacknowledged messages are sent again from ack + 1."""
     manager, _ = talk.met(), talk.met()
     manager.ack_override = 0
@@ -82,7 +82,7 @@ def sent_again_when_asked(talk: WorkerTalk) -> None:
 
 
 @case("WMP-7.3", "WMP-9.12")
-def sent_again_on_a_new_route(talk: WorkerTalk) -> None:
+def sent_again_on_a_new_route(talk: WorkerConversation) -> None:
     """Unacknowledged messages are sent again when the route changes."""
     manager, _ = talk.met(), talk.met()
     manager.ack_override = 0
@@ -95,7 +95,7 @@ def sent_again_on_a_new_route(talk: WorkerTalk) -> None:
 
 
 @case("WMP-7.3")
-def sent_again_with_age(talk: WorkerTalk) -> None:
+def sent_again_with_age(talk: WorkerConversation) -> None:
     """After ``resend`` unacknowledged messages are sent again, until they are acknowledged."""
     manager, _ = talk.met(), talk.met()
     manager.ack_override = 0
@@ -109,7 +109,7 @@ def sent_again_with_age(talk: WorkerTalk) -> None:
 
 
 @case("WMP-7.4")
-def ack_of_the_future(talk: WorkerTalk) -> None:
+def ack_of_the_future(talk: WorkerConversation) -> None:
     """An ack of a number that was never sent is ignored; later messages are kept."""
     manager, _ = talk.met(), talk.met()
     manager.ack_override = 99
@@ -125,7 +125,7 @@ def ack_of_the_future(talk: WorkerTalk) -> None:
 
 
 @case("WMP-7.6")
-def newer_session(talk: WorkerTalk) -> None:
+def newer_session(talk: WorkerConversation) -> None:
     """A newer session ends the old one: its jobs get no DONE, its locks are free."""
     manager, other = talk.met(), talk.met()
     manager.run(slowly(talk, 1.0 + 3 * talk.wire.grace), role="slow")
@@ -150,7 +150,7 @@ def newer_session(talk: WorkerTalk) -> None:
 
 
 @case("WMP-7.6")
-def older_session(talk: WorkerTalk) -> None:
+def older_session(talk: WorkerConversation) -> None:
     """A message of an older session is dropped."""
     manager, _ = talk.met(), talk.met()
     (job,) = manager.run()
@@ -165,7 +165,7 @@ def older_session(talk: WorkerTalk) -> None:
 
 
 @case("WMP-7.8")
-def forgotten_session(talk: WorkerTalk) -> None:
+def forgotten_session(talk: WorkerConversation) -> None:
     """A number above 1 from an unknown manager gets PING without session, and nothing else."""
     known = talk.met()
     stranger = talk.manager("stranger")
@@ -182,7 +182,7 @@ def forgotten_session(talk: WorkerTalk) -> None:
 
 
 @case("WMP-7.8", profile="liveness")
-def no_way_back(talk: WorkerTalk) -> None:
+def no_way_back(talk: WorkerConversation) -> None:
     """A worker does not enter again a session in which numbers were used and that it forgot."""
     manager, other = talk.met(), talk.met()
     (job,) = manager.run()
@@ -211,7 +211,7 @@ def no_way_back(talk: WorkerTalk) -> None:
 
 
 @case("WMP-7.9")
-def results_are_kept(talk: WorkerTalk) -> None:
+def results_are_kept(talk: WorkerConversation) -> None:
     """A DONE is kept until its ack, however long that takes."""
     manager, _ = talk.met(), talk.met()
     manager.ack_override = 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from wmp.conformance.case import case
 from wmp.conformance.cases.worker_handshake import slowly
-from wmp.conformance.conversations import WorkerTalk
+from wmp.conformance.conversations import WorkerConversation
 from wmp.message import Command, Outcome
 
 __all__ = [
@@ -20,7 +20,7 @@ _GRACE = 5.0
 
 
 @case("WMP-6.19")
-def expired_on_arrival(talk: WorkerTalk) -> None:
+def expired_on_arrival(talk: WorkerConversation) -> None:
     """A job whose expiry has passed on arrival is not begun, and ends as *cancelled*."""
     manager = talk.met()
     lock = manager.woken(1)
@@ -31,7 +31,7 @@ def expired_on_arrival(talk: WorkerTalk) -> None:
 
 
 @case("WMP-6.19")
-def goes_on_after_its_expiry(talk: WorkerTalk) -> None:
+def goes_on_after_its_expiry(talk: WorkerConversation) -> None:
     """A job that has begun before its expiry continues after it."""
     manager = talk.met()
     (job,) = manager.run(slowly(talk, 2.0), role="slow", expires=[talk.ms(1.0)])
@@ -39,7 +39,7 @@ def goes_on_after_its_expiry(talk: WorkerTalk) -> None:
 
 
 @case("WMP-6.21")
-def runs_too_long(talk: WorkerTalk) -> None:
+def runs_too_long(talk: WorkerConversation) -> None:
     """A job that runs for longer than its limit is answered by *overrun*."""
     manager, _ = talk.met(), talk.met()
     (job,) = manager.run(slowly(talk, 20.0), role="slow", limits=[talk.ms(1.0)])
@@ -49,7 +49,7 @@ def runs_too_long(talk: WorkerTalk) -> None:
 
 
 @case("WMP-6.21")
-def within_its_limit(talk: WorkerTalk) -> None:
+def within_its_limit(talk: WorkerConversation) -> None:
     """A job that ends before its limit has the outcome of its handler."""
     manager = talk.met()
     (job,) = manager.run(slowly(talk, 0.5), role="slow", limits=[talk.ms(100.0)])
@@ -57,7 +57,7 @@ def within_its_limit(talk: WorkerTalk) -> None:
 
 
 @case("WMP-6.25")
-def no_wait_for_a_job_with_settings(talk: WorkerTalk) -> None:
+def no_wait_for_a_job_with_settings(talk: WorkerConversation) -> None:
     """The worker does not ask for another attempt of a job that has settings of its own."""
     manager = talk.met()
     for failed in (None, 1_000_000):

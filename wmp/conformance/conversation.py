@@ -21,7 +21,7 @@ from wmp.conformance.wire import Connection, JobEnd, SubmittedJob, Wire
 from wmp.errors import DecodeError
 from wmp.message import Command, Field, Frame, Message
 
-__all__ = ["Player", "ReceivedMessage", "Talk"]
+__all__ = ["Conversation", "Player", "ReceivedMessage"]
 
 
 @define(eq=False)
@@ -92,7 +92,7 @@ class Player(Protocol):
 
 
 @define(eq=False)
-class Talk:
+class Conversation:
     """One conversation with one testee."""
 
     wire: Wire
