@@ -1,9 +1,9 @@
 """A conversation with a testee: the interface of the scripts.
 
-A script is plain blocking code. It makes peers with :meth:`ManagerTalk.worker` or
-:meth:`WorkerTalk.manager` (:mod:`wmp.conformance.conversations`), lets them send, and waits for
-answers. Meanwhile the peers keep their connections alive by themselves. Every message of the
-testee is checked against the rules that are always valid, in every script.
+A script is plain blocking code. It makes peers with :meth:`ManagerConversation.worker` or
+:meth:`WorkerConversation.manager` (:mod:`wmp.conformance.conversations`), lets them send, and
+waits for answers. Meanwhile the peers keep their connections alive by themselves. Every message of
+the testee is checked against the rules that are always valid, in every script.
 """
 
 from __future__ import annotations
