@@ -50,7 +50,7 @@ class Claim:
     command: Command
     """The command of the message."""
     forgetful: bool
-    """Whether the message says that its sender has forgotten the session, or leaves."""
+    """Whether the message reports that its sender has forgotten the session, or leaves."""
     number: int
     """Number of the challenge that was sent to the holder."""
 
