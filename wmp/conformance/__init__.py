@@ -1,10 +1,10 @@
 """The conformance kit: prove that a peer, in any language, speaks ``specs/wmp.md``.
 
 A *case* is a script for one rule or a few (:mod:`wmp.conformance.case`), written against a
-*conversation* (:mod:`wmp.conformance.conversation`) in which the kit plays the other side, with correct and
-wrong messages. The same script runs over two *wires* (:mod:`wmp.conformance.wire`): to a sans-I/O
-implementation in this process, in virtual time, and to a live peer over sockets. Besides the
-cases, the kit draws conversations (:mod:`wmp.conformance.draw`), and reports the shortest one
+*conversation* (:mod:`wmp.conformance.conversation`) in which the kit plays the other side, with
+correct and wrong messages. The same script runs over two *wires* (:mod:`wmp.conformance.wire`): to
+a sans-I/O implementation in this process, in virtual time, and to a live peer over sockets. Besides
+the cases, the kit draws conversations (:mod:`wmp.conformance.draw`), and reports the shortest one
 that breaks a rule.
 
 In Python, :func:`check_manager`, :func:`check_worker`, :func:`check_device` and
