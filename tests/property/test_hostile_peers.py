@@ -30,13 +30,16 @@ HONEST, SHARED = Kind("honest"), Kind("shared")
 
 
 class Siege(Network):
-    """A manager with two honest workers, and hostile peers on connections of their own."""
+    """A manager with two honest workers, and hostile peers on connections of their own.
+
+    The messages that the hostile peers mutate have the identities of the honest workers, too.
+    """
 
     def __init__(self, count: int, seed: int) -> None:
         super().__init__()
         chosen = ManagerSettings(identity=b"m", epoch=1000)
         self.add("m", ManagerMachine(chosen, least_recently_used))
-        for name in ("honest-1", "honest-2"):
+        for name in ("w1", "w2"):
             own = WorkerSettings(identity=name.encode(), epoch=1, roles=("honest", "shared"))
             self.add(name, WorkerMachine(own, 1), ["m"])
             self.connect(name)
