@@ -71,3 +71,12 @@ class Link:
         self.socket.close(linger=0)
         self.connect()
         return True
+
+    def refuse(self, links: "list[Link]", patience: float) -> bool:
+        """Note a refusal; return whether all links have had nothing else for a time (WMP-15.9)."""
+        now = self.refused = time.monotonic()
+        self.refused_since = self.refused_since or now
+        return all(
+            link.refused_since and link.refused_since + patience <= now < link.refused + patience
+            for link in links
+        )

@@ -9,11 +9,12 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterable
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import zmq
-from messages import BYE, ERROR, NAMES, PAYLOAD, Message, Refused, decode, encode
-from stream import Claim, Peer, size_of
+from claims import Claims
+from messages import ERROR, NAMES, PAYLOAD, Message, Refused, decode, encode
+from stream import Peer, size_of
 
 RESEND, EXPIRE, BATCH = 3, 6, 1000  # units; units; jobs in a message
 
@@ -25,11 +26,10 @@ class Superseded(Exception):
 P = TypeVar("P", bound=Peer)
 
 
-class Node(Generic[P]):
+class Node(Claims[P]):
     """An end node. It has a method for each command that it receives."""
 
     receives: ClassVar[tuple[int, ...]]
-    lost_by: ClassVar[tuple[str, ...]] = ("unreachable", "misrouted")  # codes that say: no route
 
     def __init__(self, identity: bytes | None, unit: float) -> None:
         self.unit = unit  # seconds: 1, or less for a faster test
@@ -57,24 +57,8 @@ class Node(Generic[P]):
         """Send without waiting; may raise `zmq.ZMQError`."""
         raise NotImplementedError
 
-    def meet(self, identity: bytes, epoch: int) -> P:
-        """Make a record of an unknown peer."""
-        raise NotImplementedError
-
-    def forget(self, peer: P) -> None:
-        """Drop all state that belongs to a record, which is already removed."""
-        raise NotImplementedError
-
     def in_session(self, peer: P, message: Message) -> bool:
         """Return whether a message may be acted on, by its session."""
-        raise NotImplementedError
-
-    def ask_again(self, peer: P, **more: Any) -> None:
-        """Answer a gap, a challenge or another route of the peer."""
-        raise NotImplementedError
-
-    def refused(self, connection: Any, message: Message) -> None:
-        """Act on a report that a peer serves another process of this identity (WMP-15.8)."""
         raise NotImplementedError
 
     # --- sending ---
@@ -153,11 +137,8 @@ class Node(Generic[P]):
         if not self.admits(connection, message):
             return None
         peer = self.peers[identity] = self.peers.get(identity) or self.meet(identity, epoch)
-        if peer.claim and fields.get("answer") == peer.claim.number:  # WMP-15.5
-            claim, peer.claim = peer.claim, None
-            about = claim.message.sender[:2]
-            if about[1] != peer.epoch:
-                self.complain(claim.connection, claim.message, "superseded", about_peer=about)
+        if peer.claim and fields.get("answer") == peer.claim.number:
+            self.refuse(peer)
         moved = (peer.connection, peer.to) != (connection, message.sender[::-1])
         peer.connection, peer.to, peer.heard = connection, message.sender[::-1], time.monotonic()
         current = self.in_session(peer, message)
@@ -171,73 +152,6 @@ class Node(Generic[P]):
                 self.ask_again(peer)
         if current:
             getattr(self, NAMES[message.command])(peer, message)
-
-    def admits(self, connection: Any, message: Message) -> bool:
-        """Return whether a message comes from its identity's holder, or is a claim (WMP-15.1)."""
-        (identity, epoch), back = message.sender[:2], message.sender[::-1]
-        peer = self.peers.get(identity)
-        if peer is None or (peer.connection, peer.to) == (connection, back):
-            return True
-        same_route = (peer.connection, peer.to[:-2]) == (connection, back[:-2])
-        if peer.connection is None or (same_route and epoch > peer.epoch):  # WMP-15.2
-            if epoch != peer.epoch:
-                self.part(identity)
-            peer.claim = None
-            return True
-        self.answer(connection, message)
-        if peer.claim is None:
-            self.challenges += 1
-            until = time.monotonic() + self.unit
-            peer.claim = Claim(connection, message, self.challenges, until)
-            self.ask_again(peer, challenge=self.challenges)
-        return False
-
-    def answer(self, connection: Any, message: Message) -> None:
-        """Answer a challenge that came over another route than that of the identity's holder."""
-
-    def admit(self, peer: P) -> None:
-        """Admit a claim: the holder of the identity is gone (WMP-15.6)."""
-        claim, peer.claim = peer.claim, None
-        if not claim:
-            return
-        identity, epoch = claim.message.sender[:2]
-        if claim.message.command == BYE:
-            return self.part(identity)
-        if epoch != peer.epoch:
-            self.part(identity)
-            peer = self.peers[identity] = self.meet(identity, epoch)
-        peer.connection, peer.to = claim.connection, claim.message.sender[::-1]
-        peer.heard = time.monotonic()
-        self.resend(peer)
-        self.ask_again(peer, again=True)
-
-    def error(self, connection: Any, message: Message) -> None:
-        """Act on an ERROR for the route over which it came; it needs a receiver (WMP-15.8)."""
-        identity, epoch = about = message.fields.get("about_peer", [b"", 0])
-        code, peer = message.fields["code"], self.peers.get(identity)
-        if message.to != self.me[::-1]:
-            return
-        if code == "superseded" and about == self.me:
-            self.refused(connection, message)
-        hops = message.sender[:1:-1]
-        if peer and peer.epoch == epoch and peer.connection == connection is not None:
-            if peer.to[: len(hops)] != hops or len(hops) > len(peer.to) - 2:
-                return
-            if code == "superseded" and not peer.claim:
-                self.part(identity)
-            elif code == "superseded" or code in self.lost_by:
-                self.unreachable(peer)
-
-    def unreachable(self, peer: P) -> None:
-        """Drop a peer's route and credit, and nothing else (WMP-9.12)."""
-        peer.connection, peer.credit = None, 0
-        self.admit(peer)
-
-    def part(self, identity: bytes) -> None:
-        """Forget a peer."""
-        peer = self.peers.pop(identity, None)
-        if peer:
-            self.forget(peer)
 
     def tick(self) -> None:
         """Send messages again that wait too long for an ack; give up silent peers."""

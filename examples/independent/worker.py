@@ -116,7 +116,7 @@ class Worker(Node[Manager]):
 
     def refused(self, connection: Link, message: Message) -> None:
         """Record that a manager serves another process of this identity (WMP-15.9)."""
-        manager, now = self.peers.get(message.sender[0]), time.monotonic()
+        manager = self.peers.get(message.sender[0])
         if manager:
             if (manager.connection, manager.to) != (connection, message.sender[::-1]):
                 return
@@ -125,13 +125,8 @@ class Worker(Node[Manager]):
             self.part(manager.identity)
         if self.peers:
             return
-        connection.refused, connection.refused_since = now, connection.refused_since or now
-        patience = 3 * PING_INTERVAL * self.unit
-        if all(
-            link.refused_since and link.refused_since + patience <= now < link.refused + patience
-            for link in self.links
-        ):
-            raise Superseded(f"no manager serves {self.me[0].hex()}: another process does it")
+        if connection.refuse(self.links, 3 * PING_INTERVAL * self.unit):
+            raise Superseded(f"no manager serves {self.me[0].hex()}: another process has its place")
 
     def pong(self, manager: Manager, message: Message) -> None:
         if "challenge" in message.fields:

@@ -282,7 +282,7 @@ def test_a_stranger_with_the_greatest_epoch_does_not_get_a_workers_place() -> No
     ):
         manager.wait_for_workers(timeout=10)
         with SocketWorker(manager.endpoints[0], b"w") as thief:
-            thief.me = (b"w", Limits.UINT)
+            thief.epoch = Limits.UINT
             thief.ready(credit=100)
             error = thief.receive(Command.ERROR)
             assert error.fields[Field.CODE] == ErrorCode.SUPERSEDED
@@ -294,7 +294,7 @@ def test_a_stranger_with_the_greatest_epoch_does_not_get_a_workers_place() -> No
 def test_a_worker_works_once_the_thief_of_its_identity_is_gone() -> None:
     with wmp.Manager() as manager:
         with SocketWorker(manager.endpoints[0], b"w") as thief:
-            thief.me = (b"w", Limits.UINT)
+            thief.epoch = Limits.UINT
             meet(thief)
         with wmp.Worker(*manager.endpoints, handlers=bytes.upper, identity="w"):
             assert manager.submit(b"a").result(10) == b"A"
