@@ -286,7 +286,7 @@ class Network:
             lane: The lane.
             outcome: How the job ended.
             result: Its payload.
-            text: What failed, as DONE says it.
+            text: The error, as in DONE.
             wait: Milliseconds after which the handler wants the job tried again.
         """
         id = lane.left.pop(0)
