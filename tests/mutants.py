@@ -274,7 +274,10 @@ def judged() -> list[tuple[str, list[str], list[str]]]:
 
 # -- trying a mutant -------------------------------------------------------------------------
 
-SLOW = ("test_command", "test_docs", "test_pool", "test_project", "test_rules", "test_threads")
+SLOW = (
+    *("test_api_parity", "test_command", "test_conftest", "test_descriptors", "test_distribution"),
+    *("test_docs", "test_glossary", "test_pool", "test_project", "test_rules", "test_thread"),
+)
 """Unit tests that start processes or read the project: no fault of the core changes the result."""
 
 
