@@ -99,8 +99,22 @@ def test_messages_of_restarts_and_new_routes_cost_little(throttle):
     assert any(throttle.refuses(b"l", 0, "duplicate", 0.0) for _ in range(99))
 
 
+@pytest.mark.parametrize("forwards", [True, False])
+def test_a_worker_behind_a_device_is_known_after_its_results(forwards):
+    throttle = Throttle(chatter=10, refused=4, forwards=forwards)
+    device = (b"d", 1, b"local")
+    for _ in range(1000):
+        assert admits(throttle, b"l", message(Command.GIVE, b"busy", *device), 0.0)
+        throttle.sent(b"l", (b"local", 1, b"d", 1, b"busy"), 1)
+        assert admits(throttle, b"l", message(Command.DONE, b"busy", *device), 0.0)
+
+
 def test_reports_of_a_device_cost_little(throttle):
     assert not any(throttle.refuses(b"d", 0, "ERROR unreachable", 0.0) for _ in range(999))
+
+
+def test_messages_to_a_connection_do_not_count_against_it(throttle):
+    assert not any(throttle.refuses(b"l", 0, "undelivered", 0.0) for _ in range(999))
 
 
 def test_the_budgets_remembered_are_bounded(throttle, monkeypatch):

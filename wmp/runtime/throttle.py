@@ -80,7 +80,11 @@ class Throttle:
             if owed and command is Command.DONE:
                 if self._forwards:
                     self._owed[key] -= 1
-                self._budgets.pop(key, None)
+                if not device:
+                    self._budgets.pop(key, None)
+                elif key in self._budgets:
+                    # It stays: a worker without a budget counts as new to the device.
+                    self._budgets[key] = float(self._chatter * _SECONDS), now
                 return True
             if not self._forwards:
                 return True
@@ -109,7 +113,7 @@ class Throttle:
             reason: The reason of the refusal.
             now: Seconds.
         """
-        if hops:
+        if hops or reason == "undelivered":  # a message to the connection, not from it
             return False
         # A device reports every message that it could not deliver.
         cost = _RACE if reason in _RACES or reason.startswith("ERROR") else 1.0
