@@ -195,7 +195,7 @@ class Driver:
         )
         self._throttle = Throttle(transport.max_chatter, transport.max_refused, forwards=forwards)
         self._performers = self._make_performers(submitters, executors)
-        """What carries out each action."""
+        """The method that carries out each action."""
         self._timer: asyncio.TimerHandle | None = None
         self._now = 0.0
         self._behind: float | None = None

@@ -42,7 +42,7 @@ class _Contact:
     leases: dict[int, tuple[int, int]] = field(factory=dict)
     """Job to (attempt, number of its TAKE)."""
     needs: dict[int, Mapping[str, int]] = field(factory=dict)
-    """What each leased job needs."""
+    """The needs of each leased job."""
     ready: int = 0
     """Number of the newest READY."""
     resources: Mapping[str, int] = field(factory=dict)

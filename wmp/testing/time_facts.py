@@ -19,7 +19,7 @@ _ROUNDED: Final = 0.0011
 
 @define(eq=False)
 class TimeFacts:
-    """What a submitter asked for, on the clock of the job's manager, and what failed."""
+    """The requests of a submitter, on the clock of the job's manager, and the failures."""
 
     due: float
     """Time before which no attempt may be granted; it moves with every failure."""
