@@ -82,8 +82,8 @@ class Worker(AsyncServer[WorkerSettings]):
             the handler, then SIGKILL); None for ever. Threads cannot be ended: a handler there
             looks at ``job.cancelled``, an ``async def`` one is cancelled where it awaits.
         on_hang: The reaction to a handler in a thread that goes on for ``hang_timeout`` after its
-            job was interrupted, and so holds a slot. ``"report"``: a line in the log. ``"stop"``: the
-            worker drains, and ``run`` raises ``HandlerHung``, so that a supervisor starts the
+            job was interrupted, and so holds a slot. ``"report"``: a line in the log. ``"stop"``:
+            the worker drains, and ``run`` raises ``HandlerHung``, so that a supervisor starts the
             program anew.
         hang_timeout: Seconds.
         retry: Which errors of handlers are tried again, for handlers without settings of their
