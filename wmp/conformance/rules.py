@@ -73,6 +73,7 @@ _OWN_AFFAIR = (
     "a worker decides freely whether and when it hands back waiting jobs; WMP-6.11 tests the "
     "manager's answer"
 )
+_GRACE = "a manager is free to wait for `expire`; WMP-9.3 tests that"
 
 UNTESTABLE: Final[Mapping[tuple[str, str], str]] = {
     ("manager", "WMP-1.6"): _PIPES,
@@ -84,6 +85,7 @@ UNTESTABLE: Final[Mapping[tuple[str, str], str]] = {
     ("device", "WMP-9.5"): _NO_HANDLERS,
     ("device", "WMP-2.8"): _UNREAD,
     ("device", "WMP-2.9"): _UNREAD,
+    ("manager", "WMP-9.16"): _GRACE,
     ("manager", "WMP-12.1"): _OPTIONS,
     ("device", "WMP-8.10"): _FLOODS,
     ("worker", "WMP-6.18"): _OWN_AFFAIR,
