@@ -42,11 +42,14 @@ def test_a_manager_is_known_by_its_identity_not_by_its_connection():
     manager.wake()
     worker.handle(Connected(1), 0.0)
     manager.link, manager.hops = 1, (b"d", 9, 0)
+    assert reasons(manager.pong()) == ["claimed"]
+    manager.now = 1.1
+    worker.handle(Ticked(), manager.now)  # the manager did not answer over its old route
 
     (run,) = runs(manager.take(1))  # the worker finds the lock although the route differs
 
     assert [row.identity for row in worker.statistics().managers] == [b"m1"]
-    done = one(finish(worker, run), Command.DONE)
+    done = one(finish(worker, run, now=manager.now), Command.DONE)
     assert done.to == (0, 9, b"d", 1, b"m1")
 
 
