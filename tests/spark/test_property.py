@@ -132,7 +132,7 @@ def what_is_rebuilt(spark, folder):
     try:
         states = judged.where(F.col("kind") == "state")
         states = states.select("owner", "owner_epoch", "job", F.col("name").alias("state"))
-        counted = told.where((F.col("event") == "lost") & (F.col("value") == 1)).collect()
+        counted = told.where((F.col("event") == "lost") & (F.col("value") > 0)).collect()
         broken = judged.where(F.col("kind") == "violation").unionByName(
             checks(lines, lane_spans(lines), known)
         )
@@ -155,13 +155,19 @@ def _tables(jobs, attempts, locks, lanes, counted):
             row.retries, row.submitted, row.state, row.attempts, 0, row.asked is not None,
             row.ended, row.end, row.over, row.executions, holder,
         )  # fmt: skip
-    for row in counted:
-        seen.jobs[row.owner, row.owner_epoch, row.job].lost += 1
     for row in attempts:
         if row.granted is not None:
             seen.leases[row.owner, row.owner_epoch, row.job, row.attempt] = Lease(
                 (row.worker, row.worker_epoch), row.lock, row.cause, row.outcome
             )
+    left = set()
+    for row in counted:
+        job = (row.owner, row.owner_epoch, row.job)
+        worker = (*job, seen.leases[*job, row.attempt].worker[0])
+        # Of the leases that one worker loses by leaving, one counts.
+        seen.jobs[job].lost += row.value == 1 or worker not in left
+        if row.value == 2:
+            left.add(worker)
     for row in locks:
         if row.given is not None:
             seen.locks[row.worker, row.worker_epoch, row.lock] = Lock(
