@@ -36,6 +36,13 @@ def sound(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
+def timed(tmp_path_factory):
+    """Worlds in which jobs have start times, expiries and run limits, fail and are tried again."""
+    folder = tmp_path_factory.mktemp("timed")
+    return [play(seed, folder, name=f"t{seed}", timed=True) for seed in range(12)]
+
+
+@pytest.fixture(scope="module")
 def broken(tmp_path_factory):
     """Worlds without a safeguard, by safeguard.
 
@@ -53,9 +60,9 @@ def broken(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def tables(spark, sound, broken, tmp_path_factory):
+def tables(spark, sound, timed, broken, tmp_path_factory):
     folder = tmp_path_factory.mktemp("tables")
-    worlds = [*sound, *(one for some in broken.values() for one in some)]
+    worlds = [*sound, *timed, *(one for some in broken.values() for one in some)]
     return build(spark, [write(worlds, folder / "journal")], folder / "out").tables
 
 
@@ -67,6 +74,15 @@ def found(tables):
         assert row.certain, row
         names.setdefault(row.node.partition(".")[0], set()).add(row.name)
     return names
+
+
+def test_worlds_with_times_and_failures_show_no_violation(tables, timed):
+    assert [world.violation for world in timed if world.violation] == []
+    found = tables.read("violations").where(
+        F.col("owner").startswith("t") | F.col("node").startswith("t")
+    )
+
+    assert [row.asDict() for row in found.collect()] == []
 
 
 def test_worlds_have_every_kind_of_fault(sound):

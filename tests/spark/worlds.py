@@ -29,14 +29,16 @@ class Played:
     world: World
 
 
-def play(seed: int, folder: Path, *switches: Switch, name: str | None = None) -> Played:
+def play(
+    seed: int, folder: Path, *switches: Switch, name: str | None = None, timed: bool = False
+) -> Played:
     """Play the world of a seed without these safeguards, and read its journals.
 
     The nodes of all worlds have the same names. So each world gets new names, and many worlds can
     make one journal.
     """
     name = name or f"s{seed}"
-    world = World(seed=seed, journals=Journals(folder / name))
+    world = World(seed=seed, timed=timed, journals=Journals(folder / name))
     with pytest.MonkeyPatch.context() as patch:
         for switch in switches:
             switch(patch)

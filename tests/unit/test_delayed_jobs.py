@@ -151,3 +151,13 @@ def test_a_submission_without_delay_is_granted_at_once(manager, worker):
     manager.handle(Submitted([1], [b"job"], Kind(), delay=0.0), 0.0)
 
     assert taken(worker.give(1)) == [1]
+
+
+@pytest.mark.rule("WMP-6.24")
+def test_a_job_with_a_later_time_stays_when_an_earlier_one_is_granted(manager, worker):
+    submit(manager, b"first", delay=1.0)
+    submit(manager, b"second", delay=1.2)
+    worker.give(2, hold=10.0)
+
+    assert taken(manager.handle(Ticked(), 1.1)) == [1]
+    assert taken(manager.handle(Ticked(), 1.3)) == [2]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from wmp.core.protocol.outbound import Arrival
@@ -91,7 +91,7 @@ def job_events(events: DataFrame, executions: DataFrame) -> DataFrame:
         ).alias("peer_epoch"),
         F.coalesce("retries", "lane", F.col("unstarted").cast("bigint")).alias("value"),
         "session",
-        F.coalesce("number", F.col("at") + F.col("timeout")).alias("number"),
+        F.coalesce("number", F.col("at") + _earliest_timeout()).alias("number"),
         "ids", "attempts", "outcomes", "ends",
     ).where(F.col("event").isNotNull())  # fmt: skip
     rows = of_jobs(lines, "attempts", "outcomes", "ends")
@@ -106,6 +106,16 @@ def job_events(events: DataFrame, executions: DataFrame) -> DataFrame:
         F.col("ends").alias("word"),
     )
     return from_lines.unionByName(_ends(events, executions))
+
+
+def _earliest_timeout() -> Column:
+    """Return the µs after which submitted jobs may time out.
+
+    Times count from the start time. An attempt that exceeds a run limit may end a job at any time.
+    """
+    begin = F.coalesce("delay", F.lit(0))
+    bound = F.least("timeout", "expires_in")
+    return begin + F.when(F.col("run_limit").isNotNull(), 0).otherwise(bound)
 
 
 def _ends(events: DataFrame, executions: DataFrame) -> DataFrame:
