@@ -125,3 +125,14 @@ def test_the_budgets_remembered_are_bounded(throttle, monkeypatch):
         throttle.sent(b"%d" % number, (1, b"w"), 1)
     assert len(throttle._budgets) <= 100
     assert len(throttle._owed) <= 100
+
+
+def test_the_budgets_of_a_connection_end_with_it(throttle):
+    assert admits(throttle, b"l", message(Command.PING), 0.0)
+    assert not throttle.refuses(b"l", 0, "malformed", 0.0)
+    throttle.sent(b"l", (1, b"w"), 1)
+
+    throttle.forget(b"l")
+
+    assert throttle._budgets == {}
+    assert throttle._owed == {}

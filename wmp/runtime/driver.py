@@ -290,6 +290,7 @@ class Driver:
             if self._parted and self._sockets.router not in readable:
                 parted, self._parted = self._parted, []
                 for routing_id in parted:
+                    self._throttle.forget(routing_id)
                     self._feed(Disconnected(routing_id))
             self._take_time()
             self._take_late()

@@ -124,6 +124,13 @@ class Throttle:
         self._ignored[link] = now + _IGNORED
         return True
 
+    def forget(self, link: Link) -> None:
+        """Remove the budgets of a connection that ended; a new one has another link."""
+        for key in (link, (link, "refused"), (link,), (link, "unasked")):
+            self._budgets.pop(key, None)
+        self._owed.pop(link, None)
+        self._ignored.pop(link, None)
+
     def _take(self, key: Hashable, cost: float, rate: int, now: float) -> bool:
         budgets = self._budgets
         full = float(rate * _SECONDS)
