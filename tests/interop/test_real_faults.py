@@ -435,7 +435,7 @@ def test_another_worker_runs_the_job_of_a_killed_worker_within_expire_and_a_seco
     assert second[5].split(":")[0] != victim
     print(f"runs elsewhere after {float(second[6]) - killed:.2f} s")
     assert float(second[6]) - killed <= EXPIRE + 1.0
-    assert manager.ask()["requeued"] == [{"silence": 1}]
+    assert manager.ask()["requeued"] == [{"the connection ended": 1}]
 
 
 def lost_in_blocking_code(begin: Callable[[wmp.Manager], None], end: Callable[[], None]) -> Any:
@@ -480,8 +480,10 @@ def test_the_error_of_a_lost_job_names_the_worker_and_the_cause(
     error = submit(begin, end)
     assert isinstance(error, wmp.WorkerLost)
     assert isinstance(error, wmp.JobError)
-    assert (error.cause, error.host, error.attempts) == ("silence", "pi-4:worker", 1)
-    assert str(error).endswith("lost after 1 attempts, the last at worker pi-4:worker: silence")
+    assert (error.cause, error.host, error.attempts) == ("the connection ended", "pi-4:worker", 1)
+    assert str(error).endswith(
+        "lost after 1 attempts, the last at worker pi-4:worker: the connection ended"
+    )
 
 
 @pytest.mark.timeout(60)

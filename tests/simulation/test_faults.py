@@ -118,6 +118,16 @@ def never_given_up() -> None:
     history(attempts=3, retries=1)
 
 
+def begun_after_its_expiry() -> None:
+    told = history()
+    told.begin_by(A, M, 1, 1, 5.0)
+    told.begun(A, M, 1, 1, 5.001)
+
+
+def tried_again_without_retry_settings() -> None:
+    history().failed(M, 1, 1, 0.0, None)
+
+
 def cancelled_and_nobody_asked() -> None:
     history().resolved(M, 1, End.CANCELLED, b"", 1, A)
 
@@ -156,6 +166,8 @@ DOCTORED: list[tuple[str, Callable[[], None]]] = [
     ("retries are kept", given_up_too_early),
     ("retries are kept", given_up_for_refusals),
     ("retries are kept", never_given_up),
+    ("times are kept", begun_after_its_expiry),
+    ("tries are kept", tried_again_without_retry_settings),
     ("ends have a cause", cancelled_and_nobody_asked),
     ("ends have a cause", timed_out_without_a_deadline),
     ("ends have a cause", timed_out_too_early),

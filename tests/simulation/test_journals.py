@@ -86,8 +86,8 @@ def test_an_observer_of_the_journals_reports_the_facts_of_the_world(seed, tmp_pa
                 # Rounding may make a deadline a µs earlier.
                 observer.manager_did(settings, event, actions, now + 2e-6)
         elif kind == "worker":
-            for _, _, actions in steps(lines):
-                observer.worker_did(me, actions)
+            for now, event, actions in steps(lines):
+                observer.worker_did(me, event, actions, now)
 
     def about(facts: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
         # A journal rounds times to the µs.

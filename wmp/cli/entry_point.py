@@ -82,20 +82,18 @@ def start(
         extra: The extra that installs the packages it needs.
         needed: Their names.
     """
-    try:
-        command = importlib.import_module(module).command
-        click = importlib.import_module("click")
-    except ModuleNotFoundError:
-        # The import may have failed at a package that one of the needed packages brings along.
-        missing = next((name for name in needed if importlib.util.find_spec(name) is None), None)
-        if missing is None:
-            raise
+    # Some of the packages are imported late, when a progress bar is drawn for example.
+    missing = next((name for name in needed if importlib.util.find_spec(name) is None), None)
+    if missing is not None:
         complain(
             program,
             f"the programs need {' and '.join(needed)}, but {missing} is not installed; "
             f"run: pip install 'worker-manager-protocol[{extra}]'",
         )
         sys.exit(USAGE)
+    try:
+        command = importlib.import_module(module).command
+        click = importlib.import_module("click")
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
     # click 8.1 has no such error: it prints the help itself.

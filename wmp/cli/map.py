@@ -125,7 +125,7 @@ _TURN: Final = 0.1
     metavar="N",
     type=click.IntRange(min=0),
     default=None,
-    help="A job whose handler fails is tried again, at most N times; default: its handler decides.",
+    help="Limit of the tries of a job whose handler fails; default: its handler decides.",
 )
 @click.option(
     "--wait",
