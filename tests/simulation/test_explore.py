@@ -35,7 +35,7 @@ deep = pytest.mark.deep
 @pytest.mark.parametrize(
     ("name", "least"),
     [
-        ("heirs", 2_000),
+        pytest.param("heirs", 2_000, marks=deep),
         pytest.param("tiny", 20_000, marks=deep),
         pytest.param("pair", 5_000, marks=deep),
         pytest.param("meeting", 5_000, marks=deep),
@@ -56,7 +56,7 @@ def test_every_state_of_a_small_world_keeps_the_invariants(name, least):
 @pytest.mark.parametrize(
     ("name", "states", "order"),
     [
-        *((name, 1_000, SearchOrder.MIXED) for name in PLANS if name != "heirs"),
+        *((name, 1_000, SearchOrder.MIXED) for name in PLANS),
         ("small", 1_000, SearchOrder.BREADTH),
         pytest.param("small", 10_000, SearchOrder.MIXED, marks=deep),
         pytest.param("small", 10_000, SearchOrder.BREADTH, marks=deep),
@@ -114,6 +114,7 @@ def test_a_worker_that_takes_repeated_messages_is_found(monkeypatch):
     assert explored.violation.name == "executions"
 
 
+@deep
 def test_a_manager_that_forgets_leases_is_found(monkeypatch):
     monkeypatch.setattr(Scheduler, "lose_leases", lambda self, worker, jobs, cause, now: None)
     explored = found(PLANS["heirs"])
@@ -184,6 +185,7 @@ def test_a_violation_is_described_and_can_be_replayed(broken, capsys):
     assert "every job ends" in text.splitlines()[-1]
 
 
+@deep
 def test_every_order_finds_a_short_way(broken):
     shortest = found(PLANS["heirs"])
     for order in (SearchOrder.DEPTH, SearchOrder.MIXED):

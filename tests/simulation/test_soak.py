@@ -21,7 +21,7 @@ def run(*arguments: str) -> int:
 def test_pieces_add_up(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    few = evolve(PLANS["heirs"], ticks=1), SearchBounds()
+    few = evolve(PLANS["heirs"], ticks=1), SearchBounds(states=150)
     monkeypatch.setitem(soak.WORLDS, "heirs", few)
     into = ("--into", str(tmp_path / "figures.jsonl"))
     assert run("schedules", "--seeds", "0:6", *into) == 0
