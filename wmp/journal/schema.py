@@ -116,8 +116,8 @@ COLUMNS: Final[tuple[Column, ...]] = (
     Column("session", _I, "any command", "number of the session of both streams"),
     Column("again", _B, "PING PONG", "the sender saw a gap in the stream"),
     Column("ready", _I, "READY PONG", "number of a READY"),
-    Column("credit", _I, "READY PONG", "how many jobs the worker may take now"),
-    Column("window", _I, "READY GIVE", "how many jobs of credit or want would wait"),
+    Column("credit", _I, "READY PONG", "number of jobs that the worker may take now"),
+    Column("window", _I, "READY GIVE", "number of jobs of credit or want that would wait"),
     Column("roles", Type.TEXTS, "READY GIVE, start", "roles that the worker offers"),
     Column("resources", Type.AMOUNTS, "READY, start", "all resources of the worker"),
     Column("count", _I, "WAKE", "jobs that wait for this worker"),
@@ -175,8 +175,8 @@ COLUMNS: Final[tuple[Column, ...]] = (
     Column("timeout", _I, "submitted", "µs in which the jobs must end; absent for no limit"),
     Column("retries", _I, "submitted", "lost leases after which a job is still queued again"),
     Column("expires_in", _I, "submitted", "µs in which the jobs may be begun; absent for any time"),
-    Column("tries", _I, "submitted", "how often the jobs are tried again after errors, by settings "
-           "of their own; absent when their handlers decide"),
+    Column("tries", _I, "submitted", "times that the jobs are tried again after errors, by "
+           "settings of their own; absent when their handlers decide"),
     Column("delay", _I, "submitted", "µs before which no job may be granted; absent for none"),
     Column("run_limit", _I, "submitted", "µs that one attempt may run; absent for no limit"),
     Column("lane", _I, "run, recall, interrupt, begun, finished, recalled, reported",
