@@ -123,7 +123,7 @@ class Retry:
         return not self.names.isdisjoint(("builtins.Exception",) if names is None else names)
 
     def wait(self, failures: int, seed: int) -> float:
-        """Return the seconds to wait after so many failures of the job of this seed."""
+        """Return the seconds to wait after the failures of a job; ``seed`` varies the jitter."""
         seconds = self.backoff.wait(failures)
         return seconds * (1.0 - 0.5 * spread_of(seed, failures)) if self.jitter else seconds
 
@@ -139,7 +139,7 @@ def _name(one: type) -> str:
 
 
 def spread_of(seed: int, number: int) -> float:
-    """Return a number from 0 to 1 that follows from two others and looks random: splitmix64."""
+    """Return a pseudorandom number from 0 to 1, computed from two numbers with splitmix64."""
     value = (seed * 0x9E3779B97F4A7C15 + number * 0xD1B54A32D192ED03) & _MASK
     value = ((value ^ (value >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
     value = ((value ^ (value >> 27)) * 0x94D049BB133111EB) & _MASK

@@ -41,7 +41,7 @@ class Drill:
 
 
 def _garbage(attacker: Attacker) -> None:
-    """Frames that are no message."""
+    """Send frames that are no message."""
     draw = random.Random(_SEED)
     good = encode(Command.PING, b"garbage", {Field.LABEL: "x" * 40})[0]
     bad = [[draw.randbytes(60)], [good[:-1]], [good, b"\xa0"], [b""], [good + b"\0"]]
@@ -62,7 +62,7 @@ def _ready(attacker: Attacker) -> None:
 
 
 def _identities(attacker: Attacker) -> None:
-    """READY, each time of another worker."""
+    """Send READYs, each with the identity of another worker."""
 
     def messages() -> Iterator[Frames]:
         fields = {Field.READY: 1, Field.CREDIT: 1, **_OFFER}
@@ -73,7 +73,7 @@ def _identities(attacker: Attacker) -> None:
 
 
 def _held_gives(attacker: Attacker) -> None:
-    """Held GIVEs for a role that no job has, under one identity after another."""
+    """Send held GIVEs for a role that no job has, under one identity after another."""
 
     def messages() -> Iterator[Frames]:
         give = {Field.WANT: 1, Field.HOLD: 60_000, Field.ROLES: ["none"], Field.NEEDS: {"slots": 1}}
@@ -88,7 +88,7 @@ def _held_gives(attacker: Attacker) -> None:
 
 
 def _deaf(attacker: Attacker) -> None:
-    """Ask for answers and read none."""
+    """Send PINGs, and read no answer."""
     attacker.flood(itertools.repeat(encode(Command.PING, b"deaf", {})), reads=False)
 
 
@@ -96,7 +96,7 @@ def _deaf(attacker: Attacker) -> None:
 
 
 def _meet(dealer: zmq.Socket[bytes], identity: bytes, epoch: int = 1) -> Message:
-    """PING until a manager answers."""
+    """Send PINGs until a manager answers; return the answer."""
     while True:
         dealer.send_multipart(encode(Command.PING, identity, {}, (), epoch))
         if dealer.poll(500):

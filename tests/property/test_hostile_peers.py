@@ -1,7 +1,7 @@
 """Many hostile peers send any messages: honest jobs still end with their results.
 
-The hostile peers offer other roles than the honest jobs have, and the role ``shared``. A worker
-that gets a job may answer anything, so a job of that role only has to end.
+The hostile peers offer the role ``shared``, and other roles than the role ``honest``. A worker may
+answer a job with anything. The tests therefore require only an end of each job of ``shared``.
 """
 
 from __future__ import annotations

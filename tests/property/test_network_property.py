@@ -147,7 +147,7 @@ TestAdversary.pytestmark = [
 @pytest.mark.parametrize("managers", [2, 3, 5])
 @pytest.mark.parametrize("window", [0, 8])
 def test_no_manager_starves(managers, hold, seconds, window):
-    """With M managers that always have work, each is served in any 2 M freed places.
+    """With M managers that always have work, each is served in any ``2 * M`` freed places.
 
     A quarter of a window counts as one place.
     """

@@ -20,8 +20,9 @@ _T = TypeVar("_T")
 class Job(concurrent.futures.Future[Any]):
     """A submitted job: a future like those of ``concurrent.futures.Executor.submit``.
 
-    It is ``running`` once a worker has it, and ``cancel`` then returns False; ``stop`` asks the
-    worker to end it. Callbacks run on a separate thread, one after the other.
+    The job is ``running`` once a worker has it. From then on ``cancel`` returns False. ``stop``
+    sends the worker a request to end the job. Callbacks run on a separate thread, one after the
+    other.
 
     Attributes:
         id: The job's number within its manager, from 1.
@@ -40,11 +41,11 @@ class Job(concurrent.futures.Future[Any]):
         """Return the result; wait for it, for ``timeout`` seconds at most.
 
         Raises:
-            JobError: The job did not end with a result. ``JobCancelled``, a ``CancelledError``:
-                the job was cancelled.
-            ClosedError: The manager closed first.
-            TimeoutError: The job had not ended by then.
-            RuntimeError: Called on the event loop's thread, which would wait for itself.
+            JobError: The job ended without a result.
+            JobCancelled: The job was cancelled. This ``JobError`` is also a ``CancelledError``.
+            ClosedError: The manager closed before the end of the job.
+            TimeoutError: The job did not end within ``timeout`` seconds.
+            RuntimeError: The caller is on the event loop's thread, which would wait for itself.
         """
         if not self.done():
             self._portal.check_thread()
@@ -54,7 +55,7 @@ class Job(concurrent.futures.Future[Any]):
             raise self._cancelled or JobCancelled("cancelled", job_id=self.id) from None
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
-        """Return the error, None for a job that ended with a result; wait as ``result`` does.
+        """Return the error, None for a job that ended with a result. Wait as ``result`` does.
 
         Raises:
             JobCancelled: The job was cancelled.
@@ -74,18 +75,18 @@ class Job(concurrent.futures.Future[Any]):
         """Cancel the job if no worker has it yet.
 
         Returns:
-            Whether the job is cancelled. False: a worker has the job, which goes on (see
-            :meth:`stop`), or the job has ended.
+            Whether the job is cancelled. False means that a worker has the job and still runs it
+            (see :meth:`stop`), or that the job has ended.
         """
         if not self.done():
             self._ask(lambda: self._submissions.cancel_waiting(self.id))
         return self.cancelled()
 
     def stop(self) -> bool:
-        """Ask for the end of the job, also if a worker has it: CANCEL is sent to the worker.
+        """Request the end of the job. If a worker has the job, send CANCEL to the worker.
 
-        Wait for the job after that. It ends with ``JobCancelled``, or with a result that was
-        faster.
+        Wait for the job afterwards. The job ends with ``JobCancelled``, or with a result that
+        arrived first.
 
         Returns:
             False when the job had ended already.

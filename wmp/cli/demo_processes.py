@@ -96,7 +96,7 @@ class DemoProcesses:
         self._received.put((child, None))
 
     def again(self, child: DemoProcess, **config: Any) -> DemoProcess:
-        """Start a killed process again with the same settings, except for ``config``."""
+        """Start a process with the settings of ``child``; ``config`` replaces some of them."""
         return self.start(child.part, **{**child.config, **config})
 
     def receive(self, timeout: float) -> tuple[DemoProcess, ChildMessage] | None:

@@ -77,10 +77,10 @@ def start(
     """Run the click command ``program`` of a module and exit.
 
     Args:
-        program: Name of the program, which every line begins with.
-        module: Where its ``command`` is.
-        extra: The extra that installs the packages it needs.
-        needed: Their names.
+        program: Name of the program. Every line begins with this name.
+        module: Name of the module that has the ``command``.
+        extra: The extra that installs the packages of the program.
+        needed: Names of these packages.
     """
     # Some of the packages are imported late, when a progress bar is drawn for example.
     missing = next((name for name in needed if importlib.util.find_spec(name) is None), None)
@@ -96,7 +96,7 @@ def start(
         click = importlib.import_module("click")
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
-    # click 8.1 has no such error: it prints the help itself.
+    # click 8.1 has no NoArgsIsHelpError. That version prints the help itself.
     no_arguments = getattr(click.exceptions, "NoArgsIsHelpError", ())
     try:
         code = command.main(prog_name=program, standalone_mode=False)

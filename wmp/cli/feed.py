@@ -41,12 +41,12 @@ class MapInput:
 
 @frozen
 class Item:
-    """An input that was submitted."""
+    """An input that was read, and its job."""
 
     name: str
     size: int
     job: Job | None
-    """The job of the input; None when the input could not be submitted."""
+    """The job of the input; None if it could not be submitted."""
     error: str | None = None
 
 

@@ -342,5 +342,6 @@ def _as_json(name: str, error: str | None, result: bytes) -> bytes:
             row["result"] = result.decode()
         except UnicodeDecodeError:
             row["base64"] = base64.b64encode(result).decode()
-    # The name of a file may be bytes that are not UTF-8, which become escapes in ASCII.
+    # The name of a file may have bytes that are not UTF-8. In the JSON, which is ASCII, these
+    # bytes are escapes.
     return json.dumps(row).encode() + b"\n"

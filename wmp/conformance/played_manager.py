@@ -40,7 +40,7 @@ class OfferedLock:
 
 @define
 class GivenJob:
-    """A job that was given to the worker; the worker has not answered it."""
+    """A job that the worker has received and has not answered."""
 
     id: int
     attempt: int
@@ -110,7 +110,10 @@ class PlayedManager(PlayedPeer, ManagerMessages):
         more: bool = False,
         **fields: Any,
     ) -> list[int]:
-        """Send TAKE of jobs with these payloads; returns their ids. ``left`` is in units."""
+        """Send TAKE of jobs with these payloads; return the ids of the jobs.
+
+        ``left`` is the time until the deadline of each job, in units.
+        """
         payloads = payloads or (b"question",)
         columns_left = None if left is None else [self.talk.ms(left)] * len(payloads)
         message = self.compose_take(lock, payloads, left=columns_left, more=more or None, **fields)
@@ -128,7 +131,7 @@ class PlayedManager(PlayedPeer, ManagerMessages):
                     windowed = False
             self.lost.pop((owner, id), None)
             if (before := self.given.get((owner, id))) is not None:
-                # It may have been answered before this one arrives.
+                # The worker may answer the earlier attempt before this TAKE arrives.
                 self.expected[owner, id, before.attempt] += 1
             self.given[owner, id] = GivenJob(id, attempt, payload, windowed, needs)
         if known is not None and not (more and known.want > 0):

@@ -113,7 +113,7 @@ class Connections:
         return descriptor is not None and self._close(descriptor, reason, detail)
 
     def look(self) -> None:
-        """Ask the kernel about all connections when the memory of this process has grown."""
+        """Record the received bytes of all connections when this process's memory has grown."""
         if self.pending:
             self._turns += 1
             if self._turns >= _TURNS:
@@ -132,7 +132,12 @@ class Connections:
                 self.pending[descriptor] = received
 
     def emptied(self) -> None:
-        """Use the last check: the socket was found empty, so all complete messages were read."""
+        """Count the bytes of unfinished messages, and close connections above a limit.
+
+        ``pending`` has the number of bytes that each connection had received at the last look.
+        All messages that were complete at that look have been read since then. A connection
+        that delivered no message has received only bytes of an unfinished message.
+        """
         look, self.pending = self.pending, {}
         for descriptor, received in look.items():
             if self._keys.get(descriptor) in self.active:

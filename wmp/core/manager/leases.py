@@ -82,7 +82,8 @@ class Leases:
             limited = limited or part.limits is not None
             if type(part) is JobRecord:
                 limited = limited or part.failed > 0
-                part.state = GRANTED  # a queue contains only jobs in the state QUEUED
+                # The table has one step for a grant, from QUEUED. All jobs of a queue are QUEUED.
+                part.state = GRANTED
                 part.attempt += 1
                 worker.leases[part.id] = self._parts[part.id] = part
                 ids.append(part.id)

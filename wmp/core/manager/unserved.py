@@ -24,9 +24,12 @@ class WaitingRow:
     needs: Mapping[str, int]
     codec: str
     count: int
-    """How many jobs wait."""
+    """Number of waiting jobs."""
     unserved: str
-    """Why no connected worker can do them; empty when some worker can, now or later."""
+    """The reason why no connected worker can do the jobs.
+
+    Empty if a connected worker can do them, now or later.
+    """
 
 
 def waiting_rows(

@@ -70,7 +70,7 @@ class Capacity:
     def take(
         self, manager: RemoteManager, fields: Mapping[int | str, Any], needs: Needs, count: int
     ) -> int:
-        """A TAKE of these fields brought ``count`` jobs; returns how many of them have a place."""
+        """Record a TAKE of ``count`` jobs; return the number of jobs that have a place."""
         lock, more = fields[Field.LOCK], fields.get(Field.MORE, False)
         self.credit.used = True
         self._took = manager
@@ -83,7 +83,7 @@ class Capacity:
         return max(kept, self.credit.of(needs, self.executions.resources))
 
     def stall(self, manager: RemoteManager, now: float) -> None:
-        """Withdraw places promised to this manager: it gets jobs back that waited too long."""
+        """Withdraw the places promised to a manager whose jobs waited too long."""
         self.locks.withdraw(manager, now)
         if self.outbound.links.reachable(manager):
             self.credit.report(0, now, managers=[manager])
@@ -91,10 +91,11 @@ class Capacity:
     # -- the distribution
 
     def settle(self, spare: Resources, now: float) -> None:
-        """Distribute the free resources.
+        """Promise the free resources to managers.
 
         Args:
-            spare: Resources that are free beside the needs of waiting jobs; used up here.
+            spare: Resources that are free beside the needs of waiting jobs. The call takes
+                the promised resources out of them.
             now: Seconds.
         """
         credit, woke, took, usual = self.credit, self._woke, self._took, self.executions.usual
