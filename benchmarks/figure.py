@@ -52,7 +52,7 @@ class Case:
 
     open: Callable[[], contextlib.AbstractContextManager[Any]]
     rates: Mapping[str, str] = field(factory=dict)
-    """Name of a figure to the size of its payloads (a key of ``SIZES``)."""
+    """The size of the payloads (a key of ``SIZES``), by name of the figure."""
     latency: str = ""
     """Begin of the names with ``_p50``, ``_p99`` and ``_cpu``; empty if these are not measured."""
 
@@ -204,7 +204,7 @@ class Bench:
         self.say(name)
 
     def _warm(self, contender: Contender, size: str) -> list[bytes]:
-        """Warm the contender up; return how many jobs it does in the limit of time."""
+        """Warm the contender up; return the number of jobs that it does in the limit of time."""
         payloads = self.payloads(size)
         count = min(16, len(payloads))
         while True:

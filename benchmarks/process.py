@@ -94,7 +94,7 @@ class Process:
 
     @property
     def name(self) -> str:
-        """The command, for people."""
+        """The command as text for people."""
         return " ".join(self._argv[:6])
 
     @property

@@ -23,7 +23,7 @@ _LARGE = 64 * 1024
 
 
 def in_flight(size: int) -> int:
-    """Return how many payloads of a size are under way at once: a thousand, or eight megabytes."""
+    """Return the number of payloads under way at once: a thousand, or eight megabytes."""
     return max(2, min(1000, 8_000_000 // size))
 
 

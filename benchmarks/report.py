@@ -73,7 +73,7 @@ class _Read:
 
 
 def about(bench: Figures, *, quick: bool) -> dict[str, Any]:
-    """Return where and how the figures were made."""
+    """Return the versions, the machine and the settings with which the figures were made."""
     return {
         "quick": quick,
         "wmp": wmp.__version__,

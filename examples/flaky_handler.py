@@ -6,7 +6,7 @@ calls: dict[bytes, int] = {}
 
 
 def fetch(page: bytes) -> str:
-    """Fail twice for each page, then work."""
+    """Fail in the first two attempts of each page; succeed in the third."""
     calls[page] = calls.get(page, 0) + 1
     if calls[page] <= 2:
         raise ConnectionError("no route to the server")
@@ -14,7 +14,7 @@ def fetch(page: bytes) -> str:
 
 
 def greet(name: bytes, job: wmp.RunningJob) -> str:
-    """Decide about the job: another attempt soon, or none at all."""
+    """Request another attempt soon, or end the job without another attempt."""
     if not name:
         raise wmp.Reject("nobody has an empty name")
     if job.attempt == 1:

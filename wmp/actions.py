@@ -115,7 +115,7 @@ class Resolve:
     """OK: the result. ERROR: CBOR ``[type, text, traceback]``. LOST: UTF-8 text: the label of the
     last worker, a line break, the cause. Else: UTF-8 text, the cause."""
     attempts: Sequence[int]
-    """How many leases the job had; 0 for a job that never left the manager."""
+    """Number of leases of each job; 0 for a job that never left the manager."""
     histories: Mapping[int, Sequence[FailedAttempt]] | None = None
     """Failed and lost attempts, oldest first, the last one included, by the number of a job that
     was tried again.

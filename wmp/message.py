@@ -344,7 +344,7 @@ class Message:
 
     @property
     def hops(self) -> int:
-        """How many devices the message has passed."""
+        """Number of devices that the message has passed."""
         return (len(self.source) - 2) // 3
 
 

@@ -68,7 +68,7 @@ class Load:
         return (self.ended - ended) / (time.perf_counter() - begun)
 
     def finish(self) -> int:
-        """Submit no more; return how many jobs have not ended after a minute."""
+        """Submit no further job; return the number of jobs that have not ended after a minute."""
         self._stopped.set()
         self._thread.join()
         until = time.monotonic() + _PATIENCE

@@ -27,7 +27,7 @@ RECEIVES: dict[int, dict[int, type]] = {  # required fields
     WAKE: {COUNT: int, ROLE: str, NEEDS: dict},
     TAKE: {NUMBER: int, SESSION: int, LOCK: int, ROLE: str, NEEDS: dict, MANAGER: list},
     NO: {NUMBER: int, SESSION: int, LOCK: int},
-    CANCEL: {NUMBER: int, SESSION: int, MANAGER: list},  # counted, otherwise ignored
+    CANCEL: {NUMBER: int, SESSION: int, MANAGER: list},  # the worker only counts CANCEL
     PONG: {EXPIRE: int, SESSION: int},
 }
 LOCK_TIMEOUT, PING_INTERVAL = 5, 1  # units

@@ -177,7 +177,7 @@ def test_sigterm_ends_the_program_with_all_its_processes():
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as played:
         assert played.stderr is not None
-        first = played.stderr.readline()  # the program's child processes play by then
+        first = played.stderr.readline()  # the program's child processes play now
         assert "worlds" in first, first
         played.terminate()
         told, errors = played.communicate(timeout=50)

@@ -139,11 +139,11 @@ class Manager(AsyncNode[ManagerSettings]):
     # -- life -------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Bind and begin to serve; ``async with`` does it. Idempotent.
+        """Bind and begin to serve; ``async with`` calls this method. Idempotent.
 
         Raises:
             ConfigError: An endpoint cannot be bound.
-            ClosedError: It was closed.
+            ClosedError: The manager was closed.
         """
         self._node.check_open()
         if self._node.driver is None:
@@ -164,10 +164,10 @@ class Manager(AsyncNode[ManagerSettings]):
         """Take no more jobs and wait until all have ended.
 
         Args:
-            timeout: Seconds to wait at most; the draining goes on after that.
+            timeout: Seconds to wait at most. After that the manager still drains.
 
         Raises:
-            TimeoutError: Some had not ended by then.
+            TimeoutError: Some jobs have not ended after ``timeout`` seconds.
         """
         self._node.serving()
         self._submissions.refuse(ClosedError("the manager is draining"))
@@ -182,7 +182,7 @@ class Manager(AsyncNode[ManagerSettings]):
     async def close(self, timeout: float = CLOSE_TIMEOUT) -> None:
         """Drain for at most ``timeout`` seconds, then stop. Idempotent, and bounded in time.
 
-        Jobs that have not ended by then are cancelled at the workers, and end here with
+        Jobs that have not ended after that time are cancelled at the workers, and end here with
         :class:`~wmp.errors.ClosedError`.
         """
         node = self._node
@@ -337,28 +337,28 @@ class Manager(AsyncNode[ManagerSettings]):
     ) -> AsyncIterator[Any]:
         """Yield the result of every payload, in their order.
 
-        Inputs are pulled as results are taken, so they may be endless. Leaving early (wrap it in
-        ``contextlib.aclosing`` to have that happen at once) cancels what is under way.
+        Inputs are pulled as results are taken, so the inputs may be endless. Leaving the loop early
+        cancels the jobs under way. With ``contextlib.aclosing`` this happens at once.
 
         Args:
             payloads: The inputs, an iterable or an async iterable; iterated on the loop.
             role: As for :meth:`submit`.
             needs: As for :meth:`submit`.
             priority: As for :meth:`submit`.
-            timeout: As for :meth:`submit`, of each job from when it is handed in.
+            timeout: As for :meth:`submit`, from the moment at which each job is submitted.
             expires: As for ``timeout``.
             run_limit: As for :meth:`submit`.
             delay: As for ``timeout``.
             start_at: As for :meth:`submit`.
             retries: As for :meth:`submit`.
             retry: As for :meth:`submit`.
-            in_flight: Inputs pulled whose results were not taken yet, at most.
+            in_flight: Most inputs that are pulled and whose results are not taken yet.
             return_exceptions: Yield the error of a job at its place, as
-                ``asyncio.gather`` does, and go on. The error of an input that is no payload is
+                ``asyncio.gather`` does, and continue. The error of an input that is no payload is
                 yielded too. An error of ``payloads`` itself and ``ClosedError`` are raised.
 
         Raises:
-            JobError: At the place of the first job that did not end well, unless
+            JobError: Raised at the place of the first job without a result, unless
                 ``return_exceptions`` is true.
         """
         times = TimeLimits(timeout, expires, run_limit, delay, start_at)
@@ -390,7 +390,7 @@ class Manager(AsyncNode[ManagerSettings]):
             timeout: Seconds from the call until the last job must have ended.
 
         Raises:
-            TimeoutError: Some jobs had not ended by then. They go on.
+            TimeoutError: Some jobs have not ended within that time. They still run.
         """
         ended: asyncio.Queue[Job] = asyncio.Queue()
         waiting = dict.fromkeys(jobs)
@@ -417,7 +417,7 @@ class Manager(AsyncNode[ManagerSettings]):
             timeout: Seconds to wait at most.
 
         Raises:
-            TimeoutError: There were fewer by then; the text has their number.
+            TimeoutError: Fewer workers were ready in time. The text has their number.
             ClosedError: The manager has ended.
         """
         driver = self._node.serving()

@@ -96,4 +96,4 @@ class AsyncServer(AsyncNode[_SettingsT]):
 
     @abstractmethod
     def interrupt(self) -> None:
-        """Do what a signal asks for. Call it on the loop."""
+        """Handle a signal. Call this method on the loop."""

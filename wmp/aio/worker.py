@@ -77,11 +77,11 @@ class Worker(AsyncServer[WorkerSettings]):
         max_jobs_per_child: Jobs that a worker process begins before another takes its place.
         memory_per_child: Bytes of data that a worker process may have; a handler that wants
             more gets MemoryError.
-        cancel_grace: Seconds that a job in a worker process may go on after it was cancelled or
-            its deadline passed, before its process is ended (SIGTERM, which raises SystemExit in
-            the handler, then SIGKILL); None for ever. Threads cannot be ended: a handler there
-            looks at ``job.cancelled``, an ``async def`` one is cancelled where it awaits.
-        on_hang: The reaction to a handler in a thread that goes on for ``hang_timeout`` after its
+        cancel_grace: Seconds that a job in a worker process may still run after it was cancelled
+            or its deadline passed. Then its process is ended by SIGTERM, which raises SystemExit
+            in the handler, and later by SIGKILL. None for no limit. Threads cannot be ended: a
+            handler in a thread reads ``job.cancelled``. A coroutine is cancelled where it awaits.
+        on_hang: The reaction to a handler in a thread that still runs ``hang_timeout`` after its
             job was interrupted, and so holds a slot. ``"report"``: a line in the log. ``"stop"``:
             the worker drains, and ``run`` raises ``HandlerHung``, so that a supervisor starts the
             program anew.
@@ -302,12 +302,12 @@ class Worker(AsyncServer[WorkerSettings]):
 
         Args:
             drain_timeout: Seconds that jobs under way have after the first signal. Jobs that
-                still run by then go to other workers, as after a second signal. None: for ever.
+                run longer go to other workers, as after a second signal. None for no limit.
 
         Raises:
             ConfigError: As for ``start``.
             ClosedError: As for ``start``, or a thread of the worker ended unexpectedly.
-            HandlerHung: With ``on_hang="stop"``, handlers went on in threads.
+            HandlerHung: With ``on_hang="stop"``, interrupted handlers still ran in threads.
             Superseded: Another process has this worker's identity.
             TimeoutError: Jobs were still under way after ``drain_timeout``.
         """
@@ -326,13 +326,13 @@ class Worker(AsyncServer[WorkerSettings]):
             raise TimeoutError(self._late)
 
     async def drain(self, timeout: float | None = None) -> None:
-        """Take nothing new, finish or hand back what there is, send BYE; ``run`` then returns.
+        """Take no new jobs, finish or hand back all jobs, and send BYE. ``run`` then returns.
 
         Args:
-            timeout: Seconds to wait at most; the draining goes on after that.
+            timeout: Seconds to wait at most. After that the worker still drains.
 
         Raises:
-            TimeoutError: Jobs were still running by then.
+            TimeoutError: Jobs still run after ``timeout`` seconds.
         """
         self._node.serving()
         self._node.drain()
@@ -343,10 +343,10 @@ class Worker(AsyncServer[WorkerSettings]):
     async def close(self, timeout: float = DRAIN_TIMEOUT) -> None:
         """Drain for at most ``timeout`` seconds, then stop. Idempotent, and bounded in time.
 
-        Jobs that still run by then are interrupted, in worker processes by force: those that end
-        within ``cancel_grace`` (and a second and a half) are handed back at once. Jobs that go
-        on in threads are given up. Managers give all of them to other workers. With a ``timeout``
-        of 0 nothing is waited for.
+        Jobs that still run after that time are interrupted, in worker processes by force. Jobs
+        that end within ``cancel_grace`` (and a second and a half) are handed back at once. Jobs
+        that still run in threads are given up. Managers give all these jobs to other workers. With
+        a ``timeout`` of 0 the call does not wait.
         """
         try:
             if self._node.running and timeout > 0:
@@ -414,9 +414,10 @@ class Worker(AsyncServer[WorkerSettings]):
     # -- signals ----------------------------------------------------------------------------
 
     def interrupt(self) -> None:
-        """Do what a signal asks for: the first call drains, the second stops at once.
+        """Handle a signal. The first call drains. The second call stops at once.
 
-        After a drain what was under way is finished, and ``run`` returns. Call it on the loop.
+        After a drain all jobs are finished or handed back, and ``run`` returns. Call this method
+        on the loop.
         """
         if self._node.draining:
             if self._drain_bound is not None:

@@ -41,9 +41,9 @@ class Manager(BlockingNode[aio.Manager]):
         identity: Stable name on the wire; random by default.
         label: Name for people; host and process by default.
         codec: ``"bytes"``, or ``"cbor"`` for values (numbers, text, bytes, lists, dicts).
-        policy: Which worker gets work first: a name of :mod:`wmp.balance` or a callable.
-        max_jobs: Jobs held at most; ``submit`` waits above it, ``submit_nowait`` raises.
-        retries: How many dead workers a job survives.
+        policy: The order of workers: a name of :mod:`wmp.balance` or a callable.
+        max_jobs: Most jobs held. Above it ``submit`` waits, and ``submit_nowait`` raises.
+        retries: Number of dead workers that a job survives.
         expire: Seconds of silence after which a worker is given up.
         security: CURVE keys; without them only local endpoints may be bound.
         context: A ``zmq.Context`` to share: inproc needs the same one at both ends.
@@ -208,7 +208,7 @@ class Manager(BlockingNode[aio.Manager]):
             timeout: Seconds from the call until the last job must have ended.
 
         Raises:
-            TimeoutError: Some jobs had not ended by then. They go on.
+            TimeoutError: Some jobs have not ended within that time. They still run.
         """
         self._portal.check_thread()
         yield from concurrent.futures.as_completed(jobs, timeout)  # type: ignore[misc]

@@ -38,8 +38,8 @@ class Worker(BlockingServer[aio.Worker]):
         pool: ``"thread"``; ``"process"`` for handlers that compute; ``"inline"`` for tiny ones.
         max_jobs_per_child: Jobs that a worker process begins before another takes its place.
         memory_per_child: Bytes of data that a worker process may have.
-        cancel_grace: Seconds that a cancelled job in a worker process may go on.
-        on_hang: ``"report"`` or ``"stop"``: what follows when a handler in a thread goes on for
+        cancel_grace: Seconds that a cancelled job in a worker process may still run.
+        on_hang: ``"report"`` or ``"stop"``: the reaction to a handler in a thread that still runs
             ``hang_timeout`` after its job was interrupted.
         hang_timeout: Seconds.
         retry: Which errors of handlers are tried again; by default none.

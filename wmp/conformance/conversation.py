@@ -36,7 +36,7 @@ class ReceivedMessage:
     again: bool = False
     """Whether a message of that number was received before."""
     asked: set[int] = field(factory=set)
-    """Jobs of this message that a script has asked for."""
+    """Jobs of this message that a script has requested."""
 
     @property
     def command(self) -> Command:

@@ -83,7 +83,7 @@ class PlayedManager(PlayedPeer, ManagerMessages):
     answered: dict[tuple[Peer, int, int], int] = field(factory=dict)
     """The outcome of each answered job, by (owner, id, attempt)."""
     expected: Counter[tuple[Peer, int, int]] = field(factory=Counter)
-    """How many DONE entries may still arrive for a job that is not given, after CANCEL."""
+    """Number of DONE entries that may still arrive for a job that is not given, after CANCEL."""
     lost: dict[tuple[Peer, int], str] = field(factory=dict)
     """Jobs that must not be answered any more, each with the rule that forbids an answer."""
 

@@ -126,7 +126,7 @@ class ConformanceReport:
 
     @property
     def conforms(self) -> bool:
-        """Whether no entry is bad: a broken SHOULD counts only when strict."""
+        """Whether no entry is bad. A broken SHOULD counts only in a strict report."""
         return not self.bad
 
     @property

@@ -27,8 +27,8 @@ __all__ = ["KitStopped", "LiveTestee", "SocketWire"]
 def _own_host() -> str:
     """Choose a loopback address for this process alone, where all of 127/8 is loopback.
 
-    A worker of another test keeps trying the port of its ended manager, and the system may
-    have given that port to the kit by then.
+    A worker of another test repeatedly tries the port of its ended manager. Meanwhile the system
+    may have given that port to the kit.
     """
     if not sys.platform.startswith("linux"):
         return "127.0.0.1"

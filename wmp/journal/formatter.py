@@ -201,7 +201,7 @@ class JournalFormatter:
     # -- of the journal itself
 
     def beat(self, lost: int, at: int, wall: int) -> str:
-        """Return a line without an event, which shows that time goes on."""
+        """Return a line without an event, which shows the time."""
         return self._own(f'beat","lines":{lost}', at, wall)
 
     def lost(self, lines: int, reason: str, at: int, wall: int) -> str:

@@ -438,7 +438,7 @@ class Driver:
         for action in actions:
             try:
                 self._performers[type(action)](action)
-            except Exception as error:  # A defect of this package; the loop and other jobs go on.
+            except Exception as error:  # A defect of this package. The loop must still run.
                 what = action.message.command.name if isinstance(action, Send) else ""
                 logger.exception(
                     "%s: defect in wmp: performing the action %s %s failed; please report it",

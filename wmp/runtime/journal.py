@@ -193,7 +193,7 @@ class Recorder:
         wall = at + self._ahead
         try:
             lines = self._formatter.step(event, actions, at, wall)
-        except Exception as error:  # noqa: BLE001 - a defect of ours; the node must go on
+        except Exception as error:  # noqa: BLE001 - a defect of ours; the node must still run
             self._lose(1, "defect")
             self._writer.complain(f"a defect: {error!r}")
             return

@@ -24,7 +24,7 @@ After a wait that ends early the caller checks the time and waits again.
 
 @frozen
 class ThreadEnded:
-    """A thread or a task that a node needs has ended unexpectedly: the node cannot go on."""
+    """A thread or a task that a node needs has ended unexpectedly. The node must stop."""
 
     name: str
     cause: BaseException
@@ -84,7 +84,7 @@ async def aside(act: Callable[[], object], name: str, timeout: float) -> None:
         try:
             act()
         finally:
-            with contextlib.suppress(RuntimeError):  # the loop may be closed by then
+            with contextlib.suppress(RuntimeError):  # the loop may be closed already
                 loop.call_soon_threadsafe(done.set)
 
     if start_thread(run, name) is None:

@@ -57,7 +57,7 @@ def _is_bad() -> Column:
 
 
 def _judged(parsed: DataFrame, bad: Observation | None = None) -> DataFrame:
-    """Add a column ``_bad``, and observe as ``lines`` how many lines are bad.
+    """Add a column ``_bad``, and observe the number of bad lines as ``lines``.
 
     Spark computes the observed columns at this step, and moves no filter below it: each line is
     parsed once. Otherwise every use of a column in a filter would parse the line again.

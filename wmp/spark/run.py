@@ -239,7 +239,7 @@ class _PipelineSteps:
         self.write_aside("fairness", lambda: utilisation.fairness(self.events, self.leases))
         self.write("activity", utilisation.activity(self.jobs, length))
         self.write("requeues", utilisation.requeues(self.attempts))
-        # The second thread writes one table after the other, so ``links`` is complete by then.
+        # The second thread writes one table after the other, so ``links`` is complete here.
         self.write_aside("device_hops", lambda: utilisation.device_hops(self._made["links"]))
         self.write("drops", processes.drops(self.events))
         for one in self._begun:

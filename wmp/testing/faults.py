@@ -44,7 +44,7 @@ class Fault(Enum):
     PAUSE = "pause"
     """A node gets no events for a while shorter than ``expire``, then all of them."""
     RESTART_WITH_MEMORY = "restart with memory"
-    """A node gets no events for longer than ``expire``, and then goes on with its memory."""
+    """A node gets no events for longer than ``expire``. Afterwards it still has its memory."""
     RESTART_WITHOUT_MEMORY = "restart without memory"
     """A manager or worker is started again, with a newer epoch."""
     RESTART_DEVICE = "restart device"
@@ -58,7 +58,7 @@ class Fault(Enum):
     WAKE_HERD = "wake herd"
     """All links come back at once, and every manager gets many jobs at once."""
     KILL_HANDLER = "kill handler"
-    """The process that runs a job dies in the middle: the worker reports the loss and goes on."""
+    """The process that runs a job dies. Its worker reports the loss and still runs."""
     HANG = "hang"
     """A handler does not return: it is ended by force once its result is not wanted, or after
     too long a time."""

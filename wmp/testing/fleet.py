@@ -48,7 +48,7 @@ class Fleet:
 
     Args:
         network: Has the nodes.
-        agenda: Holds the times at which nodes go on and start again.
+        agenda: Holds the times at which pauses of nodes end and nodes start again.
         clocks: Holds the deadlines of the nodes.
         connections: Makes and breaks the connections of the nodes.
         topology: The names, settings and connections of the nodes.
@@ -161,7 +161,7 @@ class Fleet:
         self.on_started(name)
 
     def restart(self, name: str, seconds: float) -> None:
-        """Start a killed node again after a while, unless it runs by then."""
+        """Start a killed node again after a while, unless it already runs."""
         self.agenda.after(seconds, self._restart, name, self.network.nodes[name])
 
     def _restart(self, name: str, node: object) -> None:
@@ -253,7 +253,7 @@ class Fleet:
             self.agenda.after(seconds, self.resume, name, self.network.nodes[name])
 
     def postpone(self, name: str, what: Callable[..., None], *arguments: Any) -> bool:
-        """Call ``what`` when a paused node goes on; False when the node is not paused."""
+        """Call ``what`` at the end of a node's pause; False if the node is not paused."""
         if name not in self.paused:
             return False
         self.paused[name].append((what, arguments))

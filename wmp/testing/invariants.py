@@ -141,7 +141,7 @@ class History:
             owner: The manager.
             id: The job's number there.
             results: The handler's results, for the ends that carry a result.
-            retries: How many lost leases the job survives.
+            retries: Number of lost leases that the job survives.
         """
         self.jobs.setdefault(owner, {})[id] = _JobFacts(results, retries)
         self.open.setdefault(owner, {})[id] = None
@@ -172,7 +172,7 @@ class History:
             raise Violation("tries are kept", f"{what}, its failure {job.times.failed}")
 
     def wished(self, owner: Peer, id: int, wait: int | None) -> None:
-        """Record after how many milliseconds an error asks for another attempt; None: never."""
+        """Record the milliseconds after which an error requests another attempt; None: never."""
         job = self.jobs.get(owner, {}).get(id)
         if job is not None and job.times is not None:
             job.times.wish = wait

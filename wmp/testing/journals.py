@@ -56,7 +56,7 @@ class Journals:
         formatter, file, _ = entry
         lines = formatter.step(event, actions, at, BEGINNING + at)
         if not lines and at >= self._last[name] + _QUIET:
-            # Real nodes write a heartbeat by timer; here an event shows that time goes on.
+            # Real nodes write a heartbeat by timer. Here an event shows the time.
             lines = [formatter.beat(0, at, BEGINNING + at)]
         if lines:
             self._last[name] = at

@@ -83,7 +83,7 @@ class LaneRunner:
     def may_end(
         self, what: Callable[..., None], name: str, lane: LinkQueue, id: int, *more: Any
     ) -> bool:
-        """Whether a handler may end now; a paused worker calls ``what`` again when it goes on."""
+        """Whether a handler may end now; a paused worker calls ``what`` again after its pause."""
         if (lane, id) in self.hung or self.fleet.postpone(name, what, name, lane, id, *more):
             return False
         return self.is_current(name, lane, id)
@@ -162,7 +162,7 @@ class TaskHandlers:
 
     @staticmethod
     def _failures(lane: LinkQueue, id: int) -> int:
-        """How many attempts of a job failed; of a job with settings its attempts so far."""
+        """Return the failed attempts of a job; for a job with settings, all earlier attempts."""
         row, failed = list(lane.run.ids).index(id), lane.run.failed
         count = 0 if failed is None else failed[row]
         return lane.run.attempts[row] - 1 if count is None else count

@@ -312,7 +312,7 @@ class Network:
         self.begin(name, lane)
 
     def bereave(self, name: str, lane: LinkQueue) -> None:
-        """End the process of the first job; other jobs of the lane go on elsewhere (WMP-6.14)."""
+        """End the process of the first job; the lane's other jobs get other lanes (WMP-6.14)."""
         lost = lane.left[0] not in lane.cancelled
         if lost:
             self.end(name, lane, Outcome.LOST, b"what ran it has died")

@@ -81,7 +81,7 @@ class SearchResult:
 
 @define(eq=False)
 class _SearchNode:
-    """A state from which the search goes on."""
+    """A state from which the search continues."""
 
     model: Model
     depth: int
@@ -103,7 +103,7 @@ class _Search:
         self.random = Random(self.how.seed)
 
     def run(self) -> SearchResult:
-        """Search, with fewer runs of the garbage collector over the many states."""
+        """Search. The garbage collector, which slows the search, runs less often."""
         before = gc.get_threshold()
         gc.set_threshold(50_000, 50, 1000)
         try:

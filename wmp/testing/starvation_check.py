@@ -34,7 +34,7 @@ class StarvationCheck:
     longest: float = field(default=0.0, init=False)
     """The longest wait of a pair in seconds."""
     _since: dict[_Pair, tuple[float, int]] = field(factory=dict, init=False)
-    """When a pair was first seen, and the number of jobs that the worker had begun by then."""
+    """Time at which a pair was first seen, and number of jobs that the worker had begun before."""
 
     @staticmethod
     def bound(topology: Topology) -> float:

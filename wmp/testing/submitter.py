@@ -103,7 +103,7 @@ class Submitter:
     def _submit(self, job: SimulatedJob) -> None:
         network, fleet = self.network, self.fleet
         if MANAGER not in network.nodes or not network.alive(MANAGER) or MANAGER in fleet.paused:
-            return  # the job is submitted when the manager starts or goes on
+            return  # the job is submitted at the manager's start, or after its pause
         payload, kind, priority, timeout, retries = job._terms
         self._handed = job
         network.submit(

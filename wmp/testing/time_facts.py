@@ -29,7 +29,7 @@ class TimeFacts:
     retry: Retry | None
     failed: int = 0
     wish: int | None = None
-    """Milliseconds after which the newest attempt asked for another one."""
+    """Milliseconds to the next attempt, as the newest attempt requested; None for no request."""
     overran: bool = False
     """Whether the newest attempt was answered overrun."""
 

@@ -34,11 +34,11 @@ class Task:
     """In seconds."""
     fails: bool
     heeds: bool
-    """Whether the task ends early when its cancelled flag is raised."""
+    """Whether the task ends early when its cancelled flag is set."""
     fails_first: int = 0
-    """How many attempts fail with a ``ConnectionError`` before one works."""
+    """Number of attempts that fail with a ``ConnectionError`` before an attempt succeeds."""
     later: float | None = None
-    """Seconds after which such an attempt asks for another one; None: it does not ask."""
+    """Seconds after which such an attempt requests the next attempt; None for no request."""
 
     @property
     def outcome(self) -> Outcome:

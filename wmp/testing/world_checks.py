@@ -1,4 +1,4 @@
-"""The checks of a world at every step: the history's invariants and the machines' own."""
+"""The checks of a world at every step: invariants of the history and of the machines."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 Theory of operation. A heap has one entry for each batch of jobs with one time, and for each record.
 A job that ends before its time leaves its batch at once. An empty batch, or the record of an ended
-job, stays in the heap until it surfaces or is cleared with others. So adding, ending and releasing
+job, stays in the heap until it is first or is cleared with others. So adding, ending and releasing
 a job cost O(log n), and a million jobs of one time cost no more than a million jobs that wait for
 workers.
 """

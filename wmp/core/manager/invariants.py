@@ -122,7 +122,7 @@ def _check_queues(
 def _count(
     queue: Queue, timers: ManagerTimers, parts: Mapping[int, JobRecord | Grant]
 ) -> tuple[int, int]:
-    """Return how many jobs wait in a queue, and how many of its places are dead."""
+    """Return the number of waiting jobs of a queue, and the number of its dead places."""
     waiting = dead = 0
     assert queue._order == sorted(-priority for priority in queue._lines), "order of priorities"
     for priority, line in queue._lines.items():

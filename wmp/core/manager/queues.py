@@ -280,8 +280,8 @@ class PriorityLevel:
 class Queue:
     """Jobs of one kind, highest priority first, then oldest first (WMP-6.13).
 
-    A job that came back and then ended while it waited stays in its line until it surfaces. So does
-    a batch whose jobs have all ended. ``waiting`` does not count them.
+    A job may come back and then end while it waits. Such a job stays in its line until it is first
+    in the line. So does a batch whose jobs have all ended. ``waiting`` does not count these jobs.
     """
 
     kind: Kind
@@ -289,9 +289,9 @@ class Queue:
     """The batches of all queues."""
     waiting: int = 0
     woken: int = 0
-    """Jobs asked for by WAKEs that are not answered yet."""
+    """Number of jobs in WAKEs that are not answered yet."""
     factor: int = 1
-    """Number of times that the waiting jobs may be asked for (WMP-3.5)."""
+    """Number of times that WAKEs may offer the waiting jobs (WMP-3.5)."""
     dead: int = 0
     """Jobs and batches that ended while they waited, and are still in a line."""
     needs: dict[str, int] = field(init=False)

@@ -36,7 +36,7 @@ def fits(needs: Mapping[str, int], available: Mapping[str, int]) -> bool:
 
 
 def capacity(needs: Mapping[str, int], available: Mapping[str, int]) -> int:
-    """Return how many times ``available`` contains ``needs``; 1 if ``needs`` is empty."""
+    """Return the times that ``available`` contains ``needs``; 1 if ``needs`` is empty."""
     return min((available.get(name, 0) // n for name, n in needs.items() if n), default=1)
 
 
@@ -119,7 +119,7 @@ class RemoteWorker:
     busy: BusyWorkers = field(factory=BusyWorkers)
     """The count of its manager."""
     woken: dict[Kind, int] = field(factory=dict)
-    """Jobs asked for by WAKEs that are not answered yet, by kind."""
+    """Number of jobs in WAKEs that are not answered yet, by kind."""
     served: int = 0
     """When the worker was last woken or granted jobs, as a count of such events; 0 for never."""
     done: int = 0
@@ -176,8 +176,9 @@ class RemoteWorker:
         return len(self.leases) + self.granted
 
     def leases_left(self, queue: Queue, most: int) -> int:
-        """Return how many leases of ``queue`` the worker may still be granted, whatever it wants
-        (WMP-4.16).
+        """Return the number of leases of ``queue`` that the worker may still get (WMP-4.16).
+
+        The ``want`` of its GIVEs does not matter.
 
         Args:
             queue: The queue of the jobs.

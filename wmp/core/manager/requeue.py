@@ -94,7 +94,7 @@ class Requeue:
     def _lose(
         self, worker: RemoteWorker, job: JobRecord, text: str, cause: str, now: float
     ) -> list[Queue]:
-        """Void one lease (WMP-6.4, 6.15, 6.17, 6.23); returns the job's queue, if it waits again.
+        """Void one lease (WMP-6.4, 6.15, 6.17, 6.23); returns its queue, if the job waits again.
 
         Args:
             text: Cause for the submitter, if the job ends.

@@ -253,7 +253,7 @@ class Scheduler:
         self._no(give.worker, give.lock, now)
 
     def done(self, worker: RemoteWorker, columns: Columns, now: float) -> int:
-        """Accept results; return how many of them had no current lease (WMP-6.2, 6.3)."""
+        """Accept results; return the number of those without a current lease (WMP-6.2, 6.3)."""
         stale, changed = 0, list[Queue]()
         if not self.leases.settle(worker, columns):
             stale, returned = self.leases.settle_each(worker, columns)

@@ -1,4 +1,4 @@
-"""Statistics of a manager for people and programs: snapshots that change nothing."""
+"""Statistics of a manager, for people and programs. A snapshot changes nothing."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["ManagerStatistics", "WorkerRow", "snapshot"]
 
 @frozen
 class WorkerRow:
-    """One worker, as its manager knows it."""
+    """The state of one worker at its manager."""
 
     identity: bytes
     label: str
@@ -46,7 +46,7 @@ class ManagerStatistics(Statistics):
     """Messages ignored, by reason."""
     workers: Sequence[WorkerRow]
     waiting: Sequence[WaitingRow]
-    """The jobs that wait, by role and needs, and why no worker can do them."""
+    """The waiting jobs by role and needs, and the reason why no worker can do them."""
 
 
 def snapshot(scheduler: Scheduler) -> ManagerStatistics:

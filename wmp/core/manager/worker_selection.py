@@ -63,7 +63,7 @@ class Profile:
     with_capacity: int = 0
     """Number of those in either line."""
     eligible: dict[Kind, Eligible] = field(factory=dict)
-    """Kinds that the profile suits, as far as they were asked for."""
+    """Kinds that the profile suits, as far as they were looked up."""
 
 
 @define(eq=False)
@@ -132,7 +132,10 @@ class Profiles:
         return found
 
     def able(self, queue: Queue) -> int:
-        """Return how many workers can take jobs of ``queue`` now, or after those they hold."""
+        """Return the number of workers that can take jobs of ``queue``.
+
+        A worker counts if it can take them now, or after the jobs that it holds.
+        """
         return self.eligible(queue).with_capacity + self.busy.counts.get(queue.kind, 0)
 
     def _drop(self, kind: Kind) -> None:
@@ -305,10 +308,11 @@ class WorkerSelection:
         return self._share_out(queue, queue.waiting, candidates())
 
     def most(self, give: Give, queue: Queue, *, held: bool) -> int:
-        """Return how many of the waiting jobs a new GIVE may take (WMP-4.16).
+        """Return the number of the waiting jobs that a new GIVE may take (WMP-4.16).
 
-        A GIVE that is not ``held`` is answered now: without jobs it costs a NO, and its WAKE was
-        needless. The fair share may be small by now because other workers were quicker.
+        A GIVE that is not ``held`` is answered now. Without jobs the answer is a NO, and the
+        GIVE's WAKE was needless. The fair share may be small now because other workers were
+        quicker.
         """
         worker = give.worker
         counted = worker.has_capacity or queue.kind in worker.held
@@ -347,31 +351,31 @@ class WorkerSelection:
         try:
             answer = [offer.identity for offer in self.policy(jobs, offers)]
             chosen = [known.pop(identity) for identity in answer if identity in known]
-        except Exception as error:  # noqa: BLE001 - a user's function; reported, jobs go on
+        except Exception as error:  # noqa: BLE001 - a user's function; reported, jobs still run
             self.on_policy_error(error)
             return candidates
         return chosen
 
 
 def _fair(waiting: int, workers: int) -> int:
-    """Return how many jobs of a kind a worker may hold while ``waiting`` wait, beyond those that
-    start.
+    """Return the number of jobs of a kind that a worker may hold while ``waiting`` jobs wait.
 
-    A worker of quick jobs has a large window. If all jobs went there, other workers would be idle.
-    So each worker may hold a share, which shrinks with the number of waiting jobs. ``workers`` is
-    the number of those that can take such jobs now, or that hold some and can take others then.
-    Workers that are busy elsewhere get none, so they have no share. A worker without others needs
-    no share.
+    Jobs that start at once do not count. A worker of quick jobs has a large window. If all jobs
+    went to this worker, other workers would be idle. So each worker may hold a share, which shrinks
+    with the number of waiting jobs. ``workers`` is the number of workers that can take such jobs
+    now, or that hold such jobs and can take others afterwards. Workers that are busy with other
+    jobs get none of these, so they have no share. A worker without others needs no share.
     """
     return max(_LEAST, -(-waiting // workers)) if workers > 1 else _ALL
 
 
 def _worth(worker: RemoteWorker, queue: Queue, spare: int, free: int, fair: int) -> int:
-    """Return how many jobs to send to a worker that takes ``free``: ``spare`` start at once.
+    """Return the number of jobs to send to a worker that takes ``free`` jobs.
 
-    If many jobs wait at a worker, a few more jobs would wait there instead of here, at the price of
-    a message. So they are sent when they are many, or when fewer jobs wait there. Only jobs of the
-    same kind count: beside a stream of other jobs these would wait for ever.
+    ``spare`` of these jobs start at once. If many jobs wait at a worker, a few more jobs would wait
+    there instead of here, at the price of a message. So a few jobs are sent only after fewer jobs
+    wait at the worker, and many jobs are sent at once. Only jobs of the same kind count. Otherwise
+    the jobs would wait for ever beside a stream of other jobs.
     """
     held = worker.held.get(queue.kind, 0)
     most = min(free, fair - held)

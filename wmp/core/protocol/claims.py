@@ -33,9 +33,9 @@ class Standing(Enum):
     """The relation of a message to the holder of its sender's identity."""
 
     MOVED = "moved"
-    """The holder has another route: go on with its session there."""
+    """The holder has another route, over which its session continues."""
     RESTARTED = "restarted"
-    """Another epoch takes over the identity: forget the holder first (WMP-9.7)."""
+    """Another epoch takes over the identity. The holder is forgotten first (WMP-9.7)."""
     CLAIMED = "claimed"
     """The message is dropped, and the holder is challenged."""
 

@@ -87,7 +87,7 @@ class Stories:
     _omitted: dict[_Key, int] = field(factory=dict)
     """Events left out of a story, by job."""
     _lanes: dict[int, tuple[Peer, int]] = field(factory=dict)
-    """Owner of the jobs on each lane that runs, and how many of them have not ended."""
+    """Owner of the jobs on each lane that runs, and the number of those that have not ended."""
 
     def of(self, job: int, owner: bytes | None = None) -> list[StoryEvent]:
         """Return the story of a job, oldest event first; empty when none is kept.

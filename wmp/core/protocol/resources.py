@@ -46,14 +46,14 @@ class Resources:
         return cls(dict(total), dict(total))
 
     def capacity(self, needs: Needs) -> int:
-        """Return how many such jobs fit at once when no other job runs."""
+        """Return the number of such jobs that fit at once when no other job runs."""
         count: int = Limits.JOBS
         for name, amount in needs:
             count = min(count, self.total.get(name, 0) // amount)
         return count
 
     def fits(self, needs: Needs) -> int:
-        """Return how many such jobs fit into the free resources."""
+        """Return the number of such jobs that fit into the free resources."""
         count = self.places
         free = self.free
         for name, amount in needs:

@@ -39,9 +39,9 @@ class ClaimTimer(NamedTuple):
 class Timers(Generic[_T]):
     """A heap of (time, timer) in which a timer has at most one live entry.
 
-    Setting and clearing leave the old entry in the heap; it is skipped when it surfaces. So
-    machines arm a timer once, and check the real state when the timer rings. They do not move it at
-    every message.
+    Setting and clearing leave the old entry in the heap. An old entry is skipped when it is first
+    in the heap. So machines set a timer once, and check the real state at the time of the timer.
+    They do not move the timer at every message.
 
     Invariant: every timer of ``_at`` has exactly one live entry in ``_heap``.
     """

@@ -63,12 +63,12 @@ class Credit:
 
     @property
     def window_left(self) -> int:
-        """Return how many jobs may still come to wait without resources."""
+        """Return the number of further jobs that may wait here without resources."""
         executions = self.executions
         return max(0, executions.window - executions.parked - self.locks.windowed)
 
     def of(self, needs: Needs, spare: Resources) -> int:
-        """Return how many more jobs of ``needs`` may come when ``spare`` is free."""
+        """Return the number of further jobs of ``needs`` that may come while ``spare`` is free."""
         if self.closed:
             return 0
         fits = spare.fits(needs)
@@ -77,7 +77,7 @@ class Credit:
         return fits + self.window_left
 
     def _windowed_of(self, credit: int) -> int:
-        """Return how many of ``credit`` jobs would wait without resources."""
+        """Return the number of those of ``credit`` jobs that would wait without resources."""
         return min(credit, self.window_left + self.locks.windowed)
 
     # -- events

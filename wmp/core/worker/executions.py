@@ -117,11 +117,11 @@ class Executions:
 
     @property
     def window(self) -> int:
-        """Return how many jobs may wait here; none while some have waited too long."""
+        """Return the number of jobs that may wait here; 0 while some have waited too long."""
         return 0 if self.stalled else self._queue.throughput.window
 
     def count(self, manager: bytes) -> int:
-        """Return how many unanswered jobs of a manager are here."""
+        """Return the number of unanswered jobs of a manager that are here."""
         return sum(map(len, self._held.get(manager, {}).values()))
 
     def held(self, manager: bytes) -> Iterable[HeldJobs]:

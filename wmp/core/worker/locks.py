@@ -226,7 +226,7 @@ class Locks:
     # -- answered
 
     def take(self, manager: RemoteManager, number: int, count: int, *, more: bool) -> int:
-        """A TAKE brought ``count`` jobs; return for how many its lock kept a place."""
+        """Record a TAKE of ``count`` jobs; return the number of places that its lock kept."""
         locks = self._open.get(manager.identity, _NO_LOCKS)
         lock = locks.get(number)
         if lock is None:

@@ -83,7 +83,7 @@ class WorkerMachine:
 
     Args:
         settings: Identity, roles, resources, timers, limits.
-        count: How many links it has, numbered from 0: one DEALER each (WMP-1.3).
+        count: Number of links, which are numbered from 0. Each has one DEALER (WMP-1.3).
     """
 
     settings: WorkerSettings
@@ -411,7 +411,7 @@ class WorkerMachine:
 
     @staticmethod
     def _unreachable(manager: RemoteManager) -> None:
-        """No route is known until a message comes again; the session goes on (WMP-9.12)."""
+        """No route is known until a message comes again; the session stays open (WMP-9.12)."""
         manager.path = None
         manager.announced = 0
 

@@ -65,7 +65,7 @@ class Throughput:
         return self._jobs(settings.window_time, slowest, settings.window_max, max(1, self.places))
 
     def bundle(self, role: str, waiting: int, places: int) -> int:
-        """Return how many jobs to start on a lane if ``waiting`` wait for ``places`` lanes."""
+        """Return the number of jobs to start on a lane if ``waiting`` wait for ``places`` lanes."""
         settings = self.settings
         mean = self.means.get(role)
         if mean is None:

@@ -20,11 +20,11 @@ class ProcessLimits:
     """Limits of each worker process."""
 
     max_jobs: int | None = None
-    """Jobs that one process begins before another takes its place; None for no end."""
+    """Jobs that one process begins before it is replaced; None for no limit."""
     memory: int | None = None
     """Bytes of data that one process may have; None for the system's own limit."""
     cancel_grace: float | None = CANCEL_GRACE
-    """Seconds that a job may go on after its flag was raised; None for ever."""
+    """Seconds that a job may still run after its flag was set; None for no limit."""
 
 
 def make_process_limits(

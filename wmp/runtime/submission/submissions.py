@@ -60,13 +60,13 @@ _Owner = TypeVar("_Owner", bound=JobOwner)
 class Submissions:
     """Numbers jobs, finds the owner of a job that ends, and bounds the number of jobs.
 
-    ``add`` and ``cancel`` may be called from any thread, ``resolve``, ``notify`` and ``fail`` from
-    the driver's.
+    Any thread may call ``add`` and ``cancel``. Only the driver's thread may call ``resolve``,
+    ``notify`` and ``fail``.
 
     Args:
         post: Puts an entry into the driver's inbox.
         limit: Largest number of jobs that have not ended.
-        max_bytes: Payload bytes of these jobs above which none is added.
+        max_bytes: Payload bytes of these jobs above which no job is added.
         codec: Codec of payloads and results: ``"bytes"`` or ``"cbor"``.
     """
 
@@ -106,7 +106,7 @@ class Submissions:
 
     @property
     def free(self) -> int:
-        """Return how many jobs may be added now."""
+        """Return the number of jobs that may be added now."""
         return self.limit - len(self._owners) if self._bytes < self._max_bytes else 0
 
     def add(

@@ -17,7 +17,7 @@ Machine = ManagerMachine | WorkerMachine | DeviceMachine
 
 
 def outline_of(machine: Machine) -> Outline:
-    """Return the state that decides how ``machine`` goes on, without its settings."""
+    """Return the state that decides the future of ``machine``, without its settings."""
     match machine:
         case ManagerMachine():
             return outline_manager(machine)
