@@ -268,7 +268,7 @@ def _look() -> float:
 
 
 def measure(bench: Bench) -> None:
-    """Measure what the machines and the codec compute for a lone job, both ends together."""
+    """Measure the work of the machines and the codec of both ends for a lone job."""
     count = bench.scale.single
     payloads = make(count, 100)
     for word, hold in (("held", 5.0), ("plain", 0.0)):

@@ -40,8 +40,9 @@ with (
     print(f"done: {job.result(timeout=10).decode()}")
     assert halfway.wait(10)
 
-    # stop() asks the worker. The answer is definite: JobCancelled, or the result if it came first.
-    # cancel() cancels a job that no worker has yet, as in concurrent.futures.
+    # stop() sends a request to the worker. The answer is definite: JobCancelled, or the result if
+    # the result came first. cancel() cancels a job that no worker has yet, as in
+    # concurrent.futures.
     started = threading.Event()
     job = manager.submit(b"10000", role="slow", on_status=lambda status: started.set())
     started.wait(10)

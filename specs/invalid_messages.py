@@ -28,7 +28,7 @@ from wmp.message import FIELD_NAMES, Command
 
 
 def item(major: int, number: int, width: int | None = None) -> bytes:
-    """Return the initial bytes of an item, shortest unless ``width`` bytes are asked for."""
+    """Return the initial bytes of an item, shortest unless ``width`` is given."""
     if width is None:
         width = next(
             w

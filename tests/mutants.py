@@ -420,7 +420,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the program; returns its exit status."""
+    """Run the program; return its exit status."""
     made = parser()
     options = made.parse_args(arguments)
     if options.seed is None:

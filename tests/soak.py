@@ -313,7 +313,7 @@ def commit() -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the program; returns its exit status."""
+    """Run the program; return its exit status."""
     made = parser()
     options = made.parse_args(arguments)
     parts = options.parts or list(PARTS)

@@ -230,7 +230,7 @@ class ClosedError(WMPError):
 
 
 class ConfigError(WMPError, ValueError):
-    """A setting, a flag or a file is wrong; the text names it and what is expected."""
+    """A setting, a flag or a file is wrong. The text names it and the expected value."""
 
 
 class TransportError(WMPError):

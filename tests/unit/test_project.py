@@ -191,8 +191,8 @@ def test_no_file_outgrows_its_noun(path):
     assert lines <= MAX_LINES, f"{lines} lines: there are two nouns in it"
 
 
-# Homes and workplaces of people and of build machines. A socket below /tmp is an address, and
-# what is called wmp-something there stands for a place of the reader's.
+# Homes and workplaces of people and of build machines. A socket below /tmp is an address. A name
+# below /tmp that begins with wmp- stands for a folder of the reader.
 MACHINE_PATH = re.compile(
     r"(?<![\w.:/*])(?<!ipc://)/(?:home|root|tmp(?!/wmp-)|Users|work|workspace|builds)/\w"
 )

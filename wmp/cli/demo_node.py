@@ -177,7 +177,7 @@ def _work(config: dict[str, Any], orders: Iterator[dict[str, Any]]) -> None:
 
     def handle(data: bytes, job: RunningJob) -> list[Any]:
         if still.is_set():
-            # The parent asked for a worker to kill while it has a job.
+            # The parent process kills this worker while the worker has a job.
             _report(holding=job.id)
             threading.Event().wait()
         time.sleep(config["pause"])

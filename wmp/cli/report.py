@@ -22,7 +22,7 @@ __all__ = ["make", "pipeline", "print_outcome", "report"]
 class _Result(Protocol):
     """The part of a pipeline's result that the program prints.
 
-    Spark is an extra: the program loads the pipeline when a report is asked for.
+    Spark is an extra. The program loads the pipeline only for a report.
     """
 
     @property

@@ -138,7 +138,7 @@ def bad_heads(good: Message) -> Iterator[BadMessage]:
 
 
 def meaningless(good: Message) -> Iterator[BadMessage]:
-    """Yield messages that lack what the command needs; `core` drops them.
+    """Yield messages that lack parts which the command needs; `core` drops them.
 
     Args:
         good: A message with a ``to``; a testee acts on it.

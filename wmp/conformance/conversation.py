@@ -222,7 +222,7 @@ class Conversation:
     # -- a manager's submitter
 
     def submit(self, payload: bytes | None = None, *, role: str = "echo", **wishes: Any) -> str:
-        """Submit a job to the manager; returns its name, which is also the default payload."""
+        """Submit a job to the manager; return its name, which is also the default payload."""
         self._jobs += 1
         name = f"job-{self._jobs}"
         job = SubmittedJob(name, name.encode() if payload is None else payload, role, **wishes)

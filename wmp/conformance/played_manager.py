@@ -193,7 +193,7 @@ class PlayedManager(PlayedPeer, ManagerMessages):
     # -- whole flows
 
     def meet(self) -> ReceivedMessage:
-        """Wait for READY, and let the worker receive PONG; returns the READY."""
+        """Wait for READY, and let the worker receive PONG; return the READY."""
         patience = max(self.talk.wire.grace, self.talk.wire.patience)
         ready = self.expect(Command.READY, within=patience, rule="WMP-3.1")
         self.pong()
@@ -233,7 +233,7 @@ class PlayedManager(PlayedPeer, ManagerMessages):
             self.no(number)
 
     def run(self, *payloads: bytes, role: str = "echo", **fields: Any) -> list[int]:
-        """Send WAKE, and TAKE under the lock that the worker offers; returns the jobs' ids."""
+        """Send WAKE, and TAKE under the lock that the worker offers; return the jobs' ids."""
         lock = self.woken(len(payloads) or 1, role=role)
         return self.take(lock.number, *payloads, role=role, **fields)
 
@@ -246,7 +246,7 @@ class PlayedManager(PlayedPeer, ManagerMessages):
         rule: str = "",
         what: str = "",
     ) -> bytes:
-        """Wait for the answer to a job; returns its payload.
+        """Wait for the answer to a job; return its payload.
 
         Raises:
             Broken: No answer arrived, or one with another outcome.
@@ -262,7 +262,7 @@ class PlayedManager(PlayedPeer, ManagerMessages):
         row = [job for job, _ in received.jobs].index(id)
         received.asked.add(id)
         if not received.asked.issuperset(job for job, _ in received.jobs):
-            self.inbox.append(received)  # the script may ask for the other entries
+            self.inbox.append(received)  # the script may request the other entries
         if outcome is not None and received.outcomes[row] != outcome:
             raise Broken(
                 rule, f"job {id} ended as {received.outcomes[row]}, expected {int(outcome)}"

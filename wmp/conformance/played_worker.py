@@ -136,7 +136,7 @@ class PlayedWorker(PlayedPeer, WorkerMessages):
             self.talk.check(self.talk.now < until, "no PING is answered", "WMP-9.2")
 
     def give(self, want: int = 1, *, hold: float = 0.0, **fields: Any) -> int:
-        """Send GIVE under the next lock unless ``lock`` is given; returns the lock."""
+        """Send GIVE under the next lock unless ``lock`` is given; return the lock."""
         before = self.lock
         message = self.compose_give(want, hold=hold or None, **fields)
         lock: int = message.fields[Field.LOCK]
@@ -228,7 +228,7 @@ class PlayedWorker(PlayedPeer, WorkerMessages):
     # -- whole flows
 
     def take(self, want: int = 1, *, within: float | None = None, **fields: Any) -> list[HeldJob]:
-        """Send GIVE without READY and wait for the answer; returns the jobs, none after NO."""
+        """Send GIVE without READY and wait for the answer; return the jobs, none after NO."""
         lock = self.give(want, **fields)
         return self.taken(lock, within=within)
 

@@ -119,7 +119,7 @@ class PeerProcess:
             self._child.terminate()
 
     def close(self, patience: float, *, had_to_end: bool = False) -> str:
-        """End the process within ``patience`` seconds; returns a complaint about its end, or "".
+        """End the process within ``patience`` seconds; return a complaint about its end, or "".
 
         Args:
             patience: Seconds that the process may take.

@@ -76,7 +76,7 @@ def begins(live: LiveTestee) -> ReportEntry:
 
     Raises:
         OSError: The testee cannot be run.
-        ValueError: The command makes no sense.
+        ValueError: The command is malformed.
     """
 
     def script(talk: Any) -> None:
@@ -106,11 +106,11 @@ class KitRun:
     _lock: Lock = field(factory=Lock)
 
     def __iter__(self) -> Iterator[ReportEntry]:
-        """Play the plan, and give each entry as soon as it is there.
+        """Play the plan; yield each entry as soon as the entry is there.
 
         Raises:
             OSError: The testee cannot be run.
-            ValueError: The command makes no sense.
+            ValueError: The command is malformed.
         """
         plan = self.plan
         with ThreadPoolExecutor(max(1, plan.at_once)) as threads:

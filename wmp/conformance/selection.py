@@ -125,7 +125,7 @@ class _SigtermCaught(BaseException):
 
 
 def play_plan(plan: RunPlan, report: ConformanceReport) -> tuple[ConformanceReport, int]:
-    """Play a plan; returns (report of the played cases, exit code if stopped or 0)."""
+    """Play a plan; return (report of the played cases, exit code if stopped or 0)."""
     began, entries, stopped = time.monotonic(), [], 0
     order = {case.id: at for at, case in enumerate(plan.cases)}
 

@@ -165,7 +165,7 @@ def _until_stopped() -> asyncio.Event:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one testee; returns the exit code."""
+    """Run one testee; return the exit code."""
     parser = argparse.ArgumentParser(
         prog="python -m wmp.conformance.testee", description="a testee of this project"
     )

@@ -137,4 +137,4 @@ class Wire(Protocol):
         """Whether the testee has ended, by itself or by ``drain``."""
 
     def close(self) -> str:
-        """End the testee; returns a complaint about its end, or ""."""
+        """End the testee; return a complaint about its end, or ""."""

@@ -88,7 +88,7 @@ class Counters:
 
 
 def describe_drop(action: Drop) -> str:
-    """Return what is known of a dropped message: its command, its sender and its link."""
+    """Return the known parts of a dropped message: its command, its sender and its link."""
     parts = []
     if action.message is not None:
         parts.append(action.message.command.name)

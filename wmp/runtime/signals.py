@@ -19,7 +19,7 @@ __all__ = ["caught", "caught_signals", "on_signals"]
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 caught: list[int] = []
-"""Numbers of the signals caught so far: a program finds by the last one how it was ended."""
+"""Numbers of the signals caught so far. The last number is the cause of a program's end."""
 
 
 @contextlib.contextmanager

@@ -31,7 +31,7 @@ _RACES: Final = frozenset(
     ("duplicate", "gap", "stale result", "other session", "old session", "repeated READY")
 )
 _UNASKED: Final = 1 / 8
-"""Cost of STATUS, ERROR, and a DONE that no TAKE asked for: a worker that lost a connection or its
+"""Cost of STATUS, ERROR, and a DONE that answers no TAKE: a worker that lost a connection or its
 device sends many of them."""
 _MOST_OWED: Final = 2 * Limits.JOBS
 """Limit of the jobs of one worker for which a DONE is expected."""

@@ -145,7 +145,7 @@ def _numbers_of_ready(events: DataFrame) -> DataFrame:
 
 
 def _credit(events: DataFrame) -> DataFrame:
-    """A manager's WAKE never asks for more jobs than the remembered credit (WMP-3.4)."""
+    """A manager's WAKE never has more jobs than the remembered credit (WMP-3.4)."""
     what, command = F.col("what"), F.col("command")
     ready = (what == "received") & (command == "READY") & F.col("reason").isNull()
     wake = (what == "send") & (command == "WAKE") & (F.col("source") == F.col("node"))

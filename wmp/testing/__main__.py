@@ -137,7 +137,7 @@ def _summarise(tally: CampaignResult, seconds: float, out: TextIO) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the program; returns its exit status."""
+    """Run the program; return its exit status."""
     options = _parser().parse_args(arguments)
     if options.invariants:
         for name, text in INVARIANTS.items():

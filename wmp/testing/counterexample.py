@@ -24,7 +24,7 @@ class NoSuchMove(LookupError):
 
 
 def replay(plan: ModelPlan, moves: Sequence[int]) -> tuple[list[str], Violation | None]:
-    """Make these moves again; returns the events in words, and the violation if there is one.
+    """Make these moves again; return the events in words, and the violation if there is one.
 
     Args:
         plan: The world.
@@ -57,7 +57,7 @@ def replay(plan: ModelPlan, moves: Sequence[int]) -> tuple[list[str], Violation 
 
 @define(eq=False, kw_only=True)
 class _RecordedModel(Model):
-    """A world that records what its nodes do."""
+    """A world that records the events of its nodes."""
 
     steps: list[str] = field(factory=list)
 

@@ -44,7 +44,7 @@ def describe(name: str, plan: ModelPlan, explored: SearchResult) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the program; returns its exit status."""
+    """Run the program; return its exit status."""
     parser = _parser()
     options = parser.parse_args(arguments)
     plan = PLANS[options.name]

@@ -99,7 +99,7 @@ class FaultyConnections:
         if far is not None:
             self.stale.update(((name, link), far))
             if isinstance(self.network.nodes[name], DeviceMachine):
-                # A device cannot ask for a new connection: its heartbeats detect the break.
+                # A device cannot request a new connection. Its heartbeats detect the break.
                 self.agenda.after(1.0, self.rejoin, name, link, far)
 
     def rejoin(self, name: str, link: int, far: Pipe | None = None) -> None:

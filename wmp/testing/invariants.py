@@ -100,7 +100,7 @@ class _JobFacts:
     left: set[bytes] = field(factory=set)
     """Identities of the workers that left with the job."""
     asked: bool = False
-    """Whether its submitter asked for its cancellation."""
+    """Whether the submitter requested the cancellation of the job."""
     deadline: float | None = None
     """The deadline on its manager's clock."""
     times: TimeFacts | None = None
@@ -184,7 +184,7 @@ class History:
             times.overran = True
 
     def asked(self, owner: Peer, id: int) -> None:
-        """Record that the submitter asked for a cancellation; unknown jobs are skipped."""
+        """Record a request of the submitter to cancel jobs; unknown jobs are skipped."""
         job = self.jobs.get(owner, {}).get(id)
         if job is not None and job.end is None:
             job.asked = True

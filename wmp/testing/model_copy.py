@@ -60,7 +60,7 @@ def _how(name: str) -> Callable[[Any], Any]:
 
 
 _HOW_TO_COPY: Final[dict[type[Any], tuple[tuple[str, Callable[[Any], Any]], ...]]] = {}
-"""For each class of worlds, the name of each part and how it is copied."""
+"""For each class of worlds, the name of each part and the manner of its copy."""
 
 
 def copy_parts(world: _NetworkT) -> _NetworkT:

@@ -132,7 +132,7 @@ class Network:
         self.pipes[above], self.pipes[below] = deque(), deque()
 
     def part(self, name: str, link: int) -> None:
-        """Break a connection: what is on the way is lost, and sending fails."""
+        """Break a connection: the messages on the way are lost, and sending fails."""
         below = self._far.pop((name, link), None)
         if below is not None:
             del self._far[below], self.pipes[below], self.pipes[name, link]
@@ -209,7 +209,7 @@ class Network:
         retries: int = 3,
         **times: Any,
     ) -> range:
-        """Submit jobs to a manager; returns their ids. ``times``: further fields of the event."""
+        """Submit jobs to a manager; return their ids. ``times``: further fields of the event."""
         first = self._last_id.get(name, 0) + 1
         ids = range(first, first + len(payloads))
         self._last_id[name] = ids[-1]
@@ -312,7 +312,7 @@ class Network:
         self.begin(name, lane)
 
     def bereave(self, name: str, lane: LinkQueue) -> None:
-        """End the process of the first job; the lane's other jobs get other lanes (WMP-6.14)."""
+        """End the process of the first job; the lane's other jobs are not lost (WMP-6.14)."""
         lost = lane.left[0] not in lane.cancelled
         if lost:
             self.end(name, lane, Outcome.LOST, b"what ran it has died")

@@ -231,7 +231,7 @@ class SimulatedWorld:
         return job
 
     def map(self, payloads: Iterable[Any], **options: Any) -> Iterator[Any]:
-        """Submit a job for each payload, and return the results in order, as they are asked for.
+        """Submit a job for each payload, and return the results in order, as the caller takes them.
 
         Args:
             payloads: The inputs; all jobs are submitted at once.

@@ -94,7 +94,7 @@ class Requeue:
     def _lose(
         self, worker: RemoteWorker, job: JobRecord, text: str, cause: str, now: float
     ) -> list[Queue]:
-        """Void one lease (WMP-6.4, 6.15, 6.17, 6.23); returns its queue, if the job waits again.
+        """Void one lease (WMP-6.4, 6.15, 6.17, 6.23); return its queue, if the job waits again.
 
         Args:
             text: Cause for the submitter, if the job ends.
@@ -113,7 +113,7 @@ class Requeue:
         return []
 
     def _step(self, job: JobRecord, what: JobInput, cause: str, now: float) -> list[Queue]:
-        """Step a job whose lease is over; returns the queue in which the job waits, if any."""
+        """Step a job whose lease is over; return the queue in which the job waits, if any."""
         if job.state is JobState.LEASED and job.expired(now):
             job.step(JobInput.EXPIRE)  # WMP-6.20
             text = f"expired before a worker began it; its last lease ended: {cause}"

@@ -71,7 +71,7 @@ def snapshot(scheduler: Scheduler) -> ManagerStatistics:
 
 
 def _used(held: Mapping[Kind, int]) -> dict[str, int]:
-    """Add up what the held jobs need."""
+    """Add up the needs of the held jobs."""
     used: dict[str, int] = {}
     for kind, count in held.items():
         for name, amount in kind.needs:

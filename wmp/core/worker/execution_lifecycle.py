@@ -129,4 +129,4 @@ IGNORED: Final[Mapping[tuple[ExecutionState, ExecutionInput], str]] = {
     (_S.OVERDUE, _I.HAND_BACK): _BEGUN,
     (_S.OVERDUE, _I.OVERRUN): "interrupted already",
 }
-"""Every other pair, and why it changes nothing."""
+"""Every other pair, and the reason why it changes nothing."""

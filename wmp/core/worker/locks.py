@@ -111,7 +111,7 @@ IGNORED: Final[Mapping[tuple[LockState, LockInput], str]] = {
     (_S.CLOSED, _I.WITHDRAW): "nothing left to withdraw",
     (_S.CLOSED, _I.FORGET): "nothing left to forget",
 }
-"""Every other pair, and why it changes nothing."""
+"""Every other pair, and the reason why it changes nothing."""
 
 
 @define(eq=False)

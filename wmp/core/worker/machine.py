@@ -99,7 +99,7 @@ class WorkerMachine:
     _changed: bool = field(default=False, init=False)
     """Whether the event at hand changed something that ``_settle`` must act on."""
     _asked: dict[bytes, int] = field(factory=dict, init=False)
-    """The last answer for which each manager was asked for an ack, while draining."""
+    """Number of the last answer for which an ack of each manager was requested, while draining."""
     _halted: bool = field(default=False, init=False)
     _stories: Stories | None = field(default=None, init=False)
 
@@ -277,7 +277,7 @@ class WorkerMachine:
                 self._pong(manager, message, now)
 
     def _pong(self, manager: RemoteManager, message: Message, now: float) -> None:
-        """PONG shows what the manager remembers: repair the difference (WMP-3.13, 5.5)."""
+        """Repair the differences from the state that a PONG shows (WMP-3.13, 5.5)."""
         fields, links = message.fields, self._links
         if Field.CHALLENGE in fields:
             self._outbound.ping(manager, now, answer=fields[Field.CHALLENGE])

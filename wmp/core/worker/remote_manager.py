@@ -31,7 +31,7 @@ class SessionEntry(Enum):
     OLD = "old session"
     """Drop the message."""
     UNKNOWN = "unknown session"
-    """No session is known, and the message begins none: ask for a session, ignore the number."""
+    """No session is known, and the message begins none. Request a session; ignore the number."""
 
 
 @define(eq=False)

@@ -197,7 +197,7 @@ class ChildProcess:
         self._process.kill()
 
     def reap(self) -> str:
-        """Close everything of a child that has ended; return how it ended."""
+        """Close everything of a child that has ended; return the manner of its end."""
         process = self._process
         before = _peak(own=False)
         if process.exitcode is None:

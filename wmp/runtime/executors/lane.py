@@ -309,7 +309,7 @@ class Reporter:
         self._something.set()
 
     def close(self) -> None:
-        """End the thread; returns at once."""
+        """End the thread; return at once."""
         self._closed = True
         self._something.set()
 
@@ -330,7 +330,7 @@ class Reporter:
                 sleep(FLUSH_INTERVAL)
                 for _ in range(len(due)):
                     lane = due.popleft()
-                    # Before the flush: a result that comes after the flush asks for another one.
+                    # Before the flush: a result that comes after the flush requests another flush.
                     lane.watched = False
                     if lane.flush(monotonic()):
                         self.watch(lane)

@@ -10,7 +10,7 @@ from wmp.runtime.executors.assignment import NEVER
 __all__ = ["RestartPolicy"]
 
 _START_TIMEOUT: Final = 60.0
-"""Seconds for the first child to import what its handlers need."""
+"""Seconds for the first child to import the modules of its handlers."""
 
 _BACKOFF: Final = (0.0, 0.2, 1.0, 5.0)
 """Seconds before the next child after this number of deaths in a row before a child was ready."""
