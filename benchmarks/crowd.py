@@ -175,7 +175,7 @@ def _read_lines() -> None:
 
 
 def main() -> None:
-    """Connect, report when all workers are connected, serve."""
+    """Connect, report when all workers are connected, and serve."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.crowd")
     parser.add_argument("endpoint")
     parser.add_argument("--workers", type=int, required=True)

@@ -234,4 +234,4 @@ class ConfigError(WMPError, ValueError):
 
 
 class TransportError(WMPError):
-    """ZeroMQ refused a call; ``__cause__`` is its error."""
+    """ZeroMQ refused a call; ``__cause__`` is the error of ZeroMQ."""

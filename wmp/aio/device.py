@@ -33,11 +33,11 @@ class Device(AsyncServer[DeviceSettings]):
         label: Name for people; by default host and process.
         max_hops: Devices that a message may pass.
         security: CURVE keys, for both sides.
-        context: A ``zmq.Context`` to share. ``inproc://`` reaches only nodes that were given the
-            same one; without it nobody ever answers there.
+        context: A ``zmq.Context`` to share. ``inproc://`` reaches only nodes with the same
+            context. Without a shared context no node answers over ``inproc://``.
         transport: Options of the sockets.
-        journal: Folder in which it writes down what it sends, gets and decides, or a
-            :class:`~wmp.runtime.journal.Journal`; ``wmp journal`` reads it.
+        journal: Folder for the files of the device's journal, or a
+            :class:`~wmp.runtime.journal.Journal`. ``wmp journal`` reads these files.
 
     Raises:
         ConfigError: A setting is wrong.

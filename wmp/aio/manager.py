@@ -59,8 +59,8 @@ IN_FLIGHT = 8192
 class Manager(AsyncNode[ManagerSettings]):
     """Holds jobs and gives them to the workers that connect to it.
 
-    Use it as ``async with``. It keeps a job until its result has arrived: workers may come,
-    go and die.
+    Use the manager with ``async with``. It keeps a job until the job's result has arrived, even if
+    workers come, leave and die.
 
     Args:
         bind: Endpoints to listen on (tcp, ipc, inproc); by default a free port of loopback.
@@ -68,15 +68,15 @@ class Manager(AsyncNode[ManagerSettings]):
         label: Name for people; by default host and process.
         codec: ``"bytes"``: payloads and results are bytes. ``"cbor"``: any CBOR value.
         policy: A name of :mod:`wmp.balance` or a callable.
-        max_jobs: Jobs held at most; ``submit`` waits above it, ``submit_nowait`` raises.
+        max_jobs: Most jobs held. Above it ``submit`` waits, and ``submit_nowait`` raises.
         retries: Lost leases that a job survives, unless it has its own number.
         expire: Seconds of silence after which a worker is given up.
         security: CURVE keys; without them only local endpoints may be bound.
-        context: A ``zmq.Context`` to share. ``inproc://`` reaches only nodes that were given the
-            same one; without it nobody ever answers there.
+        context: A ``zmq.Context`` to share. ``inproc://`` reaches only nodes with the same
+            context. Without a shared context no node answers over ``inproc://``.
         transport: Options of the sockets.
-        journal: Folder in which it writes down what it sends, gets and decides, or a
-            :class:`~wmp.runtime.journal.Journal`; ``wmp journal`` reads it.
+        journal: Folder for the files of the manager's journal, or a
+            :class:`~wmp.runtime.journal.Journal`. ``wmp journal`` reads these files.
         settings: Other fields of :class:`~wmp.core.protocol.settings.ManagerSettings`.
 
     Raises:
@@ -240,33 +240,33 @@ class Manager(AsyncNode[ManagerSettings]):
         on_status: Callable[[Status], object] | None = None,
         key: str | None = None,
     ) -> Job:
-        """Hand in a job; wait while the manager is full.
+        """Submit a job; wait while the manager is full.
 
         Args:
             payload: Bytes or text; with codec ``cbor`` any CBOR value.
-            role: Role of the workers that may do it.
-            needs: Amounts of a worker's resources that it takes; by default one slot.
-            priority: Higher goes first.
-            timeout: Seconds in which it must end, or end with ``JobTimeout``: waiting and
-                running together.
-            expires: Seconds in which it must have begun, or end with ``JobTimeout``.
+            role: Role of the workers that may do the job.
+            needs: Amounts of a worker's resources that the job takes; by default one slot.
+            priority: Jobs of a higher priority are granted first.
+            timeout: Seconds in which the job must end, waiting and running together. Otherwise
+                it ends with ``JobTimeout``.
+            expires: Seconds in which the job must begin. Otherwise it ends with ``JobTimeout``.
             run_limit: Seconds that one attempt may run. A longer attempt is interrupted, in a
                 worker process by force, and the job ends with ``JobTimeout``.
-            delay: Seconds before which no worker gets it. ``timeout`` and ``expires`` count from
-                then.
-            start_at: The same as a time: a ``datetime``, or seconds since 1970. A time in the
-                past means now.
-            retries: Lost leases it survives; by default the manager's.
+            delay: Seconds before which no worker gets the job. ``timeout`` and ``expires`` count
+                from the end of the delay.
+            start_at: The end of the delay as a time: a ``datetime``, or seconds since 1970. A time
+                in the past means now.
+            retries: Lost leases that the job survives; by default the manager's number.
             checksum: Whether payload and result travel with a CRC-32. A job whose payload or
                 result changed on the way is done again.
-            retry: Which errors of its handler are tried again, how often and when, instead of the
-                handler's own settings. Classes are compared by their qualified names.
+            retry: Settings for trying the job again after errors of its handler. They override
+                the handler's own settings. Classes are compared by their qualified names.
             on_status: Called on the loop with each :class:`Status` that the handler reports.
-            key: While a job of that key is in progress here, no second one is handed in: the
-                one in progress is returned, whatever the other arguments are. It is one job
-                for all who hold it: its own ``timeout`` ends it for all, and whoever cancels it
-                or gives up awaiting it (``asyncio.wait_for``) cancels it for all; wrap it in
-                ``asyncio.shield`` to give up alone.
+            key: While a job of this key is in progress here, that job is returned, and no second
+                job is submitted. The other arguments do not matter then. All callers share the
+                job. Its own ``timeout`` ends it for all callers. A caller that cancels the job, or
+                stops awaiting it (``asyncio.wait_for``), cancels it for all callers. Wrap the job
+                in ``asyncio.shield`` to stop awaiting it alone.
 
         Raises:
             TypeError: The payload cannot be encoded.

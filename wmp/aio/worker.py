@@ -64,8 +64,8 @@ _HandlerT = TypeVar("_HandlerT", bound=Handler)
 class Worker(AsyncServer[WorkerSettings]):
     """Does jobs for every manager it connects to.
 
-    ``await worker.run()`` serves until it is drained; as ``async with`` it serves in the
-    background. Handlers never run on the loop, except those of ``pool="inline"``.
+    ``await worker.run()`` serves until the worker is drained. With ``async with`` the worker serves
+    in the background. Handlers never run on the loop, except those of ``pool="inline"``.
 
     Args:
         connect: Endpoints of managers or devices.
@@ -75,8 +75,8 @@ class Worker(AsyncServer[WorkerSettings]):
         resources: Resources beside slots: name to amount.
         pool: ``"thread"``; ``"process"`` for handlers that compute; ``"inline"`` for tiny ones.
         max_jobs_per_child: Jobs that a worker process begins before another takes its place.
-        memory_per_child: Bytes of data that a worker process may have; a handler that wants
-            more gets MemoryError.
+        memory_per_child: Bytes of data that a worker process may have. A handler that needs
+            more memory gets MemoryError.
         cancel_grace: Seconds that a job in a worker process may still run after it was cancelled
             or its deadline passed. Then its process is ended by SIGTERM, which raises SystemExit
             in the handler, and later by SIGKILL. None for no limit. Threads cannot be ended: a
@@ -86,19 +86,19 @@ class Worker(AsyncServer[WorkerSettings]):
             the worker drains, and ``run`` raises ``HandlerHung``, so that a supervisor starts the
             program anew.
         hang_timeout: Seconds.
-        retry: Which errors of handlers are tried again, for handlers without settings of their
-            own; a job's own settings override them. By default none is.
+        retry: Settings for trying jobs again, for handlers without settings of their own. A
+            job's own settings override them. By default no error is tried again.
         identity: Stable name on the wire; by default 16 random bytes.
         label: Name for people; by default host and process.
         hold: Seconds that a manager may keep a request for jobs; 0 for the plain handshake.
         window: Jobs taken beyond slots; by default as many as keep the slots busy.
         ping: Seconds between signs of life.
         security: CURVE keys, with ``server_key``.
-        context: A ``zmq.Context`` to share. ``inproc://`` reaches only nodes that were given the
-            same one; without it nobody ever answers there.
+        context: A ``zmq.Context`` to share. ``inproc://`` reaches only nodes with the same
+            context. Without a shared context no node answers over ``inproc://``.
         transport: Options of the sockets.
-        journal: Folder in which it writes down what it sends, gets and decides, or a
-            :class:`~wmp.runtime.journal.Journal`; ``wmp journal`` reads it.
+        journal: Folder for the files of the worker's journal, or a
+            :class:`~wmp.runtime.journal.Journal`. ``wmp journal`` reads these files.
         settings: Other fields of :class:`~wmp.core.protocol.settings.WorkerSettings`.
 
     Raises:

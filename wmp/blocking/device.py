@@ -20,7 +20,7 @@ __all__ = ["Device"]
 class Device(BlockingServer[aio.Device]):
     """Passes messages on between workers and managers; see :class:`wmp.aio.Device`.
 
-    ``run()`` serves until it is ended; as ``with`` it serves in the background.
+    ``run()`` serves until the device is ended. With ``with`` the device serves in the background.
 
     Args:
         bind: Endpoints for workers and lower devices.
@@ -31,8 +31,8 @@ class Device(BlockingServer[aio.Device]):
         security: CURVE keys, for both sides.
         context: A ``zmq.Context`` to share: inproc needs the same one at both ends.
         transport: Options of the sockets.
-        journal: Folder in which it writes down what it sends, gets and decides, or a
-            :class:`~wmp.runtime.journal.Journal`; ``wmp journal`` reads it.
+        journal: Folder for the files of the device's journal, or a
+            :class:`~wmp.runtime.journal.Journal`. ``wmp journal`` reads these files.
     """
 
     def __init__(

@@ -34,7 +34,7 @@ __all__ = ["Manager"]
 class Manager(BlockingNode[aio.Manager]):
     """Holds jobs and gives them to the workers that connect to it; see :class:`wmp.aio.Manager`.
 
-    Use it as ``with``.
+    Use the manager with ``with``.
 
     Args:
         bind: Endpoints to listen on; by default a free port of loopback.
@@ -46,10 +46,10 @@ class Manager(BlockingNode[aio.Manager]):
         retries: Number of dead workers that a job survives.
         expire: Seconds of silence after which a worker is given up.
         security: CURVE keys; without them only local endpoints may be bound.
-        context: A ``zmq.Context`` to share: inproc needs the same one at both ends.
+        context: A ``zmq.Context`` to share: inproc needs one context at both ends.
         transport: Options of the sockets.
-        journal: Folder in which it writes down what it sends, gets and decides, or a
-            :class:`~wmp.runtime.journal.Journal`; ``wmp journal`` reads it.
+        journal: Folder for the files of the manager's journal, or a
+            :class:`~wmp.runtime.journal.Journal`. ``wmp journal`` reads these files.
         settings: Other fields of :class:`~wmp.core.protocol.settings.ManagerSettings`.
     """
 

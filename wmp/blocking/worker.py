@@ -28,7 +28,7 @@ _HandlerT = TypeVar("_HandlerT", bound=Handler)
 class Worker(BlockingServer[aio.Worker]):
     """Does jobs for every manager it connects to; see :class:`wmp.aio.Worker`.
 
-    ``run()`` serves until it is drained; as ``with`` it serves in the background.
+    ``run()`` serves until the worker is drained. With ``with`` the worker serves in the background.
 
     Args:
         connect: Endpoints of managers or devices.
@@ -42,17 +42,17 @@ class Worker(BlockingServer[aio.Worker]):
         on_hang: ``"report"`` or ``"stop"``: the reaction to a handler in a thread that still runs
             ``hang_timeout`` after its job was interrupted.
         hang_timeout: Seconds.
-        retry: Which errors of handlers are tried again; by default none.
+        retry: Settings for trying jobs again; by default no error is tried again.
         identity: Stable name on the wire; random by default.
         label: Name for people; host and process by default.
         hold: Seconds that a manager may keep a request for jobs.
         window: Jobs taken beyond slots; by default as many as keep the slots busy.
         ping: Seconds between signs of life.
         security: CURVE keys, with ``server_key``.
-        context: A ``zmq.Context`` to share: inproc needs the same one at both ends.
+        context: A ``zmq.Context`` to share: inproc needs one context at both ends.
         transport: Options of the sockets.
-        journal: Folder in which it writes down what it sends, gets and decides, or a
-            :class:`~wmp.runtime.journal.Journal`; ``wmp journal`` reads it.
+        journal: Folder for the files of the worker's journal, or a
+            :class:`~wmp.runtime.journal.Journal`. ``wmp journal`` reads these files.
         settings: Other fields of :class:`~wmp.core.protocol.settings.WorkerSettings`.
     """
 

@@ -6,8 +6,8 @@ honest worker sends few of them. A connection has a budget for refused messages,
 a while when the budget is used up. A worker has a budget for each of the other kinds; further
 messages are dropped.
 
-A manager refuses results that it did not ask for. A device cannot read results, so it counts the
-jobs that it passed on.
+A manager refuses results of jobs that it did not send. A device cannot read results, so it counts
+the jobs that it passed on.
 
 An ignored connection stays open. Its messages are dropped unread, and while they wait in its pipe
 the peer can send no more. A closed connection would come back with a full pipe.

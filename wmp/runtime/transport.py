@@ -68,12 +68,17 @@ class Transport:
     """
 
     max_chatter: int = 30
-    """READY, GIVE, PING and BYE a second that are read of one worker without a result in between,
-    and five times as many at once; and eight times as many STATUS, ERROR, and DONE that no TAKE
-    asked for. Others are dropped."""
+    """READY, GIVE, PING and BYE a second that are read of one worker without a result in between.
+
+    Five times as many are read at once. The limit of STATUS, ERROR, and DONE that answer no TAKE
+    is eight times as high. Messages above a limit are dropped.
+    """
     max_refused: int = 20
-    """Refused messages a second of one connection, and five times as many at once, above which the
-    connection is ignored for 10 seconds. Messages that came through a device do not count."""
+    """Refused messages a second of one connection. Five times as many may come at once.
+
+    A connection above this limit is ignored for 10 seconds. Messages that came through a device do
+    not count.
+    """
 
     def __attrs_post_init__(self) -> None:
         check_count("high_water_mark", self.high_water_mark, 1, _INT)

@@ -46,7 +46,7 @@ class _Contact:
     ready: int = 0
     """Number of the newest READY."""
     resources: Mapping[str, int] = field(factory=dict)
-    """Those of that READY."""
+    """The resources in that READY."""
     window: int = 0
     """The greatest window of all READYs and GIVEs."""
     grown: bool = False

@@ -78,7 +78,7 @@ class Pool:
         """Start the executors that serve a handler.
 
         Raises:
-            ConfigError: A worker process cannot get at a handler.
+            ConfigError: A worker process cannot import or unpickle a handler.
         """
         kinds = {served.is_async for served in self._served.values()}
         if False in kinds:

@@ -90,7 +90,7 @@ class ProcessExecutor:
         """Start the children and wait for the first of them.
 
         Raises:
-            ConfigError: It could not import or unpickle the handlers.
+            ConfigError: The child could not import or unpickle the handlers.
         """
         self._handlers = pack_handlers(self._served)
         self._selector = ChildSelector()
@@ -159,7 +159,7 @@ class ProcessExecutor:
             self.interrupt(action)
 
     def stop(self) -> None:
-        """Begin no further job, interrupt every job, let the children end."""
+        """Begin no further job, interrupt every job, and let the children end."""
         with self._lock:
             if self._stopping():
                 return
