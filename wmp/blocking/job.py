@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import concurrent.futures
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import Any
 
 from wmp.errors import JobCancelled
 from wmp.message import Frame
@@ -13,8 +13,6 @@ from wmp.runtime.submission.results import Ended, Status, with_cause
 from wmp.runtime.submission.submissions import Submissions, result_of
 
 __all__ = ["Job"]
-
-_T = TypeVar("_T")
 
 
 class Job(concurrent.futures.Future[Any]):
@@ -69,7 +67,7 @@ class Job(concurrent.futures.Future[Any]):
 
     def running(self) -> bool:
         """Return whether a worker has the job: a running job can only be stopped."""
-        return not self.done() and self._ask(lambda: self._submissions.runs(self.id))
+        return not self.done() and self._portal.ask(lambda: self._submissions.runs(self.id))
 
     def cancel(self) -> bool:
         """Cancel the job if no worker has it yet.
@@ -79,7 +77,7 @@ class Job(concurrent.futures.Future[Any]):
             (see :meth:`stop`), or that the job has ended.
         """
         if not self.done():
-            self._ask(lambda: self._submissions.cancel_waiting(self.id))
+            self._portal.ask(lambda: self._submissions.cancel_waiting(self.id))
         return self.cancelled()
 
     def stop(self) -> bool:
@@ -93,14 +91,6 @@ class Job(concurrent.futures.Future[Any]):
         """
         return not self.done() and self._submissions.cancel([self.id])
 
-    def _ask(self, question: Callable[[], _T]) -> _T:
-        """Return the answer to a question that only the loop can answer."""
-
-        async def answer() -> _T:
-            return question()
-
-        return self._portal.call(answer())
-
     def status(self) -> Status | None:
         """Return the last report of the handler, None before the first report.
 
@@ -108,7 +98,9 @@ class Job(concurrent.futures.Future[Any]):
         """
         if not self._submissions.has_unserved or self.done():
             return self._status
-        return with_cause(self._status, self._ask(lambda: self._submissions.unserved(self.id)))
+        return with_cause(
+            self._status, self._portal.ask(lambda: self._submissions.unserved(self.id))
+        )
 
     def add_status_callback(self, fn: Callable[[Status], object]) -> None:
         """Have ``fn(status)`` called at every report of the handler."""

@@ -130,7 +130,7 @@ class BlockingNode(Generic[_Inner]):
 
     def _look(self, look: Callable[[], _T]) -> _T:
         """Read from the machine on the loop, since only the loop's thread changes the machine."""
-        return self._portal.call(_on_loop(look)) if self._portal.opened else look()
+        return self._portal.ask(look) if self._portal.opened else look()
 
     @property
     def identity(self) -> bytes:
@@ -157,7 +157,3 @@ class BlockingServer(BlockingNode[_Serving]):
     def interrupt(self) -> None:
         """End as after a signal: a device ends; a worker drains, and ends at the second call."""
         self._portal.post(self._inner.interrupt)
-
-
-async def _on_loop(look: Callable[[], _T]) -> _T:
-    return look()

@@ -145,6 +145,14 @@ class Portal:
             future.cancel()
             raise
 
+    def ask(self, question: Callable[[], _T]) -> _T:
+        """Call ``question`` on the loop and return its answer; errors as for :meth:`call`."""
+
+        async def answer() -> _T:
+            return question()
+
+        return self.call(answer())
+
     def check_thread(self) -> None:
         """Check that waiting for the loop can end.
 
