@@ -78,17 +78,20 @@ class HangWatch:
 
     def hung(self) -> list[HungJob]:
         """Return the jobs that continue for longer than a moment after they were interrupted."""
-        now = monotonic()
-        return [
-            HungJob(id, lane.kind.role, now - since)
-            for lane, id, since in self._going_on()
-            if now - since >= min(_REPORT, self._timeout)
-        ]
+        return [job for _, job in self._overdue()]
 
     def only_hung_left(self) -> bool:
         """Return whether no other job runs."""
         going_on = {lane.number for lane, _, _ in self._going_on()}
         return all(lane.number in going_on for lane in self._lanes())
+
+    def _overdue(self) -> list[tuple[RunningLane, HungJob]]:
+        now = monotonic()
+        return [
+            (lane, HungJob(id, lane.kind.role, now - since))
+            for lane, id, since in self._going_on()
+            if now - since >= min(_REPORT, self._timeout)
+        ]
 
     def _going_on(self) -> list[tuple[RunningLane, int, float]]:
         # The first job of a lane is the running job.
@@ -110,12 +113,11 @@ class HangWatch:
         if not going_on:
             return
         self._look_later()
-        jobs = self.hung()
-        for lane, id, _ in self._going_on():
-            job = next((job for job in jobs if job.id == id), None)
-            if job is None or (lane.number, id) in self._logged:
+        overdue = self._overdue()
+        for lane, job in overdue:
+            if (lane.number, job.id) in self._logged:
                 continue
-            self._logged.add((lane.number, id))
+            self._logged.add((lane.number, job.id))
             needs = ", ".join(f"{name}={amount}" for name, amount in lane.kind.needs)
             logger.warning(
                 "worker: %s still runs in a thread, which cannot be ended; it holds %s; "
@@ -123,6 +125,6 @@ class HangWatch:
                 job,
                 needs or "nothing",
             )
-        if self._hung is not None and any(job.seconds >= self._timeout for job in jobs):
+        if self._hung is not None and any(job.seconds >= self._timeout for _, job in overdue):
             hung, self._hung = self._hung, None
-            hung(jobs)
+            hung([job for _, job in overdue])
