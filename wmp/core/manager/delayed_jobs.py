@@ -80,14 +80,9 @@ class DelayedJobs:
     def count_out(self, job: JobRecord) -> None:
         """Count a job that ended before its time."""
         self.waiting -= 1
-        batch = None if job.attempt else self.batches.at(job.id)
-        if batch is not None:  # the job was never granted
-            batch.remove(job.id)
-            if batch.ids:
-                return
-            self.batches.spent()
+        if self.batches.remove(job):
+            return
         self.dead += 1
-        job.payload = b""
         if self.dead > len(self._heap) // 2 + _DEAD:
             self._heap = [entry for entry in self._heap if _waits(entry[2])]
             heapq.heapify(self._heap)

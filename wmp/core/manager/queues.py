@@ -253,6 +253,21 @@ class Batches:
         """Let no more jobs join the newest batch."""
         self._sealed = True
 
+    def remove(self, job: JobRecord) -> bool:
+        """Take out a job that ended while it waited.
+
+        Returns:
+            Whether other jobs keep its place; if not, the place is dead.
+        """
+        batch = None if job.attempt else self.at(job.id)
+        if batch is not None:  # the job was never granted
+            batch.remove(job.id)
+            if batch.ids:
+                return True
+            self.spent()
+        job.payload = b""
+        return False
+
     def spent(self) -> None:
         """Count a batch that ran empty; empty batches are removed together, at O(1) each."""
         self._spent += 1
@@ -331,14 +346,9 @@ class Queue:
     def count_out(self, job: JobRecord) -> None:
         """Count a job that ended while it waited; its place is cleared later."""
         self.waiting -= 1
-        batch = None if job.attempt else self.batches.at(job.id)
-        if batch is not None:  # the job was never granted
-            batch.remove(job.id)
-            if batch.ids:
-                return
-            self.batches.spent()
+        if self.batches.remove(job):
+            return
         self.dead += 1
-        job.payload = b""
         if self.dead > self.waiting + _DEAD:
             self._clear()
 
