@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import sys
@@ -45,6 +46,18 @@ settings.register_profile("deep", settings.get_profile("dev"), max_examples=1000
 settings.load_profile(
     os.environ.get("WMP_HYPOTHESIS_PROFILE") or ("ci" if os.environ.get("CI") else "dev")
 )
+
+
+@pytest.fixture(autouse=True)
+def restored_log() -> Iterator[None]:
+    """Restore the log of the library: a program that runs inside a test writes it to stderr.
+
+    After the test that stderr is closed, and the log lines of later tests would be tracebacks.
+    """
+    logger = logging.getLogger("wmp")
+    before = logger.handlers[:], logger.level, logger.propagate
+    yield
+    logger.handlers[:], logger.level, logger.propagate = before
 
 
 class TrackedContext(zmq.Context[zmq.Socket[bytes]]):
