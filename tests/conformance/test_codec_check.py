@@ -118,5 +118,5 @@ def test_a_codec_that_takes_noise_is_caught() -> None:
                 return {}
             raise
 
-    with pytest.raises(Broken, match="accepted as a message"):
+    with pytest.raises(Broken, match="was read as a message"):
         check_codec(encode, believe)

@@ -66,13 +66,13 @@ def test_a_missing_role_is_reported(run: Any) -> None:
     result = run("-rs")
 
     assert result.ret == 0
-    result.stdout.fnmatch_lines(["*no peer is named; add --wmp-role worker*"])
+    result.stdout.fnmatch_lines(["*the options name no peer; add --wmp-role worker*"])
 
 
 @pytest.mark.parametrize(
     ("words", "text"),
     [
-        (("--wmp-role", "worker"), "*no testee is named; add --command*"),
+        (("--wmp-role", "worker"), "*the command line names no worker; add --command*"),
         (("--wmp-role", "waiter"), "*invalid choice: 'waiter'*"),
         (
             ("--wmp-role", "worker", "--wmp-command", GOOD, "--wmp-without", "core"),

@@ -106,7 +106,7 @@ def test_a_failed_end_reports_the_status_and_the_output() -> None:
     process = python("import sys; print('oh dear', file=sys.stderr); sys.exit(7)")
 
     assert process.wait_ended(30)
-    assert process.close(10) == "the testee ended on its own, with status 7"
+    assert process.close(10) == "the testee ended on its own, with status 7; expected 0"
     assert process.stderr.strip() == "oh dear"
 
 
@@ -124,4 +124,7 @@ def test_a_signal_is_named_by_its_number() -> None:
     process._child.send_signal(signal.SIGKILL)
     assert process.wait_ended(30)
 
-    assert process.close(10) == f"the testee ended on its own, with status {-signal.SIGKILL}"
+    assert (
+        process.close(10)
+        == f"the testee ended on its own, with status {-signal.SIGKILL}; expected 0"
+    )

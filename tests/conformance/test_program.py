@@ -156,13 +156,13 @@ def test_a_peer_that_fails_the_first_case_is_reported_at_once(tmp_path: Path) ->
     assert re.search(
         r"play it again: wmp-conformance worker --command '.+' --unit 1000\n", done.stdout
     )
-    assert "the testee ended by itself, with status 1" in done.stdout
+    assert "the testee ended with status 1 during the case" in done.stdout
     assert "stderr: no such library" in done.stdout
     assert done.stdout.count("play it again") == 1
 
     again = play("worker", "--replay", "o.json", cwd=tmp_path)
     assert again.returncode == 2
-    assert "in o.json the worker did not start, so nothing was played" in again.stderr
+    assert "the worker of o.json did not start, so no case was played" in again.stderr
 
 
 def test_cases_of_missing_profiles_are_unimplemented(tmp_path: Path) -> None:
@@ -213,13 +213,16 @@ def test_cases_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
 
 USAGE = [
     ("bogus", r"no such command 'bogus'"),
-    ("worker", r"no testee is named; add --command"),
+    ("worker", r"the command line names no worker; add --command"),
     ("worker --command '{bad}' --rule WMP-99.1", r"there is no rule WMP-99.1"),
-    ("worker --command '{bad}' --rule WMP-1.7", r"no case for a worker tests WMP-1.7: options"),
+    (
+        "worker --command '{bad}' --rule WMP-1.7",
+        r"no case for a worker tests WMP-1.7: the rule is about options",
+    ),
     ("worker --command '{bad}' --rule WMP-9.2", r"WMP-9.2: the rule does not bind a worker"),
     ("worker --command '{bad}' --case nothing", r"there is no case nothing for a worker.*--list"),
     ("worker --command ''", r"the command is empty"),
-    ("worker --command 'a \"b'", r"cannot be read: No closing quotation"),
+    ("worker --command 'a \"b'", r"cannot split the command .* No closing quotation"),
     ("worker --command './mine'", r"the command lacks \{{endpoint\}}"),
     ("device --command './mine {{bind}}'", r"the command lacks \{{connect\}}"),
     ("worker --command './not-there {{endpoint}}'", r"cannot run .*No such file"),

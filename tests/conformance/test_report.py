@@ -102,7 +102,7 @@ def test_the_worst_verdict_counts_for_a_rule() -> None:
     assert found["WMP-3.1"] == (None, "not looked at")
     assert "WMP-9.2" not in found  # this rule binds a manager
     assert found["WMP-1.7"][0] is None
-    assert "options of its own sockets" in found["WMP-1.7"][1]
+    assert "options of the peer's own sockets" in found["WMP-1.7"][1]
 
 
 def test_unclean_and_informational_are_of_the_first_rule_alone() -> None:
@@ -159,7 +159,7 @@ def test_a_badge_shows_the_outcome_in_two_words() -> None:
     assert report(entry()).outcome == "conforms"
     assert report(entry(), whole=False).outcome == "conforms in part"
     assert report(FAILED).outcome == "1 rule broken"
-    assert report(entry(verdict=Verdict.UNIMPLEMENTED)).outcome == "nothing seen"
+    assert report(entry(verdict=Verdict.UNIMPLEMENTED)).outcome == "nothing tested"
     assert report(entry(verdict=Verdict.UNCLEAN)).outcome == "1 rule broken"
     drawn = ElementTree.fromstring(badge(report(FAILED, name="<mine>")))
     assert drawn.get("aria-label") == "WMP/1 worker: 1 rule broken"
@@ -168,7 +168,7 @@ def test_a_badge_shows_the_outcome_in_two_words() -> None:
 def test_a_badge_takes_no_text_for_markup() -> None:
     drawn = ElementTree.fromstring(badge(report(name=HOSTILE)))
 
-    assert drawn.findtext("{*}title") == f"{SHOWN}, WMP/1 worker: nothing seen"
+    assert drawn.findtext("{*}title") == f"{SHOWN}, WMP/1 worker: nothing tested"
     assert Tags(badge(report(name=HOSTILE))).structure == Tags(badge(report())).structure
 
 

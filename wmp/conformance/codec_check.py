@@ -156,10 +156,12 @@ def _must_refuse(decode: Callable[[Sequence[bytes]], Plain], bad: BadMessage) ->
     except Exception as error:  # Any exception refuses the frames.
         code = getattr(error, "code", None)
         if isinstance(code, str) and bad.codes and code not in bad.codes:
-            text = f"{bad.what} has the code {code!r}, expected {bad.codes[0]!r}"
-            raise Broken(bad.rule, f"{text}; {_hex(frames)}") from error
+            text = f"{bad.what} raises the code {code!r}; expected {bad.codes[0]!r}"
+            raise Broken(bad.rule, f"{text}; frames: {_hex(frames)}") from error
         return
-    raise Broken(bad.rule, f"{bad.what} is accepted as a message; {_hex(frames)}")
+    raise Broken(
+        bad.rule, f"{bad.what} was read as a message; expected an exception; frames: {_hex(frames)}"
+    )
 
 
 def _must_take(
@@ -178,8 +180,8 @@ def _must_read(
     try:
         read = decode(frames)
     except Exception as error:
-        text = f"{plain} is refused: {type(error).__name__}: {error}"
-        raise Broken("WMP-2.1", f"{text}; {_hex(frames)}") from error
+        text = f"reading {plain} raised {type(error).__name__}: {error}; expected the message"
+        raise Broken("WMP-2.1", f"{text}; frames: {_hex(frames)}") from error
     _same(dict(read), plain, f"read from {_hex(frames)}")
 
 
@@ -187,7 +189,7 @@ def _must_write(encode: Callable[[Plain], Sequence[Frame]], plain: dict[str, Any
     try:
         frames = [bytes(frame) for frame in encode(plain)]
     except Exception as error:
-        text = f"{plain} cannot be written: {type(error).__name__}: {error}"
+        text = f"writing {plain} raised {type(error).__name__}: {error}; expected frames"
         raise Broken("WMP-2.1", text) from error
     check_form(frames)
     _same(plain_of(codec.decode(frames)), plain, f"written as {_hex(frames)}")
@@ -202,7 +204,9 @@ def _same(seen: Mapping[str, Any], expected: Mapping[str, Any], how: str) -> Non
         ("columns", "WMP-2.8"),
     ):
         if _listed(seen.get(name)) != expected[name]:
-            raise Broken(rule, f"{name} is {seen.get(name)!r}, expected {expected[name]!r}; {how}")
+            raise Broken(
+                rule, f"'{name}' is {seen.get(name)!r}; expected {expected[name]!r}; {how}"
+            )
 
 
 def _hex(frames: Sequence[bytes]) -> str:

@@ -199,7 +199,7 @@ class Conversation:
         )
         self.check_form(frames)
         if message is None:
-            raise Broken("WMP-2.4", "the frames are not a message")
+            raise Broken("WMP-2.4", "the frames that the testee sent are not a message")
         if not receivers:
             self._nobody(connection, message)
         for player in receivers:
@@ -213,7 +213,7 @@ class Conversation:
             raise Broken(
                 "WMP-2.5",
                 f"{message.command.name} to {message.to!r}: no peer on this connection has that "
-                "path; 'to' of an answer is the reversed 'from' of the question",
+                "path; expected the reversed 'from' of the message that is answered",
             )
 
     def farewell(self) -> None:
@@ -249,7 +249,9 @@ class Conversation:
                 continue
             self.remark(f"{end.name} ended: {end.outcome} {end.payload!r}")
             if any(end.name == other.name for other in self.ends):
-                raise Broken("WMP-6.3", f"{end.name} ended twice")
+                raise Broken(
+                    "WMP-6.3", f"the manager reported the end of {end.name} twice; expected once"
+                )
             self.ends.append(end)
         return self.ends
 
@@ -271,14 +273,16 @@ class Conversation:
 
         self.until(ended, grace, rule, f"{name} did not end within {grace:g} units")
         if found[0].outcome != outcome:
-            raise Broken(rule, f"{name} ended as {found[0].outcome}, expected {outcome}")
+            raise Broken(rule, f"{name} ended as {found[0].outcome}; expected {outcome}")
         return found[0]
 
     def not_ended(self, name: str, rule: str = "") -> None:
         """Check that a job has not ended."""
         for end in self.collect_ends():
             if end.name == name:
-                raise Broken(rule or self.first_rule, f"{name} ended: {end.outcome}")
+                raise Broken(
+                    rule or self.first_rule, f"{name} ended as {end.outcome}; expected no end yet"
+                )
 
     # -- verdicts of a script
 

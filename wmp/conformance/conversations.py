@@ -162,7 +162,7 @@ class DeviceConversation(Conversation):
                 received = one.wait_for(Command.PING, within=min(max(1.0, self.wire.grace), left))
                 self.check(
                     received is not None or self.now < until,
-                    f"no PING from below arrives at {one.name}",
+                    f"{one.name} received no PING of the worker below the device",
                     "WMP-8.1",
                 )
         self.settle()

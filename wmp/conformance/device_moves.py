@@ -64,7 +64,11 @@ class DeviceMoves:
                 where=lambda received: received["label"] == label,
                 within=0.0,
             )
-            self.talk.check(again is None, f"the message also arrives at {one.name}", "WMP-8.2")
+            self.talk.check(
+                again is None,
+                f"{one.name} received the message too; expected only its receiver to get it",
+                "WMP-8.2",
+            )
 
     # -- moves: (below, above, number)
 

@@ -104,15 +104,15 @@ def check_head(frames: Sequence[Frame]) -> tuple[int, bool]:
         Broken: The head breaks one of these rules.
     """
     if not frames:
-        raise Broken("WMP-2.1", "a message without frames")
+        raise Broken("WMP-2.1", "the message has no frames; expected a head at least")
     first = bytes(frames[0])
     if len(first) > 16 * 1024:
-        raise Broken("WMP-2.10", f"a head of {len(first)} bytes; expected at most 16384")
+        raise Broken("WMP-2.10", f"the head has {len(first)} bytes; expected at most 16384")
     if first[:2] != b"\x85\x01":
-        raise Broken("WMP-2.1", f"the head begins with {first[:3].hex()}, expected 8501")
+        raise Broken("WMP-2.1", f"the head begins with {first[:3].hex()}; expected 8501")
     head = read_cbor(first, "head")
     if not isinstance(head, list) or len(head) != 5:
-        raise Broken("WMP-2.1", "the head is not an array of five items")
+        raise Broken("WMP-2.1", "the head is no array of five items")
     _, command, to, source, fields = head
     if type(command) is not int or not 1 <= command <= 12 or first[2] != command:
         raise Broken("WMP-2.1", f"command {command!r} is unknown; expected 1 to 12")
@@ -120,7 +120,7 @@ def check_head(frames: Sequence[Frame]) -> tuple[int, bool]:
     if to:
         _check_path(to[::-1], "to")
     elif to != [] or command not in (1, 9, 12):
-        raise Broken("WMP-2.6", f"command {command} has no 'to'")
+        raise Broken("WMP-2.6", f"the message of command {command} lacks 'to'")
     _check_fields(command, fields)
     return command, bool(to)
 
@@ -133,66 +133,81 @@ def _check_path(path: Any, name: str) -> None:
         good = good and kinds[2 + 3 * hop : 4 + 3 * hop] == [bytes, int]
         good = good and kinds[4 + 3 * hop] in (bytes, int)
     if not good or any(isinstance(item, int) and item < 0 for item in path):
-        raise Broken("WMP-2.5", f"{name} is {path!r}; expected identity, epoch and hops of three")
+        raise Broken(
+            "WMP-2.5", f"'{name}' is {path!r}; expected identity, epoch and hops of three items"
+        )
     if any(isinstance(item, bytes) and not 1 <= len(item) <= 255 for item in path):
-        raise Broken("WMP-1.1", f"{name} has an identity outside 1 to 255 bytes")
+        raise Broken(
+            "WMP-1.1", f"'{name}' has an identity with a wrong length; expected 1 to 255 bytes"
+        )
 
 
 def _check_fields(command: int, fields: Any) -> None:
     if not isinstance(fields, dict):
-        raise Broken("WMP-2.3", "the fields are not a map")
+        raise Broken("WMP-2.3", "the fields are no map")
     for key, value in fields.items():
         if isinstance(key, str):
             continue
         if type(key) is not int or key < 0:
-            raise Broken("WMP-2.3", f"the fields have the key {key!r}; expected unsigned or text")
+            raise Broken(
+                "WMP-2.3",
+                f"the fields have the key {key!r}; expected an unsigned integer or a text",
+            )
         name, kind = FIELDS.get(key, ("", ""))
         if not name:
             continue  # the key may come from a later version
         if not _is(value, kind) or (key in _POSITIVE and value < 1):
-            raise Broken("WMP-2.4", f"{name} is {value!r}, expected {kind}")
+            raise Broken("WMP-2.4", f"the field {name} is {value!r}; expected {kind}")
     missing = [FIELDS[key][0] for key in REQUIRED[command] if key not in fields]
     if command == 3 and fields.get(13):
         missing += [FIELDS[key][0] for key in (7, 11) if key not in fields]
     if missing:
-        raise Broken("WMP-2.4", f"command {command} lacks {', '.join(missing)}")
+        raise Broken("WMP-2.4", f"the message of command {command} lacks {', '.join(missing)}")
     if (0 in fields or 1 in fields) and 2 not in fields:
-        raise Broken("WMP-7.2", "number or ack without their session", "must")
+        raise Broken("WMP-7.2", "the message has a number or an ack, but no session", "must")
 
 
 def _check_columns(command: int, directed: bool, frames: Sequence[Frame]) -> None:
     if len(frames) == 1:
         if command in _NEEDED:
-            raise Broken("WMP-2.8", f"command {command} has no columns")
+            raise Broken("WMP-2.8", f"the message of command {command} lacks columns")
         return
     if command not in _NEEDED and not (command == 9 and directed):
-        raise Broken("WMP-2.8", f"command {command} has columns; expected none")
+        raise Broken("WMP-2.8", f"the message of command {command} has columns; expected none")
     columns = read_cbor(bytes(frames[1]), "columns")
     if not isinstance(columns, dict):
-        raise Broken("WMP-2.8", "the columns are not a map")
+        raise Broken("WMP-2.8", "the columns are no map")
     if len(columns) >= 24:
-        raise Broken("WMP-2.3", f"{len(columns)} columns; expected fewer than 24")
+        raise Broken("WMP-2.3", f"the message has {len(columns)} columns; expected fewer than 24")
     missing = [_COLUMNS[key] for key in _NEEDED.get(command, (1, 2)) if key not in columns]
     if missing:
-        raise Broken("WMP-2.8", f"command {command} lacks the columns {', '.join(missing)}")
+        raise Broken(
+            "WMP-2.8", f"the message of command {command} lacks the columns {', '.join(missing)}"
+        )
     ids = columns[1]
     if not isinstance(ids, list) or not 1 <= len(ids) <= 4096:
-        raise Broken("WMP-2.8", "the ids are not an array of 1 to 4096 items")
+        raise Broken("WMP-2.8", "the column ids is no array of 1 to 4096 items")
     for key, column in columns.items():
         name = _COLUMNS.get(key, "")
         if not name:
             continue
         if isinstance(column, list):
             if len(column) != len(ids):
-                raise Broken("WMP-2.8", f"{name} has {len(column)} entries for {len(ids)} ids")
+                raise Broken(
+                    "WMP-2.8", f"the column {name} has {len(column)} entries for {len(ids)} ids"
+                )
         elif key in (1, 5):
-            raise Broken("WMP-2.8", f"{name} is a single value; expected an array")
+            raise Broken("WMP-2.8", f"the column {name} is a single value; expected an array")
         for entry in column if isinstance(column, list) else [column]:
             _check_entry(key, name, entry)
     payloads = columns.get(5, [])
     nulls = sum(entry is None for entry in payloads)
     if nulls != len(frames) - 2:
-        raise Broken("WMP-2.9", f"{len(frames) - 2} payload frames for {nulls} nulls")
+        raise Broken(
+            "WMP-2.9",
+            f"the message has {len(frames) - 2} payload frames; expected {nulls}, one for each "
+            "null",
+        )
 
 
 def _check_entry(key: int, name: str, entry: Any) -> None:
@@ -210,7 +225,7 @@ def _check_entry(key: int, name: str, entry: Any) -> None:
         case _:
             good = entry is None or isinstance(entry, str)
     if not good:
-        raise Broken("WMP-2.8", f"{name} has the invalid entry {entry!r}")
+        raise Broken("WMP-2.8", f"the column {name} has the invalid entry {entry!r}")
 
 
 def _is(value: Any, kind: str) -> bool:
@@ -248,20 +263,25 @@ def read_cbor(data: bytes, name: str) -> Any:
     try:
         value, end = _item(data, 0, _DEPTH)
     except (IndexError, struct.error, UnicodeDecodeError) as error:
-        raise Broken("WMP-2.2", f"{name} is not CBOR: {error}") from None
+        raise Broken("WMP-2.2", f"the {name} cannot be read as CBOR: {error}") from None
     if end != len(data):
-        raise Broken("WMP-2.2", f"{name} has {len(data) - end} bytes behind its value")
+        raise Broken(
+            "WMP-2.2", f"the {name} has {len(data) - end} bytes behind its value; expected none"
+        )
     return value
 
 
 def _item(data: bytes, at: int, depth: int) -> tuple[Any, int]:
     if depth < 0:
-        raise Broken("WMP-2.2", "nested deeper than 16")
+        raise Broken("WMP-2.2", "the values are nested more than 16 deep")
     major, low = data[at] >> 5, data[at] & 31
     if major == 7:
         return _simple(data, at, low)
     if low > 27:
-        raise Broken("WMP-2.2", f"indefinite or reserved length at byte {at}")
+        raise Broken(
+            "WMP-2.2",
+            f"byte {at} begins an indefinite or reserved length; expected a definite length",
+        )
     number, at = _argument(data, at, low)
     match major:
         case 0:
@@ -271,7 +291,7 @@ def _item(data: bytes, at: int, depth: int) -> tuple[Any, int]:
         case 2 | 3:
             part = data[at : at + number]
             if len(part) < number:
-                raise Broken("WMP-2.2", "a string ends too early")
+                raise Broken("WMP-2.2", "a string is shorter than its length says")
             return (part if major == 2 else part.decode()), at + number
         case 4:
             items = []
@@ -281,7 +301,7 @@ def _item(data: bytes, at: int, depth: int) -> tuple[Any, int]:
             return items, at
         case 5:
             return _map(data, at, number, depth - 1)
-    raise Broken("WMP-2.2", f"a tag at byte {at}")
+    raise Broken("WMP-2.2", f"byte {at} begins a tag; expected none")
 
 
 def _argument(data: bytes, at: int, low: int) -> tuple[int, int]:
@@ -290,12 +310,15 @@ def _argument(data: bytes, at: int, low: int) -> tuple[int, int]:
     size = 1 << (low - 24)
     part = data[at + 1 : at + 1 + size]
     if len(part) < size:
-        raise Broken("WMP-2.2", "an integer ends too early")
+        raise Broken("WMP-2.2", "an integer is cut off by the end of the frame")
     number = int.from_bytes(part, "big")
     if number < (24 if size == 1 else 1 << (4 * size)):
-        raise Broken("WMP-2.2", f"{number} in {size} bytes at byte {at}: not the shortest form")
+        raise Broken(
+            "WMP-2.2",
+            f"the integer {number} at byte {at} has {size} bytes; expected the shortest form",
+        )
     if number > _MOST:
-        raise Broken("WMP-2.2", f"{number} is above 2**63 - 1")
+        raise Broken("WMP-2.2", f"the integer {number} is too large; expected at most 2**63 - 1")
     return number, at + 1 + size
 
 
@@ -306,10 +329,12 @@ def _map(data: bytes, at: int, count: int, depth: int) -> tuple[dict[Any, Any], 
         start = at
         key, at = _item(data, at, depth)
         if data[start:at] <= before:
-            raise Broken("WMP-2.2", f"the key {key!r} is out of order or a duplicate")
+            raise Broken("WMP-2.2", f"the key {key!r} of a map is out of order or a duplicate")
         before = data[start:at]
         if not isinstance(key, int | str | bytes):
-            raise Broken("WMP-2.2", f"a map has the key {key!r}; expected integer, text or bytes")
+            raise Broken(
+                "WMP-2.2", f"a map has the key {key!r}; expected an integer, text or bytes"
+            )
         entries[key], at = _item(data, at, depth)
     return entries, at
 
@@ -322,9 +347,13 @@ def _simple(data: bytes, at: int, low: int) -> tuple[Any, int]:
             size = struct.calcsize(form)
             value: float = struct.unpack_from(form, data, at + 1)[0]
             if shorter and (value != value or _holds(shorter, value)):
-                raise Broken("WMP-2.2", f"{value} in {size} bytes: not the shortest form")
+                raise Broken(
+                    "WMP-2.2", f"the float {value} has {size} bytes; expected the shortest form"
+                )
             return value, at + 1 + size
-    raise Broken("WMP-2.2", f"the simple value {low} at byte {at}")
+    raise Broken(
+        "WMP-2.2", f"byte {at} begins the simple value {low}; expected false, true, null or a float"
+    )
 
 
 def _holds(form: str, value: float) -> bool:

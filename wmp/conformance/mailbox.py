@@ -58,8 +58,10 @@ class Mailbox:
             shown = "".join(f" {name}={value!r}" for name, value in fields.items())
             others = ", ".join(received.command.name for received in self.inbox[-6:]) or "nothing"
             when = self.talk.wire.grace if within is None else within
-            text = f"no {names}{shown} to {self.name} within {when:g} units"
-            text += f", {what}; received: {others}" if what else f"; received: {others}"
+            text = f"{self.name} received no {names}{shown} within {when:g} units"
+            text += f"; received: {others}"
+            if what:
+                text += f"; expected {names}, because {what}"
             raise Broken(rule or self.talk.first_rule, text)
         return found
 
@@ -105,8 +107,8 @@ class Mailbox:
             Broken: Such a message arrived.
         """
         if found := self.wait_for(*commands, within=during, where=where, again=again, **fields):
-            text = f"{found.command.name} to {self.name}"
-            raise Broken(rule or self.talk.first_rule, f"{text}: {what or 'expected none'}")
+            text = f"{self.name} received {found.command.name}; expected none"
+            raise Broken(rule or self.talk.first_rule, f"{text}, because {what}" if what else text)
 
     def clear(self) -> None:
         """Forget the messages received so far."""
@@ -122,10 +124,10 @@ class Mailbox:
         self.talk.remark(f"{bad.what}:")
         self.raw(*bad.frames)
         error = self.expect(
-            Command.ERROR, rule=rule, what=f"{bad.what} must be refused, and answered (WMP-10.2)"
+            Command.ERROR, rule=rule, what=f"{bad.what} must be answered by ERROR (WMP-10.2)"
         )
         self.talk.check(
             error["code"] in bad.codes,
-            f"{bad.what} gets ERROR {error['code']!r}, expected {bad.codes[0]!r}",
+            f"the answer to {bad.what} is ERROR {error['code']!r}; expected {bad.codes[0]!r}",
             rule,
         )

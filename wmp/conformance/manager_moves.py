@@ -49,7 +49,9 @@ class ManagerMoves:
         until = self.talk.now + 20.0
         while not any(end.name == name for end in self.talk.collect_ends()):
             self.talk.check(
-                self.talk.now < until, f"{name} does not end, though a worker asks", "WMP-6.1"
+                self.talk.now < until,
+                f"{name} has not ended within 20 units, although a worker sends GIVE",
+                "WMP-6.1",
             )
             jobs = helper.take(8, hold=1.0, within=2.0)
             if jobs:

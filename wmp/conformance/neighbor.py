@@ -78,6 +78,6 @@ class Neighbor(Mailbox):
         """
         received = self.expect(Command.ERROR, rule=rule)
         self.talk.check(
-            received["code"] == code, f"ERROR {received['code']!r}, expected {code!r}", rule
+            received["code"] == code, f"ERROR {received['code']!r}; expected {code!r}", rule
         )
         return received

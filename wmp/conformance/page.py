@@ -44,8 +44,8 @@ _MEANINGS: Final = {
     Verdict.FAILED: "the rule is broken",
     Verdict.UNCLEAN: "the case passed, but the testee did not exit cleanly",
     Verdict.NON_STRICT: "a SHOULD does not hold",
-    Verdict.INFORMATIONAL: "the rule allows several ways; the text names the way that was observed",
-    Verdict.UNIMPLEMENTED: "the testee declares, or shows, that it does not implement this",
+    Verdict.INFORMATIONAL: "the rule allows several ways; the text names the observed way",
+    Verdict.UNIMPLEMENTED: "the testee does not implement what the case needs",
 }
 _MARKED: Final = re.compile(r"`([^`]+)`|\b(MUST(?: NOT)?|SHOULD(?: NOT)?|MAY)\b")
 _LETTER: Final = 6.6

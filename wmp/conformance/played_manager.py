@@ -208,7 +208,7 @@ class PlayedManager(PlayedPeer, ManagerMessages):
         self.wake(count, role=role)
         for number in before:
             self.no(number)
-        return self.lock(within, "WMP-3.8", "the worker has capacity and was woken")
+        return self.lock(within, "WMP-3.8", "the worker has capacity and received WAKE")
 
     def lock(self, within: float | None = None, rule: str = "", what: str = "") -> OfferedLock:
         """Wait for an open GIVE.
@@ -257,7 +257,7 @@ class PlayedManager(PlayedPeer, ManagerMessages):
             within=within,
             where=lambda received: id in [job for job, _ in received.jobs],
             rule=rule,
-            what=what or f"job {id} must be answered",
+            what=what or f"the worker must answer job {id}",
         )
         row = [job for job, _ in received.jobs].index(id)
         received.asked.add(id)
@@ -265,7 +265,8 @@ class PlayedManager(PlayedPeer, ManagerMessages):
             self.inbox.append(received)  # the script may request the other entries
         if outcome is not None and received.outcomes[row] != outcome:
             raise Broken(
-                rule, f"job {id} ended as {received.outcomes[row]}, expected {int(outcome)}"
+                rule,
+                f"job {id} ended with outcome {received.outcomes[row]}; expected {int(outcome)}",
             )
         return received.payloads[row]
 
@@ -280,13 +281,21 @@ class PlayedManager(PlayedPeer, ManagerMessages):
             if self.credit:
                 self.wake(1)
             left = until - talk.now
-            talk.check(left > 0, f"{self.name} gets no more locks", rule)
+            talk.check(
+                left > 0,
+                f"{self.name} received no GIVE within {within:g} units, although it sent WAKE",
+                rule,
+            )
             self.wait_for(Command.GIVE, within=min(1.0, left))
         self.last_id += 1
         id = self.last_id
         self.take(held[0].number, b"still there?", ids=[id])
         answer = self.done_of(id, within=max(within, talk.wire.grace), rule=rule)
-        talk.check(answer == b"still there?", f"echo answers {answer!r}", rule)
+        talk.check(
+            answer == b"still there?",
+            f"the result of role echo is {answer!r}; expected the payload",
+            rule,
+        )
 
     # -- receiving
 
@@ -310,7 +319,10 @@ class PlayedManager(PlayedPeer, ManagerMessages):
             case Command.DONE | Command.STATUS | Command.BYE | Command.ERROR:
                 pass
             case _:
-                raise Broken("WMP-10.4", f"a worker sent {received.command.name}")
+                raise Broken(
+                    "WMP-10.4",
+                    f"the worker sent {received.command.name}, which is a command of managers",
+                )
 
     @property
     def _book(self) -> WorkerBook:
@@ -322,12 +334,19 @@ class PlayedManager(PlayedPeer, ManagerMessages):
         number, book = received["ready"], self._book
         content = (received["credit"], received["window"], received["roles"], received["resources"])
         if book.readies.setdefault(number, content) != content:
-            raise Broken("WMP-3.2", f"READY {number} differs from the first READY of that number")
+            raise Broken(
+                "WMP-3.2", f"two READYs of number {number} differ; expected the same content"
+            )
         if number < book.last_ready.get(received.connection, 0):
-            raise Broken("WMP-3.2", f"READY {number} arrives after a greater number")
+            raise Broken(
+                "WMP-3.2",
+                f"READY {number} came after a READY with a greater number on one connection",
+            )
         book.last_ready[received.connection] = number
         if book.resources and received["resources"] != book.resources:
-            raise Broken("WMP-3.1", "READY names other resources than before")
+            raise Broken(
+                "WMP-3.1", "READY names other resources than an earlier READY; expected the same"
+            )
         book.resources, book.roles = received["resources"], received["roles"]
         if number > self.ready:
             self.ready, self.credit = number, received["credit"]
@@ -337,16 +356,24 @@ class PlayedManager(PlayedPeer, ManagerMessages):
         number, want, book = received["lock"], received["want"], self._book
         if not want:
             if number not in book.locks:
-                raise Broken("WMP-4.1", f"GIVE withdraws lock {number}, which was never offered")
+                raise Broken(
+                    "WMP-4.1",
+                    f"GIVE withdraws lock {number}, for which the worker sent no GIVE before",
+                )
             if number in self.locks and self.answers:
                 self.no(number)  # WMP-4.5
             return
         if book.locks and number <= max(book.locks):
-            raise Broken("WMP-4.1", f"lock {number} after {max(book.locks)}: locks grow")
+            raise Broken(
+                "WMP-4.1",
+                f"lock {number} came after lock {max(book.locks)}; expected growing numbers",
+            )
         hold = (received["hold"] or 0) / self.talk.wire.unit
         window = received["window"] or 0
         if window > want:
-            raise Broken("WMP-4.2", f"window {window} of want {want}")
+            raise Broken(
+                "WMP-4.2", f"GIVE has window {window} and want {want}; expected a window up to want"
+            )
         self.windows = self.windows or window > 0
         lock = OfferedLock(
             number, want, window, received["roles"], received["needs"], hold, received.at
@@ -374,7 +401,8 @@ class PlayedManager(PlayedPeer, ManagerMessages):
             if locked + running > total:
                 raise Broken(
                     "WMP-4.1",
-                    f"{locked} {name} are locked and {running} in use by jobs, of {total} in all",
+                    f"the worker has {total} {name}, but its locks hold {locked} and its jobs "
+                    f"{running}",
                 )
 
     def _done(self, received: ReceivedMessage) -> None:
@@ -389,13 +417,25 @@ class PlayedManager(PlayedPeer, ManagerMessages):
                 self.expected[key] -= 1
             elif (owner, id) in self.lost:
                 rule = self.lost[owner, id]
-                raise Broken(rule, f"job {id} is answered after it was given up")
+                raise Broken(
+                    rule,
+                    f"the worker answered job {id}; expected no DONE, because the job was given up",
+                )
             elif key in self.answered:
-                raise Broken("WMP-6.6", f"job {id}, attempt {attempt}, is answered twice")
+                raise Broken(
+                    "WMP-6.6",
+                    f"the worker answered job {id}, attempt {attempt}, twice; expected once",
+                )
             elif any((owner, id) in other.given for other in self._book.managers):
-                raise Broken("WMP-6.6", f"job {id} has a wrong attempt, or a wrong receiver")
+                raise Broken(
+                    "WMP-6.6", f"DONE of job {id} names a wrong attempt, or went to a wrong manager"
+                )
             else:
-                raise Broken("WMP-6.6", f"job {id}, attempt {attempt}, of {owner!r} was not given")
+                raise Broken(
+                    "WMP-6.6",
+                    f"DONE names job {id}, attempt {attempt}, of {owner!r}, which no TAKE "
+                    "contained",
+                )
             self.answered[key] = outcome
 
     def drop_timed_out(self) -> None:

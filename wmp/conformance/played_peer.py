@@ -51,7 +51,8 @@ class PlayedPeer(Mailbox, ScriptedPeer):
         """The ``to`` of messages to the testee."""
         if self.testee is None:
             raise Broken(
-                self.talk.first_rule, f"{self.name} has received no message of the testee yet"
+                self.talk.first_rule,
+                f"{self.name} knows no receiver: it has received no message of the testee",
             )
         return self.testee[::-1]
 
@@ -107,7 +108,7 @@ class PlayedPeer(Mailbox, ScriptedPeer):
         def there() -> bool:
             return any(one.message.to == self.path[::-1] for one in self.received_all[start:])
 
-        text = f"{self.name} has another route, and no message arrives there"
+        text = f"{self.name} moved to another route and received no message over it"
         self.talk.until(there, within, "WMP-15.6", text)
 
     def _shared(self, connection: Connection) -> bool:
@@ -194,7 +195,7 @@ class PlayedPeer(Mailbox, ScriptedPeer):
         self.send(Command.ERROR, text="without a code")
         self.send(Command.ERROR, code=7)
         self.raw(b"\x85\x01\x0c\x80\x80\xa0")
-        self.never(Command.ERROR, during=1.0, what="an ERROR was answered")
+        self.never(Command.ERROR, during=1.0, what="no ERROR may be answered by ERROR")
 
     def raw(self, *frames: Frame) -> None:
         """Send frames unchanged."""
@@ -210,7 +211,9 @@ class PlayedPeer(Mailbox, ScriptedPeer):
 
     def receive(self, connection: Connection, frames: Sequence[Frame], message: Message) -> None:
         if message.hops:
-            raise Broken("WMP-2.5", "'from' names devices, but the connection is direct")
+            raise Broken(
+                "WMP-2.5", "'from' names devices; expected none, because the connection is direct"
+            )
         self._check_sender(message.sender)
         if (connection.endpoint, message.to[::-1]) in self._left and (
             Field.CHALLENGE in message.fields
@@ -246,11 +249,13 @@ class PlayedPeer(Mailbox, ScriptedPeer):
         if self.testee is not None and sender != self.testee:
             if sender[0] != self.testee[0]:
                 raise Broken(
-                    "WMP-1.1", f"the testee is {sender!r} now, and was {self.testee!r} before"
+                    "WMP-1.1",
+                    f"the testee calls itself {sender!r}; expected the earlier {self.testee!r}",
                 )
             if sender[1] < self.testee[1]:
                 raise Broken(
-                    "WMP-1.1", f"the epoch {sender[1]} is below the earlier {self.testee[1]}"
+                    "WMP-1.1",
+                    f"the testee has epoch {sender[1]}; expected {self.testee[1]} or more",
                 )
         self.testee = sender
 
@@ -258,7 +263,7 @@ class PlayedPeer(Mailbox, ScriptedPeer):
         """Check numbers and acks against section 7."""
         session, number, ack = received["session"], received["number"], received["ack"]
         if ack is not None and session == self.session and ack > self.number:
-            text = f"ack {ack}, but the highest number sent is {self.number}"
+            text = f"ack is {ack}; expected at most {self.number}, the last number sent"
             raise Broken("WMP-7.2", text, "must")
         if received.command not in NUMBERED or session != self.session:
             return
@@ -270,11 +275,9 @@ class PlayedPeer(Mailbox, ScriptedPeer):
             received.again = True
             if before != current:
                 raise Broken(
-                    "WMP-7.1", f"number {number} differs from the first message of that number"
+                    "WMP-7.1", f"two messages of number {number} differ; expected the same content"
                 )
         elif number == self.received + 1:
             self.received = number
         else:
-            raise Broken(
-                "WMP-7.1", f"number {number}, expected {self.received + 1}; numbers grow by 1"
-            )
+            raise Broken("WMP-7.1", f"a message has number {number}; expected {self.received + 1}")

@@ -133,7 +133,11 @@ class PlayedWorker(PlayedPeer, WorkerMessages):
             left = until - self.talk.now
             if (pong := self.wait_for(Command.PONG, within=min(1.0, left))) is not None:
                 return pong
-            self.talk.check(self.talk.now < until, "no PING is answered", "WMP-9.2")
+            self.talk.check(
+                self.talk.now < until,
+                f"{self.name} received no PONG in answer to its PINGs",
+                "WMP-9.2",
+            )
 
     def give(self, want: int = 1, *, hold: float = 0.0, **fields: Any) -> int:
         """Send GIVE under the next lock unless ``lock`` is given; return the lock."""
@@ -239,7 +243,9 @@ class PlayedWorker(PlayedPeer, WorkerMessages):
             Broken: The answer is NO.
         """
         jobs = self.take(1)
-        self.talk.check(len(jobs) == 1, f"{self.name} gets no job, though one waits", rule)
+        self.talk.check(
+            len(jobs) == 1, f"{self.name} received NO in answer to GIVE, although a job waits", rule
+        )
         return jobs[0]
 
     def some(self, count: int) -> list[HeldJob]:
@@ -251,7 +257,11 @@ class PlayedWorker(PlayedPeer, WorkerMessages):
         jobs: list[HeldJob] = []
         while len(jobs) < count:
             more = self.take(count - len(jobs))
-            self.talk.check(bool(more), f"{len(jobs)} jobs arrive, though {count} wait", "WMP-4.4")
+            self.talk.check(
+                bool(more),
+                f"{self.name} received {len(jobs)} jobs and then NO, although {count} jobs waited",
+                "WMP-4.4",
+            )
             jobs += more
         return jobs
 
@@ -276,9 +286,11 @@ class PlayedWorker(PlayedPeer, WorkerMessages):
     def take_one(self, within: float | None = None) -> HeldJob:
         """Take one job by the plain handshake: READY, WAKE, GIVE, TAKE."""
         self.ready(1)
-        self.expect(Command.WAKE, within=within, what="jobs wait and there is credit")
+        self.expect(Command.WAKE, within=within, what="jobs wait and the worker has credit")
         jobs = self.take(1)
-        self.talk.check(bool(jobs), "GIVE was answered by NO, though a job waits")
+        self.talk.check(
+            bool(jobs), f"{self.name} received NO in answer to GIVE, although a job waits"
+        )
         return jobs[0]
 
     def serve(self, name: str, within: float | None = None, rule: str = "WMP-10.1") -> None:
@@ -286,7 +298,11 @@ class PlayedWorker(PlayedPeer, WorkerMessages):
         patience = 4.0 if within is None else within
         until = self.talk.now + patience
         while not any(end.name == name for end in self.talk.collect_ends()):
-            self.talk.check(self.talk.now < until, f"{name} does not end", rule)
+            self.talk.check(
+                self.talk.now < until,
+                f"{name} has not ended within {patience:g} units, although a worker sends GIVE",
+                rule,
+            )
             jobs = self.take(4, hold=1.0, within=2.0)
             if jobs:
                 self.done(*jobs)
@@ -305,7 +321,10 @@ class PlayedWorker(PlayedPeer, WorkerMessages):
     def wait(self) -> None:
         for number, lock in self._locks.items():
             if lock.open and self.lively and lock.due <= self.talk.now:
-                raise Broken("WMP-4.4", f"lock {number} is not answered by the end of its hold")
+                raise Broken(
+                    "WMP-4.4",
+                    f"{self.name} received no answer to lock {number} before its hold ended",
+                )
         if self.last_sent + 1.0 <= self.talk.now:
             self.ping()
 
@@ -314,7 +333,9 @@ class PlayedWorker(PlayedPeer, WorkerMessages):
     def understand(self, received: ReceivedMessage) -> None:
         session = received["session"]
         if session is not None and session <= self._older:
-            raise Broken("WMP-9.7", f"session {session} belongs to an older epoch")
+            raise Broken(
+                "WMP-9.7", f"{self.name} received session {session}, which an older epoch of it had"
+            )
         if session is not None and session > self.session:
             # The manager keeps a session in which no number was used (WMP-7.5).
             if (self.session or self._forgotten) and session != self._forgotten:
@@ -337,7 +358,10 @@ class PlayedWorker(PlayedPeer, WorkerMessages):
             case Command.CANCEL | Command.ERROR | Command.TAKE | Command.NO:
                 pass
             case _:
-                raise Broken("WMP-10.4", f"a manager sent {received.command.name}")
+                raise Broken(
+                    "WMP-10.4",
+                    f"the manager sent {received.command.name}, which is a command of workers",
+                )
 
     def _woken(self, received: ReceivedMessage) -> None:
         """Check that WAKE fits credit, roles and resources of a READY (WMP-3.4)."""
@@ -351,8 +375,8 @@ class PlayedWorker(PlayedPeer, WorkerMessages):
             left = [(r.left, list(r.roles), dict(r.resources)) for r in self._readies]
             raise Broken(
                 "WMP-3.4",
-                f"WAKE for {count} jobs of {role!r} with {needs!r}; "
-                f"(credit, roles, resources) remembered: {left}",
+                f"WAKE is for {count} jobs of role {role!r} with needs {needs!r}; expected a WAKE "
+                f"that fits the credit, roles and resources of a READY: {left}",
             )
         for ready in fitting:
             ready.left -= count
@@ -360,18 +384,37 @@ class PlayedWorker(PlayedPeer, WorkerMessages):
     def _took(self, received: ReceivedMessage) -> None:
         lock = self._locks.get(received["lock"])
         if lock is None:
-            raise Broken("WMP-4.6", f"TAKE for lock {received['lock']}, which was never given")
+            raise Broken(
+                "WMP-4.6",
+                f"TAKE names lock {received['lock']}; {self.name} sent no GIVE with this lock",
+            )
         if not lock.open:
             rule = "WMP-4.5" if lock.repeated else "WMP-4.6"
-            raise Broken(rule, f"TAKE for lock {received['lock']}, which is answered already")
+            raise Broken(
+                rule, f"TAKE names lock {received['lock']}, which is closed: it was answered before"
+            )
         if len(received.jobs) > lock.left:
-            raise Broken("WMP-4.6", f"{len(received.jobs)} jobs where {lock.left} are wanted")
+            raise Broken(
+                "WMP-4.6",
+                f"TAKE has {len(received.jobs)} jobs; expected at most the {lock.left} that the "
+                "GIVE still wants",
+            )
         if received["role"] not in lock.roles:
-            raise Broken("WMP-4.6", f"role {received['role']!r} is not in {list(lock.roles)}")
+            raise Broken(
+                "WMP-4.6",
+                f"TAKE is of role {received['role']!r}; expected one of the GIVE's "
+                f"{list(lock.roles)}",
+            )
         if not _within(received["needs"], lock.needs):
-            raise Broken("WMP-4.6", f"needs {received['needs']!r}, but {lock.needs!r} is locked")
+            raise Broken(
+                "WMP-4.6",
+                f"TAKE has needs {received['needs']!r}; expected at most the locked {lock.needs!r}",
+            )
         if tuple(received["manager"]) != self.testee:
-            raise Broken("WMP-4.7", f"TAKE names {received['manager']!r} as owner of its jobs")
+            raise Broken(
+                "WMP-4.7",
+                f"TAKE names the owner {received['manager']!r}; expected the manager itself",
+            )
         lock.left -= len(received.jobs)
         lock.open = bool(received["more"])
         for (id, attempt), payload in zip(received.jobs, received.payloads, strict=True):
@@ -382,17 +425,21 @@ class PlayedWorker(PlayedPeer, WorkerMessages):
         if job.attempt <= book.attempts.get(job.id, 0):
             raise Broken(
                 "WMP-6.1",
-                f"job {job.id} is given as attempt {job.attempt}, after "
-                f"{book.attempts[job.id]}: attempts grow with every lease",
+                f"job {job.id} has attempt {job.attempt}; expected more than "
+                f"{book.attempts[job.id]}, its last attempt",
             )
         if job.id in book.finished:
-            raise Broken("WMP-6.3", f"job {job.id} is given again, though its result was reported")
+            raise Broken(
+                "WMP-6.3", f"job {job.id} is granted again; expected no lease after its result"
+            )
         holder = book.leases.get(job.id)
         if holder is not None and not holder.free:
             silent = self.talk.now - holder.worker.last_sent
             if silent < book.expire - 1e-6:
                 raise Broken(
-                    "WMP-6.4", f"job {job.id} is given away while {holder.worker.name} holds it"
+                    "WMP-6.4",
+                    f"job {job.id} is granted to {self.name} while {holder.worker.name} still "
+                    "holds its lease",
                 )
         book.attempts[job.id] = job.attempt
         book.leases[job.id] = job
@@ -401,10 +448,15 @@ class PlayedWorker(PlayedPeer, WorkerMessages):
     def _denied(self, received: ReceivedMessage) -> None:
         lock = self._locks.get(received["lock"])
         if lock is None:
-            raise Broken("WMP-4.4", f"NO for lock {received['lock']}, which was never given")
+            raise Broken(
+                "WMP-4.4",
+                f"NO names lock {received['lock']}; {self.name} sent no GIVE with this lock",
+            )
         if not lock.open:
             rule = "WMP-4.5" if lock.repeated else "WMP-4.4"
-            raise Broken(rule, f"NO for lock {received['lock']}, which is answered already")
+            raise Broken(
+                rule, f"NO names lock {received['lock']}, which is closed: it was answered before"
+            )
         lock.open = False
 
     def _pong(self, received: ReceivedMessage) -> None:
@@ -418,15 +470,19 @@ class PlayedWorker(PlayedPeer, WorkerMessages):
             others = [p for p in self.talk.players if p is not self]
             taken = any(getattr(p, "connection", None) == self.connection for p in others)
             rule = "WMP-1.5" if taken else "WMP-9.2"
-            raise Broken(rule, f"PONG remembers READY {ready}, which {self.name} never sent")
+            raise Broken(
+                rule, f"PONG names READY {ready}; {self.name} sent no READY with this number"
+            )
         if lock is not None and lock > self.lock:
-            raise Broken("WMP-9.2", f"PONG names lock {lock}, which was never offered")
+            raise Broken(
+                "WMP-9.2", f"PONG names lock {lock}; {self.name} sent no GIVE with this lock"
+            )
         for remembered in self._readies:
             if remembered.number == ready and (received["credit"] or 0) > remembered.left:
                 raise Broken(
                     "WMP-3.4",
-                    f"PONG remembers credit {received['credit']} of READY {ready}, of which "
-                    f"{remembered.left} is left: WAKE consumes it",
+                    f"PONG names credit {received['credit']} for READY {ready}; expected at most "
+                    f"{remembered.left}, because WAKE used up the rest",
                 )
 
     def _lose(self, job: HeldJob) -> None:

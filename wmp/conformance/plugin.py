@@ -25,50 +25,59 @@ _plan: pytest.StashKey[RunPlan] = pytest.StashKey()
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the options."""
-    group = parser.getgroup("wmp-conformance", "peers of WMP (pytest --pyargs wmp.conformance)")
+    group = parser.getgroup(
+        "wmp-conformance", "test a peer of WMP (pytest --pyargs wmp.conformance)"
+    )
     add = group.addoption
     add(
         "--wmp-role",
         choices=("manager", "worker", "device"),
-        help="the kind of peer to test",
+        help="kind of the peer to test",
     )
     add(
         "--wmp-command",
         metavar="COMMAND",
-        help="the command that starts the peer: './my-worker {endpoint}'",
+        help="command that starts the peer, for example './my-worker {endpoint}'",
     )
-    add("--wmp-endpoint", metavar="ADDRESS", help="the endpoint of a peer that runs already")
+    add("--wmp-endpoint", metavar="ADDRESS", help="address of a peer that runs already")
     add(
         "--wmp-unit",
         type=int,
         default=200,
         metavar="MS",
-        help="milliseconds for one second of the timers; replaces {unit} in the command (200)",
+        help=(
+            "milliseconds that one second of the specification's timers takes; replaces {unit} in "
+            "the command (default: 200)"
+        ),
     )
     add(
         "--wmp-without",
         action="append",
         default=[],
         metavar="PROFILE",
-        help="leave this profile out",
+        help="do not test this profile; repeat the option for more",
     )
-    add("--wmp-rule", action="append", default=[], metavar="WMP-4.3", help="only this rule")
     add(
-        "--wmp-strict", action="store_true", help="a SHOULD that does not hold is a failure as well"
+        "--wmp-rule",
+        action="append",
+        default=[],
+        metavar="WMP-4.3",
+        help="test this rule only; repeat the option for more",
     )
+    add("--wmp-strict", action="store_true", help="count a broken SHOULD as a failure")
     add(
         "--wmp-examples",
         type=int,
         default=20,
         metavar="N",
-        help="number of drawn conversations (20)",
+        help="number of randomly drawn conversations (default: 20)",
     )
     add(
         "--wmp-draw-seed",
         type=int,
         default=0,
         metavar="N",
-        help="seed of the drawn conversations (0)",
+        help="seed of the drawn conversations (default: 0)",
     )
 
 
@@ -123,7 +132,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     config = metafunc.config
     if config.getoption("--wmp-role") is None:
         skip = pytest.mark.skip(
-            "no peer is named; add --wmp-role worker --wmp-command './my-worker …'"
+            "the options name no peer; add --wmp-role worker --wmp-command './my-worker {endpoint}'"
         )
         metafunc.parametrize(_FIXTURE, [pytest.param(None, marks=skip, id="none")])
         return

@@ -28,7 +28,7 @@ def fill(command: str, words: Mapping[str, str]) -> list[str]:
     """
     parts = shlex.split(command)
     if not parts:
-        raise ValueError("an empty command; expected a program and its arguments")
+        raise ValueError("the command is empty; expected a program and its arguments")
     for word, value in words.items():
         parts = [part.replace("{" + word + "}", value) for part in parts]
     return parts
@@ -86,7 +86,7 @@ class PeerProcess:
         """How the process ended, in words."""
         status = self._child.poll()
         if status is None:
-            return "and has not ended"
+            return "without an exit status yet"
         return f"with status {status}" if status >= 0 else f"by {signal.Signals(-status).name}"
 
     def write_line(self, line: str) -> None:
@@ -131,13 +131,16 @@ class PeerProcess:
         try:
             self._child.wait(patience)
         except subprocess.TimeoutExpired:
-            complaint = f"the testee did not end within {patience:g} s of SIGTERM and was killed"
+            complaint = (
+                f"the testee did not end within {patience:g} s after SIGTERM, so the kit killed "
+                "it; expected exit status 0"
+            )
         self._kill_group()
         status = self._child.wait()
         any_will_do = had_to_end and ended_before and status >= 0
         if not complaint and not any_will_do and status not in (0, -signal.SIGTERM):
             when = "on its own, " if ended_before else ""
-            complaint = f"the testee ended {when}with status {status}"
+            complaint = f"the testee ended {when}with status {status}; expected 0"
         for pipe in (self._child.stdin, self._child.stdout):
             if pipe is not None:
                 pipe.close()

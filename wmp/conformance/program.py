@@ -109,40 +109,50 @@ def _make(testee: str) -> click.Command:
     @click.option(
         "--endpoint",
         metavar="ADDRESS",
-        help=f"The address of a {testee} that runs already, or the address to use.",
+        help=f"Address of a {testee} that runs already; with --command, the address to use.",
     )
     @click.option(
         "--unit",
         type=click.IntRange(10, 60_000),
         metavar="MS",
-        help="Milliseconds for one second of the specification's timers; replaces {unit} in the "
-        f"command. Default: {_UNIT}, or 1000 if the command has no {{unit}}.",
+        help="Milliseconds that one second of the specification's timers takes; replaces {unit} in "
+        f"the command. Default: {_UNIT}, or 1000 if the command has no {{unit}}.",
     )
-    @click.option("--name", metavar="NAME", help=f"The name of the {testee} in reports.")
+    @click.option("--name", metavar="NAME", help=f"Name of the {testee} in reports.")
     @click.option(
         "--profile",
         "profiles",
         type=click.Choice(PROFILES),
         multiple=True,
-        help="Test the core and this profile only; repeat the option for more.",
+        help="Test only the core and this profile; repeat the option for more.",
     )
     @click.option(
         "--without",
         type=click.Choice(PROFILES[1:]),
         multiple=True,
-        help="Leave out this profile.",
+        help="Do not test this profile; repeat the option for more.",
+    )
+    @click.option("--strict", is_flag=True, help="Count a broken SHOULD as a failure.")
+    @click.option(
+        "--rule",
+        "rules",
+        multiple=True,
+        metavar="WMP-4.3",
+        help="Play only the cases of this rule; repeat the option for more.",
     )
     @click.option(
-        "--strict", is_flag=True, help="A SHOULD that does not hold is a failure as well."
+        "--case",
+        "cases",
+        multiple=True,
+        metavar="ID",
+        help="Play only this case; repeat the option for more.",
     )
-    @click.option("--rule", "rules", multiple=True, metavar="WMP-4.3", help="Only this rule.")
-    @click.option("--case", "cases", multiple=True, metavar="ID", help="Only this case.")
-    @click.option("--list", "listing", is_flag=True, help="List the cases and exit.")
+    @click.option("--list", "listing", is_flag=True, help="List the cases, and exit.")
     @click.option(
         "--examples",
         type=click.IntRange(0, 100_000),
         metavar="N",
-        help=f"Number of drawn conversations beside the cases; {_EXAMPLES}.",
+        help=f"Number of randomly drawn conversations besides the cases; {_EXAMPLES}.",
     )
     @click.option(
         "--seed",
@@ -155,13 +165,16 @@ def _make(testee: str) -> click.Command:
         "--at-once",
         type=click.IntRange(1, 64),
         metavar="N",
-        help="Number of cases played at a time; default: the number of processors, at most 4.",
+        help=(
+            "Number of cases that are played at the same time; default: the number of processors, "
+            "at most 4."
+        ),
     )
     @click.option(
         "--replay",
         type=click.Path(exists=True, dir_okay=False, path_type=Path),
         metavar="FILE",
-        help="Play the failures of a --json report again.",
+        help="Play the failed cases of a --json report again.",
     )
     @_output("json", "Write the report as JSON.")
     @_outputs

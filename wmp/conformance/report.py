@@ -136,7 +136,7 @@ class ConformanceReport:
             broken = {rule for entry in self.bad for rule in entry.breaks or entry.rules[:1]}
             return f"{len(broken)} rule{'s' * (len(broken) != 1)} broken"
         if not any(self.count(seen) for seen in (Verdict.OK, Verdict.INFORMATIONAL)):
-            return "nothing seen"
+            return "nothing tested"
         return "conforms" if self.whole else "conforms in part"
 
     def count(self, verdict: Verdict) -> int:

@@ -65,15 +65,15 @@ _PIPES = (
     "a pipe is full only when the high-water marks and the system's buffers are full, and the kit "
     "does not know their sizes; a lost connection is tested by WMP-8.8 and 9.12"
 )
-_OPTIONS = "options of its own sockets; nothing on the wire shows them"
+_OPTIONS = "the rule is about options of the peer's own sockets, which nothing on the wire shows"
 _NO_HANDLERS = "managers and devices run no user code"
 _UNREAD = "a device reads no frame behind the head (WMP-8.4)"
-_FLOODS = "each device chooses the number of messages, and no case sends as many"
+_FLOODS = "each device chooses its own limit of messages a second, and no case exceeds every limit"
 _OWN_AFFAIR = (
     "a worker decides freely whether and when it hands back waiting jobs; WMP-6.11 tests the "
     "manager's answer"
 )
-_GRACE = "a manager is free to wait for `expire`; WMP-9.3 tests that"
+_GRACE = "a manager may wait for `expire` instead; WMP-9.3 tests this wait"
 
 UNTESTABLE: Final[Mapping[tuple[str, str], str]] = {
     ("manager", "WMP-1.6"): _PIPES,

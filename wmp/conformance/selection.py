@@ -28,7 +28,9 @@ def choose(testee: str, rules: Sequence[str], cases: Sequence[str]) -> tuple[lis
     """Select (scripts, whether conversations are drawn)."""
     for rule in rules:
         if rule not in RULES:
-            raise ConfigError(f"there is no rule {rule}; specs/wmp.md has WMP-1.1 to WMP-12.3")
+            raise ConfigError(
+                f"there is no rule {rule}; specs/wmp.md has the rules, for example WMP-4.9"
+            )
         if not cases_for(testee, rules=[rule]):
             why = UNTESTABLE.get((testee, rule), f"the rule does not bind a {testee}")
             raise ConfigError(f"no case for a {testee} tests {rule}: {why}")
@@ -59,16 +61,21 @@ def failed(
         ConfigError: The report has no such entry, or is about another kind of testee.
     """
     if before.testee != testee:
-        raise ConfigError(f"{file} is about a {before.testee}, not a {testee}")
+        raise ConfigError(
+            f"{file} is a report about a {before.testee}; expected one about a {testee}"
+        )
     named = {id if "/" in id else f"{testee}/{id}" for id in cases}
     failed = [entry for entry in before.entries if entry.unwell]
     if any(entry.begins for entry in failed):
         raise ConfigError(
-            f"in {file} the {testee} did not start, so nothing was played; run it without --replay"
+            f"the {testee} of {file} did not start, so no case was played; run this command "
+            "without --replay"
         )
     found = [entry for entry in failed if not named or entry.case in named]
     if not found:
-        raise ConfigError(f"nothing failed in {file}; there is nothing to play again")
+        raise ConfigError(
+            f"{file} has no failed case of this choice, so there is nothing to play again"
+        )
     return found
 
 
@@ -81,8 +88,10 @@ def check(testee: str, command: str | None, endpoint: str | None) -> None:
     if command is None and endpoint is None:
         words = "{bind} {connect}" if testee == "device" else "{endpoint}"
         raise ConfigError(
-            f'no testee is named; add --command "./my-{testee} {words}", or --endpoint '
-            f"tcp://127.0.0.1:PORT if it runs already; see wmp-conformance {testee} --help"
+            f'the command line names no {testee}; add --command "./my-{testee} {words}", or '
+            f"--endpoint tcp://127.0.0.1:PORT if the {testee} runs already; see wmp-conformance "
+            f"{testee} "
+            "--help"
         )
     if endpoint is not None:
         check_endpoints([endpoint], bind=False, security=None)
@@ -91,7 +100,7 @@ def check(testee: str, command: str | None, endpoint: str | None) -> None:
     try:
         words_of = shlex.split(command)
     except ValueError as error:
-        raise ConfigError(f"the command {command!r} cannot be read: {error}") from None
+        raise ConfigError(f"cannot split the command {command!r} into words: {error}") from None
     if not words_of:
         raise ConfigError("the command is empty; expected a program and its arguments")
     needed = ("{bind}", "{connect}") if testee == "device" else ("{endpoint}",)

@@ -89,7 +89,7 @@ class LiveTestee:
         terms = terms_of(case)
         command = self.command or "{slots}"
         if terms.slots > 1 and case.testee == "worker" and "{slots}" not in command:
-            raise Unimplemented("the command has no {slots}, and the case needs more than one")
+            raise Unimplemented("the case needs more than one slot, but the command has no {slots}")
         return SocketWire(self, terms)
 
     def play(self, case: Case) -> CaseResult:
@@ -261,7 +261,10 @@ class SocketWire:
         if self._process.ended:
             self._poller.unregister(self._process.output)
             if not self.may_end and not self._drained:
-                raise Broken("WMP-10.1", f"the testee ended by itself, {self._process.how}")
+                raise Broken(
+                    "WMP-10.1",
+                    f"the testee ended {self._process.how} during the case; expected it to run on",
+                )
             return True
         return False
 
@@ -309,11 +312,13 @@ class SocketWire:
 
     def _check_known(self) -> None:
         if self._unknown:
-            raise Unimplemented(f"the manager does not know: {self._unknown}")
+            raise Unimplemented(f"the manager answered 'unknown' for the option {self._unknown}")
 
     def _write_line(self, line: str) -> None:
         if self._process is None:
-            raise Unimplemented("without --command no job can be submitted")
+            raise Unimplemented(
+                "the kit submits jobs over the stdin of --command, which is missing"
+            )
         self._process.write_line(line)
 
     def _receive(self) -> bool:
@@ -340,7 +345,7 @@ class SocketWire:
     def drain(self) -> None:
         self._drained = True
         if self._process is None:
-            raise Unimplemented("without --command the kit cannot end the testee")
+            raise Unimplemented("the kit ends only a testee that --command started")
         self._process.terminate()
 
     @property

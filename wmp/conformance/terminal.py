@@ -89,7 +89,7 @@ class Progress:
             self._bar.update(self._task, description=entry.case)
         elif time.monotonic() - self._printed_at > _OFTEN:
             self._printed_at = time.monotonic()
-            self._print(f"{self._done} of {self._total}, {self._bad} with faults")
+            self._print(f"{self._done} of {self._total} cases played, {self._bad} failed")
 
     def _print(self, line: str) -> None:
         if self._bar is not None:
@@ -126,7 +126,10 @@ def _show_failure(console: Console, report: ConformanceReport, entry: ReportEntr
     console.print(f"  observed: [bold]{escape(entry.text)}[/]", soft_wrap=True)
     left_out = len(entry.lines) - _LINES
     if left_out > 0:
-        console.print(f"  … {left_out} lines before these; the report has all (--html, --json)")
+        console.print(
+            f"  … {left_out} earlier lines are not shown; reports by --html and --json have all "
+            "lines"
+        )
     for line in conversation(entry.lines[-_LINES:], report.testee).splitlines():
         console.out(f"  {line}", highlight=False)
     for line in entry.stderr.splitlines()[-_STDERR_LINES:]:
@@ -154,7 +157,7 @@ def _table(report: ConformanceReport) -> Table:
     table.add_column("verdict")
     table.add_column("rules", justify="right")
     table.add_column("cases", justify="right")
-    table.add_column("which", overflow="fold")
+    table.add_column("rules by number", overflow="fold")
     rules = report.rules()
     for verdict in reversed(Verdict):
         found = [rule for rule, (seen, _) in rules.items() if seen is verdict]

@@ -167,16 +167,21 @@ def _until_stopped() -> asyncio.Event:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one testee; return the exit code."""
     parser = argparse.ArgumentParser(
-        prog="python -m wmp.conformance.testee", description="a testee of this project"
+        prog="python -m wmp.conformance.testee",
+        description="Run a peer of this project for the conformance kit.",
     )
     parser.add_argument("kind", choices=["manager", "worker", "device"])
     parser.add_argument("--bind", default="tcp://127.0.0.1:*")
     parser.add_argument("--connect", default="")
-    parser.add_argument("--unit", type=int, default=1000, help="milliseconds of one unit")
-    parser.add_argument("--slots", type=int, default=1)
-    parser.add_argument("--no-hold", action="store_true", help="the plain handshake only")
     parser.add_argument(
-        "--die", action="store_true", help="offer the role die, and run jobs in processes"
+        "--unit", type=int, default=1000, help="milliseconds that one second of the timers takes"
+    )
+    parser.add_argument("--slots", type=int, default=1)
+    parser.add_argument("--no-hold", action="store_true", help="send no GIVE with hold")
+    parser.add_argument(
+        "--die",
+        action="store_true",
+        help="run jobs in processes, and offer the role die, whose handler ends its process",
     )
     chosen = parser.parse_args(arguments)
     if chosen.kind != "manager" and not chosen.connect:

@@ -55,7 +55,7 @@ def describe(message: Message | None, frames: Sequence[Frame]) -> str:
     """Return a message in one line: its command, fields and jobs."""
     if message is None:
         shown = " ".join(bytes(frame[:_LONGEST]).hex() or "(empty)" for frame in frames[:4])
-        return f"not a message, {len(frames)} frames: {shown}"
+        return f"{len(frames)} frames that are not a message: {shown}"
     parts = [message.command.name]
     if not message.to:
         parts.append("to all")

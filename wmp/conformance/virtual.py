@@ -118,14 +118,18 @@ class VirtualWire:
         still = 0
         while not self._arrived:
             if self.ended and not self.may_end:
-                raise Broken("WMP-10.1", "the testee ended by itself")
+                raise Broken("WMP-10.1", "the testee ended during the case; expected it to run on")
             due = self.testee.deadline()
             if due is None or due > until:
                 self._now = max(self._now, until)
                 return None
             still = still + 1 if due <= self._now else 0
             if still > _MOST_TICKS:
-                raise Broken("WMP-10.1", f"the deadline stays at {due:.3f} after many ticks")
+                raise Broken(
+                    "WMP-10.1",
+                    f"the deadline of the testee is still {due:.3f} after {_MOST_TICKS} ticks at "
+                    "this time",
+                )
             self._now = max(self._now, due)
             self._call(self.testee.tick)
         return self._arrived.popleft()

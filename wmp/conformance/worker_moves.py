@@ -39,7 +39,7 @@ class WorkerMoves:
                 lambda manager=manager: not manager.given,  # type: ignore[misc]
                 20.0,
                 "WMP-6.6",
-                f"jobs of {manager.name} are not answered",
+                f"{manager.name} received no DONE for some of its jobs within 20 units",
             )
 
     def _open(self, manager: PlayedManager, number: int) -> int | None:

@@ -44,7 +44,7 @@ def _refused(talk: DeviceConversation, rule: str) -> None:
         if one.rule != rule:
             continue
         below.refusal(one, rule)
-    above.never(*_ANY, rule=rule, what="a refused message is passed on")
+    above.never(*_ANY, rule=rule, what="a device must not pass on a message that it refuses")
 
 
 @case("WMP-2.1", profile="device")
@@ -77,7 +77,7 @@ def no_receiver(talk: DeviceConversation) -> None:
     below, (above,) = talk.joined()
     below.raw(*codec.encode(Message(Command.BYE, (), below.path, {})))
     below.error(ErrorCode.MALFORMED, "WMP-2.6")
-    above.never(Command.BYE, what="the message has no receiver")
+    above.never(Command.BYE, what="the message lacks its receiver")
 
 
 @case("WMP-2.10", profile="device")
@@ -100,7 +100,10 @@ def a_connection_is_no_identity(talk: DeviceConversation) -> None:
     for name in (b"one", b"two"):
         below.raw(*codec.encode(evolve(ready, source=(name, 1))))
         received = above.expect(Command.READY)
-        talk.check(received.message.source[0] == name, f"from {received.message.source!r}")
+        talk.check(
+            received.message.source[0] == name,
+            f"'from' is {received.message.source!r}; expected identity {name!r} first",
+        )
 
 
 @case("WMP-10.1", "WMP-10.2", profile="device")
@@ -112,7 +115,9 @@ def garbage(talk: DeviceConversation) -> None:
             side.raw(*frames)
             error = side.expect(Command.ERROR, rule="WMP-10.2")
             talk.check(
-                not error.message.to, "ERROR in answer to noise must have no receiver", "WMP-10.2"
+                not error.message.to,
+                "ERROR in answer to noise has a receiver; expected none",
+                "WMP-10.2",
             )
 
 
@@ -125,7 +130,7 @@ def errors_are_not_answered(talk: DeviceConversation) -> None:
         side.send(Command.ERROR, to=(1, b"somebody"), code=ErrorCode.MALFORMED)
         side.send(Command.ERROR, to=(b"\x00", 1, b"another", 1, b"x"), code="unknown")
         side.raw(b"\x85\x01\x0c\x80\x80\xa0")
-        side.never(Command.ERROR, what="an ERROR was answered")
+        side.never(Command.ERROR, what="no ERROR may be answered by ERROR")
 
 
 @case("WMP-10.6", profile="device")
@@ -152,7 +157,10 @@ def errors_find_their_way(talk: DeviceConversation) -> None:
     path = (*below.path, b"before", 3, b"\x00\x01")
     below.send(Command.BYE, to=(1, b"somebody"), source=path)
     error = below.expect(Command.ERROR)
-    talk.check(error.message.to == path[::-1], f"ERROR goes to {error.message.to!r}")
+    talk.check(
+        error.message.to == path[::-1],
+        f"ERROR goes to {error.message.to!r}; expected {path[::-1]!r}",
+    )
 
 
 @case("WMP-2.3", profile="device")
@@ -164,4 +172,7 @@ def unknown_keys(talk: DeviceConversation) -> None:
     below.raw(*codec.encode(evolve(ready, fields=fields)))
     received = above.expect(Command.READY)
     passed = {key: received.message.fields.get(key) for key in (1000, "own")}
-    talk.check(passed == {1000: [1, {"a": 2.5}], "own": b"x"}, f"{passed} arrives")
+    talk.check(
+        passed == {1000: [1, {"a": 2.5}], "own": b"x"},
+        f"the unknown keys arrive as {passed}; expected them unchanged",
+    )

@@ -77,7 +77,10 @@ def discovery_goes_everywhere(talk: DeviceConversation) -> None:
     below.send(Command.READY, ready=1, credit=1, roles=["echo"], resources={"slots": 1})
     for one in above:
         received = one.expect(Command.READY)
-        talk.check(received.message.source[:2] == below.path, f"from {received.message.source!r}")
+        talk.check(
+            received.message.source[:2] == below.path,
+            f"'from' is {received.message.source!r}; expected {below.path!r} first",
+        )
 
 
 @case("WMP-8.1", "WMP-8.9")
@@ -89,7 +92,9 @@ def discovery_from_above(talk: DeviceConversation) -> None:
     for command, fields in commands.items():
         above.send(command, **fields)
         above.error(ErrorCode.DIRECTION, "WMP-10.4")
-        below.never(command, what="the command came from above")
+        below.never(
+            command, what="PING and READY are for managers, and this one came from a manager"
+        )
 
 
 @case("WMP-8.2", "WMP-8.3", "WMP-2.5")
@@ -101,23 +106,47 @@ def there_and_back(talk: DeviceConversation) -> None:
     source = ping.message.source
     talk.check(
         len(source) == 5,
-        f"from is {source!r}; expected the sender and one hop of three items",
+        f"'from' is {source!r}; expected the sender and one hop of three items",
         "WMP-8.3",
     )
-    talk.check(source[:2] == below.path, f"from begins with {source[:2]!r}", "WMP-8.3")
-    talk.check(isinstance(source[4], bytes), f"the local id is {source[4]!r}", "WMP-8.3")
+    talk.check(
+        source[:2] == below.path,
+        f"'from' begins with {source[:2]!r}; expected the sender {below.path!r}",
+        "WMP-8.3",
+    )
+    talk.check(
+        isinstance(source[4], bytes),
+        f"the local id of a ROUTER's connection is {source[4]!r}; expected bytes",
+        "WMP-8.3",
+    )
     above.send(Command.PONG, to=ping.message.answer_to, expire=6000, session=1)
     pong = below.expect(Command.PONG)
-    talk.check(pong.message.to == below.path[::-1], f"to is {pong.message.to!r} on arrival")
-    back = pong.message.source
-    talk.check(len(back) == 5 and back[:2] == above.path, f"from is {back!r}", "WMP-8.3")
-    talk.check(isinstance(back[4], int), f"the local id of a DEALER is {back[4]!r}", "WMP-8.3")
     talk.check(
-        _device(back)[:2] == _device(source)[:2], "the device's hop has two identities", "WMP-8.3"
+        pong.message.to == below.path[::-1],
+        f"'to' of PONG arrives as {pong.message.to!r}; expected {below.path[::-1]!r}",
+    )
+    back = pong.message.source
+    talk.check(
+        len(back) == 5 and back[:2] == above.path,
+        f"'from' of PONG is {back!r}; expected the sender and one hop",
+        "WMP-8.3",
+    )
+    talk.check(
+        isinstance(back[4], int),
+        f"the local id of a DEALER is {back[4]!r}; expected an integer",
+        "WMP-8.3",
+    )
+    talk.check(
+        _device(back)[:2] == _device(source)[:2],
+        "the device's hop names two different identities or epochs on the way up and down",
+        "WMP-8.3",
     )
     below.send(Command.BYE, to=back[::-1], session=1, ack=0)
     bye = above.expect(Command.BYE)
-    talk.check(bye.message.to == above.path[::-1], f"to is {bye.message.to!r} on arrival")
+    talk.check(
+        bye.message.to == above.path[::-1],
+        f"'to' of BYE arrives as {bye.message.to!r}; expected {above.path[::-1]!r}",
+    )
 
 
 @case("WMP-8.2")
@@ -128,7 +157,7 @@ def each_to_its_own(talk: DeviceConversation) -> None:
     theirs, _ = talk.route(above, other)
     above.send(Command.PONG, to=theirs, expire=6000, session=7)
     received = other.expect(Command.PONG)
-    talk.check(received["session"] == 7, "another message arrived")
+    talk.check(received["session"] == 7, "another PONG arrived; expected the one of session 7")
     below.never(Command.PONG, what="the message was for another connection")
     above.send(Command.PONG, to=down, expire=6000, session=8)
     below.expect(Command.PONG)
@@ -145,7 +174,10 @@ def each_upstream_its_own(talk: DeviceConversation) -> None:
     for index, up in enumerate(ups):
         below.send(Command.PING, to=up, label=f"to {index}")
         received = above[index].expect(Command.PING)
-        talk.check(received["label"] == f"to {index}", f"{received['label']!r} arrives there")
+        talk.check(
+            received["label"] == f"to {index}",
+            f"{above[index].name} received PING {received['label']!r}; expected 'to {index}'",
+        )
         above[1 - index].never(Command.PING, what="the message was for the other upstream")
 
 
@@ -157,15 +189,18 @@ def a_hop_is_not_believed(talk: DeviceConversation) -> None:
     below.send(Command.PING, source=forged, label="forged")
     received = above.expect(Command.PING)
     source = received.message.source
-    talk.check(source[:5] == forged, f"from is {source!r}; expected the forged hops to be kept")
+    talk.check(source[:5] == forged, f"'from' is {source!r}; expected all forged hops at its start")
     talk.check(
         source[5:] == (down[2], down[1], down[0]),
-        f"the device's own hop is {source[5:]!r}, before {down[2::-1]!r}",
+        f"the device's own hop is {source[5:]!r}; expected {down[2::-1]!r}, as before",
         "WMP-12.2",
     )
     above.send(Command.PONG, to=received.message.answer_to, expire=6000, session=1)
     back = below.expect(Command.PONG, rule="WMP-12.2")
-    talk.check(back.message.to == forged[::-1], f"to is {back.message.to!r} on arrival")
+    talk.check(
+        back.message.to == forged[::-1],
+        f"'to' of PONG arrives as {back.message.to!r}; expected {forged[::-1]!r}",
+    )
 
 
 @case("WMP-8.4", "WMP-2.3", profile="device")
@@ -194,11 +229,11 @@ def nothing_is_changed(talk: DeviceConversation) -> None:
             received = receiver.expect(command)
             head = codec.peek(received.frames)
             same = dict(head.fields) == dict(codec.peek(sent).fields)
-            talk.check(same, f"fields are {dict(head.fields)!r} on arrival")
+            talk.check(same, f"the fields arrive as {dict(head.fields)!r}; expected them unchanged")
             behind = [bytes(frame) for frame in received.frames[1:]]
             talk.check(
                 behind == [bytes(frame) for frame in sent[1:]],
-                "the frames behind the head are changed",
+                "the frames behind the head arrive changed",
             )
 
 
@@ -212,7 +247,9 @@ def loops_end(talk: DeviceConversation) -> None:
     hops = tuple(item for n in range(16) for item in (b"d%d" % n, 1, b"\x00"))
     below.send(Command.PING, source=(*below.path, *hops), label="too far")
     below.error(ErrorCode.LOOP, "WMP-8.5")
-    above.never(Command.PING, what="the message must be dropped")
+    above.never(
+        Command.PING, what="the device must drop a message that passed it, or passed 16 devices"
+    )
     below.send(Command.PING, source=(*below.path, *hops[:-3]), label="far")
     above.expect(Command.PING)
 
@@ -271,10 +308,12 @@ def what_cannot_be_passed_on(talk: DeviceConversation) -> None:
     above.send(Command.PONG, to=down, expire=6000, session=1)
     error = above.error(ErrorCode.UNREACHABLE, "WMP-8.8")
     talk.check(
-        error.message.to == above.path[::-1], f"ERROR goes to {error.message.to!r}", "WMP-8.8"
+        error.message.to == above.path[::-1],
+        f"ERROR goes to {error.message.to!r}; expected {above.path[::-1]!r}",
+        "WMP-8.8",
     )
     above.send(Command.ERROR, to=down, code="unknown")
-    above.never(Command.ERROR, rule="WMP-10.3", what="an ERROR was answered")
+    above.never(Command.ERROR, rule="WMP-10.3", what="no ERROR may be answered by ERROR")
 
 
 @case("WMP-8.9")
@@ -285,10 +324,10 @@ def sides(talk: DeviceConversation) -> None:
     theirs, _ = talk.route(above, other)
     below.send(Command.BYE, to=(theirs[0], *up[1:3], *theirs[3:]))
     below.error(ErrorCode.MISROUTED, "WMP-8.9")
-    other.never(Command.BYE, what="the message came from below")
+    other.never(Command.BYE, what="no message leaves on the side on which it arrived")
     above.send(Command.PONG, to=(up[0], *down[1:]), expire=6000, session=1)
     above.error(ErrorCode.MISROUTED, "WMP-8.9")
-    above.never(Command.PONG, what="the message came from above")
+    above.never(Command.PONG, what="no message leaves on the side on which it arrived")
 
 
 @case("WMP-10.4", profile="device")
@@ -297,10 +336,10 @@ def directions(talk: DeviceConversation) -> None:
     below, above, down, up = _pair(talk)
     below.send(Command.PONG, to=up, expire=6000, session=1)
     below.error(ErrorCode.DIRECTION, "WMP-10.4")
-    above.never(Command.PONG, what="a manager's command came from below")
+    above.never(Command.PONG, what="PONG is a command of managers, and this one came from a worker")
     above.send(Command.BYE, to=down)
     above.error(ErrorCode.DIRECTION, "WMP-10.4")
-    below.never(Command.BYE, what="a worker's command came from above")
+    below.never(Command.BYE, what="BYE is a command of workers, and this one came from a manager")
     for frames, code in (
         (b"\x85\x02\x09\x80\x82\x41x\x01\xa0", ErrorCode.VERSION),
         (b"\x85\x01\x18\x63\x80\x82\x41x\x01\xa0", ErrorCode.COMMAND),

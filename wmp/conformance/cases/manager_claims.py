@@ -40,7 +40,7 @@ def _refusal(talk: ManagerConversation, claimant: PlayedWorker) -> None:
     code, about = error["code"], error["about_peer"]
     expected: Peer = (claimant.identity, claimant.epoch)
     good = code == ErrorCode.SUPERSEDED and about is not None and tuple(about) == expected
-    text = f"ERROR {code!r} about {about!r}, expected 'superseded' about {expected!r}"
+    text = f"ERROR is {code!r} about {about!r}; expected 'superseded' about {expected!r}"
     talk.check(good, text, "WMP-9.8")
 
 
@@ -49,9 +49,11 @@ def challenge(talk: ManagerConversation) -> None:
     """A challenge is answered at once, over its route."""
     worker = talk.met()
     pong = worker.ask(challenge=77)
-    talk.check(pong["answer"] == 77, f"PONG has answer {pong['answer']}, expected 77")
+    talk.check(pong["answer"] == 77, f"PONG has answer {pong['answer']}; expected 77")
     pong = worker.ask()
-    talk.check(pong["answer"] is None, "PONG has an answer, though nobody sent a challenge")
+    talk.check(
+        pong["answer"] is None, "PONG has an answer; expected none, because PING had no challenge"
+    )
 
 
 @case("WMP-15.1", "WMP-15.3", "WMP-15.5", "WMP-9.6", "WMP-9.8")
@@ -70,7 +72,11 @@ def claim_of_another_epoch(talk: ManagerConversation) -> None:
         claimant.give(1, hold=4.0)
         claimant.bye()
         talk.settle()
-    talk.check(not other.take(), "a stranger ended the lease of the holder", "WMP-15.1")
+    talk.check(
+        not other.take(),
+        "another worker received the job, although the holder of the identity has its lease",
+        "WMP-15.1",
+    )
     talk.submit(b"another")
     claimant.never(Command.WAKE, Command.TAKE, what="another process holds the identity")
     worker.done(job)
@@ -88,7 +94,11 @@ def claim_of_the_same_epoch(talk: ManagerConversation) -> None:
         what = "the other route of this worker holds the identity"
         second.never(Command.ERROR, Command.PONG, during=0.5, what=what)
     pong = worker.ask()
-    talk.check(pong["session"] == worker.session, "the claim began another session")
+    talk.check(
+        pong["session"] == worker.session,
+        f"the holder has session {pong['session']}; expected {worker.session}: a claim ends no "
+        "session",
+    )
 
 
 @case("WMP-15.6", "WMP-9.7")
@@ -105,11 +115,19 @@ def silent_holder(talk: ManagerConversation) -> None:
             job.free = True
         heir.ping(to=())
         pong = heir.expect(Command.PONG, within=1.0 + 2 * talk.wire.grace)
-        talk.check(pong["session"] > before, f"session {pong['session']} is not new", "WMP-9.7")
+        talk.check(
+            pong["session"] > before,
+            f"session is {pong['session']}; expected more than {before}",
+            "WMP-9.7",
+        )
         before = pong["session"]
         worker, heir.lively = heir, True
     again = other.take()
-    talk.check(len(again) == 1, "the lease of the process before is kept", "WMP-9.7")
+    talk.check(
+        len(again) == 1,
+        "another worker received NO; expected the job, because its worker has a newer epoch",
+        "WMP-9.7",
+    )
     other.done(*again)
     talk.end_of(name)
 
@@ -136,7 +154,10 @@ def goodbye_over_a_new_route(talk: ManagerConversation) -> None:
     worker.bye()
     talk.wait(1.0 + talk.wire.grace)
     again = other.take()
-    talk.check(len(again) == 1, "the job of a worker that left is not queued again")
+    talk.check(
+        len(again) == 1,
+        "another worker received NO; expected the job, because its worker has sent BYE",
+    )
     other.done(*again)
     talk.end_of(name)
 
@@ -153,7 +174,10 @@ def report_from_elsewhere(talk: ManagerConversation) -> None:
     worker.error(ErrorCode.UNREACHABLE, source=beside, **about)
     worker.error(ErrorCode.UNREACHABLE, source=_DEVICE[:2], to=(), **about)
     pong = worker.ask()
-    talk.check(pong["credit"] == 5, f"credit {pong['credit']} is remembered, expected 5")
+    talk.check(
+        pong["credit"] == 5,
+        f"PONG names credit {pong['credit']}; expected 5: these ERRORs change nothing",
+    )
 
 
 @case("WMP-15.10", "WMP-9.8")
@@ -170,5 +194,7 @@ def superseded(talk: ManagerConversation) -> None:
     talk.settle()
     worker.error(ErrorCode.SUPERSEDED, about_peer=worker.testee)
     talk.wait(2.0)
-    talk.check(not talk.wire.ended, "the manager stopped on ERROR superseded")
+    talk.check(
+        not talk.wire.ended, "the manager ended on ERROR superseded; expected it to continue"
+    )
     talk.wire.may_end = False

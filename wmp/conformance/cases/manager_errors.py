@@ -71,9 +71,11 @@ def _refused(
             continue
         worker.refusal(one, rule)
         acts = {received.command for received in worker.inbox} & {Command.TAKE, Command.NO}
-        talk.check(not acts, f"{one.what} has an effect, though it is refused", rule)
+        talk.check(
+            not acts, f"the manager acted on {one.what}; expected ERROR and no other effect", rule
+        )
     worker.never(
-        Command.TAKE, Command.NO, Command.WAKE, rule=rule, what="a refused message has an effect"
+        Command.TAKE, Command.NO, Command.WAKE, rule=rule, what="a refused message has no effect"
     )
 
 
@@ -81,7 +83,11 @@ def _refused_gives(talk: ManagerConversation, rule: str) -> None:
     worker = talk.met()
     talk.submit()
     _refused(talk, worker, bad_heads(_give(worker, 1)), rule)
-    talk.check(len(worker.take()) == 1, "the GIVE that follows gets no job", "WMP-10.1")
+    talk.check(
+        len(worker.take()) == 1,
+        "the next correct GIVE received NO, although a job waits",
+        "WMP-10.1",
+    )
 
 
 @case("WMP-2.1", profile="secure")
@@ -125,7 +131,12 @@ def unknown_keys(talk: ManagerConversation) -> None:
     give = evolve(give, fields={**give.fields, Field.LOCK: 2, **strange})
     worker.promise(2, 1)
     worker.raw(*codec.encode(give))
-    worker.expect(Command.TAKE, Command.NO, lock=2, what="the GIVE has keys of a later version")
+    worker.expect(
+        Command.TAKE,
+        Command.NO,
+        lock=2,
+        what="the manager must ignore unknown keys and answer the GIVE",
+    )
     worker.done(job)
     talk.end_of(name)
 
@@ -165,15 +176,22 @@ def somebody_else(talk: ManagerConversation) -> None:
     ):
         worker.raw(*codec.encode(evolve(give, to=to)))
         error = worker.expect(Command.ERROR)
-        talk.check(error["code"] == code, f"to {to!r}: ERROR {error['code']!r}, expected {code!r}")
+        talk.check(
+            error["code"] == code,
+            f"the answer to 'to' {to!r} is ERROR {error['code']!r}; expected {code!r}",
+        )
         about = error["about_peer"]
         talk.check(
             about is not None and tuple(about) == (to[-1], to[-2]),
-            f"to {to!r}: ERROR about {about!r}, expected the peer named there",
+            f"the answer to 'to' {to!r} is ERROR about {about!r}; expected the peer in 'to'",
         )
-        talk.check(error.message.to == worker.path[::-1], "ERROR has no receiver", "WMP-10.2")
+        talk.check(
+            error.message.to == worker.path[::-1],
+            f"ERROR goes to {error.message.to!r}; expected {worker.path[::-1]!r}",
+            "WMP-10.2",
+        )
         worker.never(Command.TAKE, Command.NO, what="the GIVE was for another peer")
-    talk.check(len(worker.take()) == 1, "the GIVE that follows gets no job")
+    talk.check(len(worker.take()) == 1, "the next correct GIVE received NO, although a job waits")
 
 
 def _done(worker: PlayedWorker, id: int, attempt: int) -> Message:
@@ -219,7 +237,10 @@ def a_single_value(talk: ManagerConversation) -> None:
     worker.raw(head, columns)
     results = [talk.end_of(name).payload for name in names]
     by_job = {job.payload.decode(): bytes((65 + row,)) for row, job in enumerate(jobs)}
-    talk.check(results == [by_job[name] for name in names], f"the manager reported {results}")
+    talk.check(
+        results == [by_job[name] for name in names],
+        f"the manager reported {results}; expected the results of DONE",
+    )
 
 
 @case("WMP-2.9", profile="secure")
@@ -251,13 +272,17 @@ def large_payloads(talk: ManagerConversation) -> None:
         name = talk.submit(payload)
         lock = worker.give()
         take = worker.expect(Command.TAKE, lock=lock, rule="WMP-4.4", within=2.0)
-        talk.check(take.payloads == [payload], f"a payload of {size} bytes arrives changed")
+        talk.check(take.payloads == [payload], f"the payload of {size} bytes arrives changed")
         if size > 4096:
             apart = len(take.frames) == 3
-            talk.check(apart, f"{size} bytes of payload are in the columns", level="should")
+            talk.check(
+                apart,
+                f"a payload of {size} bytes is in the columns; expected a frame of its own",
+                level="should",
+            )
         worker.done(*worker.held.values())
         end = talk.end_of(name, within=2.0)
-        talk.check(end.payload == payload, f"a result of {size} bytes arrives changed")
+        talk.check(end.payload == payload, f"the manager reported a result of {size} bytes changed")
 
 
 @case("WMP-2.10", "WMP-1.1")
@@ -322,12 +347,19 @@ def what_is_not_for_it(talk: ManagerConversation) -> None:
             worker.raw(*codec.encode(other))
     for message in _for_workers(worker):
         worker.raw(*codec.encode(message))
-    worker.never(Command.TAKE, Command.NO, Command.WAKE, what="a wrong message has an effect")
+    worker.never(
+        Command.TAKE,
+        Command.NO,
+        Command.WAKE,
+        what="a message that is malformed or for another peer has no effect",
+    )
     talk.not_ended(name)
     worker.done(job)
     talk.end_of(name)
     lock = worker.give(lock=2)
-    talk.check(len(worker.taken(lock)) == 1, "the GIVE that follows gets no job")
+    talk.check(
+        len(worker.taken(lock)) == 1, "the next correct GIVE received NO, although a job waits"
+    )
 
 
 @case("WMP-10.2")
@@ -336,10 +368,13 @@ def errors_find_their_way(talk: ManagerConversation) -> None:
     worker = talk.met(hops=(b"device", 3, b"\x00\x01\x02"))
     worker.send(Command.PING, to=(1, b"somebody"), source=worker.path, session=None, ack=None)
     error = worker.expect(Command.ERROR)
-    talk.check(error.message.to == worker.path[::-1], f"ERROR goes to {error.message.to!r}")
+    talk.check(
+        error.message.to == worker.path[::-1],
+        f"ERROR goes to {error.message.to!r}; expected {worker.path[::-1]!r}",
+    )
     worker.raw(b"not a message")
     error = worker.expect(Command.ERROR)
-    talk.check(not error.message.to, f"ERROR goes to {error.message.to!r}, expected no receiver")
+    talk.check(not error.message.to, f"ERROR goes to {error.message.to!r}; expected no receiver")
 
 
 @case("WMP-10.3")
@@ -360,7 +395,7 @@ def command_version_direction(talk: ManagerConversation) -> None:
         name = message.command.name
         talk.check(
             error["code"] == ErrorCode.DIRECTION,
-            f"{name} gets ERROR {error['code']!r}, expected 'direction'",
+            f"the answer to {name} is ERROR {error['code']!r}; expected 'direction'",
         )
 
 
@@ -385,7 +420,9 @@ def another_owner(talk: ManagerConversation) -> None:
     columns = Columns([job.id], [job.attempt], outcomes=[0], payloads=[b"somebody's"])
     worker.send(Command.DONE, columns, manager=(b"somebody", 1))
     error = worker.expect(Command.ERROR)
-    talk.check(error["code"] == ErrorCode.UNKNOWN, f"ERROR {error['code']!r}, expected 'unknown'")
+    talk.check(
+        error["code"] == ErrorCode.UNKNOWN, f"ERROR has code {error['code']!r}; expected 'unknown'"
+    )
     talk.not_ended(name)
     worker.done(job)
     talk.end_of(name)
@@ -406,7 +443,9 @@ def a_job_never_given_out(talk: ManagerConversation) -> None:
     talk.book.finished.add(job.id)
     worker.send(Command.DONE, columns, manager=worker.testee)
     error = worker.expect(Command.ERROR)
-    talk.check(error["code"] == ErrorCode.UNKNOWN, f"ERROR {error['code']!r}, expected 'unknown'")
+    talk.check(
+        error["code"] == ErrorCode.UNKNOWN, f"ERROR has code {error['code']!r}; expected 'unknown'"
+    )
     end = talk.end_of(name)
     talk.check(end.payload == b"mine", f"the manager reported {end.payload!r}")
 
@@ -419,7 +458,7 @@ def unknown_code(talk: ManagerConversation) -> None:
     job = worker.one()
     worker.error("of a later version", about_peer=(worker.identity, worker.epoch))
     worker.error("of a later version", about_peer=worker.testee)
-    worker.never(Command.ERROR, what="an ERROR was answered", rule="WMP-10.3")
+    worker.never(Command.ERROR, what="no ERROR may be answered by ERROR", rule="WMP-10.3")
     worker.done(job)
     talk.end_of(name)
 

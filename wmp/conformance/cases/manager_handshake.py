@@ -31,20 +31,32 @@ def plain_handshake(talk: ManagerConversation) -> None:
     worker = talk.met()
     name = talk.submit()
     job = worker.take_one()
-    talk.check(job.payload == name.encode(), f"the payload is {job.payload!r}")
+    talk.check(
+        job.payload == name.encode(), f"TAKE has the payload {job.payload!r}; expected {name!r}"
+    )
     talk.not_ended(name)
     worker.done(job, payloads=[b"answer"])
     end = talk.end_of(name)
-    talk.check(end.payload == b"answer", f"the manager reported {end.payload!r}")
+    talk.check(
+        end.payload == b"answer",
+        f"the manager reported the result {end.payload!r}; expected b'answer'",
+    )
 
 
 @case("WMP-1.1")
 def one_identity(talk: ManagerConversation) -> None:
     """The manager uses one identity of 1 to 255 bytes, and one epoch."""
     first, second = talk.met(), talk.met()
-    talk.check(first.testee == second.testee, "two workers receive two identities")
+    talk.check(
+        first.testee == second.testee,
+        "two workers received messages of two identities or epochs; expected one manager",
+    )
     talk.submit()
-    talk.check(first.take_one().attempt == 1, "the first attempt is not 1", "WMP-6.1")
+    talk.check(
+        first.take_one().attempt == 1,
+        "the first attempt of a job does not have the number 1",
+        "WMP-6.1",
+    )
 
 
 @case("WMP-1.2", "WMP-1.8", "WMP-2.5")
@@ -57,13 +69,19 @@ def answers_follow_the_latest_route(talk: ManagerConversation) -> None:
     old = worker.connection
     worker.move(talk.wire.dial(), hops=(b"device", 3, b"\x00\x01\x02"))
     pong = worker.ask()
-    talk.check(pong.connection != old, "PONG goes to the old connection")
-    talk.check(pong.message.to == worker.path[::-1], f"PONG goes to {pong.message.to!r}")
+    talk.check(pong.connection != old, "PONG came over the connection that the worker has left")
+    talk.check(
+        pong.message.to == worker.path[::-1],
+        f"PONG goes to {pong.message.to!r}; expected {worker.path[::-1]!r}",
+    )
     worker.ready(1)
     talk.submit()
-    wake = worker.expect(Command.WAKE, what="jobs wait and there is credit")
-    talk.check(wake.connection != old, "WAKE goes to the old connection")
-    talk.check(wake.message.to == worker.path[::-1], f"WAKE goes to {wake.message.to!r}")
+    wake = worker.expect(Command.WAKE, what="jobs wait and the worker has credit")
+    talk.check(wake.connection != old, "WAKE came over the connection that the worker has left")
+    talk.check(
+        wake.message.to == worker.path[::-1],
+        f"WAKE goes to {wake.message.to!r}; expected {worker.path[::-1]!r}",
+    )
 
 
 @case("WMP-1.5", "WMP-1.8")
@@ -71,13 +89,24 @@ def a_connection_is_no_identity(talk: ManagerConversation) -> None:
     """Two workers on one connection count as two; one worker on two connections counts as one."""
     first = talk.met(hops=(b"device", 3, b"\x00\x01"))
     second = talk.met(connection=first.connection, hops=(b"device", 3, b"\x00\x02"))
-    talk.check(first.session != 0 and second.session != 0, "no session", "WMP-7.5")
+    talk.check(
+        first.session != 0 and second.session != 0,
+        "PONG names session 0; expected 1 or more",
+        "WMP-7.5",
+    )
     first.ready(2)
     pong = second.ask()
-    talk.check(pong["ready"] is None, "one worker has the READY of the other")
+    talk.check(
+        pong["ready"] is None,
+        "PONG names READY {pong['ready']}, which another worker on this connection sent",
+    )
     first.move(talk.wire.dial(), hops=())
     pong = first.ask()
-    talk.check(pong["ready"] == 1, "the READY is forgotten with the connection", "WMP-1.8")
+    talk.check(
+        pong["ready"] == 1,
+        "PONG names READY {pong['ready']}; expected 1, which was sent over another connection",
+        "WMP-1.8",
+    )
 
 
 @case("WMP-3.3")
@@ -90,7 +119,7 @@ def repeated_ready(talk: ManagerConversation) -> None:
     worker.ready(1, ready=worker.ready_number)
     worker.ready(1, ready=worker.ready_number)
     talk.submit()
-    worker.never(Command.WAKE, during=2.0, what="a repeated READY restored credit")
+    worker.never(Command.WAKE, during=2.0, what="a repeated READY must not restore credit")
 
 
 @case("WMP-3.3", "WMP-9.2")
@@ -101,13 +130,13 @@ def newest_ready_replaces(talk: ManagerConversation) -> None:
     worker.ready(4, ready=6, roles=["other"])
     worker.ready(9, ready=4)
     pong = worker.ask()
-    talk.check(pong["ready"] == 6, f"PONG remembers READY {pong['ready']}, expected 6")
-    talk.check(pong["credit"] == 4, f"PONG remembers credit {pong['credit']}, expected 4")
+    talk.check(pong["ready"] == 6, f"PONG names READY {pong['ready']}; expected 6")
+    talk.check(pong["credit"] == 4, f"PONG names credit {pong['credit']}; expected 4")
     talk.submit(role="echo")
     worker.never(Command.WAKE, during=1.0, what="the newest READY does not offer the role")
     talk.submit(role="other")
     wake = worker.expect(Command.WAKE)
-    talk.check(wake["role"] == "other", f"WAKE for {wake['role']!r}")
+    talk.check(wake["role"] == "other", f"WAKE is for role {wake['role']!r}; expected 'other'")
 
 
 @case("WMP-3.4")
@@ -126,25 +155,32 @@ def wake_where_it_fits(talk: ManagerConversation) -> None:
     woken = 0
     while (wake := fit.wait_for(Command.WAKE, within=1.0)) is not None:
         woken += wake["count"]
-    talk.check(woken > 0, "no worker is woken, though one is eligible", "WMP-3.6")
+    talk.check(
+        woken > 0,
+        f"no worker received WAKE, although {fit.name} has credit, role and resources",
+        "WMP-3.6",
+    )
     for worker in (other, poor, busy):
-        worker.never(Command.WAKE, what="the worker is not eligible")
+        worker.never(Command.WAKE, what="the worker lacks credit, role or resources for the job")
     pong = fit.ask()
     left = pong["credit"]
-    talk.check(left == 2 - woken, f"credit 2 becomes {left} after WAKE for {woken}")
+    talk.check(
+        left == 2 - woken, f"PONG names credit {left}; expected 2 less the {woken} jobs of WAKE"
+    )
 
 
 @case("WMP-3.5")
 def one_job_wakes_one(talk: ManagerConversation) -> None:
     """A waiting job wakes one worker; after each timeout without GIVE at most twice as many."""
     times = _wakes(talk)
-    talk.check(bool(times), "no worker is woken", "WMP-3.6")
+    talk.check(bool(times), "no worker received WAKE, although a job waits", "WMP-3.6")
     late = 0.6 * talk.wire.grace  # how late a message may arrive
     for place, at in enumerate(times[1:], 2):
         least = 0.25 * ceil(log2(place)) - late - 1e-6
         talk.check(
             at - times[0] >= least,
-            f"{place} workers are woken for one job, {at - times[0]:.3f} units after the first",
+            f"worker {place} received WAKE for the job {at - times[0]:.3f} units after the first; "
+            f"expected {least:.3f} or later",
         )
 
 
@@ -152,7 +188,10 @@ def one_job_wakes_one(talk: ManagerConversation) -> None:
 def who_does_not_come(talk: ManagerConversation) -> None:
     """If the woken worker sends no GIVE, all others are woken in the end."""
     woken = len(_wakes(talk))
-    talk.check(woken == 4, f"{woken} of 4 workers are woken within 3 units, and none sent GIVE")
+    talk.check(
+        woken == 4,
+        f"{woken} of 4 workers received WAKE within 3 units; expected 4, because none sent GIVE",
+    )
 
 
 def _wakes(talk: ManagerConversation) -> list[float]:
@@ -175,7 +214,7 @@ def give_answers_wake(talk: ManagerConversation) -> None:
     talk.submit()
     first.expect(Command.WAKE)
     second.ready(1)
-    talk.check(len(first.take()) == 1, "the GIVE got no job", "WMP-4.4")
+    talk.check(len(first.take()) == 1, "GIVE received NO, although a job waits", "WMP-4.4")
     second.never(Command.WAKE, during=2.0, what="no job waits")
 
 
@@ -187,7 +226,10 @@ def ready_while_jobs_wait(talk: ManagerConversation) -> None:
     first, second = talk.met(), talk.met()
     first.ready(1)
     wake = first.expect(Command.WAKE)
-    talk.check(wake["count"] == 1, f"WAKE for {wake['count']} with credit 1")
+    talk.check(
+        wake["count"] == 1,
+        f"WAKE is for {wake['count']} jobs; expected 1, the credit of the worker",
+    )
     second.ready(1)
     second.expect(Command.WAKE)
 
@@ -208,7 +250,7 @@ def everybody_gets_some(talk: ManagerConversation) -> None:
             if taker is not None:
                 break
             talk.wait(max(0.02, talk.wire.grace / 10))
-        talk.check(taker is not None, "no worker is woken", "WMP-3.6")
+        talk.check(taker is not None, "no worker received WAKE, although a job waits", "WMP-3.6")
         if taker is None:
             return
         woken[taker.name] += 1
@@ -219,7 +261,9 @@ def everybody_gets_some(talk: ManagerConversation) -> None:
         taker.ready(1)
         talk.settle()
     few = min(woken.values())
-    talk.check(few >= 2, f"workers with equal capacity were woken for {woken} of 12 jobs")
+    talk.check(
+        few >= 2, f"the workers received WAKE for {woken} of 12 jobs; expected at least 2 each"
+    )
 
 
 @case("WMP-3.14")
@@ -235,5 +279,5 @@ def ready_of_no_credit(talk: ManagerConversation) -> None:
         taker, other = other, taker
         taker.expect(Command.WAKE)
     taker.ready(0)
-    other.expect(Command.WAKE, what="the worker that was woken has no capacity")
+    other.expect(Command.WAKE, what="the worker that received WAKE has reported no capacity")
     taker.never(Command.WAKE, during=2.0, what="the worker has reported no capacity")

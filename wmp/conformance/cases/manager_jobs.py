@@ -46,7 +46,10 @@ def attempts_grow(talk: ManagerConversation) -> None:
         attempts.append(worker.one().attempt)
         worker.restart()
         worker.meet()
-    talk.check(attempts == sorted(set(attempts)), f"attempts are {attempts}: they must grow")
+    talk.check(
+        attempts == sorted(set(attempts)),
+        f"the attempts of the leases are {attempts}; expected growing numbers",
+    )
     talk.not_ended(name)
     worker.done(worker.one())
     talk.end_of(name)
@@ -64,7 +67,11 @@ def stale_attempt(talk: ManagerConversation) -> None:
     worker.done(second, attempts=[first], payloads=[b"stale"])
     pong = worker.ask()
     talk.not_ended(name)
-    talk.check(pong["ack"] == 1, f"ack is {pong['ack']} after the stale DONE 1", "WMP-7.2")
+    talk.check(
+        pong["ack"] == 1,
+        f"PONG has ack {pong['ack']}; expected 1, the number of the stale DONE",
+        "WMP-7.2",
+    )
     worker.done(second, payloads=[b"fresh"])
     end = talk.end_of(name)
     talk.check(end.payload == b"fresh", f"the manager reported {end.payload!r}")
@@ -98,7 +105,9 @@ def one_end(talk: ManagerConversation) -> None:
     worker.done(job, outcome=Outcome.CANCELLED)
     talk.wait(1.0)
     talk.collect_ends()
-    talk.check(not other.take(), "the job is given again after its end")
+    talk.check(
+        not other.take(), "another worker received the job; expected NO, because the job has ended"
+    )
 
 
 @case("WMP-6.2", "WMP-6.3")
@@ -128,7 +137,9 @@ def lost_lease_goes_first(talk: ManagerConversation) -> None:
     talk.settle()
     again = other.one()
     talk.check(
-        again.payload == job.payload, f"{again.payload!r} is given before the lost job {first}"
+        again.payload == job.payload,
+        f"job {again.payload!r} was granted before {first}, whose lease was lost; expected "
+        f"{first} first",
     )
 
 
@@ -141,7 +152,10 @@ def a_route_is_no_lease(talk: ManagerConversation) -> None:
     worker.move(talk.wire.dial())
     worker.ping()
     talk.settle()
-    talk.check(not other.take(), "the job is given away while its worker lives")
+    talk.check(
+        not other.take(),
+        "another worker received the job, although the first one still holds its lease",
+    )
     worker.done(job)
     talk.end_of(name)
 
@@ -157,7 +171,9 @@ def retries_are_used_up(talk: ManagerConversation) -> None:
         worker.restart()
         worker.meet()
     talk.end_of(name, "lost")
-    talk.check(not worker.take(), "an ended job is given again")
+    talk.check(
+        not worker.take(), "a worker received the job; expected NO, because the job has ended"
+    )
 
 
 @case("WMP-6.23", profile="reliable")
@@ -221,7 +237,7 @@ def refusals_cost_nothing(talk: ManagerConversation) -> None:
             worker.done(jobs[0], outcome=Outcome.REFUSED, payloads=[b"no capacity"])
             refused += 1
         talk.wait(1.0)
-    talk.check(False, f"the job is not given again after {refused} refusals")
+    talk.check(False, f"no worker received the job again after {refused} refusals within 40 units")
 
 
 @case("WMP-6.5", profile="held-give")
@@ -232,7 +248,9 @@ def not_to_who_refused(talk: ManagerConversation) -> None:
     lock = worker.give(3, hold=4.0)
     worker.expect(Command.TAKE, lock=lock, rule="WMP-4.4")
     worker.done(*worker.held.values(), outcome=Outcome.REFUSED, payloads=[b"no capacity"])
-    worker.never(Command.TAKE, during=2.0, what="the worker has just refused this job")
+    worker.never(
+        Command.TAKE, during=2.0, what="the worker refused this job and sent no READY since"
+    )
     other.done(other.one())
     talk.end_of(name)
 
@@ -246,7 +264,10 @@ def time_left(talk: ManagerConversation) -> None:
     take = worker.expect(Command.TAKE, lock=lock, rule="WMP-4.4")
     columns = take.message.columns
     assert columns is not None
-    talk.check(not any(columns.left or ()), f"left is {columns.left} for a job without a deadline")
+    talk.check(
+        not any(columns.left or ()),
+        f"'left' is {columns.left}; expected null, because the job has no deadline",
+    )
     began = talk.now
     talk.submit(timeout=4.0)
     talk.wait(1.0)
@@ -255,12 +276,12 @@ def time_left(talk: ManagerConversation) -> None:
     columns = take.message.columns
     assert columns is not None
     left = (columns.left or [None])[0]
-    talk.check(left is not None, "a job with a deadline has no time left")
+    talk.check(left is not None, "'left' is null; expected the time to the deadline of the job")
     if left is None:
         return
     most, least = talk.ms(4.0 - 1.0) + 1, talk.ms(4.0 - (take.at - began)) - 1
     most += talk.ms(2 * talk.wire.grace)
-    talk.check(least <= left <= most, f"left is {left} ms, expected {least} to {most}")
+    talk.check(least <= left <= most, f"'left' is {left} ms; expected {least} to {most}")
 
 
 @case("WMP-6.8")
@@ -269,7 +290,11 @@ def deadline_in_the_queue(talk: ManagerConversation) -> None:
     worker = talk.met()
     name = talk.submit(timeout=1.0)
     talk.end_of(name, "timeout", within=1.0 + talk.wire.grace)
-    talk.check(not worker.take(), "the job is given after its end", "WMP-6.3")
+    talk.check(
+        not worker.take(),
+        "the worker received the job; expected NO, because its deadline has passed",
+        "WMP-6.3",
+    )
 
 
 @case("WMP-6.8")
@@ -302,7 +327,7 @@ def status_is_no_result(talk: ManagerConversation) -> None:
     worker.done(job)
     talk.end_of(name)
     reports = len(talk.statuses)
-    talk.inform(f"the manager reported {reports} of 2 STATUS")
+    talk.inform(f"the manager reported {reports} of 2 STATUS to the submitter")
 
 
 @case("WMP-6.11")
@@ -326,7 +351,10 @@ def cancelled_in_the_queue(talk: ManagerConversation) -> None:
     talk.cancel(name)
     talk.end_of(name, "cancelled")
     given = sorted(job.payload.decode() for job in worker.all())
-    talk.check(given == [first, last], f"{given} are given; {name} was cancelled")
+    talk.check(
+        given == [first, last],
+        f"the worker received {given}; expected {[first, last]}, because {name} was cancelled",
+    )
 
 
 @case("WMP-6.12")
@@ -343,7 +371,10 @@ def cancelled_at_a_worker(talk: ManagerConversation) -> None:
     )
     worker.done(job, outcome=Outcome.CANCELLED, payloads=[b""])
     talk.end_of(name, "cancelled")
-    talk.check(not other.take(), "the job is given after it was reported cancelled")
+    talk.check(
+        not other.take(),
+        "another worker received the job; expected NO, because the job was cancelled",
+    )
 
 
 @case("WMP-6.12")
@@ -356,7 +387,10 @@ def cancelled_and_lost(talk: ManagerConversation) -> None:
     worker.expect(Command.CANCEL)
     worker.bye()
     talk.end_of(name, "cancelled")
-    talk.check(not other.take(), "the job is given after it was reported cancelled")
+    talk.check(
+        not other.take(),
+        "another worker received the job; expected NO, because the job was cancelled",
+    )
 
 
 @case("WMP-6.12", "WMP-6.3")
@@ -372,7 +406,7 @@ def result_beats_cancel(talk: ManagerConversation) -> None:
         lambda: any(end.name == name for end in talk.collect_ends()),
         talk.wire.grace,
         "WMP-6.3",
-        "a job that finished during its cancellation does not end",
+        "the manager reported no end of a job whose result came during its cancellation",
     )
 
 
@@ -385,7 +419,8 @@ def order_of_submission(talk: ManagerConversation) -> None:
     for want in (1, 2, 3):
         given += [job.payload for job in worker.some(want)]
     talk.check(
-        given == [name.encode() for name in names], f"{names} are given in the order {given}"
+        given == [name.encode() for name in names],
+        f"the jobs are granted in the order {given}; expected {names}",
     )
 
 
@@ -397,7 +432,9 @@ def higher_priorities_first(talk: ManagerConversation) -> None:
     high = talk.submit(priority=5)
     talk.settle()
     given = [job.payload.decode() for _ in range(2) for job in worker.take()]
-    talk.check(given == [high, low], f"jobs are given in the order {given}, expected {[high, low]}")
+    talk.check(
+        given == [high, low], f"the jobs are granted in the order {given}; expected {[high, low]}"
+    )
 
 
 @case("WMP-2.13", "WMP-2.11")
@@ -423,4 +460,7 @@ def lost_at_the_worker(talk: ManagerConversation) -> None:
     talk.not_ended(name)
     worker.done(worker.one(), outcome=Outcome.LOST, payloads=[b"killed by signal 9"])
     end = talk.end_of(name, "lost")
-    talk.check(b"signal 9" in end.payload, f"the cause is missing in {end.payload!r}")
+    talk.check(
+        b"signal 9" in end.payload,
+        f"the end has the text {end.payload!r}; expected the cause, b'signal 9'",
+    )

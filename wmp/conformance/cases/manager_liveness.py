@@ -27,15 +27,15 @@ def pong_names_what_is_remembered(talk: ManagerConversation) -> None:
     worker = talk.met()
     pong = worker.ask()
     for name in ("ready", "lock"):
-        talk.check(pong[name] is None, f"PONG has {name} {pong[name]}, expected none")
-    talk.check(pong["session"] >= 1, f"session {pong['session']}")
-    talk.check(pong["expire"] > 0, f"expire {pong['expire']}")
+        talk.check(pong[name] is None, f"PONG names {name} {pong[name]}; expected none")
+    talk.check(pong["session"] >= 1, f"PONG names session {pong['session']}; expected 1 or more")
+    talk.check(pong["expire"] > 0, f"PONG names expire {pong['expire']}; expected more than 0")
     worker.ready(3)
     worker.give(1)
     worker.expect(Command.NO, rule="WMP-4.4")
     pong = worker.ask()
     for name, value in (("ready", 1), ("credit", 3), ("lock", worker.lock)):
-        talk.check(pong[name] == value, f"PONG has {name} {pong[name]}, expected {value}")
+        talk.check(pong[name] == value, f"PONG names {name} {pong[name]}; expected {value}")
 
 
 @case("WMP-9.2")
@@ -58,16 +58,28 @@ def silence_gives_a_worker_up(talk: ManagerConversation) -> None:
     worker.lively = False
     old = worker.session
     talk.wait(expire - 1.0)
-    talk.check(not other.take(), "the job is given away before `expire`", "WMP-6.4")
+    talk.check(
+        not other.take(),
+        "another worker received the job before `expire` of silence had passed",
+        "WMP-6.4",
+    )
     talk.wait(1.0 + 2 * talk.wire.grace)
     again = other.take()
-    talk.check(len(again) == 1, f"the job is not queued again after {expire:g} units")
+    talk.check(
+        len(again) == 1,
+        f"another worker received NO; expected the job after {expire:g} units of silence",
+    )
     other.done(*again)
     talk.end_of(name)
     worker.lively = True
     pong = worker.ask(to=())
-    talk.check(pong["ready"] is None, "PONG still names the READY")
-    talk.check(pong["session"] > old, f"session {pong['session']}, expected more than {old}")
+    talk.check(
+        pong["ready"] is None,
+        "PONG names READY {pong['ready']}; expected none after `expire` of silence",
+    )
+    talk.check(
+        pong["session"] > old, f"PONG names session {pong['session']}; expected more than {old}"
+    )
 
 
 @case("WMP-9.3", "WMP-9.2")
@@ -77,7 +89,11 @@ def one_message_is_enough(talk: ManagerConversation) -> None:
     name = talk.submit()
     job = worker.one()
     talk.wait(2.5 * talk.book.expire)
-    talk.check(not other.take(), "the job of a live worker is given away", "WMP-6.4")
+    talk.check(
+        not other.take(),
+        "another worker received the job, although the first one sent messages in time",
+        "WMP-6.4",
+    )
     worker.done(job)
     talk.end_of(name)
 
@@ -94,10 +110,13 @@ def older_epoch(talk: ManagerConversation) -> None:
         worker.send(command, source=old, session=None, ack=None)
         error = worker.expect(Command.ERROR)
         talk.check(
-            error["code"] == ErrorCode.SUPERSEDED, f"ERROR {error['code']!r}, expected 'superseded'"
+            error["code"] == ErrorCode.SUPERSEDED,
+            f"ERROR has code {error['code']!r}; expected 'superseded'",
         )
         about = error["about_peer"]
-        talk.check(about is not None and tuple(about) == old, f"ERROR is about {about!r}")
+        talk.check(
+            about is not None and tuple(about) == old, f"ERROR is about {about!r}; expected {old!r}"
+        )
     worker.done(job)
     talk.end_of(name)
 
@@ -111,19 +130,32 @@ def newer_epoch(talk: ManagerConversation) -> None:
     worker.ready(5)
     worker.restart()
     pong = worker.meet()
-    talk.check(pong["ready"] is None, f"READY {pong['ready']} of the older epoch is remembered")
-    talk.check(pong["lock"] is None, f"lock {pong['lock']} of the older epoch is remembered")
-    talk.check(pong["ack"] in (None, 0), f"ack {pong['ack']} of the older epoch")
+    talk.check(
+        pong["ready"] is None, f"PONG names READY {pong['ready']} of the older epoch; expected none"
+    )
+    talk.check(
+        pong["lock"] is None, f"PONG names lock {pong['lock']} of the older epoch; expected none"
+    )
+    talk.check(
+        pong["ack"] in (None, 0),
+        f"PONG has ack {pong['ack']} of the older epoch; expected 0 or none",
+    )
     again = other.take()
-    talk.check(len(again) == 1, "the lease of the older epoch is kept")
+    talk.check(
+        len(again) == 1,
+        "another worker received NO; expected the job, because its worker has a newer epoch",
+    )
     other.done(*again)
     talk.end_of(name)
     talk.submit()
     lock = worker.give()
     take = worker.expect(
-        Command.TAKE, lock=lock, what="the lock numbers of a new epoch begin again"
+        Command.TAKE, lock=lock, what="the lock numbers of a new epoch begin at 1 again"
     )
-    talk.check(take["number"] == 1, f"the new numbering begins at {take['number']}")
+    talk.check(
+        take["number"] == 1,
+        f"the first TAKE of the new epoch has number {take['number']}; expected 1",
+    )
 
 
 @case("WMP-9.11")
@@ -137,7 +169,9 @@ def goodbye(talk: ManagerConversation) -> None:
     talk.settle()
     worker.bye()
     jobs = other.taken(lock, rule="WMP-9.11")
-    talk.check(len(jobs) == 1, "the job is not queued again at once")
+    talk.check(
+        len(jobs) == 1, "the open GIVE of another worker received NO; expected the job after BYE"
+    )
     other.done(*jobs)
     talk.end_of(name)
     talk.submit()
@@ -160,14 +194,21 @@ def unreachable(talk: ManagerConversation) -> None:
         about_peer=(worker.identity, worker.epoch),
     )
     talk.settle()
-    talk.check(not other.take(), "the worker's lease is given away", "WMP-9.12")
+    talk.check(
+        not other.take(),
+        "another worker received the job, although ERROR unreachable ends no lease",
+        "WMP-9.12",
+    )
     talk.submit(b"another")
-    worker.never(Command.WAKE, what="route and credit of the worker were dropped")
+    worker.never(Command.WAKE, what="ERROR unreachable drops the worker's route and credit")
     other.done(*other.take())
     worker.lively = True
     worker.move(talk.wire.dial(), hops=())
     pong = worker.ask()
-    talk.check(not pong["credit"], f"credit {pong['credit']} is remembered")
+    talk.check(
+        not pong["credit"],
+        f"PONG names credit {pong['credit']}; expected none after ERROR unreachable",
+    )
     worker.done(job)
     talk.end_of(name)
 
@@ -202,12 +243,16 @@ def missing_from_the_list(talk: ManagerConversation) -> None:
     again = other.all()
     talk.check(
         [job.id for job in again] == [jobs[0].id],
-        f"jobs {[job.id for job in again]} are given again, expected {[jobs[0].id]}",
+        f"another worker received jobs {[job.id for job in again]}; expected {[jobs[0].id]}, the "
+        "one that PING lacked",
     )
     worker.ping(held=[])
     talk.settle()
     again += other.all()
-    talk.check(len(again) == 2, "an idle worker keeps the lease of a job")
+    talk.check(
+        len(again) == 2,
+        "another worker received {len(again)} jobs; expected 2 after a PING that lists no job",
+    )
     other.done(*again)
     talk.end_of(first)
     talk.end_of(second)
@@ -222,7 +267,11 @@ def list_from_before(talk: ManagerConversation) -> None:
     worker.ack_override = 0
     worker.send(Command.PING, idle=True)
     talk.settle()
-    talk.check(not other.take(), "the job is given away while its TAKE is on its way", "WMP-9.13")
+    talk.check(
+        not other.take(),
+        "another worker received the job, although its TAKE may still be on its way",
+        "WMP-9.13",
+    )
     worker.ack_override = None
     worker.done(job)
     talk.end_of(name)

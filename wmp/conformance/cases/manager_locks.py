@@ -27,9 +27,11 @@ def give_without_ready(talk: ManagerConversation) -> None:
     worker = talk.met()
     talk.submit()
     talk.submit()
-    talk.check(len(worker.take()) == 1, "NO, though jobs wait")
+    talk.check(len(worker.take()) == 1, "GIVE received NO, although jobs wait")
     worker.ready(0)
-    talk.check(len(worker.take()) == 1, "NO after READY of credit 0, though a job waits")
+    talk.check(
+        len(worker.take()) == 1, "GIVE received NO after READY of credit 0, although a job waits"
+    )
 
 
 @case("WMP-4.3", "WMP-7.5")
@@ -38,7 +40,7 @@ def give_first_of_all(talk: ManagerConversation) -> None:
     known = talk.met()
     talk.submit()
     worker = talk.worker("out-of-the-blue", testee=known.testee)
-    talk.check(len(worker.take()) == 1, "NO, though a job waits")
+    talk.check(len(worker.take()) == 1, "GIVE received NO, although a job waits")
 
 
 @case("WMP-4.4")
@@ -62,8 +64,8 @@ def held_give_ends(talk: ManagerConversation) -> None:
         late = received.at - began - (hold - margin)
         talk.check(
             late <= talk.wire.grace + 1e-6,
-            f"NO comes {received.at - began:.3f} units after a GIVE with hold {hold:g}; "
-            f"the margin is {margin:g}",
+            f"NO came {received.at - began:.3f} units after a GIVE with hold {hold:g}; "
+            f"expected it {margin:g} units before the hold ends",
             "WMP-5.3",
         )
 
@@ -78,8 +80,8 @@ def held_give_is_used_and_closed(talk: ManagerConversation) -> None:
     talk.submit()
     talk.submit()
     jobs = worker.taken(lock, within=4.0)
-    talk.check(len(jobs) > 0, "an open GIVE does not get the waiting jobs", "WMP-5.3")
-    worker.never(Command.TAKE, Command.NO, during=4.0, what="the lock is used up")
+    talk.check(len(jobs) > 0, "the open GIVE received no job, although 3 jobs wait", "WMP-5.3")
+    worker.never(Command.TAKE, Command.NO, during=4.0, what="the lock is used up or answered by NO")
 
 
 @case("WMP-4.5")
@@ -89,10 +91,10 @@ def repeated_give(talk: ManagerConversation) -> None:
     for _ in range(4):
         talk.submit()
     lock = worker.give(1, lock=7)
-    talk.check(len(worker.taken(lock)) == 1, "NO, though jobs wait", "WMP-4.4")
+    talk.check(len(worker.taken(lock)) == 1, "GIVE received NO, although jobs wait", "WMP-4.4")
     for again in (7, 3):
         worker.give(1, lock=again)
-        worker.never(Command.TAKE, what=f"lock {again} was served, or is older than 7")
+        worker.never(Command.TAKE, what=f"lock {again} is not greater than 7, which was served")
 
 
 @case("WMP-4.5", profile="held-give")
@@ -114,10 +116,16 @@ def jobs_fit_the_give(talk: ManagerConversation) -> None:
     for role in ("echo", "other", "echo", "other", "echo"):
         talk.submit(role=role)
     jobs = worker.all(roles=["other"])
-    talk.check(len(jobs) == 2, f"{len(jobs)} jobs, expected 2 of the role", "WMP-4.4")
+    talk.check(
+        len(jobs) == 2, f"the GIVE received {len(jobs)} jobs; expected the 2 of its role", "WMP-4.4"
+    )
     worker.some(2)
-    talk.check(not worker.take(5, needs={}), "a GIVE without a slot got a job that needs one")
-    talk.check(not worker.take(5, roles=["third"]), "a job of a role outside the GIVE")
+    talk.check(
+        not worker.take(5, needs={}), "a GIVE with empty needs received a job that needs a slot"
+    )
+    talk.check(
+        not worker.take(5, roles=["third"]), "the GIVE received a job whose role it does not name"
+    )
     worker.some(1)
 
 
@@ -129,12 +137,21 @@ def leases_fit_the_worker(talk: ManagerConversation) -> None:
         talk.submit()
     worker.ready(0)
     jobs = worker.all(1 << 40)
-    talk.check(len(jobs) <= 3, f"a worker with 3 slots and no window has {len(jobs)} leases")
-    talk.check(len(jobs) == 3, f"{len(jobs)} jobs, though 3 slots are free", "WMP-4.4")
-    talk.check(not worker.take(1 << 40), "a worker without a free slot got a job")
+    talk.check(
+        len(jobs) <= 3,
+        f"the worker has {len(jobs)} leases; expected at most 3, for its slots without a window",
+    )
+    talk.check(
+        len(jobs) == 3,
+        f"the worker received {len(jobs)} jobs; expected 3 for its 3 free slots",
+        "WMP-4.4",
+    )
+    talk.check(not worker.take(1 << 40), "the worker received a job, although it has no free slot")
     worker.done(jobs.pop())
     jobs += worker.all(1 << 40)
-    talk.check(len(jobs) == 3, f"{len(jobs)} leases, expected 3 as one job is done", "WMP-4.4")
+    talk.check(
+        len(jobs) == 3, f"the worker has {len(jobs)} leases; expected 3 after one DONE", "WMP-4.4"
+    )
 
 
 @case("WMP-4.7")
@@ -144,7 +161,10 @@ def take_names_its_owner(talk: ManagerConversation) -> None:
     talk.submit()
     lock = worker.give()
     take = worker.expect(Command.TAKE, lock=lock, rule="WMP-4.4")
-    talk.check(tuple(take["manager"]) == worker.testee, f"the owner is {take['manager']!r}")
+    talk.check(
+        tuple(take["manager"]) == worker.testee,
+        f"TAKE names the owner {take['manager']!r}; expected {worker.testee!r}",
+    )
 
 
 @case("WMP-5.3")
@@ -155,5 +175,5 @@ def open_gives_come_first(talk: ManagerConversation) -> None:
     other.ready(1)
     talk.settle()
     talk.submit()
-    holder.expect(Command.TAKE, lock=lock, what="the GIVE is open")
-    other.never(Command.WAKE, during=1.0, what="the job was given to an open GIVE")
+    holder.expect(Command.TAKE, lock=lock, what="the GIVE is open and a job waits")
+    other.never(Command.WAKE, during=1.0, what="an open GIVE already received the job")

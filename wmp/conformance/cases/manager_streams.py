@@ -50,11 +50,13 @@ def gap_is_asked_for_once(talk: ManagerConversation) -> None:
     for number in (3, 4):
         worker.send(Command.DONE, columns, manager=worker.testee, number=number)
     pong = worker.expect(Command.PONG, where=lambda received: bool(received["again"]))
-    talk.check(pong["ack"] == 0, f"ack is {pong['ack']}, expected 0 before the gap is closed")
+    talk.check(
+        pong["ack"] == 0, f"PONG has ack {pong['ack']}; expected 0, because number 1 is missing"
+    )
     worker.never(
         Command.PONG,
         where=lambda received: bool(received["again"]),
-        what="the gap was reported already",
+        what="the manager has already reported this gap",
     )
     talk.not_ended(name)
     worker.done(job, payloads=[b"in order"])
@@ -70,7 +72,7 @@ def acks_are_reported(talk: ManagerConversation) -> None:
         talk.submit()
         worker.done(*worker.take())
         pong = worker.ask()
-        talk.check(pong["ack"] == count, f"PONG has ack {pong['ack']}, expected {count}")
+        talk.check(pong["ack"] == count, f"PONG has ack {pong['ack']}; expected {count}")
         worker.clear()
 
 
@@ -116,7 +118,7 @@ def sent_again_with_age(talk: ManagerConversation) -> None:
     worker.ack_override = None
     worker.ping()
     worker.clear()
-    worker.never(Command.TAKE, Command.NO, during=4.0, what="the message is acknowledged")
+    worker.never(Command.TAKE, Command.NO, during=4.0, what="the worker has acknowledged the TAKE")
 
 
 @case("WMP-7.4")
@@ -144,15 +146,23 @@ def forgotten_session(talk: ManagerConversation) -> None:
     old = worker.session
     worker.forget_manager()
     pong = worker.expect(Command.PONG)
-    talk.check(pong["session"] > old, f"session {pong['session']}, expected more than {old}")
+    talk.check(
+        pong["session"] > old, f"PONG names session {pong['session']}; expected more than {old}"
+    )
     (again,) = other.take() or (None,)
-    talk.check(again is not None, "the lease of the old session is kept")
+    talk.check(
+        again is not None,
+        "another worker received NO; expected the job, because its session has ended",
+    )
     if again is not None:
         other.done(again)
         talk.end_of(name)
     worker.give()
     answer = worker.expect(Command.NO, rule="WMP-4.4")
-    talk.check(answer["number"] == 1, f"the new session begins at number {answer['number']}")
+    talk.check(
+        answer["number"] == 1,
+        f"the first message of the new session has number {answer['number']}; expected 1",
+    )
 
 
 @case("WMP-7.5", "WMP-9.7")
@@ -162,7 +172,9 @@ def session_of_a_newer_epoch(talk: ManagerConversation) -> None:
     old = worker.session
     worker.restart()
     pong = worker.meet()
-    talk.check(pong["session"] > old, f"session {pong['session']}, expected more than {old}")
+    talk.check(
+        pong["session"] > old, f"PONG names session {pong['session']}; expected more than {old}"
+    )
 
 
 @case("WMP-7.7")
@@ -177,7 +189,10 @@ def other_session(talk: ManagerConversation) -> None:
         Command.DONE, columns, manager=worker.testee, session=worker.session + 7, number=1, ack=0
     )
     pong = worker.expect(Command.PONG)
-    talk.check(pong["session"] == worker.session, f"PONG names session {pong['session']}")
+    talk.check(
+        pong["session"] == worker.session,
+        f"PONG names session {pong['session']}; expected {worker.session}",
+    )
     talk.not_ended(name)
     worker.done(job)
     talk.end_of(name)

@@ -40,8 +40,8 @@ def time_to_the_expiry(talk: ManagerConversation) -> None:
     most = talk.ms(4.0 - 1.0) + 1 + talk.ms(2 * talk.wire.grace)
     least = talk.ms(4.0 - (take.at - began)) - 1
     good = expires is not None and least <= expires <= most
-    talk.check(good, f"expires is {expires} ms, expected {least} to {most}", "WMP-6.19")
-    talk.check(limit == talk.ms(2.0), f"the limit is {limit} ms, expected {talk.ms(2.0)}")
+    talk.check(good, f"'expires' is {expires} ms; expected {least} to {most}", "WMP-6.19")
+    talk.check(limit == talk.ms(2.0), f"'limits' is {limit} ms; expected {talk.ms(2.0)}")
 
 
 @case("WMP-6.20")
@@ -50,7 +50,11 @@ def expires_in_the_queue(talk: ManagerConversation) -> None:
     worker = talk.met()
     name = talk.submit(expires=1.0)
     talk.end_of(name, "timeout", within=1.0 + talk.wire.grace)
-    talk.check(not worker.take(), "the job is given after its end", "WMP-6.20")
+    talk.check(
+        not worker.take(),
+        "the worker received the job; expected NO, because it has expired",
+        "WMP-6.20",
+    )
 
 
 @case("WMP-6.20")
@@ -74,7 +78,11 @@ def returns_after_its_expiry(talk: ManagerConversation) -> None:
     talk.wait(2.0)
     worker.done(job, outcome=Outcome.CANCELLED, payloads=[b""])
     talk.end_of(name, "timeout")
-    talk.check(not other.take(), "the job is given after its expiry", "WMP-6.20")
+    talk.check(
+        not other.take(),
+        "another worker received the job; expected NO, because it has expired",
+        "WMP-6.20",
+    )
 
 
 @case("WMP-6.22")
@@ -84,7 +92,11 @@ def overrun_ends_the_job(talk: ManagerConversation) -> None:
     name = talk.submit(run_limit=1.0, retries=5)
     worker.done(worker.one(), outcome=Outcome.OVERRUN, payloads=[b"ran for too long"])
     talk.end_of(name, "timeout")
-    talk.check(not other.take(), "the job is given after its end", "WMP-6.22")
+    talk.check(
+        not other.take(),
+        "another worker received the job; expected NO, because it has ended",
+        "WMP-6.22",
+    )
 
 
 @case("WMP-6.24")
@@ -92,9 +104,9 @@ def not_before_its_time(talk: ManagerConversation) -> None:
     """A delayed job is not granted before its time, and is granted then."""
     worker = talk.met()
     name = talk.submit(delay=2.0)
-    talk.check(not worker.take(), "the job is given before its time", "WMP-6.24")
+    talk.check(not worker.take(), "the worker received the job before its start time", "WMP-6.24")
     talk.wait(1.5 - talk.wire.grace / 2)
-    talk.check(not worker.take(), "the job is given before its time", "WMP-6.24")
+    talk.check(not worker.take(), "the worker received the job before its start time", "WMP-6.24")
     talk.wait(1.0 + talk.wire.grace)
     worker.done(worker.one())
     talk.end_of(name)
@@ -109,7 +121,11 @@ def behind_those_that_wait(talk: ManagerConversation) -> None:
     last = talk.submit()
     given = [job.payload.decode() for job in worker.some(3)]
     expected = [soon, late, last]
-    talk.check(given == expected, f"{given} are given, expected {expected}", "WMP-6.24")
+    talk.check(
+        given == expected,
+        f"the jobs are granted in the order {given}; expected {expected}",
+        "WMP-6.24",
+    )
 
 
 _ERROR = codec.pack_error("ConnectionError", "refused")
@@ -137,9 +153,13 @@ def settings_of_a_job(talk: ManagerConversation) -> None:
     worker = talk.met()
     name = talk.submit(tries=1, wait=2.0, retries=0)
     job, failed = _failed_of(worker)
-    talk.check(failed is None, f"failed is {failed} for a job with settings", "WMP-6.26")
+    talk.check(
+        failed is None,
+        f"'failed' is {failed}; expected null, because the job has settings of its own",
+        "WMP-6.26",
+    )
     _fails(worker, job, texts=[_NAMES])
-    talk.check(not worker.take(), "the job is given before its time", "WMP-6.27")
+    talk.check(not worker.take(), "the worker received the job before its start time", "WMP-6.27")
     talk.not_ended(name, "WMP-6.26")
     talk.wait(3.0 + talk.wire.grace)
     worker.done(worker.one("WMP-6.26"), outcome=Outcome.ERROR, payloads=[_ERROR], texts=[_NAMES])
@@ -161,12 +181,12 @@ def waits_of_a_worker(talk: ManagerConversation) -> None:
     worker = talk.met()
     name = talk.submit(retries=0)
     job, failed = _failed_of(worker)
-    talk.check(failed == 0, f"failed is {failed} in the first attempt", "WMP-6.26")
+    talk.check(failed == 0, f"'failed' is {failed} in the first attempt; expected 0", "WMP-6.26")
     _fails(worker, job, texts=[_NAMES], waits=[talk.ms(2.0)])
-    talk.check(not worker.take(), "the job is given before its time", "WMP-6.27")
+    talk.check(not worker.take(), "the worker received the job before its start time", "WMP-6.27")
     talk.wait(3.0 + talk.wire.grace)
     job, failed = _failed_of(worker)
-    talk.check(failed == 1, f"failed is {failed} after one failure", "WMP-6.26")
+    talk.check(failed == 1, f"'failed' is {failed} after one failure; expected 1", "WMP-6.26")
     worker.done(job)
     talk.end_of(name)
 

@@ -38,7 +38,7 @@ def challenge(talk: WorkerConversation) -> None:
         one.expect(
             Command.PING,
             where=lambda received: received["answer"] == 77,
-            what="the challenge must be answered",
+            what="the worker must answer a challenge",
         )
 
 
@@ -56,7 +56,7 @@ def claim_to_a_manager(talk: WorkerConversation) -> None:
         code, about = error["code"], error["about_peer"]
         expected: Peer = (claimant.identity, claimant.epoch)
         good = code == ErrorCode.SUPERSEDED and about is not None and tuple(about) == expected
-        text = f"ERROR {code!r} about {about!r}, expected 'superseded' about {expected!r}"
+        text = f"ERROR is {code!r} about {about!r}; expected 'superseded' about {expected!r}"
         talk.check(good, text, "WMP-9.8")
         claimant.wake(1)
         claimant.never(*replies, where=_is_directed, what=what)
@@ -117,7 +117,11 @@ def report_from_elsewhere(talk: WorkerConversation) -> None:
     manager.error(ErrorCode.SUPERSEDED, source=manager.hops[:2], to=(), **about)
     # A worker that had forgotten the manager would know no session: its PING would name none.
     ping = manager.expect(Command.PING, where=_is_directed, within=3.0 + talk.wire.grace)
-    talk.check(ping["session"] == manager.session, f"PING names session {ping['session']}")
+    talk.check(
+        ping["session"] == manager.session,
+        f"PING names session {ping['session']}; expected {manager.session}: these ERRORs change "
+        "nothing",
+    )
 
 
 @case("WMP-15.9", "WMP-9.8")
@@ -131,7 +135,10 @@ def superseded(talk: WorkerConversation) -> None:
         manager.error(ErrorCode.SUPERSEDED, about_peer=manager.testee)
         manager.locks.clear()
         talk.wait(0.5)
-    talk.check(talk.wire.ended, "a worker that no manager serves goes on")
+    talk.check(
+        talk.wire.ended,
+        "the worker still runs; expected its end, because its only manager refuses it",
+    )
 
 
 @case("WMP-15.9")

@@ -70,7 +70,7 @@ def _refused(
         if one.rule != rule:
             continue
         manager.refusal(one, rule)
-    manager.never(Command.DONE, rule=rule, what="a refused message has an effect")
+    manager.never(Command.DONE, rule=rule, what="a refused message has no effect")
 
 
 def _refused_takes(talk: WorkerConversation, rule: str) -> None:
@@ -120,8 +120,12 @@ def unknown_keys(talk: WorkerConversation) -> None:
     manager.number += 1
     manager.expects(3, b"refuse me")
     manager.raw(head, more)
-    answer = manager.done_of(3, rule="WMP-2.3", what="a TAKE with keys of a later version")
-    talk.check(answer == b"refuse me", f"echo answers {answer!r}")
+    answer = manager.done_of(
+        3, rule="WMP-2.3", what="the worker must ignore unknown keys and run the job"
+    )
+    talk.check(
+        answer == b"refuse me", f"the result of role echo is {answer!r}; expected the payload"
+    )
 
 
 @case("WMP-2.4", profile="secure")
@@ -159,13 +163,20 @@ def somebody_else(talk: WorkerConversation) -> None:
     ):
         manager.raw(*codec.encode(evolve(take, to=to)))
         error = manager.expect(Command.ERROR)
-        talk.check(error["code"] == code, f"to {to!r}: ERROR {error['code']!r}, expected {code!r}")
+        talk.check(
+            error["code"] == code,
+            f"the answer to 'to' {to!r} is ERROR {error['code']!r}; expected {code!r}",
+        )
         about = error["about_peer"]
         talk.check(
             about is not None and tuple(about) == (to[-1], to[-2]),
-            f"to {to!r}: ERROR about {about!r}, expected the peer named there",
+            f"the answer to 'to' {to!r} is ERROR about {about!r}; expected the peer in 'to'",
         )
-        talk.check(error.message.to == manager.path[::-1], "ERROR has no receiver", "WMP-10.2")
+        talk.check(
+            error.message.to == manager.path[::-1],
+            f"ERROR goes to {error.message.to!r}; expected {manager.path[::-1]!r}",
+            "WMP-10.2",
+        )
         manager.never(Command.DONE, what="the message was for another peer")
 
 
@@ -192,7 +203,7 @@ def a_single_value(talk: WorkerConversation) -> None:
         good = outcome == 2 or answer == bytes(
             (64 + id,)
         )  # the worker may refuse jobs beyond its capacity
-        talk.check(good, f"echo answers {answer!r} to job {id}")
+        talk.check(good, f"the result of job {id}, role echo, is {answer!r}; expected the payload")
 
 
 @case("WMP-2.9", profile="secure")
@@ -211,7 +222,7 @@ def payload_outside(talk: WorkerConversation) -> None:
     manager.expects(1, b"outside")
     manager.raw(head, b"\xa3\x01\x81\x01\x02\x81\x01\x05\x81\xf6", b"outside")
     answer = manager.done_of(1)
-    talk.check(answer == b"outside", f"echo answers {answer!r}")
+    talk.check(answer == b"outside", f"the result of role echo is {answer!r}; expected the payload")
 
 
 @case("WMP-2.10", "WMP-1.1")
@@ -264,7 +275,7 @@ def what_is_not_for_it(talk: WorkerConversation) -> None:
     for message in _for_managers(manager):
         manager.raw(*codec.encode(message))
     acts = (Command.DONE, Command.GIVE, Command.READY)
-    manager.never(*acts, what="a wrong message has an effect")
+    manager.never(*acts, what="a message that is malformed or for another peer has no effect")
     (job,) = manager.take(lock.number, b"still there?")
     manager.done_of(job, rule="WMP-10.1")
 
@@ -278,10 +289,13 @@ def errors_find_their_way(talk: WorkerConversation) -> None:
         Command.WAKE, to=(1, b"somebody"), count=1, role="echo", needs={}, session=None, ack=None
     )
     error = manager.expect(Command.ERROR)
-    talk.check(error.message.to == manager.path[::-1], f"ERROR goes to {error.message.to!r}")
+    talk.check(
+        error.message.to == manager.path[::-1],
+        f"ERROR goes to {error.message.to!r}; expected {manager.path[::-1]!r}",
+    )
     manager.raw(b"not a message")
     error = manager.expect(Command.ERROR)
-    talk.check(not error.message.to, f"ERROR goes to {error.message.to!r}, expected no receiver")
+    talk.check(not error.message.to, f"ERROR goes to {error.message.to!r}; expected no receiver")
 
 
 @case("WMP-10.3")
@@ -303,7 +317,8 @@ def command_version_direction(talk: WorkerConversation) -> None:
         error = manager.expect(Command.ERROR)
         talk.check(
             error["code"] == ErrorCode.DIRECTION,
-            f"{message.command.name} gets ERROR {error['code']!r}, expected 'direction'",
+            f"the answer to {message.command.name} is ERROR {error['code']!r}; expected "
+            "'direction'",
         )
     (job,) = manager.take(lock.number, b"still there?")
     manager.done_of(job, rule="WMP-10.1")
@@ -323,7 +338,7 @@ def unknown_code(talk: WorkerConversation) -> None:
     (job,) = manager.run(slowly(talk, 0.5), role="slow")
     manager.error("of a later version", about_peer=manager.testee)
     manager.error("of a later version", about_peer=(manager.identity, manager.epoch))
-    manager.never(Command.ERROR, what="an ERROR was answered", rule="WMP-10.3")
+    manager.never(Command.ERROR, what="no ERROR may be answered by ERROR", rule="WMP-10.3")
     manager.done_of(job, within=0.5 + talk.wire.grace)
 
 

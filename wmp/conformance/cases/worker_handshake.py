@@ -39,7 +39,9 @@ def fill(talk: WorkerConversation, manager: PlayedManager, units: float) -> list
     The jobs run for ``units`` after that, and while a script twice waits for "at once".
     """
     units += 3 * talk.wire.grace
-    talk.check("slow" in talk.book.roles, "READY does not offer the role 'slow'", "WMP-3.1")
+    talk.check(
+        "slow" in talk.book.roles, "READY lacks the role 'slow'; the kit's cases need it", "WMP-3.1"
+    )
     jobs: list[int] = []
     for _ in range(64):
         manager.inbox.clear()
@@ -52,12 +54,16 @@ def fill(talk: WorkerConversation, manager: PlayedManager, units: float) -> list
             Command.READY,
             where=lambda received: manager.is_open(received) or received["credit"] == 0,
             rule="WMP-3.9",
-            what="WAKE must be answered by GIVE or by READY of credit 0",
+            what="the worker must answer WAKE by GIVE or by READY of credit 0",
         )
         if received.command is Command.READY:
             return jobs
         jobs += manager.take(received["lock"], slowly(talk, units), role="slow")
-    talk.check(False, "the worker takes 64 slow jobs and still has capacity", "WMP-4.1")
+    talk.check(
+        False,
+        "the worker sent GIVE for more than 64 slow jobs; expected READY of credit 0",
+        "WMP-4.1",
+    )
     return jobs
 
 
@@ -67,7 +73,9 @@ def plain_handshake(talk: WorkerConversation) -> None:
     manager = talk.met()
     (job,) = manager.run(b"question")
     answer = manager.done_of(job)
-    talk.check(answer == b"question", f"echo answers {answer!r}")
+    talk.check(
+        answer == b"question", f"the result of role echo is {answer!r}; expected the payload"
+    )
 
 
 @case("WMP-1.1")
@@ -78,7 +86,10 @@ def one_identity(talk: WorkerConversation) -> None:
     second.pong()
     (job,) = second.run()
     second.done_of(job)
-    talk.check(first.testee == second.testee, "two managers receive two identities")
+    talk.check(
+        first.testee == second.testee,
+        "two managers received messages of two identities or epochs; expected one worker",
+    )
 
 
 @case("WMP-1.3", "WMP-3.1", links=2)
@@ -90,7 +101,10 @@ def a_socket_for_each_manager(talk: WorkerConversation) -> None:
     for manager in managers:
         (job,) = manager.run(manager.identity)
         answer = manager.done_of(job)
-        talk.check(answer == manager.identity, f"echo answers {answer!r}")
+        talk.check(
+            answer == manager.identity,
+            f"the result of role echo is {answer!r}; expected the payload",
+        )
 
 
 @case("WMP-1.5", "WMP-1.8", "WMP-2.5")
@@ -102,8 +116,11 @@ def answers_follow_the_latest_route(talk: WorkerConversation) -> None:
     manager.pong()
     talk.settle()
     done = manager.expect(Command.DONE, within=1.0 + talk.wire.grace)
-    talk.check(done.jobs == [(job, 1)], f"DONE has the jobs {done.jobs}")
-    talk.check(done.message.to == manager.path[::-1], f"DONE goes to {done.message.to!r}")
+    talk.check(done.jobs == [(job, 1)], f"DONE has the jobs {done.jobs}; expected {[(job, 1)]}")
+    talk.check(
+        done.message.to == manager.path[::-1],
+        f"DONE goes to {done.message.to!r}; expected {manager.path[::-1]!r}",
+    )
 
 
 @case("WMP-1.8")
@@ -122,9 +139,17 @@ def jobs_survive_a_route(talk: WorkerConversation) -> None:
 def ready_at_first(talk: WorkerConversation) -> None:
     """READY without ``to``, with credit, roles and resources, goes out on connecting."""
     ready = talk.manager().expect(Command.READY, within=talk.wire.patience)
-    talk.check(not ready.message.to, "the first READY has a receiver")
-    talk.check(ready["credit"] >= 1, "an idle worker reports no capacity")
-    talk.check("echo" in ready["roles"], f"the roles {ready['roles']!r} lack 'echo'")
+    talk.check(
+        not ready.message.to, f"the first READY goes to {ready.message.to!r}; expected no receiver"
+    )
+    talk.check(
+        ready["credit"] >= 1,
+        f"READY of an idle worker has credit {ready['credit']}; expected 1 or more",
+    )
+    talk.check(
+        "echo" in ready["roles"],
+        f"READY has the roles {ready['roles']!r}; expected 'echo' among them",
+    )
     talk.check(bool(ready["resources"]), "READY names no resources")
 
 
@@ -135,7 +160,9 @@ def one_number_for_one_ready(talk: WorkerConversation) -> None:
     one = first.expect(Command.READY, within=talk.wire.patience)
     two = second.expect(Command.READY, within=talk.wire.patience)
     talk.check(
-        one["ready"] == two["ready"], f"one READY has the numbers {one['ready']} and {two['ready']}"
+        one["ready"] == two["ready"],
+        f"READY has number {one['ready']} on one link and {two['ready']} on another; expected one "
+        "number",
     )
     first.pong()
     second.pong()
@@ -143,7 +170,10 @@ def one_number_for_one_ready(talk: WorkerConversation) -> None:
     first.inbox.clear()
     first.pong(ready=None)
     again = first.expect(Command.READY, rule="WMP-3.13")
-    talk.check(again["ready"] > one["ready"], f"the number {again['ready']} follows {one['ready']}")
+    talk.check(
+        again["ready"] > one["ready"],
+        f"the next READY has number {again['ready']}; expected more than {one['ready']}",
+    )
 
 
 @case("WMP-3.9")
@@ -155,9 +185,17 @@ def woken_without_capacity(talk: WorkerConversation) -> None:
     second.wake(1)
     ready = second.expect(Command.READY, Command.GIVE)
     if ready.command is Command.READY:
-        talk.check(ready["credit"] == 0, f"READY of credit {ready['credit']} without capacity")
-        talk.check(bool(ready.message.to), "READY of credit 0 has no receiver")
-    second.lock(2.5 + 6 * talk.wire.grace, what="a WAKE is pending and there is capacity")
+        talk.check(
+            ready["credit"] == 0,
+            f"READY has credit {ready['credit']}; expected 0, because the worker has no capacity",
+        )
+        talk.check(
+            bool(ready.message.to),
+            "READY of credit 0 has no receiver; expected the manager that sent WAKE",
+        )
+    second.lock(
+        2.5 + 6 * talk.wire.grace, what="a WAKE is pending and the worker has capacity again"
+    )
 
 
 @case("WMP-3.9")
@@ -166,7 +204,9 @@ def pending_wake_does_not_age(talk: WorkerConversation) -> None:
     first, second = talk.met(), talk.met()
     fill(talk, first, 8.0)
     second.wake(1)
-    second.lock(8.5 + 6 * talk.wire.grace, what="a WAKE is pending and there is capacity")
+    second.lock(
+        8.5 + 6 * talk.wire.grace, what="a WAKE is pending and the worker has capacity again"
+    )
 
 
 @case("WMP-3.10")
@@ -186,7 +226,9 @@ def turns(talk: WorkerConversation) -> None:
     for start in range(len(served) - most + 1):
         some = set(served[start : start + most])
         missing = [manager.name for manager in managers if manager.name not in some]
-        talk.check(not missing, f"{missing} not served in {most} places: {served}")
+        talk.check(
+            not missing, f"the worker served {served}; expected {missing} too within {most} jobs"
+        )
 
 
 def _next_lock(
@@ -199,7 +241,10 @@ def _next_lock(
         return bool(found)
 
     talk.until(
-        given, 2.0 + talk.wire.grace, "WMP-3.8", "no manager gets a GIVE, though there is capacity"
+        given,
+        2.0 + talk.wire.grace,
+        "WMP-3.8",
+        "no manager received GIVE within 2 units, although the worker has capacity",
     )
     return found[0]
 
@@ -216,10 +261,13 @@ def capacity_that_is_left(talk: WorkerConversation) -> None:
         Command.READY,
         Command.GIVE,
         where=lambda received: bool(received["credit"] or received["want"]),
-        what="one of two slots is free",
+        what="one of the two slots is free",
     )
-    talk.remark(f"capacity is reported by {received.command.name}")
-    talk.check(not _answered(manager, job), "DONE came first")
+    talk.remark(f"the worker reports its capacity by {received.command.name}")
+    talk.check(
+        not _answered(manager, job),
+        "DONE came before the report of capacity; expected the report first",
+    )
 
 
 def _answered(manager: PlayedManager, job: int) -> bool:
@@ -236,13 +284,15 @@ def ready_backs_off(talk: WorkerConversation) -> None:
     talk.wait(40.0)
     times = [h.at - began for h in first.inbox if h.command is Command.READY and not h.message.to]
     talk.check(
-        len(times) <= 9, f"READY is repeated {len(times)} times in 40 units, expected at most 9"
+        len(times) <= 9, f"the worker sent READY {len(times)} times in 40 units; expected at most 9"
     )
     gaps = [after - before for before, after in itertools.pairwise(times)]
     for number, gap in enumerate(gaps, 1):
         least = min(16.0, 0.4 * 2**number) - talk.wire.grace
         talk.check(
-            gap >= least, f"repeat {number + 1} follows the last READY after {gap:.2f} units"
+            gap >= least,
+            f"repeat {number + 1} of READY came {gap:.2f} units after the one before; expected "
+            f"{least:.2f} or more",
         )
 
 
@@ -255,6 +305,11 @@ def a_manager_that_forgot(talk: WorkerConversation) -> None:
         manager.inbox.clear()
         before = manager.ready
         manager.pong(**changes)
-        ready = manager.expect(Command.READY, what="the capacity is above the credit in PONG")
-        talk.check(ready["ready"] > before, f"READY {ready['ready']} is not new")
-        talk.check(ready["credit"] >= 1, f"READY of credit {ready['credit']}")
+        ready = manager.expect(
+            Command.READY, what="the worker has more capacity than the credit in PONG"
+        )
+        talk.check(
+            ready["ready"] > before,
+            f"READY has number {ready['ready']}; expected more than {before}",
+        )
+        talk.check(ready["credit"] >= 1, f"READY has credit {ready['credit']}; expected 1 or more")

@@ -37,9 +37,12 @@ def every_job_is_answered(talk: WorkerConversation) -> None:
             jobs = manager.take(lock.number, *payloads, attempt=round + 1)
             for job, payload in zip(jobs, payloads, strict=True):
                 answer = manager.done_of(job, within=1.0 + talk.wire.grace)
-                talk.check(answer == payload, f"echo of {payload!r} answers {answer!r}")
+                talk.check(
+                    answer == payload,
+                    f"the result of role echo is {answer!r}; expected the payload {payload!r}",
+                )
     for manager in (first, second):
-        manager.never(Command.DONE, again=False, what="all jobs are answered")
+        manager.never(Command.DONE, again=False, what="the worker has already answered all jobs")
 
 
 @case("WMP-6.6", "WMP-2.9")
@@ -50,11 +53,11 @@ def results_as_they_are(talk: WorkerConversation) -> None:
         payload = b"\x80" * size
         (job,) = manager.run(payload)
         done = manager.expect(Command.DONE, within=2.0)
-        talk.check(done.jobs == [(job, 1)], f"DONE has the jobs {done.jobs}")
-        talk.check(done.payloads == [payload], f"a result of {size} bytes arrives changed")
+        talk.check(done.jobs == [(job, 1)], f"DONE has the jobs {done.jobs}; expected {[(job, 1)]}")
+        talk.check(done.payloads == [payload], f"the result of {size} bytes arrives changed")
         if size > 4096:
             apart = len(done.frames) == 3
-            text = f"{size} bytes of result are in the columns"
+            text = f"a result of {size} bytes is in the columns; expected a frame of its own"
             talk.check(apart, text, "WMP-2.9", "should")
 
 
@@ -67,7 +70,10 @@ def failing_job(talk: WorkerConversation) -> None:
     try:
         parts = codec.unpack_error(payload)
     except DecodeError as error:
-        talk.check(False, f"the payload is not CBOR of three texts: {error}")
+        talk.check(
+            False,
+            f"the payload of DONE error is {error}; expected CBOR of type, text and traceback",
+        )
     else:
         talk.remark(f"the job failed with {parts[0]}: {parts[1]}")
 
@@ -91,10 +97,12 @@ def status(talk: WorkerConversation) -> None:
     received = manager.wait_for(Command.STATUS, within=0.5)
     manager.done_of(job, within=0.5 + talk.wire.grace)
     if received is None:
-        talk.inform("no STATUS for a job of role 'slow'")
+        talk.inform("the worker sent no STATUS for a job of role 'slow'")
         return
-    talk.check(received.jobs == [(job, 1)], f"STATUS has the jobs {received.jobs}")
-    talk.inform("STATUS for a job of role 'slow'")
+    talk.check(
+        received.jobs == [(job, 1)], f"STATUS has the jobs {received.jobs}; expected {[(job, 1)]}"
+    )
+    talk.inform("the worker sent STATUS for a job of role 'slow'")
 
 
 @case("WMP-6.10")
@@ -115,9 +123,16 @@ def cancel_what_runs(talk: WorkerConversation) -> None:
     manager.cancel(job)
     manager.done_of(job, None, within=2.0 + talk.wire.grace, rule="WMP-6.10")
     outcome = manager.answered[(manager.identity, manager.epoch), job, 1]
-    talk.check(outcome in (Outcome.OK, Outcome.CANCELLED), f"the job ends as {outcome}")
+    talk.check(
+        outcome in (Outcome.OK, Outcome.CANCELLED),
+        f"the job ended as {outcome}; expected ok or cancelled",
+    )
     manager.never(
-        Command.DONE, again=False, during=2.0, rule="WMP-6.6", what="the job has its answer"
+        Command.DONE,
+        again=False,
+        during=2.0,
+        rule="WMP-6.6",
+        what="the worker has already answered the job",
     )
 
 
@@ -128,10 +143,13 @@ def cancel_another_attempt(talk: WorkerConversation) -> None:
     (job,) = manager.run(slowly(talk, 1.0), role="slow", attempt=3)
     manager.cancel(job, attempt=2)
     done = manager.expect(
-        Command.DONE, what="CANCEL of an attempt that is not held must be answered"
+        Command.DONE, what="the worker must answer CANCEL of an attempt that it does not hold"
     )
-    talk.check(done.jobs == [(job, 2)], f"DONE has the jobs {done.jobs}, expected attempt 2")
-    talk.check(done.outcomes == [Outcome.CANCELLED], f"the attempt ends as {done.outcomes}")
+    talk.check(done.jobs == [(job, 2)], f"DONE has the jobs {done.jobs}; expected {[(job, 2)]}")
+    talk.check(
+        done.outcomes == [Outcome.CANCELLED],
+        f"DONE has the outcomes {done.outcomes}; expected cancelled",
+    )
     manager.done_of(job, within=1.0 + talk.wire.grace)
 
 
@@ -150,10 +168,10 @@ def what_runs_it_dies(talk: WorkerConversation) -> None:
     """A job whose process dies is answered by *lost*, with the cause."""
     manager = talk.met()
     if "die" not in talk.book.roles:
-        talk.unimplemented("READY does not offer the role 'die'")
+        talk.unimplemented("READY lacks the role 'die'")
     (job,) = manager.run(b"", role="die")
     cause = manager.done_of(job, Outcome.LOST, within=5.0 + talk.wire.patience, rule="WMP-6.14")
-    talk.check(bool(cause), "DONE lost names no cause")
+    talk.check(bool(cause), "DONE lost has no text; expected the cause")
 
 
 @case("WMP-2.12", "WMP-2.11")
@@ -164,8 +182,8 @@ def checksums(talk: WorkerConversation) -> None:
     done = manager.expect(Command.DONE, within=2.0)
     columns = done.message.columns
     found = None if columns is None or columns.checksums is None else list(columns.checksums)
-    talk.check(done.jobs == [(job, 1)], f"DONE has the jobs {done.jobs}")
-    text = f"the checksums of the result are {found}, expected [3421780262]"
+    talk.check(done.jobs == [(job, 1)], f"DONE has the jobs {done.jobs}; expected {[(job, 1)]}")
+    text = f"DONE has the checksums {found}; expected [3421780262]"
     talk.check(found == [0xCBF43926], text, "WMP-2.11")
     (damaged,) = manager.run(b"12345678", checksums=[0xCBF43926])
     manager.done_of(damaged, Outcome.REFUSED, within=2.0, rule="WMP-2.12")
@@ -180,4 +198,4 @@ def force(talk: WorkerConversation) -> None:
     manager.cancel(job)
     before = talk.now
     manager.done_of(job, None, within=4.0 + talk.wire.grace)
-    talk.inform(f"a running job is answered after CANCEL in {talk.now - before:.1f} units")
+    talk.inform(f"the worker answered a running job {talk.now - before:.1f} units after CANCEL")

@@ -54,7 +54,10 @@ def pings_in_silence(talk: WorkerConversation) -> None:
     manager, _ = talk.met(), talk.met()
     longest = max(_gaps(talk, manager, 8.0))
     most = 1.0 + talk.wire.grace + _LATE
-    talk.check(longest <= most, f"no message for {longest:.2f} units, with an interval of 1")
+    talk.check(
+        longest <= most,
+        f"the manager received no message for {longest:.2f} units; expected one each unit",
+    )
 
 
 @case("WMP-9.1")
@@ -64,7 +67,11 @@ def interval_of_a_manager(talk: WorkerConversation) -> None:
     manager.pong()
     longest = max(_gaps(talk, manager, 4.0))
     most = 0.5 + talk.wire.grace + _LATE
-    talk.check(longest <= most, f"no message for {longest:.2f} units, with `expire` 1.5")
+    talk.check(
+        longest <= most,
+        f"the manager received no message for {longest:.2f} units; expected one each 0.5 units, a "
+        "third of `expire`",
+    )
 
 
 @case("WMP-9.15")
@@ -78,7 +85,10 @@ def least_expire(talk: WorkerConversation) -> None:
     talk.wait(1.0)
     # Ten PINGs, and as many READYs and GIVEs at the most.
     count = len(manager.inbox)
-    talk.check(count <= 40, f"{count} messages in one unit, with `expire` 0")
+    talk.check(
+        count <= 40,
+        f"the manager with `expire` 0 received {count} messages in one unit; expected at most 40",
+    )
 
 
 @case("WMP-9.1")
@@ -100,7 +110,8 @@ def pings_in_traffic(talk: WorkerConversation) -> None:
     times = [began, *pings, talk.now]
     longest = max(after - before for before, after in itertools.pairwise(times))
     talk.check(
-        longest <= 3.0 + talk.wire.grace + _LATE, f"no PING for {longest:.2f} units of traffic"
+        longest <= 3.0 + talk.wire.grace + _LATE,
+        f"the manager received no PING for {longest:.2f} units of traffic; expected one in 3",
     )
 
 
@@ -130,7 +141,7 @@ def silent_link(talk: WorkerConversation) -> None:
             Command.READY,
             within=within + 2 * talk.wire.grace,
             where=lambda received, old=connection: received.connection != old,  # type: ignore[misc]
-            what="the link has been silent for three intervals",
+            what="the link was silent for three intervals and needs a new socket",
         )
         manager.expect(
             Command.PING,
@@ -141,7 +152,9 @@ def silent_link(talk: WorkerConversation) -> None:
         times.append(received.at)
     least = 2.5 - talk.wire.grace
     talk.check(
-        times[0] - began >= least, f"the socket was replaced after {times[0] - began:.2f} units"
+        times[0] - began >= least,
+        f"the worker replaced its socket after {times[0] - began:.2f} units; expected {least:.2f} "
+        "or more",
     )
     manager.answers = True
     manager.pong()
@@ -157,7 +170,10 @@ def a_link_that_is_not_silent(talk: WorkerConversation) -> None:
     manager.clear()
     connection = manager.connection
     talk.wait(12.0)
-    talk.check(manager.connection == connection, "the socket of the link was replaced")
+    talk.check(
+        manager.connection == connection,
+        "the worker replaced the socket of a link over which a manager sends; expected the old one",
+    )
 
 
 @case("WMP-9.5")
@@ -167,7 +183,11 @@ def pings_during_a_job(talk: WorkerConversation) -> None:
     manager.run(slowly(talk, 4.0), role="slow")
     longest = max(_gaps(talk, manager, 3.5))
     most = 1.0 + talk.wire.grace + _LATE
-    talk.check(longest <= most, f"no message for {longest:.2f} units while a job runs")
+    talk.check(
+        longest <= most,
+        f"the manager received no message for {longest:.2f} units while a job ran; expected one "
+        "each unit",
+    )
 
 
 @case("WMP-9.6")
@@ -182,11 +202,14 @@ def older_epoch(talk: WorkerConversation) -> None:
     )
     error = manager.expect(Command.ERROR)
     talk.check(
-        error["code"] == ErrorCode.SUPERSEDED, f"ERROR {error['code']!r}, expected 'superseded'"
+        error["code"] == ErrorCode.SUPERSEDED,
+        f"ERROR has code {error['code']!r}; expected 'superseded'",
     )
     about = error["about_peer"]
-    talk.check(about is not None and tuple(about) == old, f"ERROR is about {about!r}")
-    manager.never(Command.GIVE, where=manager.is_open, what="an older epoch woke the worker")
+    talk.check(
+        about is not None and tuple(about) == old, f"ERROR is about {about!r}; expected {old!r}"
+    )
+    manager.never(Command.GIVE, where=manager.is_open, what="WAKE of an older epoch has no effect")
     (job,) = manager.run()
     manager.done_of(job)
 
@@ -201,12 +224,17 @@ def newer_epoch(talk: WorkerConversation) -> None:
     manager.restart()
     manager.pong()
     ready = manager.expect(Command.READY, within=1.5 + talk.wire.grace)
-    talk.check(ready["ready"] > before, f"READY {ready['ready']} is not new")
+    talk.check(
+        ready["ready"] > before, f"READY has number {ready['ready']}; expected more than {before}"
+    )
     late = 3.0 + 3 * talk.wire.grace
-    manager.never(Command.DONE, during=late, what=f"job {job} was of the older epoch")
+    manager.never(Command.DONE, during=late, what=f"job {job} belongs to the older epoch")
     (job,) = manager.run(b"anew")
     done = manager.expect(Command.DONE)
-    talk.check(done["number"] == 1, f"the new numbering begins at {done['number']}")
+    talk.check(
+        done["number"] == 1,
+        f"the first DONE to the new epoch has number {done['number']}; expected 1",
+    )
 
 
 @case("WMP-9.8")
@@ -221,7 +249,11 @@ def superseded_others(talk: WorkerConversation) -> None:
     manager.error(ErrorCode.SUPERSEDED, about_peer=(manager.identity, manager.epoch))
     manager.lose("WMP-9.8", job)
     manager.answers = False
-    manager.never(Command.DONE, during=3.0, what=f"job {job} belongs to a forgotten epoch")
+    manager.never(
+        Command.DONE,
+        during=3.0,
+        what=f"job {job} belongs to an epoch that the worker has forgotten",
+    )
 
 
 @case("WMP-9.9")
@@ -234,11 +266,15 @@ def held_jobs(talk: WorkerConversation) -> None:
         Command.PING, within=2.0 + talk.wire.grace, where=lambda received: bool(received.message.to)
     )
     if ping["idle"]:
-        talk.check(False, "PING reports idle while a job is held", level="must")
+        talk.check(False, "PING reports idle, although the worker holds a job", level="must")
     if not ping.jobs:
-        talk.inform("PING lists no jobs")
+        talk.inform("PING lists no held jobs")
         return
-    talk.check(ping.jobs == [(job, 1)], f"PING lists {ping.jobs}, expected job {job}", level="must")
+    talk.check(
+        ping.jobs == [(job, 1)],
+        f"PING lists the jobs {ping.jobs}; expected {[(job, 1)]}",
+        level="must",
+    )
     talk.inform("PING lists the held jobs")
 
 
@@ -262,7 +298,9 @@ def goodbye_after_work(talk: WorkerConversation) -> None:
     talk.wire.drain()
     manager.expect(Command.BYE, within=8.0 + talk.wire.grace)
     key = (manager.identity, manager.epoch), job, 1
-    talk.check(key in manager.answered, f"BYE came before the answer to job {job}")
+    talk.check(
+        key in manager.answered, f"BYE came before the DONE of job {job}; expected DONE first"
+    )
 
 
 @case("WMP-9.12")
@@ -304,7 +342,7 @@ def misrouted(talk: WorkerConversation) -> None:
         about_peer=(manager.identity, manager.epoch),
     )
     manager.locks.clear()
-    other.lock(what="the other manager's lock must be released")
+    other.lock(what="ERROR misrouted about the other manager releases its lock")
     talk.over = True
 
 
@@ -331,9 +369,12 @@ def another_in_its_place(talk: WorkerConversation) -> None:
         Command.READY,
         Command.GIVE,
         where=lambda received: bool(received["credit"] or received["want"]),
-        what="the lock of the replaced manager must be released",
+        what="the new manager replaces the old one, whose lock ends",
     )
-    talk.check(talk.now - began < 5.0 + 3 * talk.wire.grace, "the kit is too slow")
+    talk.check(
+        talk.now - began < 5.0 + 3 * talk.wire.grace,
+        f"the kit needed {talk.now - began:.2f} units for this case, which is too slow; repeat it",
+    )
 
 
 @case("WMP-9.14")
@@ -346,13 +387,14 @@ def silent_manager(talk: WorkerConversation) -> None:
     silent = manager.last_sent
     lock = other.lock(
         manager.expire + 1.5 + 3 * talk.wire.grace,
-        what="the manager of the running jobs was silent for `expire`",
+        what="the manager that gave the running jobs was silent for its `expire`",
     )
     took = talk.now - silent
     talk.check(
         took >= manager.expire - talk.wire.grace - 1e-6,
-        f"the manager was given up after {took:.2f} units",
+        f"the worker gave the manager up after {took:.2f} units; expected {manager.expire:g} or "
+        "more",
     )
     (job,) = other.take(lock.number, b"instead")
     other.done_of(job)
-    manager.never(Command.DONE, what="the manager's jobs were given up")
+    manager.never(Command.DONE, what="the worker has given up this manager and its jobs")

@@ -50,8 +50,10 @@ def _has_no_capacity_for(talk: WorkerConversation, manager: PlayedManager, rule:
     )
     if received.command is Command.GIVE:
         lock = talk.book.locks[received["lock"]]
-        talk.check(lock.locked == 0, "a lock is given without free resources", rule or "WMP-4.1")
-        talk.unimplemented("the worker has a window, and so always capacity")
+        talk.check(
+            lock.locked == 0, "GIVE locks resources, although none are free", rule or "WMP-4.1"
+        )
+        talk.unimplemented("the worker has a window, and therefore always has capacity")
 
 
 def _has_capacity_for(
@@ -75,7 +77,10 @@ def started_jobs_fit(talk: WorkerConversation) -> None:
             ends.append(talk.now - began)
     if len(ends) == 2:
         least = 2.0 - 1e-6
-        talk.check(max(ends) >= least, f"two jobs of 1 unit on one slot took {max(ends):.2f} units")
+        talk.check(
+            max(ends) >= least,
+            f"two jobs of 1 unit on one slot took {max(ends):.2f} units; expected 2 or more",
+        )
 
 
 @case("WMP-4.1", slots=2)
@@ -97,7 +102,7 @@ def window(talk: WorkerConversation) -> None:
     """``want`` may exceed the jobs that run at once by a window."""
     manager = talk.met()
     lock = manager.woken(64)
-    talk.inform(f"of 64 announced jobs GIVE wants {lock.want}, with a window of {lock.window}")
+    talk.inform(f"after WAKE for 64 jobs, GIVE has want {lock.want} and window {lock.window}")
 
 
 @case("WMP-4.8")
@@ -109,7 +114,9 @@ def a_lock_is_its_peers(talk: WorkerConversation) -> None:
     _has_no_capacity_for(talk, second, "WMP-4.8")
     jobs = first.take(lock.number, b"still mine")
     answer = first.done_of(jobs[0], rule="WMP-4.8")
-    talk.check(answer == b"still mine", f"echo answers {answer!r}")
+    talk.check(
+        answer == b"still mine", f"the result of role echo is {answer!r}; expected the payload"
+    )
 
 
 @case("WMP-4.8", "WMP-6.6", slots=2)
@@ -120,13 +127,16 @@ def a_job_is_its_owners(talk: WorkerConversation) -> None:
     manager.owner = (b"elsewhere", 77)
     theirs = manager.run(slowly(talk, 0.5), role="slow", ids=[7])
     manager.owner = None
-    talk.check(own == theirs == [7], "the kit is broken")
+    talk.check(
+        own == theirs == [7],
+        "the kit numbered its own jobs wrongly; report this as a fault of the kit",
+    )
     owners = set()
     for _ in range(2):
         done = manager.expect(Command.DONE, within=2.0 + talk.wire.grace)
         owners.add(tuple(done["manager"]))
     expected = {(manager.identity, manager.epoch), (b"elsewhere", 77)}
-    talk.check(owners == expected, f"DONE names the owners {owners}")
+    talk.check(owners == expected, f"DONE names the owners {owners}; expected {expected}")
 
 
 @case("WMP-4.9", slots=2)
@@ -135,10 +145,10 @@ def take_closes_its_lock(talk: WorkerConversation) -> None:
     first, second = talk.met(), talk.met()
     lock = _lock_everything(talk, first)
     if lock.want < 2:
-        talk.unimplemented("GIVE wants one of two announced jobs")
+        talk.unimplemented("GIVE has want 1 after WAKE for more jobs, and the case needs 2")
     first.take(lock.number, slowly(talk, 3.0), role="slow")
     second.wake(1)
-    _has_capacity_for(talk, second, 0.0, "one of two slots is free")
+    _has_capacity_for(talk, second, 0.0, "TAKE closed the lock and one of the two slots is free")
 
 
 @case("WMP-4.9", slots=2)
@@ -147,7 +157,7 @@ def more_keeps_the_lock(talk: WorkerConversation) -> None:
     first, second = talk.met(), talk.met()
     lock = _lock_everything(talk, first)
     if lock.want < 2:
-        talk.unimplemented("GIVE wants one of two announced jobs")
+        talk.unimplemented("GIVE has want 1 after WAKE for more jobs, and the case needs 2")
     each = 2.0 + 4 * talk.wire.grace
     jobs = first.take(lock.number, slowly(talk, each), role="slow", more=True)
     if lock.locked > 0:
@@ -157,7 +167,11 @@ def more_keeps_the_lock(talk: WorkerConversation) -> None:
     for job in jobs:
         first.done_of(job, within=2 * each + talk.wire.grace, rule="WMP-4.9")
     took = talk.now - began
-    talk.check(took < 1.5 * each, f"two jobs of {each:g} units on two slots took {took:.2f} units")
+    talk.check(
+        took < 1.5 * each,
+        f"two jobs of {each:g} units on two slots took {took:.2f} units; expected less than "
+        f"{1.5 * each:g}",
+    )
 
 
 @case("WMP-4.10")
@@ -167,7 +181,7 @@ def no_releases(talk: WorkerConversation) -> None:
     lock = _lock_everything(talk, first)
     _has_no_capacity_for(talk, second)
     first.no(lock.number)
-    _has_capacity_for(talk, second, 0.0, "the other manager's lock was released by NO")
+    _has_capacity_for(talk, second, 0.0, "NO released the lock of the other manager")
 
 
 @case("WMP-4.11")
@@ -178,12 +192,13 @@ def lock_timeout(talk: WorkerConversation) -> None:
     _has_no_capacity_for(talk, second)
     first.locks.pop(lock.number)  # the worker must release the lock
     _has_capacity_for(
-        talk, second, 5.0 + lock.hold, "the other manager left its lock unanswered for 5 units"
+        talk, second, 5.0 + lock.hold, "the lock of the other manager had no answer for 5 units"
     )
     kept = talk.now - lock.at
     talk.check(
         kept >= 5.0 + lock.hold - talk.wire.grace - 1e-6,
-        f"the lock was released after {kept:.2f} units",
+        f"the worker released the lock after {kept:.2f} units; expected {5.0 + lock.hold:g} or "
+        "more",
     )
 
 
@@ -195,7 +210,7 @@ def late_take_with_capacity(talk: WorkerConversation) -> None:
     manager.no(lock.number)
     (job,) = manager.take(lock.number, b"late")
     answer = manager.done_of(job, rule="WMP-4.12")
-    talk.check(answer == b"late", f"echo answers {answer!r}")
+    talk.check(answer == b"late", f"the result of role echo is {answer!r}; expected the payload")
 
 
 @case("WMP-4.12")
@@ -209,7 +224,10 @@ def late_take_without_capacity(talk: WorkerConversation) -> None:
     for job in jobs:
         second.done_of(job, None, within=4.0 + 6 * talk.wire.grace, rule="WMP-4.12")
         outcome = second.answered[(second.identity, second.epoch), job, 1]
-        talk.check(outcome in (0, 2), f"the job ends as {outcome}, expected refused or ok")
+        talk.check(
+            outcome in (0, 2),
+            f"job {job} ended as {Outcome(outcome).name.lower()}; expected refused or ok",
+        )
 
 
 @case("WMP-4.13")
@@ -220,7 +238,7 @@ def no_for_a_released_lock(talk: WorkerConversation) -> None:
     manager.no(lock.number)
     manager.clear()
     manager.no(lock.number)
-    manager.never(Command.ERROR, what="NO for a released lock is a race and no error")
+    manager.never(Command.ERROR, what="NO for a lock that was released already is no mistake")
 
 
 @case("WMP-4.13", profile="secure")
@@ -231,8 +249,12 @@ def no_for_no_lock(talk: WorkerConversation) -> None:
     manager.no(lock.number)
     manager.clear()
     manager.no(lock.number + 1000)
-    error = manager.expect(Command.ERROR, what="that lock was never given")
-    talk.check(error["code"] == ErrorCode.UNKNOWN, f"ERROR {error['code']!r}, expected 'unknown'")
+    error = manager.expect(
+        Command.ERROR, what="the worker sent no GIVE with the lock that NO names"
+    )
+    talk.check(
+        error["code"] == ErrorCode.UNKNOWN, f"ERROR has code {error['code']!r}; expected 'unknown'"
+    )
 
 
 @case("WMP-4.14")
@@ -247,8 +269,13 @@ def a_job_held_already(talk: WorkerConversation) -> None:
     manager.take(again, slowly(talk, 1.0), role="slow", ids=[5], attempt=3)
     manager.given[owner, 5] = held  # the lower attempt is dropped
     manager.done_of(5, within=3.0 + talk.wire.grace, rule="WMP-4.14")
-    talk.check(list(manager.answered) == [(owner, 5, 4)], f"answered: {manager.answered}")
-    manager.never(Command.DONE, during=2.0, again=False, what="the job is answered already")
+    talk.check(
+        list(manager.answered) == [(owner, 5, 4)],
+        f"the worker answered {list(manager.answered)}; expected only attempt 4",
+    )
+    manager.never(
+        Command.DONE, during=2.0, again=False, what="the worker has already answered the job"
+    )
 
 
 @case("WMP-4.15")
@@ -265,7 +292,7 @@ def _held(talk: WorkerConversation, manager: PlayedManager) -> OfferedLock:
         Command.GIVE, within=2.0, where=lambda h: manager.is_open(h) and bool(h["hold"])
     )
     if received is None:
-        talk.unimplemented("the worker sends no held GIVE")
+        talk.unimplemented("the worker sent no GIVE with hold")
         raise AssertionError
     lock: OfferedLock = talk.book.locks[received["lock"]]
     return lock
@@ -278,7 +305,7 @@ def held_give(talk: WorkerConversation) -> None:
     lock = _held(talk, manager)
     (job,) = manager.take(lock.number, b"in one trip")
     manager.done_of(job)
-    talk.inform(f"held GIVE, for {lock.hold:g} units")
+    talk.inform(f"the worker sent GIVE with hold {lock.hold:g} units")
 
 
 @case("WMP-5.2", profile="held-give")
@@ -294,7 +321,11 @@ def no_held_give_while_another_waits(talk: WorkerConversation) -> None:
     second.lock(2.0 + 6 * talk.wire.grace, "WMP-3.9")
     for received in first.inbox:
         held = received.command is Command.GIVE and received["want"] and received["hold"]
-        talk.check(not held, "a held GIVE goes out while another manager's WAKE is pending")
+        talk.check(
+            not held,
+            "the worker sent GIVE with hold; expected none while a WAKE of another manager is "
+            "pending",
+        )
 
 
 @case("WMP-5.4", profile="held-give")
@@ -307,7 +338,7 @@ def second_manager(talk: WorkerConversation) -> None:
         Command.GIVE,
         within=0.5 + talk.wire.grace,
         where=lambda received: received["want"] == 0 and received["lock"] == lock.number,
-        what="the worker has one slot for two managers",
+        what="the worker now has one slot for two managers, and must withdraw the GIVE",
     )
 
 
@@ -319,4 +350,6 @@ def lost_give(talk: WorkerConversation) -> None:
     _has_no_capacity_for(talk, second)
     first.locks.pop(lock.number)
     first.last_lock = lock.number - 1
-    _has_capacity_for(talk, second, 4.0 + lock.hold, "PONG shows that the GIVE was lost")
+    _has_capacity_for(
+        talk, second, 4.0 + lock.hold, "PONG shows that the manager did not receive the GIVE"
+    )

@@ -32,7 +32,9 @@ def duplicate_is_dropped(talk: WorkerConversation) -> None:
     manager.repeat(take)
     manager.done_of(job)
     manager.repeat(take)
-    manager.never(Command.DONE, again=False, during=1.0, what="the TAKE is a duplicate")
+    manager.never(
+        Command.DONE, again=False, during=1.0, what="the worker has already run this TAKE"
+    )
     (job,) = manager.run(b"twice")
     manager.repeat(take)
     manager.done_of(job)
@@ -48,16 +50,18 @@ def gap_is_asked_for_once(talk: WorkerConversation) -> None:
         manager.take(999, b"behind the gap", ids=[90 + ahead], number=number + ahead)
     manager.lose("WMP-7.1", 92, 93)
     ping = manager.expect(Command.PING, where=lambda received: bool(received["again"]))
-    talk.check(ping["ack"] == number, f"ack is {ping['ack']}, expected {number}")
+    talk.check(ping["ack"] == number, f"PING has ack {ping['ack']}; expected {number}")
     manager.never(
         Command.PING,
         where=lambda received: bool(received["again"]),
-        what="the gap was reported already",
+        what="the worker has already reported this gap",
     )
-    manager.never(Command.DONE, what="a job from behind the gap is answered")
+    manager.never(Command.DONE, what="the worker must drop a TAKE whose number is behind a gap")
     (job,) = manager.take(lock.number, b"in order", ids=[50])
     answer = manager.done_of(job)
-    talk.check(answer == b"in order", f"echo answers {answer!r}")
+    talk.check(
+        answer == b"in order", f"the result of role echo is {answer!r}; expected the payload"
+    )
 
 
 @case("WMP-7.2")
@@ -67,7 +71,9 @@ def acks_are_reported(talk: WorkerConversation) -> None:
     for _ in range(3):
         (job,) = manager.run()
         done = manager.expect(Command.DONE, where=lambda h, job=job: h.jobs[0][0] == job)  # type: ignore[misc]
-        talk.check(done["ack"] == manager.number, f"ack {done['ack']}, expected {manager.number}")
+        talk.check(
+            done["ack"] == manager.number, f"DONE has ack {done['ack']}; expected {manager.number}"
+        )
 
 
 @case("WMP-7.3")
@@ -91,7 +97,10 @@ def sent_again_on_a_new_route(talk: WorkerConversation) -> None:
     manager.move(hops=(b"another", 9, 4))
     manager.pong()
     done = manager.expect(Command.DONE, again=True, number=1)
-    talk.check(done.message.to == manager.path[::-1], f"DONE goes to {done.message.to!r}")
+    talk.check(
+        done.message.to == manager.path[::-1],
+        f"DONE goes to {done.message.to!r}; expected {manager.path[::-1]!r}",
+    )
 
 
 @case("WMP-7.3")
@@ -105,7 +114,7 @@ def sent_again_with_age(talk: WorkerConversation) -> None:
     manager.ack_override = None
     manager.pong()
     manager.clear()
-    manager.never(Command.DONE, during=4.0, what="the DONE is acknowledged")
+    manager.never(Command.DONE, during=4.0, what="the manager has acknowledged the DONE")
 
 
 @case("WMP-7.4")
@@ -139,14 +148,22 @@ def newer_session(talk: WorkerConversation) -> None:
     )
     manager.run(b"of the new session")
     done = manager.expect(Command.DONE)
-    talk.check(done["session"] == manager.session, f"DONE is of session {done['session']}")
-    talk.check(done["number"] == 1, f"the new session begins at number {done['number']}")
+    talk.check(
+        done["session"] == manager.session,
+        f"DONE names session {done['session']}; expected {manager.session}",
+    )
+    talk.check(
+        done["number"] == 1,
+        f"the first DONE of the new session has number {done['number']}; expected 1",
+    )
     lock = manager.woken(1)
     manager.new_session()
     manager.pong()
-    talk.check(lock.number not in manager.locks, "the kit is broken")
+    talk.check(
+        lock.number not in manager.locks, "the kit kept a lock; report this as a fault of the kit"
+    )
     other.wake(1)
-    other.lock(what="the other manager's lock belongs to an ended session")
+    other.lock(what="the session of the other manager ended, which released its lock")
 
 
 @case("WMP-7.6")
@@ -173,12 +190,20 @@ def forgotten_session(talk: WorkerConversation) -> None:
     stranger.take(999, b"whose?", ids=[9])
     stranger.lose("WMP-7.8", 9)
     ping = stranger.expect(Command.PING, where=lambda received: bool(received.message.to))
-    talk.check(ping["session"] is None, f"PING names session {ping['session']}")
-    stranger.never(Command.DONE, during=1.0, what="the worker knows no session of this manager")
+    talk.check(ping["session"] is None, f"PING names session {ping['session']}; expected none")
+    stranger.never(
+        Command.DONE,
+        during=1.0,
+        what="the worker knows no session of this manager and must drop the TAKE",
+    )
     stranger.new_session()
     stranger.pong()
     stranger.echoes("WMP-7.8", within=12.0)
-    talk.check(known.testee == stranger.testee, "two names", "WMP-1.1")
+    talk.check(
+        known.testee == stranger.testee,
+        "two managers received messages of two identities; expected one worker",
+        "WMP-1.1",
+    )
 
 
 @case("WMP-7.8", profile="liveness")
@@ -189,20 +214,28 @@ def no_way_back(talk: WorkerConversation) -> None:
     manager.done_of(job)
     manager.answers = False
     talk.wait(manager.expire + 1.0 + 2 * talk.wire.grace)
-    talk.check(other.answers, "the kit is broken")
+    talk.check(other.answers, "the kit stopped a manager; report this as a fault of the kit")
     manager.clear()
     manager.pong()
     ping = manager.expect(Command.PING, where=lambda received: bool(received.message.to))
-    talk.check(ping["session"] is None, "PING names a session that was forgotten")
+    talk.check(
+        ping["session"] is None,
+        f"PING names session {ping['session']}; expected none, because the worker forgot it",
+    )
     manager.take(999, b"do not", ids=[40])
     manager.pong()
     manager.take(999, b"do not", ids=[41])
     manager.lose("WMP-7.8", 40, 41)
-    manager.never(Command.DONE, again=False, during=1.5, what="the session was forgotten")
+    manager.never(
+        Command.DONE,
+        again=False,
+        during=1.5,
+        what="the worker has forgotten the session and must drop the TAKE",
+    )
     manager.never(
         Command.PING,
         where=lambda received: received["session"] == manager.session,
-        what="the worker has entered a forgotten session",
+        what="the worker must not enter a session again that it has forgotten",
     )
     manager.new_session()
     manager.answers = True
@@ -221,4 +254,7 @@ def results_are_kept(talk: WorkerConversation) -> None:
     manager.clear()
     manager.pong(again=True)
     done = manager.expect(Command.DONE, again=True, number=1)
-    talk.check(done.payloads == [b"keep me"], f"DONE has {done.payloads} now")
+    talk.check(
+        done.payloads == [b"keep me"],
+        f"DONE was sent again with {done.payloads}; expected [b'keep me']",
+    )

@@ -45,7 +45,9 @@ def runs_too_long(talk: WorkerConversation) -> None:
     (job,) = manager.run(slowly(talk, 20.0), role="slow", limits=[talk.ms(1.0)])
     within = 1.0 + _GRACE + talk.wire.grace
     text = manager.done_of(job, Outcome.OVERRUN, within=within, rule="WMP-6.21")
-    talk.check(bool(text), "DONE overrun has no text", "WMP-6.21", "should")
+    talk.check(
+        bool(text), "DONE overrun has no text; expected the limit in words", "WMP-6.21", "should"
+    )
 
 
 @case("WMP-6.21")
@@ -70,4 +72,8 @@ def no_wait_for_a_job_with_settings(talk: WorkerConversation) -> None:
         )
         columns = received.message.columns
         waits = None if columns is None else columns.waits
-        talk.check(not any(waits or ()), f"waits is {waits} with failed {failed}", "WMP-6.25")
+        talk.check(
+            not any(waits or ()),
+            f"'waits' is {waits} in answer to 'failed' {failed}; expected none",
+            "WMP-6.25",
+        )
