@@ -291,7 +291,7 @@ def _item(data: bytes, at: int, depth: int) -> tuple[Any, int]:
         case 2 | 3:
             part = data[at : at + number]
             if len(part) < number:
-                raise Broken("WMP-2.2", "a string is shorter than its length says")
+                raise Broken("WMP-2.2", "a string is cut off by the end of the frame")
             return (part if major == 2 else part.decode()), at + number
         case 4:
             items = []
