@@ -29,7 +29,7 @@ WORLDS: list[tuple[Switch, set[str], tuple[int, ...]]] = [
     (manager_side.reconnect_grace, {CAUSE}, (69, 186, 340)),
     (manager_side.older_epoch, {RIVALS, TWICE}, (62, 67, 139, 81, 31)),
     (manager_side.newer_epoch, {STALE, TWICE}, (55, 220, 289, 317, 386, 440)),
-    (manager_side.lost_leases, {ENDS}, (81, 63, 55)),
+    (manager_side.lost_leases, {ENDS}, (8, 49, 68)),
     (manager_side.resend_by_manager, {ENDS, MEET}, (147, 200, 185)),
     (manager_side.ended_in_the_queue, {"cancelled stays cancelled"}, (6, 8, 12, 18, 28)),
     (manager_side.retries, {RETRIES}, (17, 29, 57, 67)),

@@ -133,10 +133,10 @@ def test_a_worker_gets_no_more_leases_than_its_capacity_whatever_it_wants(manage
     assert [m.command for m in sent(worker.give(1 << 40))] == [Command.NO]
 
     (take,) = sent(worker.give(1 << 40, hold=5.0, window=10), Command.TAKE)
-    assert len(take.columns.ids) == 10  # ten jobs wait there
+    assert len(take.columns.ids) == 20  # as many may wait there as in use and free places
     (take,) = sent(worker.done([1, 2, 3]), Command.TAKE)
-    assert list(take.columns.ids) == [19, 20, 21]
-    assert manager.statistics().leased == 18
+    assert list(take.columns.ids) == [29, 30, 31]
+    assert manager.statistics().leased == 28
 
 
 @pytest.mark.rule("WMP-4.16")
@@ -153,6 +153,16 @@ def test_leases_of_different_needs_share_the_resources_of_a_worker(manager, work
     assert [bytes(one) for take in takes for one in take.columns.payloads] == (
         [b"large"] * 2 + [b"small"] * 2 + [b"gpu"] * 2
     )
+
+
+@pytest.mark.rule("WMP-4.16")
+def test_a_worker_whose_gives_report_halves_of_its_window_fills_the_window(manager, worker):
+    submit(manager, *[b"x"] * 1000)
+    worker.ready(0)  # 8 slots
+    (take,) = sent(worker.give(208, window=200), Command.TAKE)
+    assert len(take.columns.ids) == 208
+    (take,) = sent(worker.give(200, window=200), Command.TAKE)
+    assert len(take.columns.ids) == 200
 
 
 @pytest.mark.rule("WMP-4.16")

@@ -275,7 +275,7 @@ class Observer:
             return
         for name, has in contact.resources.items():
             amounts = [contact.needs[id].get(name, 0) for id in contact.leases]
-            bound = has + contact.window * max(amounts)
+            bound = has + 2 * contact.window * max(amounts)
             self.history.leased(me, worker, name, sum(amounts), bound)
 
     def _lose(self, me: Peer, contact: _Contact, *, leaving: bool = True) -> None:

@@ -187,7 +187,9 @@ class RemoteWorker:
         leased = sum(self.held.values())
         if not self.ready:
             return min(most, _UNREPORTED) - leased
-        left, has, window = most - leased, self.resources, self.widest
+        # A GIVE reports only the free places of the window: the whole window is at most twice the
+        # greatest number of free places that was reported.
+        left, has, window = most - leased, self.resources, 2 * self.widest
         for name, amount in queue.needs.items():
             if not amount:
                 continue
