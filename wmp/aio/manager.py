@@ -36,7 +36,7 @@ from wmp.runtime.sockets import Context
 from wmp.runtime.submission.map_pipeline import MapPipeline, MapSignal, MapWait
 from wmp.runtime.submission.results import Status
 from wmp.runtime.submission.submissions import Submissions, pack
-from wmp.runtime.submission.time_limits import NO_LIMITS, TimeLimits
+from wmp.runtime.submission.time_limits import NO_LIMITS, TimeLimits, time_limits
 from wmp.runtime.transport import Transport
 from wmp.runtime.unserved_watch import UnservedWatch
 
@@ -110,6 +110,7 @@ class Manager(AsyncNode[ManagerSettings]):
             )
         self.codec = codec
         self.retries = check_count("retries", retries)
+        self._usual_terms = JobTerms(_PLAIN[codec], 0, None, retries)
         chosen = make_settings(
             ManagerSettings,
             "manager",
@@ -273,7 +274,7 @@ class Manager(AsyncNode[ManagerSettings]):
             ConfigError: The payload is too large, or another argument is wrong.
             ClosedError: The manager takes no more jobs.
         """
-        times = TimeLimits(timeout, expires, run_limit, delay, start_at)
+        times = time_limits(timeout, expires, run_limit, delay, start_at)
         terms = self._terms(role, needs, priority, times, retries, retry, on_status, key, checksum)
         job, data = Job(self._submissions), pack(payload, self.codec, self._payload_limit)
         while True:
@@ -309,7 +310,7 @@ class Manager(AsyncNode[ManagerSettings]):
         Raises:
             QueueFull: The manager holds ``max_jobs`` jobs, or ``max_bytes`` bytes of payloads.
         """
-        times = TimeLimits(timeout, expires, run_limit, delay, start_at)
+        times = time_limits(timeout, expires, run_limit, delay, start_at)
         terms = self._terms(role, needs, priority, times, retries, retry, on_status, key, checksum)
         job, data = Job(self._submissions), pack(payload, self.codec, self._payload_limit)
         job = self._submissions.add(job, (data,), terms, key=key)
@@ -361,7 +362,7 @@ class Manager(AsyncNode[ManagerSettings]):
             JobError: Raised at the place of the first job without a result, unless
                 ``return_exceptions`` is true.
         """
-        times = TimeLimits(timeout, expires, run_limit, delay, start_at)
+        times = time_limits(timeout, expires, run_limit, delay, start_at)
         terms = self._terms(role, needs, priority, times, retries, retry, checksum=checksum)
         signal = asyncio.Event()
         pipeline = self._pipeline(payloads, terms, in_flight, signal, return_exceptions)
@@ -477,10 +478,9 @@ class Manager(AsyncNode[ManagerSettings]):
                 f"priority is a whole number from -(2**63 - 1) to 2**63 - 1, got {priority!r}"
             )
         delay = 0.0
-        if times != NO_LIMITS:
+        if times is not NO_LIMITS:
             times.check()
             delay = times.wait()
-        retries = self.retries if retries is None else check_count("retries", retries)
         given: object = retry
         if given is not None and not isinstance(given, Retry):
             raise ConfigError(
@@ -490,6 +490,11 @@ class Manager(AsyncNode[ManagerSettings]):
             raise ConfigError(f"on_status is a callable that takes a Status, got {on_status!r}")
         if key is not None and not isinstance(key, str):
             raise ConfigError(f"key is text, got {key!r}")
+        usual = self._usual_terms
+        plain = kind is usual.kind and times is NO_LIMITS and not priority
+        if plain and retries is None and retry is None:
+            return usual  # found equal without a comparison of values
+        retries = self.retries if retries is None else check_count("retries", retries)
         return JobTerms(
             kind,
             priority,

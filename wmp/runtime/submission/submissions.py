@@ -147,10 +147,6 @@ class Submissions:
             if self._bytes >= self._max_bytes:
                 raise QueueFull(self._max_bytes, "bytes")
             first = self._next
-            lengths = list(map(len, payloads))
-            if max(lengths, default=0) > _FEW_BYTES:
-                self._sizes.update(zip(range(first, first + count), lengths, strict=True))
-                self._bytes += sum(lengths)
             self._next = first + count
             owner._given(first, count)
             if key is not None:
@@ -158,13 +154,18 @@ class Submissions:
                 self._key_of[first] = key
             if count == 1:
                 owners[first] = owner
+                lengths = [len(payloads[0])]
             else:
                 owners.update(dict.fromkeys(range(first, first + count), owner))
+                lengths = list(map(len, payloads))
+            if lengths and max(lengths) > _FEW_BYTES:
+                self._sizes.update(zip(range(first, first + count), lengths, strict=True))
+                self._bytes += sum(lengths)
             open_ = self._open
             if (
                 open_ is not None
                 and not open_.sealed
-                and open_.terms == terms
+                and (open_.terms is terms or open_.terms == terms)
                 and len(open_.payloads) + count <= _BUNDLE
             ):
                 open_.payloads.extend(payloads)

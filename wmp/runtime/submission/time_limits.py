@@ -17,7 +17,7 @@ from attrs import frozen
 from wmp.errors import ConfigError
 from wmp.runtime.checks import check_seconds
 
-__all__ = ["NO_LIMITS", "TimeLimits"]
+__all__ = ["NO_LIMITS", "TimeLimits", "time_limits"]
 
 
 @frozen
@@ -77,3 +77,17 @@ class TimeLimits:
 
 NO_LIMITS: Final = TimeLimits()
 """The limits of most jobs."""
+
+
+def time_limits(
+    timeout: float | None,
+    expires: float | None,
+    run_limit: float | None,
+    delay: float | None,
+    start_at: datetime | float | None,
+) -> TimeLimits:
+    """Return the limits of a submission; ``NO_LIMITS`` itself when none is given."""
+    # An object for each job would be a fifth of the time of a submission.
+    if timeout is None and expires is None and run_limit is None and delay is start_at is None:
+        return NO_LIMITS
+    return TimeLimits(timeout, expires, run_limit, delay, start_at)
