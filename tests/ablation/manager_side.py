@@ -74,6 +74,27 @@ def _unchecked(patch: Patch) -> None:
     patch.setattr(ManagerMachine, "check_invariants", lambda self: None)
 
 
+def order_of_lost_jobs(patch: Patch) -> None:
+    """WMP-6.28: jobs that are lost together are queued in the reverse order."""
+    lose = Requeue.lose
+
+    def turn(self: Requeue, worker: Any, jobs: Any, cause: str, now: float) -> Any:
+        return lose(self, worker, list(reversed(jobs)), cause, now)
+
+    patch.setattr(Requeue, "lose", turn)
+
+
+def lost_jobs_wait(patch: Patch) -> None:
+    """WMP-6.28: a job that is queued again stands behind the others of its priority."""
+
+    def behind(self: Queue, job: JobRecord) -> None:
+        self._line(job.priority).new.append(job)
+        self.waiting += 1
+        self.batches.seal()
+
+    patch.setattr(Queue, "put_back", behind)
+
+
 def new_session(patch: Patch) -> None:
     """WMP-7.5: the old session continues with a worker that has forgotten the manager."""
     patch.setattr(ManagerMachine, "_new_session", lambda self, worker, now: None)

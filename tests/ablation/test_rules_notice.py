@@ -23,6 +23,7 @@ from tests.unit import test_leaving as leaving
 from tests.unit import test_manager as jobs
 from tests.unit import test_manager_limits as limits
 from tests.unit import test_manager_peers as peers
+from tests.unit import test_requeue as requeue
 from tests.unit import test_shares as shares
 from tests.unit import test_worker_handshake as handshake
 from tests.unit import test_worker_locks as locks
@@ -254,6 +255,26 @@ RULES: list[tuple[Switch, Callable[..., None], dict[str, Any]]] = [
         {"ack": 0},
     ),
     (worker_side.expiry, streams.test_results_are_dropped_after_expire_of_silence, {}),
+    (
+        worker_side.withdrawn_lock,
+        locks.test_a_withdrawn_lock_is_released_5_s_after_its_withdrawal,
+        {},
+    ),
+    (
+        manager_side.order_of_lost_jobs,
+        requeue.test_lost_jobs_stand_first_in_the_order_of_their_submission,
+        {},
+    ),
+    (
+        manager_side.lost_jobs_wait,
+        requeue.test_lost_jobs_stand_first_in_the_order_of_their_submission,
+        {},
+    ),
+    (
+        worker_side.first_number,
+        streams.test_a_worker_enters_a_session_at_its_number_1,
+        {"number": 1, "ack": 0, "enters": True},
+    ),
     (worker_side.loop_check, device.test_a_message_that_was_here_before_is_dropped, {}),
     (worker_side.hop_limit, device.test_sixteen_devices_are_the_limit, {}),
 ]
@@ -268,7 +289,7 @@ def play(test: Callable[..., None], parameters: dict[str, Any]) -> None:
     """Run a test with its parameters, and give it machines in place of its fixtures."""
     module = sys.modules[test.__module__]
     known: dict[str, Any] = dict(parameters)
-    if module in (jobs, peers, shares, limits, leaving):
+    if module in (jobs, peers, shares, limits, leaving, requeue):
         known["manager"] = ManagerMachine(
             ManagerSettings(identity=b"m", epoch=7), least_recently_used
         )

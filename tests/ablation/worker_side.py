@@ -29,7 +29,7 @@ from wmp.core.worker.outbound import WorkerOutbound
 from wmp.core.worker.remote_manager import RemoteManager, SessionEntry
 from wmp.core.worker.sessions import Sessions
 from wmp.core.worker.timers import LockTimer
-from wmp.message import Field
+from wmp.message import Field, Outcome
 
 Patch = pytest.MonkeyPatch
 
@@ -80,6 +80,43 @@ def lock_timeout(patch: Patch) -> None:
         return False
 
     patch.setattr(Locks, "time_out", wait)
+
+
+def withdrawn_lock(patch: Patch) -> None:
+    """WMP-4.11: a lock that was withdrawn and not answered stays until the end of its ``hold``."""
+    withdraw = Locks.withdraw
+
+    def keep(self: Locks, manager: Any, now: float) -> None:
+        before = {
+            number: lock.opened + lock.hold for number, lock in self.of(manager.identity).items()
+        }
+        withdraw(self, manager, now)
+        for number, end in before.items():
+            self._set_timer(manager, number, end)
+
+    patch.setattr(Locks, "withdraw", keep)
+
+
+def refused_jobs(patch: Patch) -> None:
+    """WMP-4.17: a refused job holds resources as if it ran, and no event releases them."""
+    refuse = Executions._refuse
+
+    def hold(self: Executions, *args: Any) -> None:
+        if args[5] is Outcome.REFUSED:
+            self.resources.take(self.usual)
+        refuse(self, *args)
+
+    patch.setattr(Executions, "_refuse", hold)
+
+
+def first_number(patch: Patch) -> None:
+    """WMP-7.10: a worker enters a session only by PONG."""
+    enter = RemoteManager.enter
+
+    def wait(self: RemoteManager, session: int | None, *, begins: bool) -> SessionEntry:
+        return enter(self, session, begins=begins and self.asked)
+
+    patch.setattr(RemoteManager, "enter", wait)
 
 
 def resources_check(patch: Patch) -> None:

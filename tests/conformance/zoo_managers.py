@@ -427,6 +427,10 @@ class LastInFirstOut(Bend):
         return evolve(job, priority=self.count)
 
 
+switched(M, "WMP-6.28", manager_side.order_of_lost_jobs, "turns lost jobs around")
+switched(M, "WMP-6.28", manager_side.lost_jobs_wait, "queues lost jobs behind all others")
+
+
 @bent(M, "WMP-6.13")
 class KnowsNoPriorities(Bend):
     def job(self, job: SubmittedJob) -> SubmittedJob:

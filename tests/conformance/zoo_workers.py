@@ -215,6 +215,8 @@ class NeverExpectsMore(Bend):
 
 switched(W, "WMP-4.10", no_release, "ignores NO")
 switched(W, "WMP-4.11", worker_side.lock_timeout, "never unlocks")
+switched(W, "WMP-4.11", worker_side.withdrawn_lock, "keeps a withdrawn lock")
+switched(W, "WMP-4.17", worker_side.refused_jobs, "keeps resources for a refused job")
 
 
 def drops_late_takes(patch: Patch) -> None:
@@ -398,6 +400,17 @@ switched(W, "WMP-7.3", worker_side.again_to_worker, "sends nothing again when as
 switched(W, "WMP-7.4", worker_side.ack_bound, "believes an ack of the future")
 switched(W, "WMP-7.6", worker_side.old_session, "keeps what was of an old session")
 switched(W, "WMP-7.6", worker_side.message_of_old_session, "acts on an old session")
+
+
+@bent(W, "WMP-7.10")
+class NamesASessionThatItNeverEntered(Bend):
+    def says(self, link: Link, message: Message) -> Message:
+        if message.to and message.command is not C.ERROR and Field.SESSION not in message.fields:
+            return changed(message, session=1, ack=0)
+        return message
+
+
+switched(W, "WMP-7.10", worker_side.first_number, "waits for PONG before it enters a session")
 switched(W, "WMP-7.8", worker_side.forgotten_session, "enters a session that it had forgotten")
 switched(W, "WMP-7.8", worker_side.forgotten_number, "forgets which session it had forgotten")
 
@@ -471,6 +484,14 @@ class SaysThatItIsIdleWhileItWorks(Bend):
     def says(self, link: Link, message: Message) -> Message:
         if message.command is C.PING and message.columns is not None:
             return changed(evolve(message, columns=None), idle=True)
+        return message
+
+
+@bent(W, "WMP-9.9")
+class IsIdleForOtherOwners(Bend):
+    def says(self, link: Link, message: Message) -> Message:
+        if message.command is C.PING and message.to and message.columns is None:
+            return changed(message, idle=True)
         return message
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from tests.unit.workers import finish, give, met, runs
+from tests.unit.workers import finish, give, make, met, runs, until
 from wmp.actions import Drop, Interrupt, Recall, Run, Send
 from wmp.core.protocol.settings import WorkerSettings
 from wmp.core.worker.machine import WorkerMachine
-from wmp.events import Recalled, Reported, Ticked
+from wmp.events import Begun, Recalled, Reported, Ticked
 from wmp.message import Command, Field, Kind, Outcome
 from wmp.testing.scripted_manager import ScriptedManager
 from wmp.testing.scripted_worker import sent
@@ -316,3 +316,42 @@ def test_each_part_of_a_lane_is_timed_from_the_one_before():
 def test_a_tick_starts_nothing_twice(worker, manager):
     give(manager, b"1", b"2", b"3")
     assert not runs(worker.handle(Ticked(), 0.0))
+
+
+@pytest.mark.rule("WMP-4.17")
+@pytest.mark.parametrize("outcome", ["refused", "expired"])
+def test_a_job_that_never_begins_holds_no_resources(outcome):
+    worker = make()
+    manager = met(worker)
+    first = give(manager, role="nobody's") if outcome == "refused" else give(manager, left=[0])
+
+    assert not runs(first)
+    assert worker.statistics().free == {"slots": 1}
+    assert len(runs(give(manager))) == 1
+
+
+@pytest.mark.rule("WMP-4.17")
+def test_a_job_holds_its_resources_until_its_handler_ends():
+    """DONE of a job that runs for too long is sent before that."""
+    worker = make(overrun_grace=1.0)
+    manager = met(worker)
+    (run,) = runs(give(manager, limits=[1000]))
+    worker.handle(Begun(run.lane, 1), 0.0)
+    done = [m for _, actions in until(worker, 2.0) for m in sent(actions, Command.DONE)]
+
+    assert [m.columns.outcomes for m in done] == [[Outcome.OVERRUN]]
+    assert worker.statistics().free == {"slots": 0}
+    finish(worker, run, now=3.0)
+    assert worker.statistics().free == {"slots": 1}
+
+
+@pytest.mark.rule("WMP-4.17")
+def test_done_goes_out_before_the_capacity_that_it_frees_is_offered():
+    worker = make()
+    manager, other = met(worker), met(worker, identity=b"m2")
+    (run,) = runs(give(manager))
+    other.wake()
+
+    commands = [message.command for message in sent(finish(worker, run))]
+
+    assert commands.index(Command.DONE) < commands.index(Command.GIVE)

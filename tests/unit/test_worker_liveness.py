@@ -132,6 +132,7 @@ def test_ping_has_no_job_list_when_another_manager_owns_jobs(worker, manager):
     give(manager)
     (ping,) = [m for _, acts in until(worker, 1.0) for m in sent(acts, Command.PING) if m.to]
     assert ping.columns is None
+    assert Field.IDLE not in ping.fields
 
 
 # -- silence

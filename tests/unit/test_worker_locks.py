@@ -146,6 +146,24 @@ def test_a_lock_without_answer_is_released_5_s_after_its_hold(hold):
     assert reasons(manager.no(1)) == ["lock already released"]
 
 
+@pytest.mark.rule("WMP-4.11", "WMP-5.4")
+def test_a_withdrawn_lock_is_released_5_s_after_its_withdrawal():
+    worker = make(hold=20.0, lock_timeout=5.0)
+    first = met(worker)
+    second = ScriptedManager(worker, identity=b"m2", now=2.0)
+    assert fields(one(second.pong(), Command.GIVE), Field.LOCK, Field.WANT) == (1, 0)
+    for now, _ in until(worker, 6.99):
+        assert worker.statistics().locks == 1
+        for manager in (first, second):
+            manager.now = now
+            manager.pong()
+
+    told = [message for _, actions in until(worker, 7.0) for message in sent(actions)]
+
+    assert worker.statistics().locks == 0
+    assert Command.READY in {message.command for message in told}
+
+
 @pytest.mark.rule("WMP-4.11", "WMP-3.5")
 def test_a_manager_that_did_not_answer_a_give_gets_a_new_ready():
     """That manager counts the credit as spent, and no other message would correct it."""

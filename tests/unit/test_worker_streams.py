@@ -293,3 +293,41 @@ def test_results_are_dropped_after_expire_of_silence(worker, manager):
         ("lost session", "0 jobs and 1 unacknowledged messages")
     ]
     assert worker.statistics().unacknowledged == 0
+
+
+# -- entering a session
+
+
+@pytest.mark.rule("WMP-7.10")
+def test_a_worker_without_a_session_names_none(worker):
+    manager = ScriptedManager(worker)
+    worker.handle(Connected(0), 0.0)
+
+    messages = sent(manager.wake(session=None, ack=None))
+
+    assert {message.command for message in messages} == {Command.GIVE, Command.PING}
+    assert all(not {Field.SESSION, Field.ACK} & message.fields.keys() for message in messages)
+
+
+@pytest.mark.rule("WMP-7.10")
+def test_the_pong_that_answers_a_ping_without_session_names_the_session(worker):
+    manager = ScriptedManager(worker, session=4)
+    worker.handle(Connected(0), 0.0)
+    (ping,) = [m for m in sent(manager.pong(), Command.PING) if m.to]
+    assert Field.SESSION not in ping.fields
+
+    manager.pong()
+
+    (give,) = sent(manager.wake(), Command.GIVE)
+    assert give.fields[Field.SESSION] == 4
+
+
+@pytest.mark.rule("WMP-7.10")
+@pytest.mark.parametrize(("number", "ack", "enters"), [(1, 0, True), (1, 3, False), (2, 0, False)])
+def test_a_worker_enters_a_session_at_its_number_1(worker, number, ack, enters):
+    manager = ScriptedManager(worker, identity=b"new", session=4)
+    worker.handle(Connected(0), 0.0)
+
+    started = runs(manager.take(9, number=number, ack=ack))
+
+    assert bool(started) is enters

@@ -278,6 +278,21 @@ def held_jobs(talk: WorkerConversation) -> None:
     talk.inform("PING lists the held jobs")
 
 
+@case("WMP-9.9", slots=2)
+def jobs_of_two_owners(talk: WorkerConversation) -> None:
+    """A PING has neither a list nor ``idle`` while the worker holds a job of another owner."""
+    manager, _ = talk.met(), talk.met()
+    manager.owner = (b"elsewhere", 77)
+    manager.run(slowly(talk, 4.0), role="slow")
+    manager.inbox.clear()
+    ping = manager.expect(
+        Command.PING, within=2.0 + talk.wire.grace, where=lambda received: bool(received.message.to)
+    )
+    lists = bool(ping.jobs or ping["idle"])
+    text = "PING has a list or `idle`, though a job of another owner is held"
+    talk.check(not lists, text, level="must")
+
+
 @case("WMP-9.10")
 def goodbye(talk: WorkerConversation) -> None:
     """A worker that ends sends BYE to every manager that it knows."""

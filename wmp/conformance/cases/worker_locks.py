@@ -13,6 +13,7 @@ __all__ = [
     "a_job_is_its_owners",
     "a_lock_is_its_peers",
     "a_role_without_handler",
+    "expired_jobs_hold_nothing",
     "held_give",
     "late_take_with_capacity",
     "late_take_without_capacity",
@@ -24,10 +25,12 @@ __all__ = [
     "no_for_no_lock",
     "no_held_give_while_another_waits",
     "no_releases",
+    "refused_jobs_hold_nothing",
     "second_manager",
     "started_jobs_fit",
     "take_closes_its_lock",
     "window",
+    "withdrawn_lock",
 ]
 
 
@@ -202,6 +205,30 @@ def lock_timeout(talk: WorkerConversation) -> None:
     )
 
 
+@case("WMP-4.11", "WMP-5.4", profile="held-give")
+def withdrawn_lock(talk: WorkerConversation) -> None:
+    """A withdrawn lock without an answer is released 5 units after its withdrawal."""
+    first = talk.met()
+    lock = _held(talk, first)
+    first.answers = False
+    second = talk.met()
+    first.expect(
+        Command.GIVE,
+        within=0.5 + talk.wire.grace,
+        where=lambda received: received["want"] == 0 and received["lock"] == lock.number,
+        rule="WMP-5.4",
+    )
+    since = talk.now
+    first.answers = True
+    first.pong()
+    _has_no_capacity_for(talk, second)
+    first.locks.pop(lock.number, None)  # the worker must release the lock
+    _has_capacity_for(talk, second, 5.0, "the withdrawn lock was left unanswered for 5 units")
+    kept = talk.now - since
+    least = 5.0 - 2 * talk.wire.grace - 1e-6
+    talk.check(kept >= least, f"the lock was released {kept:.2f} units after its withdrawal")
+
+
 @case("WMP-4.12")
 def late_take_with_capacity(talk: WorkerConversation) -> None:
     """A TAKE whose lock is gone runs if there is capacity."""
@@ -285,6 +312,30 @@ def a_role_without_handler(talk: WorkerConversation) -> None:
     lock = manager.woken(1)
     (job,) = manager.take(lock.number, b"who does this?", role="nobody's")
     manager.done_of(job, Outcome.REFUSED, rule="WMP-4.15")
+
+
+@case("WMP-4.17")
+def refused_jobs_hold_nothing(talk: WorkerConversation) -> None:
+    """A refused job holds no resources: the worker locks them for the next job."""
+    manager, _ = talk.met(), talk.met()
+    for _ in range(3):
+        lock = manager.woken(1)
+        talk.check(lock.locked > 0, "no resources are locked, though no job runs")
+        (job,) = manager.take(lock.number, b"who does this?", role="nobody's")
+        manager.done_of(job, Outcome.REFUSED, rule="WMP-4.15")
+    (job,) = manager.run(b"still there?")
+    manager.done_of(job)
+
+
+@case("WMP-4.17", profile="status-cancel")
+def expired_jobs_hold_nothing(talk: WorkerConversation) -> None:
+    """A job whose deadline passed before it began holds no resources."""
+    manager, _ = talk.met(), talk.met()
+    lock = manager.woken(1)
+    (job,) = manager.take(lock.number, b"too late", left=0.0)
+    manager.done_of(job, Outcome.CANCELLED, rule="WMP-6.7")
+    lock = manager.woken(1)
+    talk.check(lock.locked > 0, "no resources are locked, though no job runs")
 
 
 def _held(talk: WorkerConversation, manager: PlayedManager) -> OfferedLock:

@@ -11,9 +11,11 @@ __all__ = [
     "ack_of_the_future",
     "acks_are_reported",
     "duplicate_is_dropped",
+    "first_number_of_all",
     "forgotten_session",
     "gap_is_asked_for_once",
     "newer_session",
+    "no_session_yet",
     "no_way_back",
     "older_session",
     "results_are_kept",
@@ -258,3 +260,37 @@ def results_are_kept(talk: WorkerConversation) -> None:
         done.payloads == [b"keep me"],
         f"DONE was sent again with {done.payloads}; expected [b'keep me']",
     )
+
+
+@case("WMP-7.10")
+def no_session_yet(talk: WorkerConversation) -> None:
+    """A worker names no session before it has entered one; it enters by the PONG to its PING."""
+    talk.met()
+    stranger = talk.manager("stranger", answers=False)
+    stranger.wake(1, session=None, ack=None)
+    talk.settle()
+    for received in stranger.received_all:
+        named = received["session"] is not None or received["ack"] is not None
+        talk.check(not named, f"{received.command.name} names a session that no message opened")
+    stranger.session = 5
+    for _ in range(2):
+        # The first PONG may answer no PING. The worker then sends PING, and the next PONG answers.
+        stranger.pong()
+        stranger.wait_for(
+            Command.PING, within=1.5, where=lambda received: bool(received.message.to)
+        )
+    stranger.expect(
+        Command.PING,
+        within=3.0 + talk.wire.grace,
+        where=lambda received: received["session"] == 5,
+        what="PONG names session 5",
+    )
+
+
+@case("WMP-7.10")
+def first_number_of_all(talk: WorkerConversation) -> None:
+    """A worker enters the session of a message with the number 1, and answers its jobs."""
+    talk.met()
+    stranger = talk.manager("stranger")
+    (job,) = stranger.take(999, b"first of all")
+    stranger.done_of(job, None, within=2.0 + talk.wire.grace)

@@ -281,7 +281,7 @@ _FIRST: Final = attrgetter("first")
 
 @define(eq=False)
 class PriorityLevel:
-    """Jobs of one priority: those that came back go first (WMP-6.13)."""
+    """Jobs of one priority: those that came back go first (WMP-6.28)."""
 
     back: deque[JobRecord] = field(factory=deque)
     new: deque[Batch | JobRecord] = field(factory=deque)
@@ -339,7 +339,7 @@ class Queue:
         self.batches.seal()
 
     def put_back(self, job: JobRecord) -> None:
-        """Add a job before all others of its priority (WMP-6.4)."""
+        """Add a job before all others of its priority (WMP-6.28)."""
         self._line(job.priority).back.appendleft(job)
         self.waiting += 1
 

@@ -3,7 +3,7 @@
 A lost lease costs a job one retry if the job may have started (WMP-6.4, 6.15, 6.17). Further leases
 that the same worker loses by leaving cost none (WMP-6.23). Neither does a refusal (WMP-6.5), nor a
 job that was handed back (WMP-6.11). Jobs that are queued again stand before the others of their
-priority, in their old order (WMP-6.13).
+priority, in their old order (WMP-6.28).
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class Requeue:
             The queues in which jobs wait again.
         """
         changed: list[Queue] = []
-        for one in reversed(returned):  # as in ``lose``
+        for one in sorted(returned, key=_number, reverse=True):  # as in ``lose``
             job, outcome, payload, _, _ = one
             if outcome == Outcome.LOST:
                 changed += self._lose(worker, job, _text(payload), _LOST, now)
@@ -127,6 +127,10 @@ class Requeue:
         queue.put_back(job)
         self.counts[cause] += 1
         return [queue]
+
+
+def _number(one: Returned) -> int:
+    return one[0].id
 
 
 def _text(payload: Frame) -> str:

@@ -1,0 +1,57 @@
+"""Jobs that are queued again (section 6), as tests of a manager."""
+
+from __future__ import annotations
+
+from wmp.conformance.case import case
+from wmp.conformance.conversations import ManagerConversation
+
+__all__ = [
+    "lost_jobs_keep_their_order",
+    "lost_jobs_stand_behind_higher_priorities",
+    "refused_jobs_keep_their_order",
+]
+
+
+def _given(talk: ManagerConversation, count: int) -> list[str]:
+    """Return the names of the jobs that a new worker gets one after the other."""
+    other = talk.met()
+    return [other.one().payload.decode() for _ in range(count)]
+
+
+def _in_order(talk: ManagerConversation, given: list[str], names: list[str]) -> None:
+    talk.check(given == names, f"jobs are given in the order {given}, expected {names}")
+
+
+@case("WMP-6.28", profile="reliable")
+def lost_jobs_keep_their_order(talk: ManagerConversation) -> None:
+    """Jobs that one BYE loses stand before those that wait, in the order of their submission."""
+    worker = talk.met()
+    names = [talk.submit() for _ in range(4)]
+    worker.some(3)
+    worker.bye()
+    talk.settle()
+    _in_order(talk, _given(talk, 4), names)
+
+
+@case("WMP-6.28")
+def refused_jobs_keep_their_order(talk: ManagerConversation) -> None:
+    """Jobs that one DONE refuses stand before those that wait, in the order of their submission."""
+    worker = talk.met()
+    names = [talk.submit() for _ in range(4)]
+    first, second, third = worker.some(3)
+    worker.done(third, first, second, outcome=2)
+    talk.settle()
+    _in_order(talk, _given(talk, 4), names)
+
+
+@case("WMP-6.28", profile="reliable")
+def lost_jobs_stand_behind_higher_priorities(talk: ManagerConversation) -> None:
+    """A lost job stands before the jobs of its own priority only."""
+    worker = talk.met()
+    low = talk.submit()
+    worker.one()
+    waits = talk.submit()
+    high = talk.submit(priority=5)
+    worker.bye()
+    talk.settle()
+    _in_order(talk, _given(talk, 3), [high, low, waits])
