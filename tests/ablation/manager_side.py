@@ -74,6 +74,28 @@ def _unchecked(patch: Patch) -> None:
     patch.setattr(ManagerMachine, "check_invariants", lambda self: None)
 
 
+def bound_returns(patch: Patch) -> None:
+    """WMP-3.5: the doubled bound on WAKEs stays when a job is granted."""
+
+    def grow(self: Queue, name: str, value: Any) -> None:
+        if name == "factor":
+            value = max(value, getattr(self, name, 1))
+        object.__setattr__(self, name, value)
+
+    patch.setattr(Queue, "__setattr__", grow)
+
+
+def withdrawn_unseen(patch: Patch) -> None:
+    """WMP-4.5: the withdrawal of a lock counts as its GIVE."""
+    give = Scheduler.give
+
+    def count(self: Scheduler, worker: Any, message: Any, now: float) -> None:
+        give(self, worker, message, now)
+        worker.last_lock = max(worker.last_lock, message.fields[Field.LOCK])
+
+    patch.setattr(Scheduler, "give", count)
+
+
 def order_of_lost_jobs(patch: Patch) -> None:
     """WMP-6.28: jobs that are lost together are queued in the reverse order."""
     lose = Requeue.lose

@@ -172,6 +172,19 @@ def pending_wake(patch: Patch) -> None:
     patch.setattr(Capacity, "_answer_woke", forget)
 
 
+def vain_wake(patch: Patch) -> None:
+    """WMP-3.9: a WAKE that the worker can never serve replaces a pending WAKE."""
+    woken = Capacity.woken
+
+    def replace(self: Capacity, manager: Any, link: int, message: Any, now: float) -> None:
+        before = manager.wake
+        woken(self, manager, link, message, now)
+        if manager.wake is before:
+            manager.wake = None
+
+    patch.setattr(Capacity, "woken", replace)
+
+
 def turns(patch: Patch) -> None:
     """WMP-3.10: a freed place goes to the manager that was served last."""
     patch.setattr("wmp.core.worker.capacity._turn", lambda manager: (-manager.served, 0.0))

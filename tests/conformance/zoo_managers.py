@@ -158,6 +158,8 @@ class ServesOnlyWhoSaidReady(Bend):
 
 
 switched(M, "WMP-4.4", manager_side.hold_end, "never answers what is left of a held GIVE")
+switched(M, "WMP-3.5", manager_side.bound_returns, "keeps waking more workers than jobs")
+switched(M, "WMP-4.5", manager_side.withdrawn_unseen, "takes a withdrawal for a GIVE")
 switched(M, "WMP-4.5", manager_side.lock_dedupe, "serves a GIVE twice")
 
 
@@ -456,6 +458,32 @@ switched(M, "WMP-7.3", manager_side.again_to_manager, "sends nothing again when 
 switched(M, "WMP-7.4", worker_side.ack_bound, "believes an ack of the future")
 switched(M, "WMP-7.5", manager_side.new_session, "keeps a session that was forgotten")
 switched(M, "WMP-7.5", manager_side.leases_of_the_old_session, "keeps leases of an old session")
+
+
+@bent(M, "WMP-7.7")
+class DropsGivesOfAnotherSession(Bend):
+    def __attrs_post_init__(self) -> None:
+        self.sessions: dict[Any, Any] = {}
+
+    def says(self, link: Link, message: Message) -> Message:
+        self.sessions[message.to] = message.fields.get(Field.SESSION, self.sessions.get(message.to))
+        return message
+
+    def wait_for(self, link: Link, message: Message) -> Message | None:
+        current = self.sessions.get(message.source[::-1])
+        other = current and message.fields.get(Field.SESSION, current) != current
+        return None if other and message.command is C.GIVE else message
+
+
+@bent(M, "WMP-7.7")
+class BelievesListsOfAnotherSession(DropsGivesOfAnotherSession):
+    def wait_for(self, link: Link, message: Message) -> Message | None:
+        current = self.sessions.get(message.source[::-1])
+        if current and message.fields.get(Field.IDLE):
+            return changed(message, session=current)
+        return message
+
+
 switched(M, "WMP-7.7", manager_side.session_of_results, "takes results of another session")
 
 

@@ -125,6 +125,22 @@ class SleepsThroughWake(Bend):
         return None if message.command is C.WAKE else message
 
 
+@bent(W, "WMP-3.9")
+class IsSilentAboutRolesThatItLacks(Bend):
+    def wait_for(self, link: Link, message: Message) -> Message | None:
+        lacks = message.command is C.WAKE and message.fields[Field.ROLE] not in ROLES
+        return None if lacks else message
+
+
+@bent(W, "WMP-3.9")
+class GivesLocksForRolesThatItLacks(Bend):
+    def wait_for(self, link: Link, message: Message) -> Message:
+        if message.command is C.WAKE and message.fields[Field.ROLE] not in ROLES:
+            return changed(message, role="echo")
+        return message
+
+
+switched(W, "WMP-3.9", worker_side.vain_wake, "keeps a WAKE that it can never serve")
 switched(W, "WMP-3.9", worker_side.pending_wake, "forgets a WAKE that comes while it is busy")
 
 
@@ -262,6 +278,16 @@ class TakesEveryNoWithoutLockForAnError(Bend):
 
 
 switched(W, "WMP-4.14", worker_side.held_already, "takes a job twice")
+
+
+@bent(W, "WMP-4.14")
+class RunsAJobTwice(Bend):
+    """Answers each entry of a TAKE, and not each job."""
+
+    def says(self, link: Link, message: Message) -> Message | Sequence[Message]:
+        if message.command is C.DONE and list(message.columns.ids) == [5]:  # type: ignore[union-attr]
+            return [message, columned(changed(message, number=message.fields[0] + 1), attempts=[1])]
+        return message
 
 
 @bent(W, "WMP-4.15")

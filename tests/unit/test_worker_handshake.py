@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import pytest
 
-from tests.unit.workers import fields, finish, make, met, one, reasons, runs, until
+from tests.unit.workers import fields, finish, give, make, met, one, reasons, runs, until
 from wmp.actions import Run, Send
 from wmp.core.protocol.settings import WorkerSettings
 from wmp.core.worker.machine import WorkerMachine
@@ -376,6 +376,7 @@ def test_no_ready_while_a_give_is_open_or_a_wake_pending():
     assert not sent(manager.pong(credit=0), Command.READY)
 
 
+@pytest.mark.rule("WMP-3.9")
 @pytest.mark.parametrize("what", [{"role": "cook"}, {"needs": {"slots": 2}}, {"needs": {"gpu": 1}}])
 def test_a_wake_that_can_never_be_served_is_answered_and_not_kept(what):
     worker = make()
@@ -386,6 +387,19 @@ def test_a_wake_that_can_never_be_served_is_answered_and_not_kept(what):
     assert reasons(actions) == ["wake in vain"]
     assert one(actions, Command.READY).fields[Field.CREDIT] == 0
     assert not worker.statistics().managers[0].waking
+
+
+@pytest.mark.rule("WMP-3.9")
+def test_a_wake_that_can_never_be_served_does_not_replace_a_pending_wake():
+    worker = make()
+    first, second = met(worker), met(worker, identity=b"m2")
+    (run,) = runs(give(first))
+    second.wake()
+
+    second.wake(role="cook")
+
+    (message,) = sent(finish(worker, run), Command.GIVE)
+    assert message.receiver == b"m2"
 
 
 def test_there_is_at_most_one_ready_on_a_link_in_a_step():

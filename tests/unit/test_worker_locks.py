@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from attrs import evolve
 
 from tests.unit.workers import fields, finish, give, make, met, one, reasons, runs, until
 from wmp.events import Connected, Received, Ticked
-from wmp.message import Command, Field, Outcome
+from wmp.message import Columns, Command, Field, Outcome
 from wmp.testing.scripted_manager import ScriptedManager
 from wmp.testing.scripted_worker import sent
 
@@ -254,6 +255,19 @@ def test_a_job_that_is_held_already_is_not_run_twice(attempt):
     assert not sent(actions, Command.DONE)
     assert reasons(actions) == ["job held already"]
     assert one(finish(worker, run), Command.DONE).columns.attempts == [2]
+
+
+@pytest.mark.rule("WMP-4.14")
+def test_of_two_entries_of_one_job_in_a_take_the_higher_attempt_counts():
+    worker = make(resources={"slots": 2})
+    manager = met(worker)
+    manager.wake(2)
+    columns = Columns([7, 7], [3, 2], payloads=[b"job", b"job"])
+    message = manager.compose_take(1, [b"job"], number=1)
+
+    (run,) = runs(manager.send(evolve(message, columns=columns)))
+
+    assert one(finish(worker, run), Command.DONE).columns.attempts == [3]
 
 
 @pytest.mark.rule("WMP-4.14")

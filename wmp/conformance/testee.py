@@ -106,7 +106,8 @@ async def _manage(bind: Sequence[str], unit: int) -> None:
                 jobs[name].cancel()
 
     def report(name: str, status: Any) -> None:
-        print("status", name, status.fraction, (status.text or "").encode().hex() or "-")
+        fraction = "-" if status.fraction is None else status.fraction
+        print("status", name, fraction, (status.text or "").encode().hex() or "-")
 
     def ended(name: str, job: Job) -> None:
         error = job.exception()

@@ -1,0 +1,79 @@
+"""The bound on WAKEs, and the memory of locks (sections 3 and 4), as tests of a manager."""
+
+from __future__ import annotations
+
+from math import ceil, log2
+
+from wmp.conformance.case import case
+from wmp.conformance.conversations import ManagerConversation
+from wmp.message import Command
+
+__all__ = ["forgotten_locks", "the_bound_returns", "withdrawal_of_nothing"]
+
+
+@case("WMP-3.5", profile="liveness")
+def the_bound_returns(talk: ManagerConversation) -> None:
+    """After a job is granted, the doubled bound is the number of waiting jobs again."""
+    workers = [talk.met() for _ in range(4)]
+    for worker in workers:
+        worker.ready(1)
+    talk.settle()
+    talk.submit()
+    talk.submit()
+    talk.wait(1.0)
+    woken = [worker for worker in workers if worker.wait_for(Command.WAKE, within=0.0)]
+    if len(woken) < len(workers):
+        talk.unimplemented(f"{len(woken)} of 4 workers received WAKE within 1 unit, without GIVE")
+    first, *others = woken
+    talk.check(len(first.take()) == 1, "the GIVE got no job", "WMP-4.4")
+    for other in others:
+        other.ready(0)
+    talk.settle()
+    fresh = [talk.met() for _ in range(4)]
+    for worker in fresh:
+        worker.ready(1)
+    talk.wait(1.0)
+    wakes = [worker.wait_for(Command.WAKE, within=0.0) for worker in fresh]
+    times = sorted(wake.at for wake in wakes if wake is not None)
+    talk.check(bool(times), "no worker received WAKE, though a job waits", "WMP-3.6")
+    late = 0.6 * talk.wire.grace  # how late a message may arrive
+    for place, at in enumerate(times[1:], 2):
+        least = 0.25 * ceil(log2(place)) - late - 1e-6
+        talk.check(
+            at - times[0] >= least,
+            f"worker {place} received WAKE for the job {at - times[0]:.3f} units after the first; "
+            f"expected {least:.3f} or later",
+        )
+
+
+@case("WMP-4.5")
+def withdrawal_of_nothing(talk: ManagerConversation) -> None:
+    """A GIVE with ``want`` 0 for a lock that is not open has no answer and no effect."""
+    worker = talk.met()
+    worker.give(0, lock=5)
+    worker.never(Command.TAKE, Command.NO, what="no lock was open")
+    pong = worker.ask()
+    talk.check(
+        pong["lock"] is None,
+        f"PONG names lock {pong['lock']}; expected none, as only a withdrawal came",
+    )
+    talk.submit()
+    worker.lock = 4
+    lock = worker.give(1, lock=5)
+    talk.check(len(worker.taken(lock)) == 1, "GIVE after a withdrawal of its lock gets no job")
+
+
+@case("WMP-4.5", profile="reliable")
+def forgotten_locks(talk: ManagerConversation) -> None:
+    """A manager that has forgotten a worker has forgotten the worker's locks."""
+    worker = talk.met()
+    lock = worker.give(1, lock=7)
+    worker.expect(Command.NO, lock=lock)
+    worker.bye()
+    talk.settle()
+    worker.lively = True
+    worker.forget_session()
+    worker.inbox.clear()
+    worker.ping(to=())
+    pong = worker.expect(Command.PONG, rule="WMP-9.11")
+    talk.check(pong["lock"] is None, f"PONG names lock {pong['lock']} after BYE; expected none")
