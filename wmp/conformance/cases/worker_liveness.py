@@ -17,6 +17,7 @@ __all__ = [
     "goodbye_after_work",
     "held_jobs",
     "interval_of_a_manager",
+    "jobs_of_two_owners",
     "least_expire",
     "looking_for_managers",
     "misrouted",
