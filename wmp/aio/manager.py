@@ -36,7 +36,7 @@ from wmp.runtime.sockets import Context
 from wmp.runtime.submission.map_pipeline import MapPipeline, MapSignal, MapWait
 from wmp.runtime.submission.results import Status
 from wmp.runtime.submission.submissions import Submissions, pack
-from wmp.runtime.submission.time_limits import NO_LIMITS, TimeLimits, time_limits
+from wmp.runtime.submission.time_limits import NO_LIMITS, NO_TIMES, TimeLimits, Times
 from wmp.runtime.transport import Transport
 from wmp.runtime.unserved_watch import UnservedWatch
 
@@ -274,7 +274,7 @@ class Manager(AsyncNode[ManagerSettings]):
             ConfigError: The payload is too large, or another argument is wrong.
             ClosedError: The manager takes no more jobs.
         """
-        times = time_limits(timeout, expires, run_limit, delay, start_at)
+        times = timeout, expires, run_limit, delay, start_at
         terms = self._terms(role, needs, priority, times, retries, retry, on_status, key, checksum)
         job, data = Job(self._submissions), pack(payload, self.codec, self._payload_limit)
         while True:
@@ -310,7 +310,7 @@ class Manager(AsyncNode[ManagerSettings]):
         Raises:
             QueueFull: The manager holds ``max_jobs`` jobs, or ``max_bytes`` bytes of payloads.
         """
-        times = time_limits(timeout, expires, run_limit, delay, start_at)
+        times = timeout, expires, run_limit, delay, start_at
         terms = self._terms(role, needs, priority, times, retries, retry, on_status, key, checksum)
         job, data = Job(self._submissions), pack(payload, self.codec, self._payload_limit)
         job = self._submissions.add(job, (data,), terms, key=key)
@@ -362,7 +362,7 @@ class Manager(AsyncNode[ManagerSettings]):
             JobError: Raised at the place of the first job without a result, unless
                 ``return_exceptions`` is true.
         """
-        times = time_limits(timeout, expires, run_limit, delay, start_at)
+        times = timeout, expires, run_limit, delay, start_at
         terms = self._terms(role, needs, priority, times, retries, retry, checksum=checksum)
         signal = asyncio.Event()
         pipeline = self._pipeline(payloads, terms, in_flight, signal, return_exceptions)
@@ -457,7 +457,7 @@ class Manager(AsyncNode[ManagerSettings]):
         role: str,
         needs: Mapping[str, int] | None,
         priority: int,
-        times: TimeLimits,
+        times: Times,
         retries: int | None,
         retry: Retry | None = None,
         on_status: Callable[[Status], object] | None = None,
@@ -477,10 +477,11 @@ class Manager(AsyncNode[ManagerSettings]):
             raise ConfigError(
                 f"priority is a whole number from -(2**63 - 1) to 2**63 - 1, got {priority!r}"
             )
-        delay = 0.0
-        if times is not NO_LIMITS:
-            times.check()
-            delay = times.wait()
+        limits, delay = NO_LIMITS, 0.0
+        if times != NO_TIMES:  # an object for each plain job would cost a tenth of its submission
+            limits = TimeLimits(*times)
+            limits.check()
+            delay = limits.wait()
         given: object = retry
         if given is not None and not isinstance(given, Retry):
             raise ConfigError(
@@ -491,17 +492,17 @@ class Manager(AsyncNode[ManagerSettings]):
         if key is not None and not isinstance(key, str):
             raise ConfigError(f"key is text, got {key!r}")
         usual = self._usual_terms
-        plain = kind is usual.kind and times is NO_LIMITS and not priority
+        plain = kind is usual.kind and limits is NO_LIMITS and not priority
         if plain and retries is None and retry is None:
             return usual  # found equal without a comparison of values
         retries = self.retries if retries is None else check_count("retries", retries)
         return JobTerms(
             kind,
             priority,
-            times.timeout,
+            limits.timeout,
             retries,
-            times.expires,
-            times.run_limit,
+            limits.expires,
+            limits.run_limit,
             delay,
             retry=retry,
         )

@@ -25,7 +25,6 @@ from wmp.runtime.sockets import Context
 from wmp.runtime.submission.map_pipeline import MapWait
 from wmp.runtime.submission.results import Status
 from wmp.runtime.submission.submissions import pack
-from wmp.runtime.submission.time_limits import time_limits
 from wmp.runtime.transport import Transport
 
 __all__ = ["Manager"]
@@ -119,7 +118,7 @@ class Manager(BlockingNode[aio.Manager]):
     ) -> Job:
         """Hand in a job; wait while the manager is full. See :meth:`wmp.aio.Manager.submit`."""
         inner = self._inner
-        times = time_limits(timeout, expires, run_limit, delay, start_at)
+        times = timeout, expires, run_limit, delay, start_at
         terms = inner._terms(role, needs, priority, times, retries, retry, on_status, key, checksum)
         job, data = self._job(on_status), pack(payload, inner.codec, inner._payload_limit)
         while True:
@@ -148,7 +147,7 @@ class Manager(BlockingNode[aio.Manager]):
     ) -> Job:
         """Hand in a job or raise QueueFull. See :meth:`wmp.aio.Manager.submit_nowait`."""
         inner = self._inner
-        times = time_limits(timeout, expires, run_limit, delay, start_at)
+        times = timeout, expires, run_limit, delay, start_at
         terms = inner._terms(role, needs, priority, times, retries, retry, on_status, key, checksum)
         job, data = self._job(on_status), pack(payload, inner.codec, inner._payload_limit)
         return self._add(job, data, terms, on_status, key)
@@ -181,7 +180,7 @@ class Manager(BlockingNode[aio.Manager]):
                 f"payloads is of type {type(payloads).__name__}, an async iterable; expected an "
                 "iterable, or use wmp.aio.Manager"
             )
-        times = time_limits(timeout, expires, run_limit, delay, start_at)
+        times = timeout, expires, run_limit, delay, start_at
         terms = self._inner._terms(role, needs, priority, times, retries, retry, checksum=checksum)
         signal = threading.Event()
         pipeline = self._inner._pipeline(payloads, terms, in_flight, signal, return_exceptions)

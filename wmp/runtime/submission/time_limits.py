@@ -10,14 +10,14 @@ from __future__ import annotations
 import time
 from datetime import datetime
 from math import isfinite
-from typing import Final
+from typing import Final, TypeAlias
 
 from attrs import frozen
 
 from wmp.errors import ConfigError
 from wmp.runtime.checks import check_seconds
 
-__all__ = ["NO_LIMITS", "TimeLimits", "time_limits"]
+__all__ = ["NO_LIMITS", "NO_TIMES", "TimeLimits", "Times"]
 
 
 @frozen
@@ -78,16 +78,10 @@ class TimeLimits:
 NO_LIMITS: Final = TimeLimits()
 """The limits of most jobs."""
 
+Times: TypeAlias = tuple[
+    float | None, float | None, float | None, float | None, datetime | float | None
+]
+"""The values of TimeLimits as the user gave them."""
 
-def time_limits(
-    timeout: float | None,
-    expires: float | None,
-    run_limit: float | None,
-    delay: float | None,
-    start_at: datetime | float | None,
-) -> TimeLimits:
-    """Return the limits of a submission; ``NO_LIMITS`` itself when none is given."""
-    # An object for each job would be a fifth of the time of a submission.
-    if timeout is None and expires is None and run_limit is None and delay is start_at is None:
-        return NO_LIMITS
-    return TimeLimits(timeout, expires, run_limit, delay, start_at)
+NO_TIMES: Final[Times] = (None, None, None, None, None)
+"""The values of ``NO_LIMITS``."""
