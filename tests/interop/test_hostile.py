@@ -16,6 +16,7 @@ from tests.interop.peers import EPOCH, SocketWorker, garbage
 from tests.waiting import wait_until
 from wmp import codec
 from wmp.message import Command, ErrorCode, Field, Limits, Message, Outcome
+from wmp.runtime import throttle
 
 pytestmark = pytest.mark.timeout(60)
 linux = pytest.mark.skipif(
@@ -63,6 +64,32 @@ def test_a_connection_that_sends_only_garbage_is_ignored_and_no_other() -> None:
         job = manager.submit(b"question")
         honest.work_once(b"answer")
         assert job.result(10) == b"answer"
+
+
+@pytest.mark.parametrize("rest", [0.001, 3600.0])
+def test_a_node_rests_from_reading_when_it_drops_many_messages(
+    monkeypatch: pytest.MonkeyPatch, rest: float
+) -> None:
+    monkeypatch.setattr(throttle, "_ROUND", 10)
+    monkeypatch.setattr(throttle, "_IDLE", 1e9)
+    monkeypatch.setattr(throttle, "_REST", rest)
+    with (
+        wmp.Manager(transport=wmp.Transport(max_refused=1)) as manager,
+        SocketWorker(manager.endpoints[0]) as honest,
+        SocketWorker(manager.endpoints[0], b"loud") as loud,
+    ):
+        driver = manager._inner._node.driver
+        assert driver is not None
+        for _ in range(100):
+            loud.raw(b"garbage")
+        if rest > 1:
+            wait_until(lambda: driver._resting, "the manager rests")
+            honest.ready()
+            assert not manager.statistics().workers
+        else:
+            job = manager.submit(b"question")
+            honest.work_once(b"answer")
+            assert job.result(10) == b"answer"
 
 
 @pytest.mark.rule("WMP-10.3")

@@ -136,3 +136,29 @@ def test_the_budgets_of_a_connection_end_with_it(throttle):
 
     assert throttle._budgets == {}
     assert throttle._owed == {}
+
+
+def test_a_node_that_drops_many_messages_in_a_row_rests(throttle):
+    rests = [throttle.rests(drop / 200_000) for drop in range(256)]
+    assert rests[:-1] == [0.0] * 255
+    assert rests[-1] == pytest.approx(8 * 0.001275)
+    assert sum(throttle.rests(1.0 + drop) for drop in range(256)) == 0.02
+
+
+def test_a_result_shows_that_a_node_reads_all_that_others_send(throttle):
+    for drop in range(1000):
+        assert throttle.rests(float(drop)) == 0.0
+        if drop % 200 == 0:
+            assert admits(throttle, b"honest", message(Command.DONE), float(drop))
+
+
+def test_a_node_rests_after_it_has_read_every_ignored_connection(throttle):
+    for number in range(200):
+        while not throttle.refuses(b"%d" % number, 0, "malformed", 0.0):
+            pass
+    assert [bool(throttle.rests(float(drop))) for drop in range(400)].index(True) == 399
+
+
+def test_frames_that_are_no_message_are_answered_up_to_a_limit(throttle):
+    assert sum(throttle.answers(0.0) for _ in range(5000)) == 1000
+    assert sum(throttle.answers(1.0) for _ in range(5000)) == 200

@@ -193,6 +193,8 @@ class Driver:
             sent=inbox.schedule,
             local_ids=self._local_ids,
         )
+        self._resting = False
+        """Whether the ROUTER is not read, because too many of its messages were dropped."""
         self._throttle = Throttle(transport.max_chatter, transport.max_refused, forwards=forwards)
         self._performers = self._make_performers(submitters, executors)
         """The method that carries out each action."""
@@ -287,7 +289,7 @@ class Driver:
             self._take_posted()
             if readable:
                 self._take_received()
-            if self._parted and self._sockets.router not in readable:
+            if self._parted and not self._resting and self._sockets.router not in readable:
                 parted, self._parted = self._parted, []
                 for routing_id in parted:
                     self._throttle.forget(routing_id)
@@ -301,9 +303,12 @@ class Driver:
                 if port.readable():
                     readable[port] = None
             touched.clear()
+            if self._resting and self._sockets.router is not None:
+                readable.pop(self._sockets.router, None)
             if readable or self._inbox.entries or self._late:
                 self._inbox.schedule()
-            self._arm()
+            if not self._resting:  # the end of the rest begins a turn
+                self._arm()
         except Exception as error:  # noqa: BLE001 — a defect; without a timer the node is deaf
             self._stop_after(ThreadEnded("a turn", error))
 
@@ -340,6 +345,9 @@ class Driver:
         readable.clear()
         for port in ports:
             router = port.index is None
+            if router and self._resting:
+                port.readable()  # clears the descriptor, which would wake the loop at once again
+                continue
             for count in range(_BATCH):
                 # Mostly there is one message, and a check for more is cheaper than a failed
                 # receive.
@@ -359,6 +367,8 @@ class Driver:
                     link: Link = routing_id if ids is None else ids.local(routing_id)
                     if self._throttle.ignores(link, self._now):
                         self._count("ignored", "the connection is ignored for a while")
+                        if self._rests():
+                            break
                         continue
                     del frames[0]
                 else:
@@ -366,21 +376,42 @@ class Driver:
                 try:
                     message = self._decode(frames)
                 except DecodeError as error:
-                    self._feed(Garbled(link, error))
                     if router:
                         self._refused(link, max(0, (len(error.source) - 2) // 3), error.code)
+                        if not self._throttle.answers(self._now):
+                            self._count(error.code, str(error))
+                            if self._rests():
+                                break
+                            continue
+                    self._feed(Garbled(link, error))
                 else:
                     if router and not self._throttle.admits(
                         link, message.command, message.source, self._now
                     ):
                         self._count("flood", f"{message.command.name} without a pause")
                         self._refused(link, message.hops, "flood")
+                        if self._rests():
+                            break
                         continue
                     self._feed(Received(link, message))
                 if not self.running:
                     return
             else:
                 readable[port] = None
+
+    def _rests(self) -> bool:
+        """Count a dropped message; return whether the ROUTER is not read for a moment."""
+        seconds = self._throttle.rests(self._clock())
+        if seconds and self._loop is not None:
+            self._resting = True
+            self._loop.call_later(seconds, self._rested)
+        return self._resting
+
+    def _rested(self) -> None:
+        self._resting = False
+        router = self._sockets.router
+        if self.running and router is not None:
+            self._on_readable(router)
 
     def _take_time(self) -> None:
         if not self.running:

@@ -11,6 +11,10 @@ the jobs that it passed on.
 
 An ignored connection stays open. Its messages are dropped unread, and while they wait in its pipe
 the peer can send no more. A closed connection would come back with a full pipe.
+
+Reading such messages costs time too. The pipes are read in turn. So a node that has dropped many
+messages, and found no result among them, has read all that honest peers have sent. Then the node
+does not read for a moment. The pipes of the others stay full, and their peers wait.
 """
 
 from __future__ import annotations
@@ -37,6 +41,15 @@ _MOST_OWED: Final = 2 * Limits.JOBS
 """Limit of the jobs of one worker for which a DONE is expected."""
 _IGNORED: Final = 10.0
 """Seconds for which a connection is ignored."""
+_ROUND: Final = 256
+"""Dropped messages without a result among them after which a node rests, or twice the number of
+ignored connections if that is more."""
+_IDLE: Final = 8.0
+"""Seconds of rest for each second that the dropped messages took."""
+_REST: Final = 0.02
+"""Limit of the seconds of rest, by which the messages of honest peers are late."""
+_ANSWERS: Final = 200
+"""Frames a second that are no message and are answered with ERROR, for the node."""
 _MOST: Final = 50_000
 """Limit of the remembered budgets; above it all begin anew."""
 
@@ -58,6 +71,8 @@ class Throttle:
         self._owed: dict[Hashable, int] = {}
         self._ignored: dict[Link, float] = {}
         """Connections that are ignored, and until when."""
+        self._drops, self._first = 0, 0.0
+        """Number of messages dropped since the last result, and the time of the first."""
 
     def ignores(self, link: Link, now: float) -> bool:
         """Return whether a message of this connection is to be dropped unread."""
@@ -76,6 +91,7 @@ class Throttle:
         cost = 1.0
         budget: Hashable = key
         if command not in _CHATTER:
+            self._drops = 0
             owed = not self._forwards or self._owed.get(key, 0)
             if owed and command is Command.DONE:
                 if self._forwards:
@@ -123,6 +139,20 @@ class Throttle:
             self._ignored.clear()
         self._ignored[link] = now + _IGNORED
         return True
+
+    def rests(self, now: float) -> float:
+        """Count a dropped message; return the seconds for which the node should not read."""
+        if not self._drops:
+            self._first = now
+        self._drops += 1
+        if self._drops < max(_ROUND, 2 * len(self._ignored)):
+            return 0.0
+        self._drops = 0
+        return min(_REST, _IDLE * (now - self._first))
+
+    def answers(self, now: float) -> bool:
+        """Return whether frames that are no message should be answered with ERROR."""
+        return self._take("answers", 1.0, _ANSWERS, now)
 
     def forget(self, link: Link) -> None:
         """Remove the budgets of a connection that ended; a new one has another link."""
