@@ -22,6 +22,8 @@ from wmp.message import Frame, Message
 _LIMITS = CodecLimits(hops=99)
 Patch = pytest.MonkeyPatch
 Link = int | bytes
+Sent = tuple[Link, Message | None, Sequence[Frame] | None]
+"""A message to send: link, message, frames; None for the replacement of a link's socket."""
 
 
 @define(eq=False)
@@ -38,6 +40,10 @@ class Bend:
     def says(self, link: Link, message: Message) -> Message | Sequence[Message] | None:
         """Return the messages to send in place of the machine's message."""
         return message
+
+    def orders(self, sends: list[Sent]) -> list[Sent]:
+        """Return the messages of one step of the machine in the order in which they are sent."""
+        return sends
 
     def goes(self, link: Link, message: Message) -> Link:
         """Return the link over which the message is sent."""
@@ -134,10 +140,10 @@ class Bent:
 
     def _out(self, sends: Sends, now: float) -> Sends:
         self.bend.now = now
-        out: list[tuple[Link, Sequence[Frame] | None]] = []
+        out: list[Sent] = []
         for link, frames in sends:
             if frames is None:
-                out.append((link, None))
+                out.append((link, None, None))
                 continue
             message = self._read(frames)
             said = self.bend.says(link, message)
@@ -145,8 +151,8 @@ class Bent:
                 continue
             for one in [said] if isinstance(said, Message) else said:
                 made = frames if one is message else codec.encode(one)
-                out.append((self.bend.goes(link, one), self.bend.writes(made)))
-        return out
+                out.append((self.bend.goes(link, one), one, self.bend.writes(made)))
+        return [(link, frames) for link, _, frames in self.bend.orders(out)]
 
 
 @frozen

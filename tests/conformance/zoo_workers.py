@@ -183,6 +183,29 @@ class BeginsLocksAtOneAgain(Bend):
         return changed(message, lock=1) if message.command is C.GIVE else message
 
 
+@bent(W, "WMP-4.1")
+class LocksWhatRunningJobsUse(Bend):
+    """Answers WAKE by GIVE although its slots are in use."""
+
+    def __attrs_post_init__(self) -> None:
+        self.lock = 0
+
+    def says(self, link: Link, message: Message) -> Message:
+        if message.command is C.GIVE:
+            self.lock = message.fields[Field.LOCK]
+        busy = message.command is C.READY and message.to and message.fields[Field.CREDIT] == 0
+        if not busy:
+            return message
+        self.lock += 1
+        fields: dict[int | str, Any] = {
+            Field.LOCK: self.lock,
+            Field.WANT: 1,
+            Field.ROLES: ["slow"],
+            Field.NEEDS: {"slots": 1},
+        }
+        return evolve(message, command=C.GIVE, fields=fields)
+
+
 def lock_by_number(patch: Patch) -> None:
     """WMP-4.8: a lock is found by its number alone, without its manager."""
     no = Locks.no

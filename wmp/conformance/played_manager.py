@@ -4,50 +4,23 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from math import inf
 from typing import Any
 
 from attrs import define, field
 
 from wmp.conformance.case import Broken
 from wmp.conformance.conversation import ReceivedMessage
+from wmp.conformance.offered_lock import DoubtfulLock, GivenJob, OfferedLock
 from wmp.conformance.played_peer import PlayedPeer
 from wmp.conformance.wire import Connection
-from wmp.message import Command, Field, Message, Peer
+from wmp.message import Command, Field, Message, Outcome, Peer
 from wmp.testing.manager_messages import ManagerMessages
 
-__all__ = ["GivenJob", "OfferedLock", "PlayedManager", "WorkerBook"]
+__all__ = ["PlayedManager", "WorkerBook"]
 
-
-@define
-class OfferedLock:
-    """A GIVE and the jobs that it still wants."""
-
-    number: int
-    want: int
-    window: int
-    roles: Sequence[str]
-    needs: Mapping[str, int]
-    hold: float
-    """In units."""
-    at: float
-    open: bool = True
-
-    @property
-    def locked(self) -> int:
-        """The number of jobs that would run at once."""
-        return max(0, self.want - self.window)
-
-
-@define
-class GivenJob:
-    """A job that the worker has received and has not answered."""
-
-    id: int
-    attempt: int
-    payload: bytes
-    windowed: bool
-    """Whether the job may wait at the worker without resources."""
-    needs: Mapping[str, int]
+_EARLY = 0.05
+"""Units by which the clock of a handler may be fast."""
 
 
 @define
@@ -62,6 +35,23 @@ class WorkerBook:
     resources: Mapping[str, int] = field(factory=dict)
     roles: Sequence[str] = ()
     managers: list[PlayedManager] = field(factory=list)
+    doubts: list[DoubtfulLock] = field(factory=list)
+
+    def decide(self, job: tuple[Peer, int, int], begun: bool) -> None:
+        """Judge the doubtful locks, now that it is known whether a job was begun.
+
+        Raises:
+            Broken: A lock exceeded the resources (WMP-4.1).
+        """
+        for doubt in [doubt for doubt in self.doubts if job in doubt.jobs]:
+            if begun:
+                doubt.begun.add(job)
+            else:
+                del doubt.jobs[job]
+            if not doubt.excess:
+                self.doubts.remove(doubt)
+            elif doubt.begun >= doubt.jobs.keys():
+                raise Broken("WMP-4.1", doubt.text)
 
 
 @define(eq=False)
@@ -120,6 +110,7 @@ class PlayedManager(PlayedPeer, ManagerMessages):
         assert message.columns is not None
         ids, attempt = list(message.columns.ids), message.columns.attempts[0]
         owner, needs = self.owner_of_jobs, message.fields[Field.NEEDS]
+        slow = message.fields[Field.ROLE] == "slow" and message.columns.limits is None
         known = self.locks.get(lock)
         for id, payload in zip(ids, payloads, strict=True):
             windowed = known is None or known.locked <= 0
@@ -133,7 +124,11 @@ class PlayedManager(PlayedPeer, ManagerMessages):
             if (before := self.given.get((owner, id))) is not None:
                 # The worker may answer the earlier attempt before this TAKE arrives.
                 self.expected[owner, id, before.attempt] += 1
-            self.given[owner, id] = GivenJob(id, attempt, payload, windowed, needs)
+            lasts = int(payload) / self.talk.wire.unit if slow and payload.isdigit() else 0.0
+            until = self.talk.now + lasts - _EARLY
+            if before is not None:
+                until = min(until, before.until)  # the handler of that attempt may go on
+            self.given[owner, id] = GivenJob(id, attempt, payload, windowed, needs, until)
         if known is not None and not (more and known.want > 0):
             self._close(lock)
         self.transmit(message)
@@ -161,6 +156,8 @@ class PlayedManager(PlayedPeer, ManagerMessages):
         for id in ids:
             # One answer for a job not held, and a second if a DONE crosses CANCEL (WMP-6.10).
             self.expected[owner, id, attempt] += 1
+            if (held := self.given.get((owner, id))) is not None:
+                held.until = -inf  # the handler may be interrupted at once
         self.transmit(self.compose_cancel(ids, attempt, **fields))
 
     def new_session(self) -> None:
@@ -380,30 +377,34 @@ class PlayedManager(PlayedPeer, ManagerMessages):
         )
         self.last_lock = max(self.last_lock, number)
         book.locks[number] = self.locks[number] = lock
-        self._check_resources()
+        self._check_resources(number)
         if self.refuses and not self.talk.over:
             self.no(number)
 
-    def _check_resources(self) -> None:
+    def _check_resources(self, number: int) -> None:
         """Check that locks and running jobs together fit into the resources (WMP-4.1)."""
-        book = self._book
+        book, now = self._book, self.talk.now
         for name, total in book.resources.items():
-            locked = running = 0
+            locked = 0
+            jobs: dict[tuple[Peer, int, int], int] = {}
             for manager in book.managers:
                 manager.drop_timed_out()
                 each = [lock.locked * lock.needs.get(name, 0) for lock in manager.locks.values()]
                 # With a window, a lock may lend its resources to a job that waits for another
                 # lock of the same manager. Jobs under the lender then wait in the window.
                 locked += max(each, default=0) if manager.windows else sum(each)
-                running += sum(
-                    job.needs.get(name, 0) for job in manager.given.values() if not job.windowed
-                )
-            if locked + running > total:
+                jobs |= {
+                    (owner, id, job.attempt): job.needs.get(name, 0)
+                    for (owner, id), job in manager.given.items()
+                    if not job.windowed and now < job.until
+                }
+            if locked > total:
                 raise Broken(
-                    "WMP-4.1",
-                    f"the worker has {total} {name}, but its locks hold {locked} and its jobs "
-                    f"{running}",
+                    "WMP-4.1", f"{locked} {name} are locked, expected {total} in all at the most"
                 )
+            doubt = DoubtfulLock(number, name, total, locked, jobs)
+            if doubt.excess:
+                book.doubts.append(doubt)
 
     def _done(self, received: ReceivedMessage) -> None:
         """Check that each job is answered once, by owner, id and attempt (WMP-6.6)."""
@@ -437,6 +438,7 @@ class PlayedManager(PlayedPeer, ManagerMessages):
                     "contained",
                 )
             self.answered[key] = outcome
+            self._book.decide(key, outcome not in (Outcome.REFUSED, Outcome.CANCELLED))
 
     def drop_timed_out(self) -> None:
         """Forget the locks and jobs that the worker has given up by now (WMP-4.11, 9.14)."""
@@ -455,6 +457,8 @@ class PlayedManager(PlayedPeer, ManagerMessages):
         for number in list(self.locks):
             self._close(number)
         self.lost.update(dict.fromkeys(self.given, rule))
+        for (owner, id), job in self.given.items():
+            self._book.decide((owner, id, job.attempt), begun=False)
         self.given.clear()
         self.answered.clear()
         self.expected.clear()

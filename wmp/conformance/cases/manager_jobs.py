@@ -242,15 +242,17 @@ def refusals_cost_nothing(talk: ManagerConversation) -> None:
 
 @case("WMP-6.5", profile="held-give")
 def not_to_who_refused(talk: ManagerConversation) -> None:
-    """A worker that refused a job gets it again only after another READY, GIVE or session."""
+    """A worker that refused a job gets it again only after READY, GIVE, PING or session."""
     worker, other = talk.met(), talk.met()
     name = talk.submit()
     lock = worker.give(3, hold=4.0)
     worker.expect(Command.TAKE, lock=lock, rule="WMP-4.4")
+    worker.lively = False  # after a PING with a receiver the manager may give the job again
     worker.done(*worker.held.values(), outcome=Outcome.REFUSED, payloads=[b"no capacity"])
     worker.never(
-        Command.TAKE, during=2.0, what="the worker refused this job and sent no READY since"
+        Command.TAKE, during=2.0, what="the worker has refused this job and sent nothing since"
     )
+    worker.lively = True
     other.done(other.one())
     talk.end_of(name)
 

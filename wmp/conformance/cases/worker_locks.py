@@ -5,7 +5,8 @@ from __future__ import annotations
 from wmp.conformance.case import case
 from wmp.conformance.cases.worker_handshake import fill, slowly
 from wmp.conformance.conversations import WorkerConversation
-from wmp.conformance.played_manager import OfferedLock, PlayedManager
+from wmp.conformance.offered_lock import OfferedLock
+from wmp.conformance.played_manager import PlayedManager
 from wmp.message import Command, ErrorCode, Outcome
 
 __all__ = [
@@ -26,6 +27,7 @@ __all__ = [
     "no_held_give_while_another_waits",
     "no_releases",
     "refused_jobs_hold_nothing",
+    "running_jobs_fit",
     "second_manager",
     "started_jobs_fit",
     "take_closes_its_lock",
@@ -95,9 +97,19 @@ def locks_fit(talk: WorkerConversation) -> None:
     talk.wait(0.5)
     for manager in managers:
         for number in list(manager.locks):
-            manager.take(number, b"one")
+            manager.take(number, slowly(talk, 1.0), role="slow")
         manager.wake(3)
-    talk.wait(0.5)
+    talk.wait(2.5 + talk.wire.grace)
+
+
+@case("WMP-4.1")
+def running_jobs_fit(talk: WorkerConversation) -> None:
+    """The resources of a running job are locked for no other job until its handler ends."""
+    manager, other = talk.met(), talk.met()
+    (job,) = manager.run(slowly(talk, 1.0), role="slow")
+    talk.wait(0.2)
+    other.wake(1)
+    manager.done_of(job, within=1.0 + talk.wire.grace)
 
 
 @case("WMP-4.2", slots=2)

@@ -1,0 +1,78 @@
+"""The locks that a worker offers and the jobs given to it, as the kit's managers count them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import inf
+
+from attrs import define, field
+
+from wmp.message import Peer
+
+__all__ = ["DoubtfulLock", "GivenJob", "OfferedLock"]
+
+
+@define
+class OfferedLock:
+    """A GIVE and the jobs that it still wants."""
+
+    number: int
+    want: int
+    window: int
+    roles: Sequence[str]
+    needs: Mapping[str, int]
+    hold: float
+    """In units."""
+    at: float
+    open: bool = True
+
+    @property
+    def locked(self) -> int:
+        """The number of jobs that would run at once."""
+        return max(0, self.want - self.window)
+
+
+@define
+class GivenJob:
+    """A job that the worker has received and has not answered."""
+
+    id: int
+    attempt: int
+    payload: bytes
+    windowed: bool
+    """Whether the job may wait at the worker without resources."""
+    needs: Mapping[str, int]
+    until: float = -inf
+    """The time before which the handler cannot have ended; the start of the worker may be later."""
+
+
+@define
+class DoubtfulLock:
+    """A GIVE that exceeds the resources if the jobs on their way at its arrival were begun.
+
+    A job that is refused, expired or handed back never holds resources (WMP-4.1), and its DONE may
+    arrive after the GIVE (WMP-3.11). So the outcomes of the jobs decide.
+    """
+
+    number: int
+    resource: str
+    total: int
+    locked: int
+    jobs: dict[tuple[Peer, int, int], int]
+    """The amount that each job would hold, by (owner, id, attempt)."""
+    begun: set[tuple[Peer, int, int]] = field(factory=set)
+
+    @property
+    def excess(self) -> bool:
+        """Whether locks and jobs together exceed the resource."""
+        return self.locked + sum(self.jobs.values()) > self.total
+
+    @property
+    def text(self) -> str:
+        """The breach in words."""
+        ids = ", ".join(str(id) for _, id, _ in self.jobs)
+        return (
+            f"with GIVE of lock {self.number}, {self.locked} {self.resource} are locked, and the "
+            f"running jobs {ids} use {sum(self.jobs.values())}; expected {self.total} in all at "
+            "the most"
+        )
