@@ -8,8 +8,9 @@ from typing import Any
 from attrs import evolve
 
 from tests.ablation import worker_side
-from tests.conformance.zoo import Bend, Link, bent, switched
+from tests.conformance.zoo import Bend, Link, Patch, bent, switched
 from tests.conformance.zoo_common import ERRORS, FORMS
+from wmp.core import device
 from wmp.message import Command, ErrorCode, Field, Frame, Message
 
 D = "device"
@@ -149,6 +150,16 @@ class DoesNotLookAtSides(Bend):
     def says(self, link: Link, message: Message) -> Message | None:
         wrong = message.fields.get(Field.CODE) == ErrorCode.MISROUTED
         return None if wrong and "side" in message.fields[Field.TEXT] else message
+
+
+def directions(patch: Patch) -> None:
+    """WMP-10.4: a message follows its ``to``, whatever its command is and whence it came."""
+    every = frozenset(Command)
+    patch.setattr(device, "SENT_BY_WORKERS", every)
+    patch.setattr(device, "SENT_BY_MANAGERS", every)
+
+
+switched(D, "WMP-10.4", directions)
 
 
 @bent(D, "WMP-10.6")

@@ -10,7 +10,14 @@ from wmp.core.device import DeviceMachine
 from wmp.core.protocol.settings import DeviceSettings
 from wmp.errors import DecodeError
 from wmp.events import Closed, Drained, Garbled, Received, Ticked, Undelivered
-from wmp.message import Command, ErrorCode, Field, Message
+from wmp.message import (
+    SENT_BY_MANAGERS,
+    SENT_BY_WORKERS,
+    Command,
+    ErrorCode,
+    Field,
+    Message,
+)
 from wmp.testing.scripted_worker import sent
 
 BELOW = b"routing-id"
@@ -174,10 +181,12 @@ def test_an_upstream_that_does_not_exist_is_unreachable(device):
     assert refused(arrive(device, BELOW, message)) == ErrorCode.UNREACHABLE
 
 
-@pytest.mark.rule("WMP-10.4")
+@pytest.mark.rule("WMP-8.2", "WMP-10.4")
 def test_commands_come_from_their_side(device):
-    assert refused(arrive(device, BELOW, from_worker(Command.TAKE))) == ErrorCode.DIRECTION
-    assert refused(arrive(device, 0, from_manager(Command.DONE))) == ErrorCode.DIRECTION
+    for command in SENT_BY_MANAGERS - {Command.ERROR}:
+        assert refused(arrive(device, BELOW, from_worker(command))) == ErrorCode.DIRECTION
+    for command in SENT_BY_WORKERS - {Command.ERROR}:
+        assert refused(arrive(device, 0, from_manager(command))) == ErrorCode.DIRECTION
 
 
 @pytest.mark.rule("WMP-10.1", "WMP-10.2", "WMP-10.3")
