@@ -8,6 +8,10 @@ from typing import Any
 from attrs import define, evolve
 
 from tests.conformance.zoo import Animal, Bend, Link, Sent, changed
+from wmp.conformance.library_testees import ROLES, LibraryWorker
+from wmp.conformance.wire import Terms
+from wmp.core.protocol.settings import WorkerSettings
+from wmp.core.worker.machine import WorkerMachine
 from wmp.message import Command, Field, Message, Outcome
 from wmp.testing.scripted_peer import NUMBERED
 
@@ -92,3 +96,19 @@ class ReportsBeforeItAnswers(Bend):
     def orders(self, sends: list[Sent]) -> list[Sent]:
         done = [one for one in sends if one[1] is not None and one[1].command in NUMBERED]
         return [one for one in sends if one not in done] + done
+
+
+def _with_window(jobs: int) -> Animal:
+    """Make a worker that takes jobs beyond its resources."""
+
+    def make(terms: Terms) -> LibraryWorker:
+        resources = {"slots": terms.slots}
+        settings = WorkerSettings(
+            identity=b"worker", epoch=2000, roles=ROLES, resources=resources, window=jobs
+        )
+        return LibraryWorker(machine=WorkerMachine(settings, terms.endpoints))
+
+    return Animal(f"has a window of {jobs}", "WMP-3.10", "worker", make=make)
+
+
+HABITS += [_with_window(1), _with_window(8), _with_window(30)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from wmp.conformance.case import case
-from wmp.conformance.cases.worker_handshake import fill, slowly
+from wmp.conformance.cases.worker_handshake import SHORT, fill, slowly
 from wmp.conformance.conversations import WorkerConversation
 from wmp.conformance.offered_lock import OfferedLock
 from wmp.conformance.played_manager import PlayedManager
@@ -258,10 +258,11 @@ def late_take_without_capacity(talk: WorkerConversation) -> None:
     first, second = talk.met(), talk.met()
     lock = second.woken(1)
     second.no(lock.number)
-    fill(talk, first, 3.0)
+    before = fill(talk, first, 3.0)
+    within = 4.0 + 6 * talk.wire.grace + 2 * SHORT * len(before)
     jobs = second.take(lock.number, b"late", b"later")
     for job in jobs:
-        second.done_of(job, None, within=4.0 + 6 * talk.wire.grace, rule="WMP-4.12")
+        second.done_of(job, None, within=within, rule="WMP-4.12")
         outcome = second.answered[(second.identity, second.epoch), job, 1]
         talk.check(
             outcome in (0, 2),
@@ -377,11 +378,11 @@ def no_held_give_while_another_waits(talk: WorkerConversation) -> None:
     first = talk.met()
     _held(talk, first)
     second = talk.met()
-    fill(talk, first, 1.5)
+    jobs = fill(talk, first, 1.5)
     second.clear()
     first.clear()
     second.wake(1)
-    second.lock(2.0 + 6 * talk.wire.grace, "WMP-3.9")
+    second.lock(2.0 + 6 * talk.wire.grace + 2 * SHORT * len(jobs), "WMP-3.9")
     for received in first.inbox:
         held = received.command is Command.GIVE and received["want"] and received["hold"]
         talk.check(
