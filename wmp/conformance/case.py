@@ -37,6 +37,8 @@ class Verdict(Enum):
     """A rule is broken."""
     UNCLEAN = "UNCLEAN"
     """The case passed, but the testee did not exit cleanly."""
+    VOID = "VOID"
+    """The case failed while the machine was too busy for the kit, and so decides nothing."""
 
 
 class Broken(AssertionError):

@@ -82,12 +82,13 @@ def draw(
     @given(moves(testee, most))
     def search(script: list[list[Any]]) -> None:
         result = play_moves(testee, script, wire)
-        if result.verdict in _BAD and sure is not None:
+        if result.verdict in (*_BAD, Verdict.VOID) and sure is not None:
             result = play_moves(testee, script, sure)
         if result.verdict in _BAD:
             failures.append(result)
             raise _BrokenConversation(result.rule)
-        results[:] = [result]
+        if result.verdict is not Verdict.VOID or not results:
+            results[:] = [result]  # one conversation that is not void decides
 
     failures: list[CaseResult] = []
     try:

@@ -13,6 +13,7 @@ from wmp.conformance.transcript import conversation
 
 __all__ = ["junit"]
 
+_SKIPPED: Final = (Verdict.UNIMPLEMENTED, Verdict.VOID)
 _NOT_XML: Final = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
@@ -31,7 +32,7 @@ def junit(reports: Sequence[ConformanceReport]) -> str:
             tests=str(len(report.entries)),
             failures=str(len(report.bad)),
             errors="0",
-            skipped=str(report.count(Verdict.UNIMPLEMENTED)),
+            skipped=str(sum(report.count(verdict) for verdict in _SKIPPED)),
             time=f"{report.seconds:.3f}",
             timestamp=report.began,
         )
@@ -56,7 +57,7 @@ def _add(suite: ElementTree.Element, report: ConformanceReport, entry: ReportEnt
             f"{entry.about}\n\n{conversation(entry.lines, report.testee)}\n\n"
             f"play it again: {report.replay(entry)}\n"
         )
-    elif entry.verdict is Verdict.UNIMPLEMENTED:
+    elif entry.verdict in _SKIPPED:
         ElementTree.SubElement(test, "skipped", message=_clean(entry.text))
     elif entry.verdict is not Verdict.OK:
         ElementTree.SubElement(test, "system-out").text = summary

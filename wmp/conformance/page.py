@@ -30,6 +30,7 @@ _SECTIONS: Final = {
     10: "Errors",
     11: "Timers",
     12: "Security",
+    15: "The holder of an identity",
 }
 _MARKS: Final = {
     Verdict.OK: "✓",
@@ -38,6 +39,7 @@ _MARKS: Final = {
     Verdict.INFORMATIONAL: "i",
     Verdict.FAILED: "✗",
     Verdict.UNCLEAN: "!",
+    Verdict.VOID: "?",
 }
 _MEANINGS: Final = {
     Verdict.OK: "the rule holds",
@@ -46,6 +48,7 @@ _MEANINGS: Final = {
     Verdict.NON_STRICT: "a SHOULD does not hold",
     Verdict.INFORMATIONAL: "the rule allows several ways; the text names the observed way",
     Verdict.UNIMPLEMENTED: "the testee does not implement what the case needs",
+    Verdict.VOID: "the machine was too busy for the kit; play the case again",
 }
 _MARKED: Final = re.compile(r"`([^`]+)`|\b(MUST(?: NOT)?|SHOULD(?: NOT)?|MAY)\b")
 _LETTER: Final = 6.6

@@ -69,6 +69,7 @@ def judge(case: Case, talk: Conversation, script: Callable[[], None]) -> CaseRes
     except Unimplemented as reason:
         verdict, text = Verdict.UNIMPLEMENTED, str(reason)
     finally:
+        stalled = wire.stalled
         units, lines = talk.now, tuple(talk.lines)
         with suppress(Broken, Unimplemented):  # the verdict stands already
             if not wire.ended:
@@ -76,4 +77,6 @@ def judge(case: Case, talk: Conversation, script: Callable[[], None]) -> CaseRes
         complaint = wire.close()
     if complaint and verdict in (Verdict.OK, Verdict.INFORMATIONAL):
         verdict, text = Verdict.UNCLEAN, complaint
+    if stalled and verdict in (Verdict.FAILED, Verdict.NON_STRICT):
+        verdict, text = Verdict.VOID, f"{stalled}; observed meanwhile: {rule}: {text}"
     return CaseResult(case, verdict, rule, text, lines, units)

@@ -36,6 +36,7 @@ _SHOWN: Final = 512
 """Bytes of a frame that a report keeps."""
 _WEIGHT: Final = (
     Verdict.UNIMPLEMENTED,
+    Verdict.VOID,
     Verdict.OK,
     Verdict.INFORMATIONAL,
     Verdict.NON_STRICT,
@@ -89,7 +90,8 @@ class ReportEntry:
     @property
     def replays(self) -> bool:
         """Whether ``--replay`` plays this entry of a report again."""
-        return self.unwell and not self.begins and (not self.drawn or bool(self.moves))
+        undecided = self.unwell or self.verdict is Verdict.VOID
+        return undecided and not self.begins and (not self.drawn or bool(self.moves))
 
 
 @frozen
@@ -137,7 +139,8 @@ class ConformanceReport:
             return f"{len(broken)} rule{'s' * (len(broken) != 1)} broken"
         if not any(self.count(seen) for seen in (Verdict.OK, Verdict.INFORMATIONAL)):
             return "nothing tested"
-        return "conforms" if self.whole else "conforms in part"
+        whole = self.whole and not self.count(Verdict.VOID)
+        return "conforms" if whole else "conforms in part"
 
     def count(self, verdict: Verdict) -> int:
         """The number of cases with this verdict."""

@@ -65,7 +65,7 @@ def failed(
             f"{file} is a report about a {before.testee}; expected one about a {testee}"
         )
     named = {id if "/" in id else f"{testee}/{id}" for id in cases}
-    failed = [entry for entry in before.entries if entry.unwell]
+    failed = [entry for entry in before.entries if entry.unwell or entry.replays]
     if any(entry.begins for entry in failed):
         raise ConfigError(
             f"the {testee} of {file} did not start, so no case was played; run this command "

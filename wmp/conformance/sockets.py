@@ -18,6 +18,7 @@ from attrs import define, evolve, field, frozen
 from wmp.conformance.case import Broken, Case, CaseResult, Unimplemented, Verdict
 from wmp.conformance.play import play, terms_of
 from wmp.conformance.process import PeerProcess, fill
+from wmp.conformance.stalls import WATCH
 from wmp.conformance.wire import EPOCH, Connection, JobEnd, SubmittedJob, Terms
 from wmp.message import Frame
 
@@ -42,6 +43,10 @@ _LEAST_GRACE = 0.3
 """The least time for "at once" in seconds: the other process may run on a busy machine."""
 _START = 15.0
 """Seconds that a testee may take to start."""
+_LOST = 1 / 3
+"""The part of "at once" that the kit may lose before a failure is void."""
+_TRIES = 3
+"""Slower plays of a case that is void again and again."""
 _SURE, _SLOWER = 1000, 3
 """Milliseconds of a unit at which a failure counts; the factor for a slower second try."""
 _EXPIRED = 6.5
@@ -64,6 +69,7 @@ class LiveTestee:
         command: Starts the testee (``specs/testee.md``); None for a testee that runs already.
             endpoint: The address that the testee or the kit binds; None for a free port.
             unit: Milliseconds of the testee's unit; ``{unit}`` in the command.
+            grace: The least time for "at once" in seconds.
             over: An event that any thread may set; it ends all conversations and their testees.
     """
 
@@ -71,6 +77,7 @@ class LiveTestee:
     command: str | None = None
     endpoint: str | None = None
     unit: int = 1000
+    grace: float = _LEAST_GRACE
     over: Event = field(factory=Event, eq=False)
 
     @property
@@ -96,15 +103,22 @@ class LiveTestee:
         """Start the testee for a case and play the case; after a failure play it again more slowly.
 
         On a busy machine an answer may come late without breaking a rule. A failure counts when the
-        slower play rules this out.
+        slower play rules this out. A case that is void is played again a few times.
 
         Raises:
             OSError: The testee cannot be run.
         """
         result = self._play_once(case)
+        live = self
         if result.verdict in (Verdict.FAILED, Verdict.NON_STRICT) and self.own_unit < _SURE:
-            again = self.slower._play_once(case)
-            return again if again.verdict is not Verdict.UNIMPLEMENTED else result
+            live = self.slower
+            again = live._play_once(case)
+            result = again if again.verdict is not Verdict.UNIMPLEMENTED else result
+        for _ in range(_TRIES):
+            if result.verdict is not Verdict.VOID:
+                break
+            live = live.slower
+            result = live._play_once(case)
         return result
 
     @property
@@ -113,7 +127,7 @@ class LiveTestee:
         if self.command is None:
             return self
         unit = max(self.own_unit, min(_SURE, _SLOWER * self.own_unit))
-        return evolve(self, unit=unit)
+        return evolve(self, unit=unit, grace=self.grace * unit / self.own_unit)
 
     def _play_once(self, case: Case) -> CaseResult:
         try:
@@ -147,6 +161,12 @@ class SocketWire:
     _bound: str = field(default="", init=False)
     _dialled: int = field(default=0, init=False)
     _began: float = field(init=False)
+    _watched: float = field(init=False)
+    """The time since which stalls of the kit count."""
+    _returned: float = field(default=0.0, init=False)
+    """The time at which the kit last turned to the testee's messages; 0 before."""
+    _absent: float = field(default=0.0, init=False)
+    """The longest time in seconds for which the kit did not look for messages."""
     complaint: str = field(default="", init=False)
 
     def __attrs_post_init__(self) -> None:
@@ -162,6 +182,7 @@ class SocketWire:
             self._close_sockets()
             raise
         self._began = time.monotonic()
+        self._watched = WATCH.begin()
 
     def _start(self) -> None:
         live = self.live
@@ -200,11 +221,22 @@ class SocketWire:
 
     @property
     def grace(self) -> float:
-        return max(0.25, _LEAST_GRACE * 1000 / self.unit)
+        return max(0.25, self.live.grace * 1000 / self.unit)
 
     @property
     def patience(self) -> float:
         return _START * 1000 / self.unit
+
+    @property
+    def stalled(self) -> str:
+        at_once = self.grace * self.unit / 1000
+        lost = max(self._absent, WATCH.worst(self._watched, at_once))
+        if lost <= _LOST * at_once:
+            return ""
+        return (
+            f"this machine was busy: the kit lost {lost:.2f} s, where {at_once:.2f} s are at once; "
+            f"expected {_LOST * at_once:.2f} s at the most"
+        )
 
     def now(self) -> float:
         return (time.monotonic() - self._began) * 1000 / self.unit
@@ -252,7 +284,10 @@ class SocketWire:
         if self.live.over.is_set():
             raise KitStopped
         left = (until - self.now()) * self.unit
+        if self._returned:
+            self._absent = max(self._absent, time.monotonic() - self._returned)
         events = dict(self._poller.poll(max(0, min(ceil(left), _LOOK))))
+        self._returned = time.monotonic()
         self._collect(events)
         if self._process is None or self._process.output not in events:
             return False
@@ -367,6 +402,7 @@ class SocketWire:
                 self._stderr = self._process.stderr
         finally:
             self._close_sockets()
+            WATCH.end()
         return self.complaint
 
     def _close_sockets(self) -> None:

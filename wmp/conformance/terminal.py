@@ -29,6 +29,7 @@ _STYLES: Final = {
     Verdict.INFORMATIONAL: "cyan",
     Verdict.FAILED: "bold red",
     Verdict.UNCLEAN: "magenta",
+    Verdict.VOID: "dim yellow",
 }
 _OFTEN: Final = 10.0
 """Seconds between two lines of progress where there is no terminal."""
@@ -143,6 +144,14 @@ def _show_reasons(console: Console, report: ConformanceReport) -> None:
         if entry.verdict is Verdict.INFORMATIONAL:
             style = _STYLES[entry.verdict]
             console.print(f"[{style}]{entry.rules[0]}[/] {escape(entry.text)}", soft_wrap=True)
+    style = _STYLES[Verdict.VOID]
+    for entry in report.entries:
+        if entry.verdict is Verdict.VOID:
+            again = f"play it again: {report.replay(entry)}"
+            console.print(
+                f"[{style}]VOID[/] {entry.case}: {escape(entry.text)}; {escape(again)}",
+                soft_wrap=True,
+            )
     style = _STYLES[Verdict.UNIMPLEMENTED]
     why = Counter(e.text for e in report.entries if e.verdict is Verdict.UNIMPLEMENTED)
     for text, count in why.most_common():

@@ -85,6 +85,10 @@ class VirtualWire:
 
     _started: bool = False
 
+    @property
+    def stalled(self) -> str:
+        return ""
+
     def now(self) -> float:
         return self._now
 

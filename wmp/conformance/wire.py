@@ -102,6 +102,10 @@ class Wire(Protocol):
     def patience(self) -> float:
         """Units that a testee may take to start."""
 
+    @property
+    def stalled(self) -> str:
+        """How the kit was kept from running, in words; "" when it ran in time."""
+
     def now(self) -> float:
         """Units since the testee was started."""
 

@@ -1,0 +1,132 @@
+"""A case that fails while the machine is too busy for the kit decides nothing, and says so."""
+
+from __future__ import annotations
+
+import pytest
+from attrs import define, evolve
+
+from wmp.conformance.case import Broken, Case, CaseResult, Verdict
+from wmp.conformance.library_testees import LibraryWorker
+from wmp.conformance.play import play, terms_of
+from wmp.conformance.report import ConformanceReport, entry_of
+from wmp.conformance.selection import failed
+from wmp.conformance.sockets import LiveTestee
+from wmp.conformance.stalls import WATCH, StallWatch
+from wmp.conformance.virtual import VirtualWire
+
+
+def case(broken: bool = True) -> Case:
+    def script(talk: object) -> None:
+        """A script that finds a breach."""
+        if broken:
+            raise Broken("WMP-3.1", "no READY arrived")
+
+    return Case("worker/late", "worker", ("WMP-3.1",), script)
+
+
+def test_lost_time_counts_within_a_span() -> None:
+    watch = StallWatch()
+    for at, lost in ((1.0, 0.5), (10.0, 0.1), (10.2, 0.1), (10.9, 0.1), (30.0, 0.001)):
+        watch.note(at, lost)
+
+    assert watch.worst(0.0, 0.3) == 0.5
+    assert watch.worst(2.0, 0.3) == pytest.approx(0.2)
+    assert watch.worst(2.0, 1.0) == pytest.approx(0.3)
+    assert watch.worst(20.0, 1.0) == 0.0, "every machine is a little late"
+
+
+def test_the_watch_notices_that_its_thread_does_not_run() -> None:
+    watch = StallWatch()
+    since = watch.begin()
+    watch.begin()
+    watch.note(since + 1.0, 0.4)
+    watch.end()
+    assert watch.worst(since, 1.0) >= 0.4, "one conversation still measures"
+    watch.end()
+
+    assert watch.worst(since, 1.0) == 0.0
+
+
+@define(eq=False)
+class StalledWire(VirtualWire):
+    @property
+    def stalled(self) -> str:
+        return "this machine was busy"
+
+
+@pytest.mark.parametrize(("broken", "verdict"), [(True, Verdict.VOID), (False, Verdict.OK)])
+def test_a_failure_of_a_stalled_kit_is_void(broken: bool, verdict: Verdict) -> None:
+    one = case(broken)
+    wire = StalledWire(LibraryWorker.of(terms_of(one)))
+    result = play(one, wire, still_works=False)
+
+    assert result.verdict is verdict
+    assert result.breaks == ()
+    if broken:
+        assert result.text == (
+            "this machine was busy; observed meanwhile: WMP-3.1: no READY arrived"
+        )
+
+
+@pytest.mark.parametrize(("lost", "verdict"), [(0.09, Verdict.FAILED), (0.2, Verdict.VOID)])
+def test_a_live_kit_measures_its_own_stalls(
+    monkeypatch: pytest.MonkeyPatch, lost: float, verdict: Verdict
+) -> None:
+    monkeypatch.setattr(StallWatch, "_measure", lambda self, over: None)  # this machine is busy
+
+    def script(talk: object) -> None:
+        """A script that meets a stall."""
+        WATCH.note(live_wire._watched + 0.001, lost)
+        raise Broken("WMP-3.1", "no READY arrived")
+
+    live = LiveTestee("worker", None, "tcp://127.0.0.1:*", unit=10)
+    one = evolve(case(), script=script)
+    live_wire = live.wire(one)
+    result = play(one, live_wire, still_works=False)
+
+    assert result.verdict is verdict, result.text
+    if verdict is Verdict.VOID:
+        assert "lost 0.20 s, where 0.30 s are at once; expected 0.10 s at the most" in result.text
+
+
+def played(monkeypatch: pytest.MonkeyPatch, *verdicts: Verdict) -> tuple[Verdict, list[int]]:
+    """Return the verdict of a case whose plays end like this, and the units of the plays."""
+    units: list[int] = []
+
+    def once(self: LiveTestee, case: Case) -> CaseResult:
+        units.append(self.unit)
+        return CaseResult(case, verdicts[len(units) - 1], "WMP-3.1")
+
+    monkeypatch.setattr(LiveTestee, "_play_once", once)
+    live = LiveTestee("worker", "./mine {endpoint} {unit}", unit=200)
+    return live.play(case()).verdict, units
+
+
+FAILED, OK, VOID = Verdict.FAILED, Verdict.OK, Verdict.VOID
+
+
+def test_a_void_case_is_played_again_more_and_more_slowly(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert played(monkeypatch, VOID, OK) == (OK, [200, 600])
+    assert played(monkeypatch, VOID, FAILED) == (FAILED, [200, 600])
+    assert played(monkeypatch, FAILED, VOID, VOID, FAILED) == (FAILED, [200, 600, 1000, 1000])
+    assert played(monkeypatch, VOID, VOID, VOID, VOID, OK) == (VOID, [200, 600, 1000, 1000])
+
+
+def test_a_slower_play_gives_the_testee_more_seconds_to_answer() -> None:
+    live = LiveTestee("worker", "./mine {endpoint} {unit}", unit=200)
+    waits = [one.grace * 1000 / one.unit for one in (live, live.slower, live.slower.slower)]
+
+    assert waits == pytest.approx([1.5, 1.5, 1.5]), "the same in units, more in seconds"
+
+
+def test_a_report_with_a_void_case_conforms_in_part_and_replays_it(tmp_path: object) -> None:
+    void = entry_of(CaseResult(case(), VOID, "WMP-3.1", "this machine was busy"), 1.0)
+    fine = entry_of(CaseResult(evolve(case(), id="worker/other"), OK, "WMP-3.1"), 1.0)
+    report = ConformanceReport("worker", "mine", "./mine {endpoint}", entries=(void, fine))
+
+    assert report.conforms
+    assert report.outcome == "conforms in part"
+    assert report.rules()["WMP-3.1"] == (OK, "worker/other")
+    assert [entry.case for entry in failed(report, "worker", "file", ())] == ["worker/late"]  # type: ignore[arg-type]

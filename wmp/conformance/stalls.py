@@ -1,0 +1,80 @@
+"""How much time this process lost because the machine was busy.
+
+A busy machine delays the kit and the testee alike, so that an honest testee seems late. A case that
+fails while the kit lost much time is void (:class:`~wmp.conformance.case.Verdict`).
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from threading import Event, Lock, Thread
+from typing import Final
+
+from attrs import define, field
+
+__all__ = ["WATCH", "StallWatch"]
+
+_STEP = 0.02
+"""Seconds between two measurements."""
+_SMALL = 0.002
+"""Seconds of lateness that every machine has."""
+_KEPT = 50_000
+
+
+@define(eq=False)
+class StallWatch:
+    """Measures on a thread of its own how late the thread runs, while any conversation is live."""
+
+    _lost: deque[tuple[float, float]] = field(factory=lambda: deque(maxlen=_KEPT), init=False)
+    """(time, lost seconds) of each noticeable delay."""
+    _users: int = field(default=0, init=False)
+    _over: Event = field(factory=Event, init=False)
+    _lock: Lock = field(factory=Lock, init=False)
+
+    def begin(self) -> float:
+        """Measure until the matching ``end``; return the time."""
+        with self._lock:
+            self._users += 1
+            if self._users == 1:
+                self._over = Event()
+                Thread(target=self._measure, args=(self._over,), daemon=True).start()
+        return time.monotonic()
+
+    def end(self) -> None:
+        """Stop measuring when no conversation is left."""
+        with self._lock:
+            self._users -= 1
+            if not self._users:
+                self._over.set()
+                self._lost.clear()
+
+    def note(self, at: float, lost: float) -> None:
+        """Record a delay that ended at a time."""
+        if lost > _SMALL:
+            self._lost.append((at, lost))
+
+    def worst(self, since: float, span: float) -> float:
+        """Return the most seconds lost within any ``span`` seconds since a time."""
+        worst = total = 0.0
+        window: deque[tuple[float, float]] = deque()
+        for at, lost in list(self._lost):
+            if at < since:
+                continue
+            window.append((at, lost))
+            total += lost
+            while window[0][0] < at - span:
+                total -= window.popleft()[1]
+            worst = max(worst, total)
+        return worst
+
+    def _measure(self, over: Event) -> None:
+        before = time.monotonic()
+        while not over.wait(_STEP):
+            now = time.monotonic()
+            self.note(now, now - before - _STEP)
+            before = now
+
+
+WATCH: Final = StallWatch()
+"""The measurement that all conversations of this process share."""
