@@ -48,13 +48,18 @@ class Broken(AssertionError):
         rule: The id of the rule.
         text: The observation and the expectation.
         level: must, should or may: the level of the broken part of the rule.
+        accused: The line of the message that breaks the rule, counted from the begin of the
+            conversation; None when the breach is no message.
     """
 
-    def __init__(self, rule: str, text: str, level: str = "") -> None:
+    def __init__(
+        self, rule: str, text: str, level: str = "", *, accused: int | None = None
+    ) -> None:
         super().__init__(f"{rule}: {text}")
         self.rule = rule
         self.text = text
         self.level = level or RULES[rule].level
+        self.accused = accused
 
 
 class Unimplemented(Exception):
@@ -119,13 +124,8 @@ class CaseResult:
 
     @property
     def breaks(self) -> tuple[str, ...]:
-        """The rules that do not hold: the broken rule and the first rule of the case.
-
-        The two differ when the script meets a breach of another rule on its way.
-        """
-        if self.verdict not in (Verdict.FAILED, Verdict.NON_STRICT):
-            return ()
-        return tuple(dict.fromkeys((self.rule, self.case.rules[0])))
+        """The rule that does not hold. A failed case shows nothing about its other rules."""
+        return (self.rule,) if self.verdict in (Verdict.FAILED, Verdict.NON_STRICT) else ()
 
 
 CASES: Final[dict[str, Case]] = {}

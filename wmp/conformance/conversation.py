@@ -35,6 +35,8 @@ class ReceivedMessage:
     frames: Sequence[Frame]
     again: bool = False
     """Whether a message of that number was received before."""
+    line: int = -1
+    """The line of the message in the conversation."""
     asked: set[int] = field(factory=set)
     """Jobs of this message that a script has requested."""
 
@@ -107,6 +109,8 @@ class Conversation:
     """Whether the testee has ended, or need not work any more."""
     book: Any = None
     """The common knowledge of the peers of this conversation about the testee."""
+    subject: int | None = None
+    """The line of the message that the script took last; None after it has waited since."""
     finding: str = ""
     """The observation of an informational case."""
     _jobs: int = 0
@@ -124,6 +128,7 @@ class Conversation:
 
     def wait(self, units: float) -> None:
         """Let time pass, and handle everything that happens meanwhile."""
+        self.subject = None
         until = self.now + units
         while self.pump(until):
             pass
@@ -194,9 +199,25 @@ class Conversation:
             if message is not None and player.is_for(connection, message)
         ]
         names = " ".join(player.name for player in receivers)
+        line = len(self.lines)
         self.lines.append(
             TranscriptLine(self.now, names, "<", tuple(frames), message, describe(message, frames))
         )
+        try:
+            self._hand_over(connection, frames, message, receivers)
+        except Broken as broken:
+            if broken.accused is None:
+                broken.accused = line
+            raise
+
+    def _hand_over(
+        self,
+        connection: Connection,
+        frames: Sequence[Frame],
+        message: Message | None,
+        receivers: Sequence[Player],
+    ) -> None:
+        """Check a message, and let its receivers take it in."""
         self.check_form(frames)
         if message is None:
             raise Broken("WMP-2.4", "the frames that the testee sent are not a message")
@@ -294,7 +315,7 @@ class Conversation:
     def check(self, good: bool, text: str, rule: str = "", level: str = "") -> None:
         """Raise :class:`Broken` unless ``good``; ``level`` overrides the level of the rule."""
         if not good:
-            raise Broken(rule or self.first_rule, text, level)
+            raise Broken(rule or self.first_rule, text, level, accused=self.subject)
 
     def unimplemented(self, text: str) -> None:
         """Report that the testee does not implement the subject of this case.

@@ -75,6 +75,7 @@ class Mailbox:
     ) -> ReceivedMessage | None:
         """Wait for a message and take it out of the inbox; None when none arrives in time."""
         talk = self.talk
+        talk.subject = None
         until = talk.now + (talk.wire.grace if within is None else within)
         start = 0
         while True:
@@ -86,6 +87,7 @@ class Mailbox:
                     and (where is None or where(received))
                 ):
                     self.inbox.remove(received)
+                    talk.subject = received.line
                     return received
             start = len(self.inbox)
             if not talk.pump(until):
@@ -108,7 +110,8 @@ class Mailbox:
         """
         if found := self.wait_for(*commands, within=during, where=where, again=again, **fields):
             text = f"{self.name} received {found.command.name}; expected none"
-            raise Broken(rule or self.talk.first_rule, f"{text}, because {what}" if what else text)
+            text = f"{text}, because {what}" if what else text
+            raise Broken(rule or self.talk.first_rule, text, accused=found.line)
 
     def clear(self) -> None:
         """Forget the messages received so far."""

@@ -42,7 +42,8 @@ class Neighbor(Mailbox):
 
     def receive(self, connection: Connection, frames: Sequence[Frame], message: Message) -> None:
         self.connection = connection
-        self.inbox.append(ReceivedMessage(self.talk.now, connection, message, frames))
+        line = len(self.talk.lines) - 1
+        self.inbox.append(ReceivedMessage(self.talk.now, connection, message, frames, line=line))
 
     def due(self) -> float:
         return inf

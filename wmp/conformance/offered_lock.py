@@ -55,6 +55,8 @@ class DoubtfulLock:
     """
 
     number: int
+    line: int
+    """The line of the GIVE in the conversation."""
     resource: str
     total: int
     locked: int

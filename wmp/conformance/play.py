@@ -12,6 +12,7 @@ from wmp.conformance.conversations import (
     ManagerConversation,
     WorkerConversation,
 )
+from wmp.conformance.transcript import accusing
 from wmp.conformance.wire import Terms, Wire
 
 __all__ = ["CONVERSATIONS", "judge", "play", "terms_of"]
@@ -53,14 +54,14 @@ def play(case: Case, wire: Wire, *, still_works: bool = True) -> CaseResult:
 def judge(case: Case, talk: Conversation, script: Callable[[], None]) -> CaseResult:
     """Run a script to its end, end the testee, and return the result."""
     wire = talk.wire
-    verdict, rule, text = Verdict.OK, case.rules[0], ""
+    verdict, rule, text, accused = Verdict.OK, case.rules[0], "", None
     try:
         wire.start()
         script()
         if talk.finding:
             verdict, text = Verdict.INFORMATIONAL, talk.finding
     except Broken as broken:
-        rule, text = broken.rule, broken.text
+        rule, text, accused = broken.rule, broken.text, broken.accused
         verdict = {
             "must": Verdict.FAILED,
             "should": Verdict.NON_STRICT,
@@ -70,7 +71,7 @@ def judge(case: Case, talk: Conversation, script: Callable[[], None]) -> CaseRes
         verdict, text = Verdict.UNIMPLEMENTED, str(reason)
     finally:
         stalled = wire.stalled
-        units, lines = talk.now, tuple(talk.lines)
+        units, lines = talk.now, tuple(accusing(talk.lines, accused, rule))
         with suppress(Broken, Unimplemented):  # the verdict stands already
             if not wire.ended:
                 talk.farewell()

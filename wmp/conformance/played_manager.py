@@ -51,7 +51,7 @@ class WorkerBook:
             if not doubt.excess:
                 self.doubts.remove(doubt)
             elif doubt.begun >= doubt.jobs.keys():
-                raise Broken("WMP-4.1", doubt.text)
+                raise Broken("WMP-4.1", doubt.text, accused=doubt.line)
 
 
 @define(eq=False)
@@ -201,11 +201,18 @@ class PlayedManager(PlayedPeer, ManagerMessages):
         self, count: int = 1, *, role: str = "echo", within: float | None = None
     ) -> OfferedLock:
         """Send WAKE, and NO to every held GIVE; wait for the GIVE that answers the WAKE."""
-        before = list(self.locks)
+        before, start = list(self.locks), len(self.received_all)
         self.wake(count, role=role)
         for number in before:
             self.no(number)
-        return self.lock(within, "WMP-3.8", "the worker has capacity and received WAKE")
+        received = self.wait_for(Command.GIVE, within=within, where=self.is_open)
+        if received is not None:
+            return self.locks[received["lock"]]
+        # Without any capacity after NO, the worker has kept the locks of its held GIVEs.
+        reports = [one["credit"] or one["want"] for one in self.received_all[start:]]
+        rule = "WMP-4.10" if before and not any(reports) else "WMP-3.8"
+        what = "the worker has capacity and received WAKE"
+        return self.lock(0.0, rule, f"{what}, and NO to its held GIVEs" if before else what)
 
     def lock(self, within: float | None = None, rule: str = "", what: str = "") -> OfferedLock:
         """Wait for an open GIVE.
@@ -263,7 +270,8 @@ class PlayedManager(PlayedPeer, ManagerMessages):
         if outcome is not None and received.outcomes[row] != outcome:
             raise Broken(
                 rule,
-                f"job {id} ended with outcome {received.outcomes[row]}; expected {int(outcome)}",
+                f"job {id} ended as {_word(received.outcomes[row])}; expected {_word(outcome)}",
+                accused=received.line,
             )
         return received.payloads[row]
 
@@ -377,11 +385,11 @@ class PlayedManager(PlayedPeer, ManagerMessages):
         )
         self.last_lock = max(self.last_lock, number)
         book.locks[number] = self.locks[number] = lock
-        self._check_resources(number)
+        self._check_resources(received)
         if self.refuses and not self.talk.over:
             self.no(number)
 
-    def _check_resources(self, number: int) -> None:
+    def _check_resources(self, give: ReceivedMessage) -> None:
         """Check that locks and running jobs together fit into the resources (WMP-4.1)."""
         book, now = self._book, self.talk.now
         for name, total in book.resources.items():
@@ -402,7 +410,7 @@ class PlayedManager(PlayedPeer, ManagerMessages):
                 raise Broken(
                     "WMP-4.1", f"{locked} {name} are locked, expected {total} in all at the most"
                 )
-            doubt = DoubtfulLock(number, name, total, locked, jobs)
+            doubt = DoubtfulLock(give["lock"], give.line, name, total, locked, jobs)
             if doubt.excess:
                 book.doubts.append(doubt)
 
@@ -462,3 +470,8 @@ class PlayedManager(PlayedPeer, ManagerMessages):
         self.given.clear()
         self.answered.clear()
         self.expected.clear()
+
+
+def _word(outcome: int) -> str:
+    """Return the name of an outcome, and the number of an unknown one."""
+    return Outcome(outcome).name.lower() if outcome in list(Outcome) else f"outcome {outcome}"

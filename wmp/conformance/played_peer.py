@@ -220,7 +220,8 @@ class PlayedPeer(Mailbox, ScriptedPeer):
         ):
             self._not_there(connection, message)
             return
-        received = ReceivedMessage(self.talk.now, connection, message, frames)
+        line = len(self.talk.lines) - 1
+        received = ReceivedMessage(self.talk.now, connection, message, frames, line=line)
         self._check_stream(received)
         self.inbox.append(received)
         self.received_all.append(received)

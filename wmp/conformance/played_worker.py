@@ -178,7 +178,15 @@ class PlayedWorker(PlayedPeer, WorkerMessages):
         """Send DONE for these jobs; a result is the job's payload unless ``payloads`` is given.
 
         ``again``: the manager must give the jobs again although they ended in an error.
+
+        Raises:
+            Broken: There is no job.
         """
+        self.talk.check(
+            bool(jobs),
+            f"{self.name} received no job; expected TAKE, because a job waits",
+            "WMP-4.4",
+        )
         again = fields.pop("again", False)
         outcomes = [outcome] * len(jobs) if isinstance(outcome, int) else list(outcome)
         attempts: list[int] = fields.pop("attempts", [job.attempt for job in jobs])

@@ -18,7 +18,7 @@ from rich.table import Table
 from wmp.conformance.case import Case, Verdict
 from wmp.conformance.report import ConformanceReport, ReportEntry
 from wmp.conformance.rules import RULES
-from wmp.conformance.transcript import conversation
+from wmp.conformance.transcript import conversation, excerpt
 
 __all__ = ["Progress", "show", "show_cases", "show_summary"]
 
@@ -131,7 +131,7 @@ def _show_failure(console: Console, report: ConformanceReport, entry: ReportEntr
             f"  … {left_out} earlier lines are not shown; reports by --html and --json have all "
             "lines"
         )
-    for line in conversation(entry.lines[-_LINES:], report.testee).splitlines():
+    for line in conversation(excerpt(entry.lines, _LINES), report.testee).splitlines():
         console.out(f"  {line}", highlight=False)
     for line in entry.stderr.splitlines()[-_STDERR_LINES:]:
         console.out(f"  stderr: {line}", highlight=False)

@@ -9,9 +9,18 @@ from attrs import frozen
 
 from wmp.message import FIELD_NAMES, Frame, Message, Outcome
 
-__all__ = ["ReportedFrame", "ReportedLine", "TranscriptLine", "conversation", "describe"]
+__all__ = [
+    "ReportedFrame",
+    "ReportedLine",
+    "TranscriptLine",
+    "accusing",
+    "conversation",
+    "describe",
+    "excerpt",
+]
 
 _LONGEST = 40
+_ACCUSED = "the message above breaks"
 
 
 @frozen
@@ -76,6 +85,24 @@ def describe(message: Message | None, frames: Sequence[Frame]) -> str:
         if len(columns.ids) > 8:
             parts.append(f"… {len(columns.ids)} jobs")
     return " ".join(parts)
+
+
+def accusing(
+    lines: Sequence[TranscriptLine], accused: int | None, rule: str
+) -> list[TranscriptLine]:
+    """Return a conversation with a remark behind the message that breaks a rule, if any does."""
+    if accused is None or not 0 <= accused < len(lines):
+        return list(lines)
+    remark = TranscriptLine(lines[accused].at, "", "#", text=f"{_ACCUSED} {rule}")
+    return [*lines[: accused + 1], remark, *lines[accused + 1 :]]
+
+
+def excerpt(lines: Sequence[ReportedLine], most: int) -> Sequence[ReportedLine]:
+    """Return the last lines of a conversation, after the accused message if it came earlier."""
+    last = lines[-most:]
+    place = next((at for at, line in enumerate(lines) if line.text.startswith(_ACCUSED)), -1)
+    early = 0 <= place < len(lines) - len(last)
+    return [*lines[max(0, place - 1) : place + 1], *last] if early else last
 
 
 def _show(value: Any) -> str:

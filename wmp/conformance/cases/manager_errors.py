@@ -125,8 +125,7 @@ def unknown_keys(talk: ManagerConversation) -> None:
         27: b"later",
         "application": "own",
     }
-    number = worker.give(1)
-    (job,) = worker.taken(number)
+    job = worker.one()
     talk.submit()
     give = evolve(give, fields={**give.fields, Field.LOCK: 2, **strange})
     worker.promise(2, 1)

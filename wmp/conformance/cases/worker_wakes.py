@@ -8,7 +8,7 @@ from wmp import codec
 from wmp.conformance.case import case
 from wmp.conformance.cases.worker_handshake import slowly
 from wmp.conformance.conversations import WorkerConversation
-from wmp.conformance.played_manager import GivenJob
+from wmp.conformance.offered_lock import GivenJob
 from wmp.message import Columns, Command, Field, Message
 
 __all__ = [

@@ -1,0 +1,105 @@
+"""A failure names the broken rule alone, and the listing marks the message that breaks it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.conformance.test_zoo import GOOD
+from tests.conformance.zoo import Bend, Bent, Link, changed
+from wmp.conformance.case import Broken, Case, CaseResult, Verdict
+from wmp.conformance.check import cases_for, run_all
+from wmp.conformance.draw import play_moves
+from wmp.conformance.play import play, terms_of
+from wmp.conformance.report import entry_of
+from wmp.conformance.transcript import ReportedLine, excerpt
+from wmp.conformance.virtual import VirtualWire
+from wmp.message import Command, Message
+
+
+class WakesForNinety(Bend):
+    def says(self, link: Link, message: Message) -> Message:
+        return changed(message, count=90) if message.command is Command.WAKE else message
+
+
+class SendsNoWake(Bend):
+    def says(self, link: Link, message: Message) -> Message | None:
+        return None if message.command is Command.WAKE else message
+
+
+def result_of(bend: type[Bend], id: str = "manager/plain-handshake") -> CaseResult:
+    (case,) = [case for case in cases_for("manager") if case.id == id]
+    (result,) = run_all(lambda terms: Bent(GOOD["manager"](terms), bend(terms=terms)), [case])
+    return result
+
+
+def test_the_listing_marks_the_message_that_breaks_the_rule() -> None:
+    result = result_of(WakesForNinety)
+    texts = [line.text for line in result.lines]
+    place = texts.index("the message above breaks WMP-3.4")
+
+    assert texts[place - 1].startswith("WAKE ")
+    assert "count=90" in texts[place - 1]
+    assert result.breaks == ("WMP-3.4",), "the case shows nothing about its own rule"
+
+
+def test_a_missing_message_marks_no_line() -> None:
+    result = result_of(SendsNoWake)
+
+    assert result.breaks == ("WMP-3.6",)
+    assert not any("breaks" in line.text for line in result.lines)
+
+
+def test_a_message_that_a_script_took_is_the_accused_one() -> None:
+    def script(talk: Any) -> None:
+        """A script that finds a breach in a PONG."""
+        worker = talk.met()
+        pong = worker.ask()
+        worker.ping()
+        talk.check(pong["expire"] == 1, "PONG has another expire", "WMP-9.2")
+
+    case = Case("manager/strict", "manager", ("WMP-9.2",), script)
+    result = play(case, VirtualWire(GOOD["manager"](terms_of(case))))
+    texts = [line.text for line in result.lines]
+    place = texts.index("the message above breaks WMP-9.2")
+
+    assert texts[place - 1].startswith("PONG")
+    assert texts[place + 1].startswith("PING"), "a later message is not accused"
+
+
+def test_a_wait_between_message_and_verdict_leaves_no_message_to_accuse() -> None:
+    def script(talk: Any) -> None:
+        """A script that waits."""
+        talk.met().ask()
+        talk.wait(1.0)
+        talk.check(False, "nothing arrived for one unit", "WMP-9.2")
+
+    case = Case("manager/waits", "manager", ("WMP-9.2",), script)
+    result = play(case, VirtualWire(GOOD["manager"](terms_of(case))))
+
+    assert not any("breaks" in line.text for line in result.lines)
+
+
+@pytest.mark.parametrize(("most", "shown"), [(9, ["a", "b", "c", "d"]), (1, ["a", "b", "d"])])
+def test_an_excerpt_keeps_the_accused_message(most: int, shown: list[str]) -> None:
+    texts = {"a": "WAKE", "b": "the message above breaks WMP-3.4", "c": "PING", "d": "PONG"}
+    lines = [ReportedLine(0.0, "w", "<", text) for text in texts.values()]
+
+    assert [line.text for line in excerpt(lines, most)] == [texts[one] for one in shown]
+
+
+def test_a_drawn_failure_breaks_one_rule() -> None:
+    def wire(case: Case) -> VirtualWire:
+        bend = WakesForNinety()
+        return VirtualWire(Bent(GOOD["manager"](terms_of(case)), bend))
+
+    result = play_moves("manager", [["submit", 0, 0, 0], ["ready", 0, 1, 0]], wire)
+
+    assert result.verdict is Verdict.FAILED
+    assert entry_of(result, 0.0).breaks == ("WMP-3.4",), "and not WMP-10.1 with it"
+
+
+def test_a_breach_keeps_its_line() -> None:
+    assert Broken("WMP-3.1", "text").accused is None
+    assert Broken("WMP-3.1", "text", accused=4).accused == 4
