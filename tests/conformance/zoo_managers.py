@@ -27,9 +27,14 @@ C = Command
 class CallsItselfAnotherNameToEachWorker(Bend):
     def says(self, link: Link, message: Message) -> Message:
         worker = message.to[-1] if message.to else b""
-        return evolve(message, source=(b"manager-" + bytes(worker), *message.source[1:]))  # type: ignore[arg-type]
+        name = b"manager-" + bytes(worker)  # type: ignore[arg-type]
+        if Field.MANAGER in message.fields:
+            message = changed(message, manager=(name, message.source[1]))
+        return evolve(message, source=(name, *message.source[1:]))
 
     def wait_for(self, link: Link, message: Message) -> Message:
+        if Field.MANAGER in message.fields:
+            message = changed(message, manager=(b"manager", 1000))
         return evolve(message, to=(*message.to[:-1], b"manager")) if message.to else message
 
 

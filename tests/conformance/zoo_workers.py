@@ -76,20 +76,25 @@ class AnswersByTheFirstRoute(Bend):
 
 @bent(W, "WMP-1.8")
 class ForgetsJobsWithTheRoute(Bend):
+    """Forgets a manager once the manager's new route is admitted."""
+
     def __attrs_post_init__(self) -> None:
-        self.routes: dict[Any, Any] = {}
+        self.left: Any = None
+
+    def says(self, link: Link, message: Message) -> Message:
+        if message.command is C.PING and message.fields.get(Field.AGAIN):
+            self.left = message.to[::-1]
+        return message
 
     def wait_for(self, link: Link, message: Message) -> Message:
-        route = self.routes.setdefault(message.sender, message.source)
-        if route != message.source and message.command is C.PONG:
-            self.routes[message.sender] = message.source
-            about = message.sender
-            fields: dict[int | str, Any] = {
-                Field.CODE: ErrorCode.SUPERSEDED,
-                Field.ABOUT_PEER: about,
-            }
-            return Message(C.ERROR, (2000, b"worker"), route, fields)
-        return message
+        if message.source != self.left or message.command is not C.PONG:
+            return message
+        self.left = None
+        fields: dict[int | str, Any] = {
+            Field.CODE: ErrorCode.SUPERSEDED,
+            Field.ABOUT_PEER: message.sender,
+        }
+        return Message(C.ERROR, (2000, b"worker"), message.source, fields)
 
 
 # -- READY and WAKE

@@ -8,7 +8,7 @@ the testee is checked against the rules that are always valid, in every script.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from attrs import define, field
@@ -22,6 +22,10 @@ from wmp.errors import DecodeError
 from wmp.message import Command, Field, Frame, Message
 
 __all__ = ["Conversation", "Player", "ReceivedMessage"]
+
+
+_BETWEEN = (b"between", 7)
+"""The ``from`` of a device that the kit plays between its peers and the testee."""
 
 
 @define(eq=False)
@@ -111,6 +115,8 @@ class Conversation:
     """The common knowledge of the peers of this conversation about the testee."""
     subject: int | None = None
     """The line of the message that the script took last; None after it has waited since."""
+    means: Mapping[str, str] = field(factory=dict)
+    """A rule that is checked always to the rule whose breach it shows in this script."""
     finding: str = ""
     """The observation of an informational case."""
     _jobs: int = 0
@@ -230,12 +236,18 @@ class Conversation:
         known = [p for p in self.players if getattr(p, "connection", None) == connection]
         if any(player.was_for(message) for player in self.players):
             return
+        if message.command is Command.ERROR and message.to == _BETWEEN[::-1]:
+            raise Broken("WMP-10.3", "the testee answered an ERROR of a device by ERROR")
+        self._elsewhere(message)
         if message.to and known:
             raise Broken(
                 "WMP-2.5",
                 f"{message.command.name} to {message.to!r}: no peer on this connection has that "
                 "path; expected the reversed 'from' of the message that is answered",
             )
+
+    def _elsewhere(self, message: Message) -> None:
+        """Check that a message to a peer does not arrive on another peer's connection."""
 
     def farewell(self) -> None:
         """Send what lets the testee end soon; no peer answers after this."""

@@ -8,6 +8,8 @@ from typing import Any
 from attrs import define
 
 from wmp import codec
+from wmp.codec import CodecLimits
+from wmp.conformance.case import Broken
 from wmp.conformance.conversation import Conversation, ReceivedMessage
 from wmp.conformance.frame_check import check_head
 from wmp.conformance.neighbor import Neighbor
@@ -42,6 +44,15 @@ class ManagerConversation(Conversation):
         worker.meet()
         return worker
 
+    def _elsewhere(self, message: Message) -> None:
+        for player in self.players:
+            if isinstance(player, PlayedWorker) and message.to == player.path[::-1]:
+                raise Broken(
+                    "WMP-1.2",
+                    f"{message.command.name} to {player.name} arrives on another connection than "
+                    "that of its last message",
+                )
+
     def still_works(self) -> None:
         """Check that a new worker gets a job and finishes it.
 
@@ -50,6 +61,7 @@ class ManagerConversation(Conversation):
         """
         self.remark("check that the manager still works")
         newcomer = self.met("newcomer", roles=["still"])
+        newcomer.ready(4)  # a manager may be wrong about GIVEs without READY (WMP-4.3)
         name = self.submit(b"still there?", role="still")
         newcomer.serve(name)
 
@@ -127,7 +139,7 @@ class DeviceConversation(Conversation):
 
     def read(self, frames: Sequence[Frame]) -> Message | None:
         try:
-            return codec.peek(frames)
+            return codec.peek(frames, CodecLimits(hops=99))
         except DecodeError:
             return None
 
@@ -148,7 +160,9 @@ class DeviceConversation(Conversation):
         self.players.append(below)
         return below
 
-    def joined(self, endpoints: int = 1) -> tuple[Neighbor, Sequence[Neighbor]]:
+    def joined(
+        self, endpoints: int = 1, rule: str = "WMP-8.1"
+    ) -> tuple[Neighbor, Sequence[Neighbor]]:
         """Make a neighbor below and all neighbors above; wait until the device connects them."""
         above = [self.above(endpoint) for endpoint in range(endpoints)]
         below = self.below()
@@ -163,7 +177,7 @@ class DeviceConversation(Conversation):
                 self.check(
                     received is not None or self.now < until,
                     f"{one.name} received no PING of the worker below the device",
-                    "WMP-8.1",
+                    rule,
                 )
         self.settle()
         for one in (below, *above):

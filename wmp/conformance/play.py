@@ -61,7 +61,7 @@ def judge(case: Case, talk: Conversation, script: Callable[[], None]) -> CaseRes
         if talk.finding:
             verdict, text = Verdict.INFORMATIONAL, talk.finding
     except Broken as broken:
-        rule, text, accused = broken.rule, broken.text, broken.accused
+        rule, text, accused = talk.means.get(broken.rule, broken.rule), broken.text, broken.accused
         verdict = {
             "must": Verdict.FAILED,
             "should": Verdict.NON_STRICT,

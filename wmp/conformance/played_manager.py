@@ -58,6 +58,8 @@ class WorkerBook:
 class PlayedManager(PlayedPeer, ManagerMessages):
     """A manager that keeps the rules unless the script breaks them."""
 
+    _RULE_OF_ROUTES = "WMP-1.5"
+
     endpoint: int = 0
     role: str = "echo"
     answers: bool = True
@@ -189,10 +191,10 @@ class PlayedManager(PlayedPeer, ManagerMessages):
 
     # -- whole flows
 
-    def meet(self) -> ReceivedMessage:
+    def meet(self, rule: str = "WMP-3.1") -> ReceivedMessage:
         """Wait for READY, and let the worker receive PONG; return the READY."""
         patience = max(self.talk.wire.grace, self.talk.wire.patience)
-        ready = self.expect(Command.READY, within=patience, rule="WMP-3.1")
+        ready = self.expect(Command.READY, within=patience, rule=rule)
         self.pong()
         self.talk.settle()
         return ready
@@ -210,7 +212,9 @@ class PlayedManager(PlayedPeer, ManagerMessages):
             return self.locks[received["lock"]]
         # Without any capacity after NO, the worker has kept the locks of its held GIVEs.
         reports = [one["credit"] or one["want"] for one in self.received_all[start:]]
-        rule = "WMP-4.10" if before and not any(reports) else "WMP-3.8"
+        postponed = any(one["credit"] == 0 for one in self.received_all[start:])
+        held = before and not any(reports)
+        rule = "WMP-4.10" if held else "WMP-3.9" if before and postponed else "WMP-3.8"
         what = "the worker has capacity and received WAKE"
         return self.lock(0.0, rule, f"{what}, and NO to its held GIVEs" if before else what)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import inf
-from typing import Any
+from typing import Any, ClassVar
 
 from attrs import define, field
 
@@ -22,6 +22,9 @@ __all__ = ["PlayedPeer"]
 @define(eq=False)
 class PlayedPeer(Mailbox, ScriptedPeer):
     """A peer that the kit plays; it keeps the rules unless a script breaks them."""
+
+    _RULE_OF_ROUTES: ClassVar[str] = "WMP-1.8"
+    """The rule that a testee breaks which keeps sending over a route that it has left."""
 
     connection: Connection | None = None
     lively: bool = True
@@ -109,7 +112,14 @@ class PlayedPeer(Mailbox, ScriptedPeer):
             return any(one.message.to == self.path[::-1] for one in self.received_all[start:])
 
         text = f"{self.name} moved to another route and received no message over it"
-        self.talk.until(there, within, "WMP-15.6", text)
+        try:
+            self.talk.until(there, within, "WMP-15.6", text)
+        except Broken:
+            # This message must go over the new route. The testee has admitted that route.
+            if any(one["again"] for one in self.received_all[start:]):
+                text = f"{text}; the message with 'again' went over the old route"
+                raise Broken(self._RULE_OF_ROUTES, text) from None
+            raise
 
     def _shared(self, connection: Connection) -> bool:
         others = (player for player in self.talk.players if player is not self)

@@ -244,7 +244,7 @@ class PlayedWorker(PlayedPeer, WorkerMessages):
         lock = self.give(want, **fields)
         return self.taken(lock, within=within)
 
-    def one(self, rule: str = "WMP-4.4") -> HeldJob:
+    def one(self, rule: str = "WMP-4.3") -> HeldJob:
         """Send GIVE for one job, and wait for the job.
 
         Raises:
@@ -268,7 +268,7 @@ class PlayedWorker(PlayedPeer, WorkerMessages):
             self.talk.check(
                 bool(more),
                 f"{self.name} received {len(jobs)} jobs and then NO, although {count} jobs waited",
-                "WMP-4.4",
+                "WMP-4.3",
             )
             jobs += more
         return jobs

@@ -43,7 +43,7 @@ def _pair(talk: DeviceConversation) -> tuple[Neighbor, Neighbor, Path, Path]:
 @case("WMP-1.4", links=2)
 def a_socket_for_each_upstream(talk: DeviceConversation) -> None:
     """Each upstream has a connection of its own, over which the device receives and sends."""
-    below, above = talk.joined(2)
+    below, above = talk.joined(2, "WMP-1.4")
     for one in above:
         below.send(Command.PING, label=one.name)
         received = one.expect(

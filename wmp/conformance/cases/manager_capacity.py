@@ -25,7 +25,7 @@ def the_bound_returns(talk: ManagerConversation) -> None:
     if len(woken) < len(workers):
         talk.unimplemented(f"{len(woken)} of 4 workers received WAKE within 1 unit, without GIVE")
     first, *others = woken
-    talk.check(len(first.take()) == 1, "the GIVE got no job", "WMP-4.4")
+    talk.check(len(first.take()) == 1, "the GIVE got no job", "WMP-4.3")
     for other in others:
         other.ready(0)
     talk.settle()

@@ -162,6 +162,7 @@ def no_receiver(talk: ManagerConversation) -> None:
 def somebody_else(talk: ManagerConversation) -> None:
     """A message for another peer is misrouted; for another epoch, superseded."""
     worker = talk.met()
+    talk.means = {"WMP-7.2": "WMP-2.7"}  # an ack shows that the message was accepted
     assert worker.testee is not None
     identity, epoch = worker.testee
     talk.submit()
@@ -206,6 +207,7 @@ def _done(worker: PlayedWorker, id: int, attempt: int) -> Message:
 
 def _refused_dones(talk: ManagerConversation, rule: str) -> None:
     worker = talk.met()
+    talk.means = {"WMP-7.2": rule}  # an ack shows that the message was accepted
     name = talk.submit()
     job = worker.one()
     _refused(talk, worker, bad_columns(_done(worker, job.id, job.attempt)), rule)
@@ -270,7 +272,7 @@ def large_payloads(talk: ManagerConversation) -> None:
         payload = bytes(size)
         name = talk.submit(payload)
         lock = worker.give()
-        take = worker.expect(Command.TAKE, lock=lock, rule="WMP-4.4", within=2.0)
+        take = worker.expect(Command.TAKE, lock=lock, rule="WMP-4.3", within=2.0)
         talk.check(take.payloads == [payload], f"the payload of {size} bytes arrives changed")
         if size > 4096:
             apart = len(take.frames) == 3

@@ -113,9 +113,10 @@ def a_connection_is_no_identity(talk: ManagerConversation) -> None:
 def repeated_ready(talk: ManagerConversation) -> None:
     """A READY whose number is not greater is ignored: it does not restore consumed credit."""
     worker = talk.met()
+    talk.means = {"WMP-3.4": "WMP-3.3"}  # the WAKE uses the credit of a repeated READY
     worker.ready(1)
     talk.submit()
-    worker.expect(Command.WAKE)
+    worker.expect(Command.WAKE, rule="WMP-3.6")
     worker.ready(1, ready=worker.ready_number)
     worker.ready(1, ready=worker.ready_number)
     talk.submit()
@@ -214,7 +215,7 @@ def give_answers_wake(talk: ManagerConversation) -> None:
     talk.submit()
     first.expect(Command.WAKE)
     second.ready(1)
-    talk.check(len(first.take()) == 1, "GIVE received NO, although a job waits", "WMP-4.4")
+    talk.check(len(first.take()) == 1, "GIVE received NO, although a job waits", "WMP-4.3")
     second.never(Command.WAKE, during=2.0, what="no job waits")
 
 

@@ -41,9 +41,9 @@ def attempts_grow(talk: ManagerConversation) -> None:
     """A job stays with its manager until its end; every lease has a greater attempt."""
     worker = talk.met()
     name = talk.submit(retries=5)
-    attempts = []
+    attempts: list[int] = []
     for _ in range(3):
-        attempts.append(worker.one().attempt)
+        attempts.append(worker.one("WMP-6.4" if attempts else "WMP-4.3").attempt)
         worker.restart()
         worker.meet()
     talk.check(
@@ -51,7 +51,7 @@ def attempts_grow(talk: ManagerConversation) -> None:
         f"the attempts of the leases are {attempts}; expected growing numbers",
     )
     talk.not_ended(name)
-    worker.done(worker.one())
+    worker.done(worker.one("WMP-6.4"))
     talk.end_of(name)
 
 
@@ -166,7 +166,7 @@ def retries_are_used_up(talk: ManagerConversation) -> None:
     name = talk.submit(retries=1)
     for _ in range(2):
         worker = talk.met()
-        worker.one()
+        worker.one("WMP-6.4")
         talk.not_ended(name)
         worker.restart()
         worker.meet()
@@ -182,7 +182,7 @@ def leaving_costs_one_retry(talk: ManagerConversation) -> None:
     worker = talk.met()
     name = talk.submit(retries=1)
     for _ in range(3):
-        worker.one()
+        worker.one("WMP-6.23")
         worker.restart()
         worker.meet()
     talk.not_ended(name)
@@ -204,7 +204,7 @@ def what_never_left_costs_nothing(talk: ManagerConversation) -> None:
     name = talk.submit(retries=0)
     talk.wait(talk.book.expire + talk.wire.grace)
     talk.not_ended(name)
-    other.done(other.one())
+    other.done(other.one("WMP-9.3"))
     talk.end_of(name)
 
 
@@ -246,7 +246,7 @@ def not_to_who_refused(talk: ManagerConversation) -> None:
     worker, other = talk.met(), talk.met()
     name = talk.submit()
     lock = worker.give(3, hold=4.0)
-    worker.expect(Command.TAKE, lock=lock, rule="WMP-4.4")
+    worker.expect(Command.TAKE, lock=lock, rule="WMP-4.3")
     worker.lively = False  # after a PING with a receiver the manager may give the job again
     worker.done(*worker.held.values(), outcome=Outcome.REFUSED, payloads=[b"no capacity"])
     worker.never(
@@ -263,7 +263,7 @@ def time_left(talk: ManagerConversation) -> None:
     worker = talk.met()
     talk.submit()
     lock = worker.give()
-    take = worker.expect(Command.TAKE, lock=lock, rule="WMP-4.4")
+    take = worker.expect(Command.TAKE, lock=lock, rule="WMP-4.3")
     columns = take.message.columns
     assert columns is not None
     talk.check(
@@ -274,7 +274,7 @@ def time_left(talk: ManagerConversation) -> None:
     talk.submit(timeout=4.0)
     talk.wait(1.0)
     lock = worker.give()
-    take = worker.expect(Command.TAKE, lock=lock, rule="WMP-4.4")
+    take = worker.expect(Command.TAKE, lock=lock, rule="WMP-4.3")
     columns = take.message.columns
     assert columns is not None
     left = (columns.left or [None])[0]

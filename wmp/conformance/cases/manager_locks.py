@@ -91,7 +91,7 @@ def repeated_give(talk: ManagerConversation) -> None:
     for _ in range(4):
         talk.submit()
     lock = worker.give(1, lock=7)
-    talk.check(len(worker.taken(lock)) == 1, "GIVE received NO, although jobs wait", "WMP-4.4")
+    talk.check(len(worker.taken(lock)) == 1, "GIVE received NO, although jobs wait", "WMP-4.3")
     for again in (7, 3):
         worker.give(1, lock=again)
         worker.never(Command.TAKE, what=f"lock {again} is not greater than 7, which was served")
@@ -117,7 +117,7 @@ def jobs_fit_the_give(talk: ManagerConversation) -> None:
         talk.submit(role=role)
     jobs = worker.all(roles=["other"])
     talk.check(
-        len(jobs) == 2, f"the GIVE received {len(jobs)} jobs; expected the 2 of its role", "WMP-4.4"
+        len(jobs) == 2, f"the GIVE received {len(jobs)} jobs; expected the 2 of its role", "WMP-4.3"
     )
     worker.some(2)
     talk.check(
@@ -144,13 +144,13 @@ def leases_fit_the_worker(talk: ManagerConversation) -> None:
     talk.check(
         len(jobs) == 3,
         f"the worker received {len(jobs)} jobs; expected 3 for its 3 free slots",
-        "WMP-4.4",
+        "WMP-4.3",
     )
     talk.check(not worker.take(1 << 40), "the worker received a job, although it has no free slot")
     worker.done(jobs.pop())
     jobs += worker.all(1 << 40)
     talk.check(
-        len(jobs) == 3, f"the worker has {len(jobs)} leases; expected 3 after one DONE", "WMP-4.4"
+        len(jobs) == 3, f"the worker has {len(jobs)} leases; expected 3 after one DONE", "WMP-4.3"
     )
 
 
@@ -160,7 +160,7 @@ def take_names_its_owner(talk: ManagerConversation) -> None:
     worker = talk.met()
     talk.submit()
     lock = worker.give()
-    take = worker.expect(Command.TAKE, lock=lock, rule="WMP-4.4")
+    take = worker.expect(Command.TAKE, lock=lock, rule="WMP-4.3")
     talk.check(
         tuple(take["manager"]) == worker.testee,
         f"TAKE names the owner {take['manager']!r}; expected {worker.testee!r}",

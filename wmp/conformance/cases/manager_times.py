@@ -32,7 +32,7 @@ def time_to_the_expiry(talk: ManagerConversation) -> None:
     talk.submit(expires=4.0, run_limit=2.0)
     talk.wait(1.0)
     lock = worker.give()
-    take = worker.expect(Command.TAKE, lock=lock, rule="WMP-4.4")
+    take = worker.expect(Command.TAKE, lock=lock, rule="WMP-4.3")
     columns = take.message.columns
     assert columns is not None
     expires = (columns.expires or [None])[0]
@@ -135,7 +135,7 @@ _NAMES = "ConnectionError: refused\nbuiltins.ConnectionError builtins.OSError bu
 def _failed_of(worker: PlayedWorker) -> tuple[HeldJob, int | None]:
     """Take one job; return the job and ``failed`` of its TAKE."""
     lock = worker.give()
-    take = worker.expect(Command.TAKE, lock=lock, rule="WMP-4.4")
+    take = worker.expect(Command.TAKE, lock=lock, rule="WMP-4.3")
     columns = take.message.columns
     assert columns is not None
     (job,) = worker.held.values()

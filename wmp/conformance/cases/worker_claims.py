@@ -48,10 +48,18 @@ def claim_to_a_manager(talk: WorkerConversation) -> None:
     manager, _ = talk.met(), talk.met()
     for ahead in (1, -1):
         claimant = _rival(talk, manager, ahead)
+        manager.clear()
         claimant.pong()
+        if ahead == 1:  # soon after a challenge the next claim may fail without one (WMP-15.5)
+            manager.expect(
+                Command.PING,
+                where=lambda received: received["challenge"] is not None,
+                rule="WMP-15.3",
+                what="the holder must be asked about the claim",
+            )
         what = "another process holds the identity"
         replies = Command.READY, Command.PING, Command.GIVE
-        claimant.never(*replies, where=_is_directed, rule="WMP-15.3", what=what)
+        claimant.never(*replies, where=_is_directed, rule="WMP-15.1", what=what)
         error = claimant.expect(Command.ERROR, within=1.0 + 2 * talk.wire.grace, rule="WMP-15.5")
         code, about = error["code"], error["about_peer"]
         expected: Peer = (claimant.identity, claimant.epoch)
@@ -77,6 +85,8 @@ def second_route_of_a_manager(talk: WorkerConversation) -> None:
         second.pong()
         what = "the other route of this manager holds the identity"
         second.never(Command.ERROR, during=0.5, where=_is_directed, what=what)
+        acts = Command.READY, Command.PING, Command.GIVE
+        second.never(*acts, during=0.0, where=_is_directed, rule="WMP-15.1", what=what)
     (job,) = manager.run()
     manager.done_of(job)
 

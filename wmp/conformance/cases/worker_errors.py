@@ -75,6 +75,7 @@ def _refused(
 
 def _refused_takes(talk: WorkerConversation, rule: str) -> None:
     manager, _ = talk.met(), talk.met()
+    talk.means = {"WMP-7.2": rule}  # an ack shows that the message was accepted
     lock = manager.woken(1)
     manager.lose(rule, 900)
     take = _take(manager)
@@ -150,6 +151,7 @@ def no_receiver(talk: WorkerConversation) -> None:
 def somebody_else(talk: WorkerConversation) -> None:
     """A message for another peer is misrouted; for another epoch, superseded."""
     manager, _ = talk.met(), talk.met()
+    talk.means = {"WMP-7.2": "WMP-2.7"}  # an ack shows that the message was accepted
     assert manager.testee is not None
     identity, epoch = manager.testee
     manager.woken(1)

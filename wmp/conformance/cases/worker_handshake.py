@@ -107,7 +107,7 @@ def a_socket_for_each_manager(talk: WorkerConversation) -> None:
     """READY and PING go to every endpoint; each manager gets only its own answers."""
     managers = [talk.manager(endpoint=number) for number in range(2)]
     for manager in managers:
-        manager.meet()
+        manager.meet("WMP-1.3")
     for manager in managers:
         (job,) = manager.run(manager.identity)
         answer = manager.done_of(job)
@@ -168,7 +168,7 @@ def one_number_for_one_ready(talk: WorkerConversation) -> None:
     """One READY has the same number on several links; a new READY has a greater number."""
     first, second = talk.manager(), talk.manager(endpoint=1)
     one = first.expect(Command.READY, within=talk.wire.patience)
-    two = second.expect(Command.READY, within=talk.wire.patience)
+    two = second.expect(Command.READY, within=talk.wire.patience, rule="WMP-3.1")
     talk.check(
         one["ready"] == two["ready"],
         f"READY has number {one['ready']} on one link and {two['ready']} on another; expected one "

@@ -125,6 +125,7 @@ def a_lock_is_its_peers(talk: WorkerConversation) -> None:
     """NO from another manager leaves a lock untouched."""
     first, second = talk.met(), talk.met()
     lock = _lock_everything(talk, first)
+    talk.means = {"WMP-4.1": "WMP-4.8"}
     second.no(lock.number)
     _has_no_capacity_for(talk, second, "WMP-4.8")
     jobs = first.take(lock.number, b"still mine")
