@@ -259,6 +259,21 @@ class NeverExpectsMore(Bend):
 
 switched(W, "WMP-4.10", no_release, "ignores NO")
 switched(W, "WMP-4.11", worker_side.lock_timeout, "never unlocks")
+
+
+@bent(W, "WMP-4.11")
+class ReleasesLocksInSilence(Bend):
+    """Sends no READY when a lock has had no answer for too long."""
+
+    gave = -9.0
+
+    def says(self, link: Link, message: Message) -> Message | None:
+        if message.command is C.GIVE and not message.fields.get(Field.HOLD):
+            self.gave = self.now
+        late = 4.9 < self.now - self.gave < 5.1
+        return None if late and message.command is C.READY else message
+
+
 switched(W, "WMP-4.11", worker_side.withdrawn_lock, "keeps a withdrawn lock")
 switched(W, "WMP-4.17", worker_side.refused_jobs, "keeps resources for a refused job")
 
@@ -410,6 +425,14 @@ class CancelsWhatHasBegun(Bend):
 
     def wait_for(self, link: Link, message: Message) -> Message:
         return changed(message, unstarted=None) if message.command is C.CANCEL else message
+
+
+def promises(patch: Patch) -> None:
+    """WMP-6.18: held GIVEs and the reported window stay when waiting jobs are handed back."""
+    patch.setattr(Capacity, "stall", lambda self, manager, now: None)
+
+
+switched(W, "WMP-6.18", promises, "hands jobs back that it still asks for")
 
 
 @bent(W, "WMP-6.14")

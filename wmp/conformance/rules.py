@@ -69,10 +69,6 @@ _OPTIONS = "the rule is about options of the peer's own sockets, which nothing o
 _NO_HANDLERS = "managers and devices run no user code"
 _UNREAD = "a device reads no frame behind the head (WMP-8.4)"
 _FLOODS = "each device chooses its own limit of messages a second, and no case exceeds every limit"
-_OWN_AFFAIR = (
-    "a worker decides freely whether and when it hands back waiting jobs; WMP-6.11 tests the "
-    "manager's answer"
-)
 _GRACE = "a manager may wait for `expire` instead; WMP-9.3 tests this wait"
 
 UNTESTABLE: Final[Mapping[tuple[str, str], str]] = {
@@ -88,7 +84,6 @@ UNTESTABLE: Final[Mapping[tuple[str, str], str]] = {
     ("manager", "WMP-9.16"): _GRACE,
     ("manager", "WMP-12.1"): _OPTIONS,
     ("device", "WMP-8.10"): _FLOODS,
-    ("worker", "WMP-6.18"): _OWN_AFFAIR,
     ("worker", "WMP-12.1"): _OPTIONS,
     ("device", "WMP-12.1"): _OPTIONS,
 }

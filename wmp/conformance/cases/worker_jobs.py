@@ -21,6 +21,7 @@ __all__ = [
     "results_as_they_are",
     "status",
     "too_late",
+    "waiting_jobs_handed_back",
     "what_runs_it_dies",
 ]
 
@@ -161,6 +162,57 @@ def cancel_unstarted(talk: WorkerConversation) -> None:
     talk.wait(0.3)
     manager.cancel(job, unstarted=True)
     manager.done_of(job, Outcome.OK, within=1.0 + talk.wire.grace, rule="WMP-6.10")
+
+
+@case("WMP-6.18")
+def waiting_jobs_handed_back(talk: WorkerConversation) -> None:
+    """Before a worker hands waiting jobs back, it takes back what promises capacity for them."""
+    manager = talk.met()
+    lock = manager.woken(64, role="slow")
+    for _ in range(20):
+        if lock.window:
+            break
+        for job in manager.take(lock.number, *[b"0"] * lock.want, role="slow"):
+            manager.done_of(job, within=1.0 + talk.wire.grace)
+        lock = manager.woken(64, role="slow")
+    if not lock.window:
+        talk.inform("the worker takes no jobs beyond its resources")
+        return
+    open_ = {number for number in manager.locks if talk.book.locks[number].hold}
+    payloads = [slowly(talk, 5.0)] * lock.locked + [b"0"] * lock.window
+    start = len(talk.lines)
+    manager.take(lock.number, *payloads, role="slow")
+    done = manager.wait_for(
+        Command.DONE,
+        within=4.0,
+        where=lambda received: Outcome.CANCELLED in received.outcomes,
+    )
+    if done is None:
+        talk.inform("the worker hands no waiting jobs back")
+        return
+    window = 0
+    for received in manager.received_all:
+        if received.line >= done.line:
+            break
+        if received.command is Command.READY:
+            window = received["window"] or 0
+        if received.command is Command.GIVE and received["hold"] and received.line >= start:
+            open_.add(received["lock"])
+        if received.command is Command.GIVE and not received["want"]:
+            open_.discard(received["lock"])
+    talk.check(
+        not open_,
+        f"DONE hands jobs back while held GIVEs are open, of locks {sorted(open_)}; expected their "
+        "withdrawal before",
+        level="must",
+    )
+    talk.check(
+        not window,
+        f"DONE hands jobs back while the newest READY has window {window}; expected READY with "
+        "window 0 before",
+        level="must",
+    )
+    talk.inform("the worker hands waiting jobs back")
 
 
 @case("WMP-6.14")

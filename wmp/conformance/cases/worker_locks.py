@@ -27,6 +27,7 @@ __all__ = [
     "no_held_give_while_another_waits",
     "no_releases",
     "refused_jobs_hold_nothing",
+    "report_of_a_released_lock",
     "running_jobs_fit",
     "second_manager",
     "started_jobs_fit",
@@ -215,6 +216,22 @@ def lock_timeout(talk: WorkerConversation) -> None:
         kept >= 5.0 + lock.hold - talk.wire.grace - 1e-6,
         f"the worker released the lock after {kept:.2f} units; expected {5.0 + lock.hold:g} or "
         "more",
+    )
+
+
+@case("WMP-4.11")
+def report_of_a_released_lock(talk: WorkerConversation) -> None:
+    """When a lock is released without an answer, its manager receives READY at once."""
+    first, _ = talk.met(), talk.met()
+    lock = _lock_everything(talk, first)
+    first.answers = False  # a PONG would cause READY as well (WMP-3.13)
+    first.locks.pop(lock.number)
+    released = lock.at + 5.0 + lock.hold
+    first.expect(
+        Command.READY,
+        within=released - talk.now + talk.wire.grace,
+        where=lambda received: received.at >= released - 0.1 and bool(received["credit"]),
+        what="the manager may wait for the GIVE whose lock the worker has released",
     )
 
 
