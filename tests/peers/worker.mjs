@@ -1,0 +1,286 @@
+#!/usr/bin/env node
+// A worker of WMP/1 for Node.js, an opponent of the conformance kit: node worker.mjs tcp://127.0.0.1:5570[,tcp://…]
+// Its habits: READY at each change of capacity (--often), PINGs with the list of held jobs (--list), DONE some time after the
+// handler ended and after the report of the freed capacity (--late UNITS), a DONE for each job (--apart), jobs that wait here
+// without resources (--window N), held GIVEs (--hold UNITS).
+
+import { randomBytes } from "node:crypto";
+import { parseArgs } from "node:util";
+import { crc32 } from "node:zlib";
+import { BYE, CANCEL, CANCELLED, DONE, FAILED, GIVE, NO, OK, OVERRUN, PING, PONG, READY, REFUSED, TAKE, WAKE, encode } from "./messages.mjs";
+import { Link, Node, RESEND, hex } from "./node.mjs";
+
+const LEAST_EXPIRE = 0.3, LOCK_TIMEOUT = 5, SEARCH = 10, BATCH = 1000, OVERRUN_GRACE = 5; // units, units, pings, jobs, units
+const ROLES = {
+  echo: async (payload) => payload,
+  fail: async () => { throw new Error("this role always fails"); },
+  slow: (payload, signal) => new Promise((resolve, reject) => {
+    const timer = setTimeout(resolve, Number(payload.toString() || NaN), payload);
+    signal.addEventListener("abort", () => { clearTimeout(timer); reject(signal.reason); });
+  }),
+};
+
+class Worker extends Node {
+  constructor(endpoints, { slots, unit, habits }) {
+    super(randomBytes(16), unit);
+    Object.assign(this, { slots, habits, ready: 0, lock: 0, pings: 0, pingAt: 0, ending: false, jobs: new Map(), queue: [], answers: [], credit: -1 });
+    this.acts = { [WAKE]: this.wake, [TAKE]: this.take, [NO]: this.no, [CANCEL]: this.cancel, [PONG]: this.pong };
+    this.links = endpoints.map((endpoint) => new Link(endpoint, (link, frames) => this.receive(link, frames)));
+    this.timer = setInterval(() => this.tick(), Math.min(20, unit / 20));
+    this.tick();
+  }
+
+  // --- capacity: free slots, and free places of the window ---
+
+  locks() { return [...this.managers.values()].flatMap((manager) => [...manager.locks.values()]); }
+
+  free() {
+    const running = [...this.jobs.values()].filter((job) => job.running).reduce((sum, job) => sum + job.slots, 0);
+    return Math.max(0, this.slots - running - this.locks().reduce((sum, lock) => sum + lock.slots * lock.run, 0));
+  }
+
+  places() { // no place while nothing else is asked for: a worker without slots must be able to say so
+    const waiting = this.queue.length + this.locks().reduce((sum, lock) => sum + lock.wait, 0);
+    return Math.max(0, this.habits.window - waiting);
+  }
+
+  capacity() { return this.ending ? 0 : this.free() + this.places(); }
+
+  slotsFor(needs) {
+    const others = [...needs].some(([resource, amount]) => resource !== "slots" && amount > 0);
+    return others ? this.slots + 1 : Math.max(1, Number(needs.get("slots") ?? 0));
+  }
+
+  sayReady(credit, manager) {
+    this.ready += 1;
+    const window = credit ? Math.min(credit, this.places()) : 0;
+    const fields = { ready: this.ready, credit, window, roles: Object.keys(ROLES), resources: { slots: this.slots } };
+    for (const one of manager ? [manager] : this.managers.values()) one.ready = this.ready;
+    if (manager) return this.send(manager, READY, fields);
+    [this.greeted, this.credit] = [this.ready, credit];
+    for (const link of this.links) link.send({ command: READY, to: [], from: this.me, fields });
+  }
+
+  offer(manager, want, slots, roles, needs, hold) {
+    const run = Math.min(want, Math.floor(this.free() / slots)), wait = want - run, until = Date.now() + hold + LOCK_TIMEOUT * this.unit;
+    this.lock += 1;
+    manager.locks.set(this.lock, { number: this.lock, slots, run, wait, until, hold });
+    const fields = { lock: this.lock, want, roles, needs, ...(wait && { window: wait }), ...(hold && { hold }) };
+    this.send(manager, GIVE, fields);
+  }
+
+  share(changed) { // to those with a WAKE, the one served least recently before all (WMP-3.10)
+    for (const manager of [...this.managers.values()].sort((one, other) => one.served - other.served)) {
+      if (!manager.wake || !manager.link || this.ending) continue;
+      const { count, role, needs } = manager.wake, slots = this.slotsFor(needs);
+      const want = slots > this.slots || !(role in ROLES) ? 0 : Math.min(Number(count), Math.floor(this.free() / slots) + this.places());
+      if (!want) continue;
+      [manager.wake, manager.served] = [null, this.lock + 1];
+      this.offer(manager, want, slots, [role], needs, 0);
+    }
+    const [only, other] = [...this.managers.values()], capacity = this.capacity();
+    if (this.habits.hold && only?.link && !other && this.free() && !only.wake && !this.ending && !only.quiet) {
+      return this.offer(only, capacity, 1, Object.keys(ROLES), new Map([["slots", 1]]), Math.round(this.habits.hold * this.unit));
+    }
+    if (changed && (capacity || (this.habits.often && capacity !== this.credit))) this.sayReady(capacity);
+  }
+
+  withdraw(manager) {
+    for (const lock of manager.locks.values()) {
+      if (!lock.hold) continue;
+      Object.assign(lock, { hold: 0, until: Date.now() + LOCK_TIMEOUT * this.unit });
+      this.send(manager, GIVE, { lock: lock.number, want: 0 });
+    }
+  }
+
+  meet(key, epoch) {
+    const manager = super.meet(key, epoch);
+    Object.assign(manager, { asked: [], quiet: 0 });
+    for (const one of this.managers.values()) if (this.managers.size > 1) this.withdraw(one);
+    return manager;
+  }
+
+  // --- messages of managers ---
+
+  wake(manager, { fields }) {
+    const never = !(fields.role in ROLES) || this.slotsFor(fields.needs) > this.slots; // an older WAKE stays
+    if (!never) manager.wake = fields;
+    this.share(false);
+    if (never || manager.wake) this.sayReady(0, manager); // and it stays pending (WMP-3.9)
+  }
+
+  take(manager, { fields, columns }) {
+    const { ids, attempts, payloads, left, expires, limits, checksums } = columns, slots = this.slotsFor(fields.needs);
+    const lock = manager.locks.get(fields.lock), damaged = checksums?.some((sum, at) => sum !== null && Number(sum) !== crc32(payloads[at]));
+    const until = (at) => Math.min(...[left?.[at], expires?.[at]].map((time) => (time === null || time === undefined ? Infinity : Date.now() + Number(time))));
+    ids.forEach((id, at) => {
+      const name = `${hex(encode(fields.manager))} ${id}`, held = this.jobs.get(name), attempt = attempts[at];
+      const job = { name, manager, owner: fields.manager, id, attempt, slots, role: fields.role, payload: payloads[at], limit: limits?.[at] ?? null, until: until(at), running: false, control: new AbortController() };
+      if (held) { if (attempt > held.attempt) Object.assign(held, { attempt, manager }); return; } // WMP-4.14
+      if (damaged) return this.answer(job, REFUSED, Buffer.from("a payload does not fit its checksum"));
+      if (!Object.hasOwn(ROLES, fields.role) || slots > this.slots) return this.answer(job, REFUSED, Buffer.from("no such role, or too many needs"));
+      if (left?.[at] === 0 || expires?.[at] === 0) return this.answer(job, CANCELLED);
+      if (lock?.run > 0) lock.run -= 1;
+      else if (lock?.wait > 0) lock.wait -= 1;
+      else if (this.free() < slots && !this.places()) return this.answer(job, REFUSED, Buffer.from("no capacity"));
+      this.jobs.set(name, job);
+      if (this.free() >= slots) this.begin(job); else this.queue.push(job);
+    });
+    if (lock && !(fields.more && lock.run + lock.wait > 0)) manager.locks.delete(fields.lock);
+    this.next();
+    this.share(true); // before any DONE of these (WMP-3.11)
+  }
+
+  no(manager, { fields, from, command }, link) {
+    const lock = manager.locks.get(fields.lock), known = manager.locks.delete(fields.lock) || fields.lock <= this.lock;
+    if (!known) return this.complain(link, [...from].reverse(), "unknown", command, { about_number: fields.number });
+    if (lock?.hold) manager.quiet = Date.now() + this.unit / 2; // no held GIVE at once again
+    this.next();
+    this.share(lock !== undefined);
+  }
+
+  cancel(manager, { fields, columns }) {
+    columns.ids.forEach((id, at) => {
+      const job = this.jobs.get(`${hex(encode(fields.manager))} ${id}`);
+      if (job?.attempt !== columns.attempts[at]) this.answer({ manager, owner: fields.manager, id, attempt: columns.attempts[at] }, CANCELLED);
+      else if (!job.running) this.drop(job, CANCELLED);
+      else if (!fields.unstarted) job.control.abort();
+    });
+  }
+
+  pong(manager, { fields }) {
+    if (fields.challenge !== undefined) this.send(manager, PING, { answer: fields.challenge });
+    manager.expire = Math.max(LEAST_EXPIRE * this.unit, Number(fields.expire)); // WMP-9.15
+    const asked = manager.asked.shift() ?? 0, before = manager.locks.size; // locks that were open when that PING was sent
+    for (const number of [...manager.locks.keys()]) if (number <= asked && number > (fields.lock ?? 0)) manager.locks.delete(number);
+    const capacity = this.capacity(), differs = fields.ready !== manager.ready || (fields.credit ?? 0) < capacity;
+    if (manager.locks.size < before) return this.share(true);
+    if (differs && !manager.wake && !manager.locks.size) this.sayReady(capacity, manager);
+  }
+
+  forget(manager) { // its locks, and its jobs, for which no DONE is sent (WMP-7.6, WMP-9.14)
+    const { stream, key } = manager;
+    if (stream && stream.sent + stream.received > 0) this.left.set(`${key} ${manager.epoch}`, stream.session);
+    Object.assign(manager, { stream: null, wake: null, locks: new Map(), asked: [] });
+    for (const job of this.jobs.values()) if (job.manager === manager) { job.control.abort(); this.jobs.delete(job.name); }
+    this.queue = this.queue.filter((job) => job.manager !== manager);
+    this.answers = this.answers.filter((row) => row.manager !== manager);
+    this.pings = 0;
+  }
+
+  // --- jobs ---
+
+  next() {
+    while (this.queue.length && this.free() >= this.queue[0].slots) this.begin(this.queue.shift());
+  }
+
+  async begin(job) {
+    job.running = true;
+    let outcome = OK, result, late = false;
+    const stop = () => { late = true; job.control.abort(); };
+    const timers = job.limit === null ? [] : [setTimeout(stop, Number(job.limit)), setTimeout(() => this.drop(job, OVERRUN, Buffer.from("ran on after its limit")), Number(job.limit) + OVERRUN_GRACE * this.unit)];
+    try { result = await ROLES[job.role](job.payload, job.control.signal); } catch (error) {
+      outcome = late ? OVERRUN : job.control.signal.aborted ? CANCELLED : FAILED;
+      result = outcome === FAILED ? encode([error.name, error.message, error.stack ?? ""]) : Buffer.from(late ? "ran for longer than its limit" : "");
+    }
+    timers.forEach(clearTimeout);
+    job.running = false;
+    if (this.jobs.get(job.name) === job) this.drop(job, outcome, result);
+    else { this.next(); this.share(true); }
+  }
+
+  drop(job, outcome, result) { // it is over here, and what it held is free
+    if (this.jobs.get(job.name) !== job) return;
+    this.jobs.delete(job.name);
+    this.queue = this.queue.filter((one) => one !== job);
+    this.answer(job, outcome, result);
+    if (!this.habits.late) this.flush();
+    this.next();
+    this.share(true);
+  }
+
+  answer({ manager, owner, id, attempt }, outcome, payload = Buffer.alloc(0)) {
+    this.answers.push({ manager, owner, id, attempt, outcome, payload, at: Date.now() + this.habits.late * this.unit });
+    if (!this.habits.late) setImmediate(() => this.flush());
+  }
+
+  flush(all = false) {
+    const due = this.answers.filter(({ at }) => all || at <= Date.now()), groups = new Map();
+    this.answers = this.answers.filter((row) => !due.includes(row));
+    for (const row of due) {
+      const name = `${row.manager.key} ${hex(encode(row.owner))}`;
+      groups.set(name, [...(groups.get(name) ?? []), row]);
+    }
+    for (const rows of groups.values()) {
+      const [{ manager, owner }] = rows;
+      while (rows.length) {
+        const batch = rows.splice(0, this.habits.apart ? 1 : BATCH), column = (word) => batch.map((row) => row[word]);
+        const columns = { ids: column("id"), attempts: column("attempt"), outcomes: column("outcome"), payloads: column("payload"), checksums: column("payload").map((payload) => crc32(payload)) };
+        this.sendNumbered(manager, DONE, { manager: owner }, columns);
+      }
+    }
+  }
+
+  // --- time ---
+
+  ask(manager) { // PING, with the list of the held jobs as a habit (WMP-9.9)
+    manager.asked.push(this.lock);
+    if (!this.habits.list || !manager.stream) return this.send(manager, PING);
+    const kept = manager.stream.unacknowledged.flatMap(({ columns }) => columns.ids.map((id, at) => ({ id, attempt: columns.attempts[at] })));
+    const mine = [...this.jobs.values(), ...this.answers].filter((row) => row.manager === manager);
+    if (mine.some(({ owner }) => hex(owner[0]) !== manager.key)) return this.send(manager, PING);
+    const held = [...new Map([...kept, ...mine].map(({ id, attempt }) => [id, attempt]))].slice(0, 4096);
+    if (!held.length) return this.send(manager, PING, { idle: true });
+    this.send(manager, PING, {}, { ids: held.map(([id]) => id), attempts: held.map(([, attempt]) => attempt) });
+  }
+
+  tick() {
+    const now = Date.now();
+    let changed = false, interval = this.habits.list ? this.unit / 2 : this.unit;
+    for (const manager of [...this.managers.values()]) {
+      interval = Math.min(interval, manager.expire / 3);
+      for (const [number, lock] of manager.locks) {
+        if (now <= lock.until && manager.link) continue;
+        manager.locks.delete(number);
+        changed = true;
+        if (manager.link) this.sayReady(this.capacity(), manager); // WMP-4.11
+      }
+      if (now > manager.stream?.unacknowledged[0]?.at + RESEND * this.unit) this.resend(manager);
+      if (manager.claim && now > Math.min(manager.claim.until, manager.heard + manager.expire)) this.admit(manager);
+      else if (now > manager.heard + manager.expire) { this.part(manager.key); changed = true; }
+      if (manager.quiet && now > manager.quiet) [manager.quiet, changed] = [0, true];
+    }
+    for (const job of this.queue.filter(({ until }) => until <= now)) this.drop(job, CANCELLED);
+    if (this.links.filter((link) => link.replaceIfSilent(Math.min(this.unit, 2 * interval), this.unit)).length) this.pings = 0;
+    this.flush();
+    this.next();
+    this.share(changed);
+    if (now < this.pingAt && this.pings) return;
+    if (!this.pings) this.sayReady(this.capacity()); // there is a new link, or somebody is to be found again
+    const known = [...this.managers.values()].map((manager) => manager.link);
+    for (const link of this.links) {
+      if (!known.includes(link) || this.pings % SEARCH === 0) link.send({ command: PING, to: [], from: this.me, fields: {} });
+    }
+    for (const manager of this.managers.values()) this.ask(manager);
+    this.pingAt = now + interval;
+    this.pings += 1;
+  }
+
+  async end(status, text) { // hand back what is held, and send BYE (WMP-9.10)
+    this.ending = true;
+    if (text) console.error(text);
+    for (const job of this.jobs.values()) this.answer(job, CANCELLED);
+    this.jobs.clear();
+    this.flush(true);
+    if (!status) for (const manager of this.managers.values()) this.send(manager, BYE);
+    clearInterval(this.timer);
+    setTimeout(() => process.exit(status), 200);
+  }
+}
+
+const options = Object.fromEntries(["slots", "unit", "window", "late", "hold"].map((name) => [name, { type: "string", default: { slots: "1", unit: "1000" }[name] ?? "0" }]));
+for (const name of ["often", "list", "apart"]) options[name] = { type: "boolean", default: false };
+const { values, positionals: [endpoints] } = parseArgs({ options, allowPositionals: true });
+const habits = { window: Number(values.window), late: Number(values.late), hold: Number(values.hold), often: values.often, list: values.list, apart: values.apart };
+const worker = new Worker(endpoints.split(","), { slots: Number(values.slots), unit: Number(values.unit), habits });
+for (const signal of ["SIGTERM", "SIGINT"]) process.on(signal, () => worker.end(0));
