@@ -33,9 +33,11 @@ class CallsItselfAnotherNameToEachWorker(Bend):
         return evolve(message, source=(name, *message.source[1:]))
 
     def wait_for(self, link: Link, message: Message) -> Message:
-        if Field.MANAGER in message.fields:
+        mine = b"manager-" + message.source[0]  # type: ignore[operator]
+        if message.fields.get(Field.MANAGER, ("",))[0] == mine:
             message = changed(message, manager=(b"manager", 1000))
-        return evolve(message, to=(*message.to[:-1], b"manager")) if message.to else message
+        named = bool(message.to) and message.to[-1] == mine
+        return evolve(message, to=(*message.to[:-1], b"manager")) if named else message
 
 
 @bent(M, "WMP-1.2")

@@ -24,10 +24,6 @@ from wmp.message import Command, Field, Frame, Message
 __all__ = ["Conversation", "Player", "ReceivedMessage"]
 
 
-_BETWEEN = (b"between", 7)
-"""The ``from`` of a device that the kit plays between its peers and the testee."""
-
-
 @define(eq=False)
 class ReceivedMessage:
     """A message of the testee, as one of the kit's peers received it."""
@@ -236,7 +232,8 @@ class Conversation:
         known = [p for p in self.players if getattr(p, "connection", None) == connection]
         if any(player.was_for(message) for player in self.players):
             return
-        if message.command is Command.ERROR and message.to == _BETWEEN[::-1]:
+        devices = {getattr(player, "hops", ())[:2] for player in self.players}
+        if message.command is Command.ERROR and message.to[::-1] in devices:
             raise Broken("WMP-10.3", "the testee answered an ERROR of a device by ERROR")
         self._elsewhere(message)
         if message.to and known:

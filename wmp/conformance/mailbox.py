@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from attrs import define, field
@@ -62,8 +62,12 @@ class Mailbox:
             text += f"; received: {others}"
             if what:
                 text += f"; expected {names}, because {what}"
-            raise Broken(rule or self.talk.first_rule, text)
+            raise Broken(rule or self.rule_of_missing(commands), text)
         return found
+
+    def rule_of_missing(self, commands: Sequence[Command]) -> str:
+        """Return the rule that a missing message breaks when the script names none."""
+        return self.talk.first_rule
 
     def wait_for(
         self,

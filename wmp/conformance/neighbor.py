@@ -9,6 +9,7 @@ from typing import Any
 from attrs import define
 
 from wmp import codec
+from wmp.conformance.case import Broken
 from wmp.conformance.conversation import ReceivedMessage
 from wmp.conformance.mailbox import Mailbox
 from wmp.conformance.wire import EPOCH, Connection
@@ -42,6 +43,9 @@ class Neighbor(Mailbox):
 
     def receive(self, connection: Connection, frames: Sequence[Frame], message: Message) -> None:
         self.connection = connection
+        others = [one.path for one in self.talk.players if isinstance(one, Neighbor)]
+        if not message.hops and message.source[:2] in others:
+            raise Broken("WMP-8.3", "'from' has no hop of the device; expected one at its end")
         line = len(self.talk.lines) - 1
         self.inbox.append(ReceivedMessage(self.talk.now, connection, message, frames, line=line))
 

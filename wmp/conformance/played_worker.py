@@ -317,6 +317,15 @@ class PlayedWorker(PlayedPeer, WorkerMessages):
             self.talk.settle()
         self.talk.end_of(name, rule=rule)
 
+    def rule_of_missing(self, commands: Sequence[Command]) -> str:
+        workers = [one for one in self.talk.players if isinstance(one, PlayedWorker)]
+        woken = any(
+            one.command is Command.WAKE for worker in workers for one in worker.received_all
+        )
+        if list(commands) == [Command.WAKE] and not woken:
+            return "WMP-3.6"  # no READY was ever answered
+        return self.talk.first_rule
+
     # -- liveness
 
     def due(self) -> float:

@@ -15,7 +15,6 @@ from wmp.conformance.check import cases_for
 from wmp.conformance.conversations import DeviceConversation
 from wmp.conformance.draw import SPEAKS, draw, play_moves
 from wmp.conformance.moves import Move, drawn_case
-from wmp.conformance.play import play
 from wmp.conformance.report import ReportEntry, entry_of
 from wmp.conformance.rules import PROFILES
 from wmp.conformance.sockets import LiveTestee, SocketWire
@@ -86,9 +85,7 @@ def begins(live: LiveTestee) -> ReportEntry:
 
     case = Case(f"{live.testee}/begins", live.testee, ("WMP-10.1",), script)
     began = time.monotonic()
-    wire = live.wire(case)
-    result = play(case, wire)
-    return entry_of(evolve(result, stderr=wire.stderr), time.monotonic() - began)
+    return entry_of(live.play(case), time.monotonic() - began)
 
 
 @define(eq=False)

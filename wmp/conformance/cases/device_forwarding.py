@@ -200,6 +200,7 @@ def a_hop_is_not_believed(talk: DeviceConversation) -> None:
     talk.check(
         back.message.to == forged[::-1],
         f"'to' of PONG arrives as {back.message.to!r}; expected {forged[::-1]!r}",
+        "WMP-8.2",
     )
 
 

@@ -113,10 +113,10 @@ def a_connection_is_no_identity(talk: ManagerConversation) -> None:
 def repeated_ready(talk: ManagerConversation) -> None:
     """A READY whose number is not greater is ignored: it does not restore consumed credit."""
     worker = talk.met()
-    talk.means = {"WMP-3.4": "WMP-3.3"}  # the WAKE uses the credit of a repeated READY
     worker.ready(1)
     talk.submit()
-    worker.expect(Command.WAKE, rule="WMP-3.6")
+    worker.expect(Command.WAKE)
+    talk.means = {"WMP-3.4": "WMP-3.3"}  # a later WAKE uses the credit of a repeated READY
     worker.ready(1, ready=worker.ready_number)
     worker.ready(1, ready=worker.ready_number)
     talk.submit()
@@ -189,6 +189,7 @@ def one_job_wakes_one(talk: ManagerConversation) -> None:
 def who_does_not_come(talk: ManagerConversation) -> None:
     """If the woken worker sends no GIVE, all others are woken in the end."""
     woken = len(_wakes(talk))
+    talk.check(woken > 0, "no worker received WAKE, although a job waits", "WMP-3.6")
     talk.check(
         woken == 4,
         f"{woken} of 4 workers received WAKE within 3 units; expected 4, because none sent GIVE",

@@ -15,7 +15,7 @@ def a_give_of_another_session(talk: ManagerConversation) -> None:
     worker = talk.met()
     talk.submit()
     lock = worker.give(1, session=worker.session + 7)
-    jobs = worker.taken(lock)
+    jobs = worker.taken(lock, rule="WMP-7.7")
     talk.check(len(jobs) == 1, "the GIVE gets no job, though one waits")
 
 
@@ -25,6 +25,7 @@ def a_list_of_another_session(talk: ManagerConversation) -> None:
     worker, other = talk.met(), talk.met()
     name = talk.submit()
     job = worker.one()
+    talk.means = {"WMP-6.4": "WMP-7.7"}  # the list ends the lease of a worker that has its job
     worker.inbox.clear()
     worker.send(Command.PING, idle=True, session=worker.session + 7, ack=worker.received)
     pong = worker.expect(Command.PONG, rule="WMP-9.2")
