@@ -54,7 +54,7 @@ class Manager(Node[Worker]):
     def give(self, worker: Worker, message: Message) -> None:
         fields, lock, hold = message.fields, message.fields["lock"], message.fields.get("hold", 0)
         self.policy.comes(worker, fields.get("roles", []))
-        if lock > worker.lock:
+        if lock > worker.lock and fields["want"]:
             worker.lock, worker.asked = lock, worker.asked + 1
             until = time.monotonic() + hold / 1000 - min(MARGIN * self.unit, hold / 2000)
             roles, needs = fields.get("roles", []), fields.get("needs", {})

@@ -75,10 +75,13 @@ class Worker(Node[Manager]):
     # --- messages of managers ---
 
     def wake(self, manager: Manager, message: Message) -> None:
-        manager.wake = message.fields
-        self.share_room()
-        if manager.wake:
-            self.say_ready(0, manager)  # and the WAKE stays pending (WMP-3.9)
+        slots = self.jobs.slots_for(message.fields["needs"])
+        fits = message.fields["role"] in ROLES and slots <= self.jobs.all_slots
+        if fits:
+            manager.wake = message.fields
+            self.share_room()
+        if manager.wake or not fits:
+            self.say_ready(0, manager)  # and a WAKE that fits stays pending (WMP-3.9)
 
     def take(self, manager: Manager, message: Message) -> None:
         fields, columns = message.fields, message.columns

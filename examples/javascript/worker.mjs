@@ -75,9 +75,10 @@ class Worker extends Node {
   // --- what managers say ---
 
   wake(manager, { fields }) {
-    manager.wake = fields;
+    const fits = Object.hasOwn(ROLES, fields.role) && this.slotsFor(fields.needs) <= this.slots;
+    if (fits) manager.wake = fields;
     this.shareRoom(false);
-    if (manager.wake) this.sayReady(0, manager); // and it stays pending (WMP-3.9)
+    if (manager.wake || !fits) this.sayReady(0, manager); // and a WAKE that fits stays pending (WMP-3.9)
   }
 
   take(manager, { fields, columns }) {

@@ -30,8 +30,7 @@ RECEIVES: dict[int, dict[int, type]] = {  # required fields
     CANCEL: {NUMBER: int, SESSION: int, MANAGER: list},  # the worker only counts CANCEL
     PONG: {EXPIRE: int, SESSION: int},
 }
-LOCK_TIMEOUT, PING_INTERVAL = 5, 1  # units
-SLOT = {"slots": 1}  # all resources of the worker, and the limit of a job's needs
+LOCK_TIMEOUT, PING_INTERVAL, SLOT = 5, 1, {"slots": 1}  # units, units, all resources
 
 
 def slow(payload: bytes) -> bytes:
@@ -63,9 +62,9 @@ class Worker:
     def room(self) -> int:
         return int(not self.lock and not self.job)
 
-    def offer(self) -> dict[int, Any]:
-        room = {CREDIT: self.room(), ROLES: [*HANDLERS], RESOURCES: SLOT}
-        return {READY_NUMBER: self.ready, **room}
+    def offer(self, *nothing: int) -> dict[int, Any]:
+        room = {CREDIT: self.room(), **dict.fromkeys(nothing, 0)}
+        return {READY_NUMBER: self.ready, **room, ROLES: [*HANDLERS], RESOURCES: SLOT}
 
     def send(self, link: Any, to: Any, command: int, fields: Any, *frames: bytes) -> None:
         try:
@@ -79,9 +78,9 @@ class Worker:
             fields = {**fields, SESSION: manager.session, ACK: manager.received}
         self.send(manager.link, manager.to, command, fields, *frames)
 
-    def say_ready(self, manager: Any) -> None:
+    def say_ready(self, manager: Any, *nothing: int) -> None:
         self.ready = manager.ready = self.ready + 1
-        self.say(manager, READY, self.offer())
+        self.say(manager, READY, self.offer(*nothing))
 
     def answer(self, job: Any, outcome: int, payload: bytes) -> None:
         manager, owner, number, attempt, *_ = job
@@ -93,7 +92,7 @@ class Worker:
 
     def use_room(self) -> None:
         """Send GIVE to the waiting manager served least recently (WMP-3.10), else READY to all."""
-        waiting = [x for x in self.managers.values() if x.wake and x.wake[NEEDS] in ({}, SLOT)]
+        waiting = [one for one in self.managers.values() if one.wake]
         if self.room() and waiting:
             one = min(waiting, key=lambda one: one.served)
             one.served = self.last_lock = self.last_lock + 1
@@ -115,8 +114,9 @@ class Worker:
         if not manager or (NUMBER in fields and not self.is_next(manager, fields[NUMBER])):
             return
         if command == WAKE:
-            manager.wake = fields  # the WAKE stays pending without capacity (WMP-3.9)
-            self.use_room() if self.room() else self.say_ready(manager)
+            fits = fields[ROLE] in HANDLERS and fields[NEEDS] in ({}, SLOT)
+            manager.wake = fields if fits else manager.wake  # it stays pending (WMP-3.9)
+            self.use_room() if fits and self.room() else self.say_ready(manager, CREDIT)
         elif command in (TAKE, NO):
             if self.lock and self.lock[:2] == (manager, fields[LOCK]):
                 self.lock = None
