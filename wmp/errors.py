@@ -94,6 +94,9 @@ class DecodeError(RemoteProtocolError, ValueError):
         code: The ERROR code a receiver answers with (specs/wmp.md, "Errors").
         source: The sender's path if it could be read, else ``()``.
         command: The command's number if it could be read, else ``None``.
+        to: The receiver's path if it could be read, else ``()``.
+        session: Session of a numbered message if it could be read, else 0.
+        number: Number in that session, else 0.
     """
 
     def __init__(
@@ -103,11 +106,17 @@ class DecodeError(RemoteProtocolError, ValueError):
         code: str = "malformed",
         source: tuple[bytes | int, ...] = (),
         command: int | None = None,
+        to: tuple[bytes | int, ...] = (),
+        session: int = 0,
+        number: int = 0,
     ) -> None:
         super().__init__(text)
         self.code = code
         self.source = source
         self.command = command
+        self.to = to
+        self.session = session
+        self.number = number
 
 
 class JobError(WMPError):

@@ -74,6 +74,17 @@ def _unchecked(patch: Patch) -> None:
     patch.setattr(ManagerMachine, "check_invariants", lambda self: None)
 
 
+def refused_twice(patch: Patch) -> None:
+    """WMP-7.11: a manager keeps the session in which its NO is refused."""
+    replace = ManagerMachine._replace
+
+    def keep(self: ManagerMachine, worker: Any, kept: Any, text: str, now: float) -> None:
+        if kept.command is Command.TAKE and not kept.replaced:
+            replace(self, worker, kept, text, now)
+
+    patch.setattr(ManagerMachine, "_replace", keep)
+
+
 def bound_returns(patch: Patch) -> None:
     """WMP-3.5: the doubled bound on WAKEs stays when a job is granted."""
 

@@ -17,7 +17,7 @@ from wmp import codec
 from wmp.actions import Send
 from wmp.codec.cbor import CodecLimits
 from wmp.core.device import DeviceMachine
-from wmp.core.protocol.outbound import Arrival, Stream
+from wmp.core.protocol.outbound import Arrival, Outbound, Stream
 from wmp.core.protocol.resources import Resources
 from wmp.core.protocol.timers import ResendTimer
 from wmp.core.worker.capacity import Capacity
@@ -67,6 +67,21 @@ def ack_bound(patch: Patch) -> None:
         return True
 
     patch.setattr(Stream, "acknowledge", believe)
+
+
+def refused_messages(patch: Patch) -> None:
+    """WMP-7.11: no message takes the place of a refused message."""
+    patch.setattr(Outbound, "refused", lambda self, peer, error: None)
+
+
+def endless_resends(patch: Patch) -> None:
+    """WMP-7.12: a message that is never acknowledged is sent again without end."""
+    patch.setattr("wmp.core.protocol.outbound.MOST_RESENDS", 1 << 60)
+
+
+def refused_twice(patch: Patch) -> None:
+    """WMP-7.11: a worker keeps the session in which its other message is refused too."""
+    patch.setattr(Sessions, "leave", lambda self, manager, now: None)
 
 
 # -- locks and capacity

@@ -8,7 +8,7 @@ from typing import Any
 from attrs import evolve
 
 from tests.ablation import worker_side
-from tests.conformance.zoo import Bend, Link, Patch, bent, switched
+from tests.conformance.zoo import Bend, Link, Patch, bent, changed, switched
 from tests.conformance.zoo_common import ERRORS, FORMS
 from wmp.core import device
 from wmp.message import Command, ErrorCode, Field, Frame, Message
@@ -160,6 +160,12 @@ def directions(patch: Patch) -> None:
 
 
 switched(D, "WMP-10.4", directions)
+
+
+@bent(D, "WMP-10.7")
+class NamesNoPlaceInItsErrors(Bend):
+    def says(self, link: Link, message: Message) -> Message:
+        return changed(message, session=None, about_number=None, about_peer=None)
 
 
 @bent(D, "WMP-10.6")

@@ -583,6 +583,19 @@ class DropsAllForOneUnknownJob(Bend):
         return message
 
 
+@bent(M, "WMP-10.7")
+class NamesNoPlaceInItsErrors(Bend):
+    def says(self, link: Link, message: Message) -> Message:
+        if message.command is not C.ERROR:
+            return message
+        return changed(message, session=None, about_number=None)
+
+
+switched(M, "WMP-7.11", worker_side.refused_messages, "sends refused jobs for ever")
+switched(M, "WMP-7.11", manager_side.refused_twice, "keeps a session that is blocked")
+switched(M, "WMP-7.12", worker_side.endless_resends, "sends a job again for ever")
+
+
 @bent(M, "WMP-10.6")
 class TakesUnknownCodesForGoodbye(Bend):
     def wait_for(self, link: Link, message: Message) -> Message:

@@ -621,6 +621,19 @@ class PutsUpWithItsOwnCommands(Bend):
         return None if message.fields.get(Field.CODE) == ErrorCode.DIRECTION else message
 
 
+@bent(W, "WMP-10.7")
+class NamesNoPlaceInItsErrors(Bend):
+    def says(self, link: Link, message: Message) -> Message:
+        if message.command is not C.ERROR:
+            return message
+        return changed(message, session=None, about_number=None)
+
+
+switched(W, "WMP-7.11", worker_side.refused_messages, "sends refused results for ever")
+switched(W, "WMP-7.11", worker_side.refused_twice, "keeps a session that is blocked")
+switched(W, "WMP-7.12", worker_side.endless_resends, "sends a result again for ever")
+
+
 @bent(W, "WMP-10.6")
 class TakesUnknownCodesForSuperseded(Bend):
     def wait_for(self, link: Link, message: Message) -> Message:

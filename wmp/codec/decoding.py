@@ -19,7 +19,17 @@ from wmp.codec.cbor import (
 from wmp.codec.columns import check_sizes, decode_columns
 from wmp.codec.message_tables import LOWEST, PREFIXES, REQUIRED, REQUIRED_OPEN_GIVE, WITHOUT_TO
 from wmp.errors import DecodeError
-from wmp.message import VERSION, Command, ErrorCode, Field, Frame, Message, Path
+from wmp.message import (
+    NUMBERED_BY_MANAGERS,
+    NUMBERED_BY_WORKERS,
+    VERSION,
+    Command,
+    ErrorCode,
+    Field,
+    Frame,
+    Message,
+    Path,
+)
 
 __all__ = ["decode", "peek"]
 
@@ -40,7 +50,8 @@ def decode(frames: Sequence[Frame], limits: CodecLimits = DEFAULTS) -> Message:
         check_sizes(command, to, list(map(len, frames)), limits)
         columns = decode_columns(command, frames, limits) if len(frames) > 1 else None
     except InvalidPart as wrong:
-        raise _refused(f"columns of {command.name}", wrong, source, command) from wrong.__cause__
+        what = f"columns of {command.name}"
+        raise _refused(what, wrong, source, command, to, fields) from wrong.__cause__
     return Message(command, to, source, fields, columns)
 
 
@@ -56,15 +67,38 @@ def peek(frames: Sequence[Frame], limits: CodecLimits = DEFAULTS) -> Message:
     try:
         check_sizes(command, to, list(map(len, frames)), limits)
     except InvalidPart as wrong:
-        raise _refused(f"columns of {command.name}", wrong, source, command) from None
+        what = f"columns of {command.name}"
+        raise _refused(what, wrong, source, command, to, fields) from None
     return Message(command, to, source, fields, None, tuple(frames[1:]))
 
 
 _EMPTY: Final = "no frames, expected a head"
+_NUMBERED: Final = NUMBERED_BY_MANAGERS | NUMBERED_BY_WORKERS
 
 
-def _refused(what: str, wrong: InvalidPart, source: Path, command: Command | None) -> DecodeError:
-    return DecodeError(f"{what}: {wrong}", code=wrong.code, source=source, command=command)
+def _refused(
+    what: str,
+    wrong: InvalidPart,
+    source: Path,
+    command: Command | None,
+    to: Path = (),
+    fields: Any = None,
+) -> DecodeError:
+    """Return the error for a message with a readable head, or with a part of one (WMP-10.7)."""
+    session = number = 0
+    if command in _NUMBERED and to and type(fields) is dict:
+        place = [fields.get(Field.SESSION), fields.get(Field.NUMBER)]
+        if all(type(part) is int and 1 <= part <= UINT_MAX for part in place):
+            session, number = fields[Field.SESSION], fields[Field.NUMBER]
+    return DecodeError(
+        f"{what}: {wrong}",
+        code=wrong.code,
+        source=source,
+        command=command,
+        to=to,
+        session=session,
+        number=number,
+    )
 
 
 def _decode_head(
@@ -72,6 +106,8 @@ def _decode_head(
 ) -> tuple[Command, Path, Path, dict[int | str, Any]]:
     command = PREFIXES.get(bytes(frame[:3]))
     source: Path = ()
+    to: Path = ()
+    fields: Any = None
     try:
         if len(frame) > limits.head:
             raise InvalidPart(
@@ -87,7 +123,7 @@ def _decode_head(
         _check_fields(command, fields, limits)
     except InvalidPart as wrong:
         name = "head" if command is None else f"head of {command.name}"
-        raise _refused(name, wrong, source, command) from wrong.__cause__
+        raise _refused(name, wrong, source, command, to, fields) from wrong.__cause__
     return command, to, source, fields
 
 

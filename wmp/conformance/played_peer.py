@@ -39,6 +39,8 @@ class PlayedPeer(Mailbox, ScriptedPeer):
     """The messages sent in the stream of this session, by number."""
     last_sent: float = -inf
     _seen: dict[tuple[int, int], Any] = field(factory=dict)
+    _open: set[tuple[int, int]] = field(factory=set)
+    """Places in streams whose message may change, as (session, number)."""
     _paths: set[Path] = field(factory=set)
     _past: set[Path] = field(factory=set)
     _left: set[tuple[int, Path]] = field(factory=set)
@@ -193,6 +195,23 @@ class PlayedPeer(Mailbox, ScriptedPeer):
         """Send ERROR."""
         self.transmit(self.compose_error(code, **fields))
 
+    def refuse(self, received: ReceivedMessage, code: str = ErrorCode.LIMIT) -> None:
+        """Send ERROR about a numbered message; another message may then have its number."""
+        number = received["number"]
+        self._seen.pop((self.session, number), None)
+        self.error(
+            code,
+            session=self.session,
+            about=int(received.command),
+            about_number=number,
+            text="the kit refuses this message",
+        )
+
+    def differs(self, number: int) -> None:
+        """Accept another message under this number (WMP-7.12)."""
+        self._seen.pop((self.session, number), None)
+        self._open.add((self.session, number))
+
     def provoke_by_errors(self, about: Command) -> None:
         """Send right and wrong ERRORs; check that none is answered by ERROR (WMP-10.3).
 
@@ -284,7 +303,7 @@ class PlayedPeer(Mailbox, ScriptedPeer):
         before = self._seen.setdefault((session, number), current)
         if number <= self.received:
             received.again = True
-            if before != current:
+            if before != current and (session, number) not in self._open:
                 raise Broken(
                     "WMP-7.1", f"two messages of number {number} differ; expected the same content"
                 )

@@ -200,6 +200,10 @@ class PlayedWorker(PlayedPeer, WorkerMessages):
         payloads = payloads or [job.payload for job in jobs]
         self.transmit(self.compose_done(listed, payloads, outcomes, **fields))
 
+    def lose(self, job: HeldJob) -> None:
+        """Forget a job: the manager may give it to another worker."""
+        self._lose(job)
+
     def status(self, job: HeldJob, fraction: float | None, text: str | None = None) -> None:
         """Send STATUS of one job."""
         columns = Columns([job.id], [job.attempt], fractions=[fraction], texts=[text])

@@ -29,7 +29,7 @@ INVARIANTS: Mapping[str, str] = {
     "leases are lost for a cause": (
         "a new attempt is granted only after a refusal, a return, BYE, silence for `expire`, "
         "the end of a direct connection for `reconnect_grace`, a newer epoch, a new session, "
-        "a list of held jobs without the job, or DONE `lost`"
+        "a list of held jobs without the job, DONE `lost`, or a refused TAKE"
     ),
     "no double booking": "started jobs never exceed a worker's resources",
     "leases fit": "a worker has no more leases than it reported capacity for",

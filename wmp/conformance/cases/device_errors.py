@@ -24,6 +24,7 @@ __all__ = [
     "no_plain_cbor",
     "no_receiver",
     "nothing_is_evaluated",
+    "place_of_a_refused_message",
     "unknown_codes_pass",
     "unknown_keys",
     "wrong_types",
@@ -142,6 +143,19 @@ def unknown_codes_pass(talk: DeviceConversation) -> None:
     below.error("of a later version")
     below.send(Command.ERROR, to=up, code="of a later version")
     above.error("of a later version")
+
+
+@case("WMP-10.7", profile="device")
+def place_of_a_refused_message(talk: DeviceConversation) -> None:
+    """ERROR about a numbered message above a limit names its session, number and receiver."""
+    below, (above,) = talk.joined()
+    down, _ = talk.route(above, below)
+    above.send(Command.NO, to=down, number=7, session=3, lock=1, label="l" * 1025)
+    error = above.expect(Command.ERROR, code=ErrorCode.LIMIT)
+    place = error["session"], error["about"], error["about_number"], error["about_peer"]
+    expected = 3, int(Command.NO), 7, (down[-1], down[-2])
+    text = f"ERROR names (session, about, about number, about peer) {place}; expected {expected}"
+    talk.check(place == expected, text)
 
 
 @case("WMP-12.3", profile="device")

@@ -1,12 +1,20 @@
-"""Messages that name another session (section 7), as tests of a manager."""
+"""Messages of another session, and messages that never pass (section 7), for a manager."""
 
 from __future__ import annotations
 
+from wmp import codec
 from wmp.conformance.case import case
 from wmp.conformance.conversations import ManagerConversation
-from wmp.message import Command
+from wmp.message import Columns, Command, ErrorCode
 
-__all__ = ["a_give_of_another_session", "a_list_of_another_session"]
+__all__ = [
+    "a_give_of_another_session",
+    "a_list_of_another_session",
+    "refused_no",
+    "refused_take",
+    "take_without_ack",
+    "unreadable_done",
+]
 
 
 @case("WMP-7.7")
@@ -37,3 +45,75 @@ def a_list_of_another_session(talk: ManagerConversation) -> None:
     talk.check(not other.take(), "the list of another session voids a lease", "WMP-9.13")
     worker.done(job)
     talk.end_of(name)
+
+
+@case("WMP-7.11", "WMP-6.15")
+def refused_take(talk: ManagerConversation) -> None:
+    """A TAKE that its worker refuses becomes NO; its job is lost and is given again."""
+    worker, other = talk.met(), talk.met()
+    name = talk.submit(retries=1)
+    worker.ack_override = 0
+    lock = worker.give(1)
+    take = worker.expect(Command.TAKE, lock=lock, number=1)
+    job = worker.held[take.jobs[0][0]]
+    worker.lose(job)
+    worker.refuse(take)
+    worker.expect(Command.NO, again=True, number=1, lock=lock, what="the worker refuses the TAKE")
+    worker.ack_override = None
+    worker.ping()
+    again = other.one()
+    talk.check(again.attempt == 2, f"the job is given as attempt {again.attempt}; expected 2")
+    other.done(again)
+    talk.end_of(name)
+
+
+@case("WMP-7.11")
+def refused_no(talk: ManagerConversation) -> None:
+    """A manager whose NO is refused opens a new session."""
+    worker = talk.met()
+    worker.ack_override = 0
+    lock = worker.give(1)
+    no = worker.expect(Command.NO, lock=lock)
+    before = worker.session
+    worker.refuse(no)
+    worker.expect(
+        Command.PONG,
+        where=lambda received: received["session"] > before,
+        what="the worker refuses NO",
+    )
+    worker.ack_override = None
+    talk.submit()
+    talk.check(len(worker.take()) == 1, "the GIVE in the new session gets no job", "WMP-4.4")
+
+
+@case("WMP-7.12", "WMP-6.15")
+def take_without_ack(talk: ManagerConversation) -> None:
+    """A TAKE that was sent again ten times without an ack becomes NO."""
+    worker = talk.met()
+    talk.submit(retries=5)
+    worker.ack_override = 0
+    lock = worker.give(1)
+    take = worker.expect(Command.TAKE, lock=lock, number=1)
+    worker.differs(1)
+    worker.lose(worker.held[take.jobs[0][0]])
+    within = 34.0 + 4 * talk.wire.grace
+    worker.expect(Command.NO, again=True, number=1, lock=lock, within=within)
+
+
+@case("WMP-10.7")
+def unreadable_done(talk: ManagerConversation) -> None:
+    """ERROR about a DONE that cannot be read names its session and number, which stays open."""
+    worker = talk.met()
+    name = talk.submit()
+    job = worker.one()
+    columns = Columns([job.id], [job.attempt], outcomes=[0], payloads=[b"refuse me"])
+    done = worker.compose(Command.DONE, columns, manager=worker.testee)
+    worker.raw(codec.encode(done)[0], b"\xa0")
+    error = worker.expect(Command.ERROR, code=ErrorCode.MALFORMED)
+    place = error["session"], error["about"], error["about_number"]
+    expected = worker.session, int(Command.DONE), worker.number + 1
+    text = f"ERROR names (session, about, about number) {place}; expected {expected}"
+    talk.check(place == expected, text)
+    talk.not_ended(name)
+    worker.done(job)
+    talk.end_of(name, rule="WMP-7.1")

@@ -188,6 +188,8 @@ class JobRecord:
     """Number of times that a worker left with the job, by the worker's identity; None for none."""
     failed: int = 0
     """Number of attempts that ended as error or overrun."""
+    alone: bool = False
+    """Whether the job goes out in a TAKE of its own (WMP-7.11)."""
     history: list[FailedAttempt] | None = None
     """Attempts that failed or were lost, oldest first; None for none."""
 

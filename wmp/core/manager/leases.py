@@ -268,6 +268,13 @@ class Leases:
         leases = sorted(worker.leases.items())
         return [job for id, job in leases if job.take <= take and id not in held]
 
+    def of_take(self, worker: RemoteWorker, take: int) -> list[JobRecord]:
+        """Return the records of the jobs of one TAKE, oldest first."""
+        for grant in tuple(worker.grants.values()):
+            if grant.take == take:
+                self._break(grant)
+        return [job for _, job in sorted(worker.leases.items()) if job.take == take]
+
     def open(self, grant: Grant) -> Iterator[int]:
         """Return the jobs of a grant that have not ended."""
         return (id for id in grant.ids if self._parts.get(id) is grant)

@@ -21,7 +21,7 @@ from wmp.core.manager.invariants import check_manager
 from wmp.core.manager.job_lifecycle import JobState
 from wmp.core.manager.policy import Policy
 from wmp.core.manager.remote_worker import ManagerOutbound, RemoteWorker
-from wmp.core.manager.requeue import CONNECTION_ENDED, SILENCE
+from wmp.core.manager.requeue import CONNECTION_ENDED, REFUSED, SILENCE
 from wmp.core.manager.scheduler import Scheduler
 from wmp.core.manager.statistics import ManagerStatistics, snapshot
 from wmp.core.manager.timers import (
@@ -39,7 +39,7 @@ from wmp.core.protocol import error_replies
 from wmp.core.protocol.checksums import refuse_wrong
 from wmp.core.protocol.claims import BELIEVED, Claim, Claims, Standing, ends_session, is_on_route
 from wmp.core.protocol.job_story import Stories, StoryEvent
-from wmp.core.protocol.outbound import Arrival, Outbound, Stream
+from wmp.core.protocol.outbound import REFUSALS, Arrival, Kept, Outbound, Stream
 from wmp.core.protocol.settings import ManagerSettings
 from wmp.core.protocol.timers import ClaimTimer, ResendTimer, Timers
 from wmp.errors import LocalProtocolError
@@ -66,6 +66,7 @@ from wmp.message import (
     Path,
     Peer,
     named,
+    printable,
 )
 
 __all__ = ["ManagerMachine"]
@@ -332,7 +333,7 @@ class ManagerMachine:
         if (answer := fields.get(Field.ANSWER)) is not None:
             self._claims.answered(worker, answer, now)
         elif message.to and Field.SESSION not in fields and worker.stream.used:
-            self._new_session(worker, now)
+            self._new_session(worker, "the worker forgot this manager", now)
         if (message.columns is not None or fields.get(Field.IDLE)) and (
             fields.get(Field.SESSION) == worker.stream.session
         ):
@@ -381,6 +382,9 @@ class ManagerMachine:
         """A worker or a device reports an error. No report stops a manager (WMP-15.10)."""
         code, peer = message.fields[Field.CODE], error_replies.about(message)
         self._outbound.drop(f"ERROR {code}" if code in ERROR_CODES else "ERROR", link, message)
+        if message.to and code in REFUSALS:
+            self._refused(link, message, peer or message.sender, now)
+            return
         if peer is None or not message.to or code not in BELIEVED:
             return
         if peer == self._me:
@@ -405,6 +409,23 @@ class ManagerMachine:
         )
         self._outbound.drop("rival", detail=text)
         self._forget(worker, "the worker serves another manager of this identity", now)
+
+    def _refused(self, link: Link, message: Message, peer: Peer, now: float) -> None:
+        """A node on the route to a worker refuses a message for that worker (WMP-7.11)."""
+        worker = self._workers.get(peer[0])
+        if worker is None or worker.epoch != peer[1] or not is_on_route(message, link, worker):
+            return
+        if (kept := self._outbound.refused(worker, message)) is not None:
+            self._replace(worker, kept, message.fields.get(Field.TEXT, ""), now)
+
+    def _replace(self, worker: RemoteWorker, kept: Kept, text: str, now: float) -> None:
+        """Send another message in place of a message that its worker never accepts."""
+        if kept.command is Command.TAKE and not kept.replaced:
+            shown = printable(text)
+            self._scheduler.refused(worker, kept, f"{REFUSED}: {shown}" if shown else REFUSED, now)
+            return
+        self._new_session(worker, f"the worker refused {kept.command.name}", now)
+        self._pong(worker, now)
 
     # -- routes, sessions, time
 
@@ -462,9 +483,9 @@ class ManagerMachine:
             self._forget(worker, "the worker restarted", now)
             self._remember(heir)
 
-    def _new_session(self, worker: RemoteWorker, now: float) -> None:
-        """The worker has forgotten this manager: number anew; its leases are lost (WMP-7.5)."""
-        self._scheduler.lose(worker, "the worker forgot this manager", now)
+    def _new_session(self, worker: RemoteWorker, cause: str, now: float) -> None:
+        """Number anew: the leases of the worker are lost (WMP-7.5, 7.11)."""
+        self._scheduler.lose(worker, cause, now)
         self._outbound.end_session(worker)
         self._sessions += 1
         worker.stream = Stream(self._sessions)
@@ -515,8 +536,9 @@ class ManagerMachine:
                 ) is not None:
                     self._admit(worker, claim, now)
             case ResendTimer(identity):
-                if (worker := self._workers.get(identity)) is not None:
-                    self._outbound.check_resend(worker, now)
+                worker = self._workers.get(identity)
+                if worker is not None and (stuck := self._outbound.check_resend(worker, now)):
+                    self._replace(worker, stuck, "no acknowledgement came", now)
             case HoldTimer(identity, lock):
                 worker = self._workers.get(identity)
                 if worker is not None and (give := worker.gives.get(lock)) is not None:

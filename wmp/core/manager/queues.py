@@ -399,16 +399,20 @@ class Queue:
                     passed.append(job)
                     continue
                 size -= len(job.payload)
-                if size < 0 and taken:
+                if taken and (size < 0 or job.alone):
                     back.appendleft(job)
+                    size = -1
                     break
                 parts.append(job)
                 taken += 1
+                if job.alone:
+                    size = -1
+                    break
             back.extendleft(reversed(passed))
             while new and taken < count and size >= 0:
                 batch = new[0]
                 if type(batch) is JobRecord:
-                    if taken and _lives(batch) and len(batch.payload) > size:
+                    if taken and _lives(batch) and (batch.alone or len(batch.payload) > size):
                         size = -1
                         break
                     new.popleft()
@@ -417,7 +421,7 @@ class Queue:
                     elif batch.refused is not None and batch.passes_over(*worker):
                         back.append(batch)  # it stays before all later parts
                     else:
-                        size -= len(batch.payload)
+                        size = -1 if batch.alone else size - len(batch.payload)
                         parts.append(batch)
                         taken += 1
                     continue

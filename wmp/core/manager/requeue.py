@@ -22,14 +22,18 @@ from wmp.core.manager.queues import Queue, Queues
 from wmp.core.manager.remote_worker import ManagerOutbound, RemoteWorker
 from wmp.message import Frame, Limits, Outcome, printable
 
-__all__ = ["CONNECTION_ENDED", "SILENCE", "Requeue"]
+__all__ = ["CONNECTION_ENDED", "REFUSED", "SEPARATED", "SILENCE", "Requeue"]
 
 CONNECTION_ENDED: Final = "the connection ended"
 """Cause of leases that are lost by the end of a direct connection (WMP-9.16)."""
 SILENCE: Final = "silence"
 """Cause of the leases of a worker that was given up (WMP-9.3)."""
+REFUSED: Final = "the worker refused the TAKE"
+"""Cause of the leases of a TAKE that the worker cannot read, or that is above its limits."""
+SEPARATED: Final = "the worker refused a TAKE of several jobs"
+"""Cause of the leases of a TAKE in which some job cannot be read; each goes out alone again."""
 _LOST: Final = "lost at the worker"
-_COUNTED: Final = frozenset({CONNECTION_ENDED, SILENCE, _LOST})
+_COUNTED: Final = frozenset({CONNECTION_ENDED, SILENCE, REFUSED, _LOST})
 """Causes that cost a job a retry each time.
 
 Other causes count once for each identity: a worker needs one message to leave and another to come
@@ -49,9 +53,21 @@ class Requeue:
     """Jobs that were queued again, by cause."""
 
     def lose(
-        self, worker: RemoteWorker, jobs: Sequence[JobRecord], cause: str, now: float
+        self,
+        worker: RemoteWorker,
+        jobs: Sequence[JobRecord],
+        cause: str,
+        now: float,
+        text: str = "",
     ) -> list[Queue]:
         """Queue leased jobs of a worker again, or end those whose retries are used up (WMP-6.4).
+
+        Args:
+            worker: The worker that held the leases.
+            jobs: The jobs.
+            cause: Why the leases are lost.
+            now: Seconds.
+            text: More about the cause, for submitters.
 
         Returns:
             The queues in which jobs wait again.
@@ -63,7 +79,7 @@ class Requeue:
         changed: list[Queue] = []
         for job in reversed(jobs):  # each job goes to the front, so the oldest must come last
             self.leases.release(worker, job)
-            changed += self._lose(worker, job, cause, cause, now)
+            changed += self._lose(worker, job, text or cause, cause, now)
         return changed
 
     def take_back(
@@ -101,6 +117,7 @@ class Requeue:
             cause: Cause to count, if the job is queued again.
         """
         counts = worker.stream.left(job.take)
+        counts = counts and cause != SEPARATED
         if counts:
             job.record(worker.name, now, f"lost: {text}".partition("\n")[0])
         job.lost += counts and (cause in _COUNTED or job.leave(worker.identity))

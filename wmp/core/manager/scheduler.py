@@ -21,9 +21,10 @@ from wmp.core.manager.job_lifecycle import JobInput, JobLimits, JobRecord, JobSt
 from wmp.core.manager.leases import Leases
 from wmp.core.manager.queues import Part, Queue, Queues
 from wmp.core.manager.remote_worker import Give, ManagerOutbound, RemoteWorker, fits
-from wmp.core.manager.requeue import Requeue
+from wmp.core.manager.requeue import REFUSED, SEPARATED, Requeue
 from wmp.core.manager.timers import DueTimer, HoldTimer, ManagerTimers, WakeTimer
 from wmp.core.manager.worker_selection import WorkerSelection
+from wmp.core.protocol.outbound import Kept
 from wmp.core.protocol.settings import ManagerSettings
 from wmp.errors import LocalProtocolError
 from wmp.events import Submitted
@@ -277,11 +278,35 @@ class Scheduler:
         self.forget_offers(worker)
         self.lose_leases(worker, self.leases.of(worker), cause, now)
 
+    def refused(self, worker: RemoteWorker, take: Kept, text: str, now: float) -> None:
+        """Void the leases of a TAKE that its worker refuses, and close its lock (WMP-7.11).
+
+        Args:
+            worker: The worker.
+            take: The TAKE.
+            text: Why the worker refuses the TAKE, for submitters.
+            now: Seconds.
+        """
+        lock = take.fields[Field.LOCK]
+        if (give := worker.gives.get(lock)) is not None:
+            self._forget_give(give)
+        jobs = self.leases.of_take(worker, take.number)
+        several = take.columns is not None and len(take.columns.ids) > 1
+        for job in jobs:
+            job.alone = True
+        self.outbound.replace(worker, take, Command.NO, {Field.LOCK: lock}, None, 0, now)
+        self.lose_leases(worker, jobs, SEPARATED if several else REFUSED, now, text)
+
     def lose_leases(
-        self, worker: RemoteWorker, jobs: Sequence[JobRecord], cause: str, now: float
+        self,
+        worker: RemoteWorker,
+        jobs: Sequence[JobRecord],
+        cause: str,
+        now: float,
+        text: str = "",
     ) -> None:
         """Void these leases of ``worker``, so that others get the jobs (WMP-6.4)."""
-        changed = self.requeue.lose(worker, jobs, cause, now)
+        changed = self.requeue.lose(worker, jobs, cause, now, text)
         # The worker may still be connected, and holds fewer jobs now.
         self._offer_all([*changed, *self._next_share(worker)], now)
 

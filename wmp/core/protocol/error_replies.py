@@ -35,10 +35,22 @@ def refusal(
 
 
 def garbled(me: Peer, link: Link, error: DecodeError) -> list[Send]:
-    """Answer frames that are no message; an ERROR is not answered."""
+    """Answer frames that are no message; an ERROR is not answered.
+
+    The answer names the place of a numbered message, so that its sender can send another message
+    there (WMP-10.7). A device also names the receiver.
+    """
     if error.command == Command.ERROR:
         return []
-    return [_error(me, link, error.source[::-1], error.code, str(error), error.command, None, None)]
+    to, mine = error.to, error.to == me[::-1]
+    number = session = None
+    peer: Peer | None = None
+    if error.number and (mine or len(to) > 2):
+        number, session = error.number, error.session
+        peer = None if mine else _end(to)
+    text = str(error)
+    path, code = error.source[::-1], error.code
+    return [_error(me, link, path, code, text, error.command, number, peer, session)]
 
 
 def superseded(me: Peer, link: Link, to: Path, command: Command, text: str, peer: Peer) -> Send:
@@ -54,7 +66,11 @@ def about(message: Message) -> Peer | None:
 
 def whom(message: Message) -> Peer | None:
     """Return the peer that ``to`` names, None if ``to`` names none."""
-    match message.to:
+    return _end(message.to)
+
+
+def _end(to: Path) -> Peer | None:
+    match to:
         case (*_, int(epoch), bytes(identity)):
             return identity, epoch
     return None
@@ -69,9 +85,11 @@ def _error(
     command: int | None,
     number: int | None,
     peer: Peer | None,
+    session: int | None = None,
 ) -> Send:
     # The keys ascend, so that the codec need not sort them.
-    fields: dict[int | str, Any] = {Field.CODE: code}
+    fields: dict[int | str, Any] = {} if session is None else {Field.SESSION: session}
+    fields[Field.CODE] = code
     fields[Field.TEXT] = text.encode()[: Limits.LONG_TEXT].decode(errors="ignore")
     if command is not None:
         fields[Field.ABOUT] = int(command)

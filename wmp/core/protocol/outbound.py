@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Mapping
 from enum import Enum
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Final, Generic, Protocol, TypeVar
 
 from attrs import define, field
 
@@ -21,7 +21,12 @@ from wmp.core.protocol.timers import ResendTimer, Timers
 from wmp.errors import DecodeError
 from wmp.message import Columns, Command, ErrorCode, Field, Link, Message, Path, Peer
 
-__all__ = ["Arrival", "Kept", "Outbound", "Receiver", "Stream"]
+__all__ = ["MOST_RESENDS", "REFUSALS", "Arrival", "Kept", "Outbound", "Receiver", "Stream"]
+
+MOST_RESENDS: Final = 10
+"""Number of times that an unacknowledged message is sent again because of its age (WMP-7.12)."""
+REFUSALS: Final = frozenset({ErrorCode.MALFORMED, ErrorCode.LIMIT})
+"""Codes of the ERRORs about a numbered message that its receiver will never accept (WMP-7.11)."""
 
 
 class Arrival(Enum):
@@ -51,6 +56,8 @@ class Kept:
 
     An undelivered first try counts as 0.
     """
+    replaced: bool = False
+    """Whether the message stands in place of a message that was refused (WMP-7.11)."""
 
 
 @define(eq=False)
@@ -70,6 +77,8 @@ class Stream:
     unacked_bytes: int = 0
     """Payload bytes received since an ack was last sent."""
     kept: deque[Kept] = field(factory=deque)
+    fruitless: int = 0
+    """Number of times that messages were sent again because of their age since the last ack."""
     _asked: int = 0
     """Value of ``received`` at the last gap for which ``again`` was sent, plus one; 0 for never."""
 
@@ -109,6 +118,7 @@ class Stream:
         while kept and kept[0].number <= number:
             self.size -= kept.popleft().size
         self.acked = number
+        self.fruitless = 0
         return True
 
     def arrive(self, number: int) -> Arrival:
@@ -295,15 +305,73 @@ class Outbound(Generic[_Receiver, _Action]):
             kept.sends = min(kept.sends + 1, 2)
             self.send(peer, kept.command, kept.fields, kept.columns, now)
 
-    def check_resend(self, peer: _Receiver, now: float) -> None:
-        """Act on the peer's ``ResendTimer``: replay when the oldest message is due (WMP-7.3)."""
-        due = None if peer.stream is None else peer.stream.overdue(self.resend)
-        if due is None:
-            return
+    def check_resend(self, peer: _Receiver, now: float) -> Kept | None:
+        """Act on the peer's ``ResendTimer``: replay when the oldest message is due (WMP-7.3).
+
+        Returns:
+            The oldest message if it was sent again too often, and counts as refused (WMP-7.12).
+        """
+        stream = peer.stream
+        due = None if stream is None else stream.overdue(self.resend)
+        if stream is None or due is None:
+            return None
+        stuck = None
         if due <= now:
-            self.replay(peer, now)
+            stream.fruitless += 1
+            if stream.fruitless > MOST_RESENDS:
+                stream.fruitless = 0
+                stuck = stream.kept[0]
+            else:
+                self.replay(peer, now)
             due = now + self.resend
         self.timers.set(ResendTimer(peer.identity), due)
+        return stuck
+
+    # -- messages that the other side refused
+
+    def refused(self, peer: _Receiver, error: Message) -> Kept | None:
+        """Return the unacknowledged message that an ERROR is about, None for none (WMP-7.11)."""
+        stream, fields = peer.stream, error.fields
+        if stream is None or fields.get(Field.SESSION) != stream.session:
+            return None
+        number = fields.get(Field.ABOUT_NUMBER, 0)
+        if not stream.acked < number <= stream.sent:
+            return None
+        kept = stream.kept[number - stream.acked - 1]
+        return kept if kept.command == fields.get(Field.ABOUT) else None
+
+    def replace(
+        self,
+        peer: _Receiver,
+        kept: Kept,
+        command: Command,
+        fields: dict[int | str, Any],
+        columns: Columns | None,
+        size: int,
+        now: float,
+        *,
+        last: bool = True,
+    ) -> None:
+        """Send another message under the number of a refused message (WMP-7.11).
+
+        Args:
+            peer: The receiver.
+            kept: The refused message.
+            command: Command of the other message.
+            fields: Fields of the other message.
+            columns: Columns of the other message.
+            size: Bytes that the other message counts.
+            now: Seconds.
+            last: Whether the session ends when the other message is refused too.
+        """
+        stream = peer.stream
+        assert stream is not None, "a message outside a session has no number"
+        fields |= {Field.NUMBER: kept.number, Field.SESSION: stream.session}
+        stream.size += size - kept.size
+        self.kept_bytes += size - kept.size
+        kept.command, kept.fields, kept.columns = command, fields, columns
+        kept.size, kept.replaced = size, last
+        self.replay(peer, now)
 
     def end_session(self, peer: _Receiver) -> None:
         """Drop the kept messages of the peer's session, whose stream ends."""

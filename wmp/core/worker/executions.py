@@ -14,11 +14,13 @@ from attrs import define, evolve, field
 
 from wmp.actions import Interrupt, Note, Recall, Run
 from wmp.core.protocol.checksums import WRONG_JOB, checksums_of, fits
+from wmp.core.protocol.outbound import Kept
 from wmp.core.protocol.resources import Needs, Resources
 from wmp.core.worker.execution_lifecycle import ExecutionInput, ExecutionState
 from wmp.core.worker.job_times import JobTimes
 from wmp.core.worker.outbound import WorkerOutbound
 from wmp.core.worker.remote_manager import RemoteManager
+from wmp.core.worker.replacement import JOB_BYTES, replacements
 from wmp.core.worker.run_queue import HeldJobs, RunningLane, RunQueue, Throughput
 from wmp.core.worker.timers import LimitTimer, PatienceTimer
 from wmp.events import Begun, Finished, Recalled, Reported
@@ -39,11 +41,6 @@ __all__ = ["Executions"]
 
 _DONE_BYTES: Final = 4 << 20
 """Payload bytes in one DONE at most; one result may exceed the limit alone."""
-_JOB_BYTES: Final = 32
-"""Bytes that an answer counts besides its payload.
-
-They bound the number of empty results that a worker keeps for a manager that acknowledges nothing.
-"""
 _LOOK: Final = PatienceTimer()
 """The only timer for jobs that wait."""
 _STATUS_KEPT: Final = 1024
@@ -356,8 +353,31 @@ class Executions:
         attempt = held.attempts[event.id]
         columns = Columns([event.id], [attempt], fractions=[event.fraction], texts=[text])
         fields: dict[int | str, Any] = {Field.MANAGER: held.owner}
-        size = _JOB_BYTES + len(text or "")
+        size = JOB_BYTES + len(text or "")
         self.outbound.push(manager, Command.STATUS, fields, columns, now, size)
+
+    def replace(self, manager: RemoteManager, kept: Kept, text: str, now: float) -> bool:
+        """Send another answer in place of an answer that its manager refuses (WMP-7.11).
+
+        Args:
+            manager: The manager.
+            kept: The message that it refuses.
+            text: Why, for people.
+            now: Seconds.
+
+        Returns:
+            Whether there is another answer.
+        """
+        if kept.columns is None:
+            return False
+        fields: dict[int | str, Any] = {Field.MANAGER: kept.fields[Field.MANAGER]}
+        if Field.CODEC in kept.fields:
+            fields[Field.CODEC] = kept.fields[Field.CODEC]
+        first, *others = replacements(kept, text)
+        self.outbound.replace(manager, kept, kept.command, {**fields}, *first, now, last=not others)
+        for columns, size in others:
+            self.outbound.push(manager, kept.command, {**fields}, columns, now, size)
+        return True
 
     # -- at the end of every step
 
@@ -422,7 +442,7 @@ class Executions:
                 fields: dict[int | str, Any] = {Field.MANAGER: owner}
                 if codec:
                     fields[Field.CODEC] = codec
-                size += _JOB_BYTES * (end - start)
+                size += JOB_BYTES * (end - start)
                 self.outbound.push(manager, Command.DONE, fields, columns, now, size)
 
     def check(self) -> None:

@@ -23,7 +23,7 @@ from wmp.actions import Halt, Met, Send, WorkerAction
 from wmp.core.protocol import error_replies
 from wmp.core.protocol.claims import BELIEVED, Claims, Standing, is_on_route
 from wmp.core.protocol.job_story import Stories, StoryEvent
-from wmp.core.protocol.outbound import Arrival
+from wmp.core.protocol.outbound import REFUSALS, Arrival, Kept
 from wmp.core.protocol.resources import Resources, needs_of
 from wmp.core.protocol.settings import WorkerSettings
 from wmp.core.protocol.timers import ClaimTimer, ResendTimer
@@ -70,6 +70,7 @@ from wmp.message import (
     Field,
     Kind,
     Message,
+    Peer,
     named,
 )
 from wmp.message import Link as LinkId
@@ -304,6 +305,9 @@ class WorkerMachine:
         code, peer = fields[Field.CODE], error_replies.about(message)
         reason = f"ERROR {code}" if code in ERROR_CODES else "ERROR"
         outbound.drop(reason, link.index, message, fields.get(Field.TEXT, ""))
+        if message.to and code in REFUSALS:
+            self._refused_message(link, message, peer or message.sender, now)
+            return
         if peer is None or not message.to or code not in BELIEVED:
             return
         if peer == outbound.me:
@@ -331,6 +335,22 @@ class WorkerMachine:
                 self._locks.undelivered(manager, fields.get(Field.ABOUT_NUMBER, 0))
             self._sessions.check_link(link, now)
             self._unanswered(manager.identity, now)
+
+    def _refused_message(self, link: LinkState, message: Message, peer: Peer, now: float) -> None:
+        """A node on the route to a manager refuses a message for that manager (WMP-7.11)."""
+        manager = self._links.managers.get(peer[0])
+        if manager is None or manager.epoch != peer[1]:
+            return
+        if is_on_route(message, link.index, manager):
+            kept = self._outbound.refused(manager, message)
+            if kept is not None:
+                self._replace(manager, kept, message.fields.get(Field.TEXT, ""), now)
+
+    def _replace(self, manager: RemoteManager, kept: Kept, text: str, now: float) -> None:
+        """Send another message in place of a message that its manager never accepts."""
+        if kept.replaced or not self._executions.replace(manager, kept, text, now):
+            self._sessions.leave(manager, now)
+        self._changed = True
 
     def _refused(self, link: LinkState, message: Message, now: float) -> None:
         """Record that a manager serves another process of this worker's identity (WMP-15.9).
@@ -443,8 +463,9 @@ class WorkerMachine:
                 case ClaimTimer(identity):
                     self._unanswered(identity, now)
                 case ResendTimer(identity):
-                    if (manager := managers.get(identity)) is not None:
-                        outbound.check_resend(manager, now)
+                    manager = managers.get(identity)
+                    if manager is not None and (stuck := outbound.check_resend(manager, now)):
+                        self._replace(manager, stuck, "no acknowledgement came", now)
                 case _:
                     assert_never(timer)
 

@@ -114,6 +114,15 @@ class Sessions:
             detail = f"{jobs} jobs and {answers} unacknowledged messages"
             outbound.drop("lost session", manager.link, None, detail)
 
+    def leave(self, manager: RemoteManager, now: float) -> None:
+        """End the session because its stream is blocked, and request another (WMP-7.11)."""
+        stream = manager.stream
+        if stream is not None:
+            manager.forgotten = stream.session
+            self.lose(manager)
+            manager.asked = False
+            self.outbound.ping(manager, now)
+
     def forget(self, manager: RemoteManager, now: float) -> None:
         """Remove a manager, or its old epoch (WMP-9.7)."""
         stream = manager.stream
