@@ -8,6 +8,7 @@ from messages import BYE, Message
 from stream import Claim, Peer
 
 LOST = ("unreachable", "misrouted")  # codes of ERROR that mean: no route
+REFUSALS = ("malformed", "limit")  # and that mean: never accepted (WMP-7.11)
 
 P = TypeVar("P", bound=Peer)
 
@@ -81,8 +82,10 @@ class Claims(Generic[P]):
 
     def error(self, connection: Any, message: Message) -> None:
         """Act on an ERROR for the route over which it came; it needs a receiver (WMP-15.8)."""
-        identity, epoch = about = message.fields.get("about_peer", [b"", 0])
-        code, peer = message.fields["code"], self.peers.get(identity)
+        fields, code = message.fields, message.fields["code"]
+        one = message.sender[:2] if code in REFUSALS else [b"", 0]
+        identity, epoch = about = fields.get("about_peer", one)
+        peer = self.peers.get(identity)
         if message.to != self.me[::-1]:
             return
         if code == "superseded" and about == self.me:
@@ -91,7 +94,10 @@ class Claims(Generic[P]):
         if peer and peer.epoch == epoch and peer.connection == connection is not None:
             if peer.to[: len(hops)] != hops or len(hops) > len(peer.to) - 2:
                 return
-            if code == "superseded" and not peer.claim:
+            kept = peer.stream.refused(fields) if peer.stream and code in REFUSALS else None
+            if kept:
+                self.replace(peer, kept, fields.get("text", ""))
+            elif code == "superseded" and not peer.claim:
                 self.part(identity)
             elif code == "superseded" or code in LOST:
                 self.unreachable(peer)

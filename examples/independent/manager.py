@@ -142,6 +142,17 @@ class Manager(Node[Worker]):
         self.session += 1
         peer.stream, peer.asked, peer.gives = Stream(self.session), peer.asked + 1, {}
 
+    def others(self, peer: Worker, kept: list[Any], text: str) -> list[tuple[int, Any, Any]]:
+        _, _, command, fields, columns = kept
+        if command != wire.TAKE:
+            return []
+        for number in columns["ids"]:
+            if number in peer.leases:
+                self.queue.jobs[number].alone = True
+                self.queue.lose(number, text.encode(), spend=len(columns["ids"]) == 1)
+        peer.gives.pop(fields["lock"], None)
+        return [(wire.NO, {"lock": fields["lock"]}, {})]
+
     def in_session(self, peer: Worker, message: Message) -> bool:
         session, stream = message.fields.get("session"), peer.stream or Stream(0)
         forgot = message.command == wire.PING and message.to and session is None

@@ -35,7 +35,7 @@ class Refused(Exception):
 
     def __init__(self, code: str, text: str) -> None:
         super().__init__(text)
-        self.code, self.text = code, text
+        self.code, self.text, self.head = code, text, list[Any]()
         self.back: list[Any] = []
         self.command: int | None = None
 
@@ -160,7 +160,7 @@ def decode(frames: list[bytes]) -> Message:
         must(type(head) is list and len(head) > 0, "a head is an array")
         return _message(head, whole, frames)
     except Refused as refused:
-        refused.command = _command(frames[0], head)
+        refused.command, refused.head = _command(frames[0], head), head
         try:
             refused.back = head[3][::-1] if type(head) is list and _path(head[3]) else []
         except (Refused, IndexError):

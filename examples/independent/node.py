@@ -13,10 +13,10 @@ from typing import Any, ClassVar, TypeVar
 
 import zmq
 from claims import Claims
-from messages import ERROR, NAMES, PAYLOAD, Message, Refused, decode, encode
-from stream import Peer, size_of
+from messages import CANCEL, ERROR, NAMES, PAYLOAD, TAKE, Message, Refused, decode, encode
+from stream import Peer, others, size_of
 
-RESEND, EXPIRE, BATCH = 3, 6, 1000  # units; units; jobs in a message
+RESEND, EXPIRE, BATCH, MOST_RESENDS = 3, 6, 1000, 10  # units; units; jobs in a message; times
 
 
 class Superseded(Exception):
@@ -107,6 +107,24 @@ class Node(Claims[P]):
             kept[0] = time.monotonic()
             self.send(peer, *kept[2:])
 
+    def replace(self, peer: P, kept: list[Any], text: str) -> None:
+        """Send other messages in place of a message that is never accepted (WMP-7.11)."""
+        stream = peer.stream
+        others = [] if not stream or kept[1] in stream.replaced else self.others(peer, kept, text)
+        if not stream or not others:
+            self.forget(peer)
+            return self.ask_again(peer)
+        if len(others) == 1:
+            stream.replaced.add(kept[1])
+        stream.replace(kept, *others[0])
+        self.resend(peer)
+        for other in others[1:]:
+            self.send_numbered(peer, *other)
+
+    def others(self, peer: P, kept: list[Any], text: str) -> list[tuple[int, Any, Any]]:
+        """Return (command, fields, columns) of each message in place of a refused message."""
+        return [(*kept[2:4], columns) for columns in others(kept[4], text)]
+
     def complain(self, connection: Any, about: Message | Refused, code: str, **more: Any) -> None:
         """Answer a message with ERROR, but never an ERROR (WMP-10.2, WMP-10.3)."""
         to = about.back if isinstance(about, Refused) else about.sender[::-1]
@@ -125,7 +143,8 @@ class Node(Claims[P]):
         try:
             message = decode(frames)
         except Refused as refused:
-            return self.complain(connection, refused, refused.code, text=str(refused)[:200])
+            more: dict[str, Any] = {"text": str(refused)[:200], **place(self.me, refused.head)}
+            return self.complain(connection, refused, refused.code, **more)
         fields, (identity, epoch) = message.fields, message.sender[:2]
         if message.command == ERROR:
             return self.error(connection, message)
@@ -158,8 +177,12 @@ class Node(Claims[P]):
         now = time.monotonic()
         for peer in list(self.peers.values()):
             kept = peer.stream.unacknowledged if peer.stream else None
-            if kept and now > kept[0][0] + RESEND * self.unit:
-                self.resend(peer)
+            if peer.stream and kept and now > kept[0][0] + RESEND * self.unit:
+                peer.stream.resends += 1
+                if peer.stream.resends > MOST_RESENDS:
+                    self.replace(peer, kept[0], "no ack came")
+                else:
+                    self.resend(peer)
             if peer.claim and (now > peer.claim.until or now > peer.heard + peer.expire):
                 self.admit(peer)
             elif now > peer.heard + peer.expire:
@@ -185,6 +208,16 @@ class Node(Claims[P]):
             sys.exit(str(error))
         finally:
             self.context.destroy(linger=1000)
+
+
+def place(me: list[Any], head: Any) -> dict[str, int]:
+    """Return the place of a refused message in its stream, for its ERROR (WMP-10.7)."""
+    mine = type(head) is list and len(head) == 5 and head[2] == me[::-1]
+    if not mine or head[1] not in range(TAKE, CANCEL + 1) or type(head[4]) is not dict:
+        return {}
+    session, number = head[4].get(2), head[4].get(0)
+    good = type(session) is type(number) is int and min(session, number) > 0
+    return {"session": session, "about_number": number} if good else {}
 
 
 def run(

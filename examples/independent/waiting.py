@@ -31,6 +31,7 @@ class Job:
     take: int = 0  # number of the TAKE with the job
     cancelling: bool = False
     refused: tuple[bytes, int] | None = None  # a worker, and its value of `asked` at its refusal
+    alone: bool = False  # whether it goes out in a TAKE of its own (WMP-7.11)
 
     def left(self) -> int | None:
         """Return milliseconds to the deadline, rounded up (WMP-6.7)."""
@@ -93,6 +94,9 @@ class Queue:
             if job.refused == (worker.identity, worker.asked):  # WMP-6.5
                 skipped.append(number)
                 continue
+            if rows and (job.alone or self.jobs[rows[0][0]].alone):
+                skipped.append(number)
+                break
             job.attempt, job.worker, job.take = job.attempt + 1, worker, take
             worker.leases.add(number)
             rows.append((number, job.attempt, job.left(), job.payload))

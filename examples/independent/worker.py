@@ -77,9 +77,8 @@ class Worker(Node[Manager]):
     def wake(self, manager: Manager, message: Message) -> None:
         slots = self.jobs.slots_for(message.fields["needs"])
         fits = message.fields["role"] in ROLES and slots <= self.jobs.all_slots
-        if fits:
-            manager.wake = message.fields
-            self.share_room()
+        manager.wake = message.fields if fits else manager.wake
+        self.share_room()
         if manager.wake or not fits:
             self.say_ready(0, manager)  # and a WAKE that fits stays pending (WMP-3.9)
 

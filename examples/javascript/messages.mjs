@@ -9,7 +9,7 @@ export class Float { constructor(value) { this.value = value; } }
 
 /** No message: the ERROR's code and text; `back` and `command` as far as they can be read. */
 export class Refused extends Error {
-  constructor(code, text) { super(text); this.code = code; this.back = []; }
+  constructor(code, text) { super(text); Object.assign(this, { code, back: [], place: {} }); }
 }
 
 function must(holds, text, code = "malformed") { if (!holds) throw new Refused(code, text); return true; }
@@ -159,6 +159,9 @@ export function decodeMessage(frames) {
     refused.command = head ? (natural(head[1]) ? head[1] : null)
       : first[0] === 0x85 && first[1] === 1 && first[2] < 24 ? first[2] : null;
     try { refused.back = head && path(head[3]) ? [...head[3]].reverse() : []; } catch { /* above a limit */ }
+    refused.to = head?.[2];
+    const session = head?.[4]?.get?.(2), number = head?.[4]?.get?.(0); // WMP-10.7
+    if (head?.[1] >= TAKE && head[1] <= CANCEL && positive(session) && positive(number)) refused.place = { session, about_number: number };
     throw refused;
   }
 }

@@ -85,7 +85,8 @@ export class Node {
     let message;
     try { message = decodeMessage(frames); } catch (refused) {
       if (!(refused instanceof Refused)) throw refused;
-      return this.complain(link, refused.back, refused.code, refused.command, { text: refused.message });
+      const place = Array.isArray(refused.to) && same(refused.to, [this.epoch, this.identity]) ? refused.place : {};
+      return this.complain(link, refused.back, refused.code, refused.command, { text: refused.message, ...place });
     }
     const { command, to, from, fields } = message, back = [...from].reverse(), [identity, epoch] = from, key = hex(identity);
     const act = this.acts[command];
@@ -171,12 +172,36 @@ export class Node {
       return !number;
     }
     if (stream) this.forget(manager);
-    manager.stream = { session, sent: 0, received: 0, gap: false, unacknowledged: [], size: 0 };
+    manager.stream = { session, sent: 0, received: 0, gap: false, unacknowledged: [], size: 0, resends: 0 };
     return true;
   }
 
   acknowledge(stream, ack) {
-    while (ack <= stream.sent && stream.unacknowledged[0]?.number <= ack) stream.size -= sizeOf(stream.unacknowledged.shift().columns);
+    while (ack <= stream.sent && stream.unacknowledged[0]?.number <= ack) {
+      stream.size -= sizeOf(stream.unacknowledged.shift().columns);
+      stream.resends = 0;
+    }
+  }
+
+  resendLate(manager) { // a message that was sent again ten times counts as refused (WMP-7.12)
+    const { stream } = manager;
+    stream.resends += 1;
+    if (stream.resends > 10) this.replace(manager, stream.unacknowledged[0], "no ack came"); else this.resend(manager);
+  }
+
+  replace(manager, kept, text) { // the manager never accepts this message: others take its place (WMP-7.11)
+    const { stream } = manager;
+    if (kept.replaced) {
+      this.forget(manager);
+      this.send(manager, PING);
+      return;
+    }
+    const [first, ...others] = this.others(kept.columns, text);
+    kept.replaced = !others.length;
+    stream.size += sizeOf(first) - sizeOf(kept.columns);
+    kept.columns = first;
+    this.resend(manager);
+    for (const columns of others) this.sendNumbered(manager, kept.command, kept.fields, columns);
   }
 
   part(key) {
@@ -185,13 +210,18 @@ export class Node {
     if (manager) this.forget(manager);
   }
 
-  error(link, { to, from, fields: { code, about_peer: about } }) { // it counts for the route that it came over (WMP-15.8)
+  error(link, { to, from, fields }) { // it counts for the route that it came over (WMP-15.8)
+    const { code } = fields, refusal = code === "malformed" || code === "limit";
+    const about = fields.about_peer ?? (refusal ? from.slice(0, 2) : undefined);
     if (!about || !same(to, [this.epoch, this.identity])) return;
     if (code === "superseded" && same(about, this.me)) this.refused(link, from);
     const manager = this.managers.get(hex(about[0])), hops = [...from].reverse().slice(0, -2);
     if (manager?.epoch !== about[1] || manager.link !== link) return;
     if (hops.length > manager.to.length - 2 || !same(manager.to.slice(0, hops.length), hops)) return;
-    if (code === "superseded" && !manager.claim) this.part(manager.key);
+    if (refusal) {
+      const kept = manager.stream?.session === fields.session && manager.stream?.unacknowledged.find((one) => one.number === fields.about_number);
+      if (kept && kept.command === fields.about) this.replace(manager, kept, fields.text ?? "");
+    } else if (code === "superseded" && !manager.claim) this.part(manager.key);
     else if (["superseded", "unreachable", "misrouted"].includes(code)) {
       manager.link = null; // and its locks go with the next tick
       this.admit(manager);

@@ -96,7 +96,7 @@ def take_without_ack(talk: ManagerConversation) -> None:
     take = worker.expect(Command.TAKE, lock=lock, number=1)
     worker.differs(1)
     worker.lose(worker.held[take.jobs[0][0]])
-    within = 34.0 + 4 * talk.wire.grace
+    within = 40.0 + 4 * talk.wire.grace
     worker.expect(Command.NO, again=True, number=1, lock=lock, within=within)
 
 

@@ -73,7 +73,7 @@ def result_without_ack(talk: WorkerConversation) -> None:
     manager, job = _unanswered(talk)
     manager.expect(Command.DONE, number=1)
     manager.differs(1)
-    _lost(talk, manager, job, 34.0 + 4 * talk.wire.grace)
+    _lost(talk, manager, job, 40.0 + 4 * talk.wire.grace)
 
 
 @case("WMP-10.7")
