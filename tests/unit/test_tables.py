@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import importlib
+import re
 from itertools import product
 
 import build_machines
+import build_wmp
 import pytest
+
+from wmp.codec import decode, encode
 
 
 @pytest.fixture(params=build_machines.MODULES)
@@ -40,6 +44,44 @@ def test_every_state_can_be_reached(tables):
 def test_the_diagrams_are_drawn_from_the_tables():
     for path, text in build_machines.pages().items():
         assert path.read_text(encoding="utf-8") == text, "run python specs/build_machines.py"
+
+
+def test_the_specification_has_the_tables_of_the_code_and_the_bytes_of_the_codec():
+    text = build_wmp.SPEC.read_text(encoding="utf-8")
+
+    assert build_wmp.filled(text) == text, "run python specs/build_wmp.py"
+
+
+def test_every_state_and_input_of_the_specification_has_a_meaning(tables):
+    state, what = next(iter(tables.TRANSITIONS))
+    names = {one.name for one in (*type(state), *type(what))}
+
+    assert build_wmp.MEANINGS[tables.__name__].keys() == names
+
+
+def test_the_bytes_of_the_conversation_are_read_by_the_codec():
+    """Each message of the specification is read from its hex, and is the message that was sent."""
+    text = build_wmp.SPEC.read_text(encoding="utf-8")
+    shown = re.findall(r"```\n(?:worker|manager): (\w+)\n(.*?)```", text, re.DOTALL)
+    sent = [message for _, message in build_wmp.conversation()]
+    assert [command for command, _ in shown] == [message.command.name for message in sent]
+    for (_, block), message in zip(shown, sent, strict=True):
+        frames = [
+            bytes.fromhex("".join(re.findall(r"^  ([0-9a-f]+) ", part, re.MULTILINE)))
+            for part in block.split("  -- second frame\n")
+        ]
+        assert decode(frames) == decode(encode(message))
+
+
+def test_a_stale_specification_is_noticed(tmp_path, monkeypatch, capsys):
+    stale = tmp_path / "wmp.md"
+    stale.write_text(build_wmp.SPEC.read_text(encoding="utf-8").replace("WITHDRAWN", "GONE"))
+    monkeypatch.setattr(build_wmp, "SPEC", stale)
+
+    assert build_wmp.main(["--check"]) == 1
+    assert "stale" in capsys.readouterr().err
+    assert build_wmp.main([]) == 0
+    assert build_wmp.main(["--check"]) == 0
 
 
 def test_the_code_consults_the_tables(monkeypatch):

@@ -1,0 +1,269 @@
+"""Write the generated parts of ``wmp.md``: the state tables and the annotated conversation.
+
+A generated part stands between two comments, for example ``<!-- begin: lock -->`` and
+``<!-- end: lock -->``. ``python specs/build_wmp.py`` writes all parts, ``--check`` exits 1 when one
+is stale.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import re
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+import cbor2
+
+from wmp import codec
+from wmp.actions import Run, Send
+from wmp.balance import least_recently_used
+from wmp.codec.message_tables import COLUMN_NAMES
+from wmp.core.manager.machine import ManagerMachine
+from wmp.core.protocol.settings import ManagerSettings, WorkerSettings
+from wmp.core.worker.machine import WorkerMachine
+from wmp.events import Connected, Finished, Received, Submitted
+from wmp.message import FIELD_NAMES, Columns, Field, Kind, Message, Outcome
+
+SPEC = Path(__file__).parent / "wmp.md"
+
+MEANINGS: Mapping[str, Mapping[str, str]] = {
+    "wmp.core.manager.job_lifecycle": {
+        "QUEUED": "the job waits for a worker",
+        "DELAYED": "the job waits for its time",
+        "LEASED": "a worker holds the job",
+        "CANCELLING": "CANCEL was sent, and the answer is still to come",
+        "ENDED": "the submitter has an end",
+        "GRANT": "the job goes out in a TAKE",
+        "RESULT": "DONE *ok* or *error* of the current attempt",
+        "AGAIN": "DONE *error* or *overrun* of the current attempt, and the job is tried again",
+        "REFUSE": "DONE *refused* of the current attempt",
+        "RETURN": "DONE *cancelled* of the current attempt",
+        "LOSE": "the lease is lost, and retries are left",
+        "SPEND": "the lease is lost, and the retries are used up",
+        "CANCEL": "the submitter wants no result any more",
+        "EXPIRE": "the deadline passes, or the expiry of a job without a lease",
+        "DUE": "the time of the job comes",
+    },
+    "wmp.core.worker.locks": {
+        "UNUSED": "no GIVE has had this lock number",
+        "OPEN": "GIVE without `hold` was sent",
+        "HELD": "GIVE with `hold` was sent",
+        "WITHDRAWN": "a held GIVE was withdrawn, and the answer is still to come",
+        "CLOSED": "the lock keeps no resources any more",
+        "GIVE": "GIVE without `hold` is sent",
+        "HOLD": "GIVE with `hold` is sent",
+        "TAKE": "TAKE that closes the lock",
+        "MORE": "TAKE with `more`",
+        "NO": "NO",
+        "TIMEOUT": "`lock_timeout` passes, or PONG shows that the GIVE was lost",
+        "WITHDRAW": "GIVE with `want` 0 is sent",
+        "FORGET": "the session, the epoch or the route of the manager is lost",
+    },
+    "wmp.core.worker.execution_lifecycle": {
+        "ABSENT": "the job is not held",
+        "PARKED": "the job waits for resources",
+        "STARTED": "the job was handed over to be run",
+        "RECALLING": "the job was handed over, and is taken back if it has not begun",
+        "INTERRUPTED": "the job was handed over, and its result is not wanted any more",
+        "OVERDUE": "the job runs for longer than its limit, and was interrupted",
+        "TAKE": "TAKE with the job, in the held attempt or a higher one",
+        "START": "resources are free",
+        "FINISH": "the handler ends",
+        "RECALLED": "the job comes back and never began",
+        "CANCEL": "CANCEL",
+        "UNSTARTED": "CANCEL with `unstarted`",
+        "EXPIRE": "the deadline or the expiry passes",
+        "HAND_BACK": "the worker ends",
+        "FORGET": "the session or the epoch of the manager is lost",
+        "OVERRUN": "the run limit passes",
+        "ABANDON": "`overrun_grace` passes after that",
+    },
+}
+"""The meaning of each state and input, for readers of the specification."""
+
+STATES = {
+    "job": ("A job at its manager", "wmp.core.manager.job_lifecycle"),
+    "lock": ("A lock at its worker", "wmp.core.worker.locks"),
+    "execution": ("A job at a worker", "wmp.core.worker.execution_lifecycle"),
+}
+"""Generated part to its title and module."""
+
+
+def table(title: str, path: str) -> str:
+    """Return the states, the inputs and the transitions of one table."""
+    module, meanings = importlib.import_module(path), MEANINGS[path]
+    rows: dict[str, dict[str, str]] = {}
+    for (state, what), target in module.TRANSITIONS.items():
+        rows.setdefault(state.name, {})[what.name] = target.name
+    state, what = next(iter(module.TRANSITIONS))
+    inputs: type[Enum] = type(what)
+    lines = [f"**{title}.** An empty place means that nothing happens.", ""]
+    lines += ["| state | meaning |", "|---|---|"]
+    lines += [f"| {one.name} | {meanings[one.name]} |" for one in type(state)]
+    lines += ["", "| input | meaning |", "|---|---|"]
+    lines += [f"| {one.name} | {meanings[one.name]} |" for one in inputs]
+    names = [one.name for one in type(state)]
+    lines += ["", f"| input | {' | '.join(names)} |", "|---" * (len(names) + 1) + "|"]
+    for one in inputs:
+        targets = [rows.get(name, {}).get(one.name, "") for name in names]
+        lines.append(f"| {one.name} | {' | '.join(targets)} |")
+    return "\n".join(lines)
+
+
+# -- the conversation
+
+NOTES = (
+    "The worker connects, and reports capacity for one job (WMP-3.1).",
+    "The worker looks for managers behind the link (WMP-9.1).",
+    "The manager answers, and names the READY that it remembers and a session (WMP-9.2).",
+    "The worker is in no session yet. It sends PING to the manager, without a session (WMP-7.10).",
+    "The PONG that answers this PING names the session that the worker enters.",
+    "A job was submitted. The manager wakes the worker, which uses up its credit (WMP-3.4).",
+    "The worker locks its slot, and asks for one job (WMP-3.8, WMP-4.1).",
+    "The manager grants the job. TAKE closes the lock (WMP-4.9).",
+    "The worker has done the job. `ack` acknowledges the TAKE (WMP-6.6, WMP-7.2).",
+    "The slot is free again, and the worker reports it (WMP-3.11).",
+)
+"""A remark before each message of the conversation."""
+
+
+def conversation() -> Iterator[tuple[str, Message]]:
+    """Yield the messages of one job from READY to its acknowledgement, each with its sender."""
+    settings = ManagerSettings(identity=b"m", epoch=1000, label="desk")
+    manager = ManagerMachine(settings, least_recently_used)
+    chosen = WorkerSettings(identity=b"w", epoch=2000, roles=("add",), hold=0.0, window=0)
+    worker = WorkerMachine(chosen, 1)
+    runs: list[Run] = []
+
+    def play(machine: Any, event: Any) -> Iterator[tuple[str, Message]]:
+        todo = [(machine, event)]
+        while todo:
+            node, what = todo.pop(0)
+            for action in node.handle(what, 0.0):
+                if isinstance(action, Run):
+                    runs.append(action)
+                if isinstance(action, Send):
+                    yield ("manager" if node is manager else "worker"), action.message
+                    other, link = (worker, 0) if node is manager else (manager, b"connection")
+                    todo.append((other, Received(link, action.message)))
+
+    yield from play(worker, Connected(0))
+    yield from play(manager, Submitted([1], [b"2+3"], Kind("add")))
+    (run,) = runs
+    yield from play(worker, Finished(run.lane, [1], [Outcome.OK], [b"5"]))
+
+
+def annotated(sender: str, message: Message) -> str:
+    """Return a message with a comment to each part of its frames."""
+    command, frames = message.command, codec.encode(message)
+    whole = bytes(frames[0])
+    parts: list[tuple[bytes, str]] = [
+        (whole[:1], "an array of five items: the head"),
+        (whole[1:2], "version 1"),
+        (whole[2:3], f"command {command.name}"),
+        (_dump(list(message.to)), f"to: {_path(message.to) or 'empty'}"),
+        (_dump(list(message.source)), f"from: {_path(message.source)}"),
+    ]
+    fields = message.fields
+    parts.append((_dump(dict(fields))[:1], f"fields: a map of {len(fields)}"))
+    for key in sorted(fields, key=_dump):
+        name = FIELD_NAMES[key].replace("_", " ")
+        shown = _path(fields[key]) if key == Field.MANAGER else _shown(fields[key])
+        parts.append((_dump(key) + _dump(_plain(fields[key])), f"  {name}: {shown}"))
+    assert b"".join(part for part, _ in parts) == whole, (command, parts, whole.hex())
+    lines = [f"{sender}: {command.name}", *_lines(parts)]
+    if message.columns is not None:
+        lines += _columns(bytes(frames[1]), message.columns)
+    return "\n".join(lines)
+
+
+def _columns(frame: bytes, columns: Columns) -> Iterator[str]:
+    table = dict(cbor2.loads(frame))
+    parts = [(frame[:1], f"a map of {len(table)}: the columns")]
+    for key, value in table.items():
+        name = COLUMN_NAMES[key]
+        parts.append((_dump(key) + _dump(value), f"  {name}: {_shown(value)}"))
+    assert b"".join(part for part, _ in parts) == frame, frame.hex()
+    assert list(columns.ids) == table[1]
+    yield "  -- second frame"
+    yield from _lines(parts)
+
+
+def _lines(parts: Sequence[tuple[bytes, str]]) -> Iterator[str]:
+    for part, comment in parts:
+        yield f"  {part.hex():<36} {comment}".rstrip()
+
+
+def _dump(value: Any) -> bytes:
+    return cbor2.dumps(value, canonical=True)
+
+
+def _plain(value: Any) -> Any:
+    return list(value) if isinstance(value, tuple) else value
+
+
+def _path(path: Sequence[Any]) -> str:
+    return ", ".join(_shown(item) for item in path)
+
+
+def _shown(value: Any) -> str:
+    match value:
+        case bytes():
+            return f'"{value.decode()}"'
+        case str():
+            return f'"{value}"'
+        case dict():
+            inner = ", ".join(f"{_shown(key)}: {_shown(one)}" for key, one in value.items())
+            return f"{{{inner}}}"
+        case list() | tuple():
+            return f"[{', '.join(map(_shown, value))}]"
+    return str(value)
+
+
+# -- the parts
+
+
+def parts() -> dict[str, str]:
+    """Return the text of each generated part by its name."""
+    texts = {name: table(title, path) for name, (title, path) in STATES.items()}
+    told = [
+        f"{note}\n\n```\n{annotated(sender, message)}\n```"
+        for note, (sender, message) in zip(NOTES, conversation(), strict=True)
+    ]
+    texts["conversation"] = "\n\n".join(told)
+    return texts
+
+
+def filled(text: str) -> str:
+    """Return the specification with its generated parts up to date."""
+    for name, part in parts().items():
+        mark = re.compile(rf"(<!-- begin: {name} -->\n).*?(<!-- end: {name} -->)", re.DOTALL)
+        found = list(mark.finditer(text))
+        if len(found) != 1:
+            raise ValueError(f"wmp.md has {len(found)} parts {name!r}, expected one")
+        start, end = found[0].end(1), found[0].start(2)
+        text = f"{text[:start]}\n{part}\n\n{text[end:]}"
+    return text
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Write or check the parts."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--check", action="store_true", help="only compare; exit 1 when stale")
+    check = parser.parse_args(arguments).check
+    before = SPEC.read_text(encoding="utf-8")
+    after = filled(before)
+    if check and before != after:
+        print(f"{SPEC} is stale; run python specs/build_wmp.py", file=sys.stderr)
+        return 1
+    if not check:
+        SPEC.write_text(after, encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
