@@ -111,8 +111,8 @@ def order_of_lost_jobs(patch: Patch) -> None:
     """WMP-6.28: jobs that are lost together are queued in the reverse order."""
     lose = Requeue.lose
 
-    def turn(self: Requeue, worker: Any, jobs: Any, cause: str, now: float) -> Any:
-        return lose(self, worker, list(reversed(jobs)), cause, now)
+    def turn(self: Requeue, worker: Any, jobs: Any, *more: Any) -> Any:
+        return lose(self, worker, list(reversed(jobs)), *more)
 
     patch.setattr(Requeue, "lose", turn)
 

@@ -165,6 +165,8 @@ switched(D, "WMP-10.4", directions)
 @bent(D, "WMP-10.7")
 class NamesNoPlaceInItsErrors(Bend):
     def says(self, link: Link, message: Message) -> Message:
+        if message.command is not C.ERROR:
+            return message
         return changed(message, session=None, about_number=None, about_peer=None)
 
 

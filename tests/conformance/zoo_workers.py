@@ -323,7 +323,7 @@ class TakesEveryNoWithoutLockForAnError(Bend):
 switched(W, "WMP-4.14", worker_side.held_already, "takes a job twice")
 
 
-@bent(W, "WMP-4.14")
+@bent(W, "WMP-6.6")
 class RunsAJobTwice(Bend):
     """Answers each entry of a TAKE, and not each job."""
 

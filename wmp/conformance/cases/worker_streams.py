@@ -293,4 +293,4 @@ def first_number_of_all(talk: WorkerConversation) -> None:
     talk.met()
     stranger = talk.manager("stranger")
     (job,) = stranger.take(999, b"first of all")
-    stranger.done_of(job, None, within=2.0 + talk.wire.grace)
+    stranger.done_of(job, None, within=2.0 + talk.wire.grace, rule="WMP-7.10")

@@ -66,7 +66,7 @@ def an_older_wake_stays(talk: WorkerConversation) -> None:
     second.lock(1.0 + 2 * talk.wire.grace, what="the older WAKE is pending")
 
 
-@case("WMP-4.14")
+@case("WMP-4.14", "WMP-6.6")
 def one_job_twice_in_a_take(talk: WorkerConversation) -> None:
     """Of two entries of a TAKE with one id the higher attempt counts, and is answered once."""
     manager, _ = talk.met(), talk.met()
