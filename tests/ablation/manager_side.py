@@ -130,17 +130,17 @@ def lost_jobs_wait(patch: Patch) -> None:
 
 def new_session(patch: Patch) -> None:
     """WMP-7.5: the old session continues with a worker that has forgotten the manager."""
-    patch.setattr(ManagerMachine, "_new_session", lambda self, worker, now: None)
+    patch.setattr(ManagerMachine, "_new_session", lambda self, worker, cause, now: None)
 
 
 def leases_of_the_old_session(patch: Patch) -> None:
     """WMP-7.5: a new session is opened, and the leases of the old session stay."""
     opened = ManagerMachine._new_session
 
-    def keep(self: ManagerMachine, worker: Any, now: float) -> None:
+    def keep(self: ManagerMachine, worker: Any, cause: str, now: float) -> None:
         self._scheduler.leases.of(worker)  # each worker has a record of its own now
         leases, worker.leases = worker.leases, {}
-        opened(self, worker, now)
+        opened(self, worker, cause, now)
         worker.leases = leases
 
     patch.setattr(ManagerMachine, "_new_session", keep)

@@ -116,7 +116,7 @@ def test_a_worker_that_takes_repeated_messages_is_found(monkeypatch):
 
 @deep
 def test_a_manager_that_forgets_leases_is_found(monkeypatch):
-    monkeypatch.setattr(Scheduler, "lose_leases", lambda self, worker, jobs, cause, now: None)
+    monkeypatch.setattr(Scheduler, "lose_leases", lambda self, worker, jobs, *cause: None)
     explored = found(PLANS["heirs"])
     assert explored.violation.name == "every job ends"
 
@@ -165,7 +165,7 @@ def test_a_manager_that_grants_a_cancelled_job_is_found(monkeypatch):
 
 @pytest.fixture
 def broken(monkeypatch):
-    monkeypatch.setattr(Scheduler, "lose_leases", lambda self, worker, jobs, cause, now: None)
+    monkeypatch.setattr(Scheduler, "lose_leases", lambda self, worker, jobs, *cause: None)
 
 
 def test_a_violation_is_described_and_can_be_replayed(broken, capsys):
