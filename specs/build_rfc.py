@@ -1,8 +1,8 @@
 """Write ``rfc/README.md``, the draft for the ZeroMQ RFC project.
 
-The draft is made of ``wmp.md``, ``issues.md``, ``wmp.cddl`` and ``rfc/template.md``. It has the same
-rules under the same numbers. ``python specs/build_rfc.py`` writes it, ``--check`` exits 1 when it
-is stale.
+The draft is made of ``wmp.md``, ``issues.md``, ``wmp.cddl`` and ``rfc/template.md``. It has the
+same rules under the same numbers. ``python specs/build_rfc.py`` writes it, ``--check`` exits 1 when
+it is stale.
 """
 
 from __future__ import annotations
