@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from enum import Enum
 from typing import Any, Final, Generic, Protocol, TypeVar
 
-from attrs import define, field
+from attrs import define, evolve, field
 
 from wmp.actions import Drop, Send
 from wmp.core.protocol import error_replies
@@ -369,8 +369,9 @@ class Outbound(Generic[_Receiver, _Action]):
         fields |= {Field.NUMBER: kept.number, Field.SESSION: stream.session}
         stream.size += size - kept.size
         self.kept_bytes += size - kept.size
-        kept.command, kept.fields, kept.columns = command, fields, columns
-        kept.size, kept.replaced = size, last
+        other = evolve(kept, command=command, fields=fields, columns=columns, size=size)
+        other.replaced = last
+        stream.kept[kept.number - stream.acked - 1] = other
         self.replay(peer, now)
 
     def end_session(self, peer: _Receiver) -> None:

@@ -184,7 +184,8 @@ def stream_shape(
         shape = _fields_shape(pen, message.command, fields, manager, worker, session)
         # How often a message was sent matters to a manager's counters, and not at a worker.
         sends = message.sends if at_manager and message.command is Command.TAKE else 0
-        kept.append((message.command, shape, columns and _columns_shape(columns), sends))
+        columned = columns and _columns_shape(columns)
+        kept.append((message.command, shape, columned, sends, message.replaced))
     # A gap that was reported before the last message in order means nothing any more.
     return tuple(kept), stream._asked == stream.received + 1, stream.unacked_bytes
 

@@ -84,6 +84,7 @@ LEFT_OUT: Final = {
     "RemoteWorker.held": "how many jobs of each kind it was leased",
     "RemoteWorker.done": "statistics; a policy that reads them decides by more than a snapshot",
     "RemoteWorker.capacity_reports": "is in each refusal, as the distance between the two",
+    "Stream.fruitless": "decides after ten resends only, later than any exploration ends",
     "Stream.size": "follows from the kept messages",
     "ManagerMachine._stories": "remembers what happened, and decides nothing",
     "Timers._heap": "the same timers, with leftovers",

@@ -53,6 +53,7 @@ LEFT_OUT: Final = {
     "RunQueue._turn": "the next is above all others anyway",
     "RunQueue.parked": "follows from the lines",
     "RunningLane.since": "matters for the throughput only",
+    "Stream.fruitless": "decides after ten resends only, later than any exploration ends",
     "Stream.size": "follows from the kept messages",
     "Throughput.places": "settings",
     "Throughput.window": "follows from the means",
