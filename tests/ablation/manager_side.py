@@ -327,7 +327,7 @@ def echo_after_goodbye(patch: Patch) -> None:
 
 def lost_leases(patch: Patch) -> None:
     """WMP-6.4: a job whose lease is lost is not queued again."""
-    patch.setattr(Scheduler, "lose_leases", lambda self, worker, jobs, cause, now: None)
+    patch.setattr(Scheduler, "lose_leases", lambda self, worker, jobs, *cause: None)
     _unchecked(patch)
 
 

@@ -70,8 +70,6 @@ ALSO: dict[tuple[str, str, str], str] = {
     ("manager", "WMP-7.3", "sends nothing again on a new route"): "9.12",
     ("manager", "WMP-7.3", "sends nothing again when asked"): "7.4",
     ("manager", "WMP-7.4", "believes an ack of the future"): "7.3",
-    ("manager", "WMP-7.7", "believes lists of another session"): "6.4",
-    ("manager", "WMP-7.7", "drops gives of another session"): "4.4",
     (
         "manager",
         "WMP-10.2",

@@ -482,7 +482,7 @@ class DropsGivesOfAnotherSession(Bend):
         return None if other and message.command is C.GIVE else message
 
 
-@bent(M, "WMP-6.4")
+@bent(M, "WMP-7.7")
 class BelievesListsOfAnotherSession(DropsGivesOfAnotherSession):
     def wait_for(self, link: Link, message: Message) -> Message | None:
         current = self.sessions.get(message.source[::-1])

@@ -27,7 +27,7 @@ def a_give_of_another_session(talk: ManagerConversation) -> None:
     talk.check(len(jobs) == 1, "the GIVE gets no job, though one waits")
 
 
-@case("WMP-7.7", "WMP-9.13", "WMP-6.4")
+@case("WMP-7.7", "WMP-9.13")
 def a_list_of_another_session(talk: ManagerConversation) -> None:
     """The ack and the list of a PING that names another session have no effect."""
     worker, other = talk.met(), talk.met()
