@@ -38,7 +38,9 @@ class Device {
     let message;
     try { message = head(frames); } catch (refused) {
       if (!(refused instanceof Refused)) throw refused;
-      return this.complain(link, refused.back, refused.code, refused.command, { 21: refused.message });
+      const { to, place } = refused, mine = Array.isArray(to) && to.length > 4 && place.session !== undefined;
+      const more = mine ? { 2: place.session, 23: place.about_number, 24: [to.at(-1), to.at(-2)] } : {}; // WMP-10.7
+      return this.complain(link, refused.back, refused.code, refused.command, { 21: refused.message, ...more });
     }
     const { command, to, from, fields } = message, back = [...from].reverse(), refuse = (code, more) => this.complain(link, back, code, command, more);
     if (!(below ? UPWARD : DOWNWARD).includes(command)) return refuse("direction");
@@ -57,7 +59,8 @@ class Device {
 
   complain(link, to, code, command, more = {}) {
     if (command === ERROR) return;
-    const fields = new Map([[20, code], ...(typeof command === "number" ? [[22, command]] : []), ...Object.entries(more).map(([key, value]) => [Number(key), value])]);
+    const entries = [[20, code], ...(typeof command === "number" ? [[22, command]] : []), ...Object.entries(more).map(([key, value]) => [Number(key), value])];
+    const fields = new Map(entries.sort(([one], [other]) => one - other));
     this.send(link, [encode([1, ERROR, to, this.me, fields])]);
   }
 }

@@ -66,7 +66,8 @@ class Manager {
     let message;
     try { message = decodeMessage(frames); } catch (refused) {
       if (!(refused instanceof Refused)) throw refused;
-      return this.complain(link, refused.back, refused.code, refused.command, { text: refused.message });
+      const place = Array.isArray(refused.to) && same(refused.to, [...this.me].reverse()) ? refused.place : {};
+      return this.complain(link, refused.back, refused.code, refused.command, { text: refused.message, ...place });
     }
     const { command, to, from, fields } = message, back = [...from].reverse(), key = hex(from[0]), act = this.acts[command];
     if (command === ERROR) return this.error(link, message);
@@ -98,7 +99,10 @@ class Manager {
   }
 
   acknowledge(worker, ack) {
-    while (ack <= worker.sent && worker.kept[0]?.number <= ack) worker.kept.shift();
+    while (ack <= worker.sent && worker.kept[0]?.number <= ack) {
+      worker.kept.shift();
+      worker.resends = 0;
+    }
   }
 
   // --- the holder of an identity (section 15) ---
@@ -137,7 +141,9 @@ class Manager {
     this.pong(holder, { again: true });
   }
 
-  error(link, { to, from, fields: { code, about_peer: about } }) {
+  error(link, { to, from, fields }) {
+    const { code } = fields, refusal = code === "malformed" || code === "limit";
+    const about = fields.about_peer ?? (refusal ? from.slice(0, 2) : undefined);
     if (!about || !same(to, [...this.me].reverse())) return;
     if (code === "superseded" && same(about, this.me)) {
       const worker = this.workers.get(hex(from[0]));
@@ -147,7 +153,27 @@ class Manager {
     const worker = this.workers.get(hex(about[0])), hops = [...from].reverse().slice(0, -2);
     if (worker?.epoch !== about[1] || worker.link !== link) return;
     if (hops.length > worker.to.length - 2 || !same(worker.to.slice(0, hops.length), hops)) return;
+    if (refusal && fields.session === worker.session) {
+      const kept = worker.kept.find((one) => one.number === fields.about_number && one.command === fields.about);
+      if (kept) this.replace(worker, kept, fields.text ?? "");
+    }
     if (["superseded", "unreachable", "misrouted"].includes(code)) this.unreachable(worker);
+    this.share();
+  }
+
+  replace(worker, kept, text) { // the worker never accepts this message (WMP-7.11)
+    if (kept.command !== TAKE || kept.replaced) {
+      this.renew(worker);
+      return this.pong(worker);
+    }
+    const { ids } = kept.columns, { lock, number } = kept.fields;
+    const jobs = ids.map((id) => this.jobs.get(Number(id))).filter((job) => job?.holder === worker && job.take === kept.number);
+    Object.assign(kept, { command: NO, fields: { lock, number }, columns: undefined, replaced: true });
+    worker.gives.delete(lock);
+    this.resend(worker);
+    for (const job of jobs) job.alone = true;
+    if (ids.length > 1) this.requeue(jobs.map(({ id }) => id));
+    else this.lose(jobs.map(({ id }) => id), `TAKE was refused: ${text}`);
     this.share();
   }
 
@@ -172,7 +198,7 @@ class Manager {
   renew(worker) { // another session: leases and open GIVEs of the one before are lost
     this.lose([...worker.leases], "the worker began another session");
     worker.gives.clear();
-    Object.assign(worker, { session: ++this.sessions, sent: 0, received: 0, gone: 0, gap: false, kept: [] });
+    Object.assign(worker, { session: ++this.sessions, sent: 0, received: 0, gone: 0, gap: false, kept: [], resends: 0 });
     worker.reports += 1;
   }
 
@@ -374,10 +400,9 @@ class Manager {
         rows.push(job);
       }
       give.want -= rows.length;
+      const parts = split(rows, this.parts);
       const open = give.want > 0 && now() < give.until;
-      for (let at = 0; at < rows.length; at += this.parts) {
-        this.take(worker, give, rows.slice(at, at + this.parts), open || at + this.parts < rows.length);
-      }
+      parts.forEach((part, at) => this.take(worker, give, part, open || at + 1 < parts.length));
       if (rows.length) Object.assign(this.role(first.role), { stretch: 1, since: now() });
       if (open) continue;
       if (rows.length) worker.gives.delete(lock);
@@ -435,7 +460,11 @@ class Manager {
       }
     }
     for (const worker of [...this.workers.values()]) {
-      if (worker.kept[0]?.at + RESEND * this.unit < time) this.resend(worker);
+      if (worker.kept[0]?.at + RESEND * this.unit < time) {
+        worker.resends += 1; // after ten of them the message counts as refused (WMP-7.12)
+        if (worker.resends > 10) this.replace(worker, worker.kept[0], "no ack came");
+        else this.resend(worker);
+      }
       if (worker.claim && time > Math.min(worker.claim.until, worker.heard + EXPIRE * this.unit)) this.admit(worker);
       else if (time > worker.heard + EXPIRE * this.unit) this.part(worker);
       else if (this.often && time > (worker.spoke ?? 0) + this.unit / 2) {
@@ -445,6 +474,16 @@ class Manager {
     }
     this.share();
   }
+}
+
+function split(jobs, most) { // into TAKEs; a job that was in a refused TAKE goes out alone
+  const parts = [];
+  for (const job of jobs) {
+    const last = parts.at(-1);
+    if (!last || last.length >= most || job.alone || last[0].alone) parts.push([job]);
+    else last.push(job);
+  }
+  return parts;
 }
 
 function report(...words) { process.stdout.write(`${words.join(" ")}\n`); }

@@ -7,7 +7,7 @@
 import { randomBytes } from "node:crypto";
 import { parseArgs } from "node:util";
 import { crc32 } from "node:zlib";
-import { BYE, CANCEL, CANCELLED, DONE, FAILED, GIVE, NO, OK, OVERRUN, PING, PONG, READY, REFUSED, TAKE, WAKE, encode } from "./messages.mjs";
+import { BYE, CANCEL, CANCELLED, DONE, FAILED, GIVE, LOST, NO, OK, OVERRUN, PING, PONG, READY, REFUSED, TAKE, WAKE, encode } from "./messages.mjs";
 import { Link, Node, RESEND, hex } from "./node.mjs";
 
 const LEAST_EXPIRE = 0.3, LOCK_TIMEOUT = 5, SEARCH = 10, BATCH = 1000, OVERRUN_GRACE = 5; // units, units, pings, jobs, units
@@ -221,6 +221,12 @@ class Worker extends Node {
     }
   }
 
+  others(columns, text) { // the columns of other DONEs: one for each job, or DONE `lost` (WMP-7.11)
+    if (columns.ids.length > 1) return columns.ids.map((_, at) => Object.fromEntries(Object.entries(columns).map(([name, column]) => [name, [column[at]]])));
+    const cause = Buffer.from(`the manager refused the result: ${text}`);
+    return [{ ...columns, outcomes: [LOST], payloads: [cause], checksums: [crc32(cause)] }];
+  }
+
   // --- time ---
 
   ask(manager) { // PING, with the list of the held jobs as a habit (WMP-9.9)
@@ -245,7 +251,7 @@ class Worker extends Node {
         changed = true;
         if (manager.link) this.sayReady(this.capacity(), manager); // WMP-4.11
       }
-      if (now > manager.stream?.unacknowledged[0]?.at + RESEND * this.unit) this.resend(manager);
+      if (now > manager.stream?.unacknowledged[0]?.at + RESEND * this.unit) this.resendLate(manager);
       if (manager.claim && now > Math.min(manager.claim.until, manager.heard + manager.expire)) this.admit(manager);
       else if (now > manager.heard + manager.expire) { this.part(manager.key); changed = true; }
       if (manager.quiet && now > manager.quiet) [manager.quiet, changed] = [0, true];
