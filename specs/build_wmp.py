@@ -101,7 +101,7 @@ def table(title: str, path: str) -> str:
         rows.setdefault(state.name, {})[what.name] = target.name
     state, what = next(iter(module.TRANSITIONS))
     inputs: type[Enum] = type(what)
-    lines = [f"**{title}.** An empty place means that nothing happens.", ""]
+    lines = [f"**{title}.** An empty place leaves the state as it is.", ""]
     lines += ["| state | meaning |", "|---|---|"]
     lines += [f"| {one.name} | {meanings[one.name]} |" for one in type(state)]
     lines += ["", "| input | meaning |", "|---|---|"]
