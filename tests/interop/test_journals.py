@@ -186,10 +186,11 @@ def test_a_folder_that_cannot_be_is_bad_use(tmp_path, argv):
     assert code == 2
 
 
-def test_a_demo_records_itself(tmp_path):
-    words = ("demo", "--files", "60", "--workers", "2", "--journal", "journal", "--quiet")
+def test_a_demo_records_itself_and_quiet_prints_nothing(tmp_path):
+    words = ("demo", "--files", "40", "--workers", "2", "--journal", "journal", "--quiet")
     with program(*words, cwd=tmp_path) as demo:
         assert demo.ends() == 0, demo.stderr
+        assert (demo.stdout, demo.stderr) == (b"", "")
 
     folder = tmp_path / "journal"
     nodes = read(folder)
@@ -197,7 +198,7 @@ def test_a_demo_records_itself(tmp_path):
     assert kinds == {"manager": 2, "device": 1, "worker": 2}
     assert len([path for path in folder.iterdir() if path.name.startswith(".")]) == 1
     ends = [line for line in nodes["manager"] if line["what"] == "resolve"]
-    assert sum(len(line["ids"]) for line in ends) == 60
+    assert sum(len(line["ids"]) for line in ends) == 40
     lost = [line for line in nodes["manager"] if line["what"] == "note"]
     assert {line["reason"] for line in lost} == {"silence"}
 
