@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 import wmp
+from tests.interop.process_handlers import hang, where
 from tests.interop.test_runtime import WAIT, Gate, pair
-from tests.interop.test_worker_processes import hang, where
 from tests.waiting import gone
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(60)]

@@ -134,7 +134,9 @@ class Adversary(RuleBasedStateMachine):
 
 
 TestAdversary = Adversary.TestCase
-TestAdversary.settings = settings(stateful_step_count=40)
+TestAdversary.settings = settings(
+    stateful_step_count=40, max_examples=settings.default.max_examples * 5 // 8
+)
 TestAdversary.pytestmark = [
     pytest.mark.rule("WMP-4.1", "WMP-4.2", "WMP-6.1", "WMP-6.3", "WMP-6.6"),
     pytest.mark.timeout(300),
@@ -162,7 +164,8 @@ def test_no_manager_starves(managers, hold, seconds, window):
         network.submit(name, [b"job"] * 60)
 
     served = []
-    for _ in range(12 * managers):
+    bound = 2 * managers * max(window // 4, 1)
+    for _ in range(window + bound + 2 * managers):
         until = network.now + seconds
         while True:
             while pipes := network.busy():
@@ -176,7 +179,6 @@ def test_no_manager_starves(managers, hold, seconds, window):
         served.append(lane.run.manager[0].decode())
         network.finish(name, lane)
 
-    bound = 2 * managers * max(window // 4, 1)
     # The first manager may fill the whole window, since the window's places were free from the
     # start.
     for start in range(window, len(served) - bound):

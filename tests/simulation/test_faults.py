@@ -230,7 +230,7 @@ def test_a_manager_that_sits_on_jobs_does_not_let_them_meet(monkeypatch):
     monkeypatch.setattr("wmp.core.manager.scheduler.Scheduler.offer", lambda self, queue, now: None)
     monkeypatch.setattr("wmp.core.manager.scheduler.Scheduler._fill", lambda self, give: [])
     found = set()
-    for seed in range(12):
+    for seed in range(5):
         world = quiet(seed)
         world.workload = type(world.workload)(world.workload.batches, (), ())
         report = world.play()
@@ -305,7 +305,7 @@ def test_every_invariant_is_broken_by_some_test():
 @pytest.mark.parametrize("fault", STRIKES, ids=lambda fault: fault.value)
 def test_each_kind_strikes_alone_and_nothing_is_broken_by_it(fault):
     struck = 0
-    for seed in range(12):
+    for seed in range(6):
         blow = Strike(1.0, fault, 0.7, (seed * 0.37) % 1, (seed * 0.61) % 1)
         world = quiet(seed, strikes=(blow,))
         report = world.play()
@@ -318,7 +318,7 @@ def test_each_kind_strikes_alone_and_nothing_is_broken_by_it(fault):
 @pytest.mark.parametrize("fault", MESSAGE_FAULTS, ids=lambda fault: fault.value)
 def test_each_message_fault_hits_alone_and_nothing_is_broken_by_it(fault):
     hits = 0
-    for seed in range(8):
+    for seed in range(4):
         report = quiet(seed, rates={fault: 0.3}).play()
         assert report.violation is None, (seed, report.violation)
         hits += report.faults.get(fault.value, 0)
@@ -426,7 +426,7 @@ def test_of_two_nodes_of_one_identity_one_goes_on():
     Two workers go on if each of them was the first at some managers.
     """
     stopped = {"m": 0, "w": 0}
-    for seed in range(60):
+    for seed in range(30):
         if World(seed=seed).topology.double is None:
             continue
         blow = Strike(1.0, Fault.IDENTITY_COLLISION, 0.5, 0.5, 0.5)

@@ -26,7 +26,7 @@ def upper(payload):
 
 
 def test_without_faults_a_handler_is_called_once_a_job():
-    for seed in range(20):
+    for seed in range(8):
         world = SimulatedWorld(seed, faults=())
         world.worker(upper, slots=2, count=2)
         assert list(world.map(ORDERS)) == [order.upper() for order in ORDERS]
@@ -37,7 +37,7 @@ def test_without_faults_a_handler_is_called_once_a_job():
 
 def test_with_faults_every_job_has_its_result_and_equal_seeds_are_equal():
     again = 0
-    for seed in range(60):
+    for seed in range(25):
         accounts = []
         for _ in range(2):
             world = SimulatedWorld(seed)
@@ -48,7 +48,7 @@ def test_with_faults_every_job_has_its_result_and_equal_seeds_are_equal():
         assert accounts[0] == accounts[1]
         assert world.struck
         again += any(job.runs > 1 for job in world.jobs)
-    assert again > 10, "faults must make handlers run again"
+    assert again > 4, "faults must make handlers run again"
 
 
 @pytest.mark.parametrize(
@@ -56,7 +56,7 @@ def test_with_faults_every_job_has_its_result_and_equal_seeds_are_equal():
 )
 def test_each_fault_that_kills_makes_handlers_run_again(faults):
     struck = again = 0
-    for seed in range(60):
+    for seed in range(25):
         world = SimulatedWorld(seed, [faults])
         world.worker(upper, takes=(0.1, 1.0))
         list(world.map(ORDERS))
@@ -64,8 +64,8 @@ def test_each_fault_that_kills_makes_handlers_run_again(faults):
         assert set(world.struck) <= {faults}
         struck += bool(world.struck)
         again += any(job.runs > 1 for job in world.jobs)
-    assert struck > 50
-    assert again > 15
+    assert struck >= 20
+    assert again > 3
 
 
 def test_a_handler_is_ended_between_any_two_of_its_lines():
@@ -77,16 +77,16 @@ def test_a_handler_is_ended_between_any_two_of_its_lines():
         steps["done"] += 1
         return payload
 
-    for seed in range(150):
+    for seed in range(50):
         world = SimulatedWorld(seed, ["kill handler"])
         world.worker(handle)
         list(world.map(ORDERS))
-    assert steps["begun"] > steps["half"] > steps["done"] > 150 * len(ORDERS)
+    assert steps["begun"] > steps["half"] > steps["done"] > 50 * len(ORDERS)
 
 
 def calls_of(faults, handler):
     """Return how often a handler of two steps reached each step, over many worlds."""
-    for seed in range(60):
+    for seed in range(20):
         world = SimulatedWorld(seed, faults)
         world.worker(handler)
         yield world, list(world.map(ORDERS))
@@ -107,7 +107,7 @@ def test_a_handler_that_catches_everything_is_killed_nevertheless():
         assert world.jobs[0].runs >= 1
     assert caught["caught"]
     # Each job has a call that returned; killed calls come on top.
-    assert caught["tried"] + caught["caught"] >= 60 * len(ORDERS)
+    assert caught["tried"] + caught["caught"] >= 20 * len(ORDERS)
 
 
 def test_a_killed_coroutine_runs_again():
@@ -123,13 +123,13 @@ def test_a_killed_coroutine_runs_again():
         assert [result[: len(order)] for result, order in zip(results, ORDERS, strict=True)] == (
             ORDERS
         )
-    assert steps["begun"] > steps["done"] > 60 * len(ORDERS)
+    assert steps["begun"] > steps["done"] > 20 * len(ORDERS)
 
 
 def test_the_handler_of_a_factory_dies_with_its_process():
     def paid_twice(by):
         twice = False
-        for seed in range(40):
+        for seed in range(15):
             paid = Counter()
 
             def remembering(paid=paid):
@@ -156,7 +156,7 @@ def test_the_handler_of_a_factory_dies_with_its_process():
 def test_a_handler_that_outlives_its_job_is_waited_for():
     """The worker is cut off, and its job is done elsewhere; the first handler runs to its end."""
     late = 0
-    for seed in range(60):
+    for seed in range(25):
         world = SimulatedWorld(seed, ["two-way partition"])
         called = []
         world.worker(called.append, count=2, takes=(5.0, 10.0))
@@ -260,7 +260,7 @@ def test_a_worker_of_the_library_is_taken_as_it_is():
 
 def test_cancelling_ends_in_a_definite_answer():
     ends = Counter()
-    for seed in range(40):
+    for seed in range(20):
         world = SimulatedWorld(seed)
         world.worker(upper, takes=(0.5, 2.0))
         jobs = [world.submit(order) for order in ORDERS]
@@ -288,7 +288,7 @@ def test_time_runs_out():
 
 def test_a_job_without_retries_may_be_lost():
     lost = 0
-    for seed in range(40):
+    for seed in range(20):
         world = SimulatedWorld(seed, ["kill worker", "kill handler"])
         world.worker(upper, takes=(0.1, 1.0))
         jobs = [world.submit(order, retries=0) for order in ORDERS]
@@ -307,7 +307,7 @@ def test_a_key_finds_the_job_in_progress():
 
 
 def test_one_may_go_on_after_the_end():
-    for seed in range(20):
+    for seed in range(8):
         world = SimulatedWorld(seed)
         world.worker(upper)
         for _ in range(3):

@@ -32,11 +32,16 @@ SHARED = {"Device", "Job", "Manager", "Worker"}
 
 
 @cache
+def tree_of(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+@cache
 def classes() -> dict[str, list[Path]]:
     """Return every class of the library by name."""
     found: dict[str, list[Path]] = defaultdict(list)
     for path in FILES:
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for node in ast.walk(tree_of(path)):
             if isinstance(node, ast.ClassDef):
                 found[node.name].append(path.relative_to(ROOT))
     return found
@@ -99,6 +104,7 @@ def test_no_page_contains_a_replaced_word():
     assert found == []
 
 
+@cache
 def parts(name: str) -> list[str]:
     """Return the words of a name: ``_has_READYWindow`` gives has, ready, window."""
     return [part.lower() for part in re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+", name)]
@@ -129,6 +135,8 @@ def test_no_sentence_in_the_code_contains_a_replaced_word():
     pattern = re.compile(rf"\b({'|'.join(replaced())})\b", re.IGNORECASE)
     found = []
     for path in FILES:
+        if not pattern.search(path.read_text(encoding="utf-8")):
+            continue
         with path.open("rb") as file:
             for token in tokenize.tokenize(file.readline):
                 if token.type in TEXT:
@@ -143,7 +151,7 @@ def test_no_name_in_the_code_contains_a_replaced_word():
     found = [
         f"{path.relative_to(ROOT)}:{line}: {name}: {word} is called {replaced()[word]}"
         for path in FILES
-        for name, line in defined(ast.parse(path.read_text(encoding="utf-8")))
+        for name, line in defined(tree_of(path))
         for word in parts(name)
         if word in replaced()
     ]

@@ -11,13 +11,13 @@ import re
 import resource
 import signal
 import sys
-import threading
 import time
 from collections import Counter
 from pathlib import Path
 
 import pytest
 
+from tests.unit.pool_handlers import allocate, cling, echo, leave_a_thread, stubborn, tidy
 from tests.unit.posts import (
     CANCELLED,
     ERROR,
@@ -42,59 +42,9 @@ from wmp.runtime.executors import (
     process_executor,
 )
 from wmp.runtime.executors.assignment import NEVER
-from wmp.runtime.handlers import RunningJob
 
 WHO = (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
 SOON = ProcessLimits(cancel_grace=0.1)
-
-
-def stubborn(payload: bytes, job: RunningJob) -> bytes:
-    """Continue in spite of every flag and signal."""
-    if payload == b"quick":
-        return b"%d" % os.getpid()
-    job.report(text=str(os.getpid()))
-    while True:
-        try:
-            threading.Event().wait()
-        except BaseException as error:
-            time.sleep(0.06)  # reports are rate-limited, and this one must be sent before SIGKILL
-            job.report(text=type(error).__name__)
-
-
-def tidy(payload: bytes, job: RunningJob) -> bytes:
-    """Write a file when SIGTERM ends it."""
-    if not payload:
-        return b"%d" % os.getpid()
-    try:
-        job.report(text=str(os.getpid()))  # from here on SIGTERM may come
-        threading.Event().wait()
-    finally:
-        Path(payload.decode()).write_text("tidied up")
-    return b""
-
-
-def cling(payload: bytes, job: RunningJob) -> bytes:
-    """Return a result in spite of SIGTERM."""
-    try:
-        job.report(text=str(os.getpid()))  # from here on SIGTERM may come
-        threading.Event().wait()
-    except SystemExit:
-        pass
-    return b"%d" % os.getpid()
-
-
-def leave_a_thread(payload: bytes) -> bytes:
-    threading.Thread(target=threading.Event().wait).start()
-    return b"%d" % os.getpid()
-
-
-def allocate(payload: bytes, job: RunningJob) -> bytes:
-    kept = bytearray(int(payload) << 20)
-    kept[::4096] = b"x" * len(kept[::4096])  # touch every page, so that the memory is really used
-    job.report(text=str(os.getpid()))
-    if job.attempt == 3 and job.role == "hold":
-        threading.Event().wait()
-    return b"%d" % os.getpid()
 
 
 def pid_of(posts: Posts) -> int:
@@ -346,10 +296,6 @@ def test_less_memory_than_the_handlers_need_is_a_config_error(posts: Posts) -> N
     with pytest.raises(ConfigError, match="worker process"):
         pool.start()
     pool.close(1)
-
-
-def echo(payload: bytes) -> bytes:
-    return payload
 
 
 @pytest.mark.skipif(

@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from tests.unit.pool_handlers import log_run
 from tests.unit.posts import (
     CANCELLED,
     LOST,
@@ -68,16 +69,6 @@ def test_a_child_that_exits_is_reported_with_its_code_and_replaced(
     texts = {results[i][1].decode() for i in (1, 3, 4)}
     assert all("exit code 3" in text for text in texts)
     assert len(texts) == 3, "each names a child of its own"
-
-
-def log_run(payload: bytes) -> bytes:
-    """Append a line to the file that the payload names, then end or die as the payload says."""
-    path, number, how = payload.decode().split("|")
-    with open(path, "a") as log:
-        log.write(f"{number}\n")
-    if how == "die":
-        os.kill(os.getpid(), signal.SIGKILL)
-    return number.encode() * int(how)
 
 
 @pytest.mark.rule("WMP-6.14")

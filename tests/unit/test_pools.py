@@ -7,7 +7,6 @@ hope that something has happened.
 from __future__ import annotations
 
 import asyncio
-import concurrent.futures
 import os
 import random
 import sys
@@ -18,6 +17,7 @@ from typing import Any
 
 import pytest
 
+from tests.unit.pool_handlers import cancel_self, double, fail, kind_of, leave, number, tell, who
 from tests.unit.posts import (
     CANCELLED,
     ERROR,
@@ -31,7 +31,7 @@ from tests.unit.posts import (
 )
 from wmp.actions import Interrupt, Recall
 from wmp.codec import pack_value, unpack_error, unpack_value
-from wmp.errors import ConfigError, JobCancelled
+from wmp.errors import ConfigError
 from wmp.events import Finished, Reported
 from wmp.runtime.executors import lane, open_pool
 from wmp.runtime.handlers import RunningJob
@@ -40,48 +40,6 @@ from wmp.runtime.handlers import RunningJob
 async def upper_async(payload: bytes) -> bytes:
     await asyncio.sleep(0)
     return payload.upper()
-
-
-def kind_of(payload: Any) -> str:
-    return type(payload).__name__
-
-
-def double(value: Any) -> Any:
-    return value * 2
-
-
-def fail(payload: bytes) -> bytes:
-    raise LookupError(f"no {payload.decode()} here")
-
-
-def leave(payload: bytes) -> bytes:
-    raise {b"exit": SystemExit, b"interrupt": KeyboardInterrupt, b"ok": ValueError}[payload](1)
-
-
-def cancel_self(payload: bytes) -> bytes:
-    raise {
-        b"job": JobCancelled("no"),
-        b"future": concurrent.futures.CancelledError(),
-        b"asyncio": asyncio.CancelledError(),
-    }[payload]
-
-
-def number(payload: bytes) -> Any:
-    return 42
-
-
-def who(payload: bytes, job: RunningJob) -> bytes:
-    left = job.deadline
-    assert left is None or 0 < left < 1000
-    main = threading.current_thread() is threading.main_thread()
-    return f"{os.getpid()} {job.id} {job.attempt} {job.manager!r} {job.role} {main}".encode()
-
-
-def tell(payload: bytes, job: RunningJob) -> bytes:
-    for step in range(int(payload) + 1):
-        job.report(step / int(payload))
-    job.report(text="the last")
-    return b""
 
 
 # -- every kind -----------------------------------------------------------------------------

@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 
 import wmp
+from tests.unit.pool_handlers import report
 from tests.waiting import gone
 from wmp.cli import feed
 from wmp.runtime import journal, portal
 from wmp.runtime.executors import coroutine_executor, lane, local_executors, process_executor
-from wmp.runtime.handlers import RunningJob
 
 pytestmark = pytest.mark.timeout(90)
 
@@ -27,12 +27,6 @@ ROOT = Path(__file__).parents[2]
 WAIT = 30
 
 DEFECT = "a defect of the test"
-
-
-def report(payload: bytes, job: RunningJob) -> bytes:
-    job.report(0.1)
-    job.report(0.2)  # too soon after the first report, so the reporter's thread sends it
-    return payload
 
 
 async def later(payload: bytes) -> bytes:

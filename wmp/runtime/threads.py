@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import logging
 from collections.abc import Callable
@@ -77,6 +76,9 @@ async def aside(act: Callable[[], object], name: str, timeout: float) -> None:
         name: Name of the thread.
         timeout: Seconds to wait at most; the function continues after that.
     """
+    # Worker processes import this module, call no coroutine, and start sooner without asyncio.
+    import asyncio
+
     loop = asyncio.get_running_loop()
     done = asyncio.Event()
 

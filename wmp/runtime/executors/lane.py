@@ -13,14 +13,14 @@ reporter. These rules keep them apart:
 
 from __future__ import annotations
 
-import asyncio
 import concurrent.futures
+import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from itertools import repeat
 from threading import Event, Lock, Thread
 from time import monotonic, sleep
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from attrs import evolve
 
@@ -39,6 +39,9 @@ from wmp.runtime.handlers import (
 )
 from wmp.runtime.job_log import RUNNING
 from wmp.runtime.threads import FailedCall, ThreadEnded, start_thread
+
+if TYPE_CHECKING:
+    import asyncio
 
 __all__ = [
     "FLUSH_INTERVAL",
@@ -68,11 +71,7 @@ It is long enough that a bundle of fast jobs is one event, and too short for a p
 trip in a data center to notice.
 """
 
-_CANCELLATIONS: Final = (
-    JobCancelled,
-    concurrent.futures.CancelledError,
-    asyncio.CancelledError,
-)
+_CANCELLATIONS: Final = (JobCancelled, concurrent.futures.CancelledError)
 
 
 class Terminated(SystemExit):
@@ -267,7 +266,7 @@ class Lane:
         """
         if isinstance(error, Terminated):
             raise error
-        if id in self.cancelled and isinstance(error, _CANCELLATIONS):
+        if id in self.cancelled and _is_cancellation(error):
             return Outcome.CANCELLED, b""
         action = self.action
         failed: int | None = 0
@@ -275,6 +274,15 @@ class Lane:
             failed = action.failed[list(action.ids).index(id)]
         self.remarks[id] = describe_failure(error, self.served.retry, failed, id)
         return Outcome.ERROR, describe_error(error)
+
+
+def _is_cancellation(error: BaseException) -> bool:
+    # A worker process starts sooner without asyncio. An error of asyncio exists only where asyncio
+    # was imported.
+    loops = sys.modules.get("asyncio")
+    return isinstance(error, _CANCELLATIONS) or (
+        loops is not None and isinstance(error, loops.CancelledError)
+    )
 
 
 class Reporter:

@@ -12,7 +12,6 @@ from wmp.errors import ConfigError
 from wmp.events import Finished, Recalled
 from wmp.message import Limits, Outcome
 from wmp.retry import Retry
-from wmp.runtime.executors.coroutine_executor import CoroutineExecutor
 from wmp.runtime.executors.lane import PostEvent
 from wmp.runtime.executors.local_executors import InlineExecutor, ThreadExecutor
 from wmp.runtime.executors.process_executor import ProcessExecutor
@@ -190,4 +189,7 @@ def open_pool(
         plain = ProcessExecutor(
             slots, children, post, process_limits or ProcessLimits(), max_result
         )
+    # Worker processes import this module, need no event loop, and start sooner without asyncio.
+    from wmp.runtime.executors.coroutine_executor import CoroutineExecutor
+
     return Pool(served, (plain, CoroutineExecutor(post, max_result)), post, max_result)
