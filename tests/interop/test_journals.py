@@ -95,8 +95,10 @@ def test_lines_that_are_lost_are_in_the_statistics_and_jobs_do_not_notice(tmp_pa
         dropped = manager.statistics().dropped["journal"]
         assert dropped > 0
 
-    lines = read(tmp_path)["manager"]
-    assert lines[-1]["n"] - len(lines) + 1 <= lines[-1]["lines"] + 1
+    *_, stop = lines = read(tmp_path)["manager"]
+    assert stop["what"] == "stop"
+    assert stop["n"] + 1 - len(lines) == stop["lines"] >= dropped
+    assert stop["lines"] == sum(line["lines"] for line in lines if line["what"] == "lost")
 
 
 def test_without_a_journal_there_is_no_file_and_no_writer_thread(tmp_path, monkeypatch):

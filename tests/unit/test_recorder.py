@@ -204,7 +204,7 @@ def test_partly_written_lines_are_removed_when_the_disk_is_full(tmp_path, monkey
         Ticked(),
     )
 
-    assert [line["what"] for line in read(tmp_path)] == ["start", "stop", "lost"]
+    assert [line["what"] for line in read(tmp_path)] == ["start", "lost", "stop"]
 
 
 def test_a_blocked_disk_does_not_stall_the_node(tmp_path):
@@ -235,6 +235,41 @@ def test_a_blocked_disk_does_not_stall_the_node(tmp_path):
     assert not reading.is_alive()
     os.close(FILES[0])
     assert recorder.lost > 1_000
+
+
+def test_a_journal_that_is_closed_with_a_full_buffer_counts_its_losses_and_stops(tmp_path):
+    """The disk continues only after the end of the journal."""
+    blocked = threading.Event()
+    go = threading.Event()
+
+    def block(recorder: Recorder) -> None:
+        write = recorder._writer._write
+
+        def wait(lines: list[str]) -> None:
+            blocked.set()
+            assert go.wait(30)
+            write(lines)
+
+        recorder._writer._write = wait
+        recorder.step(Cancelled([0]), (), 0.0)
+        assert blocked.wait(30)
+
+    def fill(recorder: Recorder) -> None:
+        number = 0
+        while recorder.lost < 10:
+            number += 1
+            recorder.step(Cancelled([number]), (), 0.0)
+
+    def end(recorder: Recorder) -> None:
+        recorder.stop()
+        go.set()
+
+    recorder = record(Journal(tmp_path, flush=0.0, buffer=2_000), block, fill, end)
+
+    *_, lost, stop = lines = read(tmp_path)
+    assert (lost["what"], lost["lines"]) == ("lost", 10)
+    assert (stop["what"], stop["lines"]) == ("stop", 10)
+    assert stop["n"] + 1 - len(lines) == 10 == recorder.lost
 
 
 def test_a_defect_of_the_journal_does_not_reach_the_node(tmp_path):

@@ -201,12 +201,18 @@ class Recorder:
             self._add(lines, at, wall)
 
     def stop(self) -> None:
-        """Write the last line. The writer ends later: see :meth:`wait`. Idempotent."""
+        """Write the last lines. The writer ends later: see :meth:`wait`. Idempotent.
+
+        These lines go even into a full buffer. Otherwise a reader would take the node for killed,
+        and would not see the last losses.
+        """
         if self._ended:
             return
         self._timer.cancel()
         at, wall = self._times()
-        self._add([self._formatter.stop(self.lost, at, wall)], at, wall)
+        lines = self._news(at, wall)
+        lines.append(self._formatter.stop(self.lost, at, wall))
+        self._chunks.append(lines)
         self._ended = True
         self._writer.end()
 
