@@ -35,12 +35,9 @@ LIVE = {
     ),
 }
 SOME = (
-    "manager/plain-handshake",
     "manager/silence-gives-a-worker-up",
     "manager/garbage",
-    "manager/sent-again-on-a-new-route",
     "manager/superseded",
-    "worker/plain-handshake",
     "worker/a-socket-for-each-manager",
     "worker/silent-link",
     "worker/goodbye-after-work",

@@ -297,7 +297,10 @@ def alive(pid: int) -> bool:
 
 
 @pytest.mark.skipif(not Path("/proc/self").exists(), reason="looks for processes in /proc")
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(
+    ("number", "code"),
+    [pytest.param(signal.SIGINT, 130, marks=pytest.mark.deep), (signal.SIGTERM, 143)],
+)
 def test_no_process_is_left_when_it_is_interrupted(
     number: signal.Signals, code: int, tmp_path: Path
 ) -> None:

@@ -99,6 +99,7 @@ def test_a_file_without_figures_is_reported(tmp_path):
     assert found.stderr.count("\n") == 1
 
 
+@pytest.mark.deep
 def test_journals_are_measured_beside_the_same_without(tmp_path):
     path = tmp_path / "figures.json"
 
@@ -112,6 +113,7 @@ def test_journals_are_measured_beside_the_same_without(tmp_path):
         assert figures[f"journal_{name}_cpu"]["unit"] == "µs CPU"
 
 
+@pytest.mark.deep
 def test_the_ladder_to_a_lone_job_is_measured(tmp_path):
     path = tmp_path / "figures.json"
 

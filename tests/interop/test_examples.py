@@ -35,7 +35,7 @@ SAYS = {
         r"test_pay: paid twice: order-\d",
         r"test_pay_if_unknown: paid twice: order-\d",
         r"it is ended before line \d+ of is_it_repeatable.py, in pay_if_unknown\(\)",
-        r"test_pay_by_number: right in 100 worlds",
+        r"test_pay_by_number: right in 50 worlds",
     ),
     "own_policy.py": (r"far did \d jobs", r"near did (1\d|20) jobs"),
     "process_pool.py": (r"168 primes below 1000", r"[12] other processes counted them"),

@@ -17,7 +17,7 @@ from tests.interop.programs import ROOT, Program, copy_node_worker
 
 EXAMPLES, VECTORS = ROOT / "examples" / "independent", ROOT / "specs" / "vectors"
 PATIENCE = 40  # a bound for hangs, in seconds
-JOBS = 800
+JOBS = 400
 
 
 def load(path: Path) -> ModuleType:
