@@ -17,10 +17,15 @@ from wmp.codec import (
     unpack_value,
 )
 from wmp.errors import DecodeError
-from wmp.message import ErrorCode, Message
-from wmp.testing.strategies import broken_frames, messages, plain_values
+from wmp.message import Command, ErrorCode, Field, Message
+from wmp.testing.strategies import broken_frames, fields, messages, plain_values
 
 CODES = {ErrorCode.MALFORMED, ErrorCode.VERSION, ErrorCode.COMMAND, ErrorCode.LIMIT}
+
+
+@given(st.sampled_from((Command.WAKE, Command.GIVE, Command.PING, Command.BYE)).flatmap(fields))
+def test_a_drawn_message_has_no_ack_without_its_session(drawn: dict[int | str, object]) -> None:
+    assert Field.ACK not in drawn or Field.SESSION in drawn
 
 
 @given(messages())

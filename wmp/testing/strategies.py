@@ -192,7 +192,13 @@ def fields(command: Command) -> st.SearchStrategy[dict[int | str, Any]]:
         plain_values(),
         max_size=2,
     )
-    return st.builds(lambda one, other: {**one, **other}, known, st.one_of(st.just({}), unknown))
+
+    def join(one: dict[Any, Any], other: dict[Any, Any]) -> dict[int | str, Any]:
+        if Field.SESSION not in one:
+            one.pop(Field.ACK, None)  # an ack belongs to a session
+        return {**one, **other}
+
+    return st.builds(join, known, st.one_of(st.just({}), unknown))
 
 
 @st.composite
