@@ -177,7 +177,7 @@ class WorkerLost(JobError):
 
     Attributes:
         cause: The cause of the last loss: how the process ended, ``the connection ended``,
-            ``silence``, a restart of the worker, …
+            ``silence``, a restart of the worker, a job above the worker's limits, …
         host: Label of that worker, by default host and process.
         attempts: Number of the job's leases, refusals included.
     """

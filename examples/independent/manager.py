@@ -49,11 +49,13 @@ class Manager(Node[Worker]):
             worker.offered = self.offers = self.offers + 1
             worker.ready, worker.credit = fields["ready"], fields["credit"]
             worker.asked += 1
+            worker.window = max(worker.window, fields.get("window", 0))
             worker.roles, worker.resources, worker.woken = fields["roles"], fields["resources"], {}
 
     def give(self, worker: Worker, message: Message) -> None:
         fields, lock, hold = message.fields, message.fields["lock"], message.fields.get("hold", 0)
         self.policy.comes(worker, fields.get("roles", []))
+        worker.window = max(worker.window, fields.get("window", 0))
         if lock > worker.lock and fields["want"]:
             worker.lock, worker.asked = lock, worker.asked + 1
             until = time.monotonic() + hold / 1000 - min(MARGIN * self.unit, hold / 2000)

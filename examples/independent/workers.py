@@ -8,6 +8,7 @@ from stream import Peer
 
 WAKE_TIMEOUT = 0.25  # units
 NEEDS = {"slots": 1}  # the needs of every job
+UNREPORTED = 512  # leases of a worker without a READY
 
 
 def fits(amounts: dict[str, int]) -> bool:
@@ -38,6 +39,12 @@ class Worker(Peer):
     gives: dict[int, Give] = field(default_factory=dict)  # open GIVEs by lock
     woken: dict[str, int] = field(default_factory=dict)  # jobs of unanswered WAKEs by role
     leases: set[int] = field(default_factory=set)
+    window: int = 0  # the greatest of its READYs and GIVEs
+
+    def places(self) -> int:
+        """Return how many more leases it may have (WMP-4.16)."""
+        most = self.resources.get("slots", 0) + 2 * self.window if self.ready else UNREPORTED
+        return max(0, most - len(self.leases))
 
 
 class Policy:

@@ -30,8 +30,7 @@ RECEIVES: dict[int, dict[int, type]] = {  # required fields
     PING: {},
     BYE: {},
 }
-SILENCE = 6  # units after which a worker is given up
-SLOT = {"slots": 1}  # the needs of a job
+SILENCE, SLOT = 6, {"slots": 1}  # units after which a worker is given up, the needs of a job
 
 
 class Manager:
@@ -81,7 +80,7 @@ class Manager:
         if version != 1 or not found or not good:
             raise ValueError("another version, another receiver, or a wrong type")
         done = self.read_jobs(frames) if command == DONE else []
-        worker = self.meet(link, sender)
+        worker = self.meet(link, sender, int(fields.get(WINDOW, 0)))
         if worker and NUMBER in fields:
             place = fields[SESSION], fields[NUMBER]
             command = command if place == (worker.session, worker.received + 1) else PING
@@ -89,7 +88,7 @@ class Manager:
         if worker and command == READY and fields[READY_NUMBER] > worker.ready:
             worker.roles = fields[ROLES] if fields[RESOURCES].get("slots", 0) > 0 else []
             worker.ready, worker.credit = fields[READY_NUMBER], fields[CREDIT]
-            worker.woken, worker.offered = {}, worker.heard
+            worker.woken, worker.offered, worker.all = {}, worker.heard, fields[RESOURCES]
         elif worker and command == GIVE:
             self.give(worker, fields)
         elif worker and command == DONE and fields[MANAGER] == self.me:
@@ -110,7 +109,7 @@ class Manager:
         columns[3] = [next(behind, b"") if one is None else one + b"" for one in columns[3]]
         return list(zip(*columns, strict=True))
 
-    def meet(self, link: bytes, sender: list[Any]) -> Any:
+    def meet(self, link: bytes, sender: list[Any], window: int) -> Any:
         """Return the worker; a newer epoch is a new worker, an older epoch is ignored."""
         identity, epoch = sender[:2]
         worker = self.workers.get(identity)
@@ -122,9 +121,10 @@ class Manager:
             self.session += 1
             worker = SimpleNamespace(identity=identity, epoch=epoch, session=self.session)
             worker.sent = worker.received = worker.ready = worker.credit = worker.lock = 0
-            worker.roles, worker.woken, worker.offered = [], {}, 0
+            worker.roles, worker.woken, worker.offered, worker.window = [], {}, 0, 0
             self.workers[identity] = worker
         worker.link, worker.to, worker.heard = link, sender[::-1], time.monotonic()
+        worker.window = max(worker.window, window)
         return worker
 
     def forget(self, worker: Any) -> None:
@@ -138,8 +138,10 @@ class Manager:
         if lock <= worker.lock or not want:
             return
         worker.lock = lock
+        most = worker.all.get("slots", 0) + 2 * worker.window if worker.ready else 512  # WMP-4.16
+        most = min(want, most - sum(job.worker is worker for job in self.jobs.values()))
         fit = [number for number in self.waiting() if self.jobs[number].role in roles]
-        fit = fit[: want if fields[NEEDS].get("slots", 0) else 0]
+        fit = fit[: max(0, most) if fields[NEEDS].get("slots", 0) else 0]
         for number in fit:  # a TAKE for each job
             job, more = self.jobs[number], number != fit[-1]
             job.attempt += 1
@@ -193,6 +195,5 @@ if __name__ == "__main__":
                 if word == "submit":
                     manager.submit(*words)
         except (ValueError, TypeError, LookupError, AttributeError, cbor2.CBORError) as error:
-            # A bad message must not end the manager (WMP-10.1).
-            print("dropped:", repr(error), file=sys.stderr)
+            print("dropped:", repr(error), file=sys.stderr)  # and the manager goes on (WMP-10.1)
         manager.tick()
