@@ -103,6 +103,8 @@ class Node(Claims[P]):
 
     def resend(self, peer: P) -> None:
         """Send all from ack + 1 again, in order (WMP-7.3)."""
+        if peer.stream:
+            peer.stream.resends += 1
         for kept in list(peer.stream.unacknowledged) if peer.stream else ():
             kept[0] = time.monotonic()
             self.send(peer, *kept[2:])
@@ -178,8 +180,8 @@ class Node(Claims[P]):
         for peer in list(self.peers.values()):
             kept = peer.stream.unacknowledged if peer.stream else None
             if peer.stream and kept and now > kept[0][0] + RESEND * self.unit:
-                peer.stream.resends += 1
-                if peer.stream.resends > MOST_RESENDS:
+                if peer.stream.resends >= MOST_RESENDS:
+                    peer.stream.resends = 0
                     self.replace(peer, kept[0], "no ack came")
                 else:
                     self.resend(peer)

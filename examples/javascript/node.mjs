@@ -68,6 +68,7 @@ export class Node {
   }
 
   resend(manager) { // from ack + 1, in order (WMP-7.3)
+    if (manager.stream) manager.stream.resends += 1;
     for (const kept of manager.stream?.unacknowledged ?? []) {
       kept.at = Date.now();
       this.send(manager, kept.command, kept.fields, kept.columns);
@@ -184,9 +185,9 @@ export class Node {
   }
 
   resendLate(manager) { // a message that was sent again ten times counts as refused (WMP-7.12)
-    const { stream } = manager;
-    stream.resends += 1;
-    if (stream.resends > 10) this.replace(manager, stream.unacknowledged[0], "no ack came"); else this.resend(manager);
+    const { stream } = manager, often = stream.resends >= 10;
+    if (often) stream.resends = 0;
+    if (often) this.replace(manager, stream.unacknowledged[0], "no ack came"); else this.resend(manager);
   }
 
   replace(manager, kept, text) { // the manager never accepts this message: others take its place (WMP-7.11)

@@ -44,6 +44,7 @@ class Manager {
   }
 
   resend(worker) {
+    worker.resends += 1;
     for (const kept of [...worker.kept]) {
       kept.at = now();
       if (this.send(worker, kept.command, kept.fields, kept.columns)) worker.gone = Math.max(worker.gone, kept.number);
@@ -461,9 +462,11 @@ class Manager {
     }
     for (const worker of [...this.workers.values()]) {
       if (worker.kept[0]?.at + RESEND * this.unit < time) {
-        worker.resends += 1; // after ten of them the message counts as refused (WMP-7.12)
-        if (worker.resends > 10) this.replace(worker, worker.kept[0], "no ack came");
-        else this.resend(worker);
+        if (worker.resends < 10) this.resend(worker);
+        else { // the message counts as refused (WMP-7.12)
+          worker.resends = 0;
+          this.replace(worker, worker.kept[0], "no ack came");
+        }
       }
       if (worker.claim && time > Math.min(worker.claim.until, worker.heard + EXPIRE * this.unit)) this.admit(worker);
       else if (time > worker.heard + EXPIRE * this.unit) this.part(worker);

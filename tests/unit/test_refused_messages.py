@@ -13,7 +13,7 @@ from wmp.actions import End
 from wmp.core.device import DeviceMachine
 from wmp.core.protocol.settings import DeviceSettings
 from wmp.errors import DecodeError
-from wmp.events import Garbled, Reported, Ticked
+from wmp.events import Disconnected, Garbled, Reported, Ticked
 from wmp.message import Columns, Command, ErrorCode, Field, Message, Outcome
 from wmp.testing.scripted_worker import ScriptedWorker, sent
 
@@ -209,6 +209,25 @@ def test_a_take_that_is_never_acknowledged_counts_as_refused_in_the_end(manager,
 
     assert commands.count(Command.TAKE) == 10
     assert now == pytest.approx(33.0)
+    assert manager.statistics().leased == 0
+
+
+@pytest.mark.rule("WMP-7.12")
+def test_a_take_that_ends_each_connection_counts_as_refused_in_the_end(manager, worker):
+    """A peer whose sockets refuse the size of a message closes the connection each time."""
+    lease(manager, worker, b"1")
+    commands = []
+    for number in range(12):
+        worker.now = number * 0.5
+        manager.handle(Disconnected(worker.link), worker.now)
+        worker.link = b"link-%d" % (number + 2)
+        commands += [m.command for m in sent(worker.ping(ack=0))]
+        if manager.deadline() <= worker.now + 0.1:
+            actions = manager.handle(Ticked(), manager.deadline())
+            commands += [message.command for message in sent(actions)]
+
+    assert commands.count(Command.TAKE) == 10
+    assert commands.index(Command.NO) > 10
     assert manager.statistics().leased == 0
 
 

@@ -24,7 +24,7 @@ from wmp.message import Columns, Command, ErrorCode, Field, Link, Message, Path,
 __all__ = ["MOST_RESENDS", "REFUSALS", "Arrival", "Kept", "Outbound", "Receiver", "Stream"]
 
 MOST_RESENDS: Final = 10
-"""Number of times that an unacknowledged message is sent again because of its age (WMP-7.12)."""
+"""Number of times that an unacknowledged message is sent again (WMP-7.12)."""
 REFUSALS: Final = frozenset({ErrorCode.MALFORMED, ErrorCode.LIMIT})
 """Codes of the ERRORs about a numbered message that its receiver will never accept (WMP-7.11)."""
 
@@ -78,7 +78,7 @@ class Stream:
     """Payload bytes received since an ack was last sent."""
     kept: deque[Kept] = field(factory=deque)
     fruitless: int = 0
-    """Number of times that messages were sent again because of their age since the last ack."""
+    """Number of times that messages were sent again since the last ack."""
     _asked: int = 0
     """Value of ``received`` at the last gap for which ``again`` was sent, plus one; 0 for never."""
 
@@ -141,6 +141,7 @@ class Stream:
         """Return all unacknowledged messages in order, to be sent again (WMP-7.3)."""
         # A gap in the other direction may outlast the lost answer, so ``again`` may be sent anew.
         self._asked = 0
+        self.fruitless += bool(self.kept)
         for kept in self.kept:
             kept.sent_at = now
         return list(self.kept)
@@ -301,6 +302,10 @@ class Outbound(Generic[_Receiver, _Action]):
         stream = peer.stream
         if stream is None or self.link_to(peer) is None:
             return
+        if stream.fruitless >= MOST_RESENDS and stream.kept:
+            # The oldest message counts as refused.
+            self.timers.set(ResendTimer(peer.identity), now + 0.001)
+            return
         for kept in stream.replay(now):
             kept.sends = min(kept.sends + 1, 2)
             self.send(peer, kept.command, kept.fields, kept.columns, now)
@@ -316,13 +321,11 @@ class Outbound(Generic[_Receiver, _Action]):
         if stream is None or due is None:
             return None
         stuck = None
-        if due <= now:
-            stream.fruitless += 1
-            if stream.fruitless > MOST_RESENDS:
-                stream.fruitless = 0
-                stuck = stream.kept[0]
-            else:
-                self.replay(peer, now)
+        if stream.fruitless >= MOST_RESENDS:
+            stuck = stream.kept[0]
+            due = now + self.resend
+        elif due <= now:
+            self.replay(peer, now)
             due = now + self.resend
         self.timers.set(ResendTimer(peer.identity), due)
         return stuck
@@ -372,6 +375,7 @@ class Outbound(Generic[_Receiver, _Action]):
         other = evolve(kept, command=command, fields=fields, columns=columns, size=size)
         other.replaced = last
         stream.kept[kept.number - stream.acked - 1] = other
+        stream.fruitless = 0
         self.replay(peer, now)
 
     def end_session(self, peer: _Receiver) -> None:
