@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import Any, get_args
 
-from wmp.events import Ticked, Undelivered
-from wmp.message import Command, Message
+from wmp.events import Begun, Finished, Ticked, Undelivered
+from wmp.message import Command, Message, Outcome
 from wmp.runtime.driver import Action, Driver
 from wmp.runtime.inbox import Inbox
 from wmp.runtime.transport import Transport
@@ -50,6 +50,51 @@ def test_a_deadline_that_comes_up_after_receiving_had_gone_first_is_met() -> Non
             driver.stop()
 
     asyncio.run(main())
+
+
+class GatheringMachine(Machine):
+    """A machine that records how it takes its events."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.taken: list[tuple[str, Any]] = []
+
+    def handle(self, event: Any, now: float) -> list[Any]:
+        self.taken.append(("handle", event))
+        return super().handle(event, now)
+
+    def gather(self, event: Any, now: float) -> list[Any]:
+        self.taken.append(("gather", event))
+        return []
+
+
+def test_ends_of_jobs_that_wait_together_are_gathered_up_to_the_last() -> None:
+    ends = [Finished(lane, [lane], [Outcome.OK], [b""]) for lane in range(5)]
+    begun = Begun(7, 7)
+
+    async def main() -> GatheringMachine:
+        machine, inbox = GatheringMachine(), Inbox()
+        driver = Driver(
+            machine, inbox, [], transport=Transport(), name="test", halted=lambda error: None
+        )
+        inbox.entries.extend([*ends[:3], begun, *ends[3:]])
+        driver.start()
+        try:
+            driver._take_posted()
+            driver._halt(None)
+        finally:
+            driver.stop()
+        return machine
+
+    taken = asyncio.run(main()).taken[:6]
+    assert taken == [
+        ("gather", ends[0]),
+        ("gather", ends[1]),
+        ("handle", ends[2]),
+        ("handle", begun),
+        ("gather", ends[3]),
+        ("handle", ends[4]),
+    ]
 
 
 class Performers:

@@ -8,7 +8,7 @@ from tests.unit.workers import finish, give, make, met, runs, until
 from wmp.actions import Drop, Interrupt, Recall, Run, Send
 from wmp.core.protocol.settings import WorkerSettings
 from wmp.core.worker.machine import WorkerMachine
-from wmp.events import Begun, Recalled, Reported, Ticked
+from wmp.events import Begun, Finished, Recalled, Reported, Ticked
 from wmp.message import Command, Field, Kind, Outcome
 from wmp.testing.scripted_manager import ScriptedManager
 from wmp.testing.scripted_worker import sent
@@ -52,6 +52,18 @@ def dones(actions):
         list(zip(m.columns.ids, m.columns.attempts, m.columns.outcomes, strict=True))
         for m in sent(actions, Command.DONE)
     ]
+
+
+def test_jobs_that_end_together_are_answered_in_one_message(worker, manager):
+    one, two = runs(give(manager, *jobs(4)))
+
+    gathered = worker.gather(Finished(one.lane, one.ids, [Outcome.OK], [b"result"]), 0.0)
+    worker.check_invariants()
+    actions = finish(worker, two)
+
+    assert gathered == []
+    assert dones(actions) == [[(1, 1, Outcome.OK), (2, 1, Outcome.OK)]]
+    assert [run.ids for run in runs(actions)] == [[3], [4]]
 
 
 @pytest.mark.rule("WMP-6.14")

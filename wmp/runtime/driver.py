@@ -43,6 +43,7 @@ from wmp.events import (
     Closed,
     Connected,
     Disconnected,
+    Finished,
     Garbled,
     Received,
     Ticked,
@@ -195,6 +196,8 @@ class Driver:
         )
         self._resting = False
         """Whether the ROUTER is not read, because too many of its messages were dropped."""
+        self._gather: Callable[[Finished, float], Sequence[Action]] | None
+        self._gather = getattr(machine, "gather", None)
         self._throttle = Throttle(transport.max_chatter, transport.max_refused, forwards=forwards)
         self._performers = self._make_performers(submitters, executors)
         """The method that carries out each action."""
@@ -325,6 +328,8 @@ class Driver:
                 self._feed(entry.seal())
             elif isinstance(entry, ThreadEnded):
                 self._stop_after(entry)
+            elif type(entry) is Finished and entries and type(entries[0]) is Finished:
+                self._feed(entry, self._gather)  # the results of both leave in one message
             else:
                 self._feed(entry)
 
@@ -444,12 +449,14 @@ class Driver:
             self._now = now
         return self._now
 
-    def _feed(self, event: Event) -> None:
+    def _feed(
+        self, event: Event, handle: Callable[[Any, float], Sequence[Action]] | None = None
+    ) -> None:
         if not self.running:
             return
         now, recorder = self._clock(), self._recorder
         try:
-            actions = self.machine.handle(event, now)
+            actions = (handle or self.machine.handle)(event, now)
         except Exception as error:  # a defect of a machine, which no caller could handle
             logger.exception(
                 "%s: defect in wmp: handling the event %s failed; please report it",

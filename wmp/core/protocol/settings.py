@@ -68,7 +68,7 @@ class WorkerSettings:
     """All resources of the worker; started jobs never exceed them."""
     window: int | None = None
     """Limit of the jobs taken beyond resources. None: jobs for ``window_time``, 0 for slow jobs."""
-    window_time: float = 0.02
+    window_time: float = 0.06
     window_max: int = 4096
     patience: float = 0.25
     """Time for which jobs may wait here while no job before them ends.
@@ -78,8 +78,12 @@ class WorkerSettings:
     """
     overrun_grace: float = 5.0
     """Time that a job may continue after its run limit before it is answered without an end."""
-    lane_time: float = 0.005
-    """Jobs are started in bundles that take about this long together."""
+    lane_time: float = 0.02
+    """Jobs are started in bundles that take about this long together.
+
+    Each bundle costs a step of the worker and a message. Jobs of milliseconds would otherwise take
+    twice their own time.
+    """
     lane_max: int = 512
     hold: float = 5.0
     """Time for which a GIVE may be held while there is one manager; 0 keeps the plain handshake."""

@@ -64,11 +64,10 @@ PoolEvent = Begun | Finished | Recalled | Reported | ThreadEnded
 PostEvent = Callable[[PoolEvent], None]
 """Puts an event into the driver's inbox, from any thread."""
 
-FLUSH_INTERVAL: Final = 0.002
+FLUSH_INTERVAL: Final = 0.005
 """Limit of the seconds that a result waits for others of its lane.
 
-It is long enough that a bundle of fast jobs is one event, and too short for a person or a TCP round
-trip in a data center to notice.
+It is long enough that a bundle of fast jobs is one event, and too short for a person to notice.
 """
 
 _CANCELLATIONS: Final = (JobCancelled, concurrent.futures.CancelledError)
