@@ -44,7 +44,7 @@ WORLDS: list[tuple[Switch, set[str], tuple[int, ...]]] = [
     (worker_side.resources_check, {"no double booking"}, (7, 8, 10, 12, 6)),
     (worker_side.ready_by_pong, {MEET}, (47, 15, 113, 108)),
     (worker_side.old_session, {CRASH}, (9, 27, 29, 32)),
-    (worker_side.forgotten_session, {ENDS}, (45, 282, 170)),
+    (worker_side.forgotten_session, {ENDS}, (286,)),
     (worker_side.older_epoch, {ENDS, MEET}, (29,)),
     (worker_side.newer_epoch, {MEET, ENDS}, (129, 132, 93, 29)),
     (manager_side.refusal, {RIVALS}, (19, 31, 29)),
@@ -57,7 +57,7 @@ WORLDS: list[tuple[Switch, set[str], tuple[int, ...]]] = [
 DEPTH: list[tuple[tuple[Switch, ...], set[str], tuple[int, ...]]] = [
     ((manager_side.reconciliation, worker_side.stream_order), {ENDS}, (331, 509, 544)),
     ((manager_side.replay_by_manager, manager_side.resend_by_manager), {ENDS}, (418,)),
-    ((worker_side.replay_by_worker, worker_side.resend_by_worker), {ENDS}, (49,)),
+    ((worker_side.replay_by_worker, worker_side.resend_by_worker), {ENDS}, (69, 286)),
     ((worker_side.held_already, worker_side.stream_dedupe), {TWICE, CRASH}, (8, 18, 27)),
     ((manager_side.expiry, manager_side.newer_epoch), {STALE, TWICE}, (11, 483, 660, 758)),
     (
