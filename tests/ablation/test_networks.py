@@ -118,7 +118,7 @@ def result_is_late() -> bool:
 
 
 STORIES: list[tuple[Callable[[], bool], tuple[Switch, ...]]] = [
-    (dies, (manager_side.expiry,)),
+    (dies, (manager_side.expiry, worker_side.endless_resends)),
     (resigns, (manager_side.goodbye, manager_side.expiry)),
     (give_is_lost, (worker_side.lock_timeout, worker_side.lost_give)),
     (stays_in_a_ring, (worker_side.loop_check, worker_side.hop_limit, worker_side.path_limit)),

@@ -54,6 +54,8 @@ class _Contact:
     sends: dict[int, int] = field(factory=dict)
     """How often each TAKE with leases was sent, by number. A TAKE that the manager's own socket
     refused at first does not count; 2 means two or more."""
+    single: set[int] = field(factory=set)
+    """Numbers of the TAKEs of one job."""
 
 
 @define(eq=False)
@@ -249,12 +251,16 @@ class Observer:
                 contact.ready = contact.window = 0
                 contact.last_message, contact.parted, contact.link = now, None, None
             contact.session, contact.number, contact.received = session, 0, 0
+            contact.single.clear()
         number = message.fields.get(Field.NUMBER)
         if number is None:
             return
         if number <= contact.number:
             if number in contact.sends:
                 contact.sends[number] = min(contact.sends[number] + 1, 2)
+            if message.command is Command.NO:  # perhaps in place of a refused TAKE (WMP-7.11)
+                for id in [id for id, lease in contact.leases.items() if lease[1] == number]:
+                    self._over(me, contact, id, counts=number in contact.single)
             return
         contact.number = number
         columns = message.columns
@@ -266,6 +272,8 @@ class Observer:
                 # The pipeline's messages have neither needs nor resources.
                 contact.needs[id] = message.fields.get(Field.NEEDS, {})
             contact.sends[number] = 1
+            if len(columns.ids) == 1:
+                contact.single.add(number)
             contact.grown = True
 
     def _weigh(self, me: Peer, worker: Peer, contact: _Contact) -> None:
@@ -313,6 +321,7 @@ class Observer:
             return
         held = {number for _, number in contact.leases.values()}
         contact.sends = {n: sends for n, sends in contact.sends.items() if n in held}
+        contact.single &= held
 
 
 def outline_of_observer(observer: Observer) -> Outline:

@@ -321,7 +321,7 @@ class Outbound(Generic[_Receiver, _Action]):
         if stream is None or due is None:
             return None
         stuck = None
-        if stream.fruitless >= MOST_RESENDS:
+        if stream.fruitless >= MOST_RESENDS and self.link_to(peer) is not None:
             stuck = stream.kept[0]
             due = now + self.resend
         elif due <= now:
