@@ -233,7 +233,7 @@ class Conversation:
         if any(player.was_for(message) for player in self.players):
             return
         devices = {getattr(player, "hops", ())[:2] for player in self.players}
-        if message.command is Command.ERROR and message.to[::-1] in devices:
+        if message.command is Command.ERROR and message.to and message.to[::-1] in devices:
             raise Broken("WMP-10.3", "the testee answered an ERROR of a device by ERROR")
         self._elsewhere(message)
         if message.to and known:
