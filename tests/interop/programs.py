@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -33,14 +33,7 @@ class Program:
     def __init__(
         self, *argv: str, cwd: Path | None = None, env: Mapping[str, str] | None = None
     ) -> None:
-        self.process = subprocess.Popen(
-            argv,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            cwd=cwd,
-            env={**ENVIRON, **(env or {})},
-        )
+        self.process = self._start(argv, cwd, {**ENVIRON, **(env or {})})
         self._changed = threading.Condition()
         self._returned = 0
         self._lines: dict[str, list[bytes]] = {"stdout": [], "stderr": []}
@@ -49,6 +42,18 @@ class Program:
         ]
         for thread in self._threads:
             thread.start()
+
+    def _start(
+        self, argv: Sequence[str], cwd: Path | None, env: Mapping[str, str]
+    ) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(
+            argv,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            cwd=cwd,
+            env=env,
+        )
 
     def __enter__(self) -> Self:
         return self

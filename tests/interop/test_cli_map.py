@@ -16,8 +16,8 @@ import time
 import pytest
 
 import wmp
+from tests.interop.forks import wmp as program
 from tests.interop.programs import ENVIRON, TIMEOUT, WMP
-from tests.interop.programs import wmp as program
 
 pytestmark = pytest.mark.interop
 

@@ -11,7 +11,7 @@ import time
 import pytest
 
 import wmp
-from tests.interop.programs import wmp as program
+from tests.interop.forks import wmp as program
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.interop

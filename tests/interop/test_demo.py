@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.interop.forks import wmp as program
 from tests.interop.programs import TIMEOUT
-from tests.interop.programs import wmp as program
 from tests.waiting import children, runs, wait_until
 from wmp.cli import demo_chaos, demo_runner
 from wmp_programs import wmp as main

@@ -241,7 +241,9 @@ def test_a_node_that_was_held_up_listens_before_it_looks_at_the_clock() -> None:
                 # A turn that began before this has seen no message yet.
                 manager._node.inbox.schedule()
                 time.sleep(1.2)
-                await asyncio.sleep(0.1)
+                async with asyncio.timeout(WAIT):
+                    while "Ticked" not in recorder.seen:
+                        await asyncio.sleep(0.01)
                 return recorder.seen
             finally:
                 await asyncio.to_thread(worker.close)

@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 from collections import Counter, defaultdict
+from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
 
@@ -14,7 +15,7 @@ import pytest
 
 import wmp
 from tests.interop.forks import Ended
-from tests.interop.programs import ENVIRON, WMP, Program
+from tests.interop.programs import ENVIRON, WMP, WMP_DEVICE, Program
 from tests.interop.programs import wmp as program
 from tests.interop.programs import wmp_device as device_program
 from wmp.journal.reader import Line, Reader, find_segments, strands
@@ -176,16 +177,14 @@ def test_programs_write_journals(tmp_path):
 
 
 @pytest.mark.parametrize("argv", [("worker", "--", "cat"), ("map",), ("demo",)])
-def test_a_folder_that_cannot_be_is_bad_use(tmp_path, argv):
+def test_a_folder_that_cannot_be_is_bad_use(tmp_path, argv, forks):
     (tmp_path / "taken").touch()
     name, *rest = argv
-    with program(name, "--journal", "taken", *rest, cwd=tmp_path) as running:
-        running.end_input()
-        code = running.ends()
+    ended = forks.run(*WMP, name, "--journal", "taken", *rest, cwd=tmp_path)
 
-    assert "cannot write a journal to" in running.stderr
-    assert "Traceback" not in running.stderr
-    assert code == 2
+    assert "cannot write a journal to" in ended.stderr
+    assert "Traceback" not in ended.stderr
+    assert ended.returncode == 2
 
 
 def test_a_demo_records_itself_and_quiet_prints_nothing(tmp_path):
@@ -205,7 +204,7 @@ def test_a_demo_records_itself_and_quiet_prints_nothing(tmp_path):
     assert {line["reason"] for line in lost} == {"silence"}
 
 
-def test_a_device_that_is_written_down_names_its_folder(tmp_path):
+def test_a_device_that_is_written_down_names_its_folder(tmp_path, forks):
     file = tmp_path / "device.toml"
     good = '[device]\nbind = "ipc://below"\nconnect = "ipc://above"\n'
     for text, code, said in (
@@ -213,9 +212,9 @@ def test_a_device_that_is_written_down_names_its_folder(tmp_path):
         ('journal = "j"', 0, "j\n"),
     ):
         file.write_text(good + text)
-        with device_program("check", "device.toml", cwd=tmp_path) as running:
-            assert running.ends() == code
-            assert said in running.stderr + running.stdout.decode()
+        ended = forks.run(*WMP_DEVICE, "check", "device.toml", cwd=tmp_path)
+        assert ended.returncode == code
+        assert said in ended.stderr + ended.stdout
     assert not (tmp_path / "j").exists(), "to check is to do nothing"
 
 
@@ -230,14 +229,22 @@ def journal(tmp_path) -> Path:
     return folder
 
 
-def run(*argv: str) -> tuple[int, str, str]:
-    with program("journal", *argv) as running:
-        code = running.ends()
-    assert "Traceback" not in running.stderr
-    return code, running.stdout.decode(), running.stderr
+Run = Callable[..., tuple[int, str, str]]
 
 
-def test_cat_prints_readable_lines_in_the_order_of_time(journal):
+@pytest.fixture
+def run(forks, tmp_path) -> Run:
+    """Return a function that runs ``wmp journal`` to its end."""
+
+    def run(*argv: str) -> tuple[int, str, str]:
+        ended = forks.run(*WMP, "journal", *argv, cwd=tmp_path)
+        assert "Traceback" not in ended.stderr
+        return ended
+
+    return run
+
+
+def test_cat_prints_readable_lines_in_the_order_of_time(journal, run):
     code, out, err = run("cat", str(journal))
 
     assert (code, err) == (0, "")
@@ -283,7 +290,7 @@ def test_cat_can_be_cut_short(journal):
     assert running.stderr == ""
 
 
-def test_stat_adds_up(journal):
+def test_stat_adds_up(journal, run):
     code, out, _ = run("stat", str(journal), "--json")
 
     totals = json.loads(out)
@@ -301,7 +308,7 @@ def test_stat_adds_up(journal):
     assert "30 submitted; ended: ok 30" in out
 
 
-def test_unreadable_lines_are_counted_by_their_defect(journal):
+def test_unreadable_lines_are_counted_by_their_defect(journal, run):
     segment = max(journal.iterdir())
     whole = segment.read_bytes()
     deep = b"[" * 100_000
@@ -326,7 +333,7 @@ def test_unreadable_lines_are_counted_by_their_defect(journal):
     assert "skipped lines that are not lines of a journal: not JSON 2" in err
 
 
-def test_a_schema_of_another_version_is_an_error(journal):
+def test_a_schema_of_another_version_is_an_error(journal, run):
     segment = max(journal.iterdir())
     segment.write_bytes(segment.read_bytes().replace(b'{"v":1,', b'{"v":2,'))
 
@@ -336,7 +343,7 @@ def test_a_schema_of_another_version_is_an_error(journal):
         assert "is of schema 2, this program reads schema 1" in err
 
 
-def test_an_empty_journal_is_reported_and_a_missing_one_is_wrong_usage(tmp_path):
+def test_an_empty_journal_is_reported_and_a_missing_one_is_wrong_usage(tmp_path, run):
     (tmp_path / "m-1-000001.jsonl").touch()
 
     code, out, _ = run("stat", str(tmp_path))

@@ -89,7 +89,6 @@ def test_a_second_signal_stops_at_once(text: str) -> None:
         until = time.monotonic() + WAIT
         while manager.statistics().workers[0].credit and time.monotonic() < until:
             time.sleep(0.001)
-        time.sleep(0.05)
         worker.send_signal(signal.SIGTERM)
         worker.communicate(timeout=WAIT)
         assert worker.returncode == 0
