@@ -3,6 +3,7 @@ those of the machines, and no violation is found."""
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from pyspark.sql import functions as F
@@ -210,9 +211,10 @@ def drawn(count):
     return stories
 
 
-def test_the_rebuilt_state_equals_that_of_the_machines(spark, tmp_path):
+@pytest.mark.parametrize("count", [40, pytest.param(200, marks=pytest.mark.deep)])
+def test_the_rebuilt_state_equals_that_of_the_machines(spark, tmp_path, count):
     """A failing story belongs to KNOWN: the key of a difference ends in the story's number."""
-    stories = [*KNOWN, *drawn(100)]
+    stories = [*KNOWN, *drawn(count)]
     had = what_happens(tmp_path, stories)
     found, broken = what_is_rebuilt(spark, tmp_path)
     assert broken == []

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 
+import pyarrow.dataset
 import pytest
 
 from tests.ablation.test_worlds import WORLDS
@@ -84,7 +85,7 @@ def test_ctrl_c_ends_the_report_without_a_traceback(tmp_path):
     assert "py4j" not in said
 
 
-def test_an_empty_journal_is_reported(wmp, tmp_path):
+def test_an_empty_journal_is_reported_and_makes_empty_tables(wmp, tmp_path):
     (tmp_path / "journal").mkdir()
 
     code, out, _ = wmp("report", tmp_path / "journal", "--out", tmp_path / "out")
@@ -92,6 +93,12 @@ def test_an_empty_journal_is_reported(wmp, tmp_path):
     assert code == 0
     assert out.splitlines()[0] == "the journal is empty: it has no lines"
     assert "The journal is empty" in (tmp_path / "out" / "report.html").read_text()
+    rows = {
+        name: pyarrow.dataset.dataset(tmp_path / "out" / name, format="parquet").count_rows()
+        for name in TABLES
+        if name != "summary"
+    }
+    assert rows == dict.fromkeys(rows, 0)
 
 
 def test_unreadable_lines_are_reported_and_shown(wmp, tmp_path):
