@@ -346,25 +346,33 @@ class FailsJobsOfUnknownRoles(Bend):
 # -- held GIVE
 
 
-def holds_whatever_waits(patch: Patch) -> None:
-    """WMP-5.2: a freed place goes into a held GIVE although another manager sent WAKE."""
-
-    def serve(self: Capacity, spare: Any, now: float) -> list[Any]:
-        usual, settings = self.executions.usual, self.outbound.settings
-        for manager in self.outbound.links.managers.values():
-            if self.credit.of(usual, spare) and manager.wake is None:
-                self.locks.open(manager, settings.roles, usual, 1, spare, now, settings.hold)
-        return []
-
-    patch.setattr(Capacity, "_serve_wakes", serve)
-
-
 def never_withdraws(patch: Patch) -> None:
     """WMP-5.4: held GIVEs stay open when another manager sends WAKE."""
     patch.setattr(Locks, "withdraw", lambda self, manager, now: None)
 
 
-switched(W, "WMP-5.2", holds_whatever_waits)
+@bent(W, "WMP-5.2")
+class HoldsWhatAnotherWaitsFor(Bend):
+    """Offers a freed place by a held GIVE to the manager that had it, while another one waits."""
+
+    def __attrs_post_init__(self) -> None:
+        self.pending: Any = None
+        self.taker: Any = None
+
+    def wait_for(self, link: Link, message: Message) -> Message:
+        if message.command is C.TAKE:
+            self.taker = message.source[::-1]
+        return message
+
+    def says(self, link: Link, message: Message) -> Message:
+        if message.command is C.READY and message.to and not message.fields[Field.CREDIT]:
+            self.pending = message.to
+        if message.command is C.GIVE and message.to == self.pending and message.to != self.taker:
+            self.pending = None
+            return evolve(changed(message, hold=4000), to=self.taker)
+        return message
+
+
 switched(W, "WMP-5.4", never_withdraws)
 switched(W, "WMP-5.5", worker_side.lost_give, "waits for the answer to a GIVE that was lost")
 

@@ -36,6 +36,8 @@ class WorkerBook:
     roles: Sequence[str] = ()
     managers: list[PlayedManager] = field(factory=list)
     doubts: list[DoubtfulLock] = field(factory=list)
+    released: bool = False
+    """Whether any manager has sent NO."""
 
     def decide(self, job: tuple[Peer, int, int], begun: bool) -> None:
         """Judge the doubtful locks, now that it is known whether a job was begun.
@@ -149,6 +151,7 @@ class PlayedManager(PlayedPeer, ManagerMessages):
 
     def no(self, lock: int, **fields: Any) -> None:
         """Send NO."""
+        self._book.released = True
         self._close(lock)
         self.transmit(self.compose_no(lock, **fields))
 
@@ -210,13 +213,20 @@ class PlayedManager(PlayedPeer, ManagerMessages):
         received = self.wait_for(Command.GIVE, within=within, where=self.is_open)
         if received is not None:
             return self.locks[received["lock"]]
-        # Without any capacity after NO, the worker has kept the locks of its held GIVEs.
-        reports = [one["credit"] or one["want"] for one in self.received_all[start:]]
-        postponed = any(one["credit"] == 0 for one in self.received_all[start:])
-        held = before and not any(reports)
-        rule = "WMP-4.10" if held else "WMP-3.9" if before and postponed else "WMP-3.8"
         what = "the worker has capacity and received WAKE"
-        return self.lock(0.0, rule, f"{what}, and NO to its held GIVEs" if before else what)
+        if not self._book.released:
+            return self.lock(0.0, "WMP-3.8", what)
+        # A worker that has capacity reports it now (WMP-3.13), unless it kept the locks after NO.
+        postponed = any(one["credit"] == 0 for one in self.received_all[start:])
+        self.pong(ready=None)
+        asked = len(self.talk.lines)
+        free = self.wait_for(
+            Command.READY,
+            Command.GIVE,
+            where=lambda one: one.line >= asked - 1 and bool(one["credit"] or one["want"]),
+        )
+        rule = "WMP-4.10" if free is None else "WMP-3.9" if postponed else "WMP-3.8"
+        return self.lock(0.0, rule, f"{what}, and NO released its locks")
 
     def lock(self, within: float | None = None, rule: str = "", what: str = "") -> OfferedLock:
         """Wait for an open GIVE.

@@ -93,7 +93,7 @@ def claim_of_another_epoch(talk: ManagerConversation) -> None:
     other.done(other.one())
 
 
-@case("WMP-15.5", "WMP-15.3")
+@case("WMP-15.5", "WMP-15.3", "WMP-15.1")
 def claim_of_the_same_epoch(talk: ManagerConversation) -> None:
     """A second route of a worker has no effect while the first is alive, and gets no ERROR."""
     worker = talk.met()

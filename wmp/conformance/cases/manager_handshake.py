@@ -67,6 +67,7 @@ def answers_follow_the_latest_route(talk: ManagerConversation) -> None:
     worker.ping()
     worker.expect(Command.PONG)
     old = worker.connection
+    talk.met("stays", connection=old, hops=(b"device", 3, b"\x00\x09"))  # keeps it open
     worker.move(talk.wire.dial(), hops=(b"device", 3, b"\x00\x01\x02"))
     pong = worker.ask()
     talk.check(pong.connection != old, "PONG came over the connection that the worker has left")
@@ -131,6 +132,7 @@ def newest_ready_replaces(talk: ManagerConversation) -> None:
     worker.ready(4, ready=6, roles=["other"])
     worker.ready(9, ready=4)
     pong = worker.ask()
+    talk.check(pong["ready"] is not None, "PONG names no READY; expected READY 6", "WMP-9.2")
     talk.check(pong["ready"] == 6, f"PONG names READY {pong['ready']}; expected 6")
     talk.check(pong["credit"] == 4, f"PONG names credit {pong['credit']}; expected 4")
     talk.submit(role="echo")

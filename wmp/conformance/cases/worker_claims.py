@@ -45,6 +45,7 @@ def challenge(talk: WorkerConversation) -> None:
 @case("WMP-15.1", "WMP-15.3", "WMP-15.5", "WMP-9.6", "WMP-9.8")
 def claim_to_a_manager(talk: WorkerConversation) -> None:
     """A message of a known manager over another route has no effect, whatever its epoch is."""
+    talk.means = {"WMP-7.2": "WMP-15.1"}  # an ack shows that a message was accepted
     manager, _ = talk.met(), talk.met()
     for ahead in (1, -1):
         claimant = _rival(talk, manager, ahead)
@@ -76,9 +77,10 @@ def _is_directed(received: object) -> bool:
     return bool(received.message.to)  # type: ignore[attr-defined]
 
 
-@case("WMP-15.5", "WMP-15.3")
+@case("WMP-15.5", "WMP-15.3", "WMP-15.1")
 def second_route_of_a_manager(talk: WorkerConversation) -> None:
     """A second route of a manager has no effect while the first is alive, and gets no ERROR."""
+    talk.means = {"WMP-7.2": "WMP-15.1"}  # an ack shows that a message was accepted
     manager, _ = talk.met(), talk.met()
     second = _rival(talk, manager, 0)
     for _ in range(3):
@@ -108,6 +110,7 @@ def silent_holder(talk: WorkerConversation) -> None:
 @case("WMP-15.2", "WMP-9.7")
 def greater_epoch_of_the_holder(talk: WorkerConversation) -> None:
     """A greater epoch over the route of the holder is admitted at once."""
+    talk.means = {"WMP-7.2": "WMP-9.7"}  # the ack counts messages of the older epoch
     manager, _ = talk.met(), talk.met()
     manager.restart()
     manager.wake(1)
@@ -137,6 +140,7 @@ def report_from_elsewhere(talk: WorkerConversation) -> None:
 @case("WMP-15.9", "WMP-9.8")
 def superseded(talk: WorkerConversation) -> None:
     """A worker stops when all its managers refuse it, after three intervals and not before."""
+    talk.means = {"WMP-10.1": "WMP-15.9"}  # the worker ended too early
     manager = talk.met()
     manager.answers = False
     began = talk.now
@@ -154,6 +158,7 @@ def superseded(talk: WorkerConversation) -> None:
 @case("WMP-15.9")
 def refused_by_one_of_two(talk: WorkerConversation) -> None:
     """A worker continues while one of its managers serves it."""
+    talk.means = {"WMP-10.1": "WMP-15.9"}  # the worker ended
     refusing, serving = talk.met(), talk.met()
     refusing.answers = False
     for _ in range(10):

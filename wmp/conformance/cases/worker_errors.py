@@ -262,6 +262,7 @@ def garbage(talk: WorkerConversation) -> None:
 @case("WMP-10.1", "WMP-2.1", "WMP-2.4", "WMP-2.6", "WMP-2.7")
 def what_is_not_for_it(talk: WorkerConversation) -> None:
     """A message that is unreadable, or for another peer, changes nothing."""
+    talk.means = {"WMP-7.2": "WMP-10.1"}  # an ack shows that a message was accepted
     manager, _ = talk.met(), talk.met()
     lock = manager.woken(1)
     manager.clear()
@@ -341,7 +342,7 @@ def unknown_code(talk: WorkerConversation) -> None:
     manager.error("of a later version", about_peer=manager.testee)
     manager.error("of a later version", about_peer=(manager.identity, manager.epoch))
     manager.never(Command.ERROR, what="no ERROR may be answered by ERROR", rule="WMP-10.3")
-    manager.done_of(job, within=0.5 + talk.wire.grace)
+    manager.done_of(job, within=0.5 + talk.wire.grace, rule="WMP-10.6")
 
 
 @case("WMP-12.3")

@@ -125,7 +125,7 @@ def answers_follow_the_latest_route(talk: WorkerConversation) -> None:
     manager.move(hops=(b"another", 9, 4))
     manager.pong()
     talk.settle()
-    done = manager.expect(Command.DONE, within=1.0 + talk.wire.grace)
+    done = manager.expect(Command.DONE, within=1.0 + talk.wire.grace, rule="WMP-1.8")
     talk.check(done.jobs == [(job, 1)], f"DONE has the jobs {done.jobs}; expected {[(job, 1)]}")
     talk.check(
         done.message.to == manager.path[::-1],

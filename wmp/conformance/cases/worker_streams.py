@@ -28,6 +28,7 @@ __all__ = [
 @case("WMP-7.1")
 def duplicate_is_dropped(talk: WorkerConversation) -> None:
     """A TAKE that arrives twice is handled once."""
+    talk.means = {"WMP-6.6": "WMP-7.1"}
     manager, _ = talk.met(), talk.met()
     (job,) = manager.run(b"once")
     take = manager.number
@@ -45,6 +46,7 @@ def duplicate_is_dropped(talk: WorkerConversation) -> None:
 @case("WMP-7.1")
 def gap_is_asked_for_once(talk: WorkerConversation) -> None:
     """A number behind a gap is dropped and answered by PING with ``again``, once a gap."""
+    talk.means = {"WMP-7.2": "WMP-7.1"}  # an ack shows that a message was accepted
     manager, _ = talk.met(), talk.met()
     lock = manager.woken(1)
     number = manager.number
@@ -171,6 +173,7 @@ def newer_session(talk: WorkerConversation) -> None:
 @case("WMP-7.6")
 def older_session(talk: WorkerConversation) -> None:
     """A message of an older session is dropped."""
+    talk.means = {"WMP-7.2": "WMP-7.6"}  # an ack shows that a message was accepted
     manager, _ = talk.met(), talk.met()
     (job,) = manager.run()
     manager.done_of(job)
@@ -290,6 +293,7 @@ def no_session_yet(talk: WorkerConversation) -> None:
 @case("WMP-7.10")
 def first_number_of_all(talk: WorkerConversation) -> None:
     """A worker enters the session of a message with the number 1, and answers its jobs."""
+    talk.means = {"WMP-6.6": "WMP-7.10"}
     talk.met()
     stranger = talk.manager("stranger")
     (job,) = stranger.take(999, b"first of all")
