@@ -38,7 +38,8 @@ from wmp.conformance.run import KitRun, RunPlan  # noqa: E402
 
 _VOID_AT_MOST = 0.05
 """The part of all plays that may be void."""
-_BUSY = "while True: pass"
+_BUSY = "import os\nparent = os.getppid()\nwhile os.getppid() == parent: pass"
+"""A program that uses a processor for as long as its parent lives."""
 
 
 @contextmanager

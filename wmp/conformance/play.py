@@ -70,7 +70,7 @@ def judge(case: Case, talk: Conversation, script: Callable[[], None]) -> CaseRes
     except Unimplemented as reason:
         verdict, text = Verdict.UNIMPLEMENTED, str(reason)
     finally:
-        stalled = wire.stalled
+        stalled = wire.stalled(accused is not None)
         units, lines = talk.now, tuple(accusing(talk.lines, accused, rule))
         with suppress(Broken, Unimplemented):  # the verdict stands already
             if not wire.ended:

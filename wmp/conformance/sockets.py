@@ -41,10 +41,17 @@ _HOST = _own_host()
 _ANY = f"tcp://{_HOST}:*"
 _LEAST_GRACE = 0.3
 """The least time for "at once" in seconds: the other process may run on a busy machine."""
+_LONGEST_GRACE = 1.5
+"""The most units for "at once" in a slower play: a script that waits twice must not outlast the
+lock of a worker."""
 _START = 15.0
 """Seconds that a testee may take to start."""
-_LOST = 1 / 3
-"""The part of "at once" that the kit may lose before a failure is void."""
+_HOP = 1 / 6
+"""The part of "at once" for which the kit may stall: an answer takes several steps, and each of
+them may be as late."""
+_STALL = 0.25
+"""Units for which the kit may stall when a message shows the breach: its own peers answer within
+a unit."""
 _TRIES = 3
 """Slower plays of a case that is void again and again."""
 _SURE, _SLOWER = 1000, 3
@@ -127,7 +134,8 @@ class LiveTestee:
         if self.command is None:
             return self
         unit = max(self.own_unit, min(_SURE, _SLOWER * self.own_unit))
-        return evolve(self, unit=unit, grace=self.grace * unit / self.own_unit)
+        grace = min(self.grace * unit / self.own_unit, _LONGEST_GRACE * unit / 1000)
+        return evolve(self, unit=unit, grace=max(self.grace, grace))
 
     def _play_once(self, case: Case) -> CaseResult:
         try:
@@ -227,15 +235,14 @@ class SocketWire:
     def patience(self) -> float:
         return _START * 1000 / self.unit
 
-    @property
-    def stalled(self) -> str:
-        at_once = self.grace * self.unit / 1000
-        lost = max(self._absent, WATCH.worst(self._watched, at_once))
-        if lost <= _LOST * at_once:
+    def stalled(self, evident: bool) -> str:
+        stall = max(self._absent, WATCH.longest(self._watched))
+        most = (_STALL if evident else self.grace * _HOP) * self.unit / 1000
+        if stall <= most:
             return ""
         return (
-            f"this machine was busy: the kit lost {lost:.2f} s, where {at_once:.2f} s are at once; "
-            f"expected {_LOST * at_once:.2f} s at the most"
+            f"this machine was busy: the kit could not run for {stall:.2f} s; "
+            f"expected {most:.2f} s at the most"
         )
 
     def now(self) -> float:

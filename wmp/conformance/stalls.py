@@ -1,7 +1,7 @@
-"""How much time this process lost because the machine was busy.
+"""How long this process could not run because the machine was busy.
 
 A busy machine delays the kit and the testee alike, so that an honest testee seems late. A case that
-fails while the kit lost much time is void (:class:`~wmp.conformance.case.Verdict`).
+fails while the kit was kept waiting for long is void (:class:`~wmp.conformance.case.Verdict`).
 """
 
 from __future__ import annotations
@@ -54,19 +54,9 @@ class StallWatch:
         if lost > _SMALL:
             self._lost.append((at, lost))
 
-    def worst(self, since: float, span: float) -> float:
-        """Return the most seconds lost within any ``span`` seconds since a time."""
-        worst = total = 0.0
-        window: deque[tuple[float, float]] = deque()
-        for at, lost in list(self._lost):
-            if at < since:
-                continue
-            window.append((at, lost))
-            total += lost
-            while window[0][0] < at - span:
-                total -= window.popleft()[1]
-            worst = max(worst, total)
-        return worst
+    def longest(self, since: float) -> float:
+        """Return the longest delay since a time, in seconds."""
+        return max((lost for at, lost in list(self._lost) if at >= since), default=0.0)
 
     def _measure(self, over: Event) -> None:
         before = time.monotonic()

@@ -85,8 +85,7 @@ class VirtualWire:
 
     _started: bool = False
 
-    @property
-    def stalled(self) -> str:
+    def stalled(self, evident: bool) -> str:
         return ""
 
     def now(self) -> float:

@@ -102,9 +102,12 @@ class Wire(Protocol):
     def patience(self) -> float:
         """Units that a testee may take to start."""
 
-    @property
-    def stalled(self) -> str:
-        """How the kit was kept from running, in words; "" when it ran in time."""
+    def stalled(self, evident: bool) -> str:
+        """How long the kit could not run, in words; "" when that explains no failure.
+
+        Args:
+            evident: Whether a message of the testee shows the failure, and not its absence.
+        """
 
     def now(self) -> float:
         """Units since the testee was started."""
