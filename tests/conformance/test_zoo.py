@@ -75,7 +75,8 @@ def test_a_broken_peer_is_accused_of_no_rule_that_it_keeps(
         animal.switch(monkeypatch)
     found = accused(animal, cases_for(animal.testee))
 
-    assert set(found) == broken(animal), found
+    assert animal.rule in found
+    assert set(found) <= broken(animal), found
 
 
 def test_the_list_of_further_rules_names_animals_of_the_zoo() -> None:

@@ -223,7 +223,7 @@ def pending_wake_does_not_age(talk: WorkerConversation) -> None:
 @case("WMP-3.10")
 def turns(talk: WorkerConversation) -> None:
     """Managers that always have jobs are served in turn: each once in any 2·M places."""
-    # What counts is the order in which the worker serves, the order of its locks. A worker with a
+    # The order in which the worker serves is the order of its locks. A worker with a
     # window has several locks open at a time, and the order in which the kit uses them is the
     # kit's affair. Such a worker may also hand a quarter of its window to one manager: the bound
     # then counts quarters, and a place is one job.
