@@ -24,7 +24,7 @@ SOME = {
 CHOSEN = [
     (kind, habits, f"{kind}/{name}")
     for kind, names in SOME.items()
-    for habits in HABITS[kind][-2:]
+    for habits in HABITS[kind][-2 if kind == "worker" else -1 :]
     for name in names
 ]
 
