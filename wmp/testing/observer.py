@@ -32,6 +32,8 @@ class _Contact:
     """The link of that message; None when a device stands between."""
     parted: float | None = None
     """When the connection of that message ended."""
+    claimed: bool = False
+    """Whether a later message came over another route, which the manager does not admit yet."""
     session: int = 0
     number: int = 0
     """Highest number sent in the session."""
@@ -80,8 +82,13 @@ class Observer:
         if isinstance(event, Received):
             message = event.message
             sender = message.sender
+            contact = contacts.get(sender[0])
             if (not message.to or message.to == me[::-1]) and not _unheeded(actions):
                 self._read(me, contacts, event.link, message, now)
+            elif contact is not None and _dropped(actions, "claimed"):
+                contact.claimed = True
+            if contact is not None and _dropped(actions, "rival"):  # WMP-15.8
+                self._lose(me, contact)
         elif isinstance(event, Undelivered):
             self._returned(contacts, event.message)
         elif isinstance(event, Submitted):
@@ -95,12 +102,15 @@ class Observer:
                     contact.parted = now
         elif isinstance(event, Ticked):
             grace = settings.reconnect_grace
-            for contact in contacts.values():
+            for identity, contact in contacts.items():
                 parted = contact.parted
                 if contact.last_message + settings.expire <= now or (
                     grace is not None and parted is not None and parted + grace <= now
                 ):
-                    self._lose(me, contact, leaving=False)
+                    if contact.claimed and _addressed(actions, identity, contact.session):
+                        contact.last_message, contact.parted = now, None  # admitted in this step
+                    else:
+                        self._lose(me, contact, leaving=False)
         for action in actions:
             if isinstance(action, Send):
                 self._sent(me, contacts, action.message, now)
@@ -195,7 +205,7 @@ class Observer:
             self._lose(me, contact)
             contact.epoch = epoch
             contact.ready = contact.window = 0
-        contact.last_message, contact.parted = now, None
+        contact.last_message, contact.parted, contact.claimed = now, None, False
         contact.link = None if message.hops else link
         command, fields, columns = message.command, message.fields, message.columns
         if command in (Command.READY, Command.GIVE):
@@ -344,7 +354,8 @@ def outline_of_observer(observer: Observer) -> Outline:
                 pen.place((DOWN, me, peer, contact.session), number)
                 leases.append((id, attempt, contact.sends.get(number)))
             parted = contact.parted is not None
-            contacts.append((me, peer, contact.session > 0, parted, tuple(leases)))
+            known_by = (contact.session > 0, parted, contact.claimed)
+            contacts.append((me, peer, *known_by, tuple(leases)))
     for ids in history.jobs.values():
         pen.ahead += [j.deadline for j in ids.values() if j.deadline is not None]
     jobs = [
@@ -370,7 +381,21 @@ def outline_of_observer(observer: Observer) -> Outline:
 
 def _unheeded(actions: Sequence[object]) -> bool:
     """Return whether a manager dropped a message whose sender does not hold the identity."""
-    return any(isinstance(a, Drop) and a.reason in ("claimed", "after goodbye") for a in actions)
+    return _dropped(actions, "claimed", "after goodbye")
+
+
+def _dropped(actions: Sequence[object], *reasons: str) -> bool:
+    return any(isinstance(action, Drop) and action.reason in reasons for action in actions)
+
+
+def _addressed(actions: Sequence[object], identity: bytes, session: int) -> bool:
+    """Return whether a message of a session to this identity is among the actions."""
+    return any(
+        isinstance(action, Send)
+        and action.message.receiver == identity
+        and action.message.fields.get(Field.SESSION) == session
+        for action in actions
+    )
 
 
 def _rows(columns: Columns) -> list[tuple[int, int, int]]:
